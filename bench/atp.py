@@ -17,17 +17,17 @@ from cffi import FFI
 
 from bench import switch as switchml
 from bench.common import Measurement, declared
+from ina.aggregation.entries.atp import ATP
+from ina.aggregation.entries.base import Child, Parent, Place
+from ina.aggregation.ps.parameter_server import ServerConfig
+from ina.aggregation.worker import SERVER, Worker, WorkerConfig, worker_address
+from ina.aggregation.worker.config import ATP_SWITCH
 from ina.base import paths
 from ina.base.native import CData, ffi, lib
-from ina.control.programs.atp import ATP
-from ina.control.programs.base import Child, Parent, Place
 from ina.net.ports import Address
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 from ina.p4.runtime.entities import insert
-from ina.transport import SERVER, Worker, WorkerConfig, worker_address
-from ina.transport.config import ATP_SWITCH
-from ina.transport.parameter_server import ServerConfig
 
 WORKERS, SLOTS, BATCH, RUNS, HEADER = 4, 64, 32, 5, 58
 PACKETS = 100_000  # a run

@@ -19,9 +19,9 @@ from cffi import FFI
 
 from bench.common import Measurement, console
 from bench.switch import Native, compiled, header
+from ina.aggregation.controller.controller import Controller
 from ina.base import paths
 from ina.base.native import CData, ffi
-from ina.control.controller import Controller
 from ina.net.namespaces import own_namespace
 from ina.net.ports import Port, open_packet
 from ina.p4.compiler.build import compile_program

@@ -17,13 +17,13 @@ import numpy as np
 from cffi import FFI
 
 from bench.common import Measurement, declared
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.worker.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address
 from ina.base import paths
 from ina.base.native import CData, ffi, lib
-from ina.control.controller import Controller
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 from ina.p4.runtime.program import Program
-from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address
 
 WORKERS, RUNS = 4, 5
 ELEMENTS, AHEAD = 1 << 18, 1  # of a tensor, few of whose frames carry nothing but exponents; tensors of a worker on their way
@@ -87,7 +87,7 @@ def frames(values: int, count: int, slots: int) -> int:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A job as packets name it, from the controller of the switch that has its entries (ina/control/lives.py)."""
+    """A job as packets name it, from the controller of the switch that has its entries (ina/aggregation/controller/lives.py)."""
 
     number: int
     life: int

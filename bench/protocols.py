@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 
 from bench.common import Measurement
+from ina.aggregation import protocols
 from ina.experiment import launch
-from ina.transport import protocols
 
 SIZES = [16 << 10, 1 << 20, 25 << 20]  # bytes
 RANKS = 2

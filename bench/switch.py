@@ -16,13 +16,13 @@ import numpy as np
 from cffi import FFI
 
 from bench.common import Measurement, declared
+from ina.aggregation.controller.controller import Controller, Job
+from ina.aggregation.worker.config import HEADERS, WorkerConfig
+from ina.aggregation.worker.worker import Worker
 from ina.base import paths
 from ina.base.native import CData, ffi, lib
-from ina.control.controller import Controller, Job
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
-from ina.transport.config import HEADERS, WorkerConfig
-from ina.transport.worker import Worker
 
 WORKERS, SLOTS, BATCH, RUNS = 4, 64, 32, 5
 PACKETS = 100_000  # a run; they are numbered from 0, so each run has a switch of its own

@@ -48,8 +48,8 @@ def builder() -> FFI:
     MANIFEST["files"]("bound")  # or it says what is missing
     for header in HEADERS:
         ffi.cdef(declarations(header))
-    # Workers that are compiled later, into other objects, must have been made with the same headers (ina/transport/protocols.py),
-    # and what Python calls must be what lies beside it (ina/base/native.py).
+    # Workers that are compiled later, into other objects, must have been made with the same headers
+    # (ina/aggregation/protocols.py), and what Python calls must be what lies beside it (ina/base/native.py).
     made = {"INA_HEADERS": MANIFEST["digest"]("headers"), "INA_SOURCES": MANIFEST["digest"]("native")}
     ffi.cdef("".join(f"static char *const {name};" for name in made))
     ffi.set_source(

@@ -16,16 +16,16 @@ import numpy as np
 from capabilities import need
 from model_network import DELAY, US, Faults
 
+from ina.aggregation.entries.atp import ATP
+from ina.aggregation.entries.base import Child, Parent, Place
+from ina.aggregation.ps.parameter_server import ParameterServer, ServerConfig
+from ina.aggregation.worker import Event, Worker, WorkerConfig, worker_address
+from ina.aggregation.worker.config import ATP_SWITCH, SERVER
 from ina.base.paths import p4_dir
-from ina.control.programs.atp import ATP
-from ina.control.programs.base import Child, Parent, Place
 from ina.net.ports import Address
 from ina.p4.compiler import build
 from ina.p4.runtime import Program, Switch
 from ina.p4.runtime.entities import TableEntry, insert, modify
-from ina.transport import Event, Worker, WorkerConfig, worker_address
-from ina.transport.config import ATP_SWITCH, SERVER
-from ina.transport.parameter_server import ParameterServer, ServerConfig
 
 VALUES = 32
 NONE = Faults()

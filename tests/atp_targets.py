@@ -14,14 +14,14 @@ from typing import Any
 from model_switch import ip_checksum
 from switchml_targets import SLOTS, Bmv2Target, CompiledTarget, InterpreterTarget, Target, TnaTarget, checked
 
+from ina.aggregation.entries.atp import ATP
+from ina.aggregation.entries.base import Child, Parent, Place
+from ina.aggregation.wire import layout
+from ina.aggregation.worker import worker_address
+from ina.aggregation.worker.config import ATP_SWITCH, SERVER
 from ina.base.paths import p4_dir
-from ina.control.programs.atp import ATP
-from ina.control.programs.base import Child, Parent, Place
 from ina.net.ports import Address
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, as_int, insert
-from ina.transport import worker_address
-from ina.transport.config import ATP_SWITCH, SERVER
-from ina.wire import layout
 
 SOURCE = p4_dir() / "atp.p4"
 VALUES = 32

@@ -43,8 +43,8 @@ def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subp
 
 def connected(name: str, seconds: float = 60.0) -> socket.socket:
     """Connect the socket, and nothing else: no greeting, no check of the server."""
-    from ina.control import descriptors
-    from ina.control.channel import address, new_socket
+    from ina.aggregation.socket import descriptors
+    from ina.aggregation.socket.channel import address, new_socket
 
     sock = new_socket(name)
     descriptors.allow(sock, True)
@@ -56,9 +56,9 @@ def connected(name: str, seconds: float = 60.0) -> socket.socket:
 def main() -> None:
     from test_control import FakeHost
 
+    from ina.aggregation.controller.server import Server
+    from ina.aggregation.socket.channel import elsewhere, listen
     from ina.base import tokens
-    from ina.control.channel import elsewhere, listen
-    from ina.control.server import Server
 
     name, descriptors = sys.argv[1], int(sys.argv[2])
     if descriptors:

@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 import tofino_file
 
+from ina.aggregation.controller.client import Client
+from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.base import paths
-from ina.control.client import Client
-from ina.control.forwarder import NAP, Cable
 from ina.net.ports import Faults, Port, create_bells, create_segment, open_shared
 from ina.p4.bfrt.device import Device
 from ina.p4.bfrt.service import Server
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
-from ina.transport import Endpoint, WorkerConfig
+from ina.worlds.testbed.forwarder import NAP, Cable
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAME = 1518

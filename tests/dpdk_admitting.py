@@ -6,9 +6,9 @@ The process, and the test that makes the packets, admit the same: number, life a
 import random
 
 import ina.dpdk.switch
-from ina.control.controller import Controller, Job
+from ina.aggregation.controller.controller import Controller, Job
+from ina.aggregation.worker import worker_address
 from ina.p4.runtime.target import SwitchTarget
-from ina.transport import worker_address
 
 SLOTS = 16
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ina.control.controller import Controller
+from ina.aggregation import protocols
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
 from ina.net import dpdk
 from ina.net.ports import Faults, Port, memory_pair
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
-from ina.transport import Endpoint, WorkerConfig, protocols, worker_address
 
 P4 = Path(__file__).resolve().parent.parent / "p4"
 WORKERS, VALUES, SLOTS = 3, 128, 32  # frames long enough for a switch to pass them on where they lie

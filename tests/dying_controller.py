@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ina import cli
-from ina.control import watch
-from ina.control.remote import Reconnecting
-from ina.control.state import StateFile
+from ina.aggregation.controller import watch
+from ina.aggregation.controller.state import StateFile
+from ina.worlds.deployed.remote import Reconnecting
 
 STATUS = 77
 

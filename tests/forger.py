@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from model_switch import ip_checksum
 
+from ina.aggregation.worker import Worker, WorkerConfig
 from ina.net.ports import Address
-from ina.transport import Worker, WorkerConfig
 
 LIE = 666
 

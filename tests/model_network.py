@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from model_switch import Job, ModelSwitch, binary
 
-from ina.transport import Event, Worker, WorkerConfig, worker_address
+from ina.aggregation.worker import Event, Worker, WorkerConfig, worker_address
 
 US = 10**6  # ps
 DELAY = 5 * US  # one way, worker to switch

@@ -21,9 +21,9 @@ DEFINES = {"VALUES": "256", "SLOTS": "256"}
 
 WORKER = """
 import os, sys, json, time, numpy as np
-from ina.control.client import Client
-from ina.control.ports import open_worker_port
-from ina.transport import Endpoint, WorkerConfig
+from ina.aggregation.controller.client import Client
+from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.worker import Endpoint, WorkerConfig
 name, rank, workers, count = sys.argv[1], *map(int, sys.argv[2:])
 client = Client(name)
 client.join("job", rank)

@@ -9,8 +9,8 @@ import pytest
 from model_switch import ip_checksum
 from switchml_targets import TARGETS, Job, World, close_targets, open_target
 
+from ina.aggregation.worker import SWITCH, worker_address
 from ina.p4.runtime.entities import as_int
-from ina.transport import SWITCH, worker_address
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,16 +21,16 @@ from capabilities import need
 from model_switch import ABOVE, ModelSwitch, ip_checksum
 from model_switch import Job as ModelJob
 
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.controller import Job as AdmittedJob
+from ina.aggregation.wire import layout
+from ina.aggregation.worker import SWITCH, worker_address
 from ina.base.paths import p4_dir
-from ina.control.controller import Controller
-from ina.control.controller import Job as AdmittedJob
 from ina.net.ports import Address
 from ina.p4.compiler import build, frontend
 from ina.p4.compiler.reference.interpreter import Interpreter
 from ina.p4.runtime import Program, Switch
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, Update, as_int, insert, modify
-from ina.transport import SWITCH, worker_address
-from ina.wire import layout
 
 PROGRAM = p4_dir() / "switchml.p4"
 SLOTS = 16

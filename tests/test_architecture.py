@@ -25,18 +25,23 @@ FLOORS = {
     "p4.bfrt": 5,
     "p4.p4runtime": 6,
     "p4.tools": 6,
-    "wire": 7,
-    "codec": 7,
-    "transport": 7.5,
-    "control": 8,
-    "aggregation": 9,
-    "emulator": 9,
-    "backend": 9,
-    "worlds.testbed": 9,
-    "dpdk": 10,
-    "experiment": 11,
-    "tofino": 12,
-    "cli": 13,
+    "aggregation.wire": 7,
+    "aggregation.codecs": 7,
+    "aggregation.protocols": 8,
+    "aggregation.socket": 8,
+    "aggregation.worker": 9,
+    "aggregation.ps": 10,
+    "aggregation.entries": 11,
+    "aggregation.controller": 12,
+    "aggregation.twins": 13,
+    "worlds.testbed": 14,
+    "worlds.deployed": 14,
+    "emulator": 14,
+    "dpdk": 14,
+    "backend": 15,
+    "experiment": 16,
+    "tofino": 17,
+    "cli": 18,
 }
 DOORS = {"ina._native": "ina.base.native"}  # the only module that may import this one
 # C, by folder; the prelude of compiled programs is text to the compiler.
@@ -152,7 +157,8 @@ def test_the_core_imports_without_the_optional_parts():
         "        if name.split('.')[0] in ('torch', 'matplotlib', 'scapy', 'grpc', 'google', 'mininet', 'sklearn'):\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Block())\n"
-        "import ina.cli, ina.codec, ina.transport, ina.p4.runtime.embedded, ina.control.controller, ina.emulator.network\n"
+        "import ina.cli, ina.aggregation.codecs, ina.aggregation.worker, ina.p4.runtime.embedded\n"
+        "import ina.aggregation.controller.controller, ina.emulator.network\n"
         "import ina.p4.compiler.frontend, ina.backend.autoload\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_switchml_worker import run_c
 
-from ina import codec
-from ina.transport import JobMismatch, JobTimeout, protocols
+from ina.aggregation import codecs as codec
+from ina.aggregation import protocols
+from ina.aggregation.worker import JobMismatch, JobTimeout
 
 need("cc")
 

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 from capabilities import need
 
+from ina.aggregation import protocols
+from ina.aggregation.entries.atp import ATP
+from ina.aggregation.worker import Worker, WorkerConfig
+from ina.aggregation.worker.config import ATP_SWITCH
 from ina.base.native import ffi
-from ina.control.programs.atp import ATP
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Wire
 from ina.emulator.servers import Servers
 from ina.emulator.shared import Shared
 from ina.net.ports import Address, Faults
 from ina.topology import load
-from ina.transport import Worker, WorkerConfig, protocols
-from ina.transport.config import ATP_SWITCH
 
 need("cc")
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina.transport import Worker, WorkerConfig, worker_address
-from ina.transport.config import ATP_SWITCH, SERVER
-from ina.transport.parameter_server import ParameterServer, ServerConfig
+from ina.aggregation.ps.parameter_server import ParameterServer, ServerConfig
+from ina.aggregation.worker import Worker, WorkerConfig, worker_address
+from ina.aggregation.worker.config import ATP_SWITCH, SERVER
 
 
 def worker(index: int, workers: int, **options) -> Worker:

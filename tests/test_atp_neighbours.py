@@ -8,7 +8,7 @@ import pytest
 from atp_network import US, Faults, JobSpec, Network
 from capabilities import need
 
-from ina.transport import Worker
+from ina.aggregation.worker import Worker
 
 need("cc")
 

@@ -22,10 +22,10 @@ from atp_targets import (
 from model_switch import ip_checksum
 from switchml_targets import check_cut_before_its_header
 
+from ina.aggregation.worker.config import ATP_SWITCH, SERVER
 from ina.net.ports import Address
 from ina.p4.runtime import Link
 from ina.p4.runtime.entities import as_int
-from ina.transport.config import ATP_SWITCH, SERVER
 
 BIG = 2**31 - 1
 

@@ -92,7 +92,7 @@ def test_killed_switch(tmp_path, protocol):
 def test_killed_parameter_server(tmp_path):
     """Its jobs fail, with the reason; a new group has a new server."""
     results = run(tmp_path, 2, f"""
-        from ina.control.client import Client
+        from ina.aggregation.controller.client import Client
         rank, n = start(60)
         dist.all_reduce(torch.ones(10))
         dist.barrier()

@@ -13,7 +13,8 @@ pytest.importorskip("torch", reason="the back end needs torch")
 
 
 def test_settings_name_what_is_wrong(monkeypatch):
-    from ina.backend.settings import Settings, parse_faults
+    from ina.backend.settings import Settings
+    from ina.net.faults import parse_faults
 
     wrong = [
         ("INA_VALUES", "100", "INA_VALUES=100: expected one of 32"),

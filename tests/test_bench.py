@@ -12,8 +12,8 @@ import pytest
 from capabilities import need
 
 from bench import common, complete
+from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.native import ffi
-from ina.transport import Worker, WorkerConfig
 
 
 @pytest.mark.parametrize("values", [64, 1024])

@@ -14,7 +14,7 @@ need("cc", "p4runtime")
 
 import grpc  # noqa: E402
 
-from ina.control.programs import recognise  # noqa: E402
+from ina.aggregation.entries import recognise  # noqa: E402
 from ina.p4.bfrt.client import SERVICE, Client, WriteFailed  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.fixed import STATISTICS  # noqa: E402

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from model_network import US, Network
 
+from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.native import ffi
-from ina.transport import Worker, WorkerConfig
 
 BURST = 16
 ESTIMATES = {"srtt_ps", "rttvar_ps", "rto_ps"}  # a burst is one sample of the round trip

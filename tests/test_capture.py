@@ -33,7 +33,7 @@ def payloads(path: Path, received: bool) -> dict[int, np.ndarray]:
     from scapy.layers.inet import UDP
     from scapy.utils import PcapReader
 
-    from ina.wire.scapy_layers import SwitchML, Values
+    from ina.aggregation.wire.scapy_layers import SwitchML, Values
 
     found: dict[int, np.ndarray] = {}
     with PcapReader(str(path)) as frames:

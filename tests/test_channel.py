@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from ina.control import channel
-from ina.control.client import Client, ControlError
+from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.socket import channel
 
 
 def test_a_connection_over_tcp():

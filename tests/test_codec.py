@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina import codec
+from ina.aggregation import codecs as codec
 
 TINY = 2.0**-149  # smallest denormal
 MAX = float(np.finfo(np.float32).max)

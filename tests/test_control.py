@@ -18,15 +18,16 @@ import pytest
 from fake_target import FakeTarget
 from waiting import until
 
+from ina.aggregation import protocols
+from ina.aggregation.controller import service as service_module
+from ina.aggregation.controller.client import Client, ControlError, SwitchProcess, start_server
+from ina.aggregation.controller.ports import Plug, frames_for, open_switch_port, open_worker_port
+from ina.aggregation.controller.server import Server
+from ina.aggregation.socket.channel import Channel, listen
+from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig, worker_address
 from ina.base import paths
-from ina.control import service as service_module
-from ina.control.channel import Channel, listen
-from ina.control.client import Client, ControlError, SwitchProcess, start_server
-from ina.control.ports import Plug, frames_for, open_switch_port, open_worker_port
-from ina.control.server import Server
 from ina.net.ports import Address, bound_port
 from ina.topology import load
-from ina.transport import SWITCH, Endpoint, Worker, WorkerConfig, protocols, worker_address
 
 
 class FakeHost(FakeTarget):
@@ -211,8 +212,8 @@ def test_other_parameters_than_the_job_was_admitted_with(served):
 
 
 def test_a_defect_below_the_operations_costs_one_connection(served, monkeypatch):
-    monkeypatch.setattr("ina.control.http.answer", lambda *_: {}["defect"])
-    monkeypatch.setattr("ina.control.server.HTTP_PATIENCE", 1e6)  # that is not why
+    monkeypatch.setattr("ina.aggregation.controller.http.answer", lambda *_: {}["defect"])
+    monkeypatch.setattr("ina.aggregation.controller.server.HTTP_PATIENCE", 1e6)  # that is not why
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(60)
         sock.connect("\0" + served[0])
@@ -225,7 +226,7 @@ def test_a_defect_below_the_operations_costs_one_connection(served, monkeypatch)
 
 WORKER = """
 import sys, time
-from ina.control.client import Client
+from ina.aggregation.controller.client import Client
 client = Client(sys.argv[1], timeout=60)
 client.join("job", 1)
 if sys.argv[2] == "attached":

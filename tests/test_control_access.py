@@ -24,14 +24,14 @@ from test_service import STRANGER, FakeNetwork, Someone, ask, joined
 
 from ina import cli
 from ina import topology as topologies
+from ina.aggregation.controller.access import RULES, Access, Principal, Role, users
+from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.controller.server import GREETING, SHARE, Server
+from ina.aggregation.controller.service import JOBS, Service
+from ina.aggregation.socket.channel import Channel, listen
+from ina.aggregation.socket.messages import REQUESTS, printable
 from ina.base import tokens
-from ina.control.access import RULES, Access, Principal, Role, users
-from ina.control.channel import Channel, listen
-from ina.control.cli import add_arguments, counters_tables, jobs_table
-from ina.control.client import Client, ControlError
-from ina.control.messages import REQUESTS, printable
-from ina.control.server import GREETING, SHARE, Server
-from ina.control.service import JOBS, Service
+from ina.cli.jobs import add_arguments, counters_tables, jobs_table
 
 ROOT = Path(__file__).resolve().parent.parent
 UID = STRANGER.uid  # of nobody here
@@ -117,7 +117,7 @@ def test_the_switchs_owner_ends_any_job(network):
 
 
 def test_one_user_cannot_have_all_jobs(service, network, monkeypatch):
-    monkeypatch.setattr("ina.control.service.JOBS", 2)
+    monkeypatch.setattr("ina.aggregation.controller.service.JOBS", 2)
     service.access = Access(os.geteuid(), None)
     for i in range(3):
         someone = Someone(service, 1, STRANGER)
@@ -129,7 +129,7 @@ def test_one_user_cannot_have_all_jobs(service, network, monkeypatch):
 
 
 def test_jobs_keep_their_owners_when_the_controller_is_started_anew(network, tmp_path):
-    from ina.control.state import StateFile
+    from ina.aggregation.controller.state import StateFile
 
     everybody, state = Access(os.geteuid(), None), StateFile(tmp_path / "jobs.json")
     service = Service(network, job_slots=16, state=state, access=everybody)
@@ -438,7 +438,7 @@ def test_counters_of_others_move_no_cursor():
 
 
 def test_an_answer_that_makes_no_sense_is_no_traceback(machine, monkeypatch, capsys):
-    monkeypatch.setattr("ina.control.cli._ask", lambda name, *what: {each: {} for each in what})
+    monkeypatch.setattr("ina.cli.jobs._ask", lambda name, *what: {each: {} for each in what})
     args = argparse.ArgumentParser()
     add_arguments(args.add_subparsers())
     args = args.parse_args(["jobs", "--switch", machine])

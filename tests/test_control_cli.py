@@ -13,16 +13,16 @@ import pytest
 from capabilities import need
 
 from ina import cli
+from ina.aggregation.controller.client import Client, start_server
+from ina.aggregation.controller.labels import labels
+from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.socket import find
+from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.backend import launcher
 from ina.base import paths
-from ina.control import find
-from ina.control.cli import counters_tables, rates_between
-from ina.control.client import Client, start_server
-from ina.control.labels import labels
-from ina.control.ports import open_worker_port
+from ina.cli.jobs import counters_tables, rates_between
 from ina.experiment import launch
 from ina.net import state
-from ina.transport import Endpoint, WorkerConfig
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_a_controller_that_cannot_be(arguments, text, tmp_path, capsys):
 
 def test_nothing_runs(monkeypatch, capsys):
     monkeypatch.delenv("INA_SWITCH", raising=False)
-    monkeypatch.setattr("ina.control.cli.running", list)
+    monkeypatch.setattr("ina.cli.jobs.running", list)
     assert cli.main(["jobs"]) == 1
     assert "no switch process runs here" in capsys.readouterr().err
 

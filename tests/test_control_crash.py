@@ -15,8 +15,8 @@ from dying_controller import STATUS
 from test_recovery import ROOT, Running, total
 from waiting import until
 
-from ina.control.client import Client, ControlError
-from ina.transport import Endpoint, WorkerConfig
+from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.worker import Endpoint, WorkerConfig
 
 SLOTS = 64
 WRITES = 10  # of a job of two: admission, two workers that attach, leave, the job's end; some of them twice, switch and file

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ina import topology as topologies
-from ina.control.controller import AdmissionError, Controller
-from ina.control.programs import Parent, recognise
-from ina.control.programs.atp import ATP
+from ina.aggregation.controller.controller import AdmissionError, Controller
+from ina.aggregation.entries import Parent, recognise
+from ina.aggregation.entries.atp import ATP
+from ina.aggregation.worker import worker_address
 from ina.net.ports import Address
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry
 from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.topology.tree import Tree, aggregation_tree
-from ina.transport import worker_address
 
 FAT_TREE = topologies.load("fat-tree", k=4)
 

@@ -299,8 +299,8 @@ def test_where_switches_are(file, capsys):
 
 
 def test_the_published_program_has_no_controller_here(tmp_path, program, monkeypatch):
-    from ina.control import remote
     from ina.tofino.host import DeployedHost
+    from ina.worlds.deployed import remote
 
     monkeypatch.setattr(remote, "recognise", lambda p4info, path=None: (remote.PUBLISHED, remote.PUBLISHED.sizes(p4info)))
     file = tmp_path / "racks.toml"

@@ -17,9 +17,9 @@ need("cc", "p4runtime")
 from deployed_tree import Process, Tree, Workers  # noqa: E402
 from waiting import until  # noqa: E402
 
+from ina.aggregation.controller.client import Client, ControlError  # noqa: E402
+from ina.aggregation.worker import PeerLost  # noqa: E402
 from ina.base import paths  # noqa: E402
-from ina.control.client import Client, ControlError  # noqa: E402
-from ina.transport import PeerLost  # noqa: E402
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 import pytest
 from control_process import connected, control_process
 
-from ina.control import channel, descriptors
-from ina.control.client import Client, ControlError
-from ina.control.connection import ChannelClosed, Connection
+from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.socket import channel, descriptors
+from ina.aggregation.socket.connection import ChannelClosed, Connection
 
 LINGER = 30  # seconds that closing the last copy of such a descriptor takes
 SOON = LINGER / 2

@@ -9,10 +9,9 @@ from types import SimpleNamespace
 import pytest
 from capabilities import need
 
+from ina.aggregation.controller.state import StateError, StateFile
 from ina.backend.settings import Settings
 from ina.base import documents
-from ina.control.description import Description
-from ina.control.state import StateError, StateFile
 from ina.experiment import chakra, layers, plan, record
 from ina.experiment.config import ConfigError
 from ina.p4.bfrt.info import Info
@@ -21,6 +20,7 @@ from ina.p4.tools.equal import mapping
 from ina.tofino import experiment as tofino
 from ina.topology import TopologyError
 from ina.topology import file as topology
+from ina.worlds.testbed.description import Description
 
 DEEP = 100_000 * "["
 LONG = 5000 * "1"

@@ -268,9 +268,9 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
     from scapy.layers.l2 import Ether
     from scapy.utils import PcapReader, wrpcap
 
+    from ina.aggregation.worker import Worker, WorkerConfig
     from ina.p4.compiler.build import compile_program
     from ina.p4.runtime import Switch as Embedded
-    from ina.transport import Worker, WorkerConfig
 
     compiled = compile_program(P4 / "switchml.p4", defines={"VALUES": "64"}, include_dirs=[P4])
     rng, sent = np.random.default_rng(5), []

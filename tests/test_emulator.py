@@ -6,12 +6,12 @@ from capabilities import need
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ina import codec
+from ina.aggregation import codecs as codec
+from ina.aggregation.worker.errors import JobMismatch, JobTimeout
 from ina.base import paths
 from ina.emulator.fabric import Star
 from ina.emulator.network import Wire
 from ina.net.ports import Faults
-from ina.transport.errors import JobMismatch, JobTimeout
 
 need("cc")
 RTT = 5e-6

@@ -15,9 +15,9 @@ from capabilities import need
 from model_switch import Job, ModelSwitch, binary
 from test_switchml_worker import WORKER_SOURCES, run_c
 
+from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost, WorkerConfig, worker_address
 from ina.net import ports
 from ina.net.ports import Port
-from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost, WorkerConfig, worker_address
 
 
 class SwitchThread(threading.Thread):

@@ -18,10 +18,10 @@ from rich.console import Console
 from waiting import until
 
 from ina import cli
+from ina.aggregation.worker.errors import JobTimeout
 from ina.experiment import allreduce, compare, launch, plan, processes, record, report, sweep, units
 from ina.experiment.config import KINDS, AllReduce, Config, ConfigError
 from ina.experiment.launch import JobFailed, end
-from ina.transport.errors import JobTimeout
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = """

@@ -10,13 +10,13 @@ from capabilities import need
 
 from ina import cli
 from ina import topology as topologies
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base import paths
 from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, Star, Unbalanced
 from ina.emulator.network import Wire
 from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
-from ina.transport.config import ETHERNET_OVERHEAD
 
 need("cc")
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ina.aggregation.worker import JobAborted
+from ina.aggregation.worker.errors import event_from_c
+from ina.aggregation.worker.failover import LEAST, Movable, MoveFailed, bounds_of, compare
 from ina.base.native import ffi, lib
-from ina.transport import JobAborted
-from ina.transport.errors import event_from_c
-from ina.transport.failover import LEAST, Movable, MoveFailed, bounds_of, compare
 
 SLOTS, VALUES = 8, 256
 

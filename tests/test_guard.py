@@ -14,19 +14,19 @@ from forger import LIE, addressed, contributions, results
 from model_switch import ip_checksum
 
 from ina import topology as topologies
+from ina.aggregation.controller.controller import Controller, switch_address
+from ina.aggregation.controller.forwarding import GUARD, forwarding, guards
+from ina.aggregation.controller.repair import agree
+from ina.aggregation.entries import Parent, program_named
+from ina.aggregation.ps.parameter_server import ParameterServer, ServerConfig
+from ina.aggregation.worker import SERVER, Worker, WorkerConfig
 from ina.base import paths
-from ina.control.controller import Controller, switch_address
-from ina.control.forwarding import GUARD, forwarding, guards
-from ina.control.programs import Parent, program_named
-from ina.control.remote import Reconnecting, SwitchesElsewhere
-from ina.control.repair import agree
 from ina.net.ports import Address
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Program, Switch
 from ina.p4.runtime.entities import TableEntry, delete, insert, modify
 from ina.topology import routes
-from ina.transport import SERVER, Worker, WorkerConfig
-from ina.transport.parameter_server import ParameterServer, ServerConfig
+from ina.worlds.deployed.remote import Reconnecting, SwitchesElsewhere
 
 TARGETS = [("switchml", name) for name in switchml_targets.TARGETS] + [("atp", name) for name in atp_targets.TARGETS]
 OWN, OTHER, SWITCH = ((node.mac, node.ip) for node in topologies.load("star", hosts=2).nodes[:2] + (topologies.Node("s1"),))

@@ -20,8 +20,8 @@ FORGER = """
 import socket, sys, time
 sys.path.insert(0, "tests")
 from forger import results
-from ina.control.client import Client
-from ina.transport import Address, WorkerConfig
+from ina.aggregation.controller.client import Client
+from ina.aggregation.worker import Address, WorkerConfig
 from ina.topology.model import Node
 name, count = sys.argv[1], int(sys.argv[2])
 client = Client(name)

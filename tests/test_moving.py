@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the back end needs torch")
 
+from ina.aggregation.controller.client import ControlError  # noqa: E402
 from ina.backend.moving import Keeper  # noqa: E402
-from ina.control.client import ControlError  # noqa: E402
 
 
 @pytest.mark.parametrize("error, text", [

@@ -10,8 +10,9 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
+from ina.aggregation.controller.controller import Controller  # noqa: E402
+from ina.aggregation.worker import Endpoint, WorkerConfig  # noqa: E402
 from ina.base import paths  # noqa: E402
-from ina.control.controller import Controller  # noqa: E402
 from ina.net.ports import memory_pair  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
@@ -38,7 +39,6 @@ from ina.p4.runtime import (  # noqa: E402
     insert,
     modify,
 )
-from ina.transport import Endpoint, WorkerConfig  # noqa: E402
 
 P4 = Path(__file__).parent / "p4"
 

@@ -9,15 +9,15 @@ import pytest
 from fake_target import FakeTarget
 from rich.console import Console
 
+from ina.aggregation.controller.client import Client, start_server
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.upstream import Upstream
+from ina.aggregation.entries.atp import ATP
+from ina.aggregation.ps.server import Server, ServerConfig
+from ina.aggregation.worker import SERVER, Endpoint, WorkerConfig, worker_address
 from ina.base import paths
-from ina.control.cli import counters_tables
-from ina.control.client import Client, start_server
-from ina.control.controller import Controller
-from ina.control.programs.atp import ATP
-from ina.control.upstream import Upstream
+from ina.cli.jobs import counters_tables
 from ina.net.ports import memory_pair
-from ina.transport import SERVER, Endpoint, WorkerConfig, worker_address
-from ina.transport.server import Server, ServerConfig
 
 
 def config(job: int, **changes) -> ServerConfig:

@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ina import topology as topologies
+from ina.aggregation import protocols
+from ina.aggregation.entries.atp import ATP
 from ina.base import paths
-from ina.control.programs.atp import ATP
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Wire
 from ina.emulator.servers import Servers
@@ -17,7 +18,6 @@ from ina.experiment import allreduce, sharing, workload
 from ina.experiment.config import AllReduce, Sharing, Workload
 from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
-from ina.transport import protocols
 
 need("cc")
 # What follows from values: sums that overflowed or are not finite, and the bytes that were compared or stored.

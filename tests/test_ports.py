@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ina.base.native import ffi, lib
-from ina.control.forwarder import Cable
 from ina.net import ports
+from ina.worlds.testbed.forwarder import Cable
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = ports.Address("00:00:00:00:00:01", "10.0.0.1", 4000)
@@ -145,7 +145,7 @@ def test_the_bell_rings_only_for_who_sleeps():
 
 ECHO = """
 import sys
-from ina.transport import ports
+from ina.aggregation.worker import ports
 with ports.open_shared(*map(int, sys.argv[1:5])) as port:
     left = int(sys.argv[5])
     while left:
@@ -363,7 +363,7 @@ def test_capture_has_both_directions_with_nanoseconds(tmp_path):
 
 FULL_DISK = """
 import errno, resource, sys
-from ina.transport import ports
+from ina.aggregation.worker import ports
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 a, b = ports.memory_pair(256, 2048)
 a.with_capture(sys.argv[1])

@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 
 from ina import cli
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import Client, ControlError, start_server
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
 from ina.base import headers, paths
 from ina.base.native import ffi
-from ina.control.client import Client, ControlError, start_server
-from ina.control.controller import Controller
-from ina.control.ports import open_worker_port
 from ina.emulator.explorable import SwitchMachine, Tensor, WorkerMachine
 from ina.emulator.explorer import Budget, Explorer
 from ina.experiment import sharing
 from ina.experiment.config import Sharing
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Switch
-from ina.transport import SWITCH, Endpoint, Worker, WorkerConfig, protocols
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKSTEP = ROOT / "examples" / "lockstep"
@@ -57,7 +58,7 @@ def test_a_worker_speaks_the_protocol_of_its_configuration(name):
 def test_nobody_else_knows_a_protocol_by_name():
     """Only its own files do, the list in host/protocol/protocols.c, and what says which one is the default."""
     names = set(protocols.names()) - {"ps"}  # a command, too
-    allowed = ("ina/control/programs/", "ina/wire/", "ina/transport/protocols.py", "ina/emulator/explorable.py",
+    allowed = ("ina/aggregation/entries/", "ina/aggregation/wire/", "ina/aggregation/protocols.py", "ina/emulator/explorable.py",
                "ina/aggregation/twins.py", "ina/experiment/figures.py")  # the last two: known packets, and what was published
     for path in sorted((ROOT / "ina").rglob("*.py")):
         where = str(path.relative_to(ROOT))

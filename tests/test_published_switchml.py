@@ -10,16 +10,16 @@ import pytest
 from capabilities import need
 from switchml_targets import Job, World
 
-from ina.control.controller import AdmissionError, Controller
-from ina.control.embedded import EmbeddedSwitch
-from ina.control.programs import recognise
-from ina.control.programs.published import PROGRAM
+from ina.aggregation.controller.controller import AdmissionError, Controller
+from ina.aggregation.controller.embedded import EmbeddedSwitch
+from ina.aggregation.entries import recognise
+from ina.aggregation.entries.published import PROGRAM
+from ina.aggregation.wire import layout
 from ina.experiment import allreduce, processes
 from ina.experiment.config import AllReduce
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 from ina.p4.runtime.entities import TableEntry, modify
-from ina.wire import layout
 
 VALUES = pytest.mark.parametrize("values", [64, 256])
 

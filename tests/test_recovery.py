@@ -18,15 +18,15 @@ from capabilities import need
 from test_service import FakeNetwork, Someone
 
 from ina import topology as topologies
-from ina.control.client import Client, ControlError
-from ina.control.controller import switch_address
-from ina.control.programs import Parent
-from ina.control.service import Service
-from ina.control.state import StateError, StateFile
+from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.controller.controller import switch_address
+from ina.aggregation.controller.service import Service
+from ina.aggregation.controller.state import StateError, StateFile
+from ina.aggregation.entries import Parent
+from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
 from ina.net.ports import open_udp
 from ina.p4.runtime.entities import TableEntry
 from ina.p4.runtime.p4info import EntityError
-from ina.transport import Endpoint, WorkerConfig, worker_address
 
 ROOT = Path(__file__).parent.parent
 ADDRESS = switch_address("s1")
@@ -225,7 +225,7 @@ def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
 
 def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
     begun(Service(network, state=state), 1, 3)
-    monkeypatch.setattr("ina.control.watch.COMING_BACK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.watch.COMING_BACK", 0.0)
     new = Service(network, state=state)
     first = Someone(new, 1)
     assert first.ask("attach", job="job", worker=0, token="t", held=new.controller.jobs["job"].incarnation)["ok"]
@@ -272,7 +272,7 @@ def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(netw
     new = Service(network, state=state)
     assert new.controller.unsure == {"s3"} and "job" in new.controller.jobs
     network.targets["s3"].failing = None
-    monkeypatch.setattr("ina.control.watch.CHECK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.watch.CHECK", 0.0)
     new.watch.tick()
     assert new.controller.unsure == set()
 
@@ -310,7 +310,7 @@ def test_state_of_other_switches(network, state):
 
 @pytest.fixture
 def watched(network, monkeypatch):
-    monkeypatch.setattr("ina.control.watch.CHECK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.watch.CHECK", 0.0)
     return Service(network, job_slots=16)
 
 
@@ -392,7 +392,7 @@ def test_a_repair_for_another_job_does_not_hide_that_a_switch_was_started_anew(w
 
 
 def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
-    monkeypatch.setattr("ina.control.watch.CHECK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.watch.CHECK", 0.0)
     network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=2, hosts=2))
     service = Service(network, state=state)
     workers = [Someone(service, 1), Someone(service, 3)]

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from ranks import ROOT, run, succeed
 
+from ina.aggregation import protocols
+from ina.aggregation.worker import Worker, WorkerConfig
 from ina.experiment import allreduce, sharing
 from ina.experiment.config import AllReduce, Config, ConfigError, Sharing
 from ina.experiment.networks import WrongSum
-from ina.transport import Worker, WorkerConfig, protocols
 
 LOCKSTEP = ROOT / "examples" / "lockstep"
 ADD = "old + hdr.values.v##i"

@@ -9,10 +9,10 @@ import pytest
 from atp_network import US, Faults, JobSpec, Network
 from capabilities import need
 
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.lives import Incarnations, Lives
 from ina.base import paths
 from ina.cli import main
-from ina.control.controller import Controller
-from ina.control.lives import Incarnations, Lives
 from ina.emulator.explorable import SwitchMachine
 from ina.emulator.restarts import ControllerMachine, jobs
 from ina.p4.compiler.build import compile_program

@@ -18,14 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ina import topology as topologies
-from ina.control import http
-from ina.control.access import Access, Principal
-from ina.control.channel import listen
-from ina.control.client import Client, ControlError
-from ina.control.host import plug_in
-from ina.control.server import Server
-from ina.control.service import UNJOINED, Service, Session
-from ina.control.state import StateFile
+from ina.aggregation.controller import http
+from ina.aggregation.controller.access import Access, Principal
+from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.controller.host import plug_in
+from ina.aggregation.controller.server import Server
+from ina.aggregation.controller.service import UNJOINED, Service, Session
+from ina.aggregation.controller.state import StateFile
+from ina.aggregation.socket.channel import listen
 
 
 class FakeNetwork:
@@ -122,7 +122,7 @@ def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
 
 
 def test_who_waits_too_long_is_told_for_whom(service, monkeypatch):
-    monkeypatch.setattr("ina.control.service.JOINING", 0.01)
+    monkeypatch.setattr("ina.aggregation.controller.service.JOINING", 0.01)
     first, = joined(service, 1)
     first.ask("admit", job="job", workers=3)
     time.sleep(0.02)

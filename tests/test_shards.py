@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from capabilities import need
 
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.worker import Worker, WorkerConfig, worker_address
 from ina.base.paths import p4_dir
-from ina.control.controller import Controller
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import (
     CounterEntry,
@@ -22,7 +23,6 @@ from ina.p4.runtime import (
     modify,
 )
 from ina.p4.runtime.shards import ShardedSwitch, ShardKey, shard_key
-from ina.transport import Worker, WorkerConfig, worker_address
 
 need("cc")
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
 from ina.base import paths
 from ina.net.ports import Faults, memory_pair
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Link, MulticastGroupEntry, Program, Replica, Switch, TableEntry, insert
-from ina.transport import Endpoint, WorkerConfig, worker_address
 
 VALUES, SLOTS = 32, 16
 

@@ -6,7 +6,7 @@ import pytest
 from switchml_job import close, job, numbers, reduce, world
 from switchml_targets import Job, World, check_cut_before_its_header, drop_reasons
 
-from ina.transport import SWITCH
+from ina.aggregation.worker import SWITCH
 
 FREE = 9  # a port without a worker
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from switchml_targets import TARGETS, Job, World, close_targets, open_target, some_guards
 
-from ina.transport import SWITCH
+from ina.aggregation.worker import SWITCH
 
 VALUES = 32
 PORTS = 6

@@ -21,12 +21,12 @@ from model_switch import ip_checksum
 from switchml_job import numbers, signed, total
 from switchml_targets import SLOTS, TARGETS, World, close_targets, open_target
 
-from ina.control.controller import Controller, switch_address
+from ina.aggregation.controller.controller import Controller, switch_address
+from ina.aggregation.wire import layout
 from ina.net.ports import Address
 from ina.p4.runtime.entities import TableEntry, as_int, delete, modify
 from ina.topology import Link, Node, Topology
 from ina.topology.tree import Tree
-from ina.wire import layout
 
 NODES = tuple(map(Node, ("h1", "h2", "h3", "h4", "h5", "s1", "s2", "s3", "s4")))
 LINKS = (Link("h1", "s3"), Link("h2", "s3"), Link("h3", "s3"), Link("s2", "s1"), Link("s3", "s4"), Link("h4", "s4"),

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_network import DELAY, US, Faults, Network
 
-from ina import codec
-from ina.transport import JobAborted, JobMismatch, JobTimeout, Worker, WorkerConfig, protocols, slots_for
+from ina.aggregation import codecs as codec
+from ina.aggregation import protocols
+from ina.aggregation.worker import JobAborted, JobMismatch, JobTimeout, Worker, WorkerConfig, slots_for
 
 FAULTS = [
     Faults(),

@@ -14,11 +14,11 @@ import pytest
 from capabilities import need
 from real_networks import DEFINES, PROGRAM, alone, environment, ina, left_behind, run_workers
 
-from ina.control.client import ControlError
+from ina.aggregation.controller.client import ControlError
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
 from ina.experiment import testbed
 from ina.net import state
 from ina.topology import Topology, TopologyError, load
-from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
 from ina.worlds.testbed.mininet import Network
 
 __all__ = ["alone"]  # a fixture
@@ -98,7 +98,7 @@ def test_workers_must_be_in_hosts_each_in_its_own():
             outside.admit("job", 2)
         outside.close()
         code = (
-            "import sys; from ina.control.client import Client\n"
+            "import sys; from ina.aggregation.controller.client import Client\n"
             "c, d = Client(sys.argv[1]), Client(sys.argv[1]); c.join('one', 0); c.admit('one', 1, 32)\n"
             "a = c.attach('one', 0); print(a.address.ip, a.address.port - a.number, a.port['peer'])\n"
             "d.join('one', 1)\ntry: d.admit('one', 2)\nexcept Exception as e: print(e)"
@@ -110,9 +110,12 @@ def test_workers_must_be_in_hosts_each_in_its_own():
 
 
 def test_admission_waits_until_all_workers_have_joined():
-    code = "import sys; from ina.control.client import Client\nc = Client(sys.argv[1]); c.join('job', 1); sys.stdin.read()"
+    code = (
+        "import sys; from ina.aggregation.controller.client import Client\n"
+        "c = Client(sys.argv[1]); c.join('job', 1); sys.stdin.read()"
+    )
     ask = (
-        "import sys; from ina.control.client import Client\nc = Client(sys.argv[1]); c.join('job', 0)\n"
+        "import sys; from ina.aggregation.controller.client import Client\nc = Client(sys.argv[1]); c.join('job', 0)\n"
         "try: print(c.admit('job', 2, 32)['workers'])\nexcept Exception as e: print(e)"
     )
     with Network(star(hosts=3), PROGRAM, DEFINES) as network:

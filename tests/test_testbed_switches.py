@@ -12,12 +12,12 @@ import pytest
 from capabilities import need
 from real_networks import DEFINES, PROGRAM, alone, environment, left_behind, run_workers
 
-from ina.control.client import ControlError
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import ControlError
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.net import state
 from ina.topology import Link, Node, Topology, TopologyError, load
 from ina.topology.tree import aggregation_tree
-from ina.transport import protocols
-from ina.transport.config import ETHERNET_OVERHEAD
 from ina.worlds.testbed.mininet import Network
 
 __all__ = ["alone"]  # a fixture

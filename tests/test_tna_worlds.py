@@ -10,11 +10,11 @@ from capabilities import need
 from real_networks import alone
 from switchml_targets import TnaTarget, World, close_targets, open_target
 
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import ControlError
+from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.base import paths
 from ina.cli import main
-from ina.control.client import ControlError
-from ina.control.embedded import EmbeddedSwitch
-from ina.control.kinds import KINDS
 from ina.emulator.explorable import job as explorable
 from ina.experiment import allreduce, processes, sharing
 from ina.experiment.config import AllReduce, Config, ConfigError, Sharing, Workload
@@ -24,7 +24,7 @@ from ina.p4.runtime.program import Program
 from ina.p4.runtime.tna_entities import front_panel
 from ina.topology import Topology, load
 from ina.topology.model import Link, Node
-from ina.transport import protocols
+from ina.worlds.testbed.kinds import KINDS
 from ina.worlds.testbed.mininet import Network
 
 __all__ = ["alone"]  # a fixture

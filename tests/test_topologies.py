@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ina import topology as topologies
-from ina.control.forwarding import BROADCAST, FLOOD_GROUP, forwarding
+from ina.aggregation.controller.forwarding import BROADCAST, FLOOD_GROUP, forwarding
 from ina.net import state
 from ina.topology import Link, Node, Topology, TopologyError, routes
 from ina.topology.points import host_list, points

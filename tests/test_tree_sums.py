@@ -8,11 +8,11 @@ from capabilities import need
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ina.aggregation.wire import layout
 from ina.base import paths
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.net.ports import Faults
 from ina.topology import load
-from ina.wire import layout
 
 need("cc")
 

@@ -8,14 +8,14 @@ from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina import codec
 from ina import topology as topologies
+from ina.aggregation import codecs as codec
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
+from ina.aggregation.worker.errors import JobMismatch
 from ina.base import paths
 from ina.emulator.fabric import Fabric
 from ina.net.ports import Faults
 from ina.topology.tree import tensors_per_link
-from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
-from ina.transport.errors import JobMismatch
 
 need("cc")
 VALUES = 32

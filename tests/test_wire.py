@@ -14,8 +14,9 @@ from capabilities import need, tool
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ina.wire import c_header, cli, dissector, layout
-from ina.wire.layout import DATA, HEAD, PENDING, LayoutError, load
+from ina.aggregation.wire import c_header, dissector, layout
+from ina.aggregation.wire.layout import DATA, HEAD, PENDING, LayoutError, load
+from ina.cli import wire as cli
 
 WIRE = load(32)
 SOURCE = "p4/include/headers.p4"
@@ -187,8 +188,8 @@ def test_every_member_of_the_host_s_frame_is_compared():
 
 
 def test_transport_s_constants_are_those_of_the_program():
-    from ina import transport
-    from ina.transport import config
+    from ina.aggregation import worker as transport
+    from ina.aggregation.worker import config
 
     assert config.VALUES == layout.VALUES
     assert config.HEADERS == WIRE.size(HEAD)
@@ -262,7 +263,7 @@ def test_scapy_layers_read_and_build_each_kind_of_frame():
     need("scapy")
     from scapy.layers.l2 import Ether
 
-    from ina.wire.scapy_layers import Exponents, Pending, SwitchML, Values
+    from ina.aggregation.wire.scapy_layers import Exponents, Pending, SwitchML, Values
 
     for values in layout.VALUES:
         wire = load(values)

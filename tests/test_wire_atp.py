@@ -6,8 +6,8 @@ import subprocess
 import pytest
 from capabilities import need, tool
 
-from ina.wire import c_header, dissector_atp, layout
-from ina.wire.layout import ATP_DATA, ATP_HEAD, load_atp
+from ina.aggregation.wire import c_header, dissector_atp, layout
+from ina.aggregation.wire.layout import ATP_DATA, ATP_HEAD, load_atp
 
 WIRE = load_atp(32)
 HEAD = {"msg_type": 5, "resend": 1, "collision": 0, "ecn": 1, "overflow": 0, "exponent": -77, "index": 0xABCD,
@@ -62,8 +62,8 @@ def test_the_host_s_header_is_that_of_the_program(tmp_path):
 def test_a_worker_s_frame_is_as_the_program_reads_it():
     import numpy as np
 
-    from ina.transport import Worker, WorkerConfig
-    from ina.transport.config import ATP_SWITCH
+    from ina.aggregation.worker import Worker, WorkerConfig
+    from ina.aggregation.worker.config import ATP_SWITCH
 
     assert ATP_SWITCH.port == WIRE.constants["ATP_PORT"]
     worker = Worker(WorkerConfig(3, 5, job=9, life=0x1234, values=32, protocol="atp", switch=ATP_SWITCH,
@@ -82,7 +82,7 @@ def test_scapy_reads_and_builds(kind, payload):
     need("scapy")
     from scapy.layers.l2 import Ether
 
-    from ina.wire.scapy_atp import ATP, ATPValues
+    from ina.aggregation.wire.scapy_atp import ATP, ATPValues
 
     numbers = [(i * 0x01234567) % 2**32 for i in range(payload)]
     values = b"".join(n.to_bytes(4, "big") for n in numbers)

@@ -7,11 +7,11 @@ from capabilities import need
 from rich.console import Console
 
 from ina import cli
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
 from ina.experiment import layers, plan, run, workload
 from ina.experiment.config import ConfigError, Workload
 from ina.experiment.layers import Bucket, Layer
 from ina.experiment.timeline import Timeline
-from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
 
 MS = 10**9  # ps
 RATE = 10e9

@@ -10,10 +10,10 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
+from ina.aggregation import protocols
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base.native import ffi
 from ina.emulator.fabric import Fabric
-from ina.transport import protocols
-from ina.transport.config import ETHERNET_OVERHEAD
 
 PORT = 9
 HEADERS = 42  # Ethernet, IPv4, UDP

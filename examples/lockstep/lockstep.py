@@ -5,7 +5,7 @@
     replica  (job, replication id)                 -> to_worker(mac, ip, port)
 """
 
-from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key
+from ina.aggregation.entries.base import Child, JobProgram, Place, Sizes, bits, has_key
 from ina.p4.runtime.entities import Entity, TableEntry
 from ina.p4.runtime.p4info import P4Info
 

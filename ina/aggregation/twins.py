@@ -13,18 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ina.control.programs import PUBLISHED, JobProgram, recognise
-from ina.control.programs.atp import ATP
-from ina.control.programs.base import Child, Parent, Place
+from ina.aggregation.entries import PUBLISHED, JobProgram, recognise
+from ina.aggregation.entries.atp import ATP
+from ina.aggregation.entries.base import Child, Parent, Place
+from ina.aggregation.wire import layout
+from ina.aggregation.worker import worker_address
+from ina.aggregation.worker.config import SERVER, SWITCH
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, Replica, TableEntry, as_int
 from ina.p4.runtime.p4info import P4Info
 from ina.p4.tools.equal.control import entities
 from ina.p4.tools.equal.packets import Limits, Packet, checksum
 from ina.p4.tools.equal.world import World
-from ina.transport import worker_address
-from ina.transport.config import SERVER, SWITCH
-from ina.wire import layout
 
 DEFINES = {"VALUES": "32", "SLOTS": "4"}  # where nobody says others: small states, and registers that are soon met again
 SLOTS = 2  # of each job

@@ -16,17 +16,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import Attachment, Client, ControlError
+from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig
+from ina.aggregation.worker.failover import Movable, array_at
 from ina.backend import world
 from ina.backend.counters import COUNTERS, WORKER
 from ina.backend.locks import Lock
 from ina.backend.moving import Keeper
 from ina.backend.settings import Settings
-from ina.control.client import Attachment, Client, ControlError
-from ina.control.ports import open_worker_port
 from ina.net import dpdk
 from ina.net.ports import Port
-from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig, protocols
-from ina.transport.failover import Movable, array_at
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left in peace
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up

@@ -18,11 +18,11 @@ from typing import Protocol
 
 import torch.distributed as dist
 
+from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.worker import Endpoint
+from ina.aggregation.worker.failover import Movable, MoveFailed
 from ina.backend.locks import Lock
 from ina.base.reasons import reason
-from ina.control.client import Client, ControlError
-from ina.transport import Endpoint
-from ina.transport.failover import Movable, MoveFailed
 
 PATIENCE = 60.0  # seconds for all ranks to say what they have, and for parts to come
 COMING_BACK = 25.0  # seconds for a new controller; it waits for its workers a little longer

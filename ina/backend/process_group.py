@@ -26,6 +26,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+from ina.aggregation import protocols
 from ina.backend import spans, sums, world
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
@@ -37,7 +38,6 @@ from ina.backend.staging import staged
 from ina.backend.traffic import Traffic
 from ina.backend.work import GlooWork, LazyWork, SwitchWork
 from ina.base.native import lib
-from ina.transport import protocols
 
 if TYPE_CHECKING:
     from ina.backend.job import Job

@@ -14,15 +14,13 @@ import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from ina.aggregation import protocols
 from ina.base import documents, paths
 from ina.net import dpdk
+from ina.net.faults import parse_faults
 from ina.net.ports import Faults
-from ina.transport import protocols
 
 VALUES = (32, 64, 128, 256, 1024, 2048)
-FAULT_KEYS = {"loss": "loss", "dup": "duplicate", "reorder": "reorder", "corrupt": "corrupt", "seed": "seed",
-              "dup_delay": "duplicate_delay", "reorder_delay": "reorder_delay"}
-
 
 KEYS = ("protocol", "program", "values", "slots", "port", "dpdk", "fault", "switch", "capture", "trace")
 # Variables that other parts of the project, and its tests, listen to.
@@ -166,21 +164,4 @@ class Settings:
         path = Path(program) if program else protocols.program(protocol or protocols.DEFAULT)
         return cls(protocol, path, values, slots, max(cls.pool, slots), port, eal, faults, said.text("switch"),
                    said.text("capture"), said.text("trace"))
-
-
-def parse_faults(text: str) -> Faults:
-    """``loss=0.01,seed=1`` to Faults; delays default to a few round trips. Raises ValueError naming the key."""
-    found, seed = {"duplicate_delay": 2e-3, "reorder_delay": 1e-3}, Faults.seed
-    for item in text.split(","):
-        key, equals, value = item.partition("=")
-        if key not in FAULT_KEYS or not equals:
-            raise ValueError(f"{item!r}: expected key=value with one of the keys {', '.join(FAULT_KEYS)}")
-        try:
-            if key == "seed":
-                seed = int(value)
-            else:
-                found[FAULT_KEYS[key]] = float(value)
-        except ValueError:
-            raise ValueError(f"{item!r}: {value!r} is not a number") from None
-    return Faults(**found, seed=seed)
 

@@ -89,7 +89,7 @@ class Trace:
             self._start(self._sample, switch)
 
     def _sample(self, switch: str) -> None:
-        from ina.control.client import Client, ControlError
+        from ina.aggregation.controller.client import Client, ControlError
 
         try:
             client = Client(switch)

@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ina.transport import protocols
+from ina.aggregation import protocols
 
 STAGE = 64 << 20  # bytes, at most, of the buffer of one sum that is not a tensor's own memory
 LIMB_BITS = 24  # sums of 32 limbs fit an int32

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from ina.aggregation.worker import JobMismatch
 from ina.backend import spans
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.spans import span
 from ina.backend.sums import Sum
 from ina.backend.traffic import Traffic
-from ina.transport import JobMismatch
 
 if TYPE_CHECKING:
     from ina.backend.job import Job

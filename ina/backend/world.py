@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
+from ina.aggregation.socket.channel import elsewhere
 from ina.backend.settings import Settings
 from ina.base import tokens
-from ina.control.channel import elsewhere
-from ina.control.client import Client, ControlError, SwitchProcess
-from ina.transport import protocols
 
 if TYPE_CHECKING:
     import torch.distributed as dist

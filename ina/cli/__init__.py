@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 def parser() -> argparse.ArgumentParser:
     import argparse
 
-    from ina.cli import equal, p4, switch
+    from ina.aggregation.controller import parameter_server
+    from ina.cli import equal, p4, switch, wire
+    from ina.cli import jobs as control
     from ina.cli import net as networks
     from ina.cli import topo as show
-    from ina.control import cli as control
-    from ina.control import daemon, parameter_server
     from ina.emulator import cli as explore
     from ina.experiment import cli as experiments
     from ina.experiment import doctor
     from ina.tofino import cli as tofino
     from ina.tofino import deploy_cli as deploy
-    from ina.wire import cli as wire
+    from ina.worlds.deployed import daemon
 
     top = argparse.ArgumentParser(
         prog="ina", description="In-network aggregation: P4 switch programs and real torch training."

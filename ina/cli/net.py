@@ -41,9 +41,9 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _up(args: argparse.Namespace) -> int:
-    from ina.control.client import ControlError
-    from ina.transport import protocols
-    from ina.transport.config import VALUES
+    from ina.aggregation import protocols
+    from ina.aggregation.controller.client import ControlError
+    from ina.aggregation.worker.config import VALUES
     from ina.worlds.testbed.mininet import MininetMissing, Network
 
     signal.signal(signal.SIGTERM, _terminate)

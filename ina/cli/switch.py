@@ -176,8 +176,8 @@ def parse_interface(text: str) -> tuple[int, str | Udp]:
 
 def open_port(number: int, where: str | Udp) -> Any:
     """Raises OSError. What comes by UDP has the headers of worker `number` of the local world, job 0."""
+    from ina.aggregation.worker import SWITCH, worker_address
     from ina.net.ports import MAX_FRAME, open_packet, open_udp
-    from ina.transport import SWITCH, worker_address
 
     if isinstance(where, str):
         return open_packet(where, min(mtu_of(where) + ETHERNET, MAX_FRAME))

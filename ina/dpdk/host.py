@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ina.control.embedded import EmbeddedSwitch
-from ina.control.lives import PACKET_LIFETIME
-from ina.control.ports import Plug
+from ina.aggregation import protocols
+from ina.aggregation.controller.embedded import EmbeddedSwitch
+from ina.aggregation.controller.lives import PACKET_LIFETIME
+from ina.aggregation.controller.ports import Plug
+from ina.aggregation.worker import worker_address
 from ina.dpdk.devices import Devices
-from ina.transport import protocols, worker_address
 
 
 class DpdkSwitch(EmbeddedSwitch):

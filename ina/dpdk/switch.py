@@ -24,10 +24,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ina.aggregation.controller.access import add_arguments as add_users
 from ina.base import signals, tokens
 from ina.base.bounds import SECONDS, real, whole
 from ina.base.extras import Missing
-from ina.control.access import add_arguments as add_users
 from ina.dpdk import devices
 from ina.net import dpdk
 from ina.net.dpdk import DpdkError
@@ -144,8 +144,8 @@ def _compiled(args: argparse.Namespace) -> Any:
 
 def _longest(args: argparse.Namespace, program: Any) -> int:
     """Bytes: what was said, or what the program's protocol needs, or what every Ethernet takes."""
-    from ina.control.embedded import protocol_of
-    from ina.transport import protocols
+    from ina.aggregation import protocols
+    from ina.aggregation.controller.embedded import protocol_of
 
     if args.max_frame:
         return args.max_frame
@@ -245,9 +245,9 @@ class Running:
     def start(self) -> None:
         """Ports come last: by the first packet all is in place."""
         if self.args.control:
-            from ina.control import access
-            from ina.control.channel import elsewhere, listen
-            from ina.control.server import Server
+            from ina.aggregation.controller import access
+            from ina.aggregation.controller.server import Server
+            from ina.aggregation.socket.channel import elsewhere, listen
 
             self.token = tokens.make() if elsewhere(self.args.control) else ""
 

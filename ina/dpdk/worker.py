@@ -25,12 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from ina.aggregation import protocols
+from ina.aggregation.worker import Endpoint, JobError, WorkerConfig
 from ina.base import signals
 from ina.base.bounds import SECONDS, real, whole
 from ina.dpdk import devices
 from ina.net import dpdk
 from ina.net.dpdk import DpdkError
-from ina.transport import Endpoint, JobError, WorkerConfig, protocols
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 LARGEST = 1000  # of the numbers that are summed: exact in float32, whatever the order
@@ -122,7 +123,7 @@ def _config(args: argparse.Namespace, **given: Any) -> WorkerConfig:
 
 
 def _faults(args: argparse.Namespace) -> Any:
-    from ina.backend.settings import parse_faults
+    from ina.net.faults import parse_faults
 
     return parse_faults(args.fault) if args.fault else None
 
@@ -160,7 +161,7 @@ def _admitted(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[Wo
 
 def _connected(socket: str, timeout: float) -> Any:
     """The controller's client, once it is there. Raises ControlError."""
-    from ina.control.client import Client, ControlError
+    from ina.aggregation.controller.client import Client, ControlError
 
     deadline = time.monotonic() + timeout
     while True:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ina.control.jobs import Job
+from ina.aggregation import protocols
+from ina.aggregation.controller.jobs import Job
+from ina.aggregation.worker.errors import JobTimeout
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Completion
 from ina.emulator.samples import drawn, wrong
-from ina.transport import protocols
-from ina.transport.errors import JobTimeout
 
 VALUES = 32  # elements of a packet
 RTO_MIN, RTO_MAX = 30e-6, 300e-6  # s

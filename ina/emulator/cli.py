@@ -72,10 +72,11 @@ def _check(args: argparse.Namespace) -> None:
 def main(args: argparse.Namespace) -> int:
     import numpy as np
 
+    from ina.aggregation import protocols
+    from ina.aggregation.controller.controller import AdmissionError
+    from ina.aggregation.entries import recognise
     from ina.base import paths
     from ina.base.cc import BuildError
-    from ina.control.controller import AdmissionError
-    from ina.control.programs import recognise
     from ina.emulator.explorable import job
     from ina.emulator.explorer import Budget
     from ina.emulator.restarts import jobs
@@ -83,7 +84,6 @@ def main(args: argparse.Namespace) -> int:
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.program import Program
     from ina.topology import TopologyError, specified
-    from ina.transport import protocols
 
     try:
         _check(args)
@@ -128,16 +128,17 @@ def simulate_main(args: argparse.Namespace) -> int:
     import logging
     from collections import Counter
 
+    from ina.aggregation import protocols
+    from ina.aggregation.entries import program_named
     from ina.base import paths
     from ina.base.cc import BuildError
-    from ina.control.programs import program_named
     from ina.emulator.simulation import Simulation, macros
     from ina.p4.compiler.build import compile_program
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.program import Program
-    from ina.transport import protocols
 
-    for name in ("ina.control", "ina.p4.runtime"):  # which warn of switches, and parameter servers, that do not answer
+    # which warn of switches, and parameter servers, that do not answer
+    for name in ("ina.aggregation.controller", "ina.p4.runtime"):
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         protocol = args.protocol or protocols.DEFAULT

@@ -17,8 +17,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base.native import CData, ffi, lib
-from ina.transport.config import ETHERNET_OVERHEAD
 
 SEND, ADD, COPY = lib.INA_SEND, lib.INA_ADD, lib.INA_COPY
 HEADERS = 58  # bytes in front of a packet's values (collective.h)

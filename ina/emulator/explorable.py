@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ina.aggregation import protocols
+from ina.aggregation.controller.controller import Controller, switch_address
+from ina.aggregation.ps.parameter_server import ParameterServer
+from ina.aggregation.wire import layout
+from ina.aggregation.worker.config import WorkerConfig
+from ina.aggregation.worker.worker import Worker
 from ina.base.native import ffi, lib
-from ina.control.controller import Controller, switch_address
 from ina.emulator.explorer import Explorer, Machine, Sent
 from ina.emulator.fabric import Source
 from ina.emulator.samples import exact
 from ina.p4.runtime.embedded import Switch
 from ina.topology import Topology
 from ina.topology.tree import aggregation_tree
-from ina.transport import protocols
-from ina.transport.config import WorkerConfig
-from ina.transport.parameter_server import ParameterServer
-from ina.transport.worker import Worker
-from ina.wire import layout
 
 
 class SwitchMachine(Machine):

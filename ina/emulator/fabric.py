@@ -22,10 +22,14 @@ from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 
+from ina.aggregation import protocols
+from ina.aggregation.controller.controller import Controller, Job, switch_address
+from ina.aggregation.controller.forwarding import forwarding, guards
+from ina.aggregation.entries import PUBLISHED, recognise
+from ina.aggregation.worker import worker_address
+from ina.aggregation.worker.block import stats_dict
+from ina.aggregation.worker.config import WorkerConfig
 from ina.base.native import CData, ffi, lib
-from ina.control.controller import Controller, Job, switch_address
-from ina.control.forwarding import forwarding, guards
-from ina.control.programs import PUBLISHED, recognise
 from ina.emulator.collectives import IDEAL, Schedule
 from ina.emulator.network import Completion, End, Network, Wire
 from ina.net.ports import PS, Address, Faults
@@ -33,9 +37,6 @@ from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.program import Program
 from ina.topology import Node, Topology, load, routes
 from ina.topology.tree import Tree
-from ina.transport import protocols, worker_address
-from ina.transport.block import stats_dict
-from ina.transport.config import WorkerConfig
 
 COLLECTIVE_PORT = 5000  # UDP, and up
 ROOM = ("tail", "no_buffer", "back_pressure", "too_long", "reentries", "no_memory")  # drops for want of it

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ina.control.controller import Controller
-from ina.control.programs import JobProgram
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.entries import JobProgram
 from ina.emulator.applications import Violation
 from ina.emulator.processes import ServerProcess, Target
 from ina.p4.runtime.entities import MulticastGroupEntry, TableEntry, as_int

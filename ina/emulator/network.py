@@ -12,13 +12,13 @@ from typing import Self
 
 import numpy as np
 
+from ina.aggregation import protocols
+from ina.aggregation.worker.block import stats_dict
+from ina.aggregation.worker.config import WorkerConfig, fill_tensor
+from ina.aggregation.worker.errors import Event, event_from_c
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Faults
 from ina.p4.runtime.embedded import Switch
-from ina.transport import protocols
-from ina.transport.block import stats_dict
-from ina.transport.config import WorkerConfig, fill_tensor
-from ina.transport.errors import Event, event_from_c
 
 NEVER = 2**64 - 1
 

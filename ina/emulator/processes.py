@@ -1,6 +1,7 @@
 """The simulation's control plane: switches as the controller reaches them, and parameter servers as it calls them.
 
-Controller, calls and what they do are the real ones (ina/control/); what is between the processes may fail at any time.
+Controller, calls and what they do are the real ones (ina/aggregation/controller/); what is between the processes may fail at any
+time.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import cast
 
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.parameter_server import answer
+from ina.aggregation.controller.ports import Plug
+from ina.aggregation.controller.upstream import Upstream
+from ina.aggregation.ps import server
+from ina.aggregation.socket.channel import Channel, ChannelClosed
 from ina.base.native import ffi, lib
-from ina.control.channel import Channel, ChannelClosed
-from ina.control.controller import Controller
-from ina.control.parameter_server import answer
-from ina.control.ports import Plug
-from ina.control.upstream import Upstream
 from ina.emulator.fabric import Fabric
 from ina.emulator.servers import Server
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import Entity, Update
-from ina.transport import server
 
 
 class Killed(BaseException):
@@ -91,7 +92,7 @@ class ServerProcess:
             self.up = False
             self.server.close()
 
-    # ---- its channel (ina/control/channel.py)
+    # ---- its channel (ina/aggregation/socket/channel.py)
 
     def send(self, message: dict) -> None:
         if not self.up:

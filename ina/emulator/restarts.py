@@ -3,7 +3,8 @@
     explorer = jobs(program, topology, ["next", "lost"])     # three jobs of one number, in the same slots
     report = explorer.saturate()
 
-Real controllers (ina/control/controller.py) admit the jobs while the explorer is made; what they have written is kept as one
+Real controllers (ina/aggregation/controller/controller.py) admit the jobs while the explorer is made; what they have written is
+kept as one
 era for each job. In the walk a machine stands for them: it tells switches and hosts of the next era, and tells them again until
 they have heard. Messages may be late, lost or repeated like any frame, so switches of a tree change at different times, and hosts
 go on with the old job for as long as they like, while what they have sent may come for ever. Leases are given when all switches
@@ -19,8 +20,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ina.control.controller import Controller, Job, switch_address
-from ina.control.programs.switchml import SwitchML
+from ina.aggregation.controller.controller import Controller, Job, switch_address
+from ina.aggregation.entries.switchml import SwitchML
+from ina.aggregation.worker.config import WorkerConfig
+from ina.aggregation.worker.worker import Worker
 from ina.emulator.explorable import SwitchMachine, WorkerMachine, describe, tensors
 from ina.emulator.explorer import Explorer, Machine, Sent
 from ina.emulator.fabric import Source
@@ -28,8 +31,6 @@ from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import Entity, MulticastGroupEntry, TableEntry, insert
 from ina.topology import Topology
 from ina.topology.tree import aggregation_tree
-from ina.transport.config import WorkerConfig
-from ina.transport.worker import Worker
 
 NEXT, LOST, OLD, GONE = "next", "lost", "old", "gone"
 BETWEEN = {

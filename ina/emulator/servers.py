@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import os
 
+from ina.aggregation.controller.controller import switch_address
+from ina.aggregation.entries import Parent
+from ina.aggregation.ps.parameter_server import ServerConfig
+from ina.aggregation.worker import SERVER
+from ina.aggregation.worker.block import stats_dict
 from ina.base.native import ffi, lib
-from ina.control.controller import switch_address
-from ina.control.programs import Parent
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.network import Network
 from ina.net.ports import Address
-from ina.transport import SERVER
-from ina.transport.block import stats_dict
-from ina.transport.parameter_server import ServerConfig
 
 
 class Server:
-    """One parameter server, at ``host``: in virtual time what ina/transport/server.py is over a port. ``parent``: what it is to
-    the root of a tree."""
+    """One parameter server, at ``host``: in virtual time what ina/aggregation/ps/server.py is over a port. ``parent``: what it
+    is to the root of a tree."""
 
     def __init__(self, fabric: Fabric, host: str):
         self.fabric, self.host, self.switch = fabric, host, fabric.topology.switch_of(host)

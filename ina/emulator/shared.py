@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Unpack
 
+from ina.aggregation.controller.controller import Controller, Job
+from ina.aggregation.entries import JobProgram, Parent
+from ina.aggregation.ps.parameter_server import ServerConfig
+from ina.aggregation.worker import SERVER, SWITCH, WorkerConfig
+from ina.aggregation.worker.block import stats_dict
 from ina.base.native import CData, ffi, lib
-from ina.control.controller import Controller, Job
-from ina.control.programs import JobProgram, Parent
 from ina.emulator.fabric import Fabric, Source, WorkerOptions
 from ina.emulator.network import Wire
 from ina.net.ports import Address
 from ina.topology import Node, load
-from ina.transport import SERVER, SWITCH, WorkerConfig
-from ina.transport.block import stats_dict
-from ina.transport.parameter_server import ServerConfig
 
 WORKER_PORT = 4000
 

@@ -29,18 +29,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ina.control.controller import AdmissionError, Controller
-from ina.control.programs import program_named
-from ina.control.repair import repair
-from ina.control.upstream import ServerGone
-from ina.control.writing import REFUSED
+from ina.aggregation import protocols
+from ina.aggregation.controller.controller import AdmissionError, Controller
+from ina.aggregation.controller.repair import repair
+from ina.aggregation.controller.upstream import ServerGone
+from ina.aggregation.controller.writing import REFUSED
+from ina.aggregation.entries import program_named
 from ina.emulator.applications import VALUES, Application, Violation
 from ina.emulator.fabric import Fabric, Source
 from ina.emulator.leaks import check_server, check_slots, check_switch
 from ina.emulator.processes import Calls, Fate, Killed, ServerProcess, Target
 from ina.net.ports import PS, Faults
 from ina.topology import Topology, load
-from ina.transport import protocols
 
 __all__ = ["Report", "Simulation", "macros"]
 
@@ -339,7 +339,7 @@ class Simulation:
         target.up = True
 
     def _start_controller(self, state: str) -> None:
-        """As ``ina controller`` begins (ina/control/watch.py)."""
+        """As ``ina controller`` begins (ina/aggregation/controller/watch.py)."""
         self._say(f"a controller begins, state: {state}")
         controller = Controller(dict(self.targets), POOL, protocol=self.protocol, topology=self.topology,
                                 chance=random.Random(self.chance.getrandbits(32)))  # fmt: skip
@@ -430,7 +430,7 @@ class Simulation:
                 self._end(application, f"{name} was lost")
 
     def _lose_server(self, calls: Calls) -> None:
-        """As ina/control/service.py: every job that it served is over."""
+        """As ina/aggregation/controller/service.py: every job that it served is over."""
         calls.lost()
         for application in self.applications:
             if application.job is not None:
@@ -467,7 +467,7 @@ class Simulation:
             self._return(late, late + 0.1e-3, YOUNG_END, application)
 
     def _release(self, name: str) -> None:
-        """As ina/control/service.py does it when a job is over."""
+        """As ina/aggregation/controller/service.py does it when a job is over."""
         if self.controller is not None and self.calls is not None and name in self.controller.jobs:
             number = self.controller.jobs[name].number
             self.controller.release(name)

@@ -125,13 +125,13 @@ def _pairs(items: list[str], flag: str) -> dict[str, str]:
 
 def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int:
     """Runs it; everything that a user can do something about becomes one message and an exit status."""
+    from ina.aggregation.controller.client import ControlError
+    from ina.aggregation.controller.jobs import AdmissionError
+    from ina.aggregation.worker.errors import JobError
     from ina.base.cc import BuildError
-    from ina.control.client import ControlError
-    from ina.control.jobs import AdmissionError
     from ina.emulator.fabric import Unbalanced
     from ina.experiment import agree, allreduce, launch, record, sweep
     from ina.p4.compiler.errors import CompileError
-    from ina.transport.errors import JobError
 
     failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, allreduce.WrongSum, Unbalanced, agree.Disagreement,
                 AdmissionError, JobError, BuildError, ControlError)  # fmt: skip

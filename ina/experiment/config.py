@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from ina.backend.settings import parse_faults
+from ina.aggregation import protocols
+from ina.aggregation.entries import BITMAP, program_named
+from ina.aggregation.worker.config import VALUES
 from ina.base import paths
 from ina.base.bounds import outside
-from ina.control import kinds
-from ina.control.programs import BITMAP, program_named
 from ina.experiment.oracle import asked
 from ina.experiment.places import described, hosts_of, server_host
 from ina.experiment.ranges import RANGES
+from ina.net.faults import parse_faults
 from ina.topology import TopologyError
 from ina.topology.points import points
-from ina.transport import protocols
-from ina.transport.config import VALUES
+from ina.worlds.testbed import kinds
 
 ALGORITHMS = ("in-network", "ring", "halving-doubling", "tree", "parameter-server")
 STRIPED = ("in-network", "ring", "parameter-server")

@@ -19,14 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
+from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.worker import Endpoint, WorkerConfig
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend.settings import Said, Settings
 from ina.base.bounds import SECONDS, real, whole
-from ina.control.client import Client, ControlError, SwitchProcess
-from ina.control.ports import open_worker_port
 from ina.dpdk import doctor as fast_path
 from ina.experiment import links
-from ina.transport import Endpoint, WorkerConfig, protocols
-from ina.transport.config import ETHERNET_OVERHEAD
 from ina.worlds.testbed.mininet import missing
 
 GOOD, WARNING, BAD, FACT = "good", "warning", "bad", "fact"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from ina.aggregation import protocols
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.experiment import compare, plan, report, sweep
 from ina.experiment.config import AllReduce, Workload
 from ina.experiment.progress import say_where
 from ina.experiment.record import Result, new_folder, reasoned
 from ina.experiment.units import axis, said
-from ina.transport import protocols
-from ina.transport.config import ETHERNET_OVERHEAD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,12 +12,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ina.control.programs import program_named
+from ina.aggregation import protocols
+from ina.aggregation.entries import program_named
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.topology import routes
 from ina.topology.model import Topology
 from ina.topology.tree import aggregation_tree
-from ina.transport import protocols
-from ina.transport.config import ETHERNET_OVERHEAD
 
 ETHERNET = 14
 BMV2_FRAME, BMV2_VALUE, BMV2_FORWARD = 10e-6, 1e-6, 60e-6  # s: python -m bench bmv2, and a training of Gloo's

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from ina import topology as topologies
+from ina.aggregation import protocols
+from ina.aggregation.entries import program_named
 from ina.base import paths
-from ina.control.programs import program_named
 from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.servers import Servers
@@ -20,7 +21,6 @@ from ina.experiment.places import with_buffer
 from ina.net.ports import PS, Faults
 from ina.p4.compiler.build import compile_program
 from ina.topology import Topology, TopologyError, routes
-from ina.transport import protocols
 
 LEAST_SLOTS = 512  # a program with more slots than the controller gives away is the same program, and compiled already
 CONGESTION = {"ideal": collectives.IDEAL, "dctcp": collectives.DCTCP}

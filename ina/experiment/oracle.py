@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ina.control.programs import program_named
-from ina.transport import protocols
-from ina.transport.protocols import MAX, OWN, SUM
+from ina.aggregation import protocols
+from ina.aggregation.entries import program_named
+from ina.aggregation.protocols import MAX, OWN, SUM
 
 
 def asked(protocol: str, dtype: str, checked: bool = True) -> int:
@@ -22,7 +22,7 @@ def asked(protocol: str, dtype: str, checked: bool = True) -> int:
         raise ValueError(f"its worker declares no reduction of {dtype} (reductions = {sum(1 << each for each in there)})")
     if found == OWN and checked and program_named(protocol).reduced(np.zeros((1, 1), dtype)) is None:
         raise ValueError("its worker declares a reduction of its own, but its entries do not say what that gives "
-                         "(`reduced` of ina.control.programs.base.JobProgram); or give payload = false")  # fmt: skip
+                         "(`reduced` of ina.aggregation.entries.base.JobProgram); or give payload = false")  # fmt: skip
     return found
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ina import topology as topologies
-from ina.control.programs import program_named
+from ina.aggregation.entries import program_named
 from ina.topology.points import host_list
 
 

@@ -14,14 +14,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ina.control.client import Client, start_server
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import Client, start_server
 from ina.experiment import networks, testbed
 from ina.experiment.allreduce import ring_model
 from ina.experiment.config import ETHERNET, AllReduce
 from ina.experiment.launch import JobFailed, Place, conditions, end, here, piped
 from ina.experiment.record import Reduction
 from ina.experiment.reducer import Specification
-from ina.transport import protocols
 from ina.worlds.testbed.mininet import Network
 
 START = 90.0  # seconds for all workers to be there

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ina.control.client import Client
-from ina.control.ports import open_worker_port
+from ina.aggregation.controller.client import Client
+from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.experiment.launch import die_with_parent, say_where_on_request
 from ina.experiment.networks import WrongSum
 from ina.experiment.oracle import asked, expected
 from ina.net.ports import Faults
-from ina.transport import Endpoint, WorkerConfig
 
 
 @dataclass(frozen=True)

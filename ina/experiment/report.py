@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from ina.aggregation import protocols
+from ina.aggregation.entries import programs
 from ina.base.extras import extra
-from ina.control.programs import programs
 from ina.experiment.config import AllReduce, Config, Sharing, Trace, Virtual, Workload
 from ina.experiment.record import Folder, Measured, Run
-from ina.transport import protocols
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

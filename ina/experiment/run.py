@@ -13,7 +13,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ina.control.jobs import AdmissionError
+from ina.aggregation.controller.jobs import AdmissionError
+from ina.aggregation.worker.errors import JobError
 from ina.emulator.fabric import Unbalanced
 from ina.experiment import allreduce, launch, model, replay, report, sharing, workload
 from ina.experiment.config import MODELS, AllReduce, Config, ConfigError, Keys, Sampled, Sharing, Trace, Workload
@@ -21,7 +22,6 @@ from ina.experiment.places import described, hosts_of
 from ina.experiment.progress import Watch, say_where
 from ina.experiment.record import Folder, Measured, Reduction, Run, new_folder, reasoned
 from ina.experiment.timeline import Timeline
-from ina.transport.errors import JobError
 
 if TYPE_CHECKING:
     from ina.worlds.testbed.mininet import Network
@@ -39,7 +39,7 @@ def run(config: Keys, root: Path, console: Console) -> Path:
     """Runs one experiment in a new results folder, which it returns, and prints its table.
 
     Raises:
-        launch.JobFailed, ina.transport.JobError: a rank or a job failed; what was measured before is in the folder.
+        launch.JobFailed, ina.aggregation.worker.JobError: a rank or a job failed; what was measured before is in the folder.
     """
     path = new_folder(root, config.name)
     say_where(console, "Results go to", path)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ina.aggregation.entries import JobProgram, program_named
 from ina.base import paths
-from ina.control.programs import JobProgram, program_named
 from ina.emulator.network import Completion, Wire
 from ina.emulator.shared import Shared, SharedJob
 from ina.experiment import networks

@@ -16,12 +16,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ina.control.programs import program_named
+from ina.aggregation import protocols
+from ina.aggregation.entries import program_named
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.experiment.config import Sharing, Trace, Virtual, Workload
 from ina.experiment.record import Result
 from ina.experiment.timeline import is_compute
-from ina.transport import protocols
-from ina.transport.config import ETHERNET_OVERHEAD
 
 BUSY = 0.85  # of the time: the bottleneck
 CROWDED = 0.10  # of the packets without an aggregator: the pool is too small

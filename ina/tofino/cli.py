@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ina.aggregation.controller.access import add_arguments as add_users
 from ina.base.bounds import SECONDS, real, whole
-from ina.control.access import add_arguments as add_users
 from ina.p4.rpc import connections as rpc
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Add the commands to `ina`; each sets `main`, a function of the parsed arguments."""
-    from ina.control.daemon import add_packet_lifetime
+    from ina.worlds.deployed.daemon import add_packet_lifetime
 
     tofino = commands.add_parser("tofino", help="look at a program for Tofino as far as its source tells")
     verbs = tofino.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -69,12 +69,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 def _controller(args: argparse.Namespace) -> int:
     import logging
 
-    from ina.control import daemon
-    from ina.control.state import StateError
+    from ina.aggregation.controller.state import StateError
     from ina.experiment.config import ConfigError
     from ina.p4.runtime.p4info import EntityError
     from ina.tofino.experiment import read
     from ina.tofino.host import DeployedHost
+    from ina.worlds.deployed import daemon
 
     level = logging.INFO if args.verbose else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="ina controller: %(message)s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from ina.control.forwarding import forwarding, guards, has_guard
+from ina.aggregation.controller.forwarding import forwarding, guards, has_guard
 from ina.p4.runtime.p4info import EntityError, P4Info, find
 from ina.tofino.deployment import Deployable, DeploymentError, Step
 from ina.tofino.experiment import Deployment

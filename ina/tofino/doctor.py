@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from ina.control.programs import recognise
-from ina.control.remote import is_refused
+from ina.aggregation.entries import recognise
 from ina.experiment.doctor import BAD, FACT, GOOD, WARNING, Finding
 from ina.p4.bfrt.target import BfRuntimeTarget
 from ina.p4.rpc.connections import Access
@@ -17,6 +16,7 @@ from ina.tofino.deployment import Bfrt, DeploymentError
 from ina.tofino.experiment import Deployment, Tofino
 from ina.tofino.host import ERRORS
 from ina.topology.tree import aggregation_tree
+from ina.worlds.deployed.remote import is_refused
 
 CABLE = "cable, optics, speed, FEC and autonegotiation at both ends"
 

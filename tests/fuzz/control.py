@@ -36,7 +36,7 @@ class Ours(logging.Handler):
 
 def messages() -> tuple[Any, ...]:
     """A line of the control socket; what it says is said again and understood the same."""
-    from ina.control import messages
+    from ina.aggregation.socket import messages
 
     def read(data: bytes) -> None:
         asked = messages.parse(messages.decode(data))
@@ -48,8 +48,8 @@ def messages() -> tuple[Any, ...]:
 
 def http() -> tuple[Any, ...]:
     """A request in HTTP, in one piece and cut in two."""
-    from ina.control import http
-    from ina.control.jobs import AdmissionError
+    from ina.aggregation.controller import http
+    from ina.aggregation.controller.jobs import AdmissionError
 
     def read(data: bytes) -> None:
         whole = http.parse(data)
@@ -71,8 +71,8 @@ def connection() -> tuple[Function, ...]:
     from test_service import FakeNetwork
 
     from ina import topology as topologies
-    from ina.control import server as serving
-    from ina.control.access import Principal
+    from ina.aggregation.controller import server as serving
+    from ina.aggregation.controller.access import Principal
 
     ours = Ours()
 
@@ -118,8 +118,8 @@ def state() -> tuple[Any, ...]:
     from test_service import FakeNetwork
 
     from ina import topology as topologies
-    from ina.control.service import Service
-    from ina.control.state import StateError, StateFile
+    from ina.aggregation.controller.service import Service
+    from ina.aggregation.controller.state import StateError, StateFile
 
     ours = Ours()
     folder = tempfile.TemporaryDirectory()
@@ -142,8 +142,8 @@ def answers() -> tuple[Any, ...]:
 
     what 1 | lines: what % 4: ping, admit, attach, poll; then each that is left is an event
     """
-    from ina.control.channel import listen
-    from ina.control.client import Client, ControlError
+    from ina.aggregation.controller.client import Client, ControlError
+    from ina.aggregation.socket.channel import listen
 
     name = f"ina-fuzz-{uuid.uuid4()}"
     listener = listen(name)

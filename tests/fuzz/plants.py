@@ -70,7 +70,7 @@ PLANTS = (
     Planted(
         Plant(
             "fractions have no name in a refusal",
-            "ina/control/messages.py",
+            "ina/aggregation/socket/messages.py",
             ' float: "a fraction",',
             "",
             "KeyError",
@@ -80,7 +80,7 @@ PLANTS = (
     Planted(
         Plant(
             "a request line of HTTP may have any number of words",
-            "ina/control/http.py",
+            "ina/aggregation/controller/http.py",
             'if len(parts) != 3 or not parts[2].startswith("HTTP/1."):',
             'if not parts[-1].startswith("HTTP/1."):',
             "IndexError",

@@ -74,8 +74,8 @@ def _everything(switch: Any) -> None:
 
 def _guarded(switch: Any) -> None:
     """Frames from ports 1 to 4 are trusted, others checked."""
+    from ina.aggregation.worker import worker_address
     from ina.p4.runtime import TableEntry, insert, modify
-    from ina.transport import worker_address
 
     one = worker_address(0, 1)
     hosts = [TableEntry("host", {"standard.ingress_port": 0, "hdr.ethernet.src_addr": one.mac, "source": one.ip}, "is_here")]

@@ -109,7 +109,7 @@ NATIVE = (
     ),
 )
 
-CONTROL = ("ina.control", "ina.base.documents")
+CONTROL = ("ina.aggregation.controller", "ina.base.documents")
 CONFIG = ("ina.experiment.config", "ina.base.documents")
 
 MANAGED = (
@@ -147,7 +147,8 @@ MANAGED = (
     Managed(
         "experiment", "experiments and sweeps in TOML", "files", "experiment", (*CONFIG, "ina.experiment.plan"), longest=1000
     ),
-    Managed("control-answers", "what the switch process tells a worker", "control", "answers", ("ina.control.client", *CONTROL)),
+    Managed("control-answers", "what the switch process tells a worker", "control", "answers",
+    ("ina.aggregation.controller.client", *CONTROL)),
     Managed(
         "device-config",
         "P4Runtime's device configurations",

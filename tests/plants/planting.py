@@ -22,11 +22,11 @@ from unittest.mock import patch
 
 from cffi import FFI
 
+from ina.aggregation import protocols
 from ina.base import manifest, native, paths
 from ina.base.cc import shared_object
 from ina.base.native import ffi, lib
 from ina.emulator import servers
-from ina.transport import protocols
 
 FLAGS = ["-std=gnu11", "-O1", "-march=native"]
 SERVER = ("ps.c", "ps_jobs.c")

@@ -29,7 +29,7 @@ def c(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], p
 
 
 def control(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
-    return Plant(f"ina/control/{file}.py", old, new, found, also, protocol)
+    return Plant(f"ina/aggregation/controller/{file}.py", old, new, found, also, protocol)
 
 
 PLANTS = {

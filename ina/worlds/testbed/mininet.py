@@ -4,7 +4,7 @@
         subprocess.run(network.command("h1", ["ping", "-c", "1", "10.0.0.2"]))
 
 Hosts are Mininet's: shells in network namespaces. There is no Open vSwitch: switches are in a process of ours in the root
-namespace, or each in one, with packet sockets on their ends of the veth pairs (ina/control/network.py). Rate, delay, queue
+namespace, or each in one, with packet sockets on their ends of the veth pairs (ina/worlds/testbed/network.py). Rate, delay, queue
 and loss of the links are made there (host/net/link.h), in both directions, for not every kernel has netem and Mininet's TCLink
 only warns where it has not.
 
@@ -25,13 +25,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ina.control.client import Client, SwitchProcess
-from ina.control.description import Description
-from ina.control.kinds import KINDS
+from ina.aggregation.controller.client import Client, SwitchProcess
+from ina.aggregation.worker import SWITCH
 from ina.net.state import State, interface_exists, run_dir
 from ina.topology.model import Node, Topology, TopologyError, check_size
 from ina.topology.points import points
-from ina.transport import SWITCH
+from ina.worlds.testbed.description import Description
+from ina.worlds.testbed.kinds import KINDS
 
 if TYPE_CHECKING:
     from mininet.net import Mininet

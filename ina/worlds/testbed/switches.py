@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ina.control.description import Description
-from ina.control.network import NetworkSwitch
-from ina.control.server import Made, main, parser
+from ina.aggregation.controller.server import Made, main, parser
+from ina.worlds.testbed.description import Description
+from ina.worlds.testbed.network import NetworkSwitch
 
 
 def network(program: Path, defines: dict[str, str], args: argparse.Namespace) -> Made:

@@ -1,0 +1,113 @@
+"""Access control at the control socket.
+
+A principal is fixed when its connection is accepted, and no message changes it: on a Unix socket it is the user whom the kernel
+names (SO_PEERCRED), over TCP who brings the socket's token (ina/base/tokens.py) in front of everything else, in a line ``ina
+TOKEN`` or HTTP's ``Authorization: Bearer TOKEN``. What it may then do is the table ``RULES``, for every way to ask.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ina.aggregation.controller.jobs import AdmissionError
+from ina.aggregation.socket import messages
+from ina.aggregation.socket.peers import user_id, user_name
+from ina.base import tokens
+
+EVERYBODY = "everybody"
+
+
+@dataclass(frozen=True)
+class Principal:
+    """``uid``: of a user of this machine; None: of another machine, with the socket's token."""
+
+    uid: int | None
+
+    def __str__(self) -> str:
+        return "the holder of the socket's token" if self.uid is None else f"user {user_name(self.uid)}"
+
+
+class Role(IntEnum):
+    """A principal's role at the switch."""
+
+    ANYONE = 0  # a user of this machine
+    USER = 1  # may have jobs: --user named it
+    OWNER = 2  # the user of the switch process, root, or who has the socket's token
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Allows principals with ``role``; with ``of_job``, of an existing job only its owner, or, ``or_switch``, the switch's."""
+
+    role: Role
+    of_job: bool = False
+    or_switch: bool = False
+
+
+RULES = {
+    messages.Ping: Rule(Role.ANYONE),
+    messages.Jobs: Rule(Role.ANYONE),
+    messages.Switches: Rule(Role.ANYONE),
+    messages.Counters: Rule(Role.ANYONE),
+    messages.Join: Rule(Role.USER, of_job=True),
+    messages.Admit: Rule(Role.USER, of_job=True),
+    messages.Attach: Rule(Role.USER, of_job=True),
+    messages.Release: Rule(Role.USER),
+    messages.End: Rule(Role.USER, of_job=True, or_switch=True),
+    messages.Serve: Rule(Role.OWNER),
+    messages.Stop: Rule(Role.OWNER),
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """``owner``: uid of the switch process. ``users``: uids of those who may have jobs, too; None: everybody."""
+
+    owner: int
+    users: Collection[int] | None = ()
+
+    def role(self, principal: Principal) -> Role:
+        if principal.uid is None or principal.uid in (0, self.owner):
+            return Role.OWNER
+        return Role.USER if self.users is None or principal.uid in self.users else Role.ANYONE
+
+    def check(self, principal: Principal, request: messages.Request) -> Rule:
+        """The rule of ``request``; that of its job is still to be looked at. Raises AdmissionError."""
+        rule, name = RULES[type(request)], type(request).__name__.lower()
+        if (role := self.role(principal)) >= rule.role:
+            return rule
+        what = "only looks at this switch" if role is Role.ANYONE else "has jobs at this switch"
+        needed = f"user {user_name(self.owner)}, root" + (" or those that --user named" if rule.role is Role.USER else "")
+        raise AdmissionError("denied", f"{name}: {principal} {what}; expected {needed}")
+
+
+@dataclass(frozen=True)
+class JobOwner:
+    """The owner of a job: who has its token; if it has none, the principal that asked for it."""
+
+    principal: Principal
+    token: str
+
+    def check(self, job: str, principal: Principal, token: str) -> None:
+        """Raises AdmissionError."""
+        if self.token and not tokens.is_same(self.token, token):
+            what = "the token is wrong" if token else "a token is needed"
+            raise AdmissionError("token", f"job {job!r} belongs to others: {what}; all workers of a job bring the one that its "
+                                          "first request brought")
+        if not self.token and (token or principal != self.principal):
+            whose = "you asked for it without a token" if principal == self.principal else f"it is {self.principal}'s"
+            raise AdmissionError("token", f"job {job!r} has no token: {whose}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--user``, which names the users who may have jobs."""
+    parser.add_argument("--user", action="append", default=[], metavar="NAME",
+                        help=f"a user who may have jobs here beside you and root: a name, a number or {EVERYBODY}; repeatable")
+
+
+def users(names: Collection[str]) -> Collection[int] | None:
+    """User ids of the ``--user`` options; None: everybody. Raises ValueError."""
+    return None if EVERYBODY in names else frozenset(user_id(name, "--user") for name in names)

@@ -1,0 +1,310 @@
+"""Clients of the switch process: start it, join a job, get a port, learn why a job failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ina.aggregation.socket.channel import Channel, ChannelClosed, connect, listen, shown
+from ina.aggregation.socket.messages import Malformed, printable
+from ina.base import paths
+from ina.net.ports import Address
+
+
+class ControlError(RuntimeError):
+    """The switch process refused a request, or is gone. ``code``: the reply's, or ``gone``."""
+
+    def __init__(self, code: str, text: str):
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What a worker gets: addresses as frames say them, its window, and its port's offer with descriptors."""
+
+    job: str
+    worker: int
+    workers: int
+    number: int
+    incarnation: int
+    life: int
+    slots: int
+    values: int
+    protocol: str
+    address: Address
+    switch: Address
+    outlives: bool  # the switches outlive the controller: packets go on without it
+    moves: bool  # the job is moved when a switch fails: `Client.moved` then says so, and the worker attaches anew
+    port: dict
+    fds: list[int]
+
+
+class Client:
+    """One connection to the switch process at ``name`` (abstract, or a path with a "/"): at most one worker of one job.
+
+    ``token``: the job's; all its workers bring the same. A job whose first worker brought none is its user's. ``host``: of the
+    network, that this process is in, for a controller that cannot see it; default: INA_HOST. ``access``: the socket's token,
+    where that is TCP; default: ina/base/tokens.py finds it. Not thread-safe. Every call takes its time-out in seconds; a dead
+    switch process is a ControlError at once, and so is one of a user who is neither this one nor root (INA_SWITCH_USER names
+    another).
+    """
+
+    def __init__(self, name: str, timeout: float = 60.0, token: str = "", host: str | None = None, access: str = ""):
+        self.name = name
+        self.token = token
+        self.access = access
+        self.host = os.environ.get("INA_HOST", "") if host is None else host
+        self.timeout = timeout
+        self.failure = ""  # the reason that the switch process gave, once it has
+        self.gone = False  # the switch process ended without a reason
+        self.moved: list[tuple[int, str]] = []  # each time the job was moved to other switches: its incarnation there, and why
+        self.left: dict[int, float] = {}  # workers that left in peace: when we heard of it, monotonic seconds
+        self._unanswered = 0  # replies to requests that nobody waits for
+        self._refused: ControlError | None = None  # this connection, or what nobody waits for the answer of
+        try:
+            sock = connect(name, timeout, access)
+        except PermissionError as error:
+            raise ControlError("denied", str(error)) from error
+        except TimeoutError as error:
+            raise ControlError("timeout", error.strerror or f"{shown(name)}: {error}") from error
+        except OSError as error:
+            raise ControlError("gone", f"{error.strerror}; it ended, or runs on another machine or in another network name "
+                                       "space") from error
+        except ValueError as error:
+            raise ControlError("invalid", str(error)) from error
+        self._channel = Channel(sock)
+
+    def fileno(self) -> int:
+        """The connection: its hang-up means that the switch process, or the job, is gone."""
+        return self._channel.fileno()
+
+    def ping(self) -> dict:
+        return self._call("ping")[0]
+
+    def join(self, job: str, worker: int) -> None:
+        """Be worker ``worker`` of ``job`` from now on, without waiting for the answer (attach would tell)."""
+        self._send({"op": "join", "job": job, "worker": worker, "token": self.token, "host": self.host})
+        self._unanswered += 1
+
+    def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True) -> dict:
+        """Admit ``job``, or learn how it was admitted: all its workers ask and get the same answer.
+
+        ``slots``: its window, a power of two (default: what the switch process was told). Raises ControlError.
+        """
+        return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token)[0]
+
+    def attach(self, job: str, worker: int, port: str = "shm", protocol: str = "", values: int = 0,
+               moves: bool = False, held: int = 0) -> Attachment:
+        """Attach worker ``worker`` with a port of kind ``shm`` or ``udp``; the caller owns the descriptors.
+
+        ``protocol`` and ``values`` per packet: refused if the switch's program has others; default: whatever it has.
+        ``moves``: this worker goes on when its job is moved (ina/aggregation/worker/failover.py). ``held``: the incarnation of
+        the attachment that it has already, where it comes back to a controller that was started anew.
+        """
+        reply, fds = self._call("attach", job=job, worker=worker, port=port, token=self.token, protocol=protocol, values=values,
+                                moves=moves, held=held)
+        try:
+            reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
+            return Attachment(job=job, fds=fds, **reply)
+        except (KeyError, TypeError) as error:  # of another version, perhaps
+            for fd in fds:
+                os.close(fd)
+            raise ControlError("invalid", f"{shown(self.name)} answers 'attach' with what is no attachment: {error}") from None
+
+    def ask(self, what: str) -> dict:
+        """``jobs``, ``switches`` or ``counters``: what there is now (service.py)."""
+        return self._call(what)[0]
+
+    def counters(self) -> dict:
+        return self.ask("counters")
+
+    def release(self) -> None:
+        """Leave the job in peace."""
+        self._call("release")
+
+    def stop(self) -> None:
+        """Let the switch process end once its clients are gone. Does not wait for an answer."""
+        self._send({"op": "stop"})
+        self._unanswered += 1
+
+    def poll(self) -> str:
+        """Read what came unasked. Returns why the job is over, or ""."""
+        while not self.failure:
+            try:
+                self._event(*self._channel.receive(None, "events"))
+            except TimeoutError:
+                break
+            except (ChannelClosed, ValueError):
+                self.gone = not self.failure
+                self.failure = self.failure or f"the switch process (socket {shown(self.name)}) ended"
+        return self.failure
+
+    def close(self) -> None:
+        """Hang up: a worker that has not released is then lost to its job."""
+        self._channel.hang_up()
+        self._channel.close()
+
+    def _call(self, op: str, **arguments: object) -> tuple[dict, list[int]]:
+        self._send({"op": op, **arguments})
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                message, fds = self._channel.receive(deadline, f"the switch process {shown(self.name)} to answer {op!r}")
+            except TimeoutError as error:
+                raise ControlError("timeout", f"{error} for {self.timeout:g} s") from error
+            except (ChannelClosed, ValueError) as error:
+                raise self._refused or ControlError("gone", self._gone(op)) from error
+            try:
+                if self._event(message, fds):
+                    continue
+            except Malformed as error:
+                raise ControlError("invalid", f"{shown(self.name)} tells what is no event: {error}") from None
+            if self._refused:  # an earlier request of this connection: that is the reason
+                raise self._refused
+            if not message.pop("ok", False):
+                raise _refusal(message)
+            return message, fds
+
+    def _event(self, message: dict, fds: list[int]) -> bool:
+        """Whether the message is not the reply that is waited for."""
+        kind = message.get("event")
+        if kind is None and not self._unanswered:
+            return False
+        for fd in fds:
+            os.close(fd)
+        if kind == "failed":
+            self.failure = _reason(message)
+        elif kind == "refused":
+            self.failure = _reason(message)
+            self._refused = ControlError(str(message.get("code")), self.failure)
+        elif kind == "moved":
+            self.moved.append((_number(message, "incarnation"), _reason(message)))
+        elif kind == "left":
+            self.left.setdefault(_number(message, "worker"), time.monotonic())
+        elif kind is None:
+            self._unanswered -= 1
+            if not message.get("ok"):
+                self._refused = _refusal(message)
+                if self._refused.code in ("failed", "duplicate"):
+                    self.failure = str(self._refused)
+        return True
+
+    def _gone(self, op: str) -> str:
+        return self.failure or f"the switch process (socket {shown(self.name)}) ended before it answered {op!r}"
+
+    def _send(self, message: dict) -> None:
+        try:
+            self._channel.send(message)
+        except ChannelClosed as error:
+            self.poll()
+            raise self._refused or ControlError("gone", self._gone(message["op"])) from error
+
+
+def _refusal(message: dict) -> ControlError:
+    return ControlError(str(message.get("code", "invalid")), printable(message.get("error", "no reason given"), "\n"))
+
+
+def _number(message: dict, key: str) -> int:
+    if type(message.get(key)) is not int:
+        raise Malformed(f"{key}: expected an integer")
+    return message[key]
+
+
+def _reason(message: dict) -> str:
+    return printable(message.get("reason", "no reason given"), "\n")
+
+
+class SwitchProcess:
+    """A switch process that this process started and keeps alive.
+
+    It ends when ``close`` was called (or this process has ended, however) and its last client is gone. The socket is
+    listening before the process runs: clients may connect at once and wait for their first answer.
+    """
+
+    def __init__(self, program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,
+                 job_slots: int | None = None, verbose: bool = False, module: str = "ina.aggregation.controller.server",
+                 arguments: Sequence[str] = ()):
+        """``module``: of the process, with ``arguments`` of its own; default: one embedded switch, which makes ports for
+        workers."""
+        self.name = name or f"ina-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        listener = listen(self.name)
+        starter_end, self._alive = os.pipe()
+        self._log = os.memfd_create("ina-switch-log")
+        command = [sys.executable, "-m", module, "--program", str(program),
+                   "--listen-fd", str(listener.fileno()), "--starter-fd", str(starter_end),
+                   "--starter-pid", str(os.getpid()),
+                   *(f"-D{key}={value}" if value else f"-D{key}" for key, value in (defines or {}).items())]
+        if job_slots:
+            command += ["--job-slots", str(job_slots)]
+        if verbose:
+            command.append("--verbose")
+        command += arguments
+        environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+        package_root = str(paths.PACKAGE.parent)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+        try:
+            # Its own session: a Ctrl-C or a kill of the job's process group must not take it down before the workers.
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+                                            pass_fds=[listener.fileno(), starter_end], env=environment,
+                                            start_new_session=True)
+        except OSError:
+            os.close(self._alive)
+            os.close(self._log)
+            raise
+        finally:
+            os.close(starter_end)
+            listener.close()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait_ready(self, timeout: float = 120.0) -> dict:
+        """Wait until it serves (the first start of a program compiles it). Returns what it says of itself."""
+        client = Client(self.name, timeout)
+        try:
+            return client.ping()
+        except ControlError as error:
+            raise ControlError(error.code, f"{error}{self.log_tail()}") from error
+        finally:
+            client.close()
+
+    def log_tail(self, lines: int = 15) -> str:
+        """What it said last on its standard error, ready to be appended to an error message; "" if nothing."""
+        data = os.pread(self._log, 1 << 16, max(0, os.fstat(self._log).st_size - (1 << 16)))
+        text = data.decode(errors="replace").strip().splitlines()[-lines:]
+        return "".join(f"\n  switch| {line}" for line in text)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Let go of it, and wait up to ``timeout`` seconds for its end (it lives on while it has clients)."""
+        if self._alive < 0:
+            return
+        os.close(self._alive)
+        self._alive = -1
+        os.close(self._log)
+        with suppress(ControlError):  # gone already
+            client = Client(self.name)  # forked children may hold copies of the pipe: say it, too
+            client.stop()
+            client.close()
+        with suppress(subprocess.TimeoutExpired):  # it has clients, and lives on with them
+            self.process.wait(timeout)
+
+
+def start_server(program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,
+                 job_slots: int | None = None, timeout: float = 120.0, verbose: bool = False) -> SwitchProcess:
+    """Start a switch process and wait until it serves. ControlError with the end of its log when it does not."""
+    process = SwitchProcess(program, defines, name, job_slots, verbose)
+    try:
+        process.wait_ready(timeout)
+    except BaseException:
+        process.close()
+        raise
+    return process

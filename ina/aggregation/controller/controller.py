@@ -1,0 +1,414 @@
+"""Controller: which jobs its switches serve, and what of them each job holds.
+
+A job owns a number, a life of that number, an incarnation (lives.py: by the first, packets of a finished job are recognised,
+by the second its rows), and at every switch of its aggregation tree a power-of-two range of slots, a multicast group,
+and one port per child: a worker or a switch below. One switch is a tree of one. Which entries make a switch's program serve
+a job, the protocol knows (ina/aggregation/entries/). All of it is written through switch targets in P4Runtime's terms;
+registers are never touched.
+
+    controller = Controller({"s1": a, "s2": b, "s3": c}, slots=512, topology=topology)
+    (tree,) = controller.place("training", hosts, slots=64)
+    job = controller.admit("training", workers=4, slots=64, tree=tree, hosts=hosts)     # written at all switches, or at none
+    controller.attach(job, 0)                                                            # the worker at hosts[0]
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from ina.aggregation import protocols
+from ina.aggregation.controller.jobs import AdmissionError, Branch, Job
+from ina.aggregation.controller.lives import CHANCE, Incarnations, Lives
+from ina.aggregation.controller.placement import place
+from ina.aggregation.controller.repair import absent, repair
+from ina.aggregation.controller.state import StateError, described, job_from_json, job_to_json
+from ina.aggregation.controller.writing import REFUSED, Change, SwitchTarget, WriteFailed, try_write, write
+from ina.aggregation.entries import Child, JobProgram, Parent, program_named
+from ina.aggregation.worker import SWITCH, worker_address
+from ina.net.ports import Address
+from ina.p4.runtime.entities import Entity, TableEntry, delete, insert, modify
+from ina.p4.runtime.p4info import EntityError
+from ina.topology.model import Node, Topology
+from ina.topology.tree import Tree
+
+__all__ = ["AdmissionError", "Controller", "Job", "SwitchTarget", "switch_address"]
+
+
+def switch_address(switch: str, udp_port: int = SWITCH.port) -> Address:
+    """By which a switch is a member of trees, and of which its workers send to. ``udp_port``: the protocol's."""
+    node = Node(switch)
+    return Address(node.mac, node.ip, udp_port)
+
+
+class Controller:
+    """Jobs of the switches ``targets`` (by name; a lone target is a switch s1), whose programs speak ``protocol`` (its name, or
+    a JobProgram with other parameters than the default ones).
+
+    ``slots``: each program's pool, which jobs share; by switch, where they differ. ``topology``: says which ports the links of a
+    tree have; needed for trees only. ``chance``: where incarnations and lives begin; a seeded one for runs that are to repeat
+    exactly, with switches that have no other jobs.
+    """
+
+    def __init__(self, targets: SwitchTarget | Mapping[str, SwitchTarget], slots: int | Mapping[str, int],
+                 protocol: str | JobProgram = protocols.DEFAULT, topology: Topology | None = None,
+                 chance: random.Random = CHANCE):
+        self.targets = dict(targets) if isinstance(targets, Mapping) else {"s1": targets}
+        self.slots = dict(slots) if isinstance(slots, Mapping) else dict.fromkeys(self.targets, slots)
+        self.program = protocol if isinstance(protocol, JobProgram) else program_named(protocol)
+        self.topology = topology
+        self.jobs: dict[str, Job] = {}
+        self.servers: dict[str, Parent] = {}  # parameter servers, by the switch that they are at
+        self.unsure: set[str] = set()  # switches of which nobody knows what they hold
+        self.down: dict[str, str] = {}  # switches that do not work, and why
+        self.forgotten: set[tuple[str, int]] = set()  # switches that were given a job's entries anew, and its incarnation
+        self.incarnations = Incarnations(chance)
+        self.lives = Lives(self.program.last_life, chance)
+        self._last_number = self.program.max_jobs - 1
+
+    def admit(self, name: str, workers: int, slots: int, strict: bool = True, tree: Tree | None = None,
+              hosts: Sequence[str] = ()) -> Job:
+        """Give job ``name`` its resources at every switch of ``tree``. Raises AdmissionError; then nothing has changed.
+
+        ``hosts``: of the workers in order (default: the tree's, by number). Without a tree the controller's only switch
+        serves the job, and workers may be at any of its ports.
+        """
+        self._check(name, workers, slots)
+        self._know(tree.switches if tree else self.targets)  # before a life is given: it may not be one that they hold
+        number = self._free_number()
+        if number is None:
+            raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
+        job = Job(name, number, self.incarnations.give(), self.lives.give(number), workers, slots, strict, {}, tree)
+        if tree is None:
+            if len(self.targets) != 1:
+                raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
+            (switch,) = self.targets
+            everyone = tuple(range(workers))
+            self._check_children(name, switch, workers)
+            job.branches[switch] = Branch(switch, self._reserve(name, switch, slots), everyone, everyone,
+                                          self._server(name, switch))
+        else:
+            self._plant(job, tree, tuple(hosts) or tree.workers)
+        wanted = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
+        self._write([Change(switch, [*self.program.clear(job.place(job.branches[switch])), *insert(*entries)], delete(*entries))
+                     for switch, entries in wanted.items()])
+        self.jobs[name] = job
+        self._last_number = number
+        return job
+
+    def place(self, name: str, hosts: Sequence[str], slots: int, stripes: int = 1,
+              load: Mapping[int, float] | None = None) -> tuple[Tree, ...]:
+        """Trees for a job whose workers are at ``hosts``: what ``admit`` takes, one after the other (placement.py).
+
+        Raises AdmissionError with the switch that is in the way.
+        """
+        if self.topology is None:
+            raise AdmissionError("invalid", f"job {name!r}: no trees without a topology")
+        failed = {switch: "it does not answer" for switch in self.unsure} | self.down
+        try:
+            room = {switch: len(self._ranges(switch, slots)) if self.program.reserves else self.program.max_jobs
+                    for switch in self.targets}  # fmt: skip
+            return place(self.topology, hosts, room,
+                         running=[job.tree for job in self.jobs.values() if job.tree], load=load, failed=failed, stripes=stripes,
+                         roots=self.servers if self.program.needs_server else ())
+        except AdmissionError as error:
+            raise AdmissionError(error.code, f"job {name!r} asks for {slots} slots: {error}") from error
+
+    def attach(self, job: Job, worker: int, port: int | None = None, address: Address | None = None) -> Child:
+        """Register a worker of ``job`` where it is. Raises AdmissionError.
+
+        ``port`` of its switch and ``address``: default, where the job has a tree, those of its host.
+        """
+        if not 0 <= worker < job.workers:
+            raise AdmissionError("invalid", f"job {job.name!r} has workers 0 to {job.workers - 1}; there is no {worker}")
+        if worker in job.attached:
+            raise AdmissionError("duplicate", f"worker {worker} of job {job.name!r} is already attached: two processes "
+                                              "have the same rank")
+        branch = job.branch_of(worker)
+        if job.tree is not None:
+            host = job.hosts[worker]
+            _, there = self._ends(job.tree, host)
+            if port not in (None, there):
+                raise AdmissionError("invalid", f"worker {worker} of job {job.name!r} is at port {port}, but its host {host} is "
+                                                f"at port {there} of {branch.switch}")
+            port, address = there, address or self._host_address(job, host)
+        if port is None:
+            raise AdmissionError("invalid", f"worker {worker} of job {job.name!r}: expected a port of {branch.switch}")
+        seat = branch.seats.index(worker)
+        child = Child(seat, port, address or worker_address(job.number, worker), (worker,))
+        self._change_children(job, branch, {**branch.attached, seat: child})
+        return child
+
+    def detach(self, job: Job, worker: int) -> None:
+        """Take ``attach`` back: of a worker that was told nothing of it yet. One that may have sent must not be replaced, since
+        whoever began anew in its place would meet rows in which it was seen. Raises AdmissionError."""
+        if worker not in job.attached:
+            raise AdmissionError("unknown", f"worker {worker} of job {job.name!r} is not attached")
+        branch = job.branch_of(worker)
+        seat = branch.seats.index(worker)
+        self._change_children(job, branch, {i: child for i, child in branch.attached.items() if i != seat})
+
+    def release(self, name: str) -> None:
+        """Take everything back from job ``name``: its number, slots, groups and entries. Unknown names are an error.
+
+        A switch that does not answer is `unsure` from then on; the job is over all the same.
+        """
+        job = self.jobs.pop(name, None)
+        if job is None:
+            raise AdmissionError("unknown", f"there is no job {name!r}")
+        self.forgotten -= {(switch, job.incarnation) for switch in job.branches}
+        for branch in reversed(job.branches.values()):
+            if branch.switch in self.unsure:  # what is there may be another job's
+                with suppress(*REFUSED):
+                    self.repair(branch.switch)
+            elif not try_write(self.targets[branch.switch], branch.switch, delete(*self._entries(job, branch))):
+                self.unsure.add(branch.switch)
+
+    def free_slots(self, switch: str | None = None) -> int:
+        """Of one switch; of the one where there are fewest."""
+        if switch is None:
+            return min(self.free_slots(name) for name in self.targets)
+        return self.slots[switch] - (sum(job.slots for job in self._at(switch)) if self.program.reserves else 0)
+
+    # ---- after a crash
+
+    def move(self, name: str) -> Job:
+        """Give a job another tree, number, life and incarnation, on switches that work; its workers attach anew.
+
+        Raises AdmissionError: there is no such job, or no other tree for it; then it is released.
+        """
+        old = self.jobs.get(name)
+        if old is None or old.tree is None:
+            raise AdmissionError("unknown", f"there is no job {name!r} on a tree")
+        self.release(name)
+        for switch in self.unsure.intersection(old.branches).difference(self.down):
+            with suppress(*REFUSED):
+                self.repair(switch)
+        (tree,) = self.place(name, old.hosts, old.slots)
+        return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts)
+
+    def missing(self, switch: str, ask: bool = False) -> list[str]:
+        """Jobs whose own entries are not at ``switch`` as they should be, or were not when it was last repaired: it was started
+        anew, or has another's. Raises what its target raises; ``ask``: of one without jobs, too."""
+        here = self._at(switch)
+        if not here and not ask:
+            return []
+        there = self.targets[switch].read([TableEntry(self.program.tables[0])])
+        self._learn(there)
+        lacking = {job.name for job in self._lacking(switch, there)}
+        return [job.name for job in here if job.name in lacking or (switch, job.incarnation) in self.forgotten]
+
+    def _lacking(self, switch: str, there: Sequence[Entity]) -> list[Job]:
+        """Jobs at ``switch`` whose own entry is not in ``there``, which it holds."""
+        return [job for job in self._at(switch) if absent(there, self.program.job(job.place(job.branches[switch]))[:1])]
+
+    def survey(self) -> None:
+        """Read all switches before any is written: nothing of what they hold is known, and lives and incarnations that are
+        there are not given again. Those that do not answer are read before they are used."""
+        self.unsure = set(self.targets)
+        for switch in self.targets:
+            with suppress(*REFUSED):
+                self.missing(switch, ask=True)
+
+    def _learn(self, there: Sequence[Entity]) -> None:
+        """Mark lives and incarnations of others' jobs in the entries of a switch as used, so that they are not given again."""
+        ours = {job.incarnation for job in self.jobs.values()}
+        for entry in there:
+            if (other := self.program.identity(entry)) is not None and other.incarnation not in ours:
+                self.lives.use(other.number, other.life)
+                self.incarnations.take(other.incarnation)
+
+    def repair(self, switch: str) -> int:
+        """Make ``switch`` hold what it should; how many entries it had not or had too many. Raises what its target raises."""
+        wanted = [entry for job in self._at(switch) for entry in self._entries(job, job.branches[switch])]
+
+        def learn(there: list[Entity]) -> None:
+            self._learn(there)
+            self.forgotten |= {(switch, job.incarnation) for job in self._lacking(switch, there)}
+
+        changed = repair(self.targets[switch], self.program, wanted, learn)
+        self.unsure.discard(switch)
+        return len(changed)
+
+    def snapshot(self) -> dict:
+        """What ``restore`` needs, in JSON's terms."""
+        return {"lives": self.lives.snapshot(), "last_number": self._last_number,
+                "jobs": [job_to_json(job) for job in self.jobs.values()]}
+
+    def restore(self, snapshot: dict) -> None:
+        """Have the jobs of the controller that ``snapshot`` was taken of, and its lives, but other incarnations. No switch is
+        written: all are ``unsure``, until they are repaired.
+
+        Raises StateError: jobs are at switches that this controller does not have, or it is no snapshot.
+        """
+        try:
+            jobs = [job_from_json(said) for said in snapshot["jobs"]]
+            last_number, lives = int(snapshot["last_number"]), snapshot["lives"]
+            self.lives.restore(lives)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"not a controller's jobs and lives: {described(error)}") from error
+        for job in jobs:
+            if missing := set(job.branches) - set(self.targets):
+                raise StateError(f"job {job.name!r} is at switch {sorted(missing)[0]}, which this controller does not drive "
+                                 f"(it has {', '.join(self.targets)})")
+        self.jobs = {job.name: job for job in jobs}
+        self._last_number = last_number
+        for job in jobs:
+            self.incarnations.take(job.incarnation)
+        self.unsure = set(self.targets)
+
+    # ---- resources
+
+    def _server(self, name: str, root: str) -> Parent | None:
+        """What is above the root of a job's tree."""
+        if not self.program.needs_server:
+            return None
+        if root not in self.servers:
+            raise AdmissionError("switch", f"job {name!r}: the protocol {self.program.name!r} needs a parameter server at "
+                                           f"{root}, and there is none; start one (ina ps)")
+        return self.servers[root]
+
+    def _check(self, name: str, workers: int, slots: int) -> None:
+        if name in self.jobs:
+            raise AdmissionError("duplicate", f"job {name!r} is already running; choose another name or release it")
+        most = self.program.max_workers
+        if not 1 <= workers <= most:
+            raise AdmissionError("too_many_workers",
+                                 f"job {name!r} has {workers} workers; a switch job takes 1 to {most}")
+        if slots < 1 or slots & (slots - 1) or slots > self.program.max_slots:
+            raise AdmissionError("invalid", f"job {name!r} asks for {slots} slots; expected a power of two "
+                                            f"from 1 to {self.program.max_slots}")
+
+    def _check_children(self, name: str, switch: str, children: int) -> None:
+        most = self.program.max_children
+        if children > most:
+            raise AdmissionError("too_many_workers", f"job {name!r} has {children} children at {switch}, workers or switches; a "
+                                                     f"switch adds up at most {most}; spread them over a tree of more switches")
+
+    def _reserve(self, name: str, switch: str, slots: int) -> int:
+        """The lowest free range."""
+        if free := self._ranges(switch, slots):
+            return free[0]
+        holders = ", ".join(f"{job.name}: {job.slots}" for job in self._at(switch)) or "none"
+        raise AdmissionError("full", f"job {name!r} asks for {slots} slots, but no range of that size is free in "
+                                     f"the pool of {self.slots[switch]} at {switch} (held: {holders}); end a job, ask for fewer "
+                                     "slots, or compile the program with a larger SLOTS")
+
+    def _ranges(self, switch: str, slots: int) -> list[int]:
+        """Where free ranges start, aligned to their size (so ranges of powers of two never fragment needlessly)."""
+        if not self.program.reserves:
+            return [0]
+        held = [(job.branches[switch].slot_base, job.branches[switch].slot_base + job.slots) for job in self._at(switch)]
+        bases = range(0, self.slots[switch] - slots + 1, slots)
+        return [base for base in bases if all(base >= end or base + slots <= start for start, end in held)]
+
+    def _at(self, switch: str) -> list[Job]:
+        return [job for job in self.jobs.values() if switch in job.branches]
+
+    def _free_number(self) -> int | None:
+        """Numbers go round, so that one is reused as late as possible: late packets of its old job die out."""
+        used, most = {job.number for job in self.jobs.values()}, self.program.max_jobs
+        order = ((self._last_number + 1 + i) % most for i in range(most))
+        return next((number for number in order if number not in used), None)
+
+    # ---- trees
+
+    def _plant(self, job: Job, tree: Tree, hosts: tuple[str, ...]) -> None:
+        """Branches of ``job`` at every switch of ``tree``."""
+        what = f"job {job.name!r}"
+        if not job.strict:
+            raise AdmissionError("invalid", f"{what}: published clients (strict=False) are served by one switch, without a tree")
+        if sorted(hosts) != sorted(tree.workers) or len(hosts) != job.workers:
+            raise AdmissionError("invalid", f"{what}: {job.workers} workers at {', '.join(hosts)}, but the tree reaches "
+                                            f"{', '.join(tree.workers)}; expected one worker at each of them")
+        for switch in tree.switches:
+            if switch not in self.targets:
+                raise AdmissionError("switch", f"{what}: its tree goes through {switch}, which this controller does not drive "
+                                               f"(it has {', '.join(self.targets)})")
+        below: dict[str, set[int]] = {switch: set() for switch in tree.switches}
+        for worker, host in enumerate(hosts):
+            for switch in tree.path(host)[1:]:
+                below[switch].add(worker)
+        job.hosts = hosts
+        numbers = {host: worker for worker, host in enumerate(hosts)}
+        for switch in tree.switches:
+            children = tree.children(switch)
+            self._check_children(job.name, switch, len(children))
+            if switch == tree.root:
+                parent = self._server(job.name, switch)
+            else:
+                own_port, _ = self._ends(tree, switch)
+                parent = Parent(own_port, self._address(tree.parent[switch]), self._address(switch))
+            branch = Branch(switch, self._reserve(job.name, switch, job.slots),
+                            tuple(numbers.get(child, child) for child in children), tuple(sorted(below[switch])), parent)
+            for seat, child in enumerate(children):
+                if child not in numbers:
+                    _, port = self._ends(tree, child)
+                    branch.attached[seat] = Child(seat, port, self._address(child), tuple(sorted(below[child])))
+            job.branches[switch] = branch
+
+    def _network(self) -> Topology:
+        if self.topology is None:
+            raise AdmissionError("invalid", "a job with a tree needs a controller that knows the topology")
+        return self.topology
+
+    def _ends(self, tree: Tree, node: str) -> tuple[int, int]:
+        """Port numbers of the link from ``node`` to its parent: at the node, at the parent."""
+        topology = self._network()
+        parent, link = tree.parent[node], dict(zip(tree.parent, tree.links, strict=True))[node]
+        if link < len(topology.ends):
+            a, b = topology.ends[link]
+            if (a.node, b.node) == (node, parent):
+                return a.port, b.port
+            if (b.node, a.node) == (node, parent):
+                return b.port, a.port
+        raise AdmissionError("invalid", f"the tree's link {link} is not between {node} and {parent} in {topology.name}: it "
+                                        "belongs to another topology")
+
+    def _address(self, switch: str) -> Address:
+        node = self._network().by_name[switch]
+        return Address(node.mac, node.ip, self.program.udp_port)
+
+    def _host_address(self, job: Job, host: str) -> Address:
+        node = self._network().by_name[host]
+        return Address(node.mac, node.ip, worker_address(job.number, 0).port)
+
+    # ---- entries
+
+    def _entries(self, job: Job, branch: Branch) -> list:
+        """All that the job has at this switch now."""
+        place, children = job.place(branch), branch.children
+        return [*self.program.job(place), *(entry for child in children for entry in self.program.child(place, child)),
+                self.program.group(place, children)]
+
+    def _change_children(self, job: Job, branch: Branch, attached: dict[int, Child]) -> None:
+        place, before = job.place(branch), branch.attached
+
+        def updates(old: dict[int, Child], new: dict[int, Child]) -> list:
+            gone = [e for i, child in old.items() if i not in new for e in self.program.child(place, child)]
+            come = [e for i, child in new.items() if i not in old for e in self.program.child(place, child)]
+            return [*delete(*gone), *insert(*come), *modify(self.program.group(place, [*new.values()]))]
+
+        self._write([Change(branch.switch, updates(before, attached), updates(attached, before))])
+        branch.attached = attached
+
+    def _know(self, switches: Iterable[str]) -> None:
+        """Repair those of ``switches`` whose entries are not known for sure. Raises AdmissionError."""
+        for switch in self.unsure.intersection(switches):
+            try:
+                self.repair(switch)
+            except REFUSED as error:
+                raise AdmissionError("switch", f"switch {switch}: {error}") from error
+
+    def _write(self, changes: list[Change]) -> None:
+        self._know(change.switch for change in changes)
+        try:
+            write(self.targets, changes)
+        except WriteFailed as error:
+            self.unsure |= error.unsure
+            if isinstance(error.reason, EntityError):  # it answers: it can be asked what it holds
+                for switch in error.unsure:
+                    with suppress(*REFUSED):
+                        self.repair(switch)
+            raise AdmissionError("switch", str(error)) from error

@@ -1,0 +1,128 @@
+"""The embedded switch as the switch process runs it: a compiled program, its data-plane thread, and workers' ports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ina.aggregation import protocols
+from ina.aggregation.controller.making import make_switch
+from ina.aggregation.controller.ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
+from ina.aggregation.controller.writing import SwitchTarget
+from ina.aggregation.entries import JobProgram, Sizes, programs, recognise
+from ina.aggregation.worker import SERVER, SWITCH, worker_address
+from ina.base import paths
+from ina.net.ports import Address, Port
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.p4info import P4Info
+from ina.p4.runtime.program import Program
+from ina.p4.runtime.tna_entities import front_panel
+
+PORTS = 510  # the CPU port and the drop port are beyond
+
+
+def protocol_of(program: Path, p4info: P4Info) -> tuple[str, Sizes]:
+    """The protocol that ``program`` aggregates by, and what it was made for. Raises ValueError: none that is known."""
+    known = recognise(p4info, program)
+    if known is None:
+        raise ValueError(f"{program} is no aggregation program that the controller knows: its registers are those of none "
+                         f"of the protocols {', '.join(p.name for p in programs())} (ina/aggregation/entries/)")
+    return known[0].name, known[1]
+
+
+def payload(program: JobProgram, sizes: Sizes, defines: dict[str, str]) -> int:
+    """Values of a packet: the program's, or of a program that takes several those that VALUES says. Raises ValueError."""
+    if not program.payloads:
+        return sizes.values
+    asked = int(defines.get("VALUES", program.payloads[0]))
+    if asked not in program.payloads:
+        raise ValueError(f"VALUES={asked}: {program.title} takes {' or '.join(map(str, program.payloads))} values in a packet")
+    return asked
+
+
+class EmbeddedSwitch:
+    """A running switch that can be given ports. Raises what compiling and loading the program raise.
+
+    ``switch``: that of the program at ``program``, where it has been made already; started and closed by its owner.
+    """
+
+    topology = None
+    outlives = False
+    packet_lifetime = 0.0  # no packet is older than the switch
+
+    def __init__(self, program: Path, defines: dict[str, str], switch: Switch | None = None):
+        self._owned = switch is None
+        if switch is None:
+            loaded = Program(compile_program(program, defines=defines, include_dirs=[paths.p4_dir()]).so_path)
+        else:
+            loaded = switch.program
+        self.protocol, sizes = protocol_of(program, loaded.p4info)
+        recognised = recognise(loaded.p4info, program)
+        assert recognised is not None  # or there were no protocol
+        self.job_program, _ = recognised
+        self.values, self.slots = payload(self.job_program, sizes, defines), sizes.slots
+        self.switch = make_switch(loaded, self.job_program) if switch is None else switch
+        self._address = replace(SWITCH, port=self.job_program.udp_port)
+        self._program = str(program)
+        self._ports: dict[int, Port] = {}
+        self._numbers = self.job_program.ports or (front_panel(self.switch.pipes) if self.switch.pipes else range(PORTS))
+        self._last = len(self._numbers) - 1
+        if self._owned:
+            self.switch.start()
+
+    def describe(self) -> dict:
+        return {"program": self._program, "source_hash": self.switch.program.source_hash, "values": self.values,
+                "slots": self.slots, "protocol": self.protocol}
+
+    @property
+    def targets(self) -> dict[str, SwitchTarget]:
+        return {"s1": self.switch}
+
+    def host_of(self, pid: int, said: str) -> str:
+        return ""
+
+    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
+        return self._open(kind, worker_address(job, index), frames_for(slots))
+
+    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
+        return "s1", self._open(kind, SERVER, SERVER_FRAMES)
+
+    def _open(self, kind: str, address: Address, frames: int) -> Plug:
+        count = len(self._numbers)
+        place = next((n for i in range(count) if self._numbers[n := (self._last + 1 + i) % count] not in self._ports), None)
+        if place is None:
+            raise ValueError(f"all {count} ports of the switch are in use")
+        number = self._numbers[place]
+        max_frame = protocols.frame_bytes(self.protocol, self.values)
+        port, offer, fds = open_switch_port(kind, address, self._address, max_frame, frames)
+        self.switch.add_port(number, port.handle)
+        self._ports[number] = port
+        self._last = place
+        return Plug(number, address, self._address, offer, fds)
+
+    def close_port(self, number: int, job: int) -> None:
+        self.close_server_port(number)
+
+    def close_server_port(self, number: int) -> None:
+        self.switch.remove_port(number)
+        self._ports.pop(number).close()
+
+    def protect(self, switch: str) -> None:
+        """Its guard entries end with this process, as it does."""
+
+    def counters(self) -> dict:
+        program = {name: cells.tolist() for name, cells in self.switch.counters().items()}
+        ports = {}
+        for number in self._ports:
+            stats = self.switch.port_stats(number)
+            ports[number] = {"rx_packets": stats.rx_packets, "rx_bytes": stats.rx_bytes,
+                             "tx_packets": stats.tx_packets, "tx_bytes": stats.tx_bytes, "drops": stats.drops}
+        return {"program": program, "ports": ports}
+
+    def close(self) -> None:
+        if self._owned:
+            self.switch.close()
+        for port in self._ports.values():
+            port.close()
+        self._ports.clear()

@@ -1,0 +1,185 @@
+"""The controller's socket for people: HTTP/1.1 with JSON (RFC 9112), so that curl and any script can look and ask.
+
+    curl --unix-socket /run/ina/switch.sock http://ina/jobs             (a path)
+    curl --abstract-unix-socket ina-1234-0123456789ab http://ina/jobs   (an abstract name)
+
+    GET    /            what there is to ask
+    GET    /status      program, protocol, free slots
+    GET    /jobs        jobs with their switches, slots and workers
+    GET    /switches    switches with their pools
+    GET    /counters    counters of the program, and of ports or links
+    POST   /jobs        admit a job: {"job": "a", "workers": 4, "slots": 64, "hosts": ["h1", ...]}; the reply has its token
+    DELETE /jobs/NAME   end a job; with "Authorization: Bearer TOKEN" where it has one
+
+Over TCP every request has the socket's token there instead. Who may ask what, access.py says; pages of browsers may nothing.
+Each connection takes one request. Workers speak JSON lines on the same socket instead (server.py): theirs is a session, whose
+end means that the worker is gone, in which descriptors of shared memory come with answers and news come unasked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import secrets
+import socket
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from urllib.parse import unquote
+
+from ina.aggregation.controller.jobs import AdmissionError
+from ina.aggregation.controller.service import NotYet, Service, Session, explain
+from ina.aggregation.socket import messages
+from ina.aggregation.socket.messages import MAX_REQUEST
+
+MAX_HEAD = 1 << 13  # bytes that are looked at of somebody who has not brought a token
+NO_TOKEN = "a token is needed: ina.token of the user who started this (ina/base/tokens.py), in Authorization: Bearer TOKEN"
+ROUTES = {"status": "ping", "jobs": "jobs", "switches": "switches", "counters": "counters"}
+STATUS = {
+    "invalid": HTTPStatus.BAD_REQUEST, "internal": HTTPStatus.INTERNAL_SERVER_ERROR, "system": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "too_many_workers": HTTPStatus.BAD_REQUEST, "token": HTTPStatus.FORBIDDEN, "denied": HTTPStatus.FORBIDDEN,
+    "unknown": HTTPStatus.NOT_FOUND, "method": HTTPStatus.METHOD_NOT_ALLOWED, "duplicate": HTTPStatus.CONFLICT,
+    "mismatch": HTTPStatus.CONFLICT, "failed": HTTPStatus.GONE, "switch": HTTPStatus.BAD_GATEWAY,
+    "full": HTTPStatus.SERVICE_UNAVAILABLE, "unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+
+
+def looks_like(first: int) -> bool:
+    """True if a connection that begins with the byte ``first`` speaks HTTP: methods are capital letters, JSON begins with {."""
+    return ord("A") <= first <= ord("Z")
+
+
+def parse(data: bytes) -> Request | None:
+    """The request in ``data``; None while it is not whole. Raises ValueError for what is none."""
+    head, blank, body = data.partition(b"\r\n\r\n")
+    if not blank:
+        if len(data) > MAX_REQUEST:
+            raise ValueError(f"a request head longer than {MAX_REQUEST} bytes")
+        return None
+    parts, headers = _head(head)
+    if not parts[1].startswith("/"):
+        raise ValueError(f"{parts[1][:64]!r}: expected a path that begins with /")
+    if "transfer-encoding" in headers:
+        raise ValueError("Transfer-Encoding: expected a body with Content-Length")
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit() and len(length) < 10) or int(length) > MAX_REQUEST:
+        raise ValueError(f"Content-Length {length[:32]!r}: expected a number up to {MAX_REQUEST}")
+    if len(body) < int(length):
+        return None
+    return Request(parts[0], unquote(parts[1].partition("?")[0]), headers, body[: int(length)])
+
+
+def _head(head: bytes) -> tuple[list[str], dict[str, str]]:
+    """Method, path and version; headers, each of which is there once. Raises ValueError."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise ValueError(f"not a request line: {first[:64]!r}")
+    headers: dict[str, str] = {}
+    for name, _, value in (line.partition(":") for line in lines):
+        if headers.setdefault(name.strip().lower(), value.strip()) != value.strip():
+            raise ValueError(f"the header {name[:64]!r} is there twice")
+    return parts, headers
+
+
+def answer(service: Service, session: Session, data: bytes, names: Collection[str] = ()) -> bytes | None:
+    """The response to the request in ``data``, which ``session`` sent; None while it is not whole. ``names``: of this server,
+    beside those of ``check_browser``."""
+    try:
+        request = parse(data)
+        if request is None:
+            return None
+        check_browser(request, names)
+    except AdmissionError as error:
+        return _error(error.code, str(error))
+    except ValueError as error:
+        return _error("invalid", str(error))
+    return respond(service, request, session)
+
+
+def respond(service: Service, request: Request, who: Session) -> bytes:
+    """The whole response to ``who``."""
+    session = Session(who.pid, lambda message, fds: None, who.principal)
+    try:
+        return response(HTTPStatus.OK, _answer(service, request, session))
+    except NotYet as error:
+        return _error("invalid", f'the answer would wait for {error}; say "hosts", one for each worker')
+    except Exception as error:
+        return _error(*explain(error, f"{request.method} {request.path[:64]!r}"))
+
+
+def bearer(data: bytes) -> str | None:
+    """The token that the request in ``data`` brings in its head; None while that is not whole. Raises ValueError."""
+    head, blank, _ = data.partition(b"\r\n\r\n")
+    if not blank and len(data) <= MAX_HEAD:
+        return None
+    return token_of(_head(head)[1]) if len(head) <= MAX_HEAD else ""
+
+
+def token_of(headers: dict[str, str]) -> str:
+    return headers.get("authorization", "").removeprefix("Bearer ").strip()
+
+
+def unauthorised() -> bytes:
+    return response(HTTPStatus.UNAUTHORIZED, {"code": "token", "error": NO_TOKEN}, "WWW-Authenticate: Bearer\r\n")
+
+
+def check_browser(request: Request, names: Collection[str]) -> None:
+    """A page that somebody's browser shows may not ask: browsers say where it is from, and by which name they look for us. Raises
+    AdmissionError."""
+    if origin := request.headers.get("origin"):
+        raise AdmissionError("denied", f"Origin: {origin[:64]!r}: pages of browsers may not ask")
+    host = request.headers.get("host", "")
+    name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+    if name.lower() in {"ina", "localhost", socket.gethostname().lower(), *(n.lower() for n in names)}:
+        return
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        raise AdmissionError("denied", f"Host: {host[:64]!r}: expected ina, localhost, an address, or the name of this machine "
+                                       "(a page of a browser may have any other)") from None  # fmt: skip
+
+
+def _answer(service: Service, request: Request, session: Session) -> dict:
+    _, first, *rest = request.path.split("/")
+    name = "/".join(rest)
+    if request.method == "GET" and not first:
+        return {"requests": [f"GET /{route}" for route in ROUTES] + ["POST /jobs", "DELETE /jobs/NAME"]}
+    if first not in ROUTES:
+        raise AdmissionError("unknown", f"there is no {request.path[:64]!r}; GET / says what there is")
+    if request.method == "GET":
+        found = service.call(session, [], messages.parse({"op": ROUTES[first]}))
+        if first == "jobs" and name:
+            if name not in found["jobs"]:
+                raise AdmissionError("unknown", f"there is no job {name[:256]!r}")
+            return found["jobs"][name]
+        return found
+    if first != "jobs" or request.method not in ("POST", "DELETE"):
+        allowed = "GET, POST or DELETE" if first == "jobs" else "only GET"
+        raise AdmissionError("method", f"/{first}: {allowed}")
+    if request.method == "POST":
+        asked = messages.parse({**messages.decode(request.body or b"{}"), "op": "admit"})
+        assert isinstance(asked, messages.Admit)
+        asked = asked if asked.token else replace(asked, token=secrets.token_hex(16))
+        return {**service.call(session, [], asked), "token": asked.token}
+    token = "" if session.principal.uid is None else token_of(request.headers)  # else it was the socket's
+    return service.call(session, [], messages.parse({"op": "end", "job": name, "token": token}))
+
+
+def _error(code: str, text: str) -> bytes:
+    return response(STATUS.get(code, HTTPStatus.BAD_REQUEST), {"code": code, "error": text})
+
+
+def response(status: HTTPStatus, content: dict, more: str = "") -> bytes:
+    """``more``: headers."""
+    body = json.dumps(content, indent=2).encode() + b"\n"
+    head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return (head + more).encode() + b"Connection: close\r\n\r\n" + body

@@ -1,0 +1,80 @@
+"""What the controller knows of a job: its numbers, and its branches, one at each switch of its aggregation tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ina.aggregation.entries import BITMAP, Child, Parent, Place
+from ina.topology.tree import Tree
+
+
+class AdmissionError(Exception):
+    """A job or worker was refused. ``code``: full, too_many_workers, mismatch, duplicate, unknown, invalid or switch (which
+    does not do what it is told, or is not there)."""
+
+    def __init__(self, code: str, text: str):
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass
+class Branch:
+    """A job at one switch. ``seats``: whom it adds up, by child's number: the worker's number in the job, or the name of a
+    switch below; ``workers``: all below it; ``attached``: children whose entries are written, by number."""
+
+    switch: str
+    slot_base: int
+    seats: tuple[int | str, ...]
+    workers: tuple[int, ...]
+    parent: Parent | None = None
+    attached: dict[int, Child] = field(default_factory=dict)
+
+    @property
+    def children(self) -> list[Child]:
+        return [child for _, child in sorted(self.attached.items())]
+
+
+@dataclass
+class Job:
+    """One admitted job. ``slots`` at every switch of it; ``incarnation`` and ``life``: lives.py. ``branches``: by switch, the
+    root first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes workers at any
+    port.
+    """
+
+    name: str
+    number: int
+    incarnation: int
+    life: int
+    workers: int
+    slots: int
+    strict: bool
+    branches: dict[str, Branch]
+    tree: Tree | None = None
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> int:
+        return self.number + 1  # 0 means "no multicast"
+
+    @property
+    def root(self) -> Branch:
+        return next(iter(self.branches.values()))
+
+    @property
+    def slot_base(self) -> int:
+        """At the root."""
+        return self.root.slot_base
+
+    @property
+    def attached(self) -> dict[int, Child]:
+        """Workers that are attached, by number."""
+        seated = ((branch.seats[i], child) for branch in self.branches.values() for i, child in branch.attached.items())
+        return dict(sorted((worker, child) for worker, child in seated if isinstance(worker, int)))
+
+    def branch_of(self, worker: int) -> Branch:
+        """Where a worker's packets are added up first."""
+        return next(branch for branch in self.branches.values() if worker in branch.seats)
+
+    def place(self, branch: Branch) -> Place:
+        return Place(self.number, self.incarnation, self.life, len(branch.seats), branch.workers, branch.slot_base, self.slots,
+                     self.group, self.strict, branch.parent, self.workers > BITMAP)

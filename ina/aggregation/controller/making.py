@@ -1,0 +1,25 @@
+"""A switch that runs a program as its protocol wants it: pipes, ports that loop back, and what it is told before any job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.aggregation.entries import JobProgram
+from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.program import Program
+
+
+def make_switch(loaded: Program, program: JobProgram | None, **options: Any) -> Switch:
+    """Not started. ``options``: Switch's. ``program``: None, if no protocol's. Raises what loading and writing raise."""
+    if program is None:
+        return Switch(loaded, **options)
+    switch = Switch(loaded, pipes=program.pipes, **options)
+    try:
+        for number in program.loopback:
+            switch.add_port(number, loopback=True)
+        if updates := program.setup():
+            switch.write(updates)
+    except BaseException:
+        switch.close()
+        raise
+    return switch

@@ -1,0 +1,113 @@
+"""Both ends of a worker's port to the switch process: shared memory (default) or UDP over loopback.
+
+The switch process makes the port, keeps its own end, and sends the worker an *offer* (JSON) and descriptors. Nothing
+has a name in a file system, so nothing is left behind however a process ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import Attachment
+from ina.net.ports import Address, Faults, Port, adopt_udp, create_bells, create_segment, open_shared, open_udp, udp_pair
+
+SERVER_FRAMES = 1024  # per direction of a parameter server's port, which all jobs share
+
+
+@dataclass(frozen=True)
+class Plug:
+    """Where a worker is plugged in: the port's number at its switch, its own address and the switch's as frames say them,
+    what the worker must know of the port, and descriptors for the worker (the caller closes them)."""
+
+    number: int
+    address: Address
+    switch: Address
+    offer: dict
+    fds: list[int]
+
+
+def frames_for(slots: int) -> int:
+    """Frames per direction of a worker's port: no more than its window and as many repetitions are ever under way.
+
+    Small rings stay in the cache: every frame of a ring is used in turn.
+    """
+    return min(4096, max(32, 2 * slots))
+
+
+def open_switch_port(
+    kind: str, worker: Address, switch: Address, max_frame: int, frames: int
+) -> tuple[Port, dict, list[int]]:
+    """The switch's end of a new port, the offer, and descriptors for the worker (the caller closes them).
+
+    It holds ``frames`` of up to ``max_frame`` bytes each way. Raises ValueError for an unknown kind, OSError
+    when the system refuses.
+    """
+    if kind == "shm":
+        memory = create_segment(frames, max_frame)
+        try:
+            bells = create_bells()
+            try:
+                port = open_shared(memory, 0, *bells.of(0))
+            except OSError:
+                bells.close()
+                raise
+        except OSError:
+            os.close(memory)
+            raise
+        os.close(bells.to_host)  # the port has its own; the worker must not have it
+        return port, {"kind": "shm"}, [memory, *bells.of(1)]
+    if kind == "udp":
+        inside, outside = udp_pair()
+        try:
+            return adopt_udp(inside, worker, switch, max_frame, frames), {"kind": "udp"}, [outside]
+        except OSError:
+            os.close(outside)
+            raise
+        finally:
+            os.close(inside)
+    if kind.partition("@")[0] == "dpdk":
+        raise ValueError("this switch process has no devices of DPDK: start ina-dpdk-switch with --control, and name that with "
+                         "INA_SWITCH")
+    raise ValueError(f"unknown kind of port {kind!r}; expected 'shm' or 'udp'")
+
+
+def open_offered_port(
+    offer: dict, fds: list[int], own: Address, switch: Address, max_frame: int, frames: int
+) -> Port:
+    """The far end of a port, from the switch's offer; the descriptors stay the caller's. Raises OSError.
+
+    ``own`` and ``switch``: both ends, as frames say them; ``max_frame`` (bytes) and ``frames``: of a UDP port. Its socket comes
+    with the offer, or the offer says the addresses of both ends.
+    """
+    if offer["kind"] == "shm":
+        return open_shared(fds[0], 1, *fds[1:])
+    if fds:
+        return adopt_udp(fds[0], switch, own, max_frame, frames)
+    return open_udp(tuple(offer["bind"]), tuple(offer["peer"]), source=switch, destination=own, max_frame=max_frame,
+                    frames=frames)
+
+
+def open_worker_port(attachment: Attachment, faults: Faults | None = None,
+                     own: Callable[[int], Port] | None = None) -> Port:
+    """The worker's end of the port that it was offered. Raises OSError.
+
+    ``faults`` go both ways; worker and direction each have random numbers of their own. ``own``: the worker has a port of its
+    own, and opens it for frames up to so many bytes. The descriptors of the attachment stay the caller's.
+    """
+    max_frame = protocols.frame_bytes(attachment.protocol, attachment.values)
+    if own is not None:
+        port = own(max_frame)
+    else:
+        port = open_offered_port(attachment.port, attachment.fds, attachment.address, attachment.switch, max_frame,
+                                 frames_for(attachment.slots))
+    if faults is not None:
+        seed = faults.seed * 1024 + 2 * attachment.worker
+        try:
+            port.with_faults(replace(faults, seed=seed), replace(faults, seed=seed + 1))
+        except (OSError, ValueError):
+            port.close()
+            raise
+    return port

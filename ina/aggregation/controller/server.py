@@ -1,0 +1,452 @@
+"""The switch process: running switches, their controller, and a door for workers and people.
+
+    python -m ina.aggregation.controller.server --program p4/switchml.p4 -DVALUES=256 --name my-switch
+
+Workers speak JSON lines (channel.py) on a Unix socket: requests have ``op`` (service.py says which there are); every request
+gets one reply with ``ok``, or ``ok: false`` with ``error`` (text) and ``code``. Unasked, a connection may get ``event: left``
+(worker), ``event: failed`` or ``event: refused`` (reason); after these two it is hung up on. On the same socket people speak HTTP
+(http.py).
+
+Liveness: a worker joins early and keeps its connection open. When its connection or its process ends before ``release``, the
+other workers of the job are told which one is lost, and are hung up after GRACE seconds. A parameter server that ends takes all
+jobs with it. The process ends when its starter (the other end of ``--starter-fd``) and all clients are gone, and a parameter
+server that it started ends with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import logging
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ina.aggregation.controller import http
+from ina.aggregation.controller.access import Access, Principal, Role
+from ina.aggregation.controller.host import SwitchHost
+from ina.aggregation.controller.service import DEFAULT_SLOTS, Service, Session
+from ina.aggregation.controller.state import StateFile
+from ina.aggregation.controller.upstream import Upstream
+from ina.aggregation.socket.channel import ChannelClosed, elsewhere, keep_alive, listen
+from ina.aggregation.socket.connection import CHUNK, UNREAD, Connection
+from ina.aggregation.socket.peers import greeting, peer
+from ina.base import signals, tokens
+from ina.base.bounds import whole
+from ina.base.cc import BuildError
+from ina.base.documents import Unreadable
+from ina.base.reasons import reason
+from ina.p4.compiler.errors import CompileError
+
+HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
+HEADROOM = 64  # descriptors that no connection gets: for ports of workers, the state file, switches
+SHARE = 64  # connections of a user who is neither the switch's owner nor root, and of all who have brought no token yet
+LAST_WORDS = 1 << 18  # bytes that are read of a process that has ended: more than its socket holds
+GREETING = 10.0  # seconds to bring the socket's token
+WRONG_TOKEN = ("the token of this socket is needed: that of the user who started it, in INA_TOKEN or a copy of its ina.token "
+               "(INA_TOKEN_FILE names another file)")
+PAUSE = 1.0  # seconds without taking connections, where the system has no means for one
+
+log = logging.getLogger("ina.p4.runtime")
+
+
+@dataclass(eq=False)
+class Client:
+    """A client at a connection. ``trusted``: it is authenticated; over TCP, once it has sent the socket's token."""
+
+    connection: Connection
+    session: Session
+    pidfd: int  # -1: the process cannot be watched
+    trusted: bool
+    lines: bool | None = None  # it speaks JSON lines, or HTTP; None: it has not spoken yet
+    answered: bool = False  # in HTTP: it goes when it has taken its answer
+    ends_at: float = 0.0  # monotonic seconds; 0: it may stay
+
+
+class Server:
+    """Serves one listening socket until its starter and all clients are gone.
+
+    ``failure``: why there is no switch; then every request is answered with it. ``starts_server``: it starts the parameter
+    server itself, if the protocol needs one. ``state`` and ``access``: as Service's. ``token``: the socket's, which it must have
+    where other machines reach it. Raises ValueError: it has none.
+    """
+
+    def __init__(self, listener: socket.socket, host: SwitchHost | None, starter_fd: int = -1, starter_pidfd: int = -1,
+                 failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None,
+                 access: Access | None = None, token: str = ""):
+        if listener.family != socket.AF_UNIX and not token:
+            raise ValueError("other machines reach this socket: it needs a token (ina/base/tokens.py)")
+        self.service = Service(host, failure, job_slots, state, access)
+        self.listener, self.host, self._token = listener, host, token
+        self.clients: dict[Connection, Client] = {}
+        self.hurried: set[Client] = set()  # those that must do something within a time
+        self.selector = selectors.DefaultSelector()
+        self.listener.setblocking(False)
+        self._reserve = _reserved()  # given up for a moment to turn somebody away
+        where = listener.getsockname() if listener.family != socket.AF_UNIX else ("",)
+        self.names = {str(where[0])}  # that a client may look for it by
+        self._listens_at = 0.0  # monotonic seconds: when connections are taken again; 0: they are
+        self._is_full = False
+        self._listen()
+        if starter_fd >= 0:
+            self.selector.register(starter_fd, selectors.EVENT_READ, lambda: self._starter_gone(starter_fd))
+        if starter_pidfd >= 0:  # children that it forked may hold copies of the pipe after its end
+            self.selector.register(starter_pidfd, selectors.EVENT_READ, lambda: self._starter_gone(starter_pidfd))
+        if host is not None:
+            values = host.describe()["values"]
+            self.service.upstream = Upstream(self.service.controller, values, self._welcome, starts_server)
+
+    def run(self) -> None:
+        while not (self.service.stopping and self.service.deserted()):
+            due = self._due()
+            timeout = max(0.0, due - time.monotonic()) if due else None
+            for key, _ in self.selector.select(timeout):
+                if key.fileobj in self.selector.get_map():  # not gone through an earlier event of this round
+                    self._attempt(key.data)
+            self._attempt(self.service.tick)
+            self._attempt(self._tick)
+
+    def _attempt(self, do: Callable[[], None]) -> None:
+        """A defect of ours that gets here has hit nobody's request (those are answered): it must not end what others use."""
+        try:
+            do()
+        except Exception:
+            log.exception("this should not have happened; please report it. The switch process goes on")
+
+    def _due(self) -> float | None:
+        times = [at for at in (self.service.due(), self._listens_at) if at]
+        times += [at for client in self.hurried for at in (client.ends_at, client.connection.stuck_until) if at]
+        return min(times, default=None)
+
+    def _tick(self) -> None:
+        """Do what is due by time."""
+        now = time.monotonic()
+        if self._listens_at and now >= self._listens_at:
+            self._listen()
+        for client in [c for c in self.clients.values() if c.connection.broken or c.session.hang_up_at]:
+            if client.connection.broken:
+                self._drop(client, client.connection.broken)
+            elif client.session.hang_up_at <= now:
+                self._drop(client, "")
+        for client in list(self.hurried):
+            if client.ends_at and now >= client.ends_at:
+                self._drop(client, "")
+            elif client.connection.stuck_until and now >= client.connection.stuck_until:
+                self._drop(client, f"it has not read what it was told for {UNREAD:g} s")
+
+    def close(self) -> None:
+        """Hang up every client and take the switch down; jobs that are remembered go on without this process."""
+        for client in list(self.clients.values()):
+            if not self.service.works or self.service.watch.state is None:
+                self._drop(client, "")
+            else:
+                client.connection.hang_up()
+        self.selector.close()
+        self.listener.close()
+        if self._reserve >= 0:
+            os.close(self._reserve)
+        if self.service.upstream:
+            self.service.upstream.close()
+        if self.host:
+            self.host.close()
+
+    def _starter_gone(self, fd: int) -> None:
+        log.info("the starter is gone; ending with the last client")
+        self.selector.unregister(fd)
+        self.service.stopping = True
+
+    # ---- connections
+
+    def _listen(self) -> None:
+        self._listens_at = 0.0
+        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self.listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # it has gone again
+            return
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._turn_away(error):
+                self._say_full(f"no connections are taken for {PAUSE:g} s: {error.strerror}")
+                self.selector.unregister(self.listener)
+                self._listens_at = time.monotonic() + PAUSE
+            return
+        if sock.fileno() >= most_descriptors():
+            self._refuse(sock, f"all {most_descriptors()} descriptors for connections are in use (ulimit -n)")
+            return
+        if sock.family != socket.AF_UNIX:
+            keep_alive(sock)
+            pid, principal = 0, Principal(None)
+            mute = [client for client in self.clients.values() if not client.trusted]
+            if len(mute) >= SHARE:  # who has a token brings it at once: the others cannot keep it out
+                self._drop(mute[0], "")
+        else:
+            pid, uid = peer(sock)
+            principal = Principal(uid)
+            if self.service.access.role(principal) is not Role.OWNER and sum(
+                    client.session.principal == principal for client in self.clients.values()) >= SHARE:
+                self._refuse(sock, f"{principal} has {SHARE} connections, and may not have more")
+                return
+        self._is_full = False
+        self._take(sock, pid, principal)
+
+    def _turn_away(self, error: OSError) -> bool:
+        """Takes the connection with the descriptor that is kept for that, and hangs up; whether it could."""
+        if self._reserve < 0:
+            self._reserve = _reserved()
+            return False
+        os.close(self._reserve)
+        try:
+            sock, _ = self.listener.accept()
+            self._refuse(sock, f"it cannot open another connection: {error.strerror}")
+        except BlockingIOError:  # it has gone again
+            return True
+        except OSError:  # another process was faster
+            return False
+        finally:
+            self._reserve = _reserved()
+        return True
+
+    def _refuse(self, sock: socket.socket, why: str) -> None:
+        self._say_full(why)
+        connection = Connection(sock, lambda _: None)
+        connection.send({"event": "refused", "code": "full", "reason": f"the switch process (process {os.getpid()}) has no room: "
+                         f"{why}"}, [])  # fmt: skip
+        connection.hang_up()
+
+    def _say_full(self, why: str) -> None:
+        """Once, not for each that comes."""
+        if not self._is_full:
+            log.warning("connections are refused: %s", why)
+        self._is_full = True
+
+    def _welcome(self, sock: socket.socket, pid: int) -> Session | None:
+        """A connection to a child of this process."""
+        return self._take(sock, pid, Principal(os.geteuid()))
+
+    def _take(self, sock: socket.socket, pid: int, principal: Principal) -> Session | None:
+        """A new connection, of process ``pid``; None if it cannot be served."""
+        try:
+            pidfd = os.pidfd_open(pid) if pid > 0 else -1
+        except ProcessLookupError:  # it died meanwhile; the connection says so, too, after what was sent
+            pidfd = -1
+        except OSError as error:
+            log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)
+            pidfd = -1
+        connection = Connection(sock, self._interest)
+        client = Client(connection, Session(pid, connection.send, principal, sock), pidfd, trusted=sock.family == socket.AF_UNIX)
+        try:
+            self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(client))
+            if pidfd >= 0:
+                self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._ended(client))
+        except OSError as error:  # no memory for it, or too many are watched
+            log.warning("a connection of process %d is refused: %s", pid, error.strerror)
+            if sock in self.selector.get_map():
+                self.selector.unregister(sock)
+            connection.hang_up()
+            if pidfd >= 0:
+                os.close(pidfd)
+            return None
+        self.clients[connection] = client
+        if not client.trusted:
+            client.ends_at = time.monotonic() + GREETING
+            self.hurried.add(client)
+        self.service.sessions.append(client.session)
+        return client.session
+
+    def _interest(self, connection: Connection) -> None:
+        """It waits to be read, or its client to take what waits for it."""
+        client = self.clients[connection]
+        (self.hurried.add if connection.is_stuck or client.ends_at else self.hurried.discard)(client)
+        self.selector.modify(connection.sock, selectors.EVENT_WRITE if connection.is_stuck else selectors.EVENT_READ,
+                             lambda: self._serve(client))  # fmt: skip
+
+    def _serve(self, client: Client, why: str = "") -> None:
+        """``why`` it is dropped if the connection ends; default: what happened to the connection."""
+        try:
+            if client.connection.is_stuck:
+                client.connection.flush()
+            else:
+                client.connection.read()
+            self._answer(client)
+        except ChannelClosed as error:
+            self._drop(client, why or str(error))
+        except Exception as error:  # what service.py has not answered itself: it would come again and again
+            log.exception("this should not have happened; please report it")
+            self._drop(client, f"the switch process has a defect: {error!r}")
+
+    def _answer(self, client: Client) -> None:
+        """Answer the requests that have arrived completely, as long as the client reads the answers. Raises ChannelClosed."""
+        connection = client.connection
+        if client.lines is None and connection.text:
+            client.lines = not http.looks_like(connection.text[0])
+            if not client.lines:
+                client.ends_at = time.monotonic() + HTTP_PATIENCE
+                self.hurried.add(client)
+        if not client.trusted and not self._greet(client):
+            return
+        if client.lines:
+            while (line := connection.line()) is not None:
+                self.service.hear(client.session, line)
+        elif not client.answered:
+            response = http.answer(self.service, client.session, bytes(connection.text), self.names)
+            client.answered = response is not None
+            if response is not None:
+                connection.put(response, [])
+        if client.answered and not connection.is_stuck:
+            self._drop(client, "")
+
+    def _greet(self, client: Client) -> bool:
+        """True if the client has sent the socket's token; nothing else is parsed before that."""
+        connection = client.connection
+        if client.lines is None:
+            return False
+        if client.lines:
+            line, expected = connection.line(most=tokens.MOST + len(greeting(""))), greeting(self._token)[:-1]
+        else:
+            try:
+                brought = http.bearer(bytes(connection.text))
+            except ValueError:
+                brought = ""
+            line, expected = brought if brought is None else brought.encode(), self._token.encode()
+        if line is None:
+            return False
+        client.trusted = tokens.is_same(line, expected)
+        if client.trusted and client.lines:
+            client.ends_at = 0.0
+            self.hurried.discard(client)
+        elif not client.trusted:
+            if client.lines:
+                connection.send({"event": "refused", "code": "token", "reason": WRONG_TOKEN}, [])
+            else:
+                connection.put(http.unauthorised(), [])
+            self._drop(client, "")
+        return client.trusted
+
+    def _ended(self, client: Client) -> None:
+        """Its process has. What it had sent counts: it may have joined a job, whose workers wait for it."""
+        why = "its process ended"
+        for _ in range(LAST_WORDS // CHUNK):
+            if client.connection not in self.clients:  # it has come to the end of them
+                return
+            self._serve(client, why)
+        self._drop(client, why)
+
+    def _drop(self, client: Client, why: str) -> None:
+        """The connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
+        if self.clients.pop(client.connection, None) is None:
+            return
+        self.hurried.discard(client)
+        self.selector.unregister(client.connection.sock)
+        if client.pidfd >= 0:
+            self.selector.unregister(client.pidfd)
+            os.close(client.pidfd)
+        client.connection.hang_up()
+        self.service.gone(client.session, why)
+
+
+def _reserved() -> int:
+    """A descriptor; -1: there is none."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        return -1
+
+
+def most_descriptors() -> int:
+    """From which number on they are kept for other things than connections: half of them where there are few."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(most // 2, most - HEADROOM)
+
+
+class Made(NamedTuple):
+    """What a process of switches runs. `starts_server`: the parameter server is its child; else one is to come."""
+
+    host: SwitchHost
+    starts_server: bool
+
+
+def embedded(program: Path, defines: dict[str, str], args: argparse.Namespace) -> Made:
+    """One embedded switch, with ports for workers anywhere on this machine."""
+    from ina.aggregation.controller.embedded import EmbeddedSwitch
+
+    return Made(EmbeddedSwitch(program, defines), True)
+
+
+def parser(name: str) -> argparse.ArgumentParser:
+    """Of the command line of a process of switches, which is module ``name``."""
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description="the switch process")
+    parser.add_argument("--program", required=True, help="the P4 program")
+    parser.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME[=VALUE]",
+                        help="preprocessor definition, such as -DVALUES=256")
+    parser.add_argument("--name", help="abstract Unix socket to listen at, or, with a '/', a path")
+    parser.add_argument("--listen-fd", type=whole(0, 2**31 - 1), help="descriptor that listens already, instead of --name")
+    parser.add_argument("--starter-fd", type=whole(-1, 2**31 - 1), default=-1, help="pipe whose other end the starter holds")
+    parser.add_argument("--starter-pid", type=whole(0, 2**31 - 1), default=0, help="process whose end counts as the starter's")
+    parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    return parser
+
+
+def main(
+    argv: list[str] | None = None, options: argparse.ArgumentParser | None = None,
+    make: Callable[[Path, dict[str, str], argparse.Namespace], Made] = embedded,
+) -> int:  # fmt: skip
+    """Runs a process of switches until its end; exit status. ``options``: of its command line; ``make``: the switches."""
+    options = options or parser("ina.aggregation.controller.server")
+    args = options.parse_args(argv)
+    if (args.name is None) == (args.listen_fd is None):
+        options.error("expected one of --name and --listen-fd")
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO if args.verbose else logging.WARNING,
+                        format="ina switch: %(message)s")
+    listener = listen(args.name) if args.name is not None else socket.socket(fileno=args.listen_fd)
+
+    host: SwitchHost | None = None
+    failure, starts_server = "", True
+    try:
+        program, defines = Path(args.program), dict(d.partition("=")[::2] for d in args.defines)
+        host, starts_server = make(program, defines, args)
+    except Exception as error:  # told to every client: they must not be left with a connection that says nothing
+        failure = f"the switch process cannot run {args.program}: {reason(error)}"
+        log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, Unreadable, OSError)))
+        if args.starter_fd < 0:
+            return 1
+    server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots,
+                    starts_server=starts_server, token=tokens.make() if args.name and elsewhere(args.name) else "")
+    # A signal ends the process at once: clients see the hang-up.
+    signals.raising(lambda number: SystemExit(128 + number), signal.SIGINT, signal.SIGTERM)
+    if args.starter_fd >= 0:
+        # A Ctrl-C at the terminal is meant for the job; this process ends with it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if host:
+        print(json.dumps({"pid": os.getpid(), "name": args.name, **host.describe()}), flush=True)
+    try:
+        server.run()
+    finally:
+        server.close()
+    return 1 if failure else 0
+
+
+def _watch_starter(pid: int) -> int:
+    """A descriptor that becomes readable when process ``pid`` ends; -1 if there is nothing to watch."""
+    if pid <= 0:
+        return -1
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:  # its pipe tells, unless it left children behind
+        log.warning("cannot watch the starter, process %d: %s", pid, error.strerror)
+        return -1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""The switch process's side of its parameter server (parameter_server.py): a connection that is called, not one that asks.
+
+Calls are answered from memory, within microseconds where the processor is free: the switch process waits for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import astuple
+
+from ina.aggregation.controller.controller import AdmissionError, Controller
+from ina.aggregation.controller.jobs import Job
+from ina.aggregation.controller.ports import SERVER_FRAMES, Plug
+from ina.aggregation.entries import Parent
+from ina.aggregation.socket.channel import Channel, ChannelClosed
+
+CALL = 20.0  # seconds for an answer
+END = 5.0  # seconds until a parameter server that was hung up on is killed
+
+log = logging.getLogger("ina.p4.runtime")
+
+
+class ServerGone(RuntimeError):
+    """The parameter server has ended, does not answer, or refuses."""
+
+
+class Upstream:
+    """The parameter server of a switch process, if its protocol needs one: from its start to its end.
+
+    ``welcome``: takes the connection to a child; ``starts``: it is a child of this process, started now.
+    """
+
+    def __init__(self, controller: Controller, values: int, welcome: Callable[[socket.socket, int], object], starts: bool):
+        self.needed = controller.program.needs_server
+        self.session: object = None  # its connection, as the switch process knows it
+        self.ready = False
+        self.failure = ""  # why there will be none
+        self._controller, self._values, self._welcome = controller, values, welcome
+        self._starts = starts and self.needed
+        self._child: subprocess.Popen | None = None
+        self._channel: Channel | None = None
+        self.number = -1  # of its port
+        self.pid = 0
+        self.start()
+
+    def start(self) -> None:
+        """Starts the child, if there is to be one and there is none."""
+        if not self._starts or self.session is not None:
+            return
+        self._end_child()
+        ours, theirs = socket.socketpair()
+        try:
+            command = [sys.executable, "-m", "ina.aggregation.controller.parameter_server", str(theirs.fileno())]
+            self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                           pass_fds=[theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._child.pid
+        self.session = self._welcome(ours, self.pid)
+
+    def expected(self) -> bool:
+        """It does not serve yet, but will."""
+        return self._starts and not self.ready and not self.failure
+
+    def serve(
+        self, session: object, sock: socket.socket, pid: int, open_port: Callable[[], tuple[str, Plug]]
+    ) -> tuple[dict, list[int]]:
+        """It asks for its port: the reply, and the port's descriptors. Raises AdmissionError, and what ``open_port`` raises.
+
+        ``open_port``: the name of the switch that it is at, and where it is plugged in.
+        """
+        if not self.needed:
+            raise AdmissionError("invalid", f"the protocol {self._controller.program.name!r} has no parameter server")
+        if self.session not in (None, session) or self.ready:
+            raise AdmissionError("duplicate", f"process {self.pid} is the parameter server already")
+        switch, plug = open_port()
+        self._controller.servers[switch] = Parent(plug.number, plug.address, plug.switch)
+        self.session, self._channel, self.pid, self.number, self.ready = session, Channel(sock), pid, plug.number, True
+        log.info("process %d is the parameter server at port %d of %s", pid, plug.number, switch)
+        return {"port": plug.offer, "address": astuple(plug.address), "switch": astuple(plug.switch), "frames": SERVER_FRAMES,
+                "protocol": self._controller.program.name, "values": self._values}, plug.fds
+
+    def add(self, job: Job) -> None:
+        """It serves ``job`` when this comes back. Raises ServerGone."""
+        if self.needed:
+            self._call("add", number=job.number, life=job.life, workers=job.workers, slots=job.slots,
+                       values=self._values, multicast=self._controller.program.multicasts)
+
+    def remove(self, number: int) -> None:
+        """The job is over."""
+        if self.ready:
+            try:
+                self._call("remove", number=number)
+            except ServerGone as error:
+                log.warning("%s", error)
+
+    def counters(self) -> dict:
+        """``server``: counters by job number, and of its port; nothing if there is none. Raises ServerGone."""
+        if not self.ready:
+            return {}
+        answer = self._call("counters")
+        return {"server": {"jobs": answer.get("jobs", {}), "port": answer.get("port", {})}}
+
+    def lost(self) -> None:
+        """Its connection is over. One that ended before it served would do so again."""
+        if self._starts and not self.ready:
+            self.failure = f"the parameter server (process {self.pid}) ended before it served"
+        self.session, self._channel, self.ready = None, None, False
+        self._controller.servers.clear()
+
+    def close(self) -> None:
+        """After its connection was closed."""
+        self._end_child()
+
+    def _end_child(self) -> None:
+        if self._child is None:
+            return
+        try:
+            self._child.wait(END)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._child = None
+
+    def _call(self, what: str, **arguments: object) -> dict:
+        if self._channel is None:
+            raise ServerGone("there is no parameter server")
+        try:
+            self._channel.send({"call": what, **arguments})
+            answer, _ = self._channel.receive(time.monotonic() + CALL, f"the parameter server to answer {what!r}")
+        except (ChannelClosed, TimeoutError, ValueError) as error:
+            self._channel.hang_up()  # one that is silent once is waited for once; its hang-up comes to the switch process, too
+            raise ServerGone(f"the parameter server (process {self.pid}) is lost: {error}") from error
+        if answer.get("error"):
+            raise ServerGone(f"the parameter server (process {self.pid}) refuses: {answer['error']}")
+        return answer

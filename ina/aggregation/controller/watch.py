@@ -1,0 +1,242 @@
+"""What happens to jobs when this process, or a switch, ends: they are remembered, moved to other switches, or over."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from ina.aggregation.controller.access import Principal
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.host import SwitchHost
+from ina.aggregation.controller.jobs import AdmissionError, Job
+from ina.aggregation.controller.state import StateError, StateFile
+from ina.aggregation.controller.writing import REFUSED
+
+COMING_BACK = 30.0  # seconds for workers to come back to a controller that has been started anew
+CHECK = 2.0  # seconds between two looks at the switches of a network
+SILENCES = 3  # looks without an answer after which a switch is lost; one that nobody listens at is lost at once
+
+log = logging.getLogger("ina.p4.runtime")
+
+
+class Member(Protocol):
+    """A worker's connection."""
+
+    attached: bool
+    moves: bool
+
+    @property
+    def send(self) -> Callable[[dict, list[int]], None]: ...
+
+
+class Jobs(Protocol):
+    """Who is in which job, as who answers workers knows it (ina/aggregation/controller/service.py)."""
+
+    controller: Controller
+    host: SwitchHost
+    tokens: dict[str, str]
+    principals: dict[str, Principal]
+    left: dict[str, set[int]]
+
+    @property
+    def failures(self) -> Mapping[tuple[str, str], object]:
+        """By name and token."""
+
+    def remember_failure(self, job: str, token: str, reason: str) -> None: ...
+
+    def members(self, job: str) -> Iterator[Member]: ...
+
+    def fail(self, job: str, reason: str) -> None: ...
+
+    def over(self, job: str) -> None: ...
+
+    def close_ports(self, job: Job) -> None: ...
+
+
+class Watch:
+    """``state``: where jobs are remembered; None: they end with this process. ``begin`` comes first."""
+
+    def __init__(self, service: Jobs, state: StateFile | None):
+        self.service, self.state = service, state
+        self.controller = service.controller
+        self.awaited: dict[str, set[int]] = {}  # by job: workers that an earlier controller had, until they come back
+        self.awaited_until = 0.0  # monotonic seconds
+        self.earlier: set[str] = set()  # jobs that an earlier controller admitted
+        self._checked_at = time.monotonic()
+        self._unsaved = False  # the state is older than what has happened
+        self._silent: Counter[str] = Counter()  # by switch: looks without an answer, one after the other
+        self.quiet_until = time.monotonic() + service.host.packet_lifetime  # packets of jobs that nobody knows of die out
+
+    # ---- this process
+
+    def begin(self) -> None:
+        """Learn what an earlier process has left at the switches and in the state, which may be older. Its jobs are this one's,
+        where their switches hold them as the state says: their workers come back, or are lost. What else is there goes.
+
+        Raises StateError, of a state that is another switches', too.
+        """
+        if not self.service.host.outlives:
+            return
+        if self.state is not None and (state := self.state.load()) is not None:
+            self._restore(self.state, state)
+        self.controller.survey()
+        for switch in self.controller.targets:
+            self._look_at(switch)
+        log.info("%d jobs of an earlier controller", len(self.awaited))
+        if self.controller.program.needs_server and self.awaited:
+            self._end_all("its parameter server has ended with the controller that it was told of jobs by")
+
+    def _restore(self, file: StateFile, state: dict) -> None:
+        service, controller = self.service, self.controller
+        try:
+            controller.restore(state["controller"])
+            service.tokens = {str(name): str(token) for name, token in state["tokens"].items()}
+            service.principals = {str(name): Principal(uid if uid is None else int(uid))
+                                  for name, uid in state["principals"].items()}  # fmt: skip
+            service.left = {name: {int(worker) for worker in workers} for name, workers in state["left"].items()}
+        except (StateError, TypeError, ValueError) as error:
+            raise file.error(error) from error
+        self.earlier = set(controller.jobs)
+        self.awaited = {name: set(job.attached) - service.left.get(name, set()) for name, job in controller.jobs.items()}
+        self.awaited_until = time.monotonic() + COMING_BACK
+
+    def _end_all(self, why: str) -> None:
+        """Before anybody has come back."""
+        service, self.awaited = self.service, {}
+        self.earlier.clear()
+        for name in list(self.controller.jobs):
+            service.remember_failure(name, service.tokens.pop(name, ""), f"job {name!r} is over: {why}")
+            service.principals.pop(name, None)
+            service.left.pop(name, None)
+            self.controller.release(name)
+        self.save_or_later()
+
+    def save(self) -> None:
+        """Nothing that was answered is forgotten: this comes before every answer that tells of a change."""
+        if self.state is not None:
+            left = {job: sorted(workers) for job, workers in self.service.left.items()}
+            principals = {job: principal.uid for job, principal in self.service.principals.items()}
+            self.state.save({"controller": self.controller.snapshot(), "tokens": self.service.tokens, "principals": principals,
+                             "left": left})  # fmt: skip
+        self._unsaved = False
+
+    def save_or_later(self) -> None:
+        """Save the state after a change that cannot be undone; if that fails, try again later."""
+        try:
+            self.save()
+        except OSError as error:
+            if not self._unsaved:
+                log.error("%s; jobs go on, and it is tried again every %g s", error, CHECK)
+            self._unsaved = True
+
+    def came_back(self, job: Job, worker: int, held: int) -> bool:
+        """True if the worker was attached before this process began, and is awaited. ``held``: its incarnation, 0: none.
+
+        Raises AdmissionError: it would take the place of one that was there: packets of that one's are under way, and sums.
+        """
+        if held and held != job.incarnation:
+            raise AdmissionError("failed", f"job {job.name!r} has begun anew meanwhile: worker {worker} has incarnation {held} "
+                                           f"of it, not {job.incarnation}")  # fmt: skip
+        if job.name in self.earlier and not held:
+            raise AdmissionError("failed", f"job {job.name!r} began before the controller was started anew: only workers that it "
+                                           "had then come back to it; choose another name, or wait until it is over, for "
+                                           f"{COMING_BACK:g} s")  # fmt: skip
+        if worker not in self.awaited.get(job.name, ()):
+            return False
+        self.awaited[job.name].discard(worker)
+        return True
+
+    def forget(self, job: str) -> None:
+        """It is over, or has begun anew: its name is free for another."""
+        self.awaited.pop(job, None)
+        self.earlier.discard(job)
+
+    # ---- time
+
+    def due(self) -> float | None:
+        """When ``tick`` has something to do (monotonic seconds)."""
+        times = [self.awaited_until] * bool(self.awaited) + [self._checked_at + CHECK] * (self._looks or self._unsaved)
+        times += [self.quiet_until] * (self.quiet_until > time.monotonic())
+        return min(times, default=None)
+
+    @property
+    def _looks(self) -> bool:
+        return self.controller.topology is not None
+
+    def tick(self) -> None:
+        """Workers that have not come back are lost; switches are looked at."""
+        now = time.monotonic()
+        if self.awaited and now >= self.awaited_until:
+            awaited, self.awaited = self.awaited, {}
+            for job, workers in awaited.items():
+                if workers:
+                    missing = ", ".join(map(str, sorted(workers)))
+                    self.service.fail(job, f"workers {missing} of job {job!r} have not come back within {COMING_BACK:g} s after "
+                                           "the controller was started anew")
+                self.service.over(job)  # unless somebody is here; one that was admitted and nobody attached to is over, too
+        if (self._looks or self._unsaved) and now >= self._checked_at + CHECK:
+            if self._unsaved:
+                self.save_or_later()
+            for switch in self.controller.targets if self._looks else ():
+                self._look_at(switch)
+            self._checked_at = time.monotonic()
+
+    # ---- switches
+
+    def _look_at(self, switch: str) -> None:
+        """Does it answer, and hold what it should? Sums of its jobs are lost with it."""
+        controller = self.controller
+        try:
+            if self.service.host.outlives:
+                self.service.host.protect(switch)
+            missing = controller.missing(switch, ask=self.service.host.outlives)  # others end with this process
+            if missing:
+                self._lost(switch, f"it does not hold the entries of {', '.join(missing)} as they were written: it was started "
+                                   "anew, or another controller has written it", missing)
+            if missing or switch in controller.down or switch in controller.unsure:
+                changed = controller.repair(switch)
+                log.info("switch %s is here; %d entries were not as they should be", switch, changed)
+        except REFUSED as error:
+            self._silent[switch] += 1
+            if not isinstance(error, TimeoutError) or self._silent[switch] >= SILENCES:
+                controller.down[switch] = str(error)
+                self._lost(switch, str(error), [job.name for job in controller.jobs.values() if switch in job.branches])
+            return
+        self._silent[switch] = 0
+        controller.down.pop(switch, None)
+
+    def _lost(self, switch: str, why: str, jobs: list[str]) -> None:
+        service = self.service
+        for job in jobs:
+            reason = f"switch {switch} is lost: {why}"
+            if (job, service.tokens.get(job, "")) not in service.failures and (stays := self._move(job, reason)) is not None:
+                service.fail(job, reason + stays)
+                self.forget(job)
+                service.over(job)
+
+    def can_move(self, job: Job) -> bool:
+        """A parameter server would have to move with it."""
+        return job.tree is not None and len(self.controller.targets) > 1 and not self.controller.program.needs_server
+
+    def _move(self, name: str, why: str) -> str | None:
+        """To a tree of switches that work, if all of its workers are here and can go on there. None, or why it stays."""
+        service, job = self.service, self.controller.jobs[name]
+        members = list(service.members(name))
+        if not self.can_move(job) or len(members) < job.workers or not all(m.attached and m.moves for m in members):
+            return ""
+        service.close_ports(job)
+        try:
+            moved = self.controller.move(name)
+        except AdmissionError as error:
+            return f"; and there is no other way: {error}"
+        self.forget(name)
+        self.save_or_later()
+        reason = f"{why}; job {name} goes on over {', '.join(moved.branches)}"
+        log.warning("%s", reason)
+        for member in members:
+            member.attached = False
+            member.send({"event": "moved", "incarnation": moved.incarnation, "reason": reason}, [])
+        return None

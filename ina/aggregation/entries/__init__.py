@@ -1,0 +1,68 @@
+"""The protocols' tables, found by the protocol's name: ``ina/aggregation/entries/<name>.py`` makes one JobProgram, ``PROGRAM``.
+
+Of a protocol of the user's (ina/aggregation/protocols.py) the file lies beside its program.
+"""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from ina.aggregation import protocols
+from ina.aggregation.entries.base import BITMAP, Child, Identity, JobProgram, Parent, Place, Sizes
+from ina.aggregation.entries.published import PROGRAM as PUBLISHED
+from ina.p4.runtime.p4info import P4Info
+
+__all__ = ["BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "program_named", "programs",
+           "recognise"]  # fmt: skip
+
+
+def program_named(name: str) -> JobProgram:
+    """Raises ValueError: there is no such protocol, no controller for it, or a user's own is wrong (file, line and what)."""
+    protocols.named(name)
+    if protocols.is_own(name):
+        return _own(Path(name).resolve())
+    module = f"{__name__}.{name}"
+    if find_spec(module) is None:
+        raise ValueError(f"there is no controller for the protocol {name!r}: no file ina/aggregation/entries/{name}.py")
+    return import_module(module).PROGRAM
+
+
+@functools.cache
+def _own(path: Path) -> JobProgram:
+    spec = spec_from_file_location(f"ina_protocol_{path.stem}", path.with_suffix(".py"))
+    assert spec is not None and spec.loader is not None  # for a name that ends in .py there are
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's file may raise
+        places = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == spec.origin]
+        line = error.lineno if isinstance(error, SyntaxError) else places[-1] if places else 1
+        raise ValueError(f"{spec.origin}:{line}: {type(error).__name__}: {error}") from error
+    program = getattr(module, "PROGRAM", None)
+    if not isinstance(program, JobProgram):
+        raise ValueError(f"{spec.origin}: no PROGRAM, the JobProgram that says which entries serve a job (docs/new-protocol.md)")
+    program.name = str(path)  # by which every process finds it
+    return program
+
+
+def programs() -> list[JobProgram]:
+    """Of all protocols that the controller can set up."""
+    return [program_named(name) for name in protocols.names() if find_spec(f"{__name__}.{name}")]
+
+
+def recognise(p4info: P4Info, path: Path | None = None) -> tuple[JobProgram, Sizes] | None:
+    """Whose program a switch runs: of a protocol's own it is known by its ``path``, of another by what it declares; None: no
+    protocol's that the controller knows."""
+    if path is not None and protocols.is_own(str(path)):
+        program = program_named(str(path))
+        sizes = program.sizes(p4info)
+        return (program, sizes) if sizes else None
+    for program in sorted(programs(), key=lambda p: path is None or path.stem != p.name):
+        if sizes := program.sizes(p4info):
+            return program, sizes
+    sizes = PUBLISHED.sizes(p4info)
+    return (PUBLISHED, sizes) if sizes else None

@@ -1,0 +1,89 @@
+"""Entries of p4/atp.p4, and of its twin for Tofino, p4/tofino/atp.p4, which has the same tables: jobs share all aggregators, and
+a parameter server is above every root.
+
+    job       (job)                                 -> set_job(full, incarnation, life, group, aggregate, ecn_depth, lifetime)
+    worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for what is above
+    parent    (job)                                 -> to_parent(port, its address, own address)
+    replica   (job, replication id)                 -> to_worker(mac, ip, port)
+    one       (job, a worker's bit)                 -> to_child(port, address): the way to one worker alone
+
+A child's bits are those of all workers below it, so a bitmap names workers at every level of a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ina.aggregation.entries.base import Child, JobProgram, Place, Sizes, bits, has_key, held_values
+from ina.net.ports import Address
+from ina.p4.runtime.entities import Entity, TableEntry, Value
+from ina.p4.runtime.p4info import EntityError, P4Info
+
+
+class ATP(JobProgram):
+    """``ecn_depth``: packets in an egress queue from which congestion is marked, 0: never. ``lifetime``: seconds after which
+    a job may take over an aggregator that another one holds: longer than any packet or retransmission is under way."""
+
+    name = "atp"
+    title = "ATP"
+    tables = ("job", "worker", "parent", "replica", "one")
+    max_workers = 32  # bits of an aggregator's bitmap
+    max_jobs = 256  # the header's job number has 8 bits
+    max_slots = 8192  # of a window
+    last_life = 2**16 - 1
+    udp_port = 0xBEF0
+    reserves = False
+    needs_server = True
+    floats = True
+    aggregates = True
+
+    def __init__(self, ecn_depth: int = 64, lifetime: float = 0.5):
+        self.ecn_depth, self.lifetime = ecn_depth, lifetime
+
+    def sizes(self, p4info: P4Info) -> Sizes | None:
+        if not has_key(p4info, "hdr.atp.job"):
+            return None
+        values, aggregators = held_values(p4info, ".kinds")
+        return Sizes(values, aggregators) if values else None
+
+    def job(self, place: Place) -> list[Entity]:
+        if place.parent is None:
+            raise ValueError(f"job {place.number}: the protocol {self.name!r} needs a parameter server above its root")
+        key, up, own = {"hdr.atp.job": place.number}, place.parent.address, place.parent.own
+        job = {"full": bits(place.workers), "incarnation": place.incarnation, "life": place.life, "group": place.group,
+               "aggregate": int(self.aggregates), "ecn_depth": self.ecn_depth, "lifetime": round(self.lifetime * 1e6)}
+        above: dict[str, Value] = {"port": place.parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
+                 "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
+        return [TableEntry("job", key, "set_job", job), TableEntry("parent", key, "to_parent", above),
+                TableEntry("worker", _source(place, up, place.parent.port), "set_parent", {})]
+
+    def child(self, place: Place, child: Child) -> list[Entity]:
+        key, address = {"hdr.atp.job": place.number}, child.address
+        return [
+            TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": bits(child.workers)}),
+            TableEntry("replica", key | {"standard.egress_rid": child.index}, "to_worker",
+                       {"mac": address.mac, "ip": address.ip, "port": address.port}),
+            *(TableEntry("one", key | {"hdr.atp.bitmap": 1 << worker}, "to_child",
+                         {"port": child.port, "mac": address.mac, "ip": address.ip, "udp_port": address.port})
+              for worker in child.workers),
+        ]
+
+    def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
+        """Aggregators whose bitmap is not empty, by the job that has claimed them."""
+        try:
+            owners = read("SwitchIngress.aggregator.owners")[read("SwitchIngress.aggregator.bitmaps") != 0]
+            incarnations = owners >> np.uint64(32)
+        except EntityError:  # for Tofino: in two words, and with a mark
+            owners = read("SwitchIngress.aggregator.owners.incarnation")
+            incarnations = owners[read("SwitchIngress.aggregator.holds.held") != 0]
+        return {place.number: int((incarnations == place.incarnation).sum()) for place in places}
+
+
+def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:
+    return {"hdr.atp.job": place.number, "hdr.ipv4.src_addr": address.ip, "hdr.udp.src_port": address.port,
+            "standard.ingress_port": port}
+
+
+PROGRAM = ATP()

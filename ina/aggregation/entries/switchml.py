@@ -1,0 +1,83 @@
+"""Entries of p4/switchml.p4, and of its twin for Tofino, p4/tofino/switchml.p4, which has the same tables.
+
+    job       (job)                                 -> set_job(full, last, base, mask, incarnation, life, group, strict,
+                                                       parent)
+    worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for the switch above
+    parent    (job)                                 -> to_parent(port, its address, own address)
+    replica   (job, replication id)                 -> to_worker(mac, ip, port)
+
+A child's bits are those of all workers below it, so a slot's bitmap names workers at every level of a tree. In a job of more
+workers than there are bits each switch has one for each of its children, and `pending` frames name children of some switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ina.aggregation.entries.base import Child, JobProgram, Place, Sizes, has_key, held_values
+from ina.net.ports import Address
+from ina.p4.runtime.entities import Entity, TableEntry, Value
+from ina.p4.runtime.p4info import EntityError, P4Info
+
+
+class SwitchML(JobProgram):
+    name = "switchml"
+    title = "SwitchML"
+    tables = ("job", "worker", "parent", "replica")
+    max_workers = 1024  # what the codec leaves head-room for; a switch of their tree has up to max_children
+    max_jobs = 256  # the header's job number has 8 bits
+    max_slots = 8192  # slot numbers have 14 bits; a job's window is at most half of them
+
+    def sizes(self, p4info: P4Info) -> Sizes | None:
+        if not has_key(p4info, "hdr.switchml.job"):
+            return None
+        values, rows = held_values(p4info, ".incarnations")
+        return Sizes(values, rows // 2) if values else None
+
+    def job(self, place: Place) -> list[Entity]:
+        key, parent = {"hdr.switchml.job": place.number}, place.parent
+        params = {"full": place.full, "last": place.children - 1, "base": place.slot_base,
+                  "mask": place.slots - 1, "incarnation": place.incarnation, "life": place.life, "group": place.group,
+                  "strict": int(place.strict), "parent": int(parent is not None)}
+        entries: list[Entity] = [TableEntry("job", key, "set_job", params)]
+        if parent is not None:
+            up, own = parent.address, parent.own
+            above: dict[str, Value] = {"port": parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
+                     "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
+            entries += [TableEntry("parent", key, "to_parent", above),
+                        TableEntry("worker", _source(place, up, parent.port), "set_parent", {})]
+        return entries
+
+    def child(self, place: Place, child: Child) -> list[Entity]:
+        address = child.address
+        return [
+            TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": place.bits(child)}),
+            TableEntry("replica", {"hdr.switchml.job": place.number, "standard.egress_rid": child.index}, "to_worker",
+                       {"mac": address.mac, "ip": address.ip, "port": address.port}),
+        ]
+
+    def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
+        """Slots with a packet of some children and not of all, in either set."""
+        incarnations = read("SwitchIngress.phase.incarnations")
+        try:
+            waiting = (read("SwitchIngress.phase.bitmaps") != 0) & (read("SwitchIngress.phase.missing") != 0)
+        except EntityError:  # for Tofino: by slot, in one pipe
+            missing = [read(f"SwitchIngress.phase.missing.set{n}") for n in (0, 1)]
+            waiting = np.stack(missing, axis=-1).any(axis=0).reshape(-1) != 0
+            incarnations = incarnations.max(axis=0)
+        found = {}
+        for place in places:
+            rows = slice(2 * place.slot_base, 2 * (place.slot_base + place.slots))
+            open_rows = (incarnations[rows] == place.incarnation) & (waiting[rows] != 0)
+            found[place.number] = int(open_rows.reshape(-1, 2).any(axis=1).sum())
+        return found
+
+
+def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:
+    return {"hdr.switchml.job": place.number, "hdr.ipv4.src_addr": address.ip, "hdr.udp.src_port": address.port,
+            "standard.ingress_port": port}
+
+
+PROGRAM = SwitchML()

@@ -1,0 +1,103 @@
+"""A parameter server without I/O: frames in, frames out, at times that the caller names.
+
+It is the C state machine of ``host/protocol/ps.c``, for one job: what switches could not add up, it adds up, and answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ina.aggregation.worker.block import Block
+from ina.aggregation.worker.config import ATP_SWITCH, MAX_SLOTS, SERVER, VALUES, fill_address, worker_address
+from ina.base.native import CData, ffi, lib
+from ina.net.ports import Address
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """``struct ina_ps_config``; addresses default to those of the local world.
+
+    ``direct``: a plain parameter server, to which workers send without a switch's help. Otherwise frames come from the
+    switch, and with ``multicast`` it spreads the results, without each worker gets a copy of its own.
+    """
+
+    workers: int
+    job: int = 0
+    life: int = field(kw_only=True)  # as the workers'; no default
+    slots: int = 64
+    values: int = 256
+    direct: bool = False
+    multicast: bool = True
+    address: Address = SERVER
+    switch: Address = ATP_SWITCH
+    worker_addresses: tuple[Address, ...] = ()  # direct: of each worker
+
+    def __post_init__(self) -> None:
+        for name, value, low, high in (
+            ("workers", self.workers, 1, lib.INA_BITMAP_WORKERS),
+            ("job", self.job, 0, 255),
+            ("life", self.life, 1, 2**16 - 1),
+            ("slots", self.slots, 1, MAX_SLOTS),
+        ):
+            if not low <= value <= high:
+                raise ValueError(f"{name}: {value}, expected {low}..{high}")
+        if self.slots & (self.slots - 1):
+            raise ValueError(f"slots: {self.slots}, expected a power of two")
+        if self.values not in VALUES:
+            raise ValueError(f"values: {self.values}, expected one of {VALUES}")
+        if self.worker_addresses and len(self.worker_addresses) != self.workers:
+            raise ValueError(f"worker_addresses: {len(self.worker_addresses)}, expected {self.workers}")
+
+    def to_c(self) -> CData:
+        """A new ``struct ina_ps_config *``."""
+        c = ffi.new("struct ina_ps_config *")
+        fill_address(c.self, self.address)
+        fill_address(c.peer, self.switch)
+        for worker in range(self.workers):
+            own = self.worker_addresses[worker] if self.worker_addresses else worker_address(self.job, worker)
+            fill_address(c.worker[worker], own)
+        c.job, c.life, c.workers, c.slots, c.values = self.job, self.life, self.workers, self.slots, self.values
+        c.direct, c.multicast = self.direct, self.multicast and not self.direct
+        return c
+
+
+class ParameterServer(Block):
+    """The server of one job. Times are integer picoseconds of any clock; nothing here reads one."""
+
+    def __init__(self, config: ServerConfig, now: int = 0):
+        self.config = config
+        c = config.to_c()
+        self._reserve(lib.ina_ps_state_size(c), lib.ina_ps_stats_offset(c))
+        self._frame_bytes = lib.ina_ps_frame_size(c)
+        if lib.ina_ps_init(self._state, c, now) < 0:
+            raise ValueError(f"the parameter server refuses {config}")
+        self._frame = ffi.new("uint8_t[]", self._frame_bytes)
+        self._packet = ffi.new("struct ina_packet *")
+
+    def receive(self, frame: bytes, now: int) -> None:
+        """Takes a frame, any bytes."""
+        buffer = ffi.new("uint8_t[]", max(1, len(frame)))
+        ffi.memmove(buffer, frame, len(frame))
+        self._packet.data, self._packet.len, self._packet.wire_len = buffer, len(frame), len(frame)
+        self._packet.headroom = self._packet.tailroom = 0
+        lib.ina_ps_receive(self._state, self._packet, now)
+
+    def frames_to_send(self, now: int) -> list[bytes]:
+        """All answers that are due."""
+        frames: list[bytes] = []
+        while True:
+            self._packet.data, self._packet.len, self._packet.wire_len = self._frame, 0, 0
+            self._packet.headroom, self._packet.tailroom = 0, self._frame_bytes
+            if lib.ina_ps_frames_to_send(self._state, self._packet, 1, now) == 0:
+                return frames
+            frames.append(bytes(ffi.buffer(self._packet.data, self._packet.len)))
+
+    def next_timer(self) -> int | None:
+        """None: it only answers."""
+        t = lib.ina_ps_next_timer(self._state)
+        return None if t == 2**64 - 1 else t
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counters of ``struct ina_ps_stats``."""
+        return self._counters("ina_ps_stats")

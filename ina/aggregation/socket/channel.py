@@ -1,0 +1,201 @@
+"""JSON lines with file descriptors over a Unix stream socket: what the switch process and its clients speak.
+
+One message is one line of JSON; descriptors travel as SCM_RIGHTS ancillary data of the line's first byte and are
+handed out with that line. Sockets are in the abstract name space, so no file is ever left behind; but abstract names
+reach as far as one network namespace, so where clients are in others, the name is a path (it has a '/'). Of a controller that
+other machines reach, the name is "tcp:HOST:PORT": without descriptors, and without anybody's word for who a process is but
+the socket's token, which comes first (peers.py).
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import json
+import os
+import select
+import socket
+import struct
+import time
+
+from ina.aggregation.socket import descriptors
+from ina.aggregation.socket.messages import MAX_REPLY, decode
+from ina.aggregation.socket.peers import check_server, greeting
+from ina.base import tokens
+
+MAX_FDS = 8
+TCP = "tcp:"
+SILENCE = 15  # s after which a machine that says nothing, and answers no probe, is gone
+
+
+class ChannelClosed(ConnectionError):
+    """The other end hung up."""
+
+
+class Channel:
+    """One end of a connection. Not thread-safe: its owner serialises calls. ``longest``: line, in bytes, that it takes."""
+
+    def __init__(self, sock: socket.socket, longest: int = MAX_REPLY):
+        self.sock, self.longest = sock, longest
+        self._text = b""
+        self._fds: list[int] = []
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def send(self, message: dict, fds: list[int] | tuple[int, ...] = ()) -> None:
+        """Send one message. Raises ChannelClosed if the other end is gone."""
+        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            sent = self.sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+            if sent < len(data):
+                self.sock.sendall(data[sent:])
+        except OSError as error:
+            raise ChannelClosed(f"cannot send: {error.strerror}") from error
+
+    def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict, list[int]]:
+        """Next message and its descriptors (the caller owns them).
+
+        ``deadline`` is a ``time.monotonic()`` value; None takes only what has arrived already.
+        Raises ChannelClosed on hang-up, and for a line that is too long; TimeoutError (saying ``waiting_for``); Malformed for a
+        line that is no message (the next one may be).
+        """
+        while b"\n" not in self._text:
+            if len(self._text) > self.longest:
+                raise ChannelClosed(f"a message of more than {self.longest} bytes")
+            wait = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())
+            poller = select.poll()
+            poller.register(self.sock, select.POLLIN)
+            if not poller.poll(wait * 1000):
+                raise TimeoutError(f"time-out while waiting for {waiting_for}")
+            try:
+                data, fds, _, _ = socket.recv_fds(self.sock, 65536, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+            except OSError as error:
+                raise ChannelClosed(f"cannot receive: {error.strerror}") from error
+            self._fds += fds
+            if not data:
+                raise ChannelClosed("the other end hung up")
+            self._text += data
+        line, self._text = self._text.split(b"\n", 1)
+        fds, self._fds = self._fds, []
+        try:
+            return decode(line), fds
+        except ValueError:
+            for fd in fds:
+                os.close(fd)
+            raise
+
+    def hang_up(self) -> None:
+        """Shut both directions: the peer sees POLLHUP at once, even while copies of the socket are open elsewhere."""
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # already gone: nothing to shut
+            return
+
+    def close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
+        self.sock.close()
+
+
+def elsewhere(name: str) -> bool:
+    """Whether clients of other machines reach ``name``."""
+    return name.startswith(TCP)
+
+
+def address(name: str) -> str | tuple[str, int]:
+    """The socket address of ``name``: the path that it is, an abstract one, or TCP's. Raises ValueError."""
+    if not elsewhere(name):
+        return name if "/" in name else "\0" + name
+    host, _, port = name.removeprefix(TCP).rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"{name}: expected tcp:HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def shown(name: str) -> str:
+    """``name`` as people write it: abstract ones with an @."""
+    return name if "/" in name or elsewhere(name) else "@" + name
+
+
+def new_socket(name: str) -> socket.socket:
+    """One that connects to ``name``, or listens there; nobody sends descriptors to it."""
+    if not elsewhere(name):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        descriptors.allow(sock, False)
+        return sock
+    sock = socket.socket(socket.AF_INET6 if ":" in address(name)[0] else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keep_alive(sock)
+    return sock
+
+
+def connect(name: str, timeout: float, access: str = "") -> socket.socket:
+    """A connection to the server at ``name``, which is who it should be; ``timeout`` in seconds, until it takes the connection.
+
+    ``access``: the socket's token, where it is TCP; default: ina/base/tokens.py finds it. Raises OSError that says where,
+    ValueError for what is no name, and where there is no token.
+    """
+    sock = new_socket(name)
+    try:
+        if elsewhere(name):
+            sock.settimeout(timeout)
+            sock.connect(address(name))
+            sock.sendall(greeting(access or tokens.find()))
+            sock.settimeout(None)
+        else:
+            _connect(sock, name, timeout)
+            check_server(sock, shown(name))
+            descriptors.allow(sock, True)
+    except PermissionError as error:
+        descriptors.close(sock)
+        if error.errno is None:  # ours
+            raise
+        raise OSError(error.errno, f"no way to socket {shown(name)}: {error.strerror}") from error
+    except OSError as error:
+        descriptors.close(sock)
+        raise OSError(error.errno, f"no switch process at socket {shown(name)}: {error.strerror}") from error
+    except ValueError:
+        descriptors.close(sock)
+        raise
+    return sock
+
+
+def _connect(sock: socket.socket, name: str, timeout: float) -> None:
+    """Connect to a Unix socket within ``timeout`` seconds. The kernel waits for room in a full queue as long as SO_SNDTIMEO says,
+    by default for ever, and any user can listen at a name and accept nobody. Raises OSError."""
+    whole = max(0, int(timeout))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, max(1, int((timeout - whole) * 1e6))))
+    try:
+        sock.connect(address(name))
+    except BlockingIOError:
+        raise OSError(errno.ETIMEDOUT, f"it has taken no connection for {timeout:g} s") from None
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """A machine that is switched off sends no hang-up: the kernel asks whether it is there."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE // 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE // 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE * 1000)
+
+
+def listen(name: str, everybody: bool = False) -> socket.socket:
+    """Listening socket at ``name``. OSError (EADDRINUSE) if it is taken. A path's file is the caller's to remove; ``everybody``
+    may write to it, and connect; else those whom the umask lets."""
+    sock = new_socket(name)
+    try:
+        sock.bind(address(name))
+        if everybody and "/" in name and not elsewhere(name):
+            os.chmod(name, 0o666)
+        sock.listen(128)
+    except OSError as error:
+        sock.close()
+        hint = "; is another switch process using that name?" if error.errno == errno.EADDRINUSE else ""
+        raise OSError(error.errno, f"cannot listen at socket {shown(name)}: {error.strerror}{hint}") from error
+    return sock

@@ -1,0 +1,39 @@
+"""Scapy layers for ATP, generated from the layouts of the P4 program.
+
+    from ina.aggregation.wire.scapy_atp import ATP, ATPValues
+    ATP(frame[42:]).show()
+    Ether() / IP() / UDP(dport=0xBEF0) / ATP(job=1, bitmap=1) / ATPValues(v=list(range(256)))
+
+Importing this module binds the layers to ATP's UDP ports. The payload is as long as UDP says.
+"""
+
+from __future__ import annotations
+
+from ina.aggregation.wire import layout
+from ina.aggregation.wire.dissector_atp import kinds
+from ina.aggregation.wire.scapy_layers import MOST, UDP, Field, FieldListField, Packet, Raw, bind_layers, described
+
+_WIRE = layout.load_atp()
+KINDS = kinds()
+
+
+class ATP(Packet):
+    """Type and flags, exponent, aggregator, life, job, sequence and bitmap of workers."""
+
+    name = "ATP"
+    fields_desc = described(_WIRE["atp"], {"msg_type": KINDS["DATA"]})
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        return Raw if self.msg_type == KINDS["PENDING"] else ATPValues
+
+
+class ATPValues(Packet):
+    """The integers, modulo 2^32, or the bits of float32."""
+
+    name = "ATP values"
+    fields_desc = [FieldListField("v", [], Field("", 0, "!I"), length_from=lambda packet: 4 * MOST, max_count=MOST)]
+
+
+for _port in range(_WIRE.constants["ATP_PORT"], _WIRE.constants["ATP_PORT"] + 0x10000 - _WIRE.constants["ATP_MASK"]):
+    bind_layers(UDP, ATP, dport=_port)
+    bind_layers(UDP, ATP, sport=_port)

@@ -1,0 +1,12 @@
+"""Transport: the host protocol over frames. ``Worker`` is the machine without I/O, ``Endpoint`` runs it on a port."""
+
+from ina.aggregation.worker.config import SERVER, SWITCH, WorkerConfig, slots_for, worker_address
+from ina.aggregation.worker.endpoint import Endpoint
+from ina.aggregation.worker.errors import Event, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost
+from ina.aggregation.worker.worker import Worker
+from ina.net.ports import Address
+
+__all__ = [
+    "SERVER", "SWITCH", "Address", "Endpoint", "Event", "JobAborted", "JobError", "JobMismatch", "JobTimeout", "PeerLost",
+    "Worker", "WorkerConfig", "slots_for", "worker_address",
+]  # fmt: skip

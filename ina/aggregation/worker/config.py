@@ -1,0 +1,142 @@
+"""What a worker must know: addresses, its place in the job, window and timers; and tensors as the C side takes them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv4Address
+
+import numpy as np
+
+from ina.aggregation import protocols
+from ina.base.native import CData, ffi, lib
+from ina.net.ports import PS, Address
+
+VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that there are size codes for
+HEADERS = 52  # bytes: Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2
+ETHERNET_OVERHEAD: int = lib.INA_ETHERNET_OVERHEAD
+MAX_SLOTS = 8192
+MAX_OPS: int = lib.INA_MAX_OPS
+DTYPES = {np.dtype(np.int32): lib.INA_INT32, np.dtype(np.float32): lib.INA_FLOAT32}
+
+
+def worker_address(job: int, worker: int) -> Address:
+    """Address of a worker in the local world: 10.0.0.1 and up, UDP source port 4000 + job."""
+    return Address(f"00:00:00:00:00:{worker + 1:02x}", f"10.0.0.{worker + 1}", 4000 + job)
+
+
+SWITCH = Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
+ATP_SWITCH = Address(SWITCH.mac, SWITCH.ip, 0xBEF0)
+SERVER = Address("02:00:00:00:ff:fd", "10.0.255.253", 0xBED0)  # its port is none of the switches': plain frames are forwarded
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """``struct ina_worker_config`` with times in seconds; addresses default to those of the local world."""
+
+    worker: int
+    workers: int
+    job: int = 0
+    life: int = field(kw_only=True)  # of the job's number, as who admitted the job says: 1..255, ATP 1..65535; no default
+    slots: int = 64
+    values: int = 256
+    rto_min: float = 1e-3
+    rto_max: float = 0.1
+    timeout: float = 30.0
+    address: Address | None = None
+    switch: Address = SWITCH
+    server: Address | None = None  # the job's parameter server, for protocols that have one
+    reply_in_place: bool = False
+    protocol: str = protocols.DEFAULT
+    first_packet: int = 0  # number of the job's first packet: other than 0 only to see it wrap
+    window: int = 0  # ATP: first congestion window, packets; 0: 60 KB
+    shards: int = 1  # SwitchML: of the switch; packets of slot s go to its UDP port + s mod shards
+    exponent: int | None = None  # ATP: float32 in fixed point, values up to 2**exponent; None: agreed for each block
+
+    def __post_init__(self) -> None:
+        most = protocols.named(self.protocol).max_workers or lib.INA_BITMAP_WORKERS
+        for name, value, low, high in (
+            ("workers", self.workers, 1, most),
+            ("worker", self.worker, 0, self.workers - 1),
+            ("job", self.job, 0, 255),
+            ("life", self.life, 1, 2**16 - 1),
+            ("slots", self.slots, 1, MAX_SLOTS),
+            ("first_packet", self.first_packet, 0, 2**63 - 1),
+            ("shards", self.shards, 1, 16),
+            ("window", self.window, 0, MAX_SLOTS),
+            ("exponent", self.exponent or 0, lib.INA_EXP_MIN, lib.INA_EXP_MAX),
+        ):
+            if not low <= value <= high:
+                raise ValueError(f"{name}: {value}, expected {low}..{high}")
+        if self.slots & (self.slots - 1):
+            raise ValueError(f"slots: {self.slots}, expected a power of two")
+        if self.shards & (self.shards - 1):
+            raise ValueError(f"shards: {self.shards}, expected a power of two")
+        if self.values not in VALUES:
+            raise ValueError(f"values: {self.values}, expected one of {VALUES}")
+        if not 0 < self.rto_min <= self.rto_max or not math.isfinite(self.rto_max):
+            raise ValueError(f"rto_min, rto_max: {self.rto_min}, {self.rto_max} s, expected 0 < rto_min <= rto_max")
+        if not 0 < self.timeout < 1e6:
+            raise ValueError(f"timeout: {self.timeout} s, expected a positive number of seconds below 1e6")
+
+    @cached_property
+    def frame_bytes(self) -> int:
+        """Longest frame, from the Ethernet header on."""
+        return int(protocols.named(self.protocol).frame_size(self.to_c()))
+
+    def to_c(self) -> CData:
+        """A new ``struct ina_worker_config *``."""
+        c = ffi.new("struct ina_worker_config *")
+        own = self.address or worker_address(self.job, self.worker)
+        for end, address in ((c.self, own), (c.peer, self.switch), (c.server, self.server)):
+            fill_address(end, address)
+        c.job, c.life, c.worker, c.workers = self.job, self.life, self.worker, self.workers
+        c.slots, c.values = self.slots, self.values
+        c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))
+        c.timeout_ps = round(self.timeout * PS)
+        c.reply_in_place, c.first_packet = self.reply_in_place, self.first_packet
+        c.shards = self.shards
+        c.window, c.fixed_point, c.exponent = self.window, self.exponent is not None, self.exponent or 0
+        return c
+
+
+def fill_address(c: CData, address: Address | None) -> None:
+    """Writes a ``struct ina_address``; None: all zero."""
+    if address is not None:
+        c.mac = bytes.fromhex(address.mac.replace(":", ""))
+        c.ip, c.port = int(IPv4Address(address.ip)), address.port
+
+
+def slots_for(rate_bps: float, rtt_s: float, frame_bytes: int) -> int:
+    """Slots that keep a link of ``rate_bps`` busy for a round trip of ``rtt_s``: the bandwidth-delay product in frames,
+    rounded up to a power of two (SwitchML NSDI'21 §3.6); 24 B of Ethernet overhead count."""
+    if rate_bps <= 0 or rtt_s <= 0 or frame_bytes <= 0:
+        raise ValueError(f"rate {rate_bps} b/s, rtt {rtt_s} s, frame {frame_bytes} B: all must be positive")
+    frames = rate_bps * rtt_s / (8 * (frame_bytes + ETHERNET_OVERHEAD))
+    return min(MAX_SLOTS, 1 << max(0, math.ceil(math.log2(max(1.0, frames)))))
+
+
+def fill_tensor(
+    c: CData, source: np.ndarray, out: np.ndarray, average: bool, tag: int, reduction: int = protocols.SUM
+) -> None:
+    """Checks the arrays and describes them in a ``struct ina_tensor``; the caller keeps both alive."""
+    if reduction == protocols.MAX and source.dtype != np.int32:
+        raise ValueError("maximum: only of int32")
+    for name, array in (("input", source), ("out", out)):
+        if array.dtype not in DTYPES:
+            raise TypeError(f"{name}: dtype {array.dtype}, expected int32 or float32")
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name}: not contiguous; make it so with numpy.ascontiguousarray() first")
+    if out.dtype != source.dtype or out.size != source.size:
+        raise ValueError(f"out: {out.dtype} x {out.size}, expected {source.dtype} x {source.size} as the input")
+    if not out.flags.writeable:
+        raise ValueError("out: read-only array")
+    if average and source.dtype != np.float32:
+        raise ValueError("average: only for float32; divide integer sums yourself")
+    if average and reduction != protocols.SUM:
+        raise ValueError("average: only of sums")
+    setattr(c, "in", ffi.cast("void *", source.ctypes.data))  # noqa: B010 (a keyword of Python)
+    c.out = ffi.cast("void *", out.ctypes.data)
+    c.reduction = reduction
+    c.count, c.dtype, c.average, c.tag = source.size, DTYPES[source.dtype], average, tag & (2**64 - 1)

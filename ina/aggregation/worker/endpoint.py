@@ -1,0 +1,209 @@
+"""Endpoint: a worker of a job on a port, driven natively. Callers submit arrays and wait, without holding the GIL.
+
+The C side is ``host/protocol/endpoint.c``. A tensor that fails fails the job: every later call raises the same error.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from ina.aggregation import protocols
+from ina.aggregation.worker.block import stats_dict
+from ina.aggregation.worker.config import DTYPES, MAX_OPS, WorkerConfig, fill_tensor
+from ina.aggregation.worker.errors import Event, event_from_c
+from ina.base.native import CData, ffi, lib
+from ina.net.ports import PS, Port
+
+_SLICE = 0.2  # seconds: signals (Ctrl-C) are seen this often while waiting
+
+
+class Endpoint:
+    """All-reduces of one worker over ``port``, which the endpoint owns from now on (not when it cannot start).
+
+    ``alive_fd`` is a socket to the switch process: its hang-up fails the job at once (``PeerLost``); -1: none. ``spin``: seconds
+    after the last frame for which the port is looked at without pause, before the driver sleeps between looks.
+    """
+
+    def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1, spin: float = 0.0):
+        self.config = config
+        self._reductions = protocols.reductions(config.protocol)
+        endpoint = lib.ina_endpoint_start(protocols.named(config.protocol), config.to_c(), port.handle, alive_fd)
+        if endpoint == ffi.NULL:
+            reason = f"port takes frames of {port.max_frame} bytes, {config.frame_bytes} are needed"
+            if port.max_frame >= config.frame_bytes:
+                reason = os.strerror(ffi.errno)
+            raise OSError(ffi.errno, f"endpoint not started: {reason}")
+        port.release()
+        lib.ina_endpoint_spin(endpoint, round(spin * PS))
+        # freed with the last reference: other threads may still be inside when this one closes it
+        self._endpoint = ffi.gc(endpoint, lib.ina_endpoint_stop)
+        self._arrays: dict[int, object] = {}  # buffers of tickets not known to be done
+
+    def submit(
+        self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
+        reduction: int = protocols.SUM,
+    ) -> int:  # fmt: skip
+        """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns a ticket.
+
+        ``reduction``: one that the protocol has, else ValueError; maxima are of int32 only. Blocks while
+        MAX_OPS tensors are in flight. Raises JobError if the job has failed.
+        """
+        tensor = ffi.new("struct ina_tensor *")
+        out = source if out is None else out
+        fill_tensor(tensor, source, out, average, tag, self._checked(reduction))
+        return self._submit(tensor, (source, out))
+
+    def submit_at(
+        self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
+        tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0,
+    ) -> int:  # fmt: skip
+        """As ``submit`` for ``count`` contiguous elements at two addresses, which ``owner`` keeps valid.
+
+        ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before coming back.
+        """
+        tensor = _tensor_at(source, out, count, dtype, average, tag)
+        tensor.reduction = self._checked(reduction)
+        return self._submit(tensor, owner, stay)
+
+    def run(
+        self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
+        timeout: float | None = None, reduction: int = protocols.SUM,
+    ) -> Event:  # fmt: skip
+        """All-reduces an array, driving the protocol in this thread: fastest when there is nothing else to do."""
+        tensor = ffi.new("struct ina_tensor *")
+        out = source if out is None else out
+        fill_tensor(tensor, source, out, average, tag, self._checked(reduction))
+        return self._run(tensor, (source, out), timeout)
+
+    def _checked(self, reduction: int) -> int:
+        if reduction not in self._reductions:
+            protocols.check_reduction(self.config.protocol, reduction)
+        return reduction
+
+    def wait(self, ticket: int, timeout: float | None = None) -> Event:
+        """Waits for a tensor (None: as long as its deadline allows). JobError: it failed; TimeoutError: not yet."""
+        event = ffi.new("struct ina_event *")
+        for slice_ns in _slices(timeout):
+            result = lib.ina_endpoint_wait(self._endpoint, ticket, slice_ns, event)
+            if result > 0:
+                self._arrays.pop(ticket, None)
+                return self._finished(event)
+            if result < 0:
+                raise ValueError(f"ticket {ticket}: {'too old' if result == -errno.ESTALE else 'never given'}")
+        raise TimeoutError(f"tensor {ticket} is not done within {timeout} s; it is still in flight")
+
+    def next(self, timeout: float) -> tuple[int, Event] | None:
+        """The next finished ticket in order of completion, failed or not; None: none within ``timeout`` seconds.
+
+        For one completion thread. BrokenPipeError: the endpoint is closed.
+        """
+        event = ffi.new("struct ina_event *")
+        for slice_ns in _slices(timeout):
+            ticket = lib.ina_endpoint_next(self._endpoint, slice_ns, event)
+            if ticket > 0:
+                self._arrays.pop(ticket, None)
+                return ticket, event_from_c(event, self.config.workers)
+            if ticket < 0:
+                raise BrokenPipeError("the endpoint is closed")
+        return None
+
+    def abort(self) -> None:
+        """Fails what is in flight with JobAborted, and the job."""
+        lib.ina_endpoint_abort(self._endpoint)
+
+    @property
+    def failure(self) -> Event | None:
+        """How the job failed; None while it lives."""
+        event = ffi.new("struct ina_event *")
+        return event_from_c(event, self.config.workers) if lib.ina_endpoint_failure(self._endpoint, event) else None
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counters and times (ps) of the protocol."""
+        stats = ffi.new("struct ina_worker_stats *")
+        lib.ina_endpoint_stats(self._endpoint, stats, ffi.NULL)
+        return stats_dict(stats)
+
+    @property
+    def port_stats(self) -> dict[str, int]:
+        """Counters of the port."""
+        stats = ffi.new("struct ina_port_stats *")
+        lib.ina_endpoint_stats(self._endpoint, ffi.NULL, stats)
+        return stats_dict(stats)
+
+    def close(self) -> None:
+        """Fails what is in flight, ends the thread, closes the port. More than once does nothing."""
+        lib.ina_endpoint_close(self._endpoint)
+        self._arrays.clear()
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _submit(self, tensor: CData, owner: object, stay: float = 0.0) -> int:
+        if len(self._arrays) >= 2 * MAX_OPS:
+            self._forget_done()
+        if stay:
+            event = ffi.new("struct ina_event *")
+            ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, round(stay * 1e9), event))
+        else:
+            ticket = self._check(lib.ina_endpoint_submit(self._endpoint, tensor))
+        self._arrays[ticket] = owner
+        return ticket
+
+    def _run(self, tensor: CData, owner: object, timeout: float | None) -> Event:
+        event = ffi.new("struct ina_event *")
+        slice_ns = next(_slices(timeout))
+        ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, slice_ns, event))
+        if event.type:
+            return self._finished(event)
+        self._arrays[ticket] = owner
+        return self.wait(ticket, None if timeout is None else max(0.0, timeout - slice_ns / 1e9))
+
+    def _check(self, ticket: int) -> int:
+        if ticket == -errno.EPIPE and (failure := self.failure):
+            raise failure.exception(self.config.timeout)
+        if ticket < 0:
+            raise OSError(-ticket, f"tensor refused: {os.strerror(-ticket)}")
+        return ticket
+
+    def _finished(self, c: CData) -> Event:
+        event = event_from_c(c, self.config.workers)
+        if error := event.error(self.config.timeout):
+            raise error
+        return event
+
+    def _forget_done(self) -> None:
+        event = ffi.new("struct ina_event *")
+        for ticket in list(self._arrays):
+            if lib.ina_endpoint_wait(self._endpoint, ticket, 0, event):
+                self._arrays.pop(ticket, None)
+
+
+def _tensor_at(source: int, out: int, count: int, dtype: np.dtype | type, average: bool, tag: int) -> CData:
+    code = DTYPES.get(np.dtype(dtype))
+    if code is None:
+        raise TypeError(f"dtype {np.dtype(dtype)}, expected int32 or float32")
+    tensor = ffi.new("struct ina_tensor *")
+    setattr(tensor, "in", ffi.cast("void *", source))  # noqa: B010 (a keyword of Python)
+    tensor.out = ffi.cast("void *", out)
+    tensor.count, tensor.dtype, tensor.average, tensor.tag = count, code, average, tag & (2**64 - 1)
+    return tensor
+
+
+def _slices(timeout: float | None) -> Iterator[int]:
+    """Nanoseconds to wait at a time: at least once, until ``timeout`` seconds have passed."""
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        left = end - time.monotonic()
+        yield int(max(0.0, min(_SLICE, left)) * 1e9)
+        if left <= _SLICE:
+            return

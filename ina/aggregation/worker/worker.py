@@ -1,0 +1,100 @@
+"""A worker without I/O: tensors in, frames out, frames in, results out, at times that the caller names.
+
+It is the C state machine of the configuration's protocol (``host/<protocol>.c``) behind NumPy arrays and bytes, for
+tests, emulation and exploration; ``Endpoint`` drives the same machine over a port.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import numpy as np
+
+from ina.aggregation import protocols
+from ina.aggregation.worker.block import Block
+from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor
+from ina.aggregation.worker.errors import Event, event_from_c
+from ina.base.native import ffi, lib
+
+
+class Worker(Block):
+    """One worker of a job. Times are integer picoseconds of any clock; nothing here reads one."""
+
+    def __init__(self, config: WorkerConfig, now: int = 0):
+        self.config = config
+        self._protocol = protocols.named(config.protocol)
+        c = config.to_c()
+        self._reserve(self._protocol.state_size(c), self._protocol.stats_offset(c))
+        if self._protocol.init(self._state, c, now) < 0:
+            raise ValueError(f"the protocol refuses {config}")
+        self._tensors = ffi.new("struct ina_tensor[]", MAX_OPS)
+        # kept alive until the handle is used again
+        self._arrays: list[tuple[np.ndarray, np.ndarray] | None] = [None] * MAX_OPS
+        self._frame = ffi.new("uint8_t[]", config.frame_bytes)
+        self._packet = ffi.new("struct ina_packet *")
+
+    def submit(
+        self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0,
+        reduction: int = protocols.SUM,
+    ) -> int:  # fmt: skip
+        """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns its handle.
+
+        BlockingIOError: MAX_OPS tensors are in flight; BrokenPipeError: the job has failed.
+        """
+        out = source if out is None else out
+        protocols.check_reduction(self.config.protocol, reduction)
+        handle: int = self._protocol.next_handle(self._state)
+        if handle < 0:
+            raise OSError(-handle, "the job has failed" if handle == -errno.EPIPE else f"{MAX_OPS} tensors in flight")
+        fill_tensor(self._tensors[handle], source, out, average, tag, reduction)
+        result = self._protocol.submit(self._state, self._tensors, handle, now)
+        if result < 0:
+            raise OSError(-result, "submit refused")
+        self._arrays[handle] = (source, out)
+        return handle
+
+    def receive(self, frame: bytes, now: int) -> bytes | None:
+        """Takes a frame, any bytes; returns the frame to send in its place if the worker replies in place."""
+        buffer = ffi.new("uint8_t[]", max(len(frame), self.config.frame_bytes))
+        ffi.memmove(buffer, frame, len(frame))
+        self._packet.data, self._packet.len = buffer, len(frame)
+        self._packet.wire_len, self._packet.headroom = len(frame), 0
+        self._packet.tailroom = len(buffer) - len(frame)
+        if self._protocol.receive(self._state, self._tensors, self._packet, 1, now):
+            return bytes(ffi.buffer(self._packet.data, self._packet.len))
+        return None
+
+    def frames_to_send(self, now: int, limit: int | None = None) -> list[bytes]:
+        """All frames that are due now (at most ``limit``)."""
+        frames: list[bytes] = []
+        while limit is None or len(frames) < limit:
+            self._packet.data, self._packet.len, self._packet.wire_len = self._frame, 0, 0
+            self._packet.headroom, self._packet.tailroom = 0, self.config.frame_bytes
+            if self._protocol.frames_to_send(self._state, self._tensors, self._packet, 1, now) == 0:
+                break
+            frames.append(bytes(ffi.buffer(self._packet.data, self._packet.len)))
+        return frames
+
+    def next_timer(self) -> int | None:
+        """When frames_to_send has to be called again even if nothing arrives; None: never."""
+        t = self._protocol.next_timer(self._state)
+        return None if t == 2**64 - 1 else t
+
+    def expire(self, slot: int, now: int) -> bool:
+        """An explicit time-out of one slot; False: it has nothing in flight."""
+        return bool(self._protocol.expire(self._state, slot, now) == 0)
+
+    def abort(self, now: int, code: int = lib.INA_ERR_ABORTED) -> None:
+        """Fails every tensor in flight, and the job."""
+        self._protocol.abort(self._state, code, now)
+
+    def events(self) -> list[Event]:
+        """Tensors that have finished since the last call, in order."""
+        found = ffi.new("struct ina_event[]", MAX_OPS)
+        n = self._protocol.events(self._state, found, MAX_OPS)
+        return [event_from_c(found[i], self.config.workers) for i in range(n)]
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counters and times (ps) of ``struct ina_worker_stats``."""
+        return self._counters("ina_worker_stats")

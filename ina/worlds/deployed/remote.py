@@ -1,0 +1,248 @@
+"""Switches that run elsewhere, over P4Runtime (or BFRuntime: ina/tofino/host.py): they outlive the controller, and it
+outlives them.
+
+A switch is started with its program (``ina switch run p4/switchml.p4 ...``); the controller brings it none. Workers bind UDP
+sockets to their hosts' addresses, and say which host they are in (INA_HOST): who may join, the job's token says.
+"""
+
+from __future__ import annotations
+
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ina.aggregation import protocols
+from ina.aggregation.controller.embedded import protocol_of
+from ina.aggregation.controller.forwarding import GUARD, guards, has_guard
+from ina.aggregation.controller.host import plug_in
+from ina.aggregation.controller.lives import PACKET_LIFETIME
+from ina.aggregation.controller.ports import Plug
+from ina.aggregation.controller.repair import agree
+from ina.aggregation.entries import PUBLISHED, Sizes, program_named, recognise
+from ina.aggregation.worker import SERVER, worker_address
+from ina.p4.rpc.connections import Access
+from ina.p4.runtime.entities import CounterEntry, E, Update
+from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.topology.model import Topology, TopologyError
+
+CONNECTED = 2.0  # seconds to become a switch's primary controller
+NAMED = 32  # hosts in an error
+FINAL = ("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "UNIMPLEMENTED")  # it works
+
+
+class NoAnswer(ValueError):
+    """A switch does not answer; it may yet."""
+
+
+def unreached(what: str, error: EntityError | TimeoutError) -> ValueError:
+    """What to raise where a switch is needed: NoAnswer, or ValueError from one that works and refuses."""
+    silent = isinstance(error, TimeoutError) or error.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+    return (NoAnswer if silent else ValueError)(f"{what}{error}")
+
+
+class Reconnecting(ABC):
+    """A switch at ``address``. Connects when it is needed, and again when the connection is lost."""
+
+    def __init__(self, address: str):
+        self.address = address
+        self._remote: Any = None
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """A new connection: a SwitchTarget with ``alive`` and close(). Raises what connecting raises."""
+
+    @property
+    def p4info(self) -> P4Info:
+        with self.connected() as remote:
+            return remote.p4info
+
+    def write(self, updates: Iterable[Update]) -> None:
+        with self.connected() as remote:
+            remote.write(updates)
+
+    def read(self, entities: Sequence[E]) -> list[E]:
+        """A connection that is lost meanwhile is made anew, once."""
+        try:
+            with self.connected() as remote:
+                return remote.read(entities)
+        except EntityError as error:
+            if error.code != "UNAVAILABLE":
+                raise
+        with self.connected() as remote:
+            return remote.read(entities)
+
+    def close(self) -> None:
+        remote, self._remote = self._remote, None
+        if remote is not None:
+            remote.close()
+
+    @contextmanager
+    def connected(self) -> Iterator[Any]:
+        if self._remote is not None and not self._remote.alive:
+            self.close()
+        if self._remote is None:
+            if is_refused(self.address):
+                raise EntityError(f"nobody listens at {self.address}: is the driver or `ina switch run` up?", "UNAVAILABLE")
+            try:
+                self._remote = self._connect()
+            except OSError as error:
+                if isinstance(error, TimeoutError):
+                    raise
+                raise EntityError(str(error), "PERMISSION_DENIED") from None
+        try:
+            yield self._remote
+        except EntityError as error:
+            if error.code not in FINAL:
+                self.close()
+            raise
+        except TimeoutError:
+            self.close()
+            raise
+
+
+def is_refused(address: str) -> bool:
+    """Whether the machine at a gRPC address says that nobody listens there: gRPC itself would try again until a time-out."""
+    try:
+        if address.startswith("unix:"):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(CONNECTED)
+                sock.connect(address.removeprefix("unix:").removeprefix("//"))
+        else:
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), CONNECTED).close()
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+class SwitchesElsewhere:
+    """The switches of ``topology`` behind ``targets``, by name; which workers there are at which port, and which program they
+    run, which is the same everywhere. ``language``: of the targets, for people; ``twin``: the folder beside a protocol's program
+    that has the one for these switches; ``packet_lifetime``: of the network, seconds. Raises TopologyError, ValueError,
+    NoAnswer, and what connecting raises."""
+
+    outlives = True
+
+    def __init__(self, topology: Topology, targets: Mapping[str, Reconnecting], language: str, twin: str = "",
+                 packet_lifetime: float = PACKET_LIFETIME):
+        names = [switch.name for switch in topology.switches]
+        for name in targets:
+            if name not in names:
+                raise TopologyError(f"{topology.name} has no switch {name!r}; it has: {', '.join(names)}")
+        self.topology, self.targets, self.language = topology, dict(targets), language
+        self.packet_lifetime = packet_lifetime
+        try:
+            found = {name: _protocol_of(name, target) for name, target in self.targets.items()}
+        except BaseException:
+            self.close()
+            raise
+        self.protocol, self.sizes = found[min(found)]
+        for name, (protocol, sizes) in found.items():
+            if (protocol, sizes.values) != (self.protocol, self.sizes.values):
+                raise ValueError(f"switch {name} speaks {protocol} with {sizes.values} values per packet, but {min(found)} "
+                                 f"{self.protocol} with {self.sizes.values}: all switches of a network run one program")
+        self._guards = guards(topology)
+        try:
+            for name in self.targets:
+                self.protect(name)
+        except (EntityError, TimeoutError) as error:
+            self.close()
+            raise unreached(f"switch {name}: ", error) from error
+        self.slots = min(sizes.slots for _, sizes in found.values())
+        self._udp_port = program_named(self.protocol).udp_port
+        self._source = protocols.program(self.protocol, twin)
+
+    def describe(self) -> dict:
+        """``source``: our program of the protocol, which names what counters count."""
+        return {"program": f"{self.protocol} over {self.language}", "source": str(self._source), "source_hash": "",
+                "values": self.sizes.values, "slots": self.slots, "protocol": self.protocol}  # fmt: skip
+
+    def host_of(self, pid: int, said: str) -> str:
+        names = [host.name for host in self.topology.hosts]
+        if said not in names:
+            raise ValueError(f"process {pid} says that it is in host {said!r} of {self.topology.name}, and the controller cannot "
+                             f"see it: set INA_HOST to one of {', '.join(names[:NAMED])}{', ...' * (len(names) > NAMED)}")
+        return said
+
+    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
+        """``kind`` is of no matter here: workers bind a UDP socket to their host's address."""
+        return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
+
+    def close_port(self, number: int, job: int) -> None:
+        """Ports of hosts stay."""
+
+    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
+        host = self.host_of(pid, said)
+        return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
+
+    def close_server_port(self, number: int) -> None:
+        """Ports of hosts stay."""
+
+    def protect(self, switch: str) -> None:
+        """A program of a user's own may forward nothing, and then has no guard."""
+        if has_guard(self.targets[switch].p4info):
+            agree(self.targets[switch], GUARD, [update.entity for update in self._guards[switch]])
+
+    def counters(self) -> dict:
+        """``program``: sums over the switches that answer. ``switches``: by name, ``program`` of each, or the ``error`` of one
+        that does not answer."""
+        program: dict[str, list] = {}
+        switches: dict[str, dict] = {}
+        for name, target in self.targets.items():
+            try:
+                switches[name] = {"program": _counted(target)}
+            except (EntityError, TimeoutError) as error:
+                switches[name] = {"program": {}, "error": str(error)}
+            for counter, cells in switches[name]["program"].items():
+                known = program.get(counter, [[0, 0]] * len(cells))
+                program[counter] = [[a + c, b + d] for (a, b), (c, d) in zip(known, cells, strict=True)]
+        return {"program": program, "ports": {}, "switches": switches}
+
+    def close(self) -> None:
+        for target in self.targets.values():
+            target.close()
+
+
+def _protocol_of(name: str, target: Reconnecting) -> tuple[str, Sizes]:
+    """Raises ValueError, with the switch's name, and what connecting raises."""
+    try:
+        p4info = target.p4info
+    except (EntityError, TimeoutError) as error:
+        raise unreached(f"switch {name}: ", error) from error
+    place = Path(f"{target.address} ({name})")
+    if (recognise(p4info) or (None,))[0] is PUBLISHED:
+        raise ValueError(f"{place}: {PUBLISHED.only_local}")
+    return protocol_of(place, p4info)
+
+
+def _counted(target: Reconnecting) -> dict[str, list]:
+    """Cells of the program's counters, direct ones excepted."""
+    return {counter.name: [[c.packets, c.bytes] for c in target.read([CounterEntry(counter.name)])]
+            for counter in target.p4info.counters.values() if counter.size}  # fmt: skip
+
+
+class RemoteTarget(Reconnecting):
+    """Over P4Runtime."""
+
+    def __init__(self, address: str, device_id: int, access: Access | None = None):
+        super().__init__(address)
+        self.device_id, self.access = device_id, access
+
+    def _connect(self) -> Any:
+        from ina.p4.p4runtime.target import RemoteSwitch  # an extra's packages
+
+        return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED, access=self.access)
+
+
+def over_p4runtime(topology: Topology, addresses: dict[str, str], access: Access | None = None,
+                   packet_lifetime: float = PACKET_LIFETIME) -> SwitchesElsewhere:  # fmt: skip
+    """At ``addresses`` by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
+    numbers = {switch.name: switch.number for switch in topology.switches}
+    targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access)
+               for name, address in addresses.items()}  # fmt: skip
+    return SwitchesElsewhere(topology, targets, "P4Runtime", packet_lifetime=packet_lifetime)

@@ -1,0 +1,105 @@
+"""The switches of a network of real interfaces, and the hosts at their ports.
+
+Workers are where their process's network namespace says; they bind UDP sockets to their host's address.
+
+Each switch is a Forwarder (forwarder.py) of the kind that the description names (kinds.py). All ``embedded`` ones are in this
+process, each with a data plane of its own, and between them frames go through shared memory or through veths; of ``process``
+each has a process, between which there are veths; of ``bmv2`` each is a process of BMv2 (bmv2.py). A job is aggregated along a
+tree over the switches.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ina.aggregation.controller.embedded import protocol_of
+from ina.aggregation.controller.host import plug_in
+from ina.aggregation.controller.ports import Plug
+from ina.aggregation.entries import PUBLISHED, program_named, recognise
+from ina.aggregation.worker import SERVER, worker_address
+from ina.worlds.testbed import kinds
+from ina.worlds.testbed.description import Description
+from ina.worlds.testbed.forwarder import PortCounts
+
+
+class NetworkSwitch:
+    """The running switches of ``description``. Raises what compiling, loading and opening raise."""
+
+    outlives = False
+    packet_lifetime = 0.0  # no packet is older than the switches
+
+    def __init__(self, program: Path, defines: dict[str, str], description: Description):
+        self._description = description
+        self.topology = description.topology
+        kind = kinds.KINDS[description.kind]
+        loaded = kind.load(program, defines)
+        protocol, sizes = protocol_of(program, loaded.p4info)
+        if (recognise(loaded.p4info, program) or (None,))[0] is PUBLISHED:
+            raise ValueError(f"{program}: {PUBLISHED.only_local}")
+        self._described = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
+                           "slots": sizes.slots, "protocol": protocol}  # fmt: skip
+        self._udp_port = program_named(protocol).udp_port
+        self.targets = kind.make(loaded, description)
+
+    def describe(self) -> dict:
+        return self._described
+
+    def host_of(self, pid: int, said: str) -> str:
+        """By the network namespace that the process runs in, whatever it says."""
+        inode = os.stat(f"/proc/{pid}/ns/net").st_ino
+        for host, namespace in self._description.namespaces.items():
+            if namespace == inode:
+                return host
+        raise ValueError(f"process {pid} is in no host of this network ({', '.join(self._description.namespaces)})")
+
+    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
+        """The port of the host; ``kind`` is of no matter here."""
+        return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
+
+    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
+        """The port of the host; ``kind`` is of no matter here."""
+        host = self.host_of(pid, "")
+        return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
+
+    def close_port(self, number: int, job: int) -> None:
+        """Ports of hosts stay."""
+
+    def close_server_port(self, number: int) -> None:
+        """Ports of hosts stay."""
+
+    def protect(self, switch: str) -> None:
+        """Its guard entries end with this process, as it does."""
+
+    def counters(self) -> dict:
+        """``program``: sums over the switches. ``links``: by host, and by the names of both switches ("s1-s9"), bytes on the
+        wire (with Ethernet's overhead) and drops both ways: ``up`` is from the host or the first switch."""
+        program: dict[str, list] = {}
+        for switch in self.targets.values():
+            for name, cells in switch.counters().items():
+                known = program.get(name)
+                program[name] = [[a + c, b + d] for (a, b), (c, d) in zip(known, cells, strict=True)] if known else cells
+        return {"program": program, "ports": {}, "links": self._links()}
+
+    def _links(self) -> dict[str, dict]:
+        ports = {name: switch.ports() for name, switch in self.targets.items()}
+        links = {}
+        for port in self._description.ports:
+            here = ports[port.switch][port.number]
+            up = {"up_packets": here.rx_packets, "up_bytes": here.rx_bytes, "up_tail_drops": here.rx_tail_drops}
+            links[port.host.name] = {"rate": port.wire.rate, **up, **_sent("down", here), "lost": here.lost,
+                                     "errors": here.errors}  # fmt: skip
+        for trunk in self._description.trunks:
+            a, b = ports[trunk.a][trunk.a_port], ports[trunk.b][trunk.b_port]
+            errors = {key: a.errors[key] + b.errors[key] for key in a.errors}
+            links[trunk.name] = {"rate": trunk.wire.rate, **_sent("up", a), **_sent("down", b), "lost": a.lost + b.lost,
+                                 "errors": errors}  # fmt: skip
+        return links
+
+    def close(self) -> None:
+        kinds.close(self.targets)
+
+
+def _sent(way: str, port: PortCounts) -> dict[str, int]:
+    return {f"{way}_packets": port.tx_packets, f"{way}_bytes": port.tx_bytes, f"{way}_tail_drops": port.tx_tail_drops,
+            f"{way}_buffer_drops": port.tx_buffer_drops}  # fmt: skip
