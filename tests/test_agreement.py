@@ -9,8 +9,9 @@ from real_networks import alone, ina
 from rich.console import Console
 
 from ina import cli
+from ina.base.settings import ConfigError
 from ina.experiment import agree
-from ina.experiment.config import AllReduce, ConfigError
+from ina.experiment.config import AllReduce
 from ina.experiment.record import Reduction, Result
 
 __all__ = ["alone"]  # a fixture

@@ -13,7 +13,8 @@ import pytest
 from ina import cli
 from ina import topology as topologies
 from ina.base.bounds import real, whole
-from ina.experiment.config import KINDS, Config, ConfigError, from_environment
+from ina.base.settings import ConfigError
+from ina.experiment.config import KINDS, Config, from_environment
 from ina.experiment.ranges import RANGES
 from ina.topology import TopologyError
 from ina.topology.model import MOST_LINKS, Link, Node, Topology

@@ -12,8 +12,9 @@ from capabilities import need
 from rich.console import Console
 
 from ina.base.extras import Missing
+from ina.base.settings import ConfigError
 from ina.experiment import cluster, compare, plan, sweep
-from ina.experiment.config import AllReduce, ConfigError
+from ina.experiment.config import AllReduce
 from ina.experiment.record import finished, sources
 
 SMALL = """about = "small"

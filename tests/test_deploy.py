@@ -12,9 +12,10 @@ from capabilities import missing, need
 
 need("cc", "p4runtime")
 
+from ina.base.settings import ConfigError  # noqa: E402
 from ina.cli import main  # noqa: E402
 from ina.experiment import plan as plans  # noqa: E402
-from ina.experiment.config import ConfigError  # noqa: E402
+from ina.experiment.deployment import deployment  # noqa: E402
 from ina.net.namespaces import own_namespace  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.ports import PortConfig  # noqa: E402
@@ -27,7 +28,6 @@ from ina.p4.p4runtime.service import Server as P4RuntimeServer  # noqa: E402
 from ina.p4.runtime import Program, Switch  # noqa: E402
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, insert  # noqa: E402
 from ina.tofino import hosts  # noqa: E402
-from ina.tofino.experiment import read  # noqa: E402
 
 PROGRAM = Path(__file__).parent / "p4" / "deployed.p4"
 FILE = """
@@ -218,7 +218,7 @@ def test_what_is_done_on_each_host(file, capsys):
      "blackhole route 10.255.0.0/16 without an interface covers the switch's 10.255.0.1"),
 ])  # fmt: skip
 def test_routes_that_overlap(file, route, said):
-    d = read(file)
+    d = deployment(file)
     assert hosts.overlaps(d, d.hosts[0], [route]) == ([said] if said else [])
 
 
@@ -268,7 +268,7 @@ def test_the_file_of_the_docs_is_one(tmp_path):
     text = (Path(__file__).parent.parent / "docs" / "tofino.md").read_text()
     path = tmp_path / "wedge.toml"
     path.write_text(re.search(r"```toml\n(# wedge.toml\n.*?)```", text, re.S)[1])
-    d = read(path)
+    d = deployment(path)
     assert [h.name for h in d.hosts] == ["server1", "server2", "server3", "server4"] and len(d.switches[0].ports) == 5
 
 
@@ -292,7 +292,7 @@ def test_the_file_of_the_docs_is_one(tmp_path):
 def test_errors_name_the_key(file, old, new, message):
     file.write_text(FILE.replace(old, new, 1))
     with pytest.raises(ConfigError) as error:
-        read(file)
+        deployment(file)
     assert str(error.value).startswith(str(file)) and message in str(error.value)
 
 

@@ -14,15 +14,15 @@ from capabilities import need
 need("cc", "p4runtime")
 
 from ina.base import paths  # noqa: E402
+from ina.base.settings import ConfigError  # noqa: E402
 from ina.cli import main  # noqa: E402
-from ina.experiment.config import ConfigError  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.rows import Row  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402
 from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
-from ina.tofino.experiment import read  # noqa: E402
+from ina.experiment.deployment import deployment  # noqa: E402
 
 SWITCHES = "leaf1", "leaf2", "root"
 FILE = """
@@ -240,7 +240,7 @@ def test_errors_name_the_key(tmp_path, old, new, message):
     assert old in text
     file.write_text(text.replace(old, new, 1).format(leaf1="a:1", leaf2="b:1", root="c:1"))
     with pytest.raises(ConfigError) as error:
-        read(file)
+        deployment(file)
     assert str(error.value).startswith(str(file)) and message in str(error.value)
 
 

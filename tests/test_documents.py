@@ -12,8 +12,8 @@ from capabilities import need
 from ina.aggregation.controller.state import StateError, StateFile
 from ina.backend.settings import Settings
 from ina.base import documents
+from ina.base.settings import ConfigError
 from ina.experiment import chakra, layers, plan, record
-from ina.experiment.config import ConfigError
 from ina.p4.bfrt.info import Info
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.tools.equal import mapping

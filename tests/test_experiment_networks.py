@@ -3,9 +3,10 @@
 import pytest
 from capabilities import need
 
+from ina.base.settings import ConfigError
 from ina.emulator.fabric import Fabric
 from ina.experiment import allreduce, networks, plan, workload
-from ina.experiment.config import AllReduce, ConfigError, Workload
+from ina.experiment.config import AllReduce, Workload
 
 SMALL = {"workers": 4, "elements": 6000, "values": 32, "pool": 64}
 

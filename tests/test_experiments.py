@@ -19,8 +19,9 @@ from waiting import until
 
 from ina import cli
 from ina.aggregation.worker.errors import JobTimeout
+from ina.base.settings import ConfigError
 from ina.experiment import allreduce, compare, launch, plan, processes, record, report, sweep, units
-from ina.experiment.config import KINDS, AllReduce, Config, ConfigError
+from ina.experiment.config import KINDS, AllReduce, Config
 from ina.experiment.launch import JobFailed, end
 
 ROOT = Path(__file__).resolve().parent.parent

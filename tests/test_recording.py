@@ -7,8 +7,9 @@ import pytest
 from capabilities import need
 
 from ina import cli
+from ina.base.settings import ConfigError
 from ina.experiment import layers, workload
-from ina.experiment.config import Config, ConfigError, Workload
+from ina.experiment.config import Config, Workload
 
 need("torch")
 import torch  # noqa: E402

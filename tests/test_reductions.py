@@ -11,8 +11,9 @@ from ranks import ROOT, run, succeed
 
 from ina.aggregation import protocols
 from ina.aggregation.worker import Worker, WorkerConfig
+from ina.base.settings import ConfigError
 from ina.experiment import allreduce, sharing
-from ina.experiment.config import AllReduce, Config, ConfigError, Sharing
+from ina.experiment.config import AllReduce, Config, Sharing
 from ina.experiment.networks import WrongSum
 
 LOCKSTEP = ROOT / "examples" / "lockstep"

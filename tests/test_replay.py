@@ -8,9 +8,10 @@ from capabilities import need
 from rich.console import Console
 
 from ina import cli
+from ina.base.settings import ConfigError
 from ina.emulator import collectives
 from ina.experiment import replay, run, why
-from ina.experiment.config import ConfigError, Trace
+from ina.experiment.config import Trace
 from ina.experiment.record import load
 from ina.experiment.timeline import Timeline
 

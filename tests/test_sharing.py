@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from ina.base import paths
+from ina.base.settings import ConfigError
 from ina.experiment import sharing
 from ina.experiment.allreduce import WrongSum
-from ina.experiment.config import ConfigError, Sharing
+from ina.experiment.config import Sharing
 from ina.experiment.plan import load
 
 SMALL = {"protocol": "atp", "jobs": 2, "workers": 4, "window": 32, "elements": 40_000}

@@ -12,7 +12,8 @@ from capabilities import need, tool
 
 from ina import cli
 from ina.base import paths
-from ina.experiment.config import AllReduce, ConfigError
+from ina.base.settings import ConfigError
+from ina.experiment.config import AllReduce
 from ina.p4.compiler import frontend
 from ina.p4.compiler.errors import CompileError
 

@@ -6,8 +6,9 @@ import pytest
 from capabilities import need
 from rich.console import Console
 
+from ina.base.settings import ConfigError
 from ina.experiment import allreduce, run, sharing
-from ina.experiment.config import AllReduce, ConfigError, Sharing
+from ina.experiment.config import AllReduce, Sharing
 from ina.experiment.timeline import Timeline
 
 need("cc")

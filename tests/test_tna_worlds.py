@@ -14,10 +14,11 @@ from ina.aggregation import protocols
 from ina.aggregation.controller.client import ControlError
 from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.base import paths
+from ina.base.settings import ConfigError
 from ina.cli import main
 from ina.emulator.explorable import job as explorable
 from ina.experiment import allreduce, processes, sharing
-from ina.experiment.config import AllReduce, Config, ConfigError, Sharing, Workload
+from ina.experiment.config import AllReduce, Config, Sharing, Workload
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Link as PortLink
 from ina.p4.runtime.program import Program

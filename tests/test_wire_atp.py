@@ -4,9 +4,10 @@ import struct
 import subprocess
 
 import pytest
+from c_program import INCLUDES
 from capabilities import need, tool
 
-from ina.aggregation.wire import c_header, dissector_atp, layout
+from ina.aggregation.wire import c_header, dissector_atp
 from ina.aggregation.wire.layout import ATP_DATA, ATP_HEAD, load_atp
 
 WIRE = load_atp(32)
@@ -52,8 +53,7 @@ def test_the_host_s_header_is_that_of_the_program(tmp_path):
     lines = ["#include <stddef.h>", '#include "atp_frame.h"', '#include "layout.h"']
     lines += [f'static_assert((int)({host}) == (int)({ours}), "{host}");' for host, ours in SAME.items()]
     (tmp_path / "check.c").write_text("\n".join([*lines, ""]))
-    host = layout.p4_dir().parent / "host"
-    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{host}", f"-I{tmp_path}"]
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *INCLUDES, f"-I{tmp_path}"]
     command = ["cc", *flags, tmp_path / "check.c"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

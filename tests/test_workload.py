@@ -8,8 +8,9 @@ from rich.console import Console
 
 from ina import cli
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
+from ina.base.settings import ConfigError
 from ina.experiment import layers, plan, run, workload
-from ina.experiment.config import ConfigError, Workload
+from ina.experiment.config import Workload
 from ina.experiment.layers import Bucket, Layer
 from ina.experiment.timeline import Timeline
 

@@ -15,8 +15,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ina.base.settings import ConfigError
 from ina.experiment import compare, plan, processes, sweep
-from ina.experiment.config import AllReduce, ConfigError
+from ina.experiment.config import AllReduce
 from ina.experiment.record import Result
 
 TOLERATED = 0.10  # of the time in virtual time

@@ -9,10 +9,11 @@ import os
 
 import numpy as np
 
+from ina.base.settings import ConfigError
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.network import Completion
 from ina.experiment import networks
-from ina.experiment.config import AllReduce, ConfigError
+from ina.experiment.config import AllReduce
 from ina.experiment.networks import WrongSum
 from ina.experiment.oracle import expected
 from ina.experiment.record import Reduction

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ina.base import documents
-from ina.experiment.config import ConfigError, trace_files
+from ina.base.settings import ConfigError
+from ina.experiment.config import trace_files
 
 HINT = "pip install --no-deps mlc-chakra protobuf (or 'ina[chakra]', with all that its converters need)"
 COMPUTE, NOTHING, SEND, RECEIVE = "compute", "nothing", "send", "receive"

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ina.base.bounds import whole
+from ina.base.settings import ConfigError
 from ina.experiment import plan
-from ina.experiment.config import KINDS, SWITCHES, ConfigError
+from ina.experiment.config import KINDS, SWITCHES
 
 RUN_KEYS = (  # flags of their own
     "switch", "protocol", "workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap",

@@ -15,8 +15,9 @@ from pathlib import Path
 from rich.console import Console
 
 from ina.base.extras import extra
+from ina.base.settings import ConfigError
 from ina.experiment import run
-from ina.experiment.config import ConfigError, Keys
+from ina.experiment.config import Keys
 from ina.experiment.record import ERROR, sources
 
 LAST = "metrics.json"  # by which a folder counts as finished: written when all else is there

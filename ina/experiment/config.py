@@ -6,7 +6,6 @@ Every kind of experiment is one dataclass; its fields are the keys of the TOML f
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ina.aggregation.entries import BITMAP, program_named
 from ina.aggregation.worker.config import VALUES
 from ina.base import paths
 from ina.base.bounds import outside
+from ina.base.settings import ConfigError, nearest
 from ina.experiment.oracle import asked
 from ina.experiment.places import described, hosts_of, server_host
 from ina.experiment.ranges import RANGES
@@ -37,10 +37,6 @@ SWITCH = ("testbed: embedded (all switches in one process), process (each in one
           "Tofino, on the embedded switch)")
 TNA_VALUES = 256  # a packet goes round for each 32 of them
 BMV2_WINDOW = 8  # it takes 0.1 ms and more for a packet: what waits longer is sent again for nothing
-
-
-class ConfigError(ValueError):
-    """A key that does not exist, or a value that does not fit; the message names file, key and what was expected."""
 
 
 Value = TypeVar("Value")
@@ -534,12 +530,6 @@ class Sharing(Sampled):
 
 KINDS: dict[str, type[Keys]] = {"training": Config, "allreduce": AllReduce, "workload": Workload, "trace": Trace,
                                "sharing": Sharing}
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """``; did you mean 'workers'?``, or what there is."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
 
 
 def convert(kind: type[Keys], name: str, value: object, where: str, parse: bool = False) -> object:

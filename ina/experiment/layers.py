@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina.experiment.config import ConfigError
+from ina.base.settings import ConfigError
 
 COLUMNS = ("name", "elements", "forward_ns", "backward_ns")
 NS = 1000  # ps

@@ -13,10 +13,11 @@ from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
 from ina.base import paths
+from ina.base.settings import ConfigError
 from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.servers import Servers
-from ina.experiment.config import ConfigError, Virtual
+from ina.experiment.config import Virtual
 from ina.experiment.places import with_buffer
 from ina.net.ports import PS, Faults
 from ina.p4.compiler.build import compile_program

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ina.base import documents, paths
-from ina.experiment.config import KINDS, ConfigError, Keys, convert, nearest
+from ina.base.settings import ConfigError, nearest
+from ina.experiment.config import KINDS, Keys, convert
 
 MOST_POINTS = 1000
 FIXED = ("kind", "name")  # the same at every point

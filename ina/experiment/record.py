@@ -26,7 +26,8 @@ from typing import Protocol, TypedDict
 
 from ina.base import documents, manifest, paths
 from ina.base.reasons import reason
-from ina.experiment.config import ConfigError, Keys, from_dict
+from ina.base.settings import ConfigError
+from ina.experiment.config import Keys, from_dict
 from ina.p4.compiler.build import source_hash
 from ina.p4.compiler.front.preprocess import preprocess
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ina.base.settings import ConfigError
 from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.network import NEVER
 from ina.experiment import chakra, networks
 from ina.experiment.chakra import Node
-from ina.experiment.config import ConfigError, Trace
+from ina.experiment.config import Trace
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Replayed
 from ina.experiment.timeline import Timeline, covered, is_compute

@@ -21,8 +21,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ina.base.settings import ConfigError
 from ina.experiment import cluster, compare, launch, networks, run
-from ina.experiment.config import ConfigError, Virtual
+from ina.experiment.config import Virtual
 from ina.experiment.plan import Plan
 from ina.experiment.progress import say_where
 from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, reasoned, sources, write_json

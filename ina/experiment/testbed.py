@@ -15,7 +15,8 @@ from pathlib import Path
 
 from ina import topology as topologies
 from ina.base import paths, signals
-from ina.experiment.config import Config, ConfigError
+from ina.base.settings import ConfigError
+from ina.experiment.config import Config
 from ina.experiment.launch import Place
 from ina.experiment.places import described, server_host
 from ina.experiment.record import Use

@@ -70,16 +70,16 @@ def _controller(args: argparse.Namespace) -> int:
     import logging
 
     from ina.aggregation.controller.state import StateError
-    from ina.experiment.config import ConfigError
+    from ina.base.settings import ConfigError
+    from ina.experiment.deployment import deployment
     from ina.p4.runtime.p4info import EntityError
-    from ina.tofino.experiment import read
     from ina.tofino.host import DeployedHost
     from ina.worlds.deployed import daemon
 
     level = logging.INFO if args.verbose else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="ina controller: %(message)s")
     try:
-        d = read(args.experiment)
+        d = deployment(args.experiment)
         slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
         which = d, d.all_addresses(args.at), args.device_id, rpc.Access.of(args), args.packet_lifetime
         return daemon.serve(lambda: DeployedHost(*which), args.name, args.state, slots, args.user)
@@ -89,13 +89,13 @@ def _controller(args: argparse.Namespace) -> int:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from ina.experiment.config import ConfigError
+    from ina.base.settings import ConfigError
+    from ina.experiment.deployment import deployment
     from ina.experiment.doctor import show
     from ina.tofino.doctor import examine
-    from ina.tofino.experiment import read
 
     try:
-        d = read(args.experiment)
+        d = deployment(args.experiment)
         found = examine(d, d.all_addresses(args.at), args.device_id, args.timeout, rpc.Access.of(args))
         return show(found, args.json)
     except (ConfigError, OSError) as error:

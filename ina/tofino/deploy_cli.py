@@ -53,7 +53,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from ina.base.cc import BuildError
-    from ina.experiment.config import ConfigError
+    from ina.base.settings import ConfigError
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.p4info import EntityError
     from ina.tofino.deployment import DeploymentError
@@ -66,11 +66,11 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _deploy(args: argparse.Namespace) -> int:
+    from ina.experiment.deployment import deployment
     from ina.tofino import deploy, hosts
     from ina.tofino.deployment import DeploymentError
-    from ina.tofino.experiment import read
 
-    d = read(args.experiment)
+    d = deployment(args.experiment)
     if args.host:
         if args.at or args.hosts or args.embedded:
             raise DeploymentError("--host: expected with --dry-run alone: nothing is written to a switch")
@@ -159,7 +159,7 @@ def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> I
 def _embedded(args: argparse.Namespace, d: Any, p4_name: str) -> Iterator[Any]:
     """A switch in this process that runs the TNA twin of the experiment's program, as something to deploy on."""
     from ina.base import paths
-    from ina.experiment.config import ConfigError
+    from ina.base.settings import ConfigError
     from ina.p4.bfrt.device import Device
     from ina.p4.bfrt.service import Server
     from ina.p4.bfrt.target import BfRuntimeTarget

@@ -48,8 +48,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.base import documents
-from ina.experiment import plan
-from ina.experiment.config import ConfigError, Keys
+from ina.base.settings import ConfigError
 from ina.p4.bfrt.ports import SPEEDS, PortConfig
 from ina.tofino.keys import known, listed, made, ports, value
 from ina.topology.model import Link, Node, Topology, TopologyError
@@ -117,10 +116,10 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a file says. `config`: the experiment itself."""
+    """What a file says. `config`: the experiment itself, with the keys of its kind."""
 
     path: Path
-    config: Keys
+    config: object
     controller: str
     switches: tuple[Tofino, ...]
     cables: tuple[Cable, ...]
@@ -187,9 +186,8 @@ class Deployment:
         return found
 
 
-def read(path: Path) -> Deployment:
-    """Raises ConfigError, which names the file and the key."""
-    config = plan.load(path).base
+def read(path: Path, config: object) -> Deployment:
+    """What the file says of a deployment of `config`, its experiment. Raises ConfigError, which names the file and the key."""
     try:
         table = documents.toml(path).get("tofino")
     except (OSError, documents.Unreadable) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ina.experiment.config import ConfigError, nearest
+from ina.base.settings import ConfigError, nearest
 from ina.p4.bfrt.ports import PortConfig
 
 

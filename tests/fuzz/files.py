@@ -22,8 +22,8 @@ def _file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], None]:
 
 def experiment() -> tuple[Any, ...]:
     """An experiment or sweep: its plan, and each point written and read again."""
+    from ina.base.settings import ConfigError
     from ina.experiment import plan
-    from ina.experiment.config import ConfigError
 
     def read(path: Path) -> None:
         made = plan.load(path)
@@ -48,10 +48,10 @@ def topology() -> tuple[Any, ...]:
 
 def deployment() -> tuple[Any, ...]:
     """What is deployed to a Tofino."""
-    from ina.experiment.config import ConfigError
-    from ina.tofino import experiment
+    from ina.base.settings import ConfigError
+    from ina.experiment.deployment import deployment
 
-    return _file("tofino.toml", experiment.read), ConfigError
+    return _file("tofino.toml", deployment), ConfigError
 
 
 def trace() -> tuple[Any, ...]:
@@ -59,8 +59,8 @@ def trace() -> tuple[Any, ...]:
 
     which 1 | file: 0: the trace; 1: the file of process groups, the trace being an empty one
     """
+    from ina.base.settings import ConfigError
     from ina.experiment import chakra
-    from ina.experiment.config import ConfigError
 
     folder = tempfile.TemporaryDirectory()
     prefix = str(Path(folder.name) / "trace")
@@ -88,8 +88,8 @@ def capture() -> tuple[Any, ...]:
 
 def layers() -> tuple[Any, ...]:
     """A workload's layers."""
+    from ina.base.settings import ConfigError
     from ina.experiment import layers
-    from ina.experiment.config import ConfigError
 
     return _file("layers.csv", lambda path: layers.buckets(layers.read(path), 1 << 20, 25 << 20)), ConfigError
 

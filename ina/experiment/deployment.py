@@ -1,0 +1,13 @@
+"""An experiment with its deployment on real switches, from one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ina.experiment import plan
+from ina.tofino.experiment import Deployment, read
+
+
+def deployment(path: Path) -> Deployment:
+    """Raises ConfigError, which names the file and the key."""
+    return read(path, plan.load(path).base)
