@@ -17,9 +17,9 @@ from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.base import paths
 from ina.base.native import lib
-from ina.emulator.fabric import Fabric, Star
-from ina.emulator.network import Wire
 from ina.p4.compiler.build import compile_program
+from ina.worlds.virtual.fabric import Fabric, Star
+from ina.worlds.virtual.network import Wire
 
 RUNS = 5
 AIM = 3e6  # packet-hops a second and core with 64 elements

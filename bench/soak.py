@@ -103,7 +103,7 @@ def pair(folder: Path, job: str, ports: tuple[int, int], rng: random.Random, sec
     common = ["--device", f"memif:{folder}/ports.sock", "--control", folder / "control", "--job", job, "--workers", 2, "--verify",
               "--size", size, "--dtype", dtype, "--in-flight", together, "--window", window, "--fault", spec, "--rto", 0.004,
               "--duration", seconds, "--timeout", 60]  # fmt: skip
-    return [Program("ina.dpdk.worker", *common, "--worker", i, "--at", port) for i, port in enumerate(ports)]
+    return [Program("ina.worlds.dpdk.worker", *common, "--worker", i, "--at", port) for i, port in enumerate(ports)]
 
 
 def soak(minutes: float, seed: int, folder: Path) -> list[str]:
@@ -111,7 +111,7 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
     rng, wrong, start = random.Random(seed), [], time.monotonic()
     end = start + 60 * minutes
     ports = [word for i in range(4) for word in ("--port", f"{i}=memif:{folder}/ports.sock")]
-    switch = Program("ina.dpdk.switch", "--program", ROOT / "p4/switchml.p4", "-D", "VALUES=256", *ports,
+    switch = Program("ina.worlds.dpdk.switch", "--program", ROOT / "p4/switchml.p4", "-D", "VALUES=256", *ports,
                      "--control", folder / "control", "--shards", rng.choice([1, 2]))  # fmt: skip
     running = [switch]
     try:

@@ -5,7 +5,7 @@ The process, and the test that makes the packets, admit the same: number, life a
 
 import random
 
-import ina.dpdk.switch
+import ina.worlds.dpdk.switch
 from ina.aggregation.controller.controller import Controller, Job
 from ina.aggregation.worker import worker_address
 from ina.p4.runtime.target import SwitchTarget
@@ -21,12 +21,12 @@ def admit(target: SwitchTarget) -> Job:
     return job
 
 
-class Admitting(ina.dpdk.switch.Running):
+class Admitting(ina.worlds.dpdk.switch.Running):
     def start(self) -> None:
         admit(self.switch)
         super().start()
 
 
 if __name__ == "__main__":
-    ina.dpdk.switch.Running = Admitting
-    raise SystemExit(ina.dpdk.switch.main())
+    ina.worlds.dpdk.switch.Running = Admitting
+    raise SystemExit(ina.worlds.dpdk.switch.main())

@@ -49,7 +49,7 @@ class Process:
 class Switch(Process):
     """Serves when this comes back. ``about``: what it said of itself."""
 
-    def __init__(self, *arguments: object, before: Sequence[str] = (), module: str = "ina.dpdk.switch"):
+    def __init__(self, *arguments: object, before: Sequence[str] = (), module: str = "ina.worlds.dpdk.switch"):
         super().__init__(module, *arguments, "--json", before=before)
         said = self.line()
         if not said:
@@ -65,7 +65,7 @@ class Switch(Process):
 
 
 @contextmanager
-def switch(*arguments: object, before: Sequence[str] = (), module: str = "ina.dpdk.switch") -> Iterator[Switch]:
+def switch(*arguments: object, before: Sequence[str] = (), module: str = "ina.worlds.dpdk.switch") -> Iterator[Switch]:
     running = Switch(*arguments, before=before, module=module)
     try:
         yield running
@@ -74,7 +74,7 @@ def switch(*arguments: object, before: Sequence[str] = (), module: str = "ina.dp
 
 
 def worker(*arguments: object, before: Sequence[str] = ()) -> Process:
-    return Process("ina.dpdk.worker", *arguments, "--json", before=before)
+    return Process("ina.worlds.dpdk.worker", *arguments, "--json", before=before)
 
 
 def summaries(workers: Sequence[Process]) -> list[dict]:

@@ -12,12 +12,12 @@ from ina.aggregation.entries.atp import ATP
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.aggregation.worker.config import ATP_SWITCH
 from ina.base.native import ffi
-from ina.emulator.fabric import Fabric
-from ina.emulator.network import Wire
-from ina.emulator.servers import Servers
-from ina.emulator.shared import Shared
 from ina.net.ports import Address, Faults
 from ina.topology import load
+from ina.worlds.virtual.fabric import Fabric
+from ina.worlds.virtual.network import Wire
+from ina.worlds.virtual.servers import Servers
+from ina.worlds.virtual.shared import Shared
 
 need("cc")
 

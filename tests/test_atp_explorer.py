@@ -10,9 +10,9 @@ from atp_network import JobSpec, Network
 from capabilities import need
 
 from ina.base import paths
-from ina.emulator.explorable import ServerMachine, SwitchMachine, WorkerMachine, tensors
-from ina.emulator.explorer import Budget, Explorer, Report
 from ina.p4.runtime import Program
+from ina.worlds.virtual.explorable import ServerMachine, SwitchMachine, WorkerMachine, tensors
+from ina.worlds.virtual.explorer import Budget, Explorer, Report
 
 need("cc")
 

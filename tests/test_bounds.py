@@ -63,10 +63,10 @@ def test_numbers_of_the_environment(text, monkeypatch):
 
 def test_every_number_of_the_command_line_is_bounded():
     """Those of topologies are the topologies' own business, which name what they are of."""
-    import ina.dpdk.switch
-    import ina.dpdk.worker
+    import ina.worlds.dpdk.switch
+    import ina.worlds.dpdk.worker
 
-    parsers = [cli.parser(), ina.dpdk.switch.parser(), ina.dpdk.worker.parser()]
+    parsers = [cli.parser(), ina.worlds.dpdk.switch.parser(), ina.worlds.dpdk.worker.parser()]
     found = [(words, action) for parser in parsers for words, action in commands(parser)]
     assert len(found) > 200
     for words, action in found:

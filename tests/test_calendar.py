@@ -1,4 +1,5 @@
-"""The calendar of virtual time (ina/emulator/events.c): the order is that of a list, whatever the times, and nothing leaks."""
+"""The calendar of virtual time (ina/worlds/virtual/c/events.c): the order is that of a list, whatever the times, and nothing
+leaks."""
 
 import subprocess
 
@@ -15,7 +16,7 @@ INCLUDES = [f"-I{root() / folder}" for folder in (".", *manifest.FOLDERS)]
 def calendar(tmp_path_factory):
     need("cc", "sanitizers")
     built = tmp_path_factory.mktemp("calendar") / "calendar"
-    sources = [str(root() / "tests/c/calendar.c"), str(root() / "ina/emulator/events.c")]
+    sources = [str(root() / "tests/c/calendar.c"), str(root() / "ina/worlds/virtual/c/events.c")]
     subprocess.run(["cc", "-O1", "-g", "-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *INCLUDES,
                     *sources, "-o", str(built)], check=True)  # fmt: skip
     return built

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ina import topology as topologies
 from ina.base import paths
-from ina.emulator import collectives
-from ina.emulator.collectives import wire_bytes
-from ina.emulator.fabric import Fabric
 from ina.net.ports import Faults
+from ina.worlds.virtual import collectives
+from ina.worlds.virtual.collectives import wire_bytes
+from ina.worlds.virtual.fabric import Fabric
 
 need("cc")
 RATE, DELAY = 10e9, 1e-6

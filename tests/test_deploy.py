@@ -27,7 +27,7 @@ from ina.p4.p4runtime.device import Device as P4RuntimeDevice  # noqa: E402
 from ina.p4.p4runtime.service import Server as P4RuntimeServer  # noqa: E402
 from ina.p4.runtime import Program, Switch  # noqa: E402
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, insert  # noqa: E402
-from ina.tofino import hosts  # noqa: E402
+from ina.worlds.deployed import hosts  # noqa: E402
 
 PROGRAM = Path(__file__).parent / "p4" / "deployed.p4"
 FILE = """

@@ -16,13 +16,13 @@ need("cc", "p4runtime")
 from ina.base import paths  # noqa: E402
 from ina.base.settings import ConfigError  # noqa: E402
 from ina.cli import main  # noqa: E402
+from ina.experiment.deployment import deployment  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.rows import Row  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402
 from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
-from ina.experiment.deployment import deployment  # noqa: E402
 
 SWITCHES = "leaf1", "leaf2", "root"
 FILE = """
@@ -173,7 +173,7 @@ def test_a_step_that_fails_at_one_switch_takes_back_what_others_have(file, serve
 
 def test_a_switch_that_dies_meanwhile(file, servers, capsys, monkeypatch):
     """What was written there cannot be taken back, which is said; the others' is."""
-    from ina.tofino import deployment
+    from ina.worlds.deployed import deployment
 
     before = everything(servers)
     del before["leaf2"]
@@ -299,12 +299,12 @@ def test_where_switches_are(file, capsys):
 
 
 def test_the_published_program_has_no_controller_here(tmp_path, program, monkeypatch):
-    from ina.tofino.host import DeployedHost
     from ina.worlds.deployed import remote
+    from ina.worlds.deployed.host import DeployedHost
 
     monkeypatch.setattr(remote, "recognise", lambda p4info, path=None: (remote.PUBLISHED, remote.PUBLISHED.sizes(p4info)))
     file = tmp_path / "racks.toml"
     with Switch(program.so_path, pipes=2) as switch, Server(Device(switch, "switchml")) as server:
         file.write_text(FILE.format(leaf1=server.address, leaf2="b:1", root="c:1") + HOSTS)
         with pytest.raises(ValueError, match="the published SwitchML program has one switch with one address"):
-            DeployedHost(read(file), dict.fromkeys(SWITCHES, server.address))
+            DeployedHost(deployment(file), dict.fromkeys(SWITCHES, server.address))

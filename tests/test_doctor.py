@@ -21,7 +21,7 @@ def test_a_whole_examination(capsys):
 
 def test_what_the_fast_path_needs(tmp_path):
     """Of a server that is set up, by what its kernel says; and of one that is not."""
-    from ina.dpdk.doctor import examine
+    from ina.worlds.dpdk.doctor import examine
 
     bare = {what: (verdict, found, advice) for verdict, what, found, advice in examine(tmp_path)}
     assert bare["huge pages"][:2] == ("warning", "0 MiB free") and bare["IOMMU"][0] == bare["isolated cores"][0] == "warning"

@@ -14,10 +14,10 @@ from ina.backend.settings import Settings
 from ina.base import documents
 from ina.base.settings import ConfigError
 from ina.experiment import chakra, layers, plan, record
+from ina.experiment.deployment import deployment
 from ina.p4.bfrt.info import Info
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.tools.equal import mapping
-from ina.tofino import experiment as tofino
 from ina.topology import TopologyError
 from ina.topology import file as topology
 from ina.worlds.testbed.description import Description
@@ -27,7 +27,7 @@ LONG = 5000 * "1"
 LONG_HEX = "0x" + 5000 * "f"  # of any length for Python, but for printing them
 READERS = {
     "experiment.toml": (plan.load, ConfigError), "network.toml": (topology.read, TopologyError),
-    "tofino.toml": (tofino.read, ConfigError), "ina.toml": (lambda path: Settings.read(), ValueError),
+    "tofino.toml": (deployment, ConfigError), "ina.toml": (lambda path: Settings.read(), ValueError),
     "state.json": (lambda path: StateFile(path).load(), StateError), "groups.json": (chakra._groups, ConfigError),
     "results.json": (record.read_json, record.ResultsError), "network.json": (Description.read, documents.Unreadable),
     "map.toml": (mapping.load, mapping.MappingError),

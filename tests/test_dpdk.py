@@ -14,8 +14,8 @@ from capabilities import need
 from dpdk_admitting import SLOTS, admit
 from dpdk_programs import ENDED, ROOT, Process, summaries, switch, worker
 
-import ina.dpdk.switch
-import ina.dpdk.worker
+import ina.worlds.dpdk.switch
+import ina.worlds.dpdk.worker
 
 need("dpdk", "cc")
 
@@ -193,7 +193,7 @@ def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
     assert (tmp_path / "control").exists()
     (tmp_path / "ports.sock").unlink()
     with memif(tmp_path, 1, "--control", tmp_path / "control") as again:
-        second = Process("ina.dpdk.switch", "--program", P4 / "switchml.p4", "-D", "VALUES=64", "--port",
+        second = Process("ina.worlds.dpdk.switch", "--program", P4 / "switchml.p4", "-D", "VALUES=64", "--port",
                          f"0=memif:{tmp_path}/ports.sock", "--control", tmp_path / "control")  # fmt: skip
         status, _, err = second.end()
         assert status == 1 and "another switch serves it" in err  # a living one is left alone
@@ -327,20 +327,21 @@ WORKER = ["--device", "memif:x", "--control", "x", "--worker", "0", "--workers",
 
 
 @pytest.mark.parametrize(("module", "arguments", "said"), [
-    (ina.dpdk.switch, [*SWITCHML, "--port", "0"], "expected N=DEVICE"),
-    (ina.dpdk.switch, [*SWITCHML, "--port", "600=memif:x", "--control", "x"], "port of 0..509"),
-    (ina.dpdk.switch, [*ONE, "--port", "0=memif:y", "--control", "x"], "memif:x already"),
-    (ina.dpdk.switch, ["--program", "p4/nothing.p4", "--port", "0=memif:x", "--control", "x"], "p4/nothing.p4: there is no"),
-    (ina.dpdk.switch, ONE, "--control or --grpc"),
-    (ina.dpdk.switch, [*ONE, "--control", "x", "--max-frame", "20000"], "--max-frame 20000"),
-    (ina.dpdk.switch, [*ONE, "--control", "x", "--shards", "3"], "power of two"),
-    (ina.dpdk.switch, [*ONE, "--control", "x", "--spin", "-1"], "--spin: -1: expected 0 to"),
-    (ina.dpdk.worker, ["--device", "memif:x", "--worker", "0", "--workers", "2"], "required: --control"),
-    (ina.dpdk.worker, [*WORKER, "--worker", "2"], "worker: 2, expected 0..1"),
-    (ina.dpdk.worker, [*WORKER, "--size", "3"], "multiple of 4"),
-    (ina.dpdk.worker, [*WORKER, "--values", "100"], "values: 100"),
-    (ina.dpdk.worker, [*WORKER, "--protocol", "tcp"], "'tcp'"),
-    (ina.dpdk.worker, [*WORKER, "--fault", "loss=2"], "loss"),
+    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0"], "expected N=DEVICE"),
+    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "600=memif:x", "--control", "x"], "port of 0..509"),
+    (ina.worlds.dpdk.switch, [*ONE, "--port", "0=memif:y", "--control", "x"], "memif:x already"),
+    (ina.worlds.dpdk.switch, ["--program", "p4/nothing.p4", "--port", "0=memif:x", "--control", "x"],
+    "p4/nothing.p4: there is no"),
+    (ina.worlds.dpdk.switch, ONE, "--control or --grpc"),
+    (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--max-frame", "20000"], "--max-frame 20000"),
+    (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--shards", "3"], "power of two"),
+    (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--spin", "-1"], "--spin: -1: expected 0 to"),
+    (ina.worlds.dpdk.worker, ["--device", "memif:x", "--worker", "0", "--workers", "2"], "required: --control"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--worker", "2"], "worker: 2, expected 0..1"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--size", "3"], "multiple of 4"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--values", "100"], "values: 100"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--protocol", "tcp"], "'tcp'"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--fault", "loss=2"], "loss"),
 ])  # fmt: skip
 def test_wrong_arguments_are_named(module, arguments, said, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -350,12 +351,14 @@ def test_wrong_arguments_are_named(module, arguments, said, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize(("module", "arguments", "said"), [
-    (ina.dpdk.switch, [*SWITCHML, "--port", "0=net_nothing0", "--control", "x"], "net_nothing0"),
-    (ina.dpdk.switch, ["--program", "examples/learn.p4", "--port", "0=net_null0", "--control", "x"], "no aggregation program"),
-    (ina.dpdk.switch, [*SWITCHML, "--port", "0=net_null0", "--control", "x", "--max-frame", "500"], "have 1076"),
-    (ina.dpdk.switch, ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--control", "x"], "EAL"),
-    (ina.dpdk.switch, ["--program", "p4/atp.p4", "--port", "0=net_null0", "--control", "x", "--shards", "2"], "declares no"),
-    (ina.dpdk.worker, [*WORKER, "--control", "/nowhere", "--timeout", "0.2"], "/nowhere"),
+    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_nothing0", "--control", "x"], "net_nothing0"),
+    (ina.worlds.dpdk.switch, ["--program", "examples/learn.p4", "--port", "0=net_null0", "--control", "x"],
+    "no aggregation program"),
+    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_null0", "--control", "x", "--max-frame", "500"], "have 1076"),
+    (ina.worlds.dpdk.switch, ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--control", "x"], "EAL"),
+    (ina.worlds.dpdk.switch, ["--program", "p4/atp.p4", "--port", "0=net_null0", "--control", "x", "--shards", "2"],
+    "declares no"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--control", "/nowhere", "--timeout", "0.2"], "/nowhere"),
 ])  # fmt: skip
 def test_what_cannot_be_started_is_said(module, arguments, said):
     """In a process of its own: most of these start EAL."""

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from ina.aggregation import codecs as codec
 from ina.aggregation.worker.errors import JobMismatch, JobTimeout
 from ina.base import paths
-from ina.emulator.fabric import Star
-from ina.emulator.network import Wire
 from ina.net.ports import Faults
+from ina.worlds.virtual.fabric import Star
+from ina.worlds.virtual.network import Wire
 
 need("cc")
 RTT = 5e-6

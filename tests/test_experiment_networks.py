@@ -4,9 +4,9 @@ import pytest
 from capabilities import need
 
 from ina.base.settings import ConfigError
-from ina.emulator.fabric import Fabric
 from ina.experiment import allreduce, networks, plan, workload
 from ina.experiment.config import AllReduce, Workload
+from ina.worlds.virtual.fabric import Fabric
 
 SMALL = {"workers": 4, "elements": 6000, "values": 32, "pool": 64}
 
@@ -162,7 +162,7 @@ def test_what_jobs_have_in_common_is_written_and_counted_once(monkeypatch):
     asked, forwarded = [], []
     links = Fabric.links
     monkeypatch.setattr(Fabric, "links", lambda fabric: asked.append(fabric) or links(fabric))
-    monkeypatch.setattr("ina.emulator.fabric.forwarding", lambda ports: forwarded.append(ports) or [])
+    monkeypatch.setattr("ina.worlds.virtual.fabric.forwarding", lambda ports: forwarded.append(ports) or [])
     keys = {**SMALL, "workers": 3, "pool": 128}
     runs = allreduce.reduce(AllReduce(topology="fat-tree k=4", protocol="atp", jobs=3, servers=2, placement="spread", **keys))
     assert len(runs) == 3 and len({(run.busiest_link, run.busiest_bytes) for run in runs}) == 1

@@ -10,11 +10,11 @@ from capabilities import need
 from plants.explored import STATES, find, plant
 
 from ina.base import paths
-from ina.emulator.explorable import job
-from ina.emulator.explorer import Budget, Explorer, Machine, Report
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import Link, Node, Topology, load
+from ina.worlds.virtual.explorable import job
+from ina.worlds.virtual.explorer import Budget, Explorer, Machine, Report
 
 need("cc")
 

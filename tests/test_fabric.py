@@ -12,11 +12,11 @@ from ina import cli
 from ina import topology as topologies
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base import paths
-from ina.emulator import collectives
-from ina.emulator.fabric import Fabric, Star, Unbalanced
-from ina.emulator.network import Wire
 from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
+from ina.worlds.virtual import collectives
+from ina.worlds.virtual.fabric import Fabric, Star, Unbalanced
+from ina.worlds.virtual.network import Wire
 
 need("cc")
 
@@ -53,7 +53,7 @@ UNUSED = """
 import sys
 import numpy as np
 import topologies
-from ina.emulator.fabric import Fabric
+from ina.worlds.virtual.fabric import Fabric
 from ina.p4.runtime.program import Program
 
 def resident():

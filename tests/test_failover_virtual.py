@@ -10,9 +10,9 @@ from ina import topology as topologies
 from ina.aggregation.controller.controller import AdmissionError
 from ina.aggregation.worker.failover import Movable
 from ina.base import paths
-from ina.emulator.fabric import Fabric
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.entities import delete
+from ina.worlds.virtual.fabric import Fabric
 
 HOSTS = ("h1", "h2", "h5", "h9")
 VALUES, SLOTS = 256, 64

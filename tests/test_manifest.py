@@ -87,7 +87,7 @@ def test_what_is_missing_or_empty_is_an_error(checkout, group):
 def test_the_command_lists_a_group_for_the_makefile():
     done = subprocess.run([sys.executable, "ina/base/manifest.py", "native", "binding"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert {"host/protocol/codec.c", "ina/p4/runtime/c/switch.h", "ina/emulator/flow.c",
+    assert {"host/protocol/codec.c", "ina/p4/runtime/c/switch.h", "ina/worlds/virtual/c/flow.c",
         "host/binding.py"} <= set(done.stdout.split())
     done = subprocess.run([sys.executable, "ina/base/manifest.py", "all"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "all: expected one of headers, " in done.stderr

@@ -10,9 +10,9 @@ from traffic import Datagram, Sender
 
 from ina import topology as topologies
 from ina.base import paths
-from ina.emulator.fabric import Fabric, Star
-from ina.emulator.network import Wire
 from ina.net.ports import Faults
+from ina.worlds.virtual.fabric import Fabric, Star
+from ina.worlds.virtual.network import Wire
 
 need("cc")
 RATE, US = 800e6, 1_000_000  # 100 bytes last a microsecond, which is what the metadata counts in

@@ -15,8 +15,8 @@ from traffic import Datagram, Sender
 
 from ina import topology as topologies
 from ina.base import paths
-from ina.emulator.fabric import Fabric
 from ina.topology import Link, Node, Topology, routes
+from ina.worlds.virtual.fabric import Fabric
 
 need("ns3", "cc")
 SOURCE = Path(__file__).parent / "ns3" / "udp.cc"

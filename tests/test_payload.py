@@ -10,14 +10,14 @@ from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.aggregation.entries.atp import ATP
 from ina.base import paths
-from ina.emulator.fabric import Fabric
-from ina.emulator.network import Wire
-from ina.emulator.servers import Servers
-from ina.emulator.shared import Shared
 from ina.experiment import allreduce, sharing, workload
 from ina.experiment.config import AllReduce, Sharing, Workload
 from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
+from ina.worlds.virtual.fabric import Fabric
+from ina.worlds.virtual.network import Wire
+from ina.worlds.virtual.servers import Servers
+from ina.worlds.virtual.shared import Shared
 
 need("cc")
 # What follows from values: sums that overflowed or are not finite, and the bytes that were compared or stored.

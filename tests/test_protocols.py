@@ -20,12 +20,12 @@ from ina.aggregation.controller.ports import open_worker_port
 from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
 from ina.base import headers, paths
 from ina.base.native import ffi
-from ina.emulator.explorable import SwitchMachine, Tensor, WorkerMachine
-from ina.emulator.explorer import Budget, Explorer
 from ina.experiment import sharing
 from ina.experiment.config import Sharing
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Switch
+from ina.worlds.virtual.explorable import SwitchMachine, Tensor, WorkerMachine
+from ina.worlds.virtual.explorer import Budget, Explorer
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKSTEP = ROOT / "examples" / "lockstep"
@@ -58,7 +58,8 @@ def test_a_worker_speaks_the_protocol_of_its_configuration(name):
 def test_nobody_else_knows_a_protocol_by_name():
     """Only its own files do, the list in host/protocol/protocols.c, and what says which one is the default."""
     names = set(protocols.names()) - {"ps"}  # a command, too
-    allowed = ("ina/aggregation/entries/", "ina/aggregation/wire/", "ina/aggregation/protocols.py", "ina/emulator/explorable.py",
+    allowed = ("ina/aggregation/entries/", "ina/aggregation/wire/", "ina/aggregation/protocols.py",
+        "ina/worlds/virtual/explorable.py",
                "ina/aggregation/twins.py", "ina/experiment/figures.py")  # the last two: known packets, and what was published
     for path in sorted((ROOT / "ina").rglob("*.py")):
         where = str(path.relative_to(ROOT))

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from ina import cli
 from ina.base.settings import ConfigError
-from ina.emulator import collectives
 from ina.experiment import replay, run, why
 from ina.experiment.config import Trace
 from ina.experiment.record import load
 from ina.experiment.timeline import Timeline
+from ina.worlds.virtual import collectives
 
 need("chakra", "cc")
 from chakra.schema.protobuf.et_def_pb2 import (  # noqa: E402

@@ -13,11 +13,11 @@ from ina.aggregation.controller.controller import Controller
 from ina.aggregation.controller.lives import Incarnations, Lives
 from ina.base import paths
 from ina.cli import main
-from ina.emulator.explorable import SwitchMachine
-from ina.emulator.restarts import ControllerMachine, jobs
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import load
+from ina.worlds.virtual.explorable import SwitchMachine
+from ina.worlds.virtual.restarts import ControllerMachine, jobs
 
 need("cc")
 

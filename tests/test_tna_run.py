@@ -192,7 +192,7 @@ def test_the_process_refuses_a_program_of_another_architecture():
 
 
 def test_the_explorer_takes_all_pipes_back(program):
-    from ina.emulator.explorable import SwitchMachine
+    from ina.worlds.virtual.explorable import SwitchMachine
 
     with Switch(program) as switch:
         for port in (0, 1, PIPE1, PIPE1 + 2):

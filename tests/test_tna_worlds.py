@@ -16,7 +16,6 @@ from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.base import paths
 from ina.base.settings import ConfigError
 from ina.cli import main
-from ina.emulator.explorable import job as explorable
 from ina.experiment import allreduce, processes, sharing
 from ina.experiment.config import AllReduce, Config, Sharing, Workload
 from ina.p4.compiler.build import compile_program
@@ -27,6 +26,7 @@ from ina.topology import Topology, load
 from ina.topology.model import Link, Node
 from ina.worlds.testbed.kinds import KINDS
 from ina.worlds.testbed.mininet import Network
+from ina.worlds.virtual.explorable import job as explorable
 
 __all__ = ["alone"]  # a fixture
 TOFINO = paths.p4_dir() / "tofino"

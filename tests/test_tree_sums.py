@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ina.aggregation.wire import layout
 from ina.base import paths
-from ina.emulator.fabric import Fabric, FabricJob
 from ina.net.ports import Faults
 from ina.topology import load
+from ina.worlds.virtual.fabric import Fabric, FabricJob
 
 need("cc")
 

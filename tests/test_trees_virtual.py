@@ -13,9 +13,9 @@ from ina.aggregation import codecs as codec
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
 from ina.aggregation.worker.errors import JobMismatch
 from ina.base import paths
-from ina.emulator.fabric import Fabric
 from ina.net.ports import Faults
 from ina.topology.tree import tensors_per_link
+from ina.worlds.virtual.fabric import Fabric
 
 need("cc")
 VALUES = 32

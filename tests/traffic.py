@@ -13,7 +13,7 @@ import numpy as np
 from ina.aggregation import protocols
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base.native import ffi
-from ina.emulator.fabric import Fabric
+from ina.worlds.virtual.fabric import Fabric
 
 PORT = 9
 HEADERS = 42  # Ethernet, IPv4, UDP

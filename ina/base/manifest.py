@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 # Folders whose headers a compiled P4 program finds, and the ones that it includes.
 HOST = ("host/net", "host/protocol")  # of end hosts, in the compiled part; host/dpdk is compiled where it is used
 INCLUDES = (*HOST, "ina/p4/runtime/c")
-FOLDERS = (*INCLUDES, "ina/emulator")  # of the compiled part
+FOLDERS = (*INCLUDES, "ina/worlds/virtual/c")  # of the compiled part
 PROGRAM_HEADERS = ("host/net/packet.h", "ina/p4/runtime/c/program.h", "ina/p4/runtime/c/table.h", "ina/p4/runtime/c/tna.h")
 
 # The headers whose declarations Python sees, each after those that it needs.
@@ -40,9 +40,9 @@ BOUND = (
     "ina/p4/runtime/c/tna.h",
     "ina/p4/runtime/c/switch.h",
     "ina/p4/runtime/c/tna_switch.h",
-    "ina/emulator/emulator.h",
-    "ina/emulator/flow.h",
-    "ina/emulator/collective.h",
+    "ina/worlds/virtual/c/emulator.h",
+    "ina/worlds/virtual/c/flow.h",
+    "ina/worlds/virtual/c/collective.h",
 )
 
 GROUPS = {

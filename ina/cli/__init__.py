@@ -20,15 +20,12 @@ def parser() -> argparse.ArgumentParser:
     import argparse
 
     from ina.aggregation.controller import parameter_server
-    from ina.cli import equal, p4, switch, wire
+    from ina.cli import deploy, equal, explore, p4, switch, tofino, wire
     from ina.cli import jobs as control
     from ina.cli import net as networks
     from ina.cli import topo as show
-    from ina.emulator import cli as explore
     from ina.experiment import cli as experiments
     from ina.experiment import doctor
-    from ina.tofino import cli as tofino
-    from ina.tofino import deploy_cli as deploy
     from ina.worlds.deployed import daemon
 
     top = argparse.ArgumentParser(

@@ -10,8 +10,6 @@ import os
 import numpy as np
 
 from ina.base.settings import ConfigError
-from ina.emulator.fabric import Fabric, FabricJob
-from ina.emulator.network import Completion
 from ina.experiment import networks
 from ina.experiment.config import AllReduce
 from ina.experiment.networks import WrongSum
@@ -19,6 +17,8 @@ from ina.experiment.oracle import expected
 from ina.experiment.record import Reduction
 from ina.experiment.timeline import Timeline
 from ina.net.ports import PS
+from ina.worlds.virtual.fabric import Fabric, FabricJob
+from ina.worlds.virtual.network import Completion
 
 EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
 

@@ -130,9 +130,9 @@ def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int
     from ina.aggregation.controller.jobs import AdmissionError
     from ina.aggregation.worker.errors import JobError
     from ina.base.cc import BuildError
-    from ina.emulator.fabric import Unbalanced
     from ina.experiment import agree, allreduce, launch, record, sweep
     from ina.p4.compiler.errors import CompileError
+    from ina.worlds.virtual.fabric import Unbalanced
 
     failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, allreduce.WrongSum, Unbalanced, agree.Disagreement,
                 AdmissionError, JobError, BuildError, ControlError)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ina.experiment import plan
-from ina.tofino.experiment import Deployment, read
+from ina.worlds.deployed.experiment import Deployment, read
 
 
 def deployment(path: Path) -> Deployment:

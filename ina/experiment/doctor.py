@@ -26,8 +26,8 @@ from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend.settings import Said, Settings
 from ina.base.bounds import SECONDS, real, whole
-from ina.dpdk import doctor as fast_path
 from ina.experiment import links
+from ina.worlds.dpdk import doctor as fast_path
 from ina.worlds.testbed.mininet import missing
 
 GOOD, WARNING, BAD, FACT = "good", "warning", "bad", "fact"

@@ -11,7 +11,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ina.emulator.fabric import Fabric
+from ina.worlds.virtual.fabric import Fabric
 
 LONG = 3.0  # seconds after which it is worth a word
 

@@ -2,7 +2,8 @@
 
 A rank's GPU and its CPU each compute one node at a time, of those that are ready the first in the trace. Collectives of a process
 group begin in the order of the trace on every rank, as on a communicator's stream; groups, messages and computation overlap.
-What is no all-reduce goes between the hosts by the schedules of ina/emulator/collectives.py, without values; sums are checked.
+What is no all-reduce goes between the hosts by the schedules of ina/worlds/virtual/collectives.py, without values; sums are
+checked.
 """
 
 from __future__ import annotations
@@ -17,9 +18,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.base.settings import ConfigError
-from ina.emulator import collectives
-from ina.emulator.fabric import Fabric, FabricJob
-from ina.emulator.network import NEVER
 from ina.experiment import chakra, networks
 from ina.experiment.chakra import Node
 from ina.experiment.config import Trace
@@ -27,6 +25,9 @@ from ina.experiment.networks import WrongSum
 from ina.experiment.record import Replayed
 from ina.experiment.timeline import Timeline, covered, is_compute
 from ina.net.ports import PS
+from ina.worlds.virtual import collectives
+from ina.worlds.virtual.fabric import Fabric, FabricJob
+from ina.worlds.virtual.network import NEVER
 
 EVENTS_AT_ONCE = 100_000
 SCHEDULES: dict[str, Callable[[int], collectives.Schedule]] = {

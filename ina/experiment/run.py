@@ -16,13 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ina.aggregation.controller.jobs import AdmissionError
 from ina.aggregation.worker.errors import JobError
 from ina.base.settings import ConfigError
-from ina.emulator.fabric import Unbalanced
 from ina.experiment import allreduce, launch, model, replay, report, sharing, workload
 from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sampled, Sharing, Trace, Workload
 from ina.experiment.places import described, hosts_of
 from ina.experiment.progress import Watch, say_where
 from ina.experiment.record import Folder, Measured, Reduction, Run, new_folder, reasoned
 from ina.experiment.timeline import Timeline
+from ina.worlds.virtual.fabric import Unbalanced
 
 if TYPE_CHECKING:
     from ina.worlds.testbed.mininet import Network

@@ -13,8 +13,6 @@ import numpy as np
 
 from ina.aggregation.entries import JobProgram, program_named
 from ina.base import paths
-from ina.emulator.network import Completion, Wire
-from ina.emulator.shared import Shared, SharedJob
 from ina.experiment import networks
 from ina.experiment.allreduce import EVENTS_AT_ONCE, WrongSum
 from ina.experiment.config import Sharing
@@ -23,6 +21,8 @@ from ina.experiment.record import sums
 from ina.experiment.timeline import Timeline
 from ina.net.ports import PS
 from ina.p4.compiler.build import compile_program
+from ina.worlds.virtual.network import Completion, Wire
+from ina.worlds.virtual.shared import Shared, SharedJob
 
 
 @dataclass

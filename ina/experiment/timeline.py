@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ina.emulator.fabric import Fabric
-from ina.emulator.network import NEVER
 from ina.experiment import report
 from ina.net.ports import PS
+from ina.worlds.virtual.fabric import Fabric
+from ina.worlds.virtual.network import NEVER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

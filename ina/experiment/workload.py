@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ina.emulator.fabric import Fabric, FabricJob
 from ina.experiment import layers, networks
 from ina.experiment.config import Workload
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Training
 from ina.experiment.timeline import Timeline, covered
 from ina.net.ports import PS
+from ina.worlds.virtual.fabric import Fabric, FabricJob
 
 EVENTS_AT_ONCE = 100_000
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ina/emulator/core.h"
+#include "ina/worlds/virtual/c/core.h"
 
 enum { MOST = 1 << 14 };
 

@@ -203,7 +203,7 @@ MANAGED = (
         ("ina.p4.compiler.stf", "ina.p4.tools.stf_target"),
     ),
     Managed("topology", "networks in TOML", "files", "topology", ("topologies", "ina.base.documents"), longest=1000),
-    Managed("deployment", "what is deployed to a Tofino", "files", "deployment", (*CONFIG, "ina.tofino"), longest=1500),
+    Managed("deployment", "what is deployed to a Tofino", "files", "deployment", (*CONFIG, "ina.worlds.deployed"), longest=1500),
     Managed(
         "layers",
         "layers of a workload",

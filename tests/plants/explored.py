@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ina.emulator.explorable import job
-from ina.emulator.explorer import Explorer, Report
-from ina.emulator.restarts import jobs
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import Link, Node, Topology, load
+from ina.worlds.virtual.explorable import job
+from ina.worlds.virtual.explorer import Explorer, Report
+from ina.worlds.virtual.restarts import jobs
 
 from .planting import Plant, planted
 

@@ -26,7 +26,7 @@ from ina.aggregation import protocols
 from ina.base import manifest, native, paths
 from ina.base.cc import shared_object
 from ina.base.native import ffi, lib
-from ina.emulator import servers
+from ina.worlds.virtual import servers
 
 FLAGS = ["-std=gnu11", "-O1", "-march=native"]
 SERVER = ("ps.c", "ps_jobs.c")

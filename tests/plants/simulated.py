@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from ina.emulator.simulation import Report, Simulation, macros
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.program import Program
+from ina.worlds.virtual.simulation import Report, Simulation, macros
 
 from .planting import Plant, planted
 

@@ -1,4 +1,4 @@
-"""Switches that run elsewhere, over P4Runtime (or BFRuntime: ina/tofino/host.py): they outlive the controller, and it
+"""Switches that run elsewhere, over P4Runtime (or BFRuntime: ina/worlds/deployed/host.py): they outlive the controller, and it
 outlives them.
 
 A switch is started with its program (``ina switch run p4/switchml.p4 ...``); the controller brings it none. Workers bind UDP

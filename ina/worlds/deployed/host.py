@@ -14,7 +14,7 @@ from ina.aggregation.controller.lives import PACKET_LIFETIME
 from ina.p4.bfrt.target import BfRuntimeTarget
 from ina.p4.rpc.connections import Access
 from ina.p4.runtime.p4info import EntityError
-from ina.tofino.experiment import Deployment
+from ina.worlds.deployed.experiment import Deployment
 from ina.worlds.deployed.remote import CONNECTED, Reconnecting, SwitchesElsewhere, unreached
 
 # What $PORT_STAT counts at a port, by way: packets and bytes.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ina.aggregation.controller.controller import Controller
 from ina.aggregation.entries import JobProgram
-from ina.emulator.applications import Violation
-from ina.emulator.processes import ServerProcess, Target
 from ina.p4.runtime.entities import MulticastGroupEntry, TableEntry, as_int
+from ina.worlds.virtual.applications import Violation
+from ina.worlds.virtual.processes import ServerProcess, Target
 
 
 def check_switch(target: Target, controller: Controller, protocol: JobProgram) -> None:

@@ -29,9 +29,9 @@ from ina.aggregation import protocols
 from ina.aggregation.worker import Endpoint, JobError, WorkerConfig
 from ina.base import signals
 from ina.base.bounds import SECONDS, real, whole
-from ina.dpdk import devices
 from ina.net import dpdk
 from ina.net.dpdk import DpdkError
+from ina.worlds.dpdk import devices
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 LARGEST = 1000  # of the numbers that are summed: exact in float32, whatever the order

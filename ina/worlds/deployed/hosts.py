@@ -12,9 +12,9 @@ import json
 import subprocess
 from collections.abc import Callable, Sequence
 
-from ina.tofino.deployment import DeploymentError
-from ina.tofino.experiment import Deployment, Server
 from ina.topology.model import Node
+from ina.worlds.deployed.deployment import DeploymentError
+from ina.worlds.deployed.experiment import Deployment, Server
 
 PEERS = 4  # of a host's own switch that its doctor asks; with those beyond, twice as many
 PATIENCE = 10.0  # seconds for one of iproute2's commands

@@ -56,7 +56,7 @@ def _main(args: argparse.Namespace) -> int:
     from ina.base.settings import ConfigError
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.p4info import EntityError
-    from ina.tofino.deployment import DeploymentError
+    from ina.worlds.deployed.deployment import DeploymentError
 
     try:
         return _deploy(args)
@@ -67,8 +67,8 @@ def _main(args: argparse.Namespace) -> int:
 
 def _deploy(args: argparse.Namespace) -> int:
     from ina.experiment.deployment import deployment
-    from ina.tofino import deploy, hosts
-    from ina.tofino.deployment import DeploymentError
+    from ina.worlds.deployed import deploy, hosts
+    from ina.worlds.deployed.deployment import DeploymentError
 
     d = deployment(args.experiment)
     if args.host:
@@ -125,7 +125,7 @@ def _show(args: argparse.Namespace, switches: dict[str, Any], plan: dict[str, li
 def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Connections to all switches, by name; where there are no addresses, to embedded ones."""
     from ina.p4.runtime.p4info import EntityError
-    from ina.tofino.deployment import Bfrt, DeploymentError, P4Runtime
+    from ina.worlds.deployed.deployment import Bfrt, DeploymentError, P4Runtime
 
     switches: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -165,7 +165,7 @@ def _embedded(args: argparse.Namespace, d: Any, p4_name: str) -> Iterator[Any]:
     from ina.p4.bfrt.target import BfRuntimeTarget
     from ina.p4.compiler.build import compile_program
     from ina.p4.runtime import Switch
-    from ina.tofino.deployment import Bfrt
+    from ina.worlds.deployed.deployment import Bfrt
 
     if args.api != "bfrt":
         raise ConfigError("--api p4runtime plans against a switch: give --at HOST:PORT")

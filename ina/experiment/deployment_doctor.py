@@ -11,11 +11,11 @@ from ina.experiment.doctor import BAD, FACT, GOOD, WARNING, Finding
 from ina.p4.bfrt.target import BfRuntimeTarget
 from ina.p4.rpc.connections import Access
 from ina.p4.runtime.p4info import EntityError
-from ina.tofino import deploy
-from ina.tofino.deployment import Bfrt, DeploymentError
-from ina.tofino.experiment import Deployment, Tofino
-from ina.tofino.host import ERRORS
 from ina.topology.tree import aggregation_tree
+from ina.worlds.deployed import deploy
+from ina.worlds.deployed.deployment import Bfrt, DeploymentError
+from ina.worlds.deployed.experiment import Deployment, Tofino
+from ina.worlds.deployed.host import ERRORS
 from ina.worlds.deployed.remote import is_refused
 
 CABLE = "cable, optics, speed, FEC and autonegotiation at both ends"

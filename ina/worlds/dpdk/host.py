@@ -12,7 +12,7 @@ from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.aggregation.controller.lives import PACKET_LIFETIME
 from ina.aggregation.controller.ports import Plug
 from ina.aggregation.worker import worker_address
-from ina.dpdk.devices import Devices
+from ina.worlds.dpdk.devices import Devices
 
 
 class DpdkSwitch(EmbeddedSwitch):

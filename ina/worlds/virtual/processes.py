@@ -20,10 +20,10 @@ from ina.aggregation.controller.upstream import Upstream
 from ina.aggregation.ps import server
 from ina.aggregation.socket.channel import Channel, ChannelClosed
 from ina.base.native import ffi, lib
-from ina.emulator.fabric import Fabric
-from ina.emulator.servers import Server
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import Entity, Update
+from ina.worlds.virtual.fabric import Fabric
+from ina.worlds.virtual.servers import Server
 
 
 class Killed(BaseException):

@@ -24,13 +24,13 @@ from ina.aggregation.controller.controller import Controller, Job, switch_addres
 from ina.aggregation.entries.switchml import SwitchML
 from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.worker import Worker
-from ina.emulator.explorable import SwitchMachine, WorkerMachine, describe, tensors
-from ina.emulator.explorer import Explorer, Machine, Sent
-from ina.emulator.fabric import Source
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import Entity, MulticastGroupEntry, TableEntry, insert
 from ina.topology import Topology
 from ina.topology.tree import aggregation_tree
+from ina.worlds.virtual.explorable import SwitchMachine, WorkerMachine, describe, tensors
+from ina.worlds.virtual.explorer import Explorer, Machine, Sent
+from ina.worlds.virtual.fabric import Source
 
 NEXT, LOST, OLD, GONE = "next", "lost", "old", "gone"
 BETWEEN = {

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from ina.aggregation.controller.forwarding import forwarding, guards, has_guard
 from ina.p4.runtime.p4info import EntityError, P4Info, find
-from ina.tofino.deployment import Deployable, DeploymentError, Step
-from ina.tofino.experiment import Deployment
 from ina.topology import routes
+from ina.worlds.deployed.deployment import Deployable, DeploymentError, Step
+from ina.worlds.deployed.experiment import Deployment
 
 Plan = dict[str, list[Step]]  # by switch, in the order in which they are written
 

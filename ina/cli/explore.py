@@ -77,13 +77,13 @@ def main(args: argparse.Namespace) -> int:
     from ina.aggregation.entries import recognise
     from ina.base import paths
     from ina.base.cc import BuildError
-    from ina.emulator.explorable import job
-    from ina.emulator.explorer import Budget
-    from ina.emulator.restarts import jobs
     from ina.p4.compiler.build import compile_program
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.program import Program
     from ina.topology import TopologyError, specified
+    from ina.worlds.virtual.explorable import job
+    from ina.worlds.virtual.explorer import Budget
+    from ina.worlds.virtual.restarts import jobs
 
     try:
         _check(args)
@@ -132,10 +132,10 @@ def simulate_main(args: argparse.Namespace) -> int:
     from ina.aggregation.entries import program_named
     from ina.base import paths
     from ina.base.cc import BuildError
-    from ina.emulator.simulation import Simulation, macros
     from ina.p4.compiler.build import compile_program
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.program import Program
+    from ina.worlds.virtual.simulation import Simulation, macros
 
     # which warn of switches, and parameter servers, that do not answer
     for name in ("ina.aggregation.controller", "ina.p4.runtime"):

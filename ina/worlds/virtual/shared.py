@@ -17,10 +17,10 @@ from ina.aggregation.ps.parameter_server import ServerConfig
 from ina.aggregation.worker import SERVER, SWITCH, WorkerConfig
 from ina.aggregation.worker.block import stats_dict
 from ina.base.native import CData, ffi, lib
-from ina.emulator.fabric import Fabric, Source, WorkerOptions
-from ina.emulator.network import Wire
 from ina.net.ports import Address
 from ina.topology import Node, load
+from ina.worlds.virtual.fabric import Fabric, Source, WorkerOptions
+from ina.worlds.virtual.network import Wire
 
 WORKER_PORT = 4000
 

@@ -28,12 +28,12 @@ from ina.aggregation.controller.access import add_arguments as add_users
 from ina.base import signals, tokens
 from ina.base.bounds import SECONDS, real, whole
 from ina.base.extras import Missing
-from ina.dpdk import devices
 from ina.net import dpdk
 from ina.net.dpdk import DpdkError
 from ina.net.ports import MAX_FRAME, MIN_FRAME
 from ina.p4.rpc import connections as rpc
 from ina.p4.runtime.shards import ShardedSwitch, pinned, shard_key
+from ina.worlds.dpdk import devices
 
 log = logging.getLogger("ina.p4.runtime")
 
@@ -237,7 +237,7 @@ class Running:
             self.grpc = ""
         self.host = None
         if args.control:
-            from ina.dpdk.host import DpdkSwitch
+            from ina.worlds.dpdk.host import DpdkSwitch
 
             self.host = DpdkSwitch(args.program, self.switch, self.opened, self.shards)
             self._closing.callback(self.host.close)

@@ -35,12 +35,12 @@ from ina.aggregation.controller.repair import repair
 from ina.aggregation.controller.upstream import ServerGone
 from ina.aggregation.controller.writing import REFUSED
 from ina.aggregation.entries import program_named
-from ina.emulator.applications import VALUES, Application, Violation
-from ina.emulator.fabric import Fabric, Source
-from ina.emulator.leaks import check_server, check_slots, check_switch
-from ina.emulator.processes import Calls, Fate, Killed, ServerProcess, Target
 from ina.net.ports import PS, Faults
 from ina.topology import Topology, load
+from ina.worlds.virtual.applications import VALUES, Application, Violation
+from ina.worlds.virtual.fabric import Fabric, Source
+from ina.worlds.virtual.leaks import check_server, check_slots, check_switch
+from ina.worlds.virtual.processes import Calls, Fate, Killed, ServerProcess, Target
 
 __all__ = ["Report", "Simulation", "macros"]
 

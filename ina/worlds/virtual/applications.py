@@ -15,9 +15,9 @@ import numpy as np
 from ina.aggregation import protocols
 from ina.aggregation.controller.jobs import Job
 from ina.aggregation.worker.errors import JobTimeout
-from ina.emulator.fabric import Fabric
-from ina.emulator.network import Completion
-from ina.emulator.samples import drawn, wrong
+from ina.worlds.virtual.fabric import Fabric
+from ina.worlds.virtual.network import Completion
+from ina.worlds.virtual.samples import drawn, wrong
 
 VALUES = 32  # elements of a packet
 RTO_MIN, RTO_MAX = 30e-6, 300e-6  # s

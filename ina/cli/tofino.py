@@ -73,8 +73,8 @@ def _controller(args: argparse.Namespace) -> int:
     from ina.base.settings import ConfigError
     from ina.experiment.deployment import deployment
     from ina.p4.runtime.p4info import EntityError
-    from ina.tofino.host import DeployedHost
     from ina.worlds.deployed import daemon
+    from ina.worlds.deployed.host import DeployedHost
 
     level = logging.INFO if args.verbose else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="ina controller: %(message)s")
@@ -91,8 +91,8 @@ def _controller(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     from ina.base.settings import ConfigError
     from ina.experiment.deployment import deployment
+    from ina.experiment.deployment_doctor import examine
     from ina.experiment.doctor import show
-    from ina.tofino.doctor import examine
 
     try:
         d = deployment(args.experiment)

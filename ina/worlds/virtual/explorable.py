@@ -18,12 +18,12 @@ from ina.aggregation.wire import layout
 from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.worker import Worker
 from ina.base.native import ffi, lib
-from ina.emulator.explorer import Explorer, Machine, Sent
-from ina.emulator.fabric import Source
-from ina.emulator.samples import exact
 from ina.p4.runtime.embedded import Switch
 from ina.topology import Topology
 from ina.topology.tree import aggregation_tree
+from ina.worlds.virtual.explorer import Explorer, Machine, Sent
+from ina.worlds.virtual.fabric import Source
+from ina.worlds.virtual.samples import exact
 
 
 class SwitchMachine(Machine):

@@ -1,6 +1,6 @@
 """Explorer: every interleaving of a small network of machines, to a stated depth.
 
-Machines (ina/emulator/explorable.py: the compiled switch program, the C worker) are joined by wires. At every point, any
+Machines (ina/worlds/virtual/explorable.py: the compiled switch program, the C worker) are joined by wires. At every point, any
 frame on its way may be the next to arrive, be lost or be duplicated, and any timer that runs may expire; losses, duplicates
 and time-outs have a budget, and the number of steps is bounded. The walk is breadth first over distinct states, so the
 first violation found is a shortest one. Checked:

@@ -16,9 +16,9 @@ from ina.aggregation.ps.parameter_server import ServerConfig
 from ina.aggregation.worker import SERVER
 from ina.aggregation.worker.block import stats_dict
 from ina.base.native import ffi, lib
-from ina.emulator.fabric import Fabric, FabricJob
-from ina.emulator.network import Network
 from ina.net.ports import Address
+from ina.worlds.virtual.fabric import Fabric, FabricJob
+from ina.worlds.virtual.network import Network
 
 
 class Server:

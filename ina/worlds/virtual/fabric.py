@@ -30,13 +30,13 @@ from ina.aggregation.worker import worker_address
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import WorkerConfig
 from ina.base.native import CData, ffi, lib
-from ina.emulator.collectives import IDEAL, Schedule
-from ina.emulator.network import Completion, End, Network, Wire
 from ina.net.ports import PS, Address, Faults
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.program import Program
 from ina.topology import Node, Topology, load, routes
 from ina.topology.tree import Tree
+from ina.worlds.virtual.collectives import IDEAL, Schedule
+from ina.worlds.virtual.network import Completion, End, Network, Wire
 
 COLLECTIVE_PORT = 5000  # UDP, and up
 ROOM = ("tail", "no_buffer", "back_pressure", "too_long", "reentries", "no_memory")  # drops for want of it
