@@ -8,7 +8,7 @@ import importlib
 from pathlib import Path
 
 from bench import common
-from ina.experiment import launch
+from ina.lab.training import launch
 
 NAMES = ("codec", "switch", "complete", "atp", "bmv2", "emulator", "allreduce", "protocols", "testbed")
 ASKED = ("dpdk",)  # only when they are named: make bench-dpdk

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from bench.common import Measurement
-from ina.experiment import launch
+from ina.lab.training import launch
 
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]  # bytes
 RANKS = (2, 4)

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ina.experiment import record
+from ina.lab.results import record
 
 console = Console()
 

@@ -28,7 +28,7 @@ from bench import common, complete
 from bench.common import Measurement
 from bench.complete import HEADERS, WORKERS, Admitted, Native, Rig
 from ina.base.native import CData, ffi
-from ina.experiment.launch import piped
+from ina.lab.training.launch import piped
 from ina.net import dpdk
 
 VALUES = (64, 128, 256, 2048)  # the last one in jumbo frames

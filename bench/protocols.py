@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.common import Measurement
 from ina.aggregation import protocols
-from ina.experiment import launch
+from ina.lab.training import launch
 
 SIZES = [16 << 10, 1 << 20, 25 << 20]  # bytes
 RANKS = 2

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from ina.base.bounds import real, whole
-from ina.experiment.launch import piped
+from ina.lab.training.launch import piped
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRESS = 10.0  # seconds

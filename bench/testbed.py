@@ -18,7 +18,9 @@ from pathlib import Path
 from bench.common import Measurement, console
 from ina import topology as topologies
 from ina.base import paths
-from ina.experiment import launch, model, testbed
+from ina.lab import model
+from ina.lab.kinds import testbed
+from ina.lab.training import launch
 from ina.worlds.testbed.mininet import Network
 
 # rate, MTU, integers per packet, bytes of a tensor

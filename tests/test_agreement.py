@@ -10,9 +10,9 @@ from rich.console import Console
 
 from ina import cli
 from ina.base.settings import ConfigError
-from ina.experiment import agree
-from ina.experiment.config import AllReduce
-from ina.experiment.record import Reduction, Result
+from ina.lab import agree
+from ina.lab.config import AllReduce
+from ina.lab.results.record import Reduction, Result
 
 __all__ = ["alone"]  # a fixture
 

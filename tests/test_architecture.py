@@ -39,7 +39,7 @@ FLOORS = {
     "worlds.virtual": 14,
     "worlds.deployed": 15,
     "backend": 15,
-    "experiment": 16,
+    "lab": 16,
     "cli": 18,
 }
 DOORS = {"ina._native": "ina.base.native"}  # the only module that may import this one

@@ -14,8 +14,8 @@ from ina import cli
 from ina import topology as topologies
 from ina.base.bounds import real, whole
 from ina.base.settings import ConfigError
-from ina.experiment.config import KINDS, Config, from_environment
-from ina.experiment.ranges import RANGES
+from ina.lab.config import KINDS, Config, from_environment
+from ina.lab.ranges import RANGES
 from ina.topology import TopologyError
 from ina.topology.model import MOST_LINKS, Link, Node, Topology
 from ina.topology.routes import tables

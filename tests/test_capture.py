@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from ina.experiment import launch
+from ina.lab.training import launch
 
 need("cc", "torch", "scapy")
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from ina.base.extras import Missing
 from ina.base.settings import ConfigError
-from ina.experiment import cluster, compare, plan, sweep
-from ina.experiment.config import AllReduce
-from ina.experiment.record import finished, sources
+from ina.lab import cluster, plan, sweep
+from ina.lab.config import AllReduce
+from ina.lab.results import compare
+from ina.lab.results.record import finished, sources
 
 SMALL = """about = "small"
 kind = "allreduce"

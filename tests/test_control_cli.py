@@ -21,7 +21,7 @@ from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.backend import launcher
 from ina.base import paths
 from ina.cli.jobs import counters_tables, rates_between
-from ina.experiment import launch
+from ina.lab.training import launch
 from ina.net import state
 
 

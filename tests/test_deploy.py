@@ -14,8 +14,8 @@ need("cc", "p4runtime")
 
 from ina.base.settings import ConfigError  # noqa: E402
 from ina.cli import main  # noqa: E402
-from ina.experiment import plan as plans  # noqa: E402
-from ina.experiment.deployment import deployment  # noqa: E402
+from ina.lab import plan as plans  # noqa: E402
+from ina.lab.deployment import deployment  # noqa: E402
 from ina.net.namespaces import own_namespace  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.ports import PortConfig  # noqa: E402

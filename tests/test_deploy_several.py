@@ -16,7 +16,7 @@ need("cc", "p4runtime")
 from ina.base import paths  # noqa: E402
 from ina.base.settings import ConfigError  # noqa: E402
 from ina.cli import main  # noqa: E402
-from ina.experiment.deployment import deployment  # noqa: E402
+from ina.lab.deployment import deployment  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.rows import Row  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402

@@ -7,8 +7,8 @@ program, the emulator. If that is meant, the test says what to store.
 import pytest
 from capabilities import need
 
-from ina.experiment import allreduce
-from ina.experiment.config import AllReduce
+from ina.lab.config import AllReduce
+from ina.lab.kinds import allreduce
 
 FAULTY = {"loss": 0.01, "duplicate": 0.01, "reorder": 0.01, "rto_min": 50e-6, "elements": 20_000, "values": 32, "pool": 64}
 STORED = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ina import cli
-from ina.experiment import doctor
+from ina.lab.doctor import doctor
 
 
 def test_a_whole_examination(capsys):

@@ -13,10 +13,10 @@ from capabilities import need
 from waiting import until
 
 from ina import cli
-from ina.experiment import links
+from ina.lab.doctor import links
 from ina.net.namespaces import own_namespace
 
-ANSWER = [sys.executable, "-c", "from ina.experiment import links; links.answer(60)"]
+ANSWER = [sys.executable, "-c", "from ina.lab.doctor import links; links.answer(60)"]
 
 
 @contextmanager

@@ -13,8 +13,10 @@ from ina.aggregation.controller.state import StateError, StateFile
 from ina.backend.settings import Settings
 from ina.base import documents
 from ina.base.settings import ConfigError
-from ina.experiment import chakra, layers, plan, record
-from ina.experiment.deployment import deployment
+from ina.lab import plan
+from ina.lab.deployment import deployment
+from ina.lab.kinds import chakra, layers
+from ina.lab.results import record
 from ina.p4.bfrt.info import Info
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.tools.equal import mapping

@@ -15,8 +15,11 @@ import pytest
 from capabilities import need
 
 from ina import topology as topologies
-from ina.experiment import allreduce, config, data, launch, model, plan, record, report, run
-from ina.experiment.places import described, server_host
+from ina.lab import config, model, plan, run
+from ina.lab.kinds import allreduce
+from ina.lab.places import described, server_host
+from ina.lab.results import record, report
+from ina.lab.training import data, launch
 
 
 def test_unknown_key_names_file_and_nearest_key(tmp_path):
@@ -161,7 +164,7 @@ def test_silence_says_what_every_rank_does(tmp_path):
     """Rank 0 may be done, or wait for another: the log of rank 0 alone shows neither."""
     code = """
 import signal
-from ina.experiment.launch import say_where_on_request
+from ina.lab.training.launch import say_where_on_request
 def in_the_way():
     time.sleep(60)
 if rank == 0:
@@ -309,7 +312,7 @@ def test_a_row_of_bmv2_is_about_bmv2(switch, bound, share):
 
 def test_models_have_the_parameters_that_they_are_said_to_have():
     need("torch")
-    from ina.experiment import rank
+    from ina.lab.training import rank
 
     for name, parameters in config.MODELS.items():
         assert sum(p.numel() for p in rank.cnn(*rank.MODELS[name]).parameters()) == parameters
@@ -321,7 +324,7 @@ def test_a_rank_does_not_start_without_its_runner(tmp_path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     environment = {**os.environ, "INA_RUNNER": str(gone.pid), "WORLD_SIZE": "1", "RANK": "0"}
-    rank = subprocess.run([sys.executable, "-m", "ina.experiment.rank", "no.json", "ina", str(tmp_path)],
+    rank = subprocess.run([sys.executable, "-m", "ina.lab.training.rank", "no.json", "ina", str(tmp_path)],
                           env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert rank.returncode == 1 and f"the runner, process {gone.pid}, is gone" in rank.stderr
 
@@ -330,7 +333,7 @@ def test_a_rank_that_is_done_leaves_before_the_interpreter_is_torn_down():
     """A thread of Gloo's that wants the GIL in between would abort the process."""
     code = """
 import atexit, threading, time
-from ina.experiment.launch import leave
+from ina.lab.training.launch import leave
 class Late:
     def __del__(self): print("torn down")
 late = Late()

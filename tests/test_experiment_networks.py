@@ -4,8 +4,9 @@ import pytest
 from capabilities import need
 
 from ina.base.settings import ConfigError
-from ina.experiment import allreduce, networks, plan, workload
-from ina.experiment.config import AllReduce, Workload
+from ina.lab import plan
+from ina.lab.config import AllReduce, Workload
+from ina.lab.kinds import allreduce, networks, workload
 from ina.worlds.virtual.fabric import Fabric
 
 SMALL = {"workers": 4, "elements": 6000, "values": 32, "pool": 64}

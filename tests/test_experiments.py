@@ -20,9 +20,12 @@ from waiting import until
 from ina import cli
 from ina.aggregation.worker.errors import JobTimeout
 from ina.base.settings import ConfigError
-from ina.experiment import allreduce, compare, launch, plan, processes, record, report, sweep, units
-from ina.experiment.config import KINDS, AllReduce, Config
-from ina.experiment.launch import JobFailed, end
+from ina.lab import plan, sweep
+from ina.lab.config import KINDS, AllReduce, Config
+from ina.lab.kinds import allreduce, processes
+from ina.lab.results import compare, record, report, units
+from ina.lab.training import launch
+from ina.lab.training.launch import JobFailed, end
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = """
@@ -181,7 +184,7 @@ def test_a_worker_that_fails_is_named():
 def test_processes_that_are_waited_for_say_where_they_are(tmp_path):
     code = """
 import sys, time
-from ina.experiment.launch import say_where_on_request
+from ina.lab.training.launch import say_where_on_request
 def in_the_way():
     time.sleep(60)
 say_where_on_request()

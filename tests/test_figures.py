@@ -5,9 +5,10 @@ from capabilities import need
 from rich.console import Console
 
 from ina import cli
-from ina.experiment import figures, plan
-from ina.experiment.config import AllReduce
-from ina.experiment.record import Result
+from ina.lab import plan
+from ina.lab.config import AllReduce
+from ina.lab.results import figures
+from ina.lab.results.record import Result
 
 
 def result(**keys):

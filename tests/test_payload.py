@@ -10,8 +10,8 @@ from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.aggregation.entries.atp import ATP
 from ina.base import paths
-from ina.experiment import allreduce, sharing, workload
-from ina.experiment.config import AllReduce, Sharing, Workload
+from ina.lab.config import AllReduce, Sharing, Workload
+from ina.lab.kinds import allreduce, sharing, workload
 from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
 from ina.worlds.virtual.fabric import Fabric
@@ -143,7 +143,7 @@ def test_reports_of_many_jobs_without_sums_can_be_drawn(tmp_path):
     need("matplotlib")
     from rich.console import Console
 
-    from ina.experiment import plan, sweep
+    from ina.lab import plan, sweep
 
     (tmp_path / "many.toml").write_text("""kind = "allreduce"
 name = "many"

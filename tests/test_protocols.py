@@ -20,8 +20,8 @@ from ina.aggregation.controller.ports import open_worker_port
 from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
 from ina.base import headers, paths
 from ina.base.native import ffi
-from ina.experiment import sharing
-from ina.experiment.config import Sharing
+from ina.lab.config import Sharing
+from ina.lab.kinds import sharing
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Switch
 from ina.worlds.virtual.explorable import SwitchMachine, Tensor, WorkerMachine
@@ -60,7 +60,7 @@ def test_nobody_else_knows_a_protocol_by_name():
     names = set(protocols.names()) - {"ps"}  # a command, too
     allowed = ("ina/aggregation/entries/", "ina/aggregation/wire/", "ina/aggregation/protocols.py",
         "ina/worlds/virtual/explorable.py",
-               "ina/aggregation/twins.py", "ina/experiment/figures.py")  # the last two: known packets, and what was published
+               "ina/aggregation/twins.py", "ina/lab/results/figures.py")  # the last two: known packets, and what was published
     for path in sorted((ROOT / "ina").rglob("*.py")):
         where = str(path.relative_to(ROOT))
         if not where.startswith(allowed):

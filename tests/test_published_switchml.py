@@ -15,8 +15,8 @@ from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.aggregation.entries import recognise
 from ina.aggregation.entries.published import PROGRAM
 from ina.aggregation.wire import layout
-from ina.experiment import allreduce, processes
-from ina.experiment.config import AllReduce
+from ina.lab.config import AllReduce
+from ina.lab.kinds import allreduce, processes
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 from ina.p4.runtime.entities import TableEntry, modify

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ina.base.reasons import reason
-from ina.experiment.record import ERROR, reasoned
+from ina.lab.results.record import ERROR, reasoned
 from ina.p4.compiler.errors import CompileError, Span
 
 WRONG = CompileError(Span("a.p4", 1, 1, 1), "expected an expression")

@@ -8,8 +8,8 @@ from capabilities import need
 
 from ina import cli
 from ina.base.settings import ConfigError
-from ina.experiment import layers, workload
-from ina.experiment.config import Config, Workload
+from ina.lab.config import Config, Workload
+from ina.lab.kinds import layers, workload
 
 need("torch")
 import torch  # noqa: E402
@@ -17,7 +17,7 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-from ina.experiment.recording import Recorder, RecordingFailed  # noqa: E402
+from ina.lab.training.recording import Recorder, RecordingFailed  # noqa: E402
 
 
 @pytest.fixture

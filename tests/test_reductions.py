@@ -12,9 +12,9 @@ from ranks import ROOT, run, succeed
 from ina.aggregation import protocols
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.settings import ConfigError
-from ina.experiment import allreduce, sharing
-from ina.experiment.config import AllReduce, Config, Sharing
-from ina.experiment.networks import WrongSum
+from ina.lab.config import AllReduce, Config, Sharing
+from ina.lab.kinds import allreduce, sharing
+from ina.lab.kinds.networks import WrongSum
 
 LOCKSTEP = ROOT / "examples" / "lockstep"
 ADD = "old + hdr.values.v##i"

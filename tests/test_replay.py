@@ -9,10 +9,12 @@ from rich.console import Console
 
 from ina import cli
 from ina.base.settings import ConfigError
-from ina.experiment import replay, run, why
-from ina.experiment.config import Trace
-from ina.experiment.record import load
-from ina.experiment.timeline import Timeline
+from ina.lab import run
+from ina.lab.config import Trace
+from ina.lab.kinds import replay
+from ina.lab.kinds.timeline import Timeline
+from ina.lab.results import why
+from ina.lab.results.record import load
 from ina.worlds.virtual import collectives
 
 need("chakra", "cc")

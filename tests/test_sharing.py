@@ -5,10 +5,10 @@ import pytest
 
 from ina.base import paths
 from ina.base.settings import ConfigError
-from ina.experiment import sharing
-from ina.experiment.allreduce import WrongSum
-from ina.experiment.config import Sharing
-from ina.experiment.plan import load
+from ina.lab.config import Sharing
+from ina.lab.kinds import sharing
+from ina.lab.kinds.allreduce import WrongSum
+from ina.lab.plan import load
 
 SMALL = {"protocol": "atp", "jobs": 2, "workers": 4, "window": 32, "elements": 40_000}
 

@@ -7,9 +7,10 @@ from capabilities import need
 from rich.console import Console
 
 from ina.base.settings import ConfigError
-from ina.experiment import allreduce, run, sharing
-from ina.experiment.config import AllReduce, Sharing
-from ina.experiment.timeline import Timeline
+from ina.lab import run
+from ina.lab.config import AllReduce, Sharing
+from ina.lab.kinds import allreduce, sharing
+from ina.lab.kinds.timeline import Timeline
 
 need("cc")
 SLOW = {"rate": 1e9, "delay": 20e-6, "values": 64}  # a packet lasts 2.7 us, a round trip 85

@@ -5,10 +5,12 @@ from capabilities import need
 from rich.console import Console
 
 from ina import cli
-from ina.experiment import layers, run, why
-from ina.experiment.config import AllReduce, Sharing, Workload
-from ina.experiment.layers import Layer
-from ina.experiment.record import Result
+from ina.lab import run
+from ina.lab.config import AllReduce, Sharing, Workload
+from ina.lab.kinds import layers
+from ina.lab.kinds.layers import Layer
+from ina.lab.results import why
+from ina.lab.results.record import Result
 
 MS = 10**9  # ps
 

@@ -9,10 +9,11 @@ from rich.console import Console
 from ina import cli
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
 from ina.base.settings import ConfigError
-from ina.experiment import layers, plan, run, workload
-from ina.experiment.config import Workload
-from ina.experiment.layers import Bucket, Layer
-from ina.experiment.timeline import Timeline
+from ina.lab import plan, run
+from ina.lab.config import Workload
+from ina.lab.kinds import layers, workload
+from ina.lab.kinds.layers import Bucket, Layer
+from ina.lab.kinds.timeline import Timeline
 
 MS = 10**9  # ps
 RATE = 10e9

@@ -21,11 +21,11 @@ def parser() -> argparse.ArgumentParser:
 
     from ina.aggregation.controller import parameter_server
     from ina.cli import deploy, equal, explore, p4, switch, tofino, wire
+    from ina.cli import experiment as experiments
     from ina.cli import jobs as control
     from ina.cli import net as networks
     from ina.cli import topo as show
-    from ina.experiment import cli as experiments
-    from ina.experiment import doctor
+    from ina.lab.doctor import doctor
     from ina.worlds.deployed import daemon
 
     top = argparse.ArgumentParser(

@@ -66,7 +66,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _deploy(args: argparse.Namespace) -> int:
-    from ina.experiment.deployment import deployment
+    from ina.lab.deployment import deployment
     from ina.worlds.deployed import deploy, hosts
     from ina.worlds.deployed.deployment import DeploymentError
 

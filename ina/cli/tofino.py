@@ -71,7 +71,7 @@ def _controller(args: argparse.Namespace) -> int:
 
     from ina.aggregation.controller.state import StateError
     from ina.base.settings import ConfigError
-    from ina.experiment.deployment import deployment
+    from ina.lab.deployment import deployment
     from ina.p4.runtime.p4info import EntityError
     from ina.worlds.deployed import daemon
     from ina.worlds.deployed.host import DeployedHost
@@ -90,9 +90,9 @@ def _controller(args: argparse.Namespace) -> int:
 
 def _doctor(args: argparse.Namespace) -> int:
     from ina.base.settings import ConfigError
-    from ina.experiment.deployment import deployment
-    from ina.experiment.deployment_doctor import examine
-    from ina.experiment.doctor import show
+    from ina.lab.deployment import deployment
+    from ina.lab.doctor.deployment import examine
+    from ina.lab.doctor.doctor import show
 
     try:
         d = deployment(args.experiment)

@@ -23,7 +23,7 @@ def _file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], None]:
 def experiment() -> tuple[Any, ...]:
     """An experiment or sweep: its plan, and each point written and read again."""
     from ina.base.settings import ConfigError
-    from ina.experiment import plan
+    from ina.lab import plan
 
     def read(path: Path) -> None:
         made = plan.load(path)
@@ -49,7 +49,7 @@ def topology() -> tuple[Any, ...]:
 def deployment() -> tuple[Any, ...]:
     """What is deployed to a Tofino."""
     from ina.base.settings import ConfigError
-    from ina.experiment.deployment import deployment
+    from ina.lab.deployment import deployment
 
     return _file("tofino.toml", deployment), ConfigError
 
@@ -60,7 +60,7 @@ def trace() -> tuple[Any, ...]:
     which 1 | file: 0: the trace; 1: the file of process groups, the trace being an empty one
     """
     from ina.base.settings import ConfigError
-    from ina.experiment import chakra
+    from ina.lab.kinds import chakra
 
     folder = tempfile.TemporaryDirectory()
     prefix = str(Path(folder.name) / "trace")
@@ -89,7 +89,7 @@ def capture() -> tuple[Any, ...]:
 def layers() -> tuple[Any, ...]:
     """A workload's layers."""
     from ina.base.settings import ConfigError
-    from ina.experiment import layers
+    from ina.lab.kinds import layers
 
     return _file("layers.csv", lambda path: layers.buckets(layers.read(path), 1 << 20, 25 << 20)), ConfigError
 
@@ -134,7 +134,7 @@ def mapping() -> tuple[Any, ...]:
 
 def idx() -> tuple[Any, ...]:
     """Images or labels of a data set."""
-    from ina.experiment import data
+    from ina.lab.training import data
 
     return _file("train-images-idx3-ubyte", data.read_idx), data.DataError
 
@@ -144,8 +144,8 @@ def results() -> tuple[Any, ...]:
 
     which 1 | file: which % 3: metrics.json, config.json, experiment.json; the others are right
     """
-    from ina.experiment import compare
-    from ina.experiment.record import SCHEMA, ResultsError
+    from ina.lab.results import compare
+    from ina.lab.results.record import SCHEMA, ResultsError
 
     folder = tempfile.TemporaryDirectory()
     here = Path(folder.name)

@@ -110,7 +110,7 @@ NATIVE = (
 )
 
 CONTROL = ("ina.aggregation.controller", "ina.base.documents")
-CONFIG = ("ina.experiment.config", "ina.base.documents")
+CONFIG = ("ina.lab.config", "ina.base.documents")
 
 MANAGED = (
     Managed(
@@ -145,7 +145,7 @@ MANAGED = (
     Managed("bfrt", "messages of BFRuntime", "rpc", "bfrt", ("ina.p4.bfrt", "ina.p4.rpc", "ina.p4.runtime"),
     needs=("cc", "p4runtime")),
     Managed(
-        "experiment", "experiments and sweeps in TOML", "files", "experiment", (*CONFIG, "ina.experiment.plan"), longest=1000
+        "experiment", "experiments and sweeps in TOML", "files", "experiment", (*CONFIG, "ina.lab.plan"), longest=1000
     ),
     Managed("control-answers", "what the switch process tells a worker", "control", "answers",
     ("ina.aggregation.controller.client", *CONTROL)),
@@ -161,13 +161,13 @@ MANAGED = (
     ("ina.p4.bfrt.info", "ina.base.documents")),
     Managed("mapping", "mappings of `ina p4 equal`", "files", "mapping", ("ina.p4.tools.equal.mapping", "ina.base.documents"),
     longest=1000),
-    Managed("idx", "images and labels of data sets", "files", "idx", ("ina.experiment.data",)),
+    Managed("idx", "images and labels of data sets", "files", "idx", ("ina.lab.training.data",)),
     Managed(
         "results",
         "results folders",
         "files",
         "results",
-        ("ina.experiment.record", "ina.experiment.compare", *CONFIG),
+        ("ina.lab.results.record", "ina.lab.results.compare", *CONFIG),
         longest=1500,
     ),
     Managed("state", "a controller's state file", "control", "state", CONTROL, longest=3000),
@@ -176,7 +176,7 @@ MANAGED = (
         "Chakra traces and process groups",
         "files",
         "trace",
-        ("ina.experiment.chakra", "ina.base.documents"),
+        ("ina.lab.kinds.chakra", "ina.base.documents"),
         needs=("chakra",),
     ),
     Managed(
@@ -209,7 +209,7 @@ MANAGED = (
         "layers of a workload",
         "files",
         "layers",
-        ("ina.experiment.layers",),
+        ("ina.lab.kinds.layers",),
     ),
     Managed("settings", "ina.toml", "files", "settings", ("ina.backend.settings", "ina.base.documents"), needs=("torch",)),
 )

@@ -1,0 +1,340 @@
+"""``ina run``, ``ina experiment`` and ``ina report``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ina.base.bounds import whole
+from ina.base.settings import ConfigError
+from ina.lab import plan
+from ina.lab.config import KINDS, SWITCHES
+
+RUN_KEYS = (  # flags of their own
+    "switch", "protocol", "workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap",
+)
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Add the commands to ``ina``; each sets ``main``, a function of the parsed arguments."""
+    run = commands.add_parser("run", help="train a model through the P4 switch and over Gloo, and compare")
+    run.add_argument(
+        "config", nargs="?", type=Path, help="TOML file with an experiment's keys (default: Fashion-MNIST, 4 workers)"
+    )
+    run.add_argument(
+        "--world",
+        choices=("auto", "local", "testbed", "virtual"),
+        help="where: auto is the testbed where this machine can make one, else local; virtual replays the model's layers on the "
+        "event clock, beside a ring (default: as the configuration says)",
+    )
+    run.add_argument(
+        "--switch",
+        choices=SWITCHES,
+        help="of the testbed (default: embedded); bmv2 is BMv2's simple_switch_grpc, tna the program for Tofino on the "
+        "embedded switch, in any world",
+    )
+    run.add_argument("--workers", type=whole(1, 1024), help="number of ranks")
+    run.add_argument("--epochs", type=whole(1, 10**6), help="passes over the training set")
+    run.add_argument("--steps", type=whole(0, 10**9), help="stop after this many steps")
+    run.add_argument("--protocol", help="what switch and workers speak (default: switchml)")
+    run.add_argument("--backends", help="comma-separated: ina,gloo, or protocols by name")
+    run.add_argument("--data", help="folder with Fashion-MNIST's IDX files")
+    run.add_argument("--seed", type=whole(0, 2**63 - 1))
+    run.add_argument("--name", help="the results folder's name begins with it")
+    run.add_argument("--faults", help="e.g. loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port")
+    run.add_argument("--pcap", metavar="FOLDER", help="capture each worker's packets there, one file a worker")
+    _common(run)
+    run.set_defaults(main=_run)
+
+    experiment = commands.add_parser("experiment", help="list, show and run the experiments of experiments/")
+    verbs = experiment.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs.add_parser("list", help="the experiments, each in one line").set_defaults(main=_list)
+    show = verbs.add_parser("show", help="every key: an experiment's values, or without NAME the defaults")
+    show.add_argument("name", nargs="?", help="an experiment's name, or a TOML file")
+    show.set_defaults(main=_show)
+    start = verbs.add_parser("run", help="run an experiment; an interrupted one goes on where it was")
+    start.add_argument("name", help="an experiment's name, or a TOML file")
+    start.add_argument("--world", help="where: the same as --set world=...")
+    start.add_argument("--switch", choices=SWITCHES, help="the same as --set switch=...")
+    start.add_argument(
+        "--sweep", action="append", default=[], metavar="KEY=[...]", help="values to sweep, in place of the file's"
+    )
+    which = start.add_mutually_exclusive_group()
+    which.add_argument("--resume", type=Path, metavar="FOLDER", help="go on in this folder (default: newest unfinished)")
+    which.add_argument("--new", action="store_true", help="a new folder, even if an unfinished one is there")
+    start.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
+                       help="points in virtual time that run at once (default: one a processor)")
+    start.add_argument("--ray", metavar="ADDRESS", default="",
+                       help="run points in virtual time on a Ray cluster (extra ray): host:port of its head, auto, or local")
+    _common(start)
+    start.set_defaults(main=_experiment)
+    both = verbs.add_parser("agree", help="run an experiment under Mininet and in virtual time, and say whether they agree")
+    both.add_argument("name", help="an all-reduce experiment's name, or a TOML file; ten-megabits is made for it")
+    both.add_argument("--sweep", action="append", default=[], metavar="KEY=[...]", help="values to sweep, in place of the file's")
+    both.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
+                      help="of virtual time, at once")
+    _common(both)
+    both.set_defaults(main=_agree)
+    take = verbs.add_parser("measure", help="write the training's layers, timed on this machine, as a workload for virtual time")
+    take.add_argument("file", type=Path, help="a .csv file, which the key `layers` takes")
+    take.add_argument("--model", default="cnn", help="one of the training's models (default: cnn)")
+    take.add_argument("--batch", type=whole(1, 65536), default=64, help="images of a step (default: 64)")
+    take.set_defaults(main=_measure)
+    every = verbs.add_parser("all", help="run every experiment in virtual time, one after the other; all of them are small")
+    every.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
+                       help="points that run at once")
+    every.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
+    every.set_defaults(main=_all)
+
+    figures = commands.add_parser("figures", help="published figures, made again in virtual time, beside what was published")
+    figures.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
+    figures.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
+                       help="points that run at once")
+    figures.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
+    figures.set_defaults(main=_figures)
+
+    report = commands.add_parser("report", help="compare results folders, of runs or sweeps, in one HTML page")
+    report.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    report.add_argument("--output", type=Path, help="default: comparison.html, in the folder or beside several")
+    report.set_defaults(main=_report)
+
+    why = commands.add_parser("why", help="what bounds a run: link, pool, processor, straggler, recovery, compute, ...")
+    why.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders, of runs or sweeps")
+    why.set_defaults(main=_why)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the configuration")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="where the results folder is made (default: results)"
+    )
+
+
+def _pairs(items: list[str], flag: str) -> dict[str, str]:
+    out = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{flag} {item!r}: expected key=value")
+        out[key] = value
+    return out
+
+
+def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int:
+    """Runs it; everything that a user can do something about becomes one message and an exit status."""
+    from ina.aggregation.controller.client import ControlError
+    from ina.aggregation.controller.jobs import AdmissionError
+    from ina.aggregation.worker.errors import JobError
+    from ina.base.cc import BuildError
+    from ina.lab import agree, sweep
+    from ina.lab.kinds import allreduce
+    from ina.lab.results import record
+    from ina.lab.training import launch
+    from ina.p4.compiler.errors import CompileError
+    from ina.worlds.virtual.fabric import Unbalanced
+
+    failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, allreduce.WrongSum, Unbalanced, agree.Disagreement,
+                AdmissionError, JobError, BuildError, ControlError)  # fmt: skip
+    try:
+        action()
+    except ConfigError as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 2
+    except (*failures, CompileError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        raise  # not of a file
+    except OSError as error:
+        print(f"ina: {error.filename or results}: {error.strerror}", file=sys.stderr)
+        return 1
+    except launch.Terminated:
+        print("ina: terminated; every process of the run has been ended" + then, file=sys.stderr)
+        return 143
+    except KeyboardInterrupt:
+        print("ina: interrupted; every process of the run has been ended" + then, file=sys.stderr)
+        return 130
+    return 0
+
+
+def _needs(kind: str) -> None:
+    """Raises ConfigError: a package is missing that this kind of experiment, or its report, needs."""
+    wanted = ("torch", "matplotlib") if kind == "training" else ("matplotlib",)
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{kind} needs {' and '.join(missing)}: pip install 'ina[torch,report]'")
+
+
+def _run(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.lab import run
+
+        overrides = _pairs(args.set, "--set")
+        overrides |= {key: str(value) for key in RUN_KEYS if (value := getattr(args, key)) is not None}
+        if args.world == "virtual":
+            from ina.lab import sweep
+
+            compared = {"algorithm": '["in-network", "ring"]'} if "algorithm" not in overrides else {}
+            replayed = plan.load(args.config, {"kind": "workload", **overrides}, compared)
+            _needs(replayed.base.kind)
+            sweep.sweep(replayed, args.results, Console(), new=True)
+            return
+        if args.world or args.switch == "bmv2":
+            overrides["world"] = _world(args.world or "auto", args.switch)
+        chosen = plan.load(args.config, overrides).single
+        _needs(chosen.kind)
+        run.run(chosen, args.results, Console())
+
+    return _guarded(action, args.results)
+
+
+def _world(asked: str, switch: str | None) -> str:
+    """What the command line asked for, or local, saying so, where this machine cannot make a testbed."""
+    if asked == "local" or switch == "bmv2":  # BMv2 is nowhere else: why it cannot be, the testbed says
+        return "local" if asked == "local" else "testbed"
+    from ina.worlds.testbed.mininet import missing
+
+    if not (reason := missing()):
+        return "testbed"
+    print(f"The testbed (a Mininet network around the switch, links of 100 Mb/s) cannot be made: {reason}.\n"
+          "Running in the local world instead: ranks as processes, shared memory to the switch.", flush=True)  # fmt: skip
+    return "local"
+
+
+def _experiment(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.lab import sweep
+
+        overrides = _pairs(args.set, "--set")
+        if args.switch == "bmv2":
+            overrides["world"] = "testbed"
+        overrides |= {key: value for key in ("world", "switch") if (value := getattr(args, key))}
+        chosen = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
+        _needs(chosen.base.kind)
+        sweep.sweep(chosen, args.results, Console(), args.resume, args.new, args.processes, ray=args.ray)
+
+    return _guarded(action, args.results, "; the same command goes on with what is missing")
+
+
+def _agree(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.lab import agree
+
+        _needs("allreduce")
+        overrides, sweeps = _pairs(args.set, "--set"), _pairs(args.sweep, "--sweep")
+        agree.agree(plan.find(args.name), overrides, sweeps, args.results, Console(), args.processes)
+
+    return _guarded(action, args.results, "; the same command goes on with what is missing")
+
+
+def _figures(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.lab.results import figures
+
+        _needs("allreduce")
+        known = [figure.name for figure in figures.FIGURES]
+        for name in args.names:
+            if name not in known:
+                raise ConfigError(f"no figure {name!r}; there are: {', '.join(known)}")
+        figures.make(args.results, Console(), args.names, args.processes)
+
+    return _guarded(action, args.results, "; the same command goes on with what is missing")
+
+
+def _measure(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from ina.lab.config import MODELS
+
+        _needs("training")
+        if args.model not in MODELS:
+            raise ConfigError(f"--model {args.model!r}: expected {' or '.join(MODELS)}")
+        from ina.lab.training import measure
+
+        for layer in measure.write_fashion_mnist(args.file, args.model, args.batch):
+            print(f"{layer.name:<14} {layer.elements:>8} parameters {layer.forward / 1e6:>9.1f} us forward "
+                  f"{layer.backward / 1e6:>9.1f} us backward")  # fmt: skip
+
+    return _guarded(action, args.file)
+
+
+def _all(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.lab import sweep
+
+        for path in plan.available():
+            chosen = plan.load(path)
+            if chosen.base.world == "virtual":
+                _needs(chosen.base.kind)
+                Console().rule(path.stem)
+                sweep.sweep(chosen, args.results, Console(), processes=args.processes)
+
+    return _guarded(action, args.results, "; the same command goes on with what is missing")
+
+
+def _list(_args: argparse.Namespace) -> int:
+    def action() -> None:
+        paths = [*plan.available(), *plan.large()]
+        wide = max(len(plan.named(path)) for path in paths)
+        for path in paths:
+            found = plan.load(path)
+            print(f"{plan.named(path):<{wide}} {len(found.points):>3} x {found.base.kind} ({found.base.world}): {found.about}")
+
+    return _guarded(action, Path())
+
+
+def _show(args: argparse.Namespace) -> int:
+    def action() -> None:
+        if args.name is None:
+            print("\n\n".join(f"# ---- {name}\n{plan.show(kind)}" for name, kind in KINDS.items()))
+        else:
+            chosen = plan.load(plan.find(args.name))
+            print(plan.show(type(chosen.base), chosen))
+
+    return _guarded(action, Path())
+
+
+def _why(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from ina.lab.results import compare, why
+
+        for folder in args.folders:
+            results = compare.points(folder)
+            base = folder if len(args.folders) == 1 else folder.parent  # of several, each line says of which
+            names = [str(result.path.relative_to(base)) for result in results]
+            names = ["" if name == "." else name for name in names]
+            print("\n".join(why.lines(results, names)))
+
+    return _guarded(action, args.folders[0])
+
+
+def _report(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.lab.results import compare
+        from ina.lab.results.progress import say_where
+
+        results = [result for folder in args.folders for result in compare.points(folder)]
+        one = args.folders[0] if len(args.folders) == 1 else None
+        output = args.output or (one / "comparison.html" if one else args.folders[0].parent / "comparison.html")
+        title = one.name if one else "Comparison"
+        output.write_text(compare.page(title, "", results))
+        console = Console()
+        compare.show(console, title, results)
+        say_where(console, "Report:", output)
+
+    return _guarded(action, Path())

@@ -1,0 +1,117 @@
+"""Do two worlds agree? One experiment under Mininet, by the clock on the wall, and in virtual time, point by point.
+
+Where links are slow enough for this machine to keep their pace (10 Mb/s is), times must be within ``TOLERATED`` of each
+other; where nothing was lost, every worker must have sent the same number of packets in both. What else runs on this machine only
+adds to the time on the wall: where times disagree the testbed tries again, ``TRIES`` times at most, and the fastest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ina.base.settings import ConfigError
+from ina.lab import plan, sweep
+from ina.lab.config import AllReduce
+from ina.lab.kinds import processes
+from ina.lab.results import compare
+from ina.lab.results.record import Result
+
+TOLERATED = 0.10  # of the time in virtual time
+TRIES = 4
+WORLDS = ("testbed", "virtual")
+
+
+class Disagreement(RuntimeError):
+    """Worlds differ by more than they may; the message names point, job and figures."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One job at one point of the sweep: seconds and packets (sums over its workers) in either world."""
+
+    point: str
+    job: str
+    seconds: tuple[float, float]  # testbed, virtual
+    packets: tuple[int, int]
+    lossless: bool
+    tries: int = 1  # of the testbed, of which this is the fastest
+
+    @property
+    def apart(self) -> float:
+        """How much longer it took in the testbed; negative: shorter."""
+        return self.seconds[0] / self.seconds[1] - 1
+
+    @property
+    def wrong(self) -> str:
+        """What does not agree; empty if all does."""
+        if abs(self.apart) > TOLERATED:
+            return f"times are {self.apart:+.1%} apart, expected at most {TOLERATED:.0%} (the fastest of {self.tries})"
+        return self.wrong_packets
+
+    @property
+    def wrong_packets(self) -> str:
+        """The part of it that does not depend on how fast this machine is."""
+        if self.lossless and self.packets[0] != self.packets[1]:
+            return f"{self.packets[0]} and {self.packets[1]} packets were sent, expected the same number: nothing was lost"
+        return ""
+
+
+def pairs(real: Sequence[Result], virtual: Sequence[Result], names: Sequence[str]) -> list[Pair]:
+    """``names``: of the points, in the order of both lists."""
+    found = []
+    for name, there, here in zip(names, real, virtual, strict=True):
+        config = here.config
+        assert isinstance(config, AllReduce)
+        lossless = config.loss == config.corrupt == config.duplicate == config.reorder == 0
+        for a, b in zip(there.summary, here.summary, strict=True):
+            found.append(Pair(name, a["job"], (1e-3 * a["time_ms"], 1e-3 * b["time_ms"]), (a["packets"], b["packets"]), lossless))
+    return found
+
+
+def again(pair: Pair, config: AllReduce) -> Pair:
+    """Tries the testbed again until times agree; the fastest time, and packets as they were each time."""
+    while pair.tries < TRIES and not pair.wrong_packets and abs(pair.apart) > TOLERATED:
+        done = next(run for run in processes.reduce(config) if run.job == pair.job)
+        packets = (int(done.stats["workers"]["tx_packets"]), pair.packets[1])
+        pair = replace(pair, seconds=(min(done.seconds, pair.seconds[0]), pair.seconds[1]), packets=packets, tries=pair.tries + 1)
+    return pair
+
+
+def table(found: Sequence[Pair]) -> Table:
+    result = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("point", "testbed ms", "of", "virtual ms", "apart", "packets", "packets"):
+        result.add_column(heading, justify="left" if heading == "point" else "right")
+    for pair in found:
+        jobs = f" {pair.job}" if pair.job != "job 0" else ""
+        real, virtual = (f"{1e3 * s:.2f}" for s in pair.seconds)
+        result.add_row(pair.point + jobs, real, str(pair.tries), virtual, f"{pair.apart:+.1%}", *(f"{n:,}" for n in pair.packets))
+    result.caption = "testbed ms: the fastest of so many"
+    return result
+
+
+def agree(path: Path, overrides: dict[str, str], sweeps: dict[str, str], root: Path, console: Console, at_once: int) -> None:
+    """Runs the experiment in both worlds and prints what each measured.
+
+    Raises:
+        Disagreement: a point differs by more than it may.
+        ConfigError: the experiment cannot run in both worlds. Also what sweep does.
+    """
+    if "world" in overrides:
+        raise ConfigError(f"world = {overrides['world']!r}: expected none: the experiment runs in {' and '.join(WORLDS)}")
+    plans = [plan.load(path, {**overrides, "world": world}, sweeps) for world in WORLDS]
+    if plans[0].base.kind != "allreduce":
+        raise ConfigError(f"kind = {plans[0].base.kind!r}: expected 'allreduce', which both worlds have")
+    real, virtual = (compare.points(sweep.sweep(each, root, console, processes=at_once, tables=False)) for each in plans)
+    found = pairs(real, virtual, [str(point) for point in plans[0].points])
+    configs = {str(point): point.config for point in plans[0].points if isinstance(point.config, AllReduce)}
+    found = [again(pair, configs[pair.point]) for pair in found]
+    console.print(table(found))
+    if wrong := [f"{pair.point} {pair.job}: {pair.wrong}" for pair in found if pair.wrong]:
+        raise Disagreement("\n".join([f"{len(wrong)} of {len(found)} do not agree", *wrong]))
+    console.print(f"All {len(found)} agree: times within {TOLERATED:.0%}, as many packets where nothing was lost")

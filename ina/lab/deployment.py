@@ -1,0 +1,13 @@
+"""An experiment with its deployment on real switches, from one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ina.lab import plan
+from ina.worlds.deployed.experiment import Deployment, read
+
+
+def deployment(path: Path) -> Deployment:
+    """Raises ConfigError, which names the file and the key."""
+    return read(path, plan.load(path).base)

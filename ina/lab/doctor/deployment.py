@@ -1,0 +1,110 @@
+"""`ina tofino doctor`: are the switches of a deployment there, deployed, and their links up? It reads, and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from ina.aggregation.entries import recognise
+from ina.lab.doctor.doctor import BAD, FACT, GOOD, WARNING, Finding
+from ina.p4.bfrt.target import BfRuntimeTarget
+from ina.p4.rpc.connections import Access
+from ina.p4.runtime.p4info import EntityError
+from ina.topology.tree import aggregation_tree
+from ina.worlds.deployed import deploy
+from ina.worlds.deployed.deployment import Bfrt, DeploymentError
+from ina.worlds.deployed.experiment import Deployment, Tofino
+from ina.worlds.deployed.host import ERRORS
+from ina.worlds.deployed.remote import is_refused
+
+CABLE = "cable, optics, speed, FEC and autonegotiation at both ends"
+
+
+def examine(d: Deployment, addresses: Mapping[str, str], device_id: int = 0, timeout: float = 5.0,
+            access: Access | None = None) -> Iterator[Finding]:  # fmt: skip
+    """Switch by switch, then of all together."""
+    with ExitStack() as stack:
+        there: dict[str, Bfrt] = {}
+        for s in d.switches:
+            address, name = addresses[s.name], _name(d, s)
+            try:
+                if is_refused(address):
+                    yield Finding(BAD, name, f"nobody listens at {address}", "is bf_switchd, or `ina switch run --bfrt`, up?")
+                    continue
+                target = BfRuntimeTarget(address, device_id, s.p4_name, timeout=timeout, access=access)
+            except (EntityError, TimeoutError, OSError) as error:
+                yield Finding(BAD, name, str(error))
+                continue
+            stack.callback(target.close)
+            there[s.name] = Bfrt(target)
+            try:
+                yield Finding(GOOD, name, f"{target.client.program} at {address}")
+                yield from _program(d, s, target)
+                yield from _ports(d, s, target)
+            except (EntityError, TimeoutError) as error:
+                yield Finding(BAD, name, str(error))
+        if len(there) == len(d.switches):
+            yield from _together(d, there)
+
+
+def _name(d: Deployment, s: Tofino) -> str:
+    return s.name if d.several else "switch"
+
+
+def _program(d: Deployment, s: Tofino, target: BfRuntimeTarget) -> Iterator[Finding]:
+    what, known = f"{_name(d, s)} program", recognise(target.p4info)
+    if known is None:
+        yield Finding(WARNING, what, "none that the controller knows", "`ina tofino controller` needs one of ours")
+        return
+    program, sizes = known
+    wanted: Any = getattr(d.config, "values", sizes.values)
+    slots = getattr(d.config, "slots", 0) or 64
+    room = sizes.slots // slots
+    found = f"{program.title}, {sizes.values} values per packet, {sizes.slots} slots: room for {room} jobs of {slots}"
+    if sizes.values != wanted:
+        yield Finding(BAD, what, found, f"the file says values = {wanted}: the program with -D VALUES={wanted}, or another file")
+    elif not room:
+        yield Finding(BAD, what, found, "fewer slots in the file, or the program with more: -D SLOTS=...")
+    else:
+        yield Finding(GOOD, what, found)
+
+
+def _ports(d: Deployment, s: Tofino, target: BfRuntimeTarget) -> Iterator[Finding]:
+    """Those that something is connected to."""
+    far = {(h.switch, h.port): h.name for h in d.hosts}
+    for c in d.cables:
+        far |= {(c.a, c.a_port): f"{c.b}:{c.b_port}", (c.b, c.b_port): f"{c.a}:{c.a_port}"}
+    configured, counted = target.ports(), target.statistics()
+    for port in s.ports:
+        end = far.get((s.name, port.name))
+        if end is None:
+            continue
+        number = target.dev_port(port.name)
+        what = f"{s.name} {port.name}" if d.several else f"port {port.name}"
+        if number not in configured:
+            yield Finding(WARNING, what, f"to {end}: not configured", "ina deploy writes it")
+            continue
+        up = configured[number].get("$PORT_UP")
+        wrong = sum(counted.get(number, {}).get(key, 0) for key in ERRORS)
+        text = f"to {end}: {'up' if up else 'down'}, {port.speed}, FEC {port.fec}" + f", {wrong} frames with errors" * bool(wrong)
+        yield Finding(BAD if not up else WARNING if wrong else GOOD, what, text, CABLE if wrong or not up else "")
+
+
+def _together(d: Deployment, switches: Mapping[str, Bfrt]) -> Iterator[Finding]:
+    try:
+        plan = deploy.plan(d, switches)
+        topology = d.topology(lambda switch, port: switches[switch].dev_port(port))
+    except (DeploymentError, EntityError, TimeoutError) as error:
+        yield Finding(BAD, "deployed", str(error))
+        return
+    missing = {name: sum(len(step.changes) for step in steps) for name, steps in plan.items()}
+    if any(missing.values()):
+        where = ", ".join(f"{count} writes" + f" at {name}" * d.several for name, count in missing.items() if count)
+        yield Finding(WARNING, "deployed", f"not as the file says: {where}", f"ina deploy {d.path} --dry-run shows them")
+    else:
+        yield Finding(GOOD, "deployed", "all that the file says is there")
+    tree = aggregation_tree(topology, [h.name for h in d.hosts])
+    below = f" over {', '.join(tree.switches[1:])}" if tree.switches[1:] else ""
+    if d.several:
+        yield Finding(FACT, "tree", f"a job of all hosts is aggregated at {tree.root}{below}")

@@ -1,0 +1,411 @@
+"""``ina doctor``: is this machine, and this network interface, fit for a run, and what will limit it?"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+
+import numpy as np
+
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
+from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.worker import Endpoint, WorkerConfig
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
+from ina.backend.settings import Said, Settings
+from ina.base.bounds import SECONDS, real, whole
+from ina.lab.doctor import links
+from ina.worlds.dpdk import doctor as fast_path
+from ina.worlds.testbed.mininet import missing
+
+GOOD, WARNING, BAD, FACT = "good", "warning", "bad", "fact"
+TORCH = (2, 7), (2, 15)  # oldest and newest release that the back end was tried with
+ETHERNET = 14  # bytes of a frame before its IP packet
+LARGER = "a larger MTU on the NICs of both hosts and on the switch's ports"
+LOST = 1e-4  # share of lost datagrams up to which a run is slow, not hopeless
+ELEMENTS = 1 << 20  # of the all-reduce that is timed
+ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``verdict``: good, warning (it runs, but not as it could), bad (it does not run) or fact; ``advice``: what to do."""
+
+    verdict: str
+    what: str
+    found: str
+    advice: str = ""
+
+
+def read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+# ---- the machine
+
+
+def settings(options: argparse.Namespace) -> Iterator[Finding]:
+    """What the environment and the configuration file say to a group; of what ``options`` leave open they are the word."""
+    usual = {"protocol": protocols.DEFAULT, "values": 256, "slots": 64, "port": "shm"}
+    try:
+        said, told = Settings.read(), Said(None)
+        here = {key: getattr(said, key) for key in usual if told.text(key)}
+    except ValueError as error:
+        yield Finding(BAD, "settings", str(error), "no group can be made as long as the environment or the file says so")
+        here = {}
+    if here:
+        yield Finding(FACT, "settings", ", ".join(f"{key} {value}" for key, value in here.items()))
+    if here.get("port", "").startswith("dpdk"):
+        del here["port"]  # whose trial is ina doctor --target dpdk, and ina-dpdk-worker
+    for key, value in {**usual, **here}.items():
+        if getattr(options, key) is None:
+            setattr(options, key, value)
+
+
+def software() -> Iterator[Finding]:
+    compiler = os.environ.get("CC") or "cc"
+    if shutil.which(compiler):
+        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=20).stdout
+        yield Finding(GOOD, "C compiler", version.splitlines()[0] if version else compiler)
+    else:
+        yield Finding(BAD, "C compiler", f"there is no {compiler}", "install gcc or clang: programs are compiled to C")
+    if util.find_spec("torch") is None:
+        yield Finding(WARNING, "torch", "not installed", "pip install 'ina[torch]', or do without the back end")
+        return
+    version = metadata.version("torch")
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    tried = f"{'.'.join(map(str, TORCH[0]))} to {'.'.join(map(str, TORCH[1]))}"
+    if TORCH[0] <= number <= TORCH[1]:
+        yield Finding(GOOD, "torch", version)
+    else:
+        yield Finding(WARNING, "torch", version, f"the back end was tried with {tried}")
+    if not any(point.value.startswith("ina.") for point in metadata.entry_points(group="torch.backends")):
+        advice = "install the package, or call ina.backend.register()"
+        yield Finding(WARNING, "back end", "torch does not find it by itself", advice)
+
+
+def processors(workers: int) -> Iterator[Finding]:
+    count = len(os.sched_getaffinity(0))
+    found = f"{count} for {workers} workers and a switch"
+    if count > workers:
+        yield Finding(GOOD, "processors", found)
+    else:
+        yield Finding(WARNING, "processors", found, "they take turns: times are the machine's, not the network's")
+    if load := os.getloadavg()[0] / count:
+        yield Finding(GOOD if load < 0.5 else WARNING, "load", f"{load:.2f} per processor",
+                      "" if load < 0.5 else "something else is running: measure when it is not")  # fmt: skip
+    governors = {read(f"/sys/devices/system/cpu/cpu{n}/cpufreq/scaling_governor") for n in os.sched_getaffinity(0)} - {""}
+    if governors:
+        steady = governors == {"performance"}
+        yield Finding(GOOD if steady else WARNING, "frequency governor", ", ".join(sorted(governors)),
+                      "" if steady else "figures will vary; 'performance' keeps them steady")  # fmt: skip
+
+
+def clock() -> Iterator[Finding]:
+    source = read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    costs, calls = [], 2000
+    for _ in range(10):
+        began = time.perf_counter_ns()
+        for _ in range(calls):
+            time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        costs.append((time.perf_counter_ns() - began) / calls)
+    cost = min(costs)
+    fast = cost < 500
+    yield Finding(GOOD if fast else WARNING, "clock", f"{source or 'unknown source'}, {cost:.0f} ns a call from Python",
+                  "" if fast else "a clock that needs a system call slows every batch of packets; prefer tsc")  # fmt: skip
+
+
+def program(protocol: str, values: int, slots: int) -> Iterator[Finding]:
+    """Compiles it, or finds it compiled."""
+    path, began = protocols.program(protocol), time.monotonic()
+    process = _switch(protocol, values, slots)
+    try:
+        ready = process.wait_ready()
+        yield Finding(GOOD, "program", f"{path.name}, {values} values, ready in {time.monotonic() - began:.1f} s")
+        jobs = ready["free_slots"] // slots
+        yield Finding(GOOD if jobs > 1 else WARNING, "slots", f"room for {jobs} process groups of {slots} slots each",
+                      "" if jobs > 1 else "each further group goes to Gloo: fewer INA_SLOTS, or more SLOTS")  # fmt: skip
+    except ControlError as error:
+        yield Finding(BAD, "program", f"{path}: {error}", "ina compile shows where")
+    finally:
+        process.close()
+
+
+def testbed() -> Iterator[Finding]:
+    lacking = missing()
+    if lacking:
+        yield Finding(WARNING, "testbed", lacking, "the local world needs none of it")
+    else:
+        yield Finding(GOOD, "testbed", "root and Mininet are there")
+
+
+# ---- a network interface
+
+
+def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
+    """``frame``: longest frame, bytes from the Ethernet header on, with ``values`` elements."""
+    place = f"/sys/class/net/{name}"
+    if not Path(place).is_dir():
+        others = ", ".join(sorted(path.name for path in Path("/sys/class/net").iterdir()))
+        yield Finding(BAD, name, "there is no such interface", f"there are: {others}")
+        return
+    state = read(f"{place}/operstate")
+    yield Finding(GOOD if state in ("up", "unknown") else BAD, f"{name} link", state,
+                  "" if state in ("up", "unknown") else f"ip link set {name} up; check the cable")  # fmt: skip
+    mtu = int(read(f"{place}/mtu"))
+    fits = mtu >= frame - 14
+    yield Finding(GOOD if fits else BAD, f"{name} MTU", f"{mtu}, packets need {frame - 14}",
+                  "" if fits else f"ip link set {name} mtu {frame - 14}, or fewer INA_VALUES")  # fmt: skip
+    speed = read(f"{place}/speed")
+    if speed.lstrip("-").isdigit() and int(speed) > 0:
+        rate = int(speed) * 1e6 * values / (8 * (frame + ETHERNET_OVERHEAD))
+        yield Finding(FACT, f"{name} rate", f"{int(speed) / 1000:g} Gb/s: at most {rate / 1e6:.0f} M elements/s")
+    if shutil.which("ethtool"):
+        said = subprocess.run(["ethtool", "-k", name], capture_output=True, text=True, timeout=20).stdout
+        on = [feature for feature in ("generic-receive-offload", "large-receive-offload", "tcp-segmentation-offload")
+              if re.search(rf"^{feature}: on", said, re.M)]  # fmt: skip
+        advice = f"a switch on it may see frames longer than the wire's: ethtool -K {name} gro off lro off tso off"
+        if on:
+            yield Finding(WARNING, f"{name} offloads", f"{', '.join(on)} on", advice)
+        else:
+            yield Finding(GOOD, f"{name} offloads", "off")
+    for key in ("rmem_max", "wmem_max"):
+        size = read(f"/proc/sys/net/core/{key}")
+        if size and int(size) < 1 << 20:
+            yield Finding(WARNING, key, f"{size} bytes", f"bursts overflow a socket's buffer: sysctl -w net.core.{key}=4194304")
+
+
+# ---- the way to other hosts
+
+
+def peers(addresses: list[str], frame: int, count: int) -> Iterator[Finding]:
+    """Round trip and loss to every host's agent, with datagrams as long as the run's."""
+    size = frame - ETHERNET - 28  # IPv4 and UDP
+    for ip in addresses:
+        alone = links.probe(ip, min(count, 200), size)
+        if alone.error:
+            yield Finding(BAD, ip, f"{size} bytes: {alone.error}", LARGER)
+            continue
+        if not alone.answered:
+            small = links.probe(ip, 20, links.HEAD.size)
+            if small.answered:
+                yield Finding(BAD, ip, f"short datagrams are answered, those of {size} bytes are not", LARGER)
+                continue
+            known = links.neighbour(ip)
+            why = f"its MAC address is known, {known}: is it right, and forwarded?" if known else (
+                "its MAC address is not known: ip neigh replace ..., or broadcasts do not get through")  # fmt: skip
+            advice = f"is the agent there (ina doctor --target tofino --agent 600)? {why}"
+            yield Finding(BAD, ip, f"no answer to {alone.sent} probes", advice)
+            continue
+        burst = links.probe(ip, count, size, burst=32)
+        median, worst = alone.quantile(0.5), alone.quantile(0.99)
+        yield Finding(GOOD, f"{ip} round trip", f"{median * 1e6:.0f} us, 99 % within {worst * 1e6:.0f} us ({size} bytes)")
+        lost, sent = alone.sent - alone.answered + burst.sent - burst.answered, alone.sent + burst.sent
+        verdict = GOOD if not lost else WARNING if lost <= sent * LOST else BAD
+        yield Finding(verdict, f"{ip} loss", f"{lost} of {sent} datagrams", "" if not lost else
+                      "FEC and cable (ethtool -S: symbol and CRC errors), or a host that does not keep up")  # fmt: skip
+
+
+# ---- what it does
+
+
+def _switch(protocol: str, values: int, slots: int) -> SwitchProcess:
+    sizes = {"VALUES": str(values), "SLOTS": str(max(4096, slots))}
+    return SwitchProcess(protocols.program(protocol), sizes, job_slots=slots)
+
+
+def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> Iterator[Finding]:
+    """A real job of ``workers`` threads and a switch process: round trip, goodput, and what they were bound by."""
+    process = _switch(protocol, values, slots)
+    clients: list[Client] = []
+    endpoints: list[Endpoint] = []
+    try:
+        process.wait_ready()
+        clients = [Client(process.name) for _ in range(workers)]
+        for index, client in enumerate(clients):
+            client.join("doctor", index)
+            client.admit("doctor", workers)
+        for index, client in enumerate(clients):
+            endpoints.append(_endpoint(client, index, port))
+        small = _together(endpoints, lambda i: np.ones(1, np.float32), ROUNDS)
+        busy, began = _processor_seconds(), time.monotonic()
+        large = _together(endpoints, lambda i: np.full(ELEMENTS, i, np.float32), ROUNDS)
+        busy, spent = _processor_seconds() - busy, time.monotonic() - began
+        stats = [endpoint.stats for endpoint in endpoints]
+    except (ControlError, OSError, RuntimeError) as error:
+        yield Finding(BAD, "all-reduce", str(error))
+        return
+    finally:
+        for endpoint in endpoints:
+            endpoint.close()
+        for client in clients:
+            client.close()
+        process.close()
+    yield Finding(FACT, "4-byte all-reduce", f"{small * 1e6:.0f} us over {port}")
+    goodput = f"{ELEMENTS * 32 / large / 1e9:.1f} Gb/s for each worker"
+    yield Finding(FACT, f"{ELEMENTS * 4 >> 20} MiB all-reduce", f"{large * 1e3:.2f} ms: {goodput}")
+    again = sum(each["retransmissions"] for each in stats) / max(1, sum(each["tx_packets"] for each in stats))
+    yield Finding(GOOD if again < 0.001 else WARNING, "sent again", f"{again:.2%} of the packets",
+                  "" if again < 0.001 else "lost, or later than the time-out: another process takes the processors")  # fmt: skip
+    count = len(os.sched_getaffinity(0))
+    use = busy / spent / count
+    yield Finding(FACT, "bound by", f"{'the processors' if use > 0.85 else 'waiting for each other'}: {use:.0%} of {count} busy")
+
+
+def _endpoint(client: Client, index: int, kind: str) -> Endpoint:
+    attachment = client.attach("doctor", index, kind)
+    try:
+        config = WorkerConfig(
+            worker=attachment.worker, workers=attachment.workers, job=attachment.number, life=attachment.life,
+            slots=attachment.slots, values=attachment.values, address=attachment.address, switch=attachment.switch,
+            server=attachment.switch, protocol=attachment.protocol, rto_min=0.1, timeout=30.0)  # fmt: skip
+        return Endpoint(config, open_worker_port(attachment, None), client.fileno())
+    finally:
+        for fd in attachment.fds:
+            os.close(fd)
+
+
+def _together(endpoints: list[Endpoint], make: Callable[[int], np.ndarray], rounds: int) -> float:
+    """Median seconds of an all-reduce by all of them; checks the sum."""
+    arrays = [make(i) for i in range(len(endpoints))]
+    expected = sum(float(array[0]) for array in arrays)
+    times: list[float] = []
+    failures: list[Exception] = []
+    meet = threading.Barrier(len(endpoints))
+
+    def work(index: int) -> None:
+        try:
+            out = np.empty_like(arrays[index])
+            for _ in range(rounds):
+                meet.wait(30)
+                began = time.monotonic()
+                endpoints[index].run(arrays[index], out, timeout=60.0)
+                if index == 0:
+                    times.append(time.monotonic() - began)
+                if abs(out[0] - expected) > 1e-3 * max(1.0, expected) or abs(out[-1] - out[0]) > 1e-3:
+                    raise RuntimeError(f"worker {index}: the sum is {out[0]}, not {expected}")
+        except Exception as error:
+            failures.append(error)
+            meet.abort()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(endpoints))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise RuntimeError(str(failures[0])) from failures[0]
+    return sorted(times)[len(times) // 2]
+
+
+def _processor_seconds() -> float:
+    """Busy seconds of all processors since the machine started (proc(5))."""
+    ticks = list(map(int, read("/proc/stat").split("\n", 1)[0].split()[1:9]))
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
+# ---- the command
+
+
+def _wrong(options: argparse.Namespace) -> str:
+    if options.target != "tofino" and (options.peer or options.agent is not None):
+        return "--peer and --agent are for --target tofino"
+    if options.target == "tofino" and not (options.peer or options.interface or options.agent is not None):
+        return "--target tofino: which --interface, and which --peer (or --agent SECONDS to answer)?"
+    return ""
+
+
+def examine(options: argparse.Namespace) -> Iterator[Finding]:
+    yield from settings(options)
+    frame = protocols.frame_bytes(options.protocol, options.values)
+    if options.target == "dpdk":
+        yield from processors(options.workers)
+        yield from (Finding(*said) for said in fast_path.examine())
+        for name in options.interface:
+            yield from interface(name, frame, options.values)
+        return
+    if options.target:
+        for name in options.interface:
+            yield from interface(name, frame, options.values)
+        yield from peers(options.peer, frame, options.count)
+        return
+    yield from software()
+    yield from processors(options.workers)
+    yield from clock()
+    yield from testbed()
+    for name in options.interface:
+        yield from interface(name, frame, options.values)
+    yield from program(options.protocol, options.values, options.slots)
+    if not options.quick:
+        yield from trial(options.protocol, options.workers, options.values, options.slots, options.port)
+
+
+def main(options: argparse.Namespace) -> int:
+    if wrong := _wrong(options):
+        print(f"ina: {wrong}", file=sys.stderr)
+        return 2
+    if options.agent is not None:
+        print(f"answering probes at UDP port {links.PORT} for {options.agent:g} s", flush=True)
+        try:
+            print(f"{links.answer(options.agent)} probes answered")
+        except OSError as error:
+            print(f"ina: UDP port {links.PORT}: {error.strerror}", file=sys.stderr)
+            return 1
+        return 0
+    return show(examine(options), options.json)
+
+
+def show(findings: Iterable[Finding], as_json: bool) -> int:
+    """Prints them as they come; 1: there are bad ones."""
+    told = []
+    colours = {GOOD: "green", WARNING: "yellow", BAD: "red", FACT: "blue"}
+    if not as_json:
+        from rich.console import Console
+
+        console = Console(highlight=False)
+    for finding in findings:
+        told.append(finding)
+        if not as_json:
+            console.print(f"[{colours[finding.verdict]}]{finding.verdict:8}[/] {finding.what:18} {finding.found}", soft_wrap=True)
+            if finding.advice:
+                console.print(f"{'':27} [dim]-> {finding.advice}[/]", soft_wrap=True)
+    if as_json:
+        json.dump([dataclasses.asdict(finding) for finding in told], sys.stdout, indent=1)
+        print()
+    return int(any(finding.verdict == BAD for finding in told))
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser("doctor", help="check this machine, and say what will limit a run", description=__doc__)
+    parser.add_argument("--workers", type=whole(1, 1024), default=2, help="how many will run here (2)")
+    parser.add_argument("--interface", action="append", default=[], metavar="NAME", help="a network interface to check as well")
+    parser.add_argument("--protocol", choices=protocols.names(),
+                        help=f"(INA_PROTOCOL, else {protocols.DEFAULT})")
+    parser.add_argument("--values", type=whole(1, 2048), help="int32 per packet (INA_VALUES, else 256)")
+    parser.add_argument("--slots", type=whole(1, 8192), help="slots of each job (INA_SLOTS, else 64)")
+    parser.add_argument("--port", choices=("shm", "udp"), help="of the trial (INA_PORT, else shm)")
+    parser.add_argument("--quick", action="store_true", help="no trial run")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--target", default="", choices=("", "tofino", "dpdk"),
+                        help="tofino: check the way to other hosts through it instead; dpdk: what the fast path needs")
+    parser.add_argument("--peer", action="append", default=[], metavar="IP", help="a host there, on which an agent answers")
+    parser.add_argument("--agent", type=real(0, SECONDS), metavar="SECONDS",
+                        help="with --target: answer other hosts' probes so long")
+    parser.add_argument("--count", type=whole(1, links.MOST, "each is a packet on the wire"), default=5000,
+                        help="probes to each peer (%(default)s)")
+    parser.set_defaults(main=main)

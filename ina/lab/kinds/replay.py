@@ -1,0 +1,285 @@
+"""Chakra traces in virtual time: every rank does what its trace says, all-reduces by the algorithm of the experiment.
+
+A rank's GPU and its CPU each compute one node at a time, of those that are ready the first in the trace. Collectives of a process
+group begin in the order of the trace on every rank, as on a communicator's stream; groups, messages and computation overlap.
+What is no all-reduce goes between the hosts by the schedules of ina/worlds/virtual/collectives.py, without values; sums are
+checked.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ina.base.settings import ConfigError
+from ina.lab.config import Trace
+from ina.lab.kinds import chakra, networks
+from ina.lab.kinds.chakra import Node
+from ina.lab.kinds.networks import WrongSum
+from ina.lab.kinds.timeline import Timeline, covered, is_compute
+from ina.lab.results.record import Replayed
+from ina.net.ports import PS
+from ina.worlds.virtual import collectives
+from ina.worlds.virtual.fabric import Fabric, FabricJob
+from ina.worlds.virtual.network import NEVER
+
+EVENTS_AT_ONCE = 100_000
+SCHEDULES: dict[str, Callable[[int], collectives.Schedule]] = {
+    "reduce": collectives.reduce, "all-gather": collectives.all_gather, "gather": collectives.gather,
+    "scatter": collectives.scatter, "broadcast": collectives.broadcast, "all-to-all": collectives.all_to_all,
+    "reduce-scatter": collectives.reduce_scatter, "barrier": lambda n: collectives.tree(n, 1),
+}  # fmt: skip
+TIMES = {"all-gather": 1, "gather": 1, "all-to-all": 1}  # the tensor is n times as large as what a rank puts in
+
+
+@dataclass
+class Rank:
+    """Where one rank is. Times in ps."""
+
+    number: int
+    nodes: dict[int, Node]
+    waiting: dict[int, int]  # by node: those that it comes after and that have not ended
+    children: dict[int, list[int]]
+    turns: dict[str, list[int]]  # collectives of each group that have not begun, last one first
+    ready: set[int] = field(default_factory=set)  # of these
+    queues: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: {"cpu": [], "gpu": []})  # place in the trace, node
+    busy: dict[str, bool] = field(default_factory=lambda: {"cpu": False, "gpu": False})
+    began: dict[int, int] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    spans: list[tuple[str, float, float]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, number: int, nodes: list[Node]) -> Rank:
+        children: dict[int, list[int]] = defaultdict(list)
+        for node in nodes:
+            for before in node.after:
+                children[before].append(node.number)
+        turns: dict[str, list[int]] = defaultdict(list)
+        for node in reversed(nodes):
+            if node.kind in chakra.COLLECTIVES:
+                turns[node.group].append(node.number)
+        return cls(number, {n.number: n for n in nodes}, {n.number: len(n.after) for n in nodes}, children, turns)
+
+
+def replay(config: Trace, timeline: Timeline | None = None) -> list[Replayed]:
+    """Runs the trace and notes in ``timeline`` what happened. Raises as allreduce.reduce does."""
+    traces = chakra.read(config.trace, config.groups, chakra.Roofline(config.peak_flops, config.memory_bandwidth))
+    _match(config, traces)
+    place, timeline = networks.place(config), timeline or Timeline()
+    with networks.fabric(config, place) as fabric:
+        return [Replay(config, fabric, place, traces, timeline).run()]
+
+
+class Replay:
+    """One run."""
+
+    def __init__(self, config: Trace, fabric: Fabric, place: networks.Place, traces: chakra.Traces, timeline: Timeline):
+        self.config, self.fabric, self.place, self.traces, self.timeline = config, fabric, place, traces, timeline
+        (self.hosts,) = place.hosts(config)
+        self.ranks = [Rank.of(number, nodes) for number, nodes in enumerate(traces.ranks)]
+        self.order = [{node.number: i for i, node in enumerate(nodes)} for nodes in traces.ranks]
+        self.jobs: dict[tuple, FabricJob] = {}
+        self.due: list[tuple[int, int, int, int]] = []  # when, in which order, rank and node: computations that end
+        self.under_way: dict[int, tuple[Rank, int, np.ndarray | None]] = {}  # by ticket
+        self.left: Counter[tuple[int, int]] = Counter()  # tickets of a node
+        self.nothing, self.count = np.zeros(1, np.int32), itertools.count()
+        self._admit()
+
+    # ---- who talks to whom
+
+    def _admit(self) -> None:
+        reducing = {n.group for nodes in self.traces.ranks for n in nodes if n.kind == "all-reduce" and self._size(n.group) > 1}
+        above = networks.servers(self.fabric, self.config, self.place) if reducing else None
+        slots = self.config.window_of(max(1, len(reducing)))
+        for rank, nodes in enumerate(self.traces.ranks):
+            for node in nodes:
+                if (key := self._key(rank, node)) is None or key in self.jobs:
+                    continue
+                if node.kind == "all-reduce":
+                    hosts = self._hosts(node.group)
+                    name = f"group {node.group}" if node.group else "all ranks"
+                    self.jobs[key] = networks.admit_one(self.fabric, self.config, self.place, hosts, name, slots, above)
+                elif node.kind in (chakra.SEND, chakra.RECEIVE):
+                    self.jobs[key] = self._bare([self.hosts[key[1]], self.hosts[key[2]]], collectives.message())
+                else:
+                    hosts = self._hosts(node.group)
+                    self.jobs[key] = self._bare(hosts, SCHEDULES[node.kind](len(hosts)))
+
+    def _hosts(self, group: str) -> list[str]:
+        return [self.hosts[member] for member in self.traces.groups[group]]
+
+    def _size(self, group: str) -> int:
+        return len(self.traces.groups[group])
+
+    def _bare(self, hosts: list[str], schedule: collectives.Schedule) -> FabricJob:
+        return self.fabric.collective(hosts, schedule, self.config.values, window=self.config.flow, rto=self.config.rto_min,
+                                      congestion=networks.CONGESTION[self.config.transport], bare=True)  # fmt: skip
+
+    def _key(self, rank: int, node: Node) -> tuple | None:
+        """Of the communicator that a node uses; None: it needs none."""
+        if node.kind == chakra.SEND:
+            return "message", rank, node.peer, node.tag
+        if node.kind == chakra.RECEIVE:
+            return "message", node.peer, rank, node.tag
+        if node.kind in chakra.COLLECTIVES and self._size(node.group) > 1:
+            return node.kind, node.group
+        return None
+
+    # ---- running
+
+    def run(self) -> Replayed:
+        self.fabric.stop_at_completions()
+        for rank in self.ranks:
+            for node in list(rank.nodes.values()):
+                if not node.after:
+                    self._may_begin(rank, node, 0)
+        while True:
+            idle = self.timeline.run(self.fabric, EVENTS_AT_ONCE, self.due[0][0] if self.due else NEVER - 1)
+            done = self.fabric.completions()
+            for completion in done:
+                if (error := completion.event.error()) is not None:
+                    raise error
+                self._arrived(completion.ticket, completion.time)
+            if done:
+                continue  # what they began may end before anything else
+            if self.due and (idle or self.due[0][0] <= self.fabric.now):
+                when, _, place, number = heapq.heappop(self.due)
+                self._computed(self.ranks[place], number, when)
+            elif idle:
+                break
+        self._all_ended()
+        self.fabric.check()
+        self.timeline.jobs.append(("trace", [rank.spans for rank in self.ranks]))
+        return self._replayed()
+
+    def _may_begin(self, rank: Rank, node: Node, now: int) -> None:
+        """All that it comes after has ended."""
+        rank.began[node.number] = now
+        if node.kind == chakra.COMPUTE:
+            heapq.heappush(rank.queues[node.processor], (self.order[rank.number][node.number], node.number))
+            self._compute(rank, node.processor, now)
+        elif node.kind == chakra.NOTHING:
+            self._ended(rank, node, now)
+        elif node.kind in (chakra.SEND, chakra.RECEIVE):
+            self._submit(rank, node, now)
+        else:
+            rank.ready.add(node.number)
+            turns = rank.turns[node.group]
+            while turns and turns[-1] in rank.ready:
+                first = rank.nodes[turns.pop()]
+                rank.began[first.number] = now
+                self._submit(rank, first, now) if self._key(rank.number, first) else self._ended(rank, first, now)
+
+    def _compute(self, rank: Rank, processor: str, now: int) -> None:
+        if rank.busy[processor] or not rank.queues[processor]:
+            return
+        rank.busy[processor] = True
+        _, number = heapq.heappop(rank.queues[processor])
+        rank.began[number] = now
+        ends = now + round(rank.nodes[number].duration * self.config.compute)
+        heapq.heappush(self.due, (ends, next(self.count), rank.number, number))
+
+    def _computed(self, rank: Rank, number: int, now: int) -> None:
+        node = rank.nodes[number]
+        rank.busy[node.processor] = False
+        self._ended(rank, node, now)
+        self._compute(rank, node.processor, now)
+
+    def _ended(self, rank: Rank, node: Node, now: int) -> None:
+        rank.ended.add(node.number)
+        if node.kind != chakra.NOTHING:
+            rank.spans.append((f"{node.kind} {node.name}", rank.began[node.number] / PS, now / PS))
+        for child in rank.children[node.number]:
+            rank.waiting[child] -= 1
+            if not rank.waiting[child]:
+                self._may_begin(rank, rank.nodes[child], now)
+
+    def _submit(self, rank: Rank, node: Node, now: int) -> None:
+        key = self._key(rank.number, node)
+        assert key is not None  # it communicates
+        job, elements, out = self.jobs[key], max(1, -(-node.bytes // 4)), None
+        after = max(0, now - self.fabric.now)
+        if node.kind in (chakra.SEND, chakra.RECEIVE):
+            worker, source = int(node.kind == chakra.RECEIVE), self._zeros(elements)
+        else:
+            members = self.traces.groups[node.group]
+            worker, source = members.index(rank.number), self._zeros(elements * len(members) ** TIMES.get(node.kind, 0))
+        if node.kind == "all-reduce" and self.config.payload:
+            source, out = np.full(elements, worker + 1, np.int32), np.empty(elements, np.int32)
+        for ticket in self.fabric.submit_one(job, worker, source, out, after=after):
+            self.under_way[ticket] = rank, node.number, out
+            self.left[rank.number, node.number] += 1
+
+    def _zeros(self, elements: int) -> np.ndarray:
+        """Nobody reads them, or writes them: all have the same."""
+        if self.nothing.size < elements:
+            self.nothing = np.zeros(elements, np.int32)
+        return self.nothing[:elements]
+
+    def _arrived(self, ticket: int, now: int) -> None:
+        rank, number, out = self.under_way.pop(ticket)
+        self.left[rank.number, number] -= 1
+        if self.left[rank.number, number]:
+            return  # stripes of it are still under way
+        node = rank.nodes[number]
+        right = self._size(node.group) * (self._size(node.group) + 1) // 2
+        if out is not None and not np.all(out == right):
+            raise WrongSum(f"rank {rank.number}: node {number} ({node.name!r}): a sum is not {right}")
+        self._ended(rank, node, now)
+
+    def _all_ended(self) -> None:
+        for rank in self.ranks:
+            if len(rank.ended) < len(rank.nodes):
+                stuck = next(n for n in rank.nodes.values() if not rank.waiting[n.number] and n.number not in rank.ended)
+                raise ConfigError(f"{self.config.trace}.{rank.number}.et: node {stuck.number} ({stuck.name!r}) never ends")
+
+    # ---- figures
+
+    def _replayed(self) -> Replayed:
+        seconds = max((end for rank in self.ranks for _, _, end in rank.spans), default=0.0)
+        computing = [covered([span for span in rank.spans if is_compute(span[0])]) for rank in self.ranks]
+        counts = Counter(n.kind for nodes in self.traces.ranks for n in nodes if n.kind in (*chakra.COLLECTIVES, chakra.SEND))
+        return Replayed(
+            job="trace", workers=len(self.ranks), nodes=sum(map(len, self.traces.ranks)), seconds=seconds,
+            bytes=statistics.mean([sum(n.bytes for n in nodes) for nodes in self.traces.ranks]), compute_by_rank=computing,
+            counts=dict(counts), checked=self.config.payload,
+            stats={**networks.counters(self.fabric, self.config, list(self.jobs.values()), self.hosts),
+                   "ignored attributes": self.traces.ignored},
+            **networks.link_figures(self.fabric, max(seconds, 1e-12)),
+        )  # fmt: skip
+
+
+def _match(config: Trace, traces: chakra.Traces) -> None:
+    """Ranks that talk to each other do so as often, and about as many bytes. Raises ConfigError with both nodes."""
+    for group, members in traces.groups.items():
+        lists = [[n for n in traces.ranks[rank] if n.kind in chakra.COLLECTIVES and n.group == group] for rank in members]
+        for rank, mine in zip(members, lists, strict=True):
+            for place in range(max(len(mine), len(lists[0]))):
+                _same(config, (members[0], lists[0]), (rank, mine), place, f"{place + 1}. collective of process group {group!r}")
+    sides: dict[tuple[int, int, int], dict[str, list[Node]]] = defaultdict(lambda: {chakra.SEND: [], chakra.RECEIVE: []})
+    for rank, nodes in enumerate(traces.ranks):
+        for node in nodes:
+            if node.kind in (chakra.SEND, chakra.RECEIVE):
+                ends = (rank, node.peer) if node.kind == chakra.SEND else (node.peer, rank)
+                sides[(*ends, node.tag)][node.kind].append(node)
+    for (source, target, tag), side in sides.items():
+        for place in range(max(map(len, side.values()))):
+            what = f"{place + 1}. message from rank {source} to rank {target} with tag {tag}"
+            _same(config, (source, side[chakra.SEND]), (target, side[chakra.RECEIVE]), place, what, kinds=False)
+
+
+def _same(config: Trace, a: tuple[int, list[Node]], b: tuple[int, list[Node]], place: int, what: str, kinds: bool = True) -> None:
+    one, other = (nodes[place] if place < len(nodes) else None for _, nodes in (a, b))
+    if one is None or other is None or one.bytes != other.bytes or (kinds and one.kind != other.kind):
+        said = "; ".join(
+            f"{config.trace}.{rank}.et: "
+            + ("there is none" if n is None else f"node {n.number} ({n.name!r}), {n.kind} of {n.bytes} bytes")
+            for rank, n in ((a[0], one), (b[0], other))
+        )
+        raise ConfigError(f"the {what} is not the same on both sides: {said}")

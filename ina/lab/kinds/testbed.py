@@ -1,0 +1,157 @@
+"""World ``testbed``: the ranks of a training in the hosts of a Mininet network, and what its links carried meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ina import topology as topologies
+from ina.base import paths, signals
+from ina.base.settings import ConfigError
+from ina.lab.config import Config
+from ina.lab.places import described, server_host
+from ina.lab.results.record import Use
+from ina.lab.training.launch import Place
+from ina.net.state import Busy
+from ina.worlds.testbed.mininet import MininetMissing, Network, missing
+
+__all__ = ["Meter", "defines", "missing", "opened", "place", "processor_times", "training"]
+
+SERVER_START = 60.0  # seconds
+STORE_PORT = 29500  # a host's ports are its own
+
+
+def defines(config: Config) -> dict[str, str]:
+    """Preprocessor definitions of the switches' program."""
+    return {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
+
+
+@contextmanager
+def training(config: Config) -> Iterator[Network]:
+    """The network of a training, up. Raises ConfigError."""
+    capture = Path(config.pcap) if config.points else None
+    try:
+        topology = described(config)
+        network = Network(topology, config.program_path, defines(config), seed=config.seed, job_slots=config.slots,
+                          kind=config.switch, cables=config.cables or None, capture=capture,
+                          points=config.points.split(","))  # fmt: skip
+        host = server_host(config, topology)
+    except topologies.TopologyError as error:
+        raise ConfigError(f"topology, switch, cables: {error}") from error
+    with opened(network, host):
+        yield network
+
+
+@contextmanager
+def opened(network: Network, server_host: str = "") -> Iterator[Network]:
+    """``network``, up, with a parameter server in ``server_host``. SIGTERM takes it down as Ctrl-C does.
+
+    Raises ConfigError where it cannot be made, saying why.
+    """
+    server = None
+    before = signals.raising(lambda number: KeyboardInterrupt(signal.Signals(number).name), signal.SIGTERM)
+    try:
+        try:
+            network.start()
+            if network.cleaned:
+                print(f"ina: {network.left_before}", file=sys.stderr)
+            server = _parameter_server(network, server_host)
+        except (MininetMissing, Busy, topologies.TopologyError) as error:
+            raise ConfigError(f"world = 'testbed': {error}") from error
+        yield network
+    finally:
+        if server is not None:
+            _end(server)
+        network.stop()
+        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+
+
+def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
+    """``ina ps`` in ``host``, when it serves. None: there is to be none. Raises ConfigError with what it said."""
+    if not host:
+        return None
+    with tempfile.TemporaryFile() as log:
+        command = [sys.executable, "-m", "ina.aggregation.controller.parameter_server", "--switch", network.socket, "--port",
+            "udp"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(paths.PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
+        server = subprocess.Popen(network.command(host, command), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                  env=environment)  # fmt: skip
+        network.adopt(server.pid)
+        deadline = time.monotonic() + SERVER_START
+        while not _asked(network)["server"]:
+            if server.poll() is not None or time.monotonic() > deadline:
+                _end(server)
+                log.seek(0)
+                raise ConfigError(f"the parameter server in {host} does not serve: {log.read().decode(errors='replace')[-2000:]}")
+            time.sleep(0.05)
+    return server
+
+
+def _asked(network: Network) -> dict:
+    client = network.client()
+    try:
+        return client.ping()
+    finally:
+        client.close()
+
+
+def _end(server: subprocess.Popen) -> None:
+    server.terminate()
+    try:
+        server.wait(5)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def place(network: Network, hosts: Sequence[str] = ()) -> Place:
+    """Rank i in the i-th of ``hosts`` (default: all): Gloo and the store on its interface, the switch at the network's socket."""
+    hosts = hosts or [host.name for host in network.topology.hosts]
+    common = {"MASTER_ADDR": topologies.Node(hosts[0]).ip, "MASTER_PORT": str(STORE_PORT), "INA_SWITCH": network.socket}
+    return Place(
+        environment=lambda rank: {**common, "GLOO_SOCKET_IFNAME": f"{hosts[rank]}-eth0"},
+        command=lambda rank, argv: network.command(hosts[rank], argv),
+        started=network.adopt,
+    )
+
+
+@dataclass
+class Meter:
+    """What links and processors did between two moments: bytes on the wire by host, share of busy processor time.
+
+    ``network``: None in the local world, which has no links.
+    """
+
+    network: Network | None
+
+    def start(self) -> None:
+        self._links, self._cpu, self._began = self._counted(), processor_times(), time.monotonic()
+
+    def stop(self) -> Use:
+        """``links``: by name their rate and the differences of the counters; ``processors``: 0..1; ``seconds``."""
+        links = {
+            host: {"rate": now["rate"],
+                   **{key: now[key] - self._links[host][key] for key in now if key.startswith(("up_", "down_", "lost"))}}
+            for host, now in self._counted().items()
+        }
+        busy, total = (b - a for a, b in zip(self._cpu, processor_times(), strict=True))
+        return {"links": links, "processors": busy / total if total else 0.0, "seconds": time.monotonic() - self._began}
+
+    def _counted(self) -> dict[str, dict]:
+        links = self.network.counters()["links"] if self.network else {}
+        assert isinstance(links, dict)
+        return links
+
+
+def processor_times() -> tuple[int, int]:
+    """Busy and all ticks of all processors (proc(5): user nice system idle iowait irq softirq steal)."""
+    ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)

@@ -1,0 +1,159 @@
+"""What happened when, in a run in virtual time: spans of every worker and, now and then, a look at links, queues and slot pools.
+
+``trace.json`` is in Chrome's trace format, which Perfetto (ui.perfetto.dev) and chrome://tracing open: one process a job, one
+thread a worker; what overlaps, such as all-reduces and the backward pass, are asynchronous spans. Links and pools are counters of
+processes of their own. The report plots the busiest ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ina.lab.results import report
+from ina.net.ports import PS
+from ina.worlds.virtual.fabric import Fabric
+from ina.worlds.virtual.network import NEVER
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+US = 1e6
+PLOTTED = 6  # lines of a plot: the busiest ones
+
+Span = tuple[str, float, float]  # what, from when, until when, s
+
+
+@dataclass
+class Timeline:
+    """``every``: s between two looks, 0: none. A packet counts for a link's use where its sending begins.
+
+    ``links``: by direction, (until when, share of the time in use, packets waiting on average); ``pools``: by switch and job,
+    (when, slots held); times in s. ``jobs``: spans of each worker.
+    """
+
+    every: float = 0.0
+    watch: Callable[[Fabric], None] | None = None  # called now and then
+    jobs: list[tuple[str, list[list[Span]]]] = field(default_factory=list)
+    links: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
+    pools: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
+    _before: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)  # busy and queue, cumulative
+    _last: int = 0
+
+    def run(self, fabric: Fabric, max_events: int, until: int = NEVER - 1) -> bool:
+        """``fabric.run``, to ``until`` ps at most, with looks when they are due."""
+        step = round(self.every * PS)
+        idle = fabric.run(min(until, self._last + step if step else until), max_events)
+        if self.watch:
+            self.watch(fabric)
+        if step and fabric.now > self._last and (idle or fabric.now >= self._last + step):
+            self._look(fabric)
+        return idle
+
+    def _look(self, fabric: Fabric) -> None:
+        now, span = fabric.now, fabric.now - self._last
+        for traffic in fabric.links():
+            busy, queue = (traffic.utilisation or 0) * now, traffic.mean_queue * now
+            was_busy, was_queue = self._before.get((traffic.link, traffic.source), (0, 0))
+            self.links.setdefault(traffic.name, []).append((now / PS, (busy - was_busy) / span, (queue - was_queue) / span))
+            self._before[traffic.link, traffic.source] = busy, queue
+        for place, slots in fabric.held().items():
+            self.pools.setdefault(place, []).append((now / PS, slots))
+        self._last = now
+
+    # ---- for Perfetto
+
+    def write(self, path: Path) -> None:
+        """Times in us of virtual time."""
+        events: list[dict] = []
+        for pid, (job, workers) in enumerate(self.jobs, start=1):
+            events.append({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": job}})
+            for tid, spans in enumerate(workers):
+                events.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": f"worker {tid}"}})
+                events += _spans(pid, tid, spans)
+        events += self._link_counters(len(self.jobs) + 1) + self._pool_counters(len(self.jobs) + 2)
+        path.write_text(json.dumps({"displayTimeUnit": "ns", "traceEvents": events}))
+
+    def _link_counters(self, pid: int) -> list[dict]:
+        events = [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": "links"}}] if self.links else []
+        for name, samples in self.links.items():
+            begin = 0.0
+            for end, use, waiting in samples:  # a counter's value holds until its next one
+                for what, value in (("use", use), ("packets waiting", waiting)):
+                    events.append(_counter(pid, f"{name} {what}", begin, {what: round(value, 4)}))
+                begin = end
+        return events
+
+    def _pool_counters(self, pid: int) -> list[dict]:
+        events = [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": "slot pools"}}] if self.pools else []
+        for (switch, job), samples in self.pools.items():
+            events += [_counter(pid, f"{switch} slots held by {job}", when, {"slots": slots}) for when, slots in samples]
+        return events
+
+    # ---- for the report
+
+    def plots(self) -> list[tuple[str, str]]:
+        """Captions and SVGs; none without samples."""
+        if not self.links:
+            return []
+        busiest = sorted(self.links, key=lambda name: -_mean(self.links[name], 1))[:PLOTTED]
+        longest = sorted(self.links, key=lambda name: -_mean(self.links[name], 2))[:PLOTTED]
+        fullest = sorted(self.pools, key=lambda place: -max(slots for _, slots in self.pools[place]))[:PLOTTED]
+        use = {name: [(t, 100 * use) for t, use, _ in self.links[name]] for name in busiest}
+        queues = {name: [(t, waiting) for t, _, waiting in self.links[name]] for name in longest}
+        drawn = [("Use of the busiest links", _drawn(use, "use of the link, %")),
+                 ("The longest queues", _drawn(queues, "packets that wait"))]  # fmt: skip
+        if fullest:
+            held = {f"{switch}, {job}": self.pools[switch, job] for switch, job in fullest}
+            drawn.append(("Slots that hold sums which are not complete", _drawn(held, "slots of the switch")))
+        return drawn
+
+
+def _spans(pid: int, tid: int, spans: Sequence[Span]) -> list[dict]:
+    events: list[dict] = []
+    for number, (name, begin, end) in enumerate(spans):
+        common = {"pid": pid, "tid": tid, "name": name}
+        if is_compute(name):
+            events.append({**common, "cat": "compute", "ph": "X", "ts": US * begin, "dur": US * (end - begin)})
+        else:
+            mark = {**common, "cat": name.split(" ")[0], "id": f"{pid}.{tid}.{number}"}
+            events += [{**mark, "ph": "b", "ts": US * begin}, {**mark, "ph": "e", "ts": US * end}]
+    return events
+
+
+def is_compute(name: str) -> bool:
+    """A span in which the worker computes; others may overlap."""
+    return name.startswith(("forward", "backward", "compute"))
+
+
+def covered(spans: Sequence[Span]) -> float:
+    """Time in which at least one of these was under way, in their unit."""
+    total: float = 0
+    end: float = 0
+    for _, first, last in sorted(spans, key=lambda span: span[1]):
+        total += max(0, last - max(first, end))
+        end = max(end, last)
+    return total
+
+
+def _counter(pid: int, name: str, when: float, values: dict[str, float]) -> dict:
+    return {"ph": "C", "pid": pid, "ts": US * when, "name": name, "args": values}
+
+
+def _mean(samples: Sequence[tuple[float, float, float]], column: int) -> float:
+    """Over time: samples may be of different lengths."""
+    begins = [0.0, *(sample[0] for sample in samples)]
+    return sum(s[column] * (s[0] - begin) for s, begin in zip(samples, begins, strict=False)) / samples[-1][0]
+
+
+def _drawn(lines: Mapping[str, Sequence[tuple[float, float]]], what: str) -> str:
+    def draw(axes: Axes) -> None:
+        for name, samples in lines.items():
+            axes.step([1e3 * t for t, _ in samples], [y for _, y in samples], where="pre", label=name, linewidth=1)
+        axes.set(xlabel="virtual time, ms", ylabel=what, ylim=(0, None), xlim=(0, None))
+        report.legend(axes)
+
+    return report.svg(draw)

@@ -1,0 +1,357 @@
+"""Results beside each other: the points of a sweep, or any results folders, as a table and as one HTML page."""
+
+from __future__ import annotations
+
+import html
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ina.lab.results import report
+from ina.lab.results.record import Result, ResultsError, load, read_json
+from ina.lab.results.units import axis, said
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Lines = dict[str, list[tuple[float | str, float]]]  # by name: points (x, y); x is a key's value, or a folder's name
+MODEL = "ring at best (model, no loss)"
+SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
+MARKERS = "os^DvP*X"
+UNPLOTTED = ("ring_model_ms", "link_use", "bound", "packets", "sums")  # another figure in other words
+MOST_LINES = 16  # of a plot: of more only the ends and the middle are drawn
+
+
+@dataclass(frozen=True)
+class Group:
+    """Results of one kind; ``keys``: configuration keys in which they differ."""
+
+    kind: str
+    results: list[Result]
+    keys: list[str]
+
+    def rows(self) -> list[tuple[Result, dict]]:
+        return [(result, summary) for result in self.results for summary in result.summary]
+
+    @property
+    def names(self) -> set[str]:
+        """Back ends or jobs that any of the results has."""
+        return {report.row_name(summary) for _, summary in self.rows()}
+
+
+def points(folder: Path) -> list[Result]:
+    """The finished runs of a results folder: of a sweep, all its points; else the one run.
+
+    Raises:
+        ResultsError: it is no results folder, or no run in it is finished.
+    """
+    if (folder / "experiment.json").exists():
+        plan = read_json(folder / "experiment.json")
+        try:
+            listed = [folder / point["folder"] for point in plan["points"]]
+        except (KeyError, TypeError):
+            raise ResultsError(f"{folder / 'experiment.json'}: expected 'points', each with its 'folder'") from None
+        found = [load(path) for path in listed if (path / "metrics.json").exists()]
+    elif (folder / "metrics.json").exists():
+        found = [load(folder)]
+    else:
+        raise ResultsError(f"{folder}: neither experiment.json (of a sweep) nor metrics.json (of a run) is there")
+    found = [result for result in found if result.finished]
+    if not found:
+        raise ResultsError(f"{folder}: no run in it is finished")
+    return found
+
+
+def grouped(results: Sequence[Result]) -> list[Group]:
+    """One group a kind."""
+    groups = []
+    for kind in dict.fromkeys(result.config.kind for result in results):
+        chosen = [result for result in results if result.config.kind == kind]
+        configs = [result.config.as_dict() for result in chosen]
+        keys = [key for key in configs[0] if key != "name" and any(c[key] != configs[0][key] for c in configs)]
+        groups.append(Group(kind, chosen, keys))
+    return groups
+
+
+def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
+    """Headings and, for each row, what distinguishes it: its folder where no key does."""
+    head = [*group.keys, "back end" if group.kind == "training" else "job"]
+    rows = [
+        [*(said(getattr(result.config, key), key) for key in group.keys), report.row_name(summary)]
+        for result, summary in group.rows()
+    ]
+    if len({tuple(row) for row in rows}) < len(rows):
+        head.insert(0, "run")
+        rows = [[result.path.name, *row] for (result, _), row in zip(group.rows(), rows, strict=True)]
+    return head, rows
+
+
+@dataclass(frozen=True)
+class Column:
+    """Of a table in the terminal: its heading there, the whole heading, and a cell a row."""
+
+    short: str
+    heading: str
+    cells: Sequence[str]
+    justify: Literal["left", "right"]
+
+    @property
+    def width(self) -> int:
+        """Characters in which no cell is cut; the heading may break between words."""
+        return max(map(len, [*self.short.split(), *self.cells]))
+
+
+def show(console: Console, title: str, results: Sequence[Result]) -> None:
+    """Prints the tables: whole into files and pipes, as much as fits into a terminal."""
+    for table, notes in tables(title, results, console.width if console.is_terminal else None):
+        console.print(table, crop=False)
+        console.print(notes, highlight=False, style="dim")
+
+
+def tables(title: str, results: Sequence[Result], width: int | None = None) -> list[tuple[Table, str]]:
+    """For the terminal: one row a run, and what is to be said below: headings in full, and what is the same in all rows.
+
+    ``width``: characters that there are; columns at the end that do not fit are only named. None: no limit.
+    """
+    out = []
+    for group in grouped(results):
+        columns = _columns(group)
+        same = [column for column in columns if len(column.cells) > 1 and len(set(column.cells)) == 1]
+        shown = [column for column in columns if column not in same]
+        left: list[Column] = []
+        while width is not None and len(shown) > 1 and _total(shown) > width:
+            left.insert(0, shown.pop())
+        table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+        for column in shown:
+            table.add_column(column.short, justify=column.justify, width=column.width)
+        for cells in zip(*(column.cells for column in shown), strict=True):
+            table.add_row(*cells)
+        table.width = _total(shown)  # else rich cuts figures until it fits 80 characters
+        notes = [f"{column.short}: {column.heading}" for column in shown if column.heading != column.short]
+        notes += [f"in all rows {column.heading}: {column.cells[0]}" for column in same]
+        notes += [f"only in the report: {', '.join(column.heading for column in left)}"] if left else []
+        out.append((table, "; ".join(notes)))
+    return out
+
+
+def _columns(group: Group) -> list[Column]:
+    head, identities = _identity(group)
+    summaries = [summary for _, summary in group.rows()]
+    names = [[*identity[:-1], summary.get("backend", identity[-1])]
+             for identity, summary in zip(identities, summaries, strict=True)]  # fmt: skip
+    figures = report.columns(group.kind, summaries)
+    cells = zip(*(report.cells(figures, summary) for summary in summaries), strict=True)
+    return [
+        *(Column(key, key, cells, "left") for key, cells in zip(head, zip(*names, strict=True), strict=True)),
+        *(Column(short, heading, cells, "right") for (_, heading, short, _), cells in zip(figures, cells, strict=True)),
+    ]
+
+
+def _total(columns: Sequence[Column]) -> int:
+    """Characters of a table of these: two between columns, and its edges."""
+    return sum(column.width + 2 for column in columns) + 1
+
+
+# ---- plots -------------------------------------------------------------------------------------------------------
+
+
+def _across(group: Group) -> str | None:
+    """The key of the horizontal axis: the one with the most values, numbers before words; repetitions (seed) last."""
+
+    def rank(key: str) -> tuple:
+        values = {getattr(result.config, key) for result in group.results}
+        return key != "seed", all(isinstance(v, (int, float)) for v in values), len(values)
+
+    return max(group.keys, key=rank) if group.keys else None
+
+
+def _lines(group: Group, across: str | None, figure: str) -> Lines:
+    """Points (x, y) by the name of their line; repetitions with other seeds are on one line."""
+    lines: Lines = {}
+    by = [key for key in group.keys if key not in (across, "seed")]
+    for result, summary in group.rows():
+        y = summary.get(figure)
+        if y is None:
+            continue
+        parts = [f"{key} {said(getattr(result.config, key), key)}" for key in by]
+        if len(group.names) > 1 or not parts:
+            parts.append(report.row_name(summary))
+        name = ", ".join(parts)
+        x = getattr(result.config, across) if across else result.path.name
+        lines.setdefault(name, []).append((x, y))
+    return lines
+
+
+def _few(lines: Lines) -> Lines:
+    """The lines, or where there are many of them (jobs) the most, median and least at each place."""
+    if len(lines) <= MOST_LINES:
+        return lines
+    at: dict[float | str, list[float]] = {}
+    for line in lines.values():
+        for x, y in line:
+            at.setdefault(x, []).append(y)
+    kinds: dict[str, Callable[[list[float]], float]] = {"most": max, "median": statistics.median, "least": min}
+    return {f"{name} of {len(lines)}": [(x, choose(ys)) for x, ys in at.items()] for name, choose in kinds.items()}
+
+
+def _model(group: Group, across: str | None) -> Lines:
+    """What the model says for each line of measured times; one line where all are the same."""
+    lines = _lines(group, across, "ring_model_ms")
+    if len({tuple(sorted(set(line))) for line in lines.values()}) == 1:
+        return {MODEL: next(iter(lines.values()))}
+    return {f"{MODEL}, {name}": line for name, line in lines.items()}
+
+
+class Style(TypedDict, total=False):
+    """How matplotlib draws a line."""
+
+    color: str
+    marker: str
+    linestyle: str
+    linewidth: float
+    markersize: float
+    markerfacecolor: str
+    alpha: float
+
+
+def line_style(index: int) -> Style:
+    """Of the line at `index` in a plot: among MOST_LINES no two are alike, and what lies on each other stays visible."""
+    turn, place = divmod(index, len(SERIES))
+    size = max(1.5, 4.5 - index)
+    return {"color": SERIES[place], "marker": MARKERS[place], "linestyle": "--" if turn % 2 else "-", "linewidth": size,
+            "markersize": 3 + 2 * size}  # fmt: skip
+
+
+def _draw(axes: Axes, lines: Lines, across: str, heading: str) -> None:
+    every = list(dict.fromkeys(x for line in lines.values() for x, _ in line))
+    places = sorted(x for x in every if isinstance(x, (int, float)))
+    if len(places) < len(every):
+        return _bars(axes, lines, every, across, heading)
+    positive = [x for x in places if x > 0]
+    wide = len(positive) > 2 and max(positive) / min(positive) >= 8
+    for index, (name, line) in enumerate(lines.items()):
+        at = {x: statistics.median(y for other, y in line if other == x) for x in places if x in {x for x, _ in line}}
+        if name.startswith(MODEL):
+            axes.plot(list(at), list(at.values()), ":", color="#888", label=name)
+            continue
+        style = line_style(index)
+        axes.plot(list(at), list(at.values()), label=name, **style)
+        if len(line) > len(at):
+            style |= {"linestyle": "none", "alpha": 0.4, "markersize": 3}
+            axes.plot([x for x, _ in line], [y for _, y in line], **style)
+    if wide:
+        axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
+    if len(places) <= 10:
+        axes.set_xticks(places, [said(x, across) for x in places])
+        axes.minorticks_off()
+    axes.set(xlabel=axis(across), ylabel=heading)
+    high = [y for line in lines.values() for _, y in line if y > 0]
+    if max(high) / min(high) > 50 and len(high) == sum(map(len, lines.values())):
+        axes.set_yscale("log")
+        report.logarithmic(axes.yaxis)
+    else:
+        axes.set_ylim(0, 1.08 * max(high))  # whole marks
+    if len(lines) > 1:
+        report.legend(axes)
+
+
+def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, heading: str) -> None:
+    """Words have nothing between them: a group of bars for each, with its figure on top; no gap for what was not run."""
+    ticks, at = [], 0.0
+    for place in places:
+        here = [(name, statistics.median([y for x, y in line if x == place]))
+                for name, line in lines.items() if any(x == place for x, _ in line)]  # fmt: skip
+        for offset, (name, y) in enumerate(here):
+            index = list(lines).index(name)
+            known = name in axes.get_legend_handles_labels()[1]
+            drawn = axes.bar(at + offset, y, 0.9, color=SERIES[index % len(SERIES)], label=None if known else name)
+            axes.bar_label(drawn, [f"{y:.3g}"], fontsize=7)
+        ticks.append(at + (len(here) - 1) / 2)
+        at += len(here) + 1
+    axes.set_xticks(ticks, [said(place, across) for place in places])
+    axes.set(xlabel=axis(across), ylabel=heading)
+    if len(lines) > 1:
+        report.legend(axes)
+
+
+def _losses(group: Group) -> tuple[str, str]:
+    _, identities = _identity(group)
+    runs = [run for result in group.results for run in result.runs]
+
+    def draw(axes: Axes) -> None:
+        drawn: list[float] = []
+        for index, (run, identity) in enumerate(zip(runs, identities, strict=True)):
+            values = report.smooth(run["losses"])
+            style: Style = {"color": SERIES[index % len(SERIES)], "linestyle": "-" if index < len(SERIES) else "--"}
+            style["linewidth"] = max(1.0, 5 - 1.3 * index)  # the same curve under another one stays visible
+            axes.plot(range(1, len(values) + 1), values, label=", ".join(identity), **style)
+            drawn += values
+        axes.set(xlabel="step", ylabel="training loss of rank 0\n(mean of 10 steps)")
+        report.whole_numbers(axes.xaxis)
+        axes.set_ylim(bottom=0, top=1.05 * max(drawn))
+        if len(runs) <= 2 * len(SERIES):
+            report.legend(axes)
+
+    return "training loss by step", report.svg(draw)
+
+
+def _plots(group: Group) -> list[tuple[str, str]]:
+    across = _across(group)
+    plots = [_losses(group)] if group.kind == "training" else []
+    for key, heading, _, pattern in report.COLUMNS[group.kind]:
+        if key in UNPLOTTED:
+            continue
+        lines = _lines(group, across, key)
+        if not any(y for line in lines.values() for _, y in line):
+            continue
+        lines = _few(lines)
+        if key == "time_ms":
+            lines |= _model(group, across)
+        if pattern.endswith("%}"):
+            lines = {name: [(x, 100 * y) for x, y in line] for name, line in lines.items()}
+            heading += ", %"
+        label = across or "run"
+        drawn = report.svg(partial(_draw, lines=lines, across=label, heading=heading))
+        plots.append((f"{heading} by {label}", drawn))
+    return plots
+
+
+# ---- the page ----------------------------------------------------------------------------------------------------
+
+
+def _origin(results: Sequence[Result]) -> str:
+    """Commit, machine and hashes, or a warning where the runs differ in them."""
+    kinds = {
+        "commit": {r.environment["commit"] for r in results},
+        "machine": {f"{r.environment['cpu']}, {r.environment['cores']} cores" for r in results},
+        "switch program": {r.environment["sources"]["program"][:16] for r in results},
+        "worker": {r.environment["sources"]["worker"][:16] for r in results},
+    }
+    other = [name for name, found in kinds.items() if len(found) > 1 and name != "switch program"]
+    warning = f"<p><strong>These runs differ in {' and '.join(other)}.</strong></p>" if other else ""
+    return warning + report.definition_table({name: ", ".join(sorted(found)) for name, found in kinds.items()})
+
+
+def page(title: str, about: str, results: Sequence[Result]) -> str:
+    """One HTML page with everything inside: table, plots and where the figures come from."""
+    parts = [f"<p>{html.escape(about)}</p>"] if about else []
+    for group in grouped(results):
+        head, identities = _identity(group)
+        columns = report.columns(group.kind, [summary for _, summary in group.rows()])
+        head += [heading for _, heading, _, _ in columns]
+        rows = [
+            [*identity, *report.cells(columns, summary)]
+            for identity, (_, summary) in zip(identities, group.rows(), strict=True)
+        ]
+        parts += [report.html_figures(_plots(group)), report.html_table(head, rows)]
+        same = {k: v for k, v in group.results[0].config.as_dict().items() if k not in group.keys}
+        parts.append(f"<details><summary>The same in all {group.kind} runs</summary>{report.definition_table(same)}</details>")
+    parts.append(f"<details open><summary>Where these figures come from</summary>{_origin(results)}</details>")
+    return report.html_page(title, "".join(parts))
