@@ -54,7 +54,7 @@ class Native(Protocol):
 def compiled(folder: Path) -> tuple[FFI, Native]:
     """bench/complete.c as a shared object, and what it declares."""
     source, target = Path(__file__).with_suffix(".c"), folder / "bench_complete.so"
-    includes = [f"-I{path}" for path in paths.include_dirs()]
+    includes = [f"-I{path}" for path in paths.native_dirs()]
     options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
     subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
     bench = FFI()

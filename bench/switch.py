@@ -41,7 +41,7 @@ class Native(Protocol):
 def compiled(folder: Path, name: str = "switch") -> tuple[FFI, Native]:
     """bench/switch.c, or another that includes it, as a shared object, and what it declares."""
     source, target = Path(__file__).with_name(f"{name}.c"), folder / f"bench_{name}.so"
-    includes = [f"-I{path}" for path in paths.include_dirs()]
+    includes = [f"-I{path}" for path in paths.native_dirs()]
     options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
     subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
     bench = FFI()

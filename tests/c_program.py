@@ -9,7 +9,7 @@ from ina.base import paths
 from ina.p4.runtime import Program
 
 ROOT = Path(__file__).resolve().parent.parent
-INCLUDES = [f"-I{folder}" for folder in paths.include_dirs()]
+INCLUDES = [f"-I{folder}" for folder in paths.native_dirs()]
 CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", *INCLUDES]
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
-# Folders whose headers a compiled P4 program finds, and the ones that it includes.
 HOST = ("host/net", "host/protocol")  # of end hosts, in the compiled part; host/dpdk is compiled where it is used
-INCLUDES = (*HOST, "ina/p4/runtime/c")
-FOLDERS = (*INCLUDES, "ina/worlds/virtual/c")  # of the compiled part
+INCLUDES = ("host/net", "ina/p4/runtime/c")  # whose headers a compiled P4 program finds
+FOLDERS = (*HOST, "ina/p4/runtime/c", "ina/worlds/virtual/c")  # of the compiled part
 PROGRAM_HEADERS = ("host/net/packet.h", "ina/p4/runtime/c/program.h", "ina/p4/runtime/c/table.h", "ina/p4/runtime/c/tna.h")
 
 # The headers whose declarations Python sees, each after those that it needs.

@@ -27,8 +27,13 @@ def config_home() -> Path:
 
 
 def include_dirs() -> list[Path]:
-    """C include folders that a compiled program needs; those of ``host_dirs`` are among them."""
+    """C include folders that a compiled program needs."""
     return [manifest.folder(name, PACKAGE) for name in manifest.INCLUDES]
+
+
+def native_dirs() -> list[Path]:
+    """C include folders of all that is compiled into the package."""
+    return [manifest.folder(name, PACKAGE) for name in manifest.FOLDERS]
 
 
 def host_dirs() -> list[Path]:

@@ -14,7 +14,7 @@ from ina.base import manifest
 from .registry import ROOT, Native
 
 HARNESSES = Path("tests/fuzz/c")
-INCLUDES = (*manifest.INCLUDES, "ina/p4/compiler/emit", "tests/fuzz/c")
+INCLUDES = (*manifest.FOLDERS, "ina/p4/compiler/emit", "tests/fuzz/c")
 # Shifts of the generated code and packed headers are where the standard allows them on this machine only.
 FLAGS = (
     "-g1",
