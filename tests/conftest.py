@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import folders  # noqa: E402, F401  (helpers are found wherever they lie)
+
 HELPERS = "control_process", "controlled", "ranks", "switchml_job", "tna_probe", "v1_program", "waiting"
 pytest.register_assert_rewrite(*HELPERS)  # their asserts say what they compared
 

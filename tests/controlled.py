@@ -1,4 +1,5 @@
-"""tests/p4/controlled.p4 in a switch behind the P4Runtime server, and a client: fixtures of the tests of that server."""
+"""tests/programs/served/controlled.p4 in a switch behind the P4Runtime server, and a client: fixtures of the tests of that
+server."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from ina.p4.p4runtime.messages import p4
 from ina.p4.p4runtime.service import Server
 from ina.p4.runtime import Program
 
-SOURCE = Path(__file__).parent / "p4" / "controlled.p4"
+SOURCE = Path(__file__).parent / "programs/served" / "controlled.p4"
 MAC = 0x0200_0000_0001
 ATOMIC = ("ROLLBACK_ON_ERROR", "DATAPLANE_ATOMIC")
 

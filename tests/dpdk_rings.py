@@ -1,4 +1,4 @@
-"""A process of its own for tests/test_port_dpdk.py: a switch and its workers over rings of DPDK, and over memory, alike.
+"""A process of its own for tests/net/test_port_dpdk.py: a switch and its workers over rings of DPDK, and over memory, alike.
 
 Prints a line for each combination of protocol, type and faults; raises where sums differ, or an mbuf is lost.
 """

@@ -4,7 +4,7 @@
  *
  * What it calls in its file must be inlined into each of them (INA_KERNEL_PART): a function of its own is compiled once, for the
  * oldest. All give the same bits: no a*b+c becomes one operation (host/binding.py: -ffp-contract=off), and sums of floats, which
- * another order would change, are over workers, never over the values of a block (tests/test_kernels.py).
+ * another order would change, are over workers, never over the values of a block (tests/house/test_kernels.py).
  *
  * Empty where there is nothing to choose: other processors; an -march that has AVX2 (INA_MARCH); a libc without ifuncs; clang,
  * which gives its clones a name that other files do not call (clang 14); sanitizers, which are not ready when the loader asks.

@@ -3,7 +3,7 @@
     with extra("p4runtime"):
         import grpc
 
-Every import of such a package stands in this block; tests/test_architecture.py holds the modules to it.
+Every import of such a package stands in this block; tests/house/test_architecture.py holds the modules to it.
 """
 
 from __future__ import annotations

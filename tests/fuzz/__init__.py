@@ -18,3 +18,4 @@ from pathlib import Path
 
 if (tests := str(Path(__file__).parent.parent)) not in sys.path:
     sys.path.insert(0, tests)  # helpers of other tests are used here, too
+import folders  # noqa: E402, F401

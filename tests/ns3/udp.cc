@@ -1,4 +1,4 @@
-// A UDP scenario in ns-3, read from standard input; tests/test_ns3.py runs the same one in our emulator.
+// A UDP scenario in ns-3, read from standard input; tests/worlds/virtual/test_ns3.py runs the same one in our emulator.
 //
 //     nodes N
 //     link A B RATE_BPS DELAY_PS QUEUE_A QUEUE_B     queues in bytes in front of each end's transmitter, 0: no limit

@@ -1,4 +1,4 @@
-"""A session of finsy with a switch that runs tests/p4/controlled.p4: finsy_session.py ADDRESS P4INFO BLOB
+"""A session of finsy with a switch that runs tests/programs/served/controlled.p4: finsy_session.py ADDRESS P4INFO BLOB
 [FOLDER of certificates].
 
 Prints one JSON object for each step; waits for a line on its standard input where the other side is to send packets.

@@ -1,4 +1,4 @@
-"""A session of p4runtime-shell with a switch that runs tests/p4/controlled.p4: shell_session.py ADDRESS P4INFO BLOB
+"""A session of p4runtime-shell with a switch that runs tests/programs/served/controlled.p4: shell_session.py ADDRESS P4INFO BLOB
 [FOLDER of certificates].
 
 Prints one JSON object for each step; waits for a line on its standard input where the other side is to send packets.

@@ -20,7 +20,8 @@ from .judge import Verdict, entry_match, group_or_member, show
 from .oracle import CLONE_PORT, GROUPS, Oracle
 from .render import text
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the helpers of the other tests with BMv2
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import folders  # noqa: E402, F401  (the helpers of the other tests with BMv2)
 
 REFUSED = {  # a regular expression of the message of p4c or simple_switch: the reason
     "Action .* needs . parameters": "p4c makes several actions of one name, which the command-line client cannot tell apart",

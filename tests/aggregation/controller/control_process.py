@@ -1,0 +1,76 @@
+"""A control socket in a process of its own, over a switch without a data plane: for tests that attack it.
+
+    python tests/aggregation/controller/control_process.py NAME [DESCRIPTORS]
+
+NAME: socket; DESCRIPTORS: the process's limit of open ones. It ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent.parent
+
+
+@contextmanager
+def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subprocess.Popen]:
+    """``options`` are Popen's."""
+    command = [sys.executable, __file__, name, str(descriptors)]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+                               text=True, **options)  # fmt: skip
+    try:
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        yield process
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stderr.close()
+
+
+def connected(name: str, seconds: float = 60.0) -> socket.socket:
+    """Connect the socket, and nothing else: no greeting, no check of the server."""
+    from ina.aggregation.socket import descriptors
+    from ina.aggregation.socket.channel import address, new_socket
+
+    sock = new_socket(name)
+    descriptors.allow(sock, True)
+    sock.connect(address(name))  # with a time-out it would not wait for room in the queue
+    sock.settimeout(seconds)
+    return sock
+
+
+def main() -> None:
+    from test_control import FakeHost
+
+    from ina.aggregation.controller.server import Server
+    from ina.aggregation.socket.channel import elsewhere, listen
+    from ina.base import tokens
+
+    name, descriptors = sys.argv[1], int(sys.argv[2])
+    if descriptors:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+    server = Server(listen(name), FakeHost(), job_slots=16, token=tokens.make() if elsewhere(name) else "")
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    print("ready", flush=True)
+    server.run()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(TESTS))
+    import folders  # noqa: F401
+
+    main()

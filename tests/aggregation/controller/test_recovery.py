@@ -1,0 +1,648 @@
+"""What is left after a crash: of the controller (kill -9), of a switch, and between the two halves of a change."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capabilities import need
+from test_service import FakeNetwork, Someone
+
+from ina import topology as topologies
+from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.controller.controller import switch_address
+from ina.aggregation.controller.service import Service
+from ina.aggregation.controller.state import StateError, StateFile
+from ina.aggregation.entries import Parent
+from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
+from ina.net.ports import open_udp
+from ina.p4.runtime.entities import TableEntry
+from ina.p4.runtime.p4info import EntityError
+
+ROOT = Path(__file__).parent.parent.parent.parent
+ADDRESS = switch_address("s1")
+
+
+def worker(number):
+    """A host h<number+1> at port <number>: what ``ina switch run`` takes frames of its UDP ports for."""
+    return worker_address(0, number)
+
+
+@pytest.fixture
+def network():
+    return FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2))
+
+
+@pytest.fixture
+def state(tmp_path):
+    return StateFile(tmp_path / "jobs.json")
+
+
+def begun(service, *pids, job="job", token="t"):
+    """Workers of a job that is admitted and to which all are attached."""
+    workers = [Someone(service, pid) for pid in pids]
+    for index, worker in enumerate(workers):
+        assert worker.ask("join", job=job, worker=index, token=token)["ok"]
+    for index, worker in enumerate(workers):
+        assert worker.ask("admit", job=job, workers=len(pids), slots=16, token=token)["ok"]
+        assert worker.ask("attach", job=job, worker=index, token=token)["ok"]
+    return workers
+
+
+def held(network):
+    return {name: dict(target.entities) for name, target in network.targets.items()}
+
+
+# ---- the controller ends and begins
+
+
+def test_a_new_controller_has_the_jobs_of_the_old_one(network, state):
+    old = Service(network, job_slots=16, state=state)
+    begun(old, 1, 3)
+    before = held(network)
+    new = Service(network, job_slots=16, state=StateFile(state.path))
+    assert held(network) == before and new.controller.unsure == set()
+    assert new.controller.snapshot() == old.controller.snapshot()
+    lease = old.controller.jobs["job"].incarnation
+    assert new.controller.free_slots("s3") == 48
+    assert Someone(new, 1).ask("join", job="job", worker=0, token="guess")["code"] == "token"
+    workers = [Someone(new, 1), Someone(new, 3)]
+    for index, worker in enumerate(workers):
+        assert worker.ask("attach", job="job", worker=index, token="t", held=lease)["incarnation"] == lease
+    assert held(network) == before, "who comes back changes nothing at the switches"
+    for worker in workers:
+        assert worker.ask("release")["ok"]
+    assert not any(held(network).values()) and new.controller.jobs == {}
+    begun(new, 2, 4, job="next")
+    assert new.controller.jobs["next"].incarnation != lease, "incarnations are never given twice"
+
+
+def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, state):
+    begun(Service(network, state=state), 1, 3, token="")
+    new = Service(network, state=state)
+    lease = new.controller.jobs["job"].incarnation
+    assert Someone(new, 1).ask("attach", job="job", worker=0, token="mine", held=lease)["code"] == "token"
+    assert Someone(new, 1).ask("attach", job="job", worker=0, held=lease)["ok"]
+
+
+def test_nobody_takes_the_place_of_a_worker_that_an_earlier_controller_had(network, state):
+    """A process that begins at packet 0 would meet the rows of the one before, and get its sums."""
+    begun(Service(network, state=state), 1, 3)
+    new = Service(network, state=state)
+    stranger = Someone(new, 1).ask("attach", job="job", worker=0, token="t")
+    assert stranger["code"] == "failed" and "only workers that it had then come back to it" in stranger["error"]
+    other = new.controller.jobs["job"].incarnation + 1
+    late = Someone(new, 3).ask("attach", job="job", worker=1, token="t", held=other)
+    assert late["code"] == "failed" and f"worker 1 has incarnation {other} of it" in late["error"]
+
+
+def lifetimes(service):
+    return {(job.number, job.incarnation, job.life) for job in service.controller.jobs.values()}
+
+
+@pytest.mark.parametrize("file", ["lost", "older"])
+def test_a_controller_that_knows_too_little_learns_from_the_switches(network, state, file):
+    """Its first job has the old one's number, and neither its incarnation nor its life; what was there is gone."""
+    old = Service(network, state=state)
+    older = state.path.read_bytes() if state.path.exists() else b""
+    if file == "older":
+        gone = begun(old, 2, 4, job="gone")
+        older = state.path.read_bytes()
+        for worker in gone:
+            worker.ask("release")
+        old.controller._last_number = -1
+    begun(old, 1, 3)
+    ((number, incarnation, life),) = lifetimes(old)
+    assert number == 0
+    state.path.write_bytes(older)
+    if file == "lost":
+        state.path.unlink()
+    new = Service(network, state=StateFile(state.path))
+    assert new.controller.jobs == {} and not any(held(network).values())
+    begun(new, 1, 3)
+    new.controller._last_number = -1
+    begun(new, 2, 4, job="another")
+    assert all((number, life) != (n, s) and incarnation != i for n, i, s in lifetimes(new))
+
+
+def test_lives_are_counted_on_and_incarnations_are_not(network, state):
+    """With or without the file: an older one would bring incarnations back."""
+    old = Service(network, state=state)
+    begun(old, 1, 3)
+    ((_, incarnation, life),) = lifetimes(old)
+    for worker in old.sessions[:]:
+        worker.ask("release")
+    new = Service(network, state=StateFile(state.path))
+    new.controller._last_number = -1
+    begun(new, 1, 3)
+    ((_, next_incarnation, next_life),) = lifetimes(new)
+    assert next_life == life % 255 + 1 and next_incarnation not in (incarnation, incarnation + 1)
+    assert "incarnation" not in json.dumps({**StateFile(state.path).load()["controller"], "jobs": []})
+
+
+def test_a_job_whose_number_another_has_is_over(network, state):
+    """The file is older than what the switches hold."""
+    first = Service(network, state=state)
+    begun(first, 1, 3, job="first")
+    older = state.path.read_bytes()
+    for worker in first.sessions[:]:
+        worker.ask("release")
+    first.controller._last_number = -1
+    begun(first, 1, 3, job="second")
+    ((number, incarnation, life),) = lifetimes(first)
+    state.path.write_bytes(older)
+    new = Service(network, state=StateFile(state.path))
+    assert new.controller.jobs == {} and not any(held(network).values())
+    said = Someone(new, 1).ask("attach", job="first", worker=0, token="t", held=7)
+    assert said["code"] == "failed" and "or another controller has written it" in said["error"]
+    new.controller._last_number = -1
+    begun(new, 1, 3, job="third")
+    ((again, next_incarnation, next_life),) = lifetimes(new)
+    assert again == number and next_life not in (life, (life - 2) % 255 + 1) and next_incarnation != incarnation
+
+
+def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    network.packet_lifetime = 2.0
+    service = Service(network, job_slots=16, state=state)
+    workers = [Someone(service, 1), Someone(service, 3)]
+    for index, worker in enumerate(workers):
+        worker.ask("join", job="job", worker=index)
+    assert service.due() == 1002.0
+    said = len(workers[0].said)
+    workers[0].ask("admit", job="job", workers=2)
+    clock[0] = 1001.9
+    service.retry()
+    assert len(workers[0].said) == said and service.controller.jobs == {}
+    clock[0] = 1002.1
+    service.retry()
+    assert workers[0].said[-1]["ok"] and "job" in service.controller.jobs
+
+
+@pytest.mark.parametrize(("change", "error"), [
+    (lambda s: s.pop("controller"), "key 'controller' of a controller's state is missing"),
+    (lambda s: s.update(tokens=[]), "key 'tokens' of a controller's state is list, expected an object"),
+    (lambda s: s["controller"].pop("lives"), "the key 'lives' is missing"),
+    (lambda s: s["controller"].update(lives={"0": [256]}), "life 256 of job number 0, expected 1..255"),
+    (lambda s: s["controller"].update(lives=[]), "not a controller's jobs and lives"),
+    (lambda s: s["controller"]["jobs"][0].pop("hosts"), "the key 'hosts' is missing"),
+    (lambda s: s["controller"]["jobs"][0].pop("life"), "not a controller's jobs and lives: .*'life'"),
+    (lambda s: s["controller"]["jobs"][0].update(slots=None), "slots of job 'job' is None"),
+    (lambda s: s["controller"]["jobs"][0].update(number="x"), "number of job 'job' is 'x'"),
+    (lambda s: s["controller"]["jobs"][0].update(branches=[]), "branches of job 'job' is"),
+    (lambda s: s["controller"]["jobs"][0]["branches"][0].update(workers=[1 << 40]), "worker of job 'job' is 1099511627776"),
+    (lambda s: s["controller"]["jobs"][0]["branches"][0].update(seats=[]), "attached of job 'job' is"),
+    (lambda s: s["left"].update(job=["x"]), "invalid literal"),
+])  # fmt: skip
+def test_a_state_with_something_missing_is_named(network, state, change, error):
+    begun(Service(network, state=state), 1, 3)
+    said = json.loads(state.path.read_text())
+    change(said)
+    state.path.write_text(json.dumps(said))
+    with pytest.raises(StateError, match=f"jobs.json: .*{error}.*; move it away to begin without jobs"):
+        Service(network, state=StateFile(state.path))
+
+
+def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
+    first, _ = begun(Service(network, state=state), 1, 3)
+    assert first.ask("release")["ok"]
+    new = Service(network, state=state)
+    assert new.watch.awaited == {"job": {1}}
+    second = Someone(new, 3)
+    second.ask("attach", job="job", worker=1, token="t", held=new.controller.jobs["job"].incarnation)
+    assert second.ask("release")["ok"] and new.controller.jobs == {} and not any(held(network).values())
+
+
+def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
+    begun(Service(network, state=state), 1, 3)
+    monkeypatch.setattr("ina.aggregation.controller.watch.COMING_BACK", 0.0)
+    new = Service(network, state=state)
+    first = Someone(new, 1)
+    assert first.ask("attach", job="job", worker=0, token="t", held=new.controller.jobs["job"].incarnation)["ok"]
+    new.watch.tick()
+    assert "workers 1 of job 'job' have not come back within 0 s" in first.said[-1]["reason"]
+    new.gone(first, "")
+    assert new.controller.jobs == {} and not any(held(network).values())
+    assert StateFile(state.path).load()["controller"]["jobs"] == []
+
+
+def test_jobs_with_a_parameter_server_end_with_the_controller_that_it_knew(state):
+    """It hung up when that did, and nobody else can tell the next one of these jobs."""
+    network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2), "atp")
+    old = Service(network, state=state)
+    old.controller.servers["s2"] = Parent(2, worker_address(0, 3), switch_address("s2"))
+    tree = old.controller.place("job", ("h1", "h2"), 16)[0]
+    old.controller.admit("job", 2, 16, tree=tree, hosts=("h1", "h2"))
+    old.tokens["job"] = "t"
+    old.controller.attach(old.controller.jobs["job"], 0)
+    old.watch.save()
+    new = Service(network, state=StateFile(state.path))
+    assert new.controller.jobs == {} and not any(held(network).values())
+    said = Someone(new, 1).ask("join", job="job", worker=0, token="t")
+    assert said["code"] == "failed" and "its parameter server has ended with the controller" in said["error"]
+    assert StateFile(state.path).load()["controller"]["jobs"] == []
+
+
+def test_what_was_half_done_when_the_controller_died_is_undone(network, state):
+    """Entries that no answer told of: of a job that was not saved yet."""
+    old = Service(network, state=state)
+    begun(old, 1, 3)
+    before = held(network)
+    tree = old.controller.place("unsaved", ("h2", "h4"), 16)[0]
+    old.controller.admit("unsaved", 2, 16, tree=tree, hosts=("h2", "h4"))
+    key = next(key for key, e in network.targets["s1"].entities.items() if isinstance(e, TableEntry) and e.table == "replica")
+    del network.targets["s1"].entities[key]  # and one that is missing
+    Service(network, state=state)
+    assert held(network) == before
+
+
+def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(network, state, monkeypatch):
+    begun(Service(network, state=state), 1, 2)  # at s1 only
+    network.targets["s3"].failing = TimeoutError("silence")
+    new = Service(network, state=state)
+    assert new.controller.unsure == {"s3"} and "job" in new.controller.jobs
+    network.targets["s3"].failing = None
+    monkeypatch.setattr("ina.aggregation.controller.watch.CHECK", 0.0)
+    new.watch.tick()
+    assert new.controller.unsure == set()
+
+
+def test_state_is_replaced_as_a_whole(state, monkeypatch):
+    state.save({"controller": {"a": 1}, "tokens": {}, "principals": {}, "left": {}})
+    assert state.path.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(json, "dump", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        state.save({"controller": {"a": 2}, "tokens": {}, "principals": {}, "left": {}})
+    assert state.load()["controller"] == {"a": 1}
+
+
+@pytest.mark.parametrize(("text", "error"), [("{", "not a controller's"), ('{"version": 1}', "version 2"), ("[]", "version 2")])
+def test_files_that_are_no_state(state, network, text, error):
+    state.path.write_text(text)
+    with pytest.raises(StateError, match=f"{error}.* move it away to begin without jobs"):
+        Service(network, state=state)
+
+
+def test_a_place_where_no_state_can_be_kept_is_refused_at_the_start(network, tmp_path):
+    with pytest.raises(StateError, match="nowhere/jobs.json: a file cannot be made in .*nowhere; expected a folder"):
+        Service(network, state=StateFile(tmp_path / "nowhere" / "jobs.json"))
+
+
+def test_state_of_other_switches(network, state):
+    begun(Service(network, state=state), 1, 3)
+    smaller = FakeNetwork(topologies.load("star", hosts=2))
+    with pytest.raises(StateError, match="job 'job' is at switch s2, which this controller does not drive"):
+        Service(smaller, state=state)
+
+
+# ---- switches vanish
+
+
+@pytest.fixture
+def watched(network, monkeypatch):
+    monkeypatch.setattr("ina.aggregation.controller.watch.CHECK", 0.0)
+    return Service(network, job_slots=16)
+
+
+def test_every_look_at_a_switch_is_one_at_its_guard(watched, network):
+    network.protected.clear()
+    watched.watch.tick()
+    assert network.protected == list(network.targets)
+
+
+def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
+    far, near = begun(watched, 1, 3, job="far"), begun(watched, 2, job="near")
+    network.targets["s3"].failing = TimeoutError("no answer within 5 s")
+    for _ in range(2):
+        watched.watch.tick()
+    assert "event" not in far[0].said[-1], "a switch may be silent for a moment"
+    watched.watch.tick()
+    assert all(worker.said[-1] == {"event": "failed", "reason": "switch s3 is lost: no answer within 5 s"} for worker in far)
+    assert "event" not in near[0].said[-1]
+    assert near[0].ask("switches")["switches"]["s3"]["state"] == "no answer within 5 s"
+    for worker in far:
+        watched.gone(worker, "")
+    again = [Someone(watched, 1), Someone(watched, 3)]
+    for index, worker in enumerate(again):
+        worker.ask("join", job="again", worker=index)
+    assert "s3: no answer within 5 s" in again[0].ask("admit", job="again", workers=2, slots=16)["error"]
+    network.targets["s3"].failing = None
+    watched.watch.tick()
+    assert network.targets["s3"].entities == {}, "what it kept of the lost job is gone"
+    begun(watched, 4, 1, job="third")
+
+
+def test_a_switch_that_refuses_the_connection_is_lost_at_once(watched, network):
+    workers = begun(watched, 1, 3)
+    network.targets["s2"].read = lambda entities: (_ for _ in ()).throw(EntityError("s2: connection refused", "UNAVAILABLE"))
+    watched.watch.tick()
+    assert workers[0].said[-1]["reason"] == "switch s2 is lost: s2: connection refused"
+
+
+def test_a_switch_without_jobs_that_is_gone_is_shown_and_avoided(watched, network):
+    """Before a job finds out."""
+    someone, read = Someone(watched, 1), network.targets["s3"].read
+    network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(EntityError("s3: connection refused", "UNAVAILABLE"))
+    watched.watch.tick()
+    states = {name: switch["state"] for name, switch in someone.ask("switches")["switches"].items()}
+    assert states == {"s1": "up", "s2": "up", "s3": "s3: connection refused"}
+    network.targets["s3"].read = read
+    watched.watch.tick()
+    assert someone.ask("switches")["switches"]["s3"]["state"] == "up"
+
+
+def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
+    """Its registers are gone: jobs at it cannot go on, others get their entries back."""
+    workers = begun(watched, 1, 3)
+    network.targets["s1"].entities.clear()
+    watched.watch.tick()
+    reason = "switch s1 is lost: it does not hold the entries of job as they were written: it was started anew"
+    assert reason in workers[0].said[-1]["reason"]
+    assert watched.controller.down == {}, "it works"
+    for worker in workers:
+        watched.gone(worker, "")
+    assert not any(held(network).values())
+
+
+def test_a_repair_for_another_job_does_not_hide_that_a_switch_was_started_anew(watched, network):
+    """Between two looks: the switch does not know a job that ends, so the next one that ends repairs it, for all jobs."""
+    workers = begun(watched, 1, 3)
+    first, second = begun(watched, 2, job="first"), begun(watched, 4, 2, job="second")
+    network.targets["s1"].entities.clear()
+    watched.gone(first[0], "")
+    assert watched.controller.unsure == {"s1"}
+    for worker in second:
+        watched.gone(worker, "")
+    assert watched.controller.unsure == set() and "event" not in workers[0].said[-1]
+    watched.watch.tick()
+    assert "switch s1 is lost: it does not hold the entries of job as they were" in workers[0].said[-1]["reason"]
+    for worker in workers:
+        watched.gone(worker, "")
+    assert watched.controller.forgotten == set() and not watched.controller.jobs
+
+
+def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
+    monkeypatch.setattr("ina.aggregation.controller.watch.CHECK", 0.0)
+    network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=2, hosts=2))
+    service = Service(network, state=state)
+    workers = [Someone(service, 1), Someone(service, 3)]
+    for index, worker in enumerate(workers):
+        worker.ask("join", job="job", worker=index)
+    for index, worker in enumerate(workers):
+        worker.ask("admit", job="job", workers=2, slots=16)
+        assert worker.ask("attach", job="job", worker=index, moves=True)["moves"] is True
+    assert service.controller.jobs["job"].root.switch == "s3"
+    old = service.controller.jobs["job"].incarnation
+    network.targets["s3"].failing = EntityError("connection refused", "UNAVAILABLE")
+    network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(network.targets["s3"].failing)
+    service.watch.tick()
+    reason = "switch s3 is lost: connection refused; job job goes on over s4, s1, s2"
+    new = service.controller.jobs["job"].incarnation
+    assert new != old
+    assert all(worker.said[-1] == {"event": "moved", "incarnation": new, "reason": reason} for worker in workers)
+    for i, worker in enumerate(workers):
+        assert worker.ask("attach", job="job", worker=i, moves=True)["incarnation"] == new
+    assert StateFile(state.path).load()["controller"]["jobs"][0]["incarnation"] == new
+    service.watch.tick()
+    assert "event" not in workers[0].said[-1], "it is moved once"
+    network.targets["s1"].entities.clear()  # started anew: the workers' own switch works, the job begins again there
+    service.watch.tick()
+    assert "goes on over s4, s1, s2" in workers[0].said[-1]["reason"]
+    network.targets["s4"].read = network.targets["s3"].read
+    for index, worker in enumerate(workers):
+        worker.ask("attach", job="job", worker=index, moves=True)
+    service.watch.tick()
+    assert workers[0].said[-1]["event"] == "failed"
+    assert "s4 is lost: connection refused; and there is no other way: job 'job' asks for 16" in workers[0].said[-1]["reason"]
+
+
+def test_a_job_with_a_worker_that_cannot_go_on_is_over(watched, network):
+    workers = begun(watched, 1, 3)
+    assert workers[0].said[-1]["moves"] is False
+    network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(EntityError("refused", "UNAVAILABLE"))
+    watched.watch.tick()
+    assert workers[0].said[-1]["event"] == "failed"
+
+
+# ---- real processes
+
+
+class Process:
+    """``ina ...`` that says one line when it is ready."""
+
+    def __init__(self, *argv):
+        command = [sys.executable, "-m", "ina.cli", *map(str, argv)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        self.said = self.process.stdout.readline()
+        assert self.said, self.process.stderr.read()
+
+    def kill(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        self.process.wait(60)
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def running(tmp_path):
+    """A real switch over P4Runtime with two hosts at UDP ports, and its controller, which ``begin`` starts (again)."""
+    need("cc", "p4runtime")
+    return Running(tmp_path)
+
+
+class Running:
+    def __init__(self, folder):
+        self.name = str(folder / "socket")
+        topology = folder / "net.toml"
+        topology.write_text('[[link]]\nends = ["h2-h3", "s1"]\n')
+        ports = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in (1, 2)]
+        for port in ports:
+            port.bind(("127.0.0.1", 0))
+        self.own = [port.getsockname()[1] for port in ports]
+        where = [f"-i{i}@udp:127.0.0.1:0,127.0.0.1:{own}" for i, own in enumerate(self.own, 1)]
+        self.switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", *where, "--grpc", "127.0.0.1:0")
+        address = self.switch.said.split()[1].rstrip(",")
+        self.inside = [int(number) for number in re.findall(r"@UDP 127\.0\.0\.1:(\d+)", self.switch.said)]
+        self.arguments = ("controller", "--topology", topology, "--switch", f"s1={address}", "--name", self.name,
+                          "--state", folder / "jobs.json", "--job-slots", "16", "--packet-lifetime", "0.2")  # fmt: skip
+        for port in ports:
+            port.close()
+        self.begin()
+
+    def begin(self):
+        self.controller = Process(*self.arguments)
+
+    def port(self, attachment, faults=None, own=None):
+        """The worker's end, on loopback, where its host's address is not."""
+        i = attachment.worker
+        return open_udp(("127.0.0.1", self.own[i]), ("127.0.0.1", self.inside[i]), source=attachment.switch,
+                        destination=attachment.address, max_frame=512, frames=256)  # fmt: skip
+
+    def end(self):
+        for process in (self.controller, self.switch):
+            if process.process.poll() is None:
+                process.kill()
+
+
+def test_a_controller_that_starts_before_its_switch(tmp_path):
+    """Nobody listens where the switch is to be: it says so once, and begins when the switch does."""
+    need("cc", "p4runtime")
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    command = [sys.executable, "-m", "ina.cli", "controller", "--topology", "star", "--switch", f"s1={address}", "--name",
+               str(tmp_path / "socket"), "--state", str(tmp_path / "jobs.json")]  # fmt: skip
+    controller = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    switch = None
+    try:
+        said = controller.stderr.readline()
+        assert said.startswith("ina: waiting until it answers, ") and f": switch s1: nobody listens at {address}" in said, said
+        time.sleep(2.5)
+        switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", "-i1@udp:127.0.0.1:0,127.0.0.1:9",
+                         "--grpc", address)  # fmt: skip
+        assert "switchml over P4Runtime" in controller.stdout.readline()
+        controller.send_signal(signal.SIGTERM)
+        assert controller.communicate(timeout=60)[1] == ""
+    finally:
+        controller.kill()
+        controller.wait()
+        if switch is not None:
+            switch.kill()
+
+
+def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp_path):
+    """It is killed with -9 during all-reduces."""
+    endpoints, clients = [], []
+    try:
+        for i, a in enumerate(connect(running.name, clients)):
+            assert (a.address, a.switch, a.outlives) == (worker(i + 1), ADDRESS, True)
+            config = WorkerConfig(worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
+                                  address=a.address, switch=a.switch, rto_min=20e-3, timeout=60.0)  # fmt: skip
+            endpoints.append(Endpoint(config, running.port(a)))
+            held = a.incarnation
+        total(endpoints, 10_000)
+        for _ in range(2):
+            arrays = [np.arange(2_000_000, dtype=np.int32) for _ in endpoints]
+            tickets = [endpoint.submit(array) for endpoint, array in zip(endpoints, arrays, strict=True)]
+            running.controller.kill()
+            with pytest.raises(ControlError, match="ended"):
+                clients[0].ping()
+            running.begin()
+            for client in clients:
+                client.close()
+            clients.clear()
+            assert [a.incarnation for a in connect(running.name, clients, held)] == [held, held]
+            for endpoint, ticket in zip(endpoints, tickets, strict=True):
+                endpoint.wait(ticket, 60)
+            assert all((array == 2 * np.arange(2_000_000, dtype=np.int32)).all() for array in arrays)
+        assert clients[0].ask("jobs")["jobs"]["job"]["members"]["1"]["host"] == "h3"
+        assert len(clients[0].counters()["program"]["SwitchIngress.drops"]) == 11
+        for client in clients:
+            client.release()
+        assert clients[0].ask("jobs") == {"jobs": {}}
+        running.controller.kill(signal.SIGTERM)
+        assert json.loads((tmp_path / "jobs.json").read_text())["controller"]["jobs"] == []
+        assert not (tmp_path / "socket").exists()
+    finally:
+        for endpoint in endpoints:
+            endpoint.close()
+        for client in clients:
+            client.close()
+        running.end()
+
+
+@pytest.mark.parametrize("file", ["lost", "older"])
+def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running, tmp_path, file):
+    """Over a switch that goes on: the old job's rows are final, at the numbers and of the kind that the new one begins with."""
+    path = tmp_path / "jobs.json"
+    try:
+        for base, count in ((10, 1000), (100, 1000), (1000, 20)):
+            clients = []
+            attachments = connect(running.name, clients)
+            assert attachments[0].number == 0
+            endpoints = [Endpoint(WorkerConfig(
+                worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values, address=a.address,
+                switch=a.switch, rto_min=20e-3, timeout=30.0), running.port(a)) for i, a in enumerate(attachments)]  # fmt: skip
+            total(endpoints, count, base)
+            for endpoint in endpoints:
+                endpoint.close()
+            for client in clients:
+                client.release()
+                client.close()
+            running.controller.kill(signal.SIGTERM)
+            path.unlink()
+            if file == "older":  # than the first job
+                StateFile(path).save({"controller": {"jobs": [], "lives": {}, "last_number": 255}, "tokens": {}, "principals": {},
+                                      "left": {}})  # fmt: skip
+            running.begin()
+    finally:
+        running.end()
+
+
+def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
+    """The back end's job of two ranks, in this process; nobody but the jobs does anything about the controller's end."""
+    need("torch")
+    import torch
+
+    from ina.backend import job as backend
+    from ina.backend.settings import Settings
+
+    monkeypatch.setattr(backend, "open_worker_port", running.port)
+    settings, jobs = Settings(program=Path("p4/switchml.p4"), protocol="switchml", switch=running.name), []
+    try:
+        for rank in range(2):
+            monkeypatch.setenv("INA_HOST", f"h{rank + 2}")
+            jobs.append(backend.Job(running.name, running.controller.process.pid, "group", rank, 2, 60.0, settings, "secret"))
+        assert [job.admit() for job in jobs] == ["", ""]
+        for step in range(3):
+            if step:
+                running.controller.kill()
+            tensors = [torch.full((100_000,), float(rank + step)) for rank in range(2)]
+            tickets = [job.submit(tensor, False, 0) for job, tensor in zip(jobs, tensors, strict=True)]
+            for job, ticket in zip(jobs, tickets, strict=True):
+                assert job.wait(*ticket, "all-reduce", 60)
+            assert all((tensor == 1 + 2 * step).all() for tensor in tensors)
+            if step:
+                running.begin()
+                probe = Client(running.name)
+                deadline = time.monotonic() + 60
+                while sum(m["pid"] == os.getpid() for m in probe.ask("jobs")["jobs"]["group"]["members"].values()) < 2:
+                    assert time.monotonic() < deadline, "they do not come back"
+                    time.sleep(0.05)
+                probe.close()
+        for job in jobs:
+            job.close(in_peace=True)
+        probe = Client(running.name)
+        assert probe.ask("jobs") == {"jobs": {}}
+        probe.close()
+    finally:
+        for job in jobs:
+            job.close(in_peace=False)
+        running.end()
+
+
+def total(endpoints, count, base=1):
+    arrays = [np.full(count, base + i, np.int32) for i in range(len(endpoints))]
+    tickets = [endpoint.submit(array) for endpoint, array in zip(endpoints, arrays, strict=True)]
+    for endpoint, ticket in zip(endpoints, tickets, strict=True):
+        endpoint.wait(ticket, 60)
+    assert all((array == 2 * base + 1).all() for array in arrays)
+
+
+def connect(name, clients, held=0):
+    """Both workers of the job, each in its host: (again, with the incarnation that they have) at the controller."""
+    clients += [Client(name, 20, token="secret", host=f"h{i + 2}") for i in range(2)]
+    for i, client in enumerate(clients):
+        client.join("job", i)
+    for client in clients:
+        client.admit("job", 2)
+    return [client.attach("job", i, held=held) for i, client in enumerate(clients)]

@@ -1,0 +1,236 @@
+"""Protocols by name: one list in C, the same names for switch programs; and a user's own, in a folder of his."""
+
+import ast
+import os
+import re
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ina import cli
+from ina.aggregation import protocols
+from ina.aggregation.controller.client import Client, ControlError, start_server
+from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
+from ina.base import headers, paths
+from ina.base.native import ffi
+from ina.lab.config import Sharing
+from ina.lab.kinds import sharing
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.embedded import Switch
+from ina.worlds.virtual.explorable import SwitchMachine, Tensor, WorkerMachine
+from ina.worlds.virtual.explorer import Budget, Explorer
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+LOCKSTEP = ROOT / "examples" / "lockstep"
+
+
+def test_every_protocol_says_its_name_and_has_a_program():
+    assert protocols.DEFAULT in protocols.names()
+    for name in protocols.names():
+        assert ffi.string(protocols.named(name).name).decode() == name
+        assert protocols.program(name).is_file()
+
+
+def test_an_unknown_protocol_is_refused_with_the_names_that_there_are():
+    with pytest.raises(ValueError, match="'swichml', expected one of .*switchml"):
+        WorkerConfig(0, 2, life=1, protocol="swichml")
+    with pytest.raises(ValueError, match="expected one of"):
+        protocols.program("swichml")
+
+
+@pytest.mark.parametrize("name", protocols.names())
+def test_a_worker_speaks_the_protocol_of_its_configuration(name):
+    config = WorkerConfig(0, 2, life=1, protocol=name)
+    worker = Worker(config)
+    assert worker.behaviour() and worker.frames_to_send(0) == []
+    worker.submit(np.ones(1000, np.int32))
+    frames = worker.frames_to_send(0)
+    assert frames and max(map(len, frames)) <= config.frame_bytes
+
+
+def test_nobody_else_knows_a_protocol_by_name():
+    """Only its own files do, the list in host/protocol/protocols.c, and what says which one is the default."""
+    names = set(protocols.names()) - {"ps"}  # a command, too
+    allowed = ("ina/aggregation/entries/", "ina/aggregation/wire/", "ina/aggregation/protocols.py",
+        "ina/worlds/virtual/explorable.py",
+               "ina/aggregation/twins.py", "ina/lab/results/figures.py")  # the last two: known packets, and what was published
+    for path in sorted((ROOT / "ina").rglob("*.py")):
+        where = str(path.relative_to(ROOT))
+        if not where.startswith(allowed):
+            for node in ast.walk(ast.parse(path.read_text())):
+                said = node.value if isinstance(node, ast.Constant) else node.attr if isinstance(node, ast.Attribute) else None
+                assert said not in names | {f"ina_{name}" for name in names}, f"{where}:{node.lineno}: {said}"
+    own = re.compile(rf"\bina_({'|'.join(sorted(names))})\b(?! *\()")
+    for path in [*(ROOT / "host").rglob("*.[ch]"), *(ROOT / "ina").rglob("*.[ch]")]:
+        if path.name not in {"protocols.c", "protocols.h", *(f"{name}.c" for name in names), "_native.c"}:
+            assert not own.search(path.read_text()), path
+
+
+# ---- a protocol of the user's: examples/lockstep
+
+
+def test_an_own_protocol_in_the_local_world():
+    """Its program through the compiler, its worker and its entries, from the path of the program alone."""
+    process = start_server(LOCKSTEP / "lockstep.p4", {"VALUES": "64"}, job_slots=1)
+    rng = np.random.default_rng(1)
+    inputs = [rng.standard_normal(5000).astype(np.float32) for _ in range(3)]
+    results = [array.copy() for array in inputs]
+
+    def rank(index):
+        client = Client(process.name)
+        try:
+            client.join("job", index)
+            client.admit("job", 3)
+            at = client.attach("job", index)
+            config = WorkerConfig(index, 3, job=at.number, life=at.life, slots=at.slots, values=at.values,
+                                  protocol=at.protocol, address=at.address, switch=at.switch, timeout=30)
+            with Endpoint(config, open_worker_port(at), client.fileno()) as endpoint:
+                endpoint.run(results[index], average=True)
+                endpoint.run(results[index], average=True)  # of what is equal by now: itself
+            client.release()
+        finally:
+            client.close()
+            for fd in at.fds:
+                os.close(fd)
+
+    try:
+        ranks = [threading.Thread(target=rank, args=(i,)) for i in range(3)]
+        for each in ranks:
+            each.start()
+        for each in ranks:
+            each.join(60)
+    finally:
+        process.close()
+    assert np.allclose(results[0], np.mean(inputs, axis=0), atol=1e-6)
+    assert all(np.array_equal(results[0], other) for other in results)
+
+
+def test_an_own_protocol_in_virtual_time():
+    (found,) = sharing.share(Sharing(protocol=str(LOCKSTEP / "lockstep.p4"), jobs=2, workers=3, window=16, elements=10_000))
+    assert len(found.goodputs) == 2 and found.stats["workers"]["retransmissions"] == 0
+
+
+def test_every_interleaving_of_an_own_protocol():
+    """Two workers, three packets each, with a loss, a duplicate and two time-outs anywhere: no wrong sum, and it finishes."""
+    name = str(LOCKSTEP / "lockstep.p4")
+    built = compile_program(name, defines={"VALUES": "32", "JOBS": "1"}, include_dirs=[ROOT / "p4"])
+    switch = Switch(built.so_path)
+    controller = Controller(switch, 1, protocol=name)
+    job = controller.admit("explored", 2, 1)
+    inputs = [np.arange(64, dtype=np.int32) * (i + 1) - 2**30 for i in range(2)]
+    machines, wires = [], []
+    for i in range(2):
+        switch.add_port(i)
+        child = controller.attach(job, i, i)
+        address = replace(SWITCH, port=controller.program.udp_port)
+        config = WorkerConfig(i, 2, life=job.life, values=32, slots=1, protocol=name, address=child.address,
+                              switch=address, rto_min=1.0, rto_max=1.0, timeout=1e5)
+        machines.append(WorkerMachine(f"h{i}", Worker(config), [Tensor(inputs[i], np.sum(inputs, axis=0, dtype=np.int32))]))
+        wires.append(((f"h{i}", 0), ("s1", i)))
+    explorer = Explorer([*machines, SwitchMachine("s1", switch)], wires, lambda frame: frame[42:50].hex())
+    report = explorer.explore(24, Budget(losses=1, duplicates=1, timeouts=2))
+    assert report.violation is None, "\n".join((report.violation, *report.steps))
+    assert report.states > 200
+
+
+@pytest.mark.parametrize(("worker", "message"), [
+    ("int x = ;", "pigeon.c does not compile:"),
+    ("int ina_dove;", "no `const struct ina_protocol ina_pigeon`"),
+])
+def test_an_own_worker_that_is_none(tmp_path, worker, message):
+    for suffix, text in ((".p4", ""), (".c", worker), (".py", "")):
+        (tmp_path / f"pigeon{suffix}").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        protocols.named(str(tmp_path / "pigeon.p4"))
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """lockstep in a folder of its own that nobody has loaded, a cache of its own; what compiles it and says where it lies."""
+    monkeypatch.setenv("INA_CACHE", str(tmp_path / "cache"))
+    for suffix in (".p4", ".c", ".py"):
+        shutil.copy(LOCKSTEP / f"lockstep{suffix}", tmp_path)
+
+    def compile_it():
+        protocols._load.cache_clear()
+        protocols.named(str(tmp_path / "lockstep.p4"))
+        return set((tmp_path / "cache").glob("lockstep-worker-*.so"))
+
+    return compile_it
+
+
+def test_an_own_worker_is_compiled_again_when_something_it_depends_on_has_changed(tmp_path, monkeypatch, own):
+    """Its text, what lies beside it, the C compiler, the headers that the compiled part was made with; and for nothing else."""
+    worker, beside = tmp_path / "lockstep.c", tmp_path / "mine.h"
+    beside.write_text("enum { MINE = 1 };\n")
+    worker.write_text('#include "mine.h"\n' + worker.read_text() + "int ina_mine = MINE;\n")
+    first = own()
+    assert len(first) == 1
+    made = next(iter(first)).stat().st_mtime_ns
+    worker.write_text("/* says nothing new */" + worker.read_text())
+    os.utime(beside)
+    assert own() == first and next(iter(first)).stat().st_mtime_ns == made
+    beside.write_text("enum { MINE = 2 };\n")
+    assert len(own()) == 2
+    compiler = tmp_path / "other-cc"
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo other && exit\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert len(own()) == 3
+    monkeypatch.delenv("CC")
+    assert len(own()) == 3
+    newer = ffi.new("char[]", b"headers of a newer version")
+    monkeypatch.setattr(headers, "lib", SimpleNamespace(INA_HEADERS=newer))
+    monkeypatch.setattr(paths, "host_headers", lambda: "headers of a newer version")
+    assert len(own()) == 4
+
+
+def test_headers_that_the_compiled_part_was_not_made_with_are_refused(tmp_path, monkeypatch, own):
+    """A worker compiled with them would have other structures than the part that calls it: also where it was cached before."""
+    own()
+    checkout = tmp_path / "checkout"
+    for folder in ("host", "p4"):
+        shutil.copytree(ROOT / folder, checkout / folder)
+    monkeypatch.setattr(paths, "PACKAGE", checkout / "ina")
+    own()  # the same headers elsewhere
+    header = checkout / "host/protocol/protocol.h"
+    header.write_text(header.read_text().replace("uint32_t job; ", "uint64_t more; uint32_t job; "))
+    with pytest.raises(ValueError, match="made with other headers than those in .*checkout/host: build it again"):
+        own()
+
+
+def test_a_program_alone_is_no_protocol(tmp_path):
+    (tmp_path / "pigeon.p4").write_text((LOCKSTEP / "lockstep.p4").read_text())
+    with pytest.raises(ValueError, match="expected one of switchml, atp, ps, or the path of a .p4 file beside which"):
+        protocols.named(str(tmp_path / "pigeon.p4"))
+    with pytest.raises(ControlError, match="no aggregation program that the controller knows"):
+        start_server(tmp_path / "pigeon.p4", {"VALUES": "32"}).close()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "old", "new", "message"),
+    [
+        (".c", "ina_lockstep", "ina_lockstp", r"lockstep\.c: no `const struct ina_protocol ina_lockstep`"),
+        (".c", "static int ", "static itn ", r"lockstep\.c:\d+:\d+: error: unknown type name"),
+        (".py", "PROGRAM = ", "PROGRM = ", r"lockstep\.py: no PROGRAM"),
+        (".py", "PROGRAM = Lockstep()", "PROGRAM = Lockstp()", r"lockstep\.py:38: NameError: name 'Lockstp'"),
+        (".py", "class Lockstep", "clas Lockstep", r"lockstep\.py:\d+: SyntaxError"),
+    ],
+)
+def test_what_is_wrong_with_a_protocol_is_one_message_of_an_experiment(tmp_path, capsys, suffix, old, new, message):
+    for path in LOCKSTEP.iterdir():
+        shutil.copy(path, tmp_path)
+    wrong = tmp_path / f"lockstep{suffix}"
+    assert old in wrong.read_text()
+    wrong.write_text(wrong.read_text().replace(old, new))
+    name = str(tmp_path / "lockstep.p4")
+    assert cli.main(["experiment", "run", "two-jobs", "--set", f"protocol={name}", "--results", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"ina: command line: protocol = '{name}': ") and re.search(message, said)

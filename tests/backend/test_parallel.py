@@ -1,0 +1,52 @@
+"""The examples of parallel training compare their losses with those of one process, and end with an error if they differ."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the back end needs torch")
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLES = ROOT / "examples" / "parallel"
+SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem not in ("common", "elastic"))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+               "PYTHONWARNINGS": "ignore"}  # fmt: skip
+
+
+@pytest.mark.timeout(600)
+def test_parallel_training_has_the_losses_of_one_process():
+    run = subprocess.run([sys.executable, "-m", "tests.forked", "2", *map(str, SCRIPTS)], cwd=ROOT, env=ENVIRONMENT,
+                         capture_output=True, text=True, timeout=560)  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    differences = re.findall(r"^(.+?) +loss .* (\S+)$", run.stdout, re.M)
+    assert len(differences) == 17 and all(float(value) < 0.05 for _, value in differences), run.stdout
+    ways = re.findall(r"^  (\w+) +(\d+) through the switch +(\d+) through Gloo$", run.stdout, re.M)
+    sums = {"allreduce", "broadcast", "_allgather_base", "_reduce_scatter_base"}
+    assert sums <= {name for name, _, _ in ways} and all(gloo == "0" for name, _, gloo in ways if name in sums)
+    assert sum(int(switch) for _, switch, _ in ways) > 400
+
+
+def test_a_wrong_loss_is_an_error():
+    code = "import sys; sys.path.insert(0, 'examples/parallel'); import common; common.dist.get_rank = lambda: 1; " \
+           "common.compare('x', [1.0, 2.0], [1.0, 2.1])"  # fmt: skip
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1 and "are not those of one process" in run.stderr
+
+
+def test_elastic_restart(tmp_path):
+    """torchrun starts the ranks again after one was killed; training goes on from the checkpoint, over a new group."""
+    run = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+         "--monitor-interval", "0.1", str(EXAMPLES / "elastic.py"), str(tmp_path / "checkpoint.pt"), "--kill", "1", "5"],
+        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert f"signal {int(signal.SIGKILL)}" in run.stderr or "SIGKILL" in run.stderr or "exitcode: -9" in run.stderr, run.stderr
+    assert "restart 1: from step 5" in run.stdout, run.stdout
+    assert float(re.search(r"elastic .* (\S+)$", run.stdout, re.M)[1]) < 1e-4

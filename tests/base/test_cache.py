@@ -1,0 +1,143 @@
+"""The cache of compiled programs: what is damaged is made again, and nothing is loaded from where others can write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from capabilities import need
+from v1_program import source
+
+need("cc")
+
+from ina.base import cache, cc  # noqa: E402
+from ina.p4.compiler import build  # noqa: E402
+from ina.p4.compiler.load import load  # noqa: E402
+
+ROOT = Path(__file__).parent.parent.parent
+STRANGER = 1002
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("INA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def flipped(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+DAMAGE = {"cut": lambda data: data[:100], "one bit": flipped, "empty": lambda data: b"", "gone": None}
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    path.unlink()
+    if how != "gone":
+        path.write_bytes(DAMAGE[how](data))
+
+
+@pytest.mark.parametrize("spoil", ["so", "c", "json", "known.json"])
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_program_is_made_again(tmp_path, place, how, spoil):
+    path = tmp_path / "program.p4"
+    path.write_text(source("hdr.data.a = 7;"))
+    first = build.compile_program(path)
+    whole = first.so_path.read_bytes()
+    (victim,) = [file for file in place.iterdir() if file.name.partition(".")[2] == spoil]
+    damage(victim, how)
+    again = build.compile_program(path)
+    assert again == first and again.c_path.exists() and again.so_path.read_bytes() == whole
+    load(again.so_path).close()
+    files = {file: file.stat().st_mtime_ns for file in place.iterdir()}
+    assert build.compile_program(path) == first
+    assert {file: file.stat().st_mtime_ns for file in place.iterdir()} == files, "it is whole, and not made a third time"
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_shared_object_is_made_again(tmp_path, place, how):
+    """Workers of protocols, and the ports over DPDK."""
+    worker = tmp_path / "worker.c"
+    worker.write_text("int answer(void) { return 42; }\n")
+    made = cc.shared_object("worker", [], [worker])
+    whole = made.read_bytes()
+    for victim in (made, made.with_suffix(".json")):
+        damage(victim, how)
+        assert cc.shared_object("worker", [], [worker]) == made and made.read_bytes() == whole
+        assert cache.read_record(made.with_suffix(".json")) == {}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_output_of_p4c_is_made_again(tmp_path, place, monkeypatch, how):
+    need("p4runtime")
+    from ina.p4.p4runtime import bmv2
+
+    def p4c(arguments):
+        for option, text in (("-o", '{"tables": []}'), ("--p4runtime-files", '{"pkgInfo": {"arch": "v1model"}}')):
+            Path(arguments[arguments.index(option) + 1]).write_text(text)
+
+    monkeypatch.setattr(bmv2, "versions", lambda: {bmv2.COMPILER[1]: "1"})
+    monkeypatch.setattr(bmv2, "_run_p4c", p4c)
+    (tmp_path / "program.p4").write_text("")
+    made = bmv2.compile_bmv2(tmp_path / "program.p4").config
+    whole = {file: file.read_bytes() for file in place.iterdir()}
+    assert {file.suffix for file in whole} == {".json", ".p4info", ".record"}
+    for victim in whole:
+        damage(victim, how)
+        assert bmv2.compile_bmv2(tmp_path / "program.p4").config == made
+        assert {file: file.read_bytes() for file in place.iterdir()} == whole
+
+
+def asked(folder: Path, **environment: str) -> subprocess.CompletedProcess:
+    """Run `ina compile` in `folder`."""
+    inherited = {key: value for key, value in os.environ.items() if key not in ("INA_CACHE", "XDG_CACHE_HOME")}
+    command = [sys.executable, "-m", "ina.cli", "compile", str(ROOT / "p4" / "patch.p4")]
+    environment = {**inherited, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("variables", [
+    {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "."}, {"XDG_CACHE_HOME": "here"}, {"INA_CACHE": ""},
+    {"INA_CACHE": "", "XDG_CACHE_HOME": ""},
+])  # fmt: skip
+def test_nothing_is_loaded_from_the_working_folder(tmp_path, variables):
+    (tmp_path / "work").mkdir()
+    done = asked(tmp_path / "work", HOME=str(tmp_path / "home"), **variables)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).parent == tmp_path / "home" / ".cache" / "ina"
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+@pytest.mark.parametrize("variables", [{"INA_CACHE": "here"}, {"INA_CACHE": "./"}, {"HOME": "here"}])
+def test_relative_folders_are_refused_by_name(tmp_path, variables):
+    (tmp_path / "work").mkdir()
+    done = asked(tmp_path / "work", **variables)
+    ((name, value),) = variables.items()
+    assert done.returncode == 1 and f"{name}={value}: expected an absolute path" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and list((tmp_path / "work").iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
+def test_a_folder_in_which_others_can_write_is_refused(tmp_path, mode):
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    folder.chmod(mode)
+    done = asked(tmp_path, INA_CACHE=str(folder))
+    assert done.returncode == 1 and f"{folder}: others can write there (mode {mode:o})" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and list(folder.iterdir()) == []
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path):
+    need("root")
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    shutil.chown(folder, STRANGER)
+    done = asked(tmp_path, INA_CACHE=str(folder))
+    assert done.returncode == 1 and f"{folder}: belongs to user {STRANGER}" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and list(folder.iterdir()) == []

@@ -1,0 +1,195 @@
+"""What the benchmarks run is right, at any speed."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capabilities import need
+
+from bench import common, complete
+from ina.aggregation.worker import Worker, WorkerConfig
+from ina.base.native import ffi
+
+
+@pytest.mark.parametrize("values", [64, 1024])
+@pytest.mark.parametrize("watch", [False, True])
+def test_run_to_completion_counts_and_verifies_every_packet(values, watch, tmp_path):
+    need("cc")
+    rig = complete.in_memory(values, *complete.compiled(tmp_path), watch=watch, count=3)
+    blocks = complete.ELEMENTS // values
+    assert rig.packets == 3 * complete.WORKERS * blocks
+    # Beside its blocks a tensor has a first packet with values, and others that carry exponents alone.
+    assert rig.c.sent == complete.frames(values, 3, complete.window(values))
+    assert rig.c.bare == 3 * complete.WORKERS * (min(blocks, complete.window(values)) - 1)
+    assert rig.c.wrong == 0 and rig.c.elapsed_ps > 0 and rig.limit() > 0
+    assert all(cycles > 0 for cycles in rig.cycles()[:6]) == watch
+
+
+def test_a_wrong_sum_ends_a_benchmark(tmp_path):
+    need("cc")
+    bench, native = complete.compiled(tmp_path)
+    ports = complete.memory_ports(64)
+    rig = complete.Rig(64, ports, bench, native)
+    rig.c.count = 1
+    rig.c.work[1] = rig.c.work[0]  # two workers on one tensor
+    with pytest.raises(SystemExit, match="wrong|nothing moved"):
+        rig.run()
+    rig.close()
+
+
+def test_workers_apart_from_their_switch_are_of_the_job_that_it_admitted(tmp_path):
+    need("cc")
+    bench, native = complete.compiled(tmp_path)
+    ports = complete.memory_ports(64)
+    switch = complete.Rig(64, [(inner, ffi.NULL) for inner, _ in ports], bench, native)
+    workers = complete.Rig(64, [(ffi.NULL, outer) for _, outer in ports], bench, native, job=switch.job)
+    switch.c.stop = stop = bench.new("int *")
+    thread = threading.Thread(target=native.serve_switch, args=(switch.c,))
+    thread.start()
+    try:
+        workers.c.count = 1
+        assert workers.run().c.wrong == 0
+    finally:
+        stop[0] = 1
+        thread.join()
+    assert switch.drops() == "the switch dropped nothing"
+    workers.close()
+    switch.close()
+
+
+def test_a_benchmark_tells_what_its_switch_has_dropped(tmp_path):
+    need("cc")
+    bench, native = complete.compiled(tmp_path)
+    rig = complete.Rig(64, [(ffi.NULL, ffi.NULL)] * complete.WORKERS, bench, native)
+    earlier = Worker(WorkerConfig(worker=0, workers=complete.WORKERS, life=rig.job.life % 255 + 1, slots=1, values=64))
+    earlier.submit(np.zeros(1, np.int32))
+    rig.switch.add_port(0)
+    rig.switch.step(earlier.frames_to_send(0)[0], 0)
+    assert rig.drops() == "the switch dropped 1 of reason 5 (enum Drop in p4/include/metadata.p4)"  # OLD_LIFE
+    rig.close()
+
+
+OVER_DPDK = """
+import sys, tempfile
+from pathlib import Path
+from bench import complete, dpdk
+dpdk.start()
+with tempfile.TemporaryDirectory() as folder:
+    bench, native = complete.compiled(Path(folder))
+    rig = dpdk.over_rings(256, bench, native, count=2)
+    print(rig.packets, rig.c.wrong)
+    run = dpdk.over_memif(256, bench, native, count=2)
+    print(run["packets"], run["seconds"] > 0, min(run["switch"][2:4]) > 0)
+    print(dpdk.over_memif(2048, bench, native, count=1)["packets"])  # jumbo frames
+    here, there = dpdk.cores()
+    with dpdk.on(here):
+        print(0 < native.latency(there) < 10**9)
+"""
+
+
+@pytest.mark.machine
+def test_over_rings_and_memif_every_packet_is_counted_and_verified():
+    need("dpdk", "cc", "two processors")
+    root = Path(__file__).resolve().parent.parent.parent
+    done = subprocess.run([sys.executable, "-c", OVER_DPDK], cwd=root, capture_output=True, text=True, timeout=200, check=False)
+    packets = 2 * complete.WORKERS * (complete.ELEMENTS // 256)
+    jumbo = str(complete.WORKERS * (complete.ELEMENTS // 2048))
+    assert done.stdout.splitlines() == [f"{packets} 0", f"{packets} True True", jumbo, "True"], done.stdout + done.stderr
+
+
+@pytest.mark.machine
+def test_the_ceiling_is_what_testpmd_forwards():
+    need("dpdk", "dpdk-testpmd", "two processors")
+    from bench import dpdk
+
+    assert dpdk.ring_ceiling(1076) > 0
+
+
+@pytest.mark.machine
+def test_frames_that_testpmd_forwards_over_memif_are_whole(tmp_path):
+    need("dpdk", "dpdk-testpmd", "two processors")
+    from bench import dpdk
+
+    assert dpdk.memif_ceiling(8244, tmp_path, dpdk.window(2048)) > 0
+    with pytest.raises(SystemExit, match="expected 8244 of each"):  # it takes frames of 64 bytes, and only says so
+        dpdk.memif_ceiling(8244, tmp_path, dpdk.window(2048), room=2176)
+
+
+@pytest.mark.machine
+def test_a_testpmd_that_ends_is_told_with_what_it_said():
+    need("dpdk", "dpdk-testpmd", "two processors")
+    from bench import dpdk
+
+    with pytest.raises(SystemExit, match="(?s)testpmd does not answer 'show port stats all'.*nothing"):
+        pmd = dpdk.TestPmd(["net_nothing0"], *dpdk.cores(), 1076, 2176)
+        try:
+            pmd.rate()
+        finally:
+            pmd.close()
+
+
+ENDED = """
+import sys, time
+import bench.codec
+from bench.__main__ import main
+from bench.common import Measurement
+def measure():
+    try:
+        yield Measurement("a: b", ["values", "ratio"], "of all", "more", [[64, 0.5]])
+        print("begun", flush=True)
+        time.sleep(60)
+    finally:
+        print("closed", flush=True)
+bench.codec.measure = measure
+sys.argv = ["bench", "codec", "--results", sys.argv[1]]
+main()
+"""
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_who_ends_a_benchmark_ends_what_it_started_and_keeps_what_there_is(number, status, tmp_path):
+    need("matplotlib")
+    root = Path(__file__).resolve().parent.parent.parent
+    process = subprocess.Popen([sys.executable, "-c", ENDED, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True)
+    said = ""
+    while "begun" not in said:
+        said += (line := process.stdout.readline())
+        assert line, said
+    process.send_signal(number)
+    said += process.communicate(timeout=60)[0]
+    assert process.returncode == status and "closed" in said, said
+    assert list(tmp_path.glob("bench-*/bench.json"))
+
+
+def test_plots_say_what_was_measured_with_the_whole_title(tmp_path):
+    """Bars are named by the columns that say what was measured, and by no figure that came out."""
+    need("matplotlib")
+    title = "emulator-trees: hierarchical SwitchML in a fat-tree of 128 hosts, with payload and without, and some more words"
+    measurement = common.Measurement(title, ["values", "payload", "Mpps", "ratio"], "virtual over processor time", "", keys=2)
+    measurement.add(1024, "with", 15.231458209220493, 0.123456)
+    common.plot(measurement, tmp_path / "plot.svg")
+    said = re.findall(r"<!-- (.*?) -->", (tmp_path / "plot.svg").read_text(), re.S)
+    assert {"1,024, with", "values, payload", "virtual over processor time", "0.123"} <= set(said)
+    assert " ".join(line for line in said if "emulator" in line or "some" in line).split() == title.split()
+    assert not any("15.2" in line for line in said)
+
+
+def test_tables_never_cut_a_figure(monkeypatch, capsys):
+    from rich.console import Console
+
+    from bench import common
+
+    monkeypatch.setattr(common, "console", Console(width=40))
+    columns = ["values", "frames Gb/s", "M ATE/s", "workers' cycles", "testpmd Mpps", "ratio"]
+    measurement = common.Measurement("a: b", columns, "of all", "more")
+    measurement.add(2048, 33.84, 1404.2, 1859, 28.15, 0.4861)
+    measurement.show()
+    said = capsys.readouterr().out
+    assert "…" not in said
+    for word in ("2,048", "33.8", "1,404", "1,859", "28.1", "0.486", "workers'", "testpmd"):
+        assert word in said

@@ -1,0 +1,131 @@
+"""Sweeps on a Ray cluster, and sweeps that are told to end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from capabilities import need
+from rich.console import Console
+
+from ina.base.extras import Missing
+from ina.base.settings import ConfigError
+from ina.lab import cluster, plan, sweep
+from ina.lab.config import AllReduce
+from ina.lab.results import compare
+from ina.lab.results.record import finished, sources
+
+SMALL = """about = "small"
+kind = "allreduce"
+name = "small"
+workers = 2
+elements = 2000
+values = 32
+pool = 64
+
+[sweep]
+loss = [0.0, 0.01]
+seed = [1, 2]
+"""
+
+
+def small(tmp_path: Path) -> plan.Plan:
+    (tmp_path / "small.toml").write_text(SMALL)
+    return plan.load(tmp_path / "small.toml")
+
+
+def test_a_local_ray_instance_gives_the_same_figures(tmp_path):
+    """Points come back as files; what is there already is not run again; one that fails does not hide the others."""
+    need("cc", "ray")
+    chosen = small(tmp_path)
+    here = sweep.sweep(chosen, tmp_path / "here", Console(quiet=True), tables=False)
+    there = sweep.sweep(chosen, tmp_path / "there", Console(quiet=True), tables=False, ray="local")
+    figures = [[point.summary for point in compare.points(folder)] for folder in (here, there)]
+    assert figures[0] == figures[1] and len(figures[0]) == 4
+    assert (there / "report.html").is_file()
+
+    lost = there / chosen.points[2].folder(2)
+    (lost / "metrics.json").unlink()
+    (lost / "error.txt").write_text("of an attempt before")
+    stamps = {place: (there / place / "metrics.json").stat().st_mtime_ns
+              for place in (p.folder(i) for i, p in enumerate(chosen.points) if i != 2)}  # fmt: skip
+    again = sweep.sweep(chosen, tmp_path / "there", Console(quiet=True), tables=False, ray="local")
+    assert again == there and finished(lost) and not list(there.rglob("error.txt"))
+    assert all((there / place / "metrics.json").stat().st_mtime_ns == stamp for place, stamp in stamps.items())
+
+
+def test_a_node_with_another_program_says_so():
+    need("cc")
+    config = AllReduce(workers=2, elements=100, values=32)
+    error, files = cluster.measured(config, sources(config) | {"worker": "another"})
+    assert error == "the node has another worker than this machine: install the same ina there" and files == {}
+    error, files = cluster.measured(config, sources(config))
+    assert error == "" and {"metrics.json", "config.json", "environment.json", "report.html"} <= set(files)
+    error, files = cluster.measured(AllReduce(workers=2, elements=100, values=32, timeout=1e-9), sources(config))
+    assert "Timed out" in error and "metrics.json" not in files
+
+
+def test_ray_is_missing_or_silent(tmp_path, monkeypatch):
+    chosen = small(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(Missing, match=r"--ray needs Ray: pip install 'ina\[ray\]'"):
+        sweep.sweep(chosen, tmp_path, Console(quiet=True), ray="auto")
+    (tmp_path / "local.toml").write_text(SMALL.replace("[sweep]", 'world = "local"\n[sweep]'))
+    with pytest.raises(ConfigError, match="expected 'virtual' with --ray"):
+        sweep.sweep(plan.load(tmp_path / "local.toml"), tmp_path, Console(quiet=True), ray="auto")
+    assert sorted(path.read_text().split()[0] for path in tmp_path.glob("small-*/error.txt")) == ["--ray", "world"]
+
+
+def children(pid: int) -> set[int]:
+    """Of a process, theirs too."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found |= {int(stat.parent.name)} | children(int(stat.parent.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("world", "sign", "status"), [
+    ("virtual", signal.SIGTERM, 143), ("virtual", signal.SIGKILL, -9), ("local", signal.SIGTERM, 143),
+])  # fmt: skip
+def test_a_sweep_that_is_told_to_end_leaves_no_process(tmp_path, world, sign, status):
+    """Points that would take minutes; the processes are gone within seconds, however their runner went."""
+    need("cc")
+    (tmp_path / "long.toml").write_text(SMALL.replace("elements = 2000", f'elements = 20_000_000\nworld = "{world}"'))
+    command = [sys.executable, "-m", "ina.cli", "experiment", "run", str(tmp_path / "long.toml"), "--results", str(tmp_path),
+               "--processes", "2"]  # fmt: skip
+    root = str(Path(__file__).parent.parent.parent)
+    runner = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True)  # fmt: skip
+    try:
+        deadline, folder = time.monotonic() + 60, "000-loss=0.0,seed=1"
+        while not list(tmp_path.glob(f"small-*/{folder}*/environment.json")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        while len(started := children(runner.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(started) >= 2, runner.stdout.read() if runner.poll() is not None else "no processes"
+        runner.send_signal(sign)
+        said, _ = runner.communicate(timeout=60)
+        assert runner.returncode == status
+        assert sign == signal.SIGKILL or "ina: terminated; every process of the run has been ended" in said
+        deadline = time.monotonic() + 60
+        while (left := [pid for pid in started if alive(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left == []
+    finally:
+        runner.kill()
+        runner.wait()

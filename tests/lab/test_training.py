@@ -1,0 +1,134 @@
+"""The main job, small: real training through the compiled switch, beside the same training over Gloo."""
+
+import errno
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from capabilities import need
+
+need("cc", "torch", "matplotlib")
+ROOT = Path(__file__).resolve().parent.parent.parent
+pytestmark = pytest.mark.timeout(600)  # a training takes seconds, and minutes where the processors are many other processes'
+
+
+def ina_run(folder: Path, *arguments: str, timeout: float = 560, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "ina.cli", "run", "--results", str(folder), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("environment", {})}
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, **options
+    )  # fmt: skip
+
+
+def test_training_equals_gloo_s(tmp_path):
+    """100 steps of DDP: parameters within 1e-3 (relative L2) of Gloo's, accuracy within half a point."""
+    need("fashion-mnist")
+    done = ina_run(tmp_path, "--steps", "100", "--workers", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = tmp_path.iterdir()
+    metrics = json.loads((folder / "metrics.json").read_text())
+    distance = next(v for k, v in metrics["comparison"].items() if "L2" in k)
+    assert 0 < distance < 1e-3
+    ours, gloo = metrics["summary"]
+    assert ours["backend"] == "ina" and ours["packets"] > 0
+    assert abs(ours["accuracy"] - gloo["accuracy"]) < 0.005
+    assert ours["accuracy"] > 0.6, "it learns something"
+    assert all(0 < run["network"]["processors"] <= 1 and run["network"]["links"] == {} for run in metrics["runs"])
+    assert {ours["bound"], gloo["bound"]} <= {"host-limited", "neither"}
+    for word in ("test accuracy", "retransmissions", "goodput", "ina (P4 switch)", "gloo (loopback)"):
+        assert word in done.stdout
+    assert (folder / "report.html").read_text().count("<svg") == 3
+
+
+def test_training_survives_faults(tmp_path):
+    need("fashion-mnist")
+    faults = "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=3"
+    done = ina_run(tmp_path, "--steps", "10", "--workers", "2", "--backends", "ina,gloo", "--faults", faults)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = tmp_path.iterdir()
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert next(v for k, v in metrics["comparison"].items() if "L2" in k) < 1e-5
+    assert metrics["summary"][0]["retransmissions"] > 0
+
+
+def processes_with(marker: str) -> list[int]:
+    """Processes of this user whose environment has the marker: everything that a run started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if marker.encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # gone, or somebody else's
+    return found
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_when_the_run_is_ended(tmp_path, sign):
+    """Ctrl-C and kill -9 of the runner while ranks and switch work: all of them end."""
+    need("fashion-mnist")
+    marker = f"INA_TEST_MARKER={os.getpid()}-{sign}-{time.monotonic_ns()}"
+    name, value = marker.split("=")
+    command = [sys.executable, "-m", "ina.cli", "run", "--results", str(tmp_path), "--backends", "ina", "--workers", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), name: value}
+    runner = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 90
+        while not list(tmp_path.glob("*/ina-rank1.log")) or len(processes_with(marker)) < 4:
+            assert runner.poll() is None and time.monotonic() < deadline, "the job did not start"
+            time.sleep(0.2)
+        time.sleep(1.0)
+        runner.send_signal(sign)
+        runner.wait(timeout=60)
+        deadline = time.monotonic() + 60
+        while processes_with(marker):
+            assert time.monotonic() < deadline, f"left behind: {processes_with(marker)}"
+            time.sleep(0.2)
+        if sign == signal.SIGINT:
+            assert runner.returncode == 130 and b"interrupted" in runner.stderr.read()
+    finally:
+        runner.kill()
+        runner.stderr.close()
+
+
+def small_files_only() -> None:
+    """In the child: files may not grow beyond 2 KiB, as on a full disk; writing more fails with EFBIG."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+
+
+def test_full_disk_is_a_clear_error(tmp_path):
+    """A results folder that cannot take the file: the error names it; no traceback."""
+    done = ina_run(tmp_path, "--set", f"pcap={'x' * 4000}", preexec_fn=small_files_only)
+    assert done.returncode == 1
+    assert os.strerror(errno.EFBIG) in done.stderr and str(tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_results_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = ina_run(tmp_path / "file")
+    assert done.returncode == 1 and str(tmp_path / "file") in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("full", [True, False], ids=["full disk", "not a folder"])
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, full):
+    """`ina compile` with nowhere to put the program: an error that names the place, no traceback, nothing half-written."""
+    place = tmp_path / "cache"
+    if not full:
+        place.write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "ina.cli", "compile", "p4/switchml.p4", "-D", "VALUES=32"],
+        cwd=ROOT, env={**os.environ, "INA_CACHE": str(place)}, capture_output=True, text=True, timeout=120,
+        preexec_fn=small_files_only if full else None,
+    )  # fmt: skip
+    assert done.returncode == 1 and str(place) in done.stderr and "set INA_CACHE" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not full or not list(place.rglob("*.so"))

@@ -1,0 +1,153 @@
+"""Ports over devices that DPDK drives. EAL starts once in a process, so every test here has processes of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from c_program import INCLUDES, host_source
+from capabilities import need
+from test_switchml_worker import WORKER_SOURCES
+
+from ina.net import dpdk
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-shconf", "--no-telemetry", "-l", "0", "--log-level", "error"]
+
+need("dpdk")
+
+
+def test_clean_under_address_and_undefined_sanitizers(tmp_path):
+    need("cc", "sanitizers")
+    sources = [ROOT / "tests/c/dpdk.c", *dpdk.sources(), *(host_source(name) for name in (
+        *WORKER_SOURCES, "port.c", "port_fault.c", "fault.c", "endpoint.c", "idle.c", "bell.c"))]  # fmt: skip
+    program = tmp_path / "dpdk"
+    command = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
+               "-fno-sanitize-recover=all", f"-I{ROOT}/host", *INCLUDES, *dpdk.flags("--cflags")]  # fmt: skip
+    subprocess.run([*command, *map(str, sources), "-o", str(program), *dpdk.flags("--libs"), "-lpthread"], check=True)
+    run = subprocess.run([str(program), *EAL], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_sums_over_rings_are_those_over_memory():
+    """The switch's thread and three workers' in one process; with faults, too. No mbuf is lost."""
+    command = [sys.executable, "-m", "tests.dpdk_rings", *EAL]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200,
+                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    assert run.returncode == 0 and len(run.stdout.splitlines()) == 4, run.stdout + run.stderr
+
+
+def test_an_environment_is_started_once():
+    code = f"""
+from ina.aggregation.worker import dpdk
+dpdk.start({EAL})
+dpdk.start({EAL})
+try:
+    dpdk.start(["-l", "0"])
+except dpdk.DpdkError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    assert "cannot be started again with '-l 0'" in run.stdout, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("dpdk:memif:/run/x", ("memif:/run/x", 3)),
+    ("dpdk@7:0000:17:00.0", ("0000:17:00.0", 7)),
+    ("dpdk@{rank}:net_af_packet0,iface=eth{rank}", ("net_af_packet0,iface=eth3", 3)),
+])  # fmt: skip
+def test_where_a_process_is_plugged_in(text, wanted):
+    assert dpdk.plug(text, 3) == dpdk.Plug(*wanted)
+
+
+def test_devices_as_people_say_them():
+    assert dpdk.device("17:00.0", 1, True, 1100) == dpdk.device("0000:17:00.0", 1, True, 1100) == "0000:17:00.0"
+    assert dpdk.device("net_null0,copy=1", 1, True, 1100) == "net_null0,copy=1"
+    said = dpdk.device("memif:/run/x,rsize=11", 2, False, 8300)
+    assert said == "net_memif2,role=client,id=2,socket=/run/x,socket-abstract=no,bsize=8384,rsize=11"
+    for frame, lines in ((64, 25), (1518, 25), (1600, 25), (1601, 27), (8244, 129)):  # an odd number, and a standard frame
+        assert f",bsize={64 * lines},rsize=9" in dpdk.device("memif:/run/x", 2, True, frame)
+    with pytest.raises(ValueError, match="expected memif:SOCKET"):
+        dpdk.device("memif:", 0, True, 1100)
+
+
+def test_command_lines_of_who_has_no_wishes(monkeypatch):
+    monkeypatch.setattr(dpdk, "free_huge_pages", lambda: 100)
+    small, large = dpdk.arguments(["17:00.0", "memif:x"], 64), dpdk.arguments(["memif:x"], 200)
+    assert small[:4] == ["--in-memory", "--single-file-segments", "-m", "64"] and small[4:6] == ["-a", "17:00.0"]
+    assert large[:3] == ["--no-huge", "-m", "200"] and "--no-pci" in large and "--in-memory" not in large
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "apt install dpdk dpdk-dev libdpdk-dev pkg-config" in dpdk.missing()
+    with pytest.raises(dpdk.DpdkError, match="apt install"):
+        dpdk.build()
+
+
+def test_headers_that_the_compiled_part_was_not_made_with_are_refused(monkeypatch):
+    """Ports are called through structures of these headers: others would crash."""
+    monkeypatch.setattr("ina.base.paths.host_headers", lambda: "others")
+    with pytest.raises(dpdk.DpdkError, match="made with other headers than those in .*/host: build it again"):
+        dpdk.build()
+
+
+def test_a_device_of_several_queues():
+    """Each queue a port of its own; what the device cannot do is said."""
+    code = f"""
+from ina.aggregation.worker import dpdk
+dpdk.start({EAL})
+with dpdk.Pool(8192, 1514) as pool:
+    with dpdk.open_device("net_null0,size=200", pool, queues=2) as device:
+        for queue in (0, 1):
+            with device.port(queue) as port:
+                frames = port.receive(100)
+                assert len(frames) == 100 and len(frames[0]) == 200
+                assert port.send(frames) == 100 and port.stats["tx_packets"] == 100
+        for what in (lambda: device.port(2), lambda: device.flow(5, 1), lambda: device.flow(5, 2), lambda: device.share(0)):
+            try:
+                what()
+            except dpdk.DpdkError as error:
+                print(error)
+    assert pool.in_use == 0
+    try:
+        dpdk.open_device("net_null1", pool, queues=5000)
+    except dpdk.DpdkError as error:
+        print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    said = run.stdout.splitlines()
+    assert run.returncode == 0 and len(said) == 5, run.stdout + run.stderr
+    assert "has no queue 2" in said[0] and "no flow rule for UDP port 5" in said[1] and "share 0" in said[3]
+    assert "has no queue 2" in said[2] and "so many queues" in said[4]
+
+
+def test_what_a_port_receives_it_sends_again():
+    """mbufs of frames that it is done with, one burst of them at most; the pool is asked for what is missing."""
+    code = f"""
+from ina.aggregation.worker import dpdk
+dpdk.start({EAL})
+with dpdk.Pool(8192, 1514) as pool:
+    one, other = dpdk.ring_pair("pair", pool, 256)
+    with one, other, one.port() as here, other.port() as there:
+        frame = bytes(range(100))
+        for turn in range(20):
+            assert here.send([frame] * 16) == 16
+            assert [bytes(f) for f in there.receive(64)] == [frame] * 16
+            assert pool.in_use == 16, (turn, pool.in_use)
+            assert there.send([frame[::-1]] * 16) == 16
+            assert [bytes(f) for f in here.receive(64)] == [frame[::-1]] * 16
+            assert pool.in_use == 16, (turn, pool.in_use)
+        for turn in range(4):
+            assert here.send([frame] * 200) == 200
+            assert sum(len(there.receive(64)) for _ in range(4)) == 200
+        assert pool.in_use == 64, pool.in_use
+        assert there.send([frame] * 200) == 200 and sum(len(here.receive(64)) for _ in range(4)) == 200
+    assert pool.in_use == 0
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr

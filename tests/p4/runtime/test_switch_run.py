@@ -1,0 +1,173 @@
+"""`ina switch run`: a switch process on UDP ports or interfaces, driven over P4Runtime."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from capabilities import need
+
+need("cc", "p4runtime")
+
+import grpc  # noqa: E402
+from p4runtime_client import Client, Names, update  # noqa: E402
+
+from ina.cli import switch as cli  # noqa: E402
+from ina.net.ports import open_packet  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.p4runtime import pipeline  # noqa: E402
+from ina.p4.p4runtime.messages import p4  # noqa: E402
+from ina.p4.rpc.connections import Access, check_address  # noqa: E402
+from ina.p4.runtime import Program  # noqa: E402
+
+ROOT = Path(__file__).parent.parent.parent.parent
+SOURCE = ROOT / "tests/programs/served/controlled.p4"
+DEADLINE = 60
+CLONE_NEWNET = 0x40000000
+
+
+class Switch:
+    """The process; `address` is where it serves P4Runtime, `said` what it tells at first."""
+
+    def __init__(self, *arguments: str, grpc: str = "127.0.0.1:0"):
+        command = [sys.executable, "-m", "ina.cli", "switch", "run", *arguments, "--grpc", grpc]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        self.said = self.process.stdout.readline()
+        assert self.said.startswith("P4Runtime: "), self.process.stderr.read()
+        self.address = self.said.split()[1].rstrip(",")
+
+    def __enter__(self) -> Switch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(DEADLINE)
+        finally:
+            self.process.kill()
+        assert self.process.returncode == 0, self.process.stderr.read()
+
+
+def test_a_switch_process_on_udp_ports(tmp_path):
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+        s.settimeout(DEADLINE)
+    peers = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
+    arguments = [f"-i{n}@udp:127.0.0.1:0,{peer}" for n, peer in enumerate(peers, 1)]
+    with Switch(str(SOURCE), *arguments, "--pcap", str(tmp_path / "pcap"), "--device-id", "4") as switch:
+        client = Client(switch.address)
+        assert client.stream().arbitrate(1, device_id=4).status.code == 0
+        given = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=4)).config
+        names = Names(given.p4info)
+        assert not given.HasField("cookie") and given.p4_device_config.startswith(b'{"compiled": "')
+        forward = names.entry("l2", None, "forward", port=2)
+        forward.is_default_action = True
+        client.write(update("MODIFY", table_entry=forward), device_id=4)
+        found = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"], is_default_action=True)), device_id=4)
+        assert found == [p4.Entity(table_entry=forward)]
+        at = int(re.search(r"1@UDP 127\.0\.0\.1:(\d+)", switch.said)[1])
+        sockets[0].sendto(b"payload of a datagram", ("127.0.0.1", at))
+        assert sockets[1].recv(100) == b"payload of a datagram"
+        client.close()
+    assert sorted(p.name for p in (tmp_path / "pcap").iterdir()) == ["port1.pcap", "port2.pcap"]
+    for s in sockets:
+        s.close()
+
+
+@pytest.fixture
+def cables():
+    """Two veth pairs in a network namespace of this thread's own: a0-b0 and a1-b1, MTU 9000."""
+    need("root", "netns")
+    libc = ctypes.CDLL(None, use_errno=True)
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    assert libc.unshare(CLONE_NEWNET) == 0
+    try:
+        for i in range(2):
+            subprocess.run(["ip", "link", "add", f"a{i}", "type", "veth", "peer", "name", f"b{i}"], check=True)
+            for name in (f"a{i}", f"b{i}"):
+                subprocess.run(["ip", "link", "set", name, "addrgenmode", "none", "mtu", "9000", "up"], check=True)
+        yield
+    finally:
+        assert libc.setns(home, CLONE_NEWNET) == 0
+        os.close(home)
+
+
+def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
+    """The controller is outside the switch's network namespace: it comes by a Unix socket."""
+    given = p4.ForwardingPipelineConfig(p4info=pipeline.message_of(Program(compile_program(SOURCE).so_path)),
+                                        p4_device_config=SOURCE.read_bytes())
+    names = Names(given.p4info)
+    with open_packet("b0", 9014) as left, open_packet("b1", 9014) as right, \
+            Switch("--no-p4", "-i1@a0", "-i2@a1", grpc=f"unix:{tmp_path}/p4runtime") as switch:
+        client = Client(switch.address)
+        primary = client.stream()
+        primary.arbitrate(1)
+        client.set_pipeline("VERIFY_AND_COMMIT", given)
+        client.write(update("INSERT", table_entry=names.entry("l2", {"dst": 1}, "forward", port=2)),
+                     update("INSERT", table_entry=names.entry("l2", {"dst": 2}, "punt", reason=3)))
+        frames = [(1).to_bytes(6, "big") + bytes(size) for size in (60, 9008)]
+        left.send([*frames, (2).to_bytes(6, "big") + bytes(60)])
+        assert primary.get("packet").payload[:6] == (2).to_bytes(6, "big")
+        got = []
+        while len(got) < 2 and right.wait(60.0):
+            got += right.receive()
+        assert got == frames
+        client.close()
+
+
+@pytest.mark.parametrize("text, says", [
+    ("veth0", "expected PORT@INTERFACE"), ("x@veth0", "expected"), ("511@veth0", "0..510"), ("1@", "expected"),
+    ("1@udp:127.0.0.1", "HOST:PORT"), ("1@udp:127.0.0.1:5", "expected two addresses"),
+    ("1@udp:a:1,b:2,c:3", "expected two addresses"),
+])  # fmt: skip
+def test_interfaces_that_are_wrong(text, says):
+    with pytest.raises(ValueError, match=says):
+        cli.parse_interface(text)
+
+
+def test_interfaces():
+    assert cli.parse_interface("3@veth0") == (3, "veth0")
+    assert cli.parse_interface("0@udp:127.0.0.1:5,10.0.0.1:6") == (0, (("127.0.0.1", 5), ("10.0.0.1", 6)))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1", "127.0.0.1:", ":9559", "localhost:p4", "localhost:-1"])
+def test_addresses_that_grpc_would_make_others_of_are_refused(address):
+    with pytest.raises(ValueError, match="expected HOST:PORT"):
+        check_address(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:9559", "switch.example:65535", "unix:/run/s1"])
+def test_addresses_for_grpc(address):
+    check_address(address)
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["no-such.p4"], "no-such.p4"),
+    ([str(SOURCE), "-i", "1@no-such-interface"], "no-such-interface"),
+    ([str(SOURCE), "--grpc", "nonsense"], "nonsense"),
+    ([str(SOURCE), "-i", "510@lo"], "-i 510@lo: this port is for packet-in"),
+    ([str(SOURCE), "--device-id", "-1"], "--device-id: -1: expected 0"),
+])  # fmt: skip
+def test_what_is_wrong_is_told(arguments, says):
+    command = [sys.executable, "-m", "ina.cli", "switch", "run", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=DEADLINE)
+    assert done.returncode in (1, 2) and says in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_message_that_is_none_is_worth_a_line():
+    """Whoever reaches the server can send it any bytes: they neither end it nor fill its log with tracebacks."""
+    with Switch("--no-p4") as switch:
+        with Access().connect(switch.address) as channel, pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary("/p4.v1.P4Runtime/Write")(b"\x0a\xff\xff\xff\xff\x0f", timeout=DEADLINE)
+        assert refused.value.code() is grpc.StatusCode.INTERNAL
+        switch.process.send_signal(signal.SIGTERM)
+        _, said = switch.process.communicate(timeout=DEADLINE)
+        assert "Exception deserializing message!" in said and "Traceback" not in said and len(said.splitlines()) == 1, said

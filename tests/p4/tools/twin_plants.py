@@ -1,0 +1,255 @@
+"""Defects that `ina p4 equal` must find: each changes one line of a copy of a program or of its twin.
+
+`python -m tests.p4.tools.twin_plants` plants them all, one after the other, and says what each took to find.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ina import cli
+from ina.aggregation import twins
+from ina.base import paths
+from ina.p4.tools.equal.search import Bounds, Outcome, Search
+from ina.p4.tools.equal.shrink import shrink
+from ina.p4.tools.equal.task import prepare
+
+SEQUENCES, DEPTH = 1000, 4  # by then a defect must have shown
+PACKETS = 8  # that a counter-example has at most
+
+
+@dataclass(frozen=True)
+class Plant:
+    """`old` in `file` (below p4/), which must be there once, becomes `new`. `program`: whose twins are compared."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    program: str = "switchml"
+
+
+PLANTS = (
+    Plant("a worker's bit is not set", "include/phase.p4", "seen = seen | meta.worker;", "seen = seen | 0;"),
+    Plant(
+        "one child too few is waited for",
+        "include/phase.p4",
+        "left = meta.last + 1 + (bit<8>)meta.parent;",
+        "left = meta.last + (bit<8>)meta.parent;",
+    ),
+    Plant(
+        "an older packet takes a row that is complete",
+        "include/phase.p4",
+        "left == 0 && (int<32>)(hdr.switchml.tsi - tsi) > 0",
+        "left == 0",
+    ),
+    Plant(
+        "a result that is asked for once more is not given",
+        "include/phase.p4",
+        "} else if (left == 0) {\n                    meta.complete = 1;",
+        "} else if (left == 99) {\n                    meta.complete = 1;",
+    ),
+    Plant(
+        "a pending frame names those that are there",
+        "include/phase.p4",
+        "meta.missing = meta.full & ~seen;",
+        "meta.missing = meta.full & seen;",
+    ),
+    Plant(
+        "any child has the sums sent up again",
+        "include/phase.p4",
+        "meta.worker & meta.full & -meta.full != 0",
+        "meta.worker & meta.full != 0",
+    ),
+    Plant(
+        "the smallest exponent wins",
+        "include/aggregation.p4",
+        "hdr.exponents.e0 > (int<8>)largest0",
+        "hdr.exponents.e0 < (int<8>)largest0",
+    ),
+    Plant(
+        "overflows are not seen",
+        "include/aggregation.p4",
+        "overflow = overflow | ((old ^ sum) & (hdr.values.v##i ^ sum)); \\",
+        "overflow = overflow | 0; \\",
+    ),
+    Plant(
+        "maxima are unsigned",
+        "include/aggregation.p4",
+        "(int<32>)old > (int<32>)hdr.values.v##i ? old",
+        "old > hdr.values.v##i ? old",
+    ),
+    Plant(
+        "packets of an older life are taken",
+        "include/admission.p4",
+        "(bit<8>)hdr.exponents.e1 != own_life",
+        "own_life != own_life",
+    ),
+    Plant(
+        "forged frames are forwarded",
+        "include/forwarding.p4",
+        "if (checked == known) {",
+        "if (checked == known || checked == 1) {",
+    ),
+    Plant(
+        "a broadcast goes back to where it came from",
+        "switchml.p4",
+        "meta.flood == 1 && standard.egress_port == standard.ingress_port",
+        "meta.flood == 1 && standard.egress_port == 511",
+    ),
+    Plant(
+        "the twin's sets of a slot share a row",
+        "tofino/include/admission.p4",
+        "row = 1w0 ++ hdr.switchml.slot ++ hdr.switchml.set;",
+        "row = 1w0 ++ hdr.switchml.slot ++ 1w0;",
+    ),
+    Plant(
+        "the twin's worker stays missing",
+        "tofino/include/phase.p4",
+        "workers.own = workers.own & others; \\",
+        "workers.own = workers.own; \\",
+    ),
+    Plant("the twin takes what is late", "tofino/include/phase.p4", "is_late = 1;", "is_late = 0;"),
+    Plant(
+        "the twin says pending in place of the result",
+        "tofino/include/phase.p4",
+        "(_, _, _, 0, _,    _, 0, 0, _, _, _): give(To.SENDER);",
+        "(_, _, _, 0, _,    _, 0, 0, _, _, _): say_pending();",
+    ),
+    Plant(
+        "the twin expects a packet too many",
+        "tofino/include/phase.p4",
+        "hdr.bridge.expected = meta.rest;",
+        "hdr.bridge.expected = meta.children;",
+    ),
+    Plant(
+        "the twin's smallest exponent wins",
+        "tofino/include/aggregation.p4",
+        "largest = max(largest, exponent);",
+        "largest = min(largest, exponent);",
+    ),
+    Plant(
+        "the twin's overflow flag is missing",
+        "tofino/include/lanes.p4",
+        "const default_action = mark();",
+        "const default_action = NoAction();",
+    ),
+    Plant(
+        "the twin takes packets of an older life",
+        "tofino/include/admission.p4",
+        "(Drop.NONE, _, _, _,    _, 1, _, _): refuse(Drop.OLD_LIFE);",
+        "(Drop.NONE, _, _, _,    _, 1, _, _): NoAction();",
+    ),
+    Plant(
+        "the twin's guard is left out",
+        "tofino/include/forwarding.p4",
+        "if (checked == 1 && known == 0) {",
+        "if (checked == 1 && known == 0 && checked == 0) {",
+    ),
+    Plant(
+        "a result does not free its aggregator",
+        "include/atp_aggregator.p4",
+        "bitmaps.write(meta.row, 0);\n            }\n        } else {",
+        "kinds.write(meta.row, kind);\n            }\n        } else {",
+        "atp",
+    ),
+    Plant(
+        "what was taken along stays",
+        "include/atp_aggregator.p4",
+        "if (meta.fate == Fate.EVICTED) {",
+        "if (meta.fate == Fate.EVICTED && meta.row == 99) {",
+        "atp",
+    ),
+    Plant(
+        "an aggregator is believed for ever",
+        "include/atp_aggregator.p4",
+        "now - stamp <= (bit<48>)meta.lifetime",
+        "now - stamp <= 48w0xffffffffff",
+        "atp",
+    ),
+    Plant(
+        "the twin's result does not free its aggregator",
+        "tofino/include/atp_aggregator.p4",
+        "_, 0,                1, _): free_##name##_();  /* the result is there */",
+        "_, 0,                1, _): NoAction();",
+        "atp",
+    ),
+    Plant(
+        "the twin's collisions are not told",
+        "tofino/include/atp_aggregator.p4",
+        "hdr.atp.collision = 1;",
+        "hdr.atp.collision = 0;",
+        "atp",
+    ),
+    Plant(
+        "the twin's surplus workers stay",
+        "tofino/include/atp_aggregator.p4",
+        "workers = workers & ~hdr.bridge.surplus;",
+        "workers = workers & ~32w0;",
+        "atp",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """`packets`: of the counter-example."""
+
+    outcome: Outcome
+    packets: int
+    text: str
+
+
+def copy_with(plant: Plant, folder: Path) -> Path:
+    """A copy of the programs with the defect in it. Raises ValueError where the line is not there any more."""
+    shutil.copytree(paths.p4_dir(), folder)
+    file = folder / plant.file
+    text = file.read_text(encoding="utf-8")
+    if text.count(plant.old) != 1:
+        raise ValueError(f"{plant.file}: {plant.old!r} is there {text.count(plant.old)} times; the plant must follow the code")
+    file.write_text(text.replace(plant.old, plant.new), encoding="utf-8")
+    return folder
+
+
+def search(plant: Plant, seed: int = 1) -> Found | None:
+    """None: no packets show the defect."""
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = copy_with(plant, Path(scratch) / "p4")
+        programs = [str(tree / f"{plant.program}.p4"), str(tree / "tofino" / f"{plant.program}.p4")]
+        args = cli.parser().parse_args(["p4", "equal", *programs, "--seed", str(seed)])
+        task = prepare(args, twins)
+        outcome = Search(task.twins, task.maker, Bounds(SEQUENCES, depth=DEPTH)).run(task.letters)
+        if outcome.difference is None:
+            return None
+        packets, difference, _ = shrink(task.twins, outcome.packets, outcome.difference.kind)
+        return Found(outcome, len(packets), difference.text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.p4.tools.twin_plants", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="parts of names (default: all)")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    missed = 0
+    for plant in PLANTS:
+        if args.names and not any(name in plant.name for name in args.names):
+            continue
+        began = time.monotonic()
+        found = search(plant, args.seed)
+        missed += found is None or found.packets > PACKETS
+        said = "no packets show it" if found is None else (
+            f"{found.outcome.sequences} random sequences, {found.outcome.sent} packets; "
+            f"{found.packets} left: {found.text}")  # fmt: skip
+        print(f"{'MISSED' if found is None or found.packets > PACKETS else 'found':<7} {plant.name}: {said} "
+              f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,377 @@
+"""The switch and the host agent on DPDK: sums over memif between processes, af_packet and pcap devices; faults; ends."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capabilities import need
+from dpdk_admitting import SLOTS, admit
+from dpdk_programs import ENDED, ROOT, Process, summaries, switch, worker
+
+import ina.worlds.dpdk.switch
+import ina.worlds.dpdk.worker
+
+need("dpdk", "cc")
+
+P4 = ROOT / "p4"
+PATIENT = ["--timeout", 40]
+
+
+def memif(folder, workers, *arguments, program="switchml.p4"):
+    """A switch with a memif port for each worker."""
+    ports = [word for i in range(workers) for word in ("--port", f"{i}=memif:{folder}/ports.sock")]
+    return switch("--program", P4 / program, "-D", "VALUES=64", *ports, *arguments)
+
+
+def workers(folder, count, *arguments):
+    return [worker("--device", f"memif:{folder}/ports.sock", "--worker", i, "--workers", count, *PATIENT, *arguments)
+            for i in range(count)]  # fmt: skip
+
+
+def assert_no_mbuf_is_lost(*said):
+    """memif keeps none when nothing is under way: all that is out of the pool is what ports keep ready for the next frames."""
+    for each in said:
+        assert each["mbufs"]["in_use"] == each["mbufs"]["held"] < each["mbufs"]["all"] / 4
+
+
+def check(found, summary, all_reduces):
+    """Workers' summaries and the switch's agree, and no mbuf is lost."""
+    for said in found:
+        assert said["all_reduces"] == all_reduces and said["verified"]
+    assert_no_mbuf_is_lost(*found, summary)
+    for port, said in zip(summary["ports"].values(), sorted(found, key=lambda s: s["worker"]), strict=True):
+        assert port["rx_packets"] == said["device_stats"]["tx_packets"]
+        assert not set(port["errors"]) - {"tx_full"}  # a worker that got no processor for a while
+
+
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp:127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("program", "dtype", "elsewhere"), [
+    ("switchml", "float32", False), ("switchml", "int32", True), ("tofino/switchml", "float32", False),
+    ("atp", "float32", False)])  # fmt: skip
+def test_sums_are_exact_between_processes(tmp_path, program, dtype, elsewhere):
+    """``elsewhere``: the controller is reached as from another machine."""
+    protocol = Path(program).name
+    control = free_address() if elsewhere else tmp_path / "control"
+    with memif(tmp_path, 3, "--control", control, program=f"{program}.p4") as running:
+        assert running.about["protocol"] == protocol and running.about["values"] == 64
+        found = summaries(workers(tmp_path, 3, "--control", control, "--verify", "--dtype", dtype, "--size", "80k",
+                                  "--repeat", 4, "--in-flight", 3))  # fmt: skip
+        check(found, running.stop(), 4)
+
+
+def test_slots_are_spread_over_shards(tmp_path):
+    """Two threads, each with the rows of its slots; one queue for each device, steered in software."""
+    with memif(tmp_path, 2, "--control", tmp_path / "control", "--shards", 2) as running:
+        assert running.about["shards"] == 2 and running.about["steering"] == {"0": "software", "1": "software"}
+        found = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "400k", "--repeat", 3,
+                                  "--in-flight", 2, "--rto", 0.004, "--fault", "loss=0.005,dup=0.01,reorder=0.01"))  # fmt: skip
+        summary = running.stop()
+    assert all(said["all_reduces"] == 3 for said in found)
+    total = sum(port["rx_packets"] for port in summary["ports"].values())
+    assert sum(summary["shards"]) == total and min(summary["shards"]) > total / 3
+    assert sum(int(cell[0]) for cell in summary["program"].get("SwitchIngress.drops", {}).values()) < total / 10
+    assert_no_mbuf_is_lost(*found, summary)
+
+
+def test_shards_over_p4runtime(tmp_path):
+    """EAL's lcores say how many; what a P4Runtime client reads adds up, and registers are refused."""
+    need("p4runtime")
+    from ina.p4.p4runtime.target import RemoteSwitch
+    from ina.p4.runtime import CounterEntry, EntityError, RegisterEntry
+
+    eal = ["--no-huge", "-m", "128", "--no-shconf", "--no-pci", "--no-telemetry", "--lcores", "0@0,1@0", "--log-level", "error"]
+    ports = [word for i in range(2) for word in ("--port", f"{i}=memif:{tmp_path}/ports.sock")]
+    with switch(*eal, "--", "--spin", 0, "--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control",
+                tmp_path / "control", "--job-slots", 32, "--grpc", f"unix:{tmp_path}/grpc") as running:  # fmt: skip
+        assert running.about["shards"] == 2
+        found = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k"))
+        remote = RemoteSwitch(running.about["grpc"], 1)
+        try:
+            with pytest.raises(EntityError, match="each of the 2 shards"):
+                remote.read([RegisterEntry("SwitchIngress.phase.tsis", 0)])
+            assert len(remote.read([CounterEntry("SwitchIngress.drops")])) > 1
+        finally:
+            remote.close()
+        check(found, running.stop(), 10)
+
+
+def test_each_run_is_a_job_of_its_own(tmp_path):
+    """The second, of other numbers, meets the rows of the first, which are final, and gets none of its sums."""
+    with memif(tmp_path, 2, "--control", tmp_path / "control", "--job-slots", 32) as running:
+        for dtype, repeat in (("int32", 1), ("float32", 1), ("int32", 3)):
+            found = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat",
+                                      repeat, "--dtype", dtype))  # fmt: skip
+            assert all(said["all_reduces"] == repeat and said["verified"] for said in found)
+        assert_no_mbuf_is_lost(*found, running.stop(signal.SIGTERM))
+
+
+def test_sums_are_exact_under_loss_duplication_and_reordering(tmp_path):
+    with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
+        found = summaries(workers(
+            tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "400k", "--repeat", 3, "--rto", "0.004",
+            "--fault", "loss=0.02,dup=0.02,reorder=0.05,corrupt=0.01,seed=7"))  # fmt: skip
+        summary = running.stop()
+    assert all(said["all_reduces"] == 3 and said["worker_stats"]["retransmissions"] > 50 for said in found)
+    assert all(said["port"]["rx_malformed"] > 0 for said in found)  # corrupted frames: a CRC's business
+    assert sum(said["worker_stats"]["duplicates"] + said["worker_stats"]["drop_stale"] for said in found) > 10
+    assert_no_mbuf_is_lost(*found, summary)
+
+
+def test_statistics_on_request_and_a_clean_end(tmp_path):
+    with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
+        pair = workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "64k", "--duration", 60)
+        try:
+            assert json.loads(pair[0].line())["bytes"] == 65536  # they are at work
+            running.signal(signal.SIGUSR1)
+            counted = json.loads(running.line("stderr"))["counters"]
+            assert counted["ports"]["0"]["rx_packets"] >= 256 and counted["ports"]["0"]["up"]
+            command = [sys.executable, "-m", "ina.cli", "counters", "--json", "--switch", tmp_path / "control"]
+            asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ENDED)
+            (ports,) = (said["ports"] for said in json.loads(asked.stdout).values())
+            assert ports["0"]["rx_packets"] > counted["ports"]["0"]["rx_packets"] and ports["1"]["errors"]["rx_malformed"] == 0
+            pair[1].signal(signal.SIGINT)
+            status, out, err = pair[1].end()
+            assert status == 130 and json.loads(out.splitlines()[-1])["summary"]["all_reduces"] > 0
+            status, _, err = pair[0].end()  # told that its peer is lost, long before its deadline
+            assert status == 1 and "ina-dpdk-worker" in err
+        finally:
+            for process in pair:
+                process.kill()
+        assert_no_mbuf_is_lost(running.stop())
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_the_name_of_a_killed_job_is_free(tmp_path, killed):
+    """Each run is a job of its own: also after one whose workers were killed."""
+    with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
+        pair = workers(tmp_path, 2, "--control", tmp_path / "control", "--size", "64k", "--duration", 60)
+        try:
+            assert all(process.line() for process in pair)
+            for process in pair[-killed:]:
+                process.process.kill()
+            assert all(process.end()[0] != 0 for process in pair)
+        finally:
+            for process in pair:
+                process.kill()
+        again = workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "64k", "--repeat", 2)
+        assert all(said["all_reduces"] == 2 and said["verified"] for said in summaries(again))
+        running.stop()
+
+
+def test_a_flood_hides_no_deadline(tmp_path):
+    """The device always has a full burst of frames that are nobody's: the worker still sends, and still gives up in time."""
+    with memif(tmp_path, 2, "--control", tmp_path / "control"):
+        flooded = worker("--device", "net_null0", "--control", tmp_path / "control", "--worker", 0, "--workers", 2, "--size",
+                         "64k", "--rto", 0.05, "--timeout", 5)  # fmt: skip
+        code, _, err = flooded.end()
+    assert code == 1 and "Timed out after 5 s: slot 0" in err, err
+
+
+def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
+    """And the next one begins anew."""
+    with memif(tmp_path, 1, "--control", tmp_path / "control") as running:
+        (alone,) = workers(tmp_path, 1, "--control", tmp_path / "control", "--size", "64k", "--duration", 60)
+        try:
+            assert alone.line()
+            start = time.monotonic()
+            running.process.kill()
+            status, _, err = alone.end()
+            assert status == 1 and time.monotonic() - start < 20 and err
+        finally:
+            alone.kill()
+    assert (tmp_path / "control").exists()
+    (tmp_path / "ports.sock").unlink()
+    with memif(tmp_path, 1, "--control", tmp_path / "control") as again:
+        second = Process("ina.worlds.dpdk.switch", "--program", P4 / "switchml.p4", "-D", "VALUES=64", "--port",
+                         f"0=memif:{tmp_path}/ports.sock", "--control", tmp_path / "control")  # fmt: skip
+        status, _, err = second.end()
+        assert status == 1 and "another switch serves it" in err  # a living one is left alone
+        found = summaries(workers(tmp_path, 1, "--control", tmp_path / "control", "--verify", "--size", "64k", "--repeat", 2))
+        check(found, again.stop(), 2)
+
+
+# ---- real interfaces -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def namespace():
+    """A network namespace with the veth pairs w0-s0 and w1-s1."""
+    need("root", "netns")
+    name = f"ina-dpdk-{time.monotonic_ns() % 10**9}"
+    run = ["ip", "netns", "exec", name]
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        for i in range(2):
+            subprocess.run([*run, "ip", "link", "add", f"w{i}", "type", "veth", "peer", "name", f"s{i}"], check=True)
+            for end in (f"w{i}", f"s{i}"):
+                subprocess.run([*run, "sysctl", "-qw", f"net.ipv6.conf.{end}.disable_ipv6=1"], check=False)
+                subprocess.run([*run, "ip", "link", "set", end, "up"], check=True)
+        yield run
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+RING = "blocksz=4096,framesz=2048,framecnt=512"
+
+
+@pytest.mark.parametrize(("ours", "theirs", "shards"), [
+    (f"net_af_packet{{i}},iface=s{{i}},{RING}", f"net_af_packet{{i}},iface=w{{i}},{RING}", 1),
+    ("net_af_xdp{i},iface=s{i}", "net_af_xdp{i},iface=w{i}", 1),
+    ("net_tap{i},iface=t{i}", f"net_af_packet{{i}},iface=t{{i}},{RING}", 2),  # takes rules on some kernels, else software steers
+], ids=["af_packet", "af_xdp", "tap"])  # fmt: skip
+def test_over_interfaces_of_the_kernel(tmp_path, namespace, ours, theirs, shards):
+    if "af_xdp" in ours:
+        need("af-xdp")
+    if "tap" in ours:
+        need("tun")
+    ports = [word for i in range(2) for word in ("--port", f"{i}={ours.format(i=i)}")]
+    with switch("--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control", tmp_path / "control",
+                "--shards", shards, before=namespace) as running:  # fmt: skip
+        found = summaries([
+            worker("--device", theirs.format(i=i), "--worker", i, "--workers", 2, *PATIENT, "--control", tmp_path / "control",
+                   "--verify", "--size", "100k", "--repeat", 3, before=namespace) for i in range(2)])  # fmt: skip
+        assert all(said["all_reduces"] == 3 for said in found)
+        summary = running.stop()
+    assert summary["ports"]["0"]["rx_packets"] > 1000
+    assert shards == 1 or min(summary["shards"]) > sum(summary["shards"]) / 3
+
+
+def test_over_vhost_and_virtio_user(tmp_path):
+    """As between a host and its virtual machines."""
+    ports = [word for i in range(2) for word in ("--port", f"{i}=net_vhost{i},iface={tmp_path}/v{i}")]
+    with switch("--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control", tmp_path / "control") as running:
+        found = summaries([
+            worker("--device", f"net_virtio_user{i},path={tmp_path}/v{i},queues=1", "--worker", i, "--workers", 2, *PATIENT,
+                   "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat", 3)
+            for i in range(2)])  # fmt: skip
+        assert all(said["all_reduces"] == 3 for said in found)
+        assert_no_mbuf_is_lost(running.stop())
+
+
+# ---- recorded packets: the same as any other port gives ------------------------------------------------------------------
+
+
+def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
+    """net_pcap devices replay two workers' packets into the switch, and record what it sends: what Switch.step says."""
+    need("scapy")
+    from scapy.layers.l2 import Ether
+    from scapy.utils import PcapReader, wrpcap
+
+    from ina.aggregation.worker import Worker, WorkerConfig
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime import Switch as Embedded
+
+    compiled = compile_program(P4 / "switchml.p4", defines={"VALUES": "64"}, include_dirs=[P4])
+    rng, sent = np.random.default_rng(5), []
+    with Embedded(compiled.so_path) as expected:
+        job = admit(expected)
+        for i in range(2):
+            expected.add_port(i)
+            machine = Worker(WorkerConfig(worker=i, workers=2, life=job.life, slots=SLOTS, values=64))
+            machine.submit(rng.integers(-1000, 1000, 64 * SLOTS, dtype=np.int32))
+            frames = machine.frames_to_send(1)
+            assert len(frames) == SLOTS
+            wrpcap(str(tmp_path / f"in{i}.pcap"), [Ether(frame) for frame in frames])
+            # Each port's packets come in order; which port's first does not matter to the sums.
+            sent += [out for frame in frames for out in expected.step(frame, i)]
+    wanted = [sorted(frame for port, frame in sent if port == i) for i in range(2)]
+    assert len(wanted[0]) == SLOTS
+
+    def recorded(i):
+        try:
+            return sorted(bytes(packet) for packet in PcapReader(str(tmp_path / f"out{i}.pcap")))
+        except (OSError, EOFError):
+            return []
+
+    ports = [word for i in range(2) for word in (
+        "--port", f"{i}=net_pcap{i},rx_pcap={tmp_path}/in{i}.pcap,tx_pcap={tmp_path}/out{i}.pcap")]  # fmt: skip
+    with switch("--program", compiled.so_path, *ports, "--control", tmp_path / "control",
+                module="tests.worlds.dpdk.dpdk_admitting") as running:  # fmt: skip
+        time.sleep(0.5)
+        summary = running.stop()
+    assert [recorded(i) for i in range(2)] == wanted
+    assert [summary["ports"][str(i)]["tx_packets"] for i in range(2)] == [SLOTS, SLOTS]
+
+
+# ---- the README --------------------------------------------------------------------------------------------------------
+
+
+def test_commands_of_the_readme_run(tmp_path):
+    """With sockets of the test's, and a smaller tensor."""
+    lines = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("ina-dpdk-")]
+    assert len(lines) == 3 and all(line in (ROOT / "docs/dpdk.md").read_text() for line in lines)
+    commands = [line.replace("/tmp/", f"{tmp_path}/").replace("100M", "1M").split() for line in lines]
+    assert commands[0][0] == "ina-dpdk-switch"
+    with switch(*commands[0][1:]) as running:
+        found = summaries([worker(*command[1:], *PATIENT) for command in commands[1:]])
+        check(found, running.stop(), 10)
+
+
+# ---- wrong arguments ------------------------------------------------------------------------------------------------------
+
+
+SWITCHML = ["--program", "p4/switchml.p4"]
+ONE = [*SWITCHML, "--port", "0=memif:x"]
+WORKER = ["--device", "memif:x", "--control", "x", "--worker", "0", "--workers", "2"]
+
+
+@pytest.mark.parametrize(("module", "arguments", "said"), [
+    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0"], "expected N=DEVICE"),
+    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "600=memif:x", "--control", "x"], "port of 0..509"),
+    (ina.worlds.dpdk.switch, [*ONE, "--port", "0=memif:y", "--control", "x"], "memif:x already"),
+    (ina.worlds.dpdk.switch, ["--program", "p4/nothing.p4", "--port", "0=memif:x", "--control", "x"],
+    "p4/nothing.p4: there is no"),
+    (ina.worlds.dpdk.switch, ONE, "--control or --grpc"),
+    (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--max-frame", "20000"], "--max-frame 20000"),
+    (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--shards", "3"], "power of two"),
+    (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--spin", "-1"], "--spin: -1: expected 0 to"),
+    (ina.worlds.dpdk.worker, ["--device", "memif:x", "--worker", "0", "--workers", "2"], "required: --control"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--worker", "2"], "worker: 2, expected 0..1"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--size", "3"], "multiple of 4"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--values", "100"], "values: 100"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--protocol", "tcp"], "'tcp'"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--fault", "loss=2"], "loss"),
+])  # fmt: skip
+def test_wrong_arguments_are_named(module, arguments, said, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as stopped:
+        module.main(arguments)
+    assert stopped.value.code == 2 and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("module", "arguments", "said"), [
+    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_nothing0", "--control", "x"], "net_nothing0"),
+    (ina.worlds.dpdk.switch, ["--program", "examples/learn.p4", "--port", "0=net_null0", "--control", "x"],
+    "no aggregation program"),
+    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_null0", "--control", "x", "--max-frame", "500"], "have 1076"),
+    (ina.worlds.dpdk.switch, ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--control", "x"], "EAL"),
+    (ina.worlds.dpdk.switch, ["--program", "p4/atp.p4", "--port", "0=net_null0", "--control", "x", "--shards", "2"],
+    "declares no"),
+    (ina.worlds.dpdk.worker, [*WORKER, "--control", "/nowhere", "--timeout", "0.2"], "/nowhere"),
+])  # fmt: skip
+def test_what_cannot_be_started_is_said(module, arguments, said):
+    """In a process of its own: most of these start EAL."""
+    process = Process(module.__name__, *arguments)
+    code, out, err = process.end()
+    assert (code, said in err) == (1, True), (code, out, err)
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("device", "said"), [("memif:/nowhere/x", "server was not there"), ("net_nothing0", "net_nothing0")])
+def test_a_worker_s_device_that_is_not_there_is_named(tmp_path, device, said):
+    with memif(tmp_path, 1, "--control", tmp_path / "control"):
+        process = worker("--device", device, "--control", tmp_path / "control", "--worker", 0, "--workers", 1, "--timeout", 5)
+        code, out, err = process.end()
+    assert (code, said in err) == (1, True), (code, out, err)
+    assert "Traceback" not in err
