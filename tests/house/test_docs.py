@@ -78,7 +78,7 @@ def test_links_and_files_exist(page):
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
-    for name in re.findall(r"`((?:ina|host|p4|tests|bench|docs|examples)/[\w./-]+\.\w+)`", text):
+    for name in re.findall(r"`((?:ina|host|p4|topologies|tests|bench|docs|examples)/[\w./-]+\.\w+)`", text):
         assert (ROOT / name).exists(), f"{page.name} names {name}, which is not there"
 
 
