@@ -179,6 +179,18 @@ def test_compressed_files_are_read(tmp_path):
     assert replayed(write(tmp_path, [[all_reduce(1)], [all_reduce(1)]], gzip.compress)).seconds > 0
 
 
+def test_a_compressed_trace_that_is_broken_is_named(tmp_path):
+    """The header, the deflated bytes, the sum: each has an error of its own in the library."""
+    for at in (5, 14, -6):
+        def broken(data, at=at):
+            whole = bytearray(gzip.compress(data))
+            whole[at] ^= 0xFF
+            return bytes(whole[:-9]) if at == 5 else bytes(whole)
+
+        with pytest.raises(ConfigError, match=r"\.et: "):
+            replayed(write(tmp_path, [[all_reduce(1)], [all_reduce(1)]], broken))
+
+
 def rooflines(operations, moved, peak, bandwidth):
     """As ASTRA-sim writes it (Roofline::get_perf)."""
     return operations / min(peak, bandwidth * operations / moved)

@@ -40,7 +40,7 @@ def test_sums_over_rings_are_those_over_memory():
 
 def test_an_environment_is_started_once():
     code = f"""
-from ina.aggregation.worker import dpdk
+from ina.net import dpdk
 dpdk.start({EAL})
 dpdk.start({EAL})
 try:
@@ -97,7 +97,7 @@ def test_headers_that_the_compiled_part_was_not_made_with_are_refused(monkeypatc
 def test_a_device_of_several_queues():
     """Each queue a port of its own; what the device cannot do is said."""
     code = f"""
-from ina.aggregation.worker import dpdk
+from ina.net import dpdk
 dpdk.start({EAL})
 with dpdk.Pool(8192, 1514) as pool:
     with dpdk.open_device("net_null0,size=200", pool, queues=2) as device:
@@ -128,7 +128,7 @@ with dpdk.Pool(8192, 1514) as pool:
 def test_what_a_port_receives_it_sends_again():
     """mbufs of frames that it is done with, one burst of them at most; the pool is asked for what is missing."""
     code = f"""
-from ina.aggregation.worker import dpdk
+from ina.net import dpdk
 dpdk.start({EAL})
 with dpdk.Pool(8192, 1514) as pool:
     one, other = dpdk.ring_pair("pair", pool, 256)

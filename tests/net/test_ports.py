@@ -145,7 +145,7 @@ def test_the_bell_rings_only_for_who_sleeps():
 
 ECHO = """
 import sys
-from ina.aggregation.worker import ports
+from ina.net import ports
 with ports.open_shared(*map(int, sys.argv[1:5])) as port:
     left = int(sys.argv[5])
     while left:
@@ -363,7 +363,7 @@ def test_capture_has_both_directions_with_nanoseconds(tmp_path):
 
 FULL_DISK = """
 import errno, resource, sys
-from ina.aggregation.worker import ports
+from ina.net import ports
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 a, b = ports.memory_pair(256, 2048)
 a.with_capture(sys.argv[1])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -156,7 +157,7 @@ def _messages(path: Path) -> Iterator[bytes]:
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path}: {error}") from None
     at = 0
     while at < len(data):

@@ -58,8 +58,8 @@ def test_a_worker_speaks_the_protocol_of_its_configuration(name):
 def test_nobody_else_knows_a_protocol_by_name():
     """Only its own files do, the list in host/protocol/protocols.c, and what says which one is the default."""
     names = set(protocols.names()) - {"ps"}  # a command, too
-    allowed = ("ina/aggregation/entries/", "ina/aggregation/wire/", "ina/aggregation/protocols.py",
-        "ina/worlds/virtual/explorable.py",
+    allowed = ("ina/aggregation/entries/", "ina/aggregation/wire/", "ina/cli/wire.py", "ina/aggregation/protocols.py",
+               "ina/worlds/virtual/explorable.py",
                "ina/aggregation/twins.py", "ina/lab/results/figures.py")  # the last two: known packets, and what was published
     for path in sorted((ROOT / "ina").rglob("*.py")):
         where = str(path.relative_to(ROOT))

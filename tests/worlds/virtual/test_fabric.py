@@ -52,7 +52,7 @@ def test_every_direction_of_every_link_is_there_and_idle(program, name, options)
 UNUSED = """
 import sys
 import numpy as np
-import topologies
+from ina import topology as topologies
 from ina.worlds.virtual.fabric import Fabric
 from ina.p4.runtime.program import Program
 
