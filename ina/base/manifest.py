@@ -75,7 +75,7 @@ BESIDE = {
     "ina": ("py.typed",),
     "ina/p4/compiler": ("p4include/*.p4",),
     "ina/p4/compiler/emit": ("*.h",),
-    "ina/p4/runtime/c": ("*.h",),
+    "ina/p4/runtime": ("c/*.h",),
 }
 
 
