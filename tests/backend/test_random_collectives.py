@@ -13,6 +13,7 @@ SEQUENCES = int(os.environ.get("SEQUENCES", "40"))
 FAULTS = "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.005,seed=5"
 BODY = f"""
 sys.path.insert(0, {str(ROOT / "tests")!r})
+import folders
 import random_collectives as judge
 rank, n = start(120)
 made = judge.groups([ina.backend.Options(protocol="atp"), ina.backend.Options(slots=2), None])

@@ -109,7 +109,7 @@ NATIVE = (
     ),
 )
 
-CONTROL = ("ina.aggregation.controller", "ina.base.documents")
+CONTROL = ("ina.aggregation.controller", "ina.aggregation.socket", "ina.base.documents")
 CONFIG = ("ina.lab.config", "ina.base.documents")
 
 MANAGED = (
@@ -202,7 +202,7 @@ MANAGED = (
         "stf",
         ("ina.p4.compiler.stf", "ina.p4.tools.stf_target"),
     ),
-    Managed("topology", "networks in TOML", "files", "topology", ("topologies", "ina.base.documents"), longest=1000),
+    Managed("topology", "networks in TOML", "files", "topology", ("ina.topology", "ina.base.documents"), longest=1000),
     Managed("deployment", "what is deployed to a Tofino", "files", "deployment", (*CONFIG, "ina.worlds.deployed"), longest=1500),
     Managed(
         "layers",

@@ -217,6 +217,7 @@ def test_fuzzing_of_targets_in_python_finds_nothing(build: Path, tmp_path: Path)
     fuzzed([target for target in MANAGED if not any(map(missing, target.needs))], build, tmp_path)
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("planted", PLANTS, ids=lambda planted: planted.plant.name)
 def test_planted_defects_are_found_within_a_minute(planted, build: Path) -> None:
     need("atheris" if isinstance(registry.TARGETS[planted.target], Managed) else "clang-fuzzer")
