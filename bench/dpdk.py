@@ -361,7 +361,7 @@ def all_reduce(values: int, size: int = ALL_REDUCE, blocks: int = 5) -> dict[str
         memif, control, script = f"memif:{folder}/ports.sock", f"{folder}/control", Path(folder) / "reduce.py"
         script.write_text(REDUCE)
         command = [sys.executable, "-m", "ina.worlds.dpdk.switch", "--program", str(root / "p4/switchml.p4"), "-D",
-            f"VALUES={values}",
+                   f"VALUES={values}",
                    "--port", f"0={memif}", "--port", f"1={memif}", "--control", control, "--json",
                    "--job-slots", str(REDUCE_SLOTS)]
         with open(f"{folder}/switch.log", "w+") as log:

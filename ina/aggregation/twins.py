@@ -48,7 +48,7 @@ class _Job:
 
 
 def world_of(p4info: dict[str, Any], path: Path) -> Callable[[dict[str, Any]], World] | None:
-    """What makes the world of a program of a known protocol, from its P4Info; None: it is nobody's that is known."""
+    """Maker of the world of a protocol's program, from its P4Info; None: no protocol that is known has it."""
     found = recognise(P4Info(p4info), path)
     return None if found is None or found[0] is PUBLISHED else partial(world, found[0], found[1].values)
 

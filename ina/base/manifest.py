@@ -53,7 +53,7 @@ GROUPS = {
     "bound": BOUND,
     "program": PROGRAM_HEADERS,
     "compiler": ("ina/base/cc.py", "ina/base/cache.py", "ina/p4/compiler/**/*.py", "ina/p4/compiler/emit/*.h",
-        "ina/p4/compiler/p4include/*.p4", *(f"{d}/*.h" for d in INCLUDES)),
+                 "ina/p4/compiler/p4include/*.p4", *(f"{d}/*.h" for d in INCLUDES)),
     "dpdk": ("host/dpdk/*.c",),
     "dpdk headers": ("host/dpdk/*.h",),
 }

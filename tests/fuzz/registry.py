@@ -57,7 +57,7 @@ class Managed(Target):
 
 HOST = ("host/protocol/codec.c", "host/protocol/frame.c", "host/protocol/atp_frame.c", "host/net/internet.c")
 WORKER = (*HOST, "host/protocol/switchml.c", "host/protocol/atp.c", "host/protocol/tensors.c", "host/protocol/rto.c",
-    "host/protocol/protocols.c")
+          "host/protocol/protocols.c")
 SERVER = ("host/protocol/ps.c", "host/protocol/ps_jobs.c")
 SWITCH = ("ina/p4/runtime/c/[!dl]*.c", "host/net/link.c", "host/net/pool.c", "host/net/port.c", "host/net/bell.c")
 
@@ -143,12 +143,12 @@ MANAGED = (
         needs=("cc", "p4runtime"),
     ),
     Managed("bfrt", "messages of BFRuntime", "rpc", "bfrt", ("ina.p4.bfrt", "ina.p4.rpc", "ina.p4.runtime"),
-    needs=("cc", "p4runtime")),
+            needs=("cc", "p4runtime")),
     Managed(
         "experiment", "experiments and sweeps in TOML", "files", "experiment", (*CONFIG, "ina.lab.plan"), longest=1000
     ),
     Managed("control-answers", "what the switch process tells a worker", "control", "answers",
-    ("ina.aggregation.controller.client", *CONTROL)),
+            ("ina.aggregation.controller.client", *CONTROL)),
     Managed(
         "device-config",
         "P4Runtime's device configurations",
@@ -158,9 +158,9 @@ MANAGED = (
         needs=("cc", "p4runtime"),
     ),
     Managed("bfrt-json", "tables that a BFRuntime server says it has", "rpc", "bfrt_json",
-    ("ina.p4.bfrt.info", "ina.base.documents")),
+            ("ina.p4.bfrt.info", "ina.base.documents")),
     Managed("mapping", "mappings of `ina p4 equal`", "files", "mapping", ("ina.p4.tools.equal.mapping", "ina.base.documents"),
-    longest=1000),
+            longest=1000),
     Managed("idx", "images and labels of data sets", "files", "idx", ("ina.lab.training.data",)),
     Managed(
         "results",

@@ -113,7 +113,7 @@ def test_c_includes_point_downwards():
 
 # Circles that are meant: the tree and its types; an interpreter and the architectures that it runs and that run it.
 CIRCLES = {"ina.p4.compiler.ast", "ina.p4.compiler.types", "ina.p4.compiler.reference.interpreter",
-    "ina.p4.compiler.arch.v1model", "ina.p4.compiler.arch.tna",
+           "ina.p4.compiler.arch.v1model", "ina.p4.compiler.arch.tna",
            "ina.p4.compiler.reference.tna_objects"}  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def test_no_module_imports_one_that_imports_it():
 
 
 def test_no_name_of_a_program_outside_p4():
-    """Whatever a P4 switch is made of knows programs as data: no field or table name of ours in it."""
+    """All that a P4 switch is made of knows programs as data: no field or table name of ours in it."""
     words = re.compile(r"switchml|exponents|incarnation|fan_?in", re.IGNORECASE)
     for folder in ("ina/p4",):
         found = sorted((ROOT / folder).rglob("*.*"))

@@ -20,10 +20,10 @@ def installed(tmp_path_factory):
     copy = folder / "checkout"
     copy.mkdir()
     for name in ("ina", "host", "setup.py", "pyproject.toml", "README.md", "LICENSE",
-        *(n for n in manifest.DATA if "/" not in n)):
+                 *(n for n in manifest.DATA if "/" not in n)):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "_native*"),
-                dirs_exist_ok=True)
+                            dirs_exist_ok=True)
         else:
             shutil.copy(ROOT / name, copy)
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(folder / "site")]

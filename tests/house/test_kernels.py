@@ -103,7 +103,7 @@ def test_what_is_built_runs_on_every_processor_unless_an_instruction_set_is_name
 @pytest.mark.usefixtures("gcc_for_x86")
 @pytest.mark.parametrize(
     "file", ["host/protocol/codec.c", "host/protocol/ps.c", "ina/worlds/virtual/c/collective.c", "ina/p4/runtime/c/egress.c",
-    "ina/p4/runtime/c/outlet.c"]
+             "ina/p4/runtime/c/outlet.c"]
 )
 def test_loops_over_values_choose_when_they_are_loaded(tmp_path, monkeypatch, file):
     target = tmp_path / "kernels.o"

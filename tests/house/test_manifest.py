@@ -64,8 +64,8 @@ def test_the_key_is_made_of_that(checkout):
     before = key()
     assert before == key()
     for name in ("p4/compiler/emit/emit.py", "p4/compiler/reference/tables.py", "p4/compiler/emit/prelude.h",
-        "p4/runtime/c/tna.h",
-        "../host/net/packet.h"):
+                 "p4/runtime/c/tna.h",
+                 "../host/net/packet.h"):
         with (checkout / name).open("a") as file:
             file.write("\n")
         assert key() not in ("", before), name
@@ -88,7 +88,7 @@ def test_the_command_lists_a_group_for_the_makefile():
     done = subprocess.run([sys.executable, "ina/base/manifest.py", "native", "binding"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert {"host/protocol/codec.c", "ina/p4/runtime/c/switch.h", "ina/worlds/virtual/c/flow.c",
-        "host/binding.py"} <= set(done.stdout.split())
+            "host/binding.py"} <= set(done.stdout.split())
     done = subprocess.run([sys.executable, "ina/base/manifest.py", "all"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "all: expected one of headers, " in done.stderr
 

@@ -1,4 +1,4 @@
-"""What knows nothing of aggregation stands alone: the C of packets and the switch links, the P4 switch compiles and runs."""
+"""Wings that know nothing of aggregation stand alone: the C of packets and switch links, the P4 switch compiles and runs."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def test_packets_and_the_switch_link_alone(tmp_path):
     sources = [path for folder in folders for path in sorted((ROOT / folder).glob("*.c"))]
     assert len(sources) > 25
     subprocess.run(["cc", "-std=gnu11", "-D_GNU_SOURCE", "-shared", "-fPIC", *(f"-I{ROOT / folder}" for folder in folders),
-        *sources,
+                    *sources,
                     "-Wl,-z,defs", "-o", tmp_path / "net.so", "-lpthread", "-ldl", "-lm"], check=True)  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def alone(tmp_path):
 def stf(folder, tests, step=1):
     environment = {**os.environ, "PYTHONPATH": str(folder), "INA_CACHE": str(folder / "cache")}
     return subprocess.run([sys.executable, "-c", CODE, str(folder), str(tests), str(step)], cwd=folder, env=environment,
-        capture_output=True,
+                          capture_output=True,
                           text=True)  # fmt: skip
 
 

@@ -99,13 +99,13 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
         Plant(_ADMISSION, "meta.strict == 1 && (bit<8>)hdr.exponents.e1 != own_life", "false", SUM), NEXT),
     "workers do not compare lives": (
         Plant("host/protocol/frame.c", _LIFE, "h->job != config->job", f"{SUM}|{FLAG}|failed",
-        also=((".e1 = 0xff,", ".e1 = 0,"),)), NEXT),
+              also=((".e1 = 0xff,", ".e1 = 0,"),)), NEXT),
     "workers take a result of another phase": (
         Plant("host/protocol/switchml.c", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", SUM),
         walk(PAIR, elements=96)),
     "workers do not wait for a block's exponent": (
         Plant("host/protocol/switchml.c", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY",
-        SUM),
+              SUM),
         WINDOW),
 }  # fmt: skip
 

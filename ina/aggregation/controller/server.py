@@ -370,7 +370,7 @@ def most_descriptors() -> int:
 
 
 class Made(NamedTuple):
-    """What a process of switches runs. `starts_server`: the parameter server is its child; else one is to come."""
+    """Switches of one process. `starts_server`: the parameter server is its child; else one is to come."""
 
     host: SwitchHost
     starts_server: bool
@@ -384,7 +384,7 @@ def embedded(program: Path, defines: dict[str, str], args: argparse.Namespace) -
 
 
 def parser(name: str) -> argparse.ArgumentParser:
-    """Of the command line of a process of switches, which is module ``name``."""
+    """Command line of a process of switches, which is module ``name``."""
     parser = argparse.ArgumentParser(prog=f"python -m {name}", description="the switch process")
     parser.add_argument("--program", required=True, help="the P4 program")
     parser.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME[=VALUE]",

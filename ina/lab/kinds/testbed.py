@@ -80,7 +80,7 @@ def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
         return None
     with tempfile.TemporaryFile() as log:
         command = [sys.executable, "-m", "ina.aggregation.controller.parameter_server", "--switch", network.socket, "--port",
-            "udp"]
+                   "udp"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(paths.PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
         server = subprocess.Popen(network.command(host, command), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                   env=environment)  # fmt: skip

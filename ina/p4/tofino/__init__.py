@@ -1,4 +1,4 @@
-"""What a program asks of a Tofino, as far as its source tells: `ina tofino check`.
+"""Demands of a program on a Tofino, as far as its source tells: `ina tofino check`.
 
 `program.py` (pipelines of a program) -> `fields.py` (what an expression reads and writes) -> `units.py` (what a control does, one
 table after the other) -> `stages.py` (what must wait for what) -> `stateful.py` and `resources.py` (shapes and sizes) ->

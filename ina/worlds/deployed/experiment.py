@@ -116,7 +116,7 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a file says. `config`: the experiment itself, with the keys of its kind."""
+    """Contents of a file. `config`: the experiment itself, with the keys of its kind."""
 
     path: Path
     config: object
@@ -187,7 +187,7 @@ class Deployment:
 
 
 def read(path: Path, config: object) -> Deployment:
-    """What the file says of a deployment of `config`, its experiment. Raises ConfigError, which names the file and the key."""
+    """Reads the deployment of `config`, the file's experiment. Raises ConfigError, which names the file and the key."""
     try:
         table = documents.toml(path).get("tofino")
     except (OSError, documents.Unreadable) as error:

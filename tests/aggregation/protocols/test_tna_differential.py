@@ -261,7 +261,7 @@ def test_everything_under_sanitizers(tmp_path: Path) -> None:
     call = [*build.c_compiler(), "-print-file-name=libasan.so"], [*build.c_compiler(), "-print-file-name=libubsan.so"]
     libraries = [subprocess.run(c, capture_output=True, text=True, timeout=30).stdout.strip() for c in call]
     script = SANITIZED.format(paths=[str(Path(__file__).parent.parent.parent.parent), str(Path(__file__).parent.parent.parent)],
-        folder=str(tmp_path))
+                              folder=str(tmp_path))
     environment = {**os.environ, "LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -331,7 +331,7 @@ WORKER = ["--device", "memif:x", "--control", "x", "--worker", "0", "--workers",
     (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "600=memif:x", "--control", "x"], "port of 0..509"),
     (ina.worlds.dpdk.switch, [*ONE, "--port", "0=memif:y", "--control", "x"], "memif:x already"),
     (ina.worlds.dpdk.switch, ["--program", "p4/nothing.p4", "--port", "0=memif:x", "--control", "x"],
-    "p4/nothing.p4: there is no"),
+     "p4/nothing.p4: there is no"),
     (ina.worlds.dpdk.switch, ONE, "--control or --grpc"),
     (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--max-frame", "20000"], "--max-frame 20000"),
     (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--shards", "3"], "power of two"),
@@ -353,11 +353,11 @@ def test_wrong_arguments_are_named(module, arguments, said, capsys, monkeypatch)
 @pytest.mark.parametrize(("module", "arguments", "said"), [
     (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_nothing0", "--control", "x"], "net_nothing0"),
     (ina.worlds.dpdk.switch, ["--program", "examples/learn.p4", "--port", "0=net_null0", "--control", "x"],
-    "no aggregation program"),
+     "no aggregation program"),
     (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_null0", "--control", "x", "--max-frame", "500"], "have 1076"),
     (ina.worlds.dpdk.switch, ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--control", "x"], "EAL"),
     (ina.worlds.dpdk.switch, ["--program", "p4/atp.p4", "--port", "0=net_null0", "--control", "x", "--shards", "2"],
-    "declares no"),
+     "declares no"),
     (ina.worlds.dpdk.worker, [*WORKER, "--control", "/nowhere", "--timeout", "0.2"], "/nowhere"),
 ])  # fmt: skip
 def test_what_cannot_be_started_is_said(module, arguments, said):

@@ -82,7 +82,7 @@ def _text(path: Path) -> str:
 
 
 def _programs(args: argparse.Namespace, known: Known) -> tuple[Side, Side, dict[str, str],
-    Callable[[dict[str, Any]], World] | None]:
+                                                               Callable[[dict[str, Any]], World] | None]:
     """A, B, their macros, and what makes the world of A (None: it is not known)."""
     includes, defines = [*args.include, paths.p4_dir()], macros(args.define)
     try:

@@ -1,4 +1,4 @@
-"""What may be known of a program beforehand: which entries a controller writes, and packets that its hosts send."""
+"""Worlds of known programs: the entries that a controller writes, and packets that hosts send."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Known(Protocol):
     DEFINES: dict[str, str]
 
     def world_of(self, p4info: dict[str, Any], path: Path) -> Callable[[dict[str, Any]], World] | None:
-        """What makes the world of a program, from its P4Info with those macros; None: it is not known."""
+        """Maker of the world of a program, from its P4Info with those macros; None: it is not known."""
 
 
 class Unknown:
