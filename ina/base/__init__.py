@@ -1,0 +1,1 @@
+"""Ground: paths, the compiled part, the C compiler and its cache, documents, settings, tokens."""

@@ -1,0 +1,1 @@
+"""Experiments: plans, sweeps, and what they need of the worlds."""

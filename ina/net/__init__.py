@@ -1,0 +1,1 @@
+"""Ports, faults, network namespaces, and what a running network has left behind."""

@@ -1,0 +1,1 @@
+"""Worlds: each only moves packets and time."""

@@ -1,0 +1,1 @@
+"""`ina doctor`: is this machine, its links or a deployment fit for a run?"""

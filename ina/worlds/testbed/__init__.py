@@ -1,0 +1,1 @@
+"""Real interfaces under Mininet, with embedded switches or BMv2."""

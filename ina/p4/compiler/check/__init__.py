@@ -1,0 +1,1 @@
+"""Checks and types of the tree, and its instances."""

@@ -1,0 +1,1 @@
+"""Intermediate code to C."""

@@ -1,0 +1,1 @@
+"""Tree to intermediate code: everything inlined and flattened."""

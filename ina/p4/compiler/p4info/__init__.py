@@ -1,0 +1,1 @@
+"""P4Info: made, written and read."""
