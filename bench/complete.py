@@ -184,7 +184,9 @@ class Rig:
         assert self.switch is not None  # it is in this process
         packets = self.switch.counter("drops")[:, 0]
         reasons = ", ".join(f"{packets[reason]} of reason {reason}" for reason in packets.nonzero()[0])
-        return f"the switch dropped {reasons} (enum Drop in p4/include/metadata.p4)" if reasons else "the switch dropped nothing"
+        if not reasons:
+            return "the switch dropped nothing"
+        return f"the switch dropped {reasons} (enum Drop in p4/include/switchml/metadata.p4)"
 
     @property
     def packets(self) -> int:

@@ -4,19 +4,19 @@
  *   down:  parse -> admitted? -> free the aggregator -> one worker, or all
  *
  * Best effort: whatever a switch cannot add up, it passes on, and the parameter server (host/protocol/ps.c) does.
- * Compile-time sizes: include/size.p4. What is on the wire: include/atp_headers.p4. Why no sum can be wrong:
+ * Compile-time sizes: include/size.p4. What is on the wire: include/atp/headers.p4. Why no sum can be wrong:
  * docs/protocol-atp.md.
  */
 #include <core.p4>
 #include <v1model.p4>
 
-#include "include/atp_headers.p4"
-#include "include/atp_metadata.p4"
-#include "include/atp_parsing.p4"
-#include "include/atp_admission.p4"
-#include "include/atp_aggregator.p4"
-#include "include/atp_aggregation.p4"
-#include "include/atp_paths.p4"
+#include "include/atp/headers.p4"
+#include "include/atp/metadata.p4"
+#include "include/atp/parsing.p4"
+#include "include/atp/admission.p4"
+#include "include/atp/aggregator.p4"
+#include "include/atp/aggregation.p4"
+#include "include/atp/paths.p4"
 #include "include/forwarding.p4"
 
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {

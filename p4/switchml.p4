@@ -3,18 +3,18 @@
  *   parse -> admitted? -> which phase of the slot? -> add exponents and values -> complete? -> multicast the result
  *                                                                                       or, below the root of a tree, send it up
  *
- * Compile-time sizes: include/size.p4. What is on the wire: include/headers.p4. Why no sum can be wrong: docs/protocol.md.
+ * Compile-time sizes: include/size.p4. What is on the wire: include/switchml/headers.p4. Why no sum can be wrong: docs/protocol.md.
  */
 #include <core.p4>
 #include <v1model.p4>
 
-#include "include/headers.p4"
-#include "include/metadata.p4"
-#include "include/parsing.p4"
-#include "include/admission.p4"
-#include "include/phase.p4"
-#include "include/aggregation.p4"
-#include "include/replies.p4"
+#include "include/switchml/headers.p4"
+#include "include/switchml/metadata.p4"
+#include "include/switchml/parsing.p4"
+#include "include/switchml/admission.p4"
+#include "include/switchml/phase.p4"
+#include "include/switchml/aggregation.p4"
+#include "include/switchml/replies.p4"
 #include "include/forwarding.p4"
 
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {

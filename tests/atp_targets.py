@@ -28,7 +28,7 @@ VALUES = 32
 PARENT = 9  # the port towards the server, or the switch above
 DATA, FLOATS, RESULT, FLOAT_RESULT, PENDING = 1, 2, 3, 4, 5
 HEAD = ("ethernet", "ipv4", "udp", "atp")
-WIRE = layout.load(VALUES, p4_dir() / "include" / "atp_headers.p4")
+WIRE = layout.load(VALUES, p4_dir() / "include/atp/headers.p4")
 
 SOURCES = {InterpreterTarget: SOURCE, CompiledTarget: SOURCE, TnaTarget: p4_dir() / "tofino" / "atp.p4", Bmv2Target: SOURCE}
 TARGETS: dict[str, type[Target]] = {

@@ -1,4 +1,4 @@
-/* What an ATP frame looks like, as p4/include/atp_headers.p4 draws it: the one place of the host's C code that knows.
+/* What an ATP frame looks like, as p4/include/atp/headers.p4 draws it: the one place of the host's C code that knows.
  *
  *     Ethernet 14 | IPv4 20 | UDP 8 | ATP 16 | values 4 K, or the workers that the server has 4 (pending), or nothing
  */

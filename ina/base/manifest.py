@@ -62,8 +62,12 @@ GROUPS = {
 DATA = {
     "p4": ("*.p4",),
     "p4/include": ("*.p4",),
+    "p4/include/switchml": ("*.p4",),
+    "p4/include/atp": ("*.p4",),
     "p4/tofino": ("*.p4",),
     "p4/tofino/include": ("*.p4",),
+    "p4/tofino/include/switchml": ("*.p4",),
+    "p4/tofino/include/atp": ("*.p4",),
     "host/net": ("*.c", "*.h"),
     "host/protocol": ("*.c", "*.h"),
     "host/dpdk": ("*.c", "*.h"),

@@ -11,8 +11,8 @@ from ina.base.bounds import whole
 if TYPE_CHECKING:
     from ina.aggregation.wire.layout import Field, Layout
 
-SOURCE = "p4/include/headers.p4"
-ATP_SOURCE = "p4/include/atp_headers.p4"
+SOURCE = "p4/include/switchml/headers.p4"
+ATP_SOURCE = "p4/include/atp/headers.p4"
 
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:

@@ -7,19 +7,19 @@
  *   LOAD     of a packet that takes a sum up, the last 32 first: they come before those that it has already
  *   FINISH   the packet tells the state what it did -> absorbed, up to the server, to one worker, or to all
  *
- * Compile-time sizes: ../include/size.p4; -DPIPE=n: the pipe that aggregates. What is on the wire: ../include/atp_headers.p4.
+ * Compile-time sizes: ../include/size.p4; -DPIPE=n: the pipe that aggregates. What is on the wire: ../include/atp/headers.p4.
  */
 #include <core.p4>
 #include <tna.p4>
 
-#include "include/atp_headers.p4"
-#include "include/atp_parsing.p4"
-#include "include/atp_admission.p4"
-#include "include/atp_aggregator.p4"
-#include "include/atp_aggregation.p4"
-#include "include/atp_rounds.p4"
+#include "include/atp/headers.p4"
+#include "include/atp/parsing.p4"
+#include "include/atp/admission.p4"
+#include "include/atp/aggregator.p4"
+#include "include/atp/aggregation.p4"
+#include "include/atp/rounds.p4"
 #include "include/lanes.p4"
-#include "include/atp_paths.p4"
+#include "include/atp/paths.p4"
 #include "include/forwarding.p4"
 
 control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_metadata_t standard,

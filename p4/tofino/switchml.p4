@@ -6,19 +6,19 @@
  *   LOAD     of a packet that carries the sums, the last 32 first: they come before those that it has already
  *   FINISH   the phase has ended -> multicast the result; or, below the root of a tree, send it up
  *
- * Compile-time sizes: ../include/size.p4; -DPIPE=n: the pipe that aggregates. What is on the wire: ../include/headers.p4.
+ * Compile-time sizes: ../include/size.p4; -DPIPE=n: the pipe that aggregates. What is on the wire: ../include/switchml/headers.p4.
  */
 #include <core.p4>
 #include <tna.p4>
 
-#include "include/headers.p4"
-#include "include/parsing.p4"
-#include "include/admission.p4"
-#include "include/phase.p4"
-#include "include/aggregation.p4"
+#include "include/switchml/headers.p4"
+#include "include/switchml/parsing.p4"
+#include "include/switchml/admission.p4"
+#include "include/switchml/phase.p4"
+#include "include/switchml/aggregation.p4"
 #include "include/lanes.p4"
-#include "include/rounds.p4"
-#include "include/replies.p4"
+#include "include/switchml/rounds.p4"
+#include "include/switchml/replies.p4"
 #include "include/forwarding.p4"
 
 // A stateful ALU wants its operands whole.

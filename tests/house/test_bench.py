@@ -70,7 +70,7 @@ def test_a_benchmark_tells_what_its_switch_has_dropped(tmp_path):
     earlier.submit(np.zeros(1, np.int32))
     rig.switch.add_port(0)
     rig.switch.step(earlier.frames_to_send(0)[0], 0)
-    assert rig.drops() == "the switch dropped 1 of reason 5 (enum Drop in p4/include/metadata.p4)"  # OLD_LIFE
+    assert rig.drops() == "the switch dropped 1 of reason 5 (enum Drop in p4/include/switchml/metadata.p4)"  # OLD_LIFE
     rig.close()
 
 

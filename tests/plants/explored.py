@@ -53,7 +53,7 @@ FLOATS, WINDOW = walk(PAIR, elements=96, dtype=np.float32), walk(PAIR, elements=
 ABOVE = walk(LEAVES, elements=96, dtype=np.float32)
 NEXT, LOST = walk(PAIR, "next"), walk(PAIR, "lost")
 
-_AGGREGATION, _PHASE, _ADMISSION = (f"p4/include/{name}.p4" for name in ("aggregation", "phase", "admission"))
+_AGGREGATION, _PHASE, _ADMISSION = (f"p4/include/switchml/{name}.p4" for name in ("aggregation", "phase", "admission"))
 _LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
 _STORE = "if (meta.first == 1) {\n                store"
 _LIFE = "h->job != config->job || h->e1 != (uint8_t)config->life"

@@ -33,18 +33,19 @@ def control(file: str, old: str, new: str, found: str = ".", *also: tuple[str, s
 
 
 PLANTS = {
-    "rows of another incarnation are used": p4("phase", "incarnation == meta.incarnation && seen != 0", "seen != 0"),
-    "late packets of an earlier life are taken": p4("admission", "(bit<8>)hdr.exponents.e1 != own_life", "false"),
-    "a duplicate is added": p4("phase", "if (seen & meta.worker != 0)", "if (false)"),
-    "an older packet takes a row": p4("phase", "(int<32>)(hdr.switchml.tsi - tsi) > 0", "true"),
-    "a packet is added to any phase": p4("phase", "hdr.switchml.tsi != tsi", "false"),
-    "the largest exponent is that of the first": p4("aggregation", _LARGEST, "meta.first == 1", WRONG),
-    "the largest exponent is that of an earlier phase": p4("aggregation", _LARGEST, "hdr.exponents.e0 > (int<8>)largest0", WRONG),
+    "rows of another incarnation are used": p4("switchml/phase", "incarnation == meta.incarnation && seen != 0", "seen != 0"),
+    "late packets of an earlier life are taken": p4("switchml/admission", "(bit<8>)hdr.exponents.e1 != own_life", "false"),
+    "a duplicate is added": p4("switchml/phase", "if (seen & meta.worker != 0)", "if (false)"),
+    "an older packet takes a row": p4("switchml/phase", "(int<32>)(hdr.switchml.tsi - tsi) > 0", "true"),
+    "a packet is added to any phase": p4("switchml/phase", "hdr.switchml.tsi != tsi", "false"),
+    "the largest exponent is that of the first": p4("switchml/aggregation", _LARGEST, "meta.first == 1", WRONG),
+    "the largest exponent is that of an earlier phase": p4(
+        "switchml/aggregation", _LARGEST, "hdr.exponents.e0 > (int<8>)largest0", WRONG),
     "overflows are not told": p4(
-        "aggregation", "hdr.switchml.overflow = overflow[31:31];", "hdr.switchml.overflow = 0;", "overflow"),
+        "switchml/aggregation", "hdr.switchml.overflow = overflow[31:31];", "hdr.switchml.overflow = 0;", "overflow"),
     "overflows of an earlier phase are told": p4(
-        "aggregation", "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "", "overflow"),
-    "maxima are added": p4("aggregation", "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false", WRONG),
+        "switchml/aggregation", "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "", "overflow"),
+    "maxima are added": p4("switchml/aggregation", "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false", WRONG),
     "workers do not compare lives": c("frame", _LIFE, "h->job != config->job", ".", (".e1 = 0xff,", ".e1 = 0,")),
     "workers take a result of another phase": c(
         "switchml", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", WRONG),
@@ -70,27 +71,27 @@ PLANTS = {
 
 ATP = {
     # the switch
-    "late packets of an earlier life are taken": p4("atp_admission", "hdr.atp.life != own_life", "false"),
+    "late packets of an earlier life are taken": p4("atp/admission", "hdr.atp.life != own_life", "false"),
     "a resend takes no sum up": p4(
-        "atp_aggregator", f"{_RESEND}meta.load", f"{_NEVER}meta.load", STUCK, (f"{_RESEND}bitmap", f"{_NEVER}bitmap")),
+        "atp/aggregator", f"{_RESEND}meta.load", f"{_NEVER}meta.load", STUCK, (f"{_RESEND}bitmap", f"{_NEVER}bitmap")),
     "aggregators of another incarnation are used": p4(
-        "atp_aggregator", "if (alive && owner == own) {", "if (alive && owner[31:0] == own[31:0]) {", WRONG),
+        "atp/aggregator", "if (alive && owner == own) {", "if (alive && owner[31:0] == own[31:0]) {", WRONG),
     "aggregators are told by the job only": p4(
-        "atp_aggregator", "if (alive && owner == own) {", "if (alive && owner[63:32] == own[63:32]) {", WRONG),
-    "what overlaps is added": p4("atp_aggregator", "held != 0 && held & bitmap == 0", "held != 0", WRONG),
-    "a sum goes up with the bitmap of its last packet": p4("atp_aggregator", "hdr.atp.bitmap = bitmap;", "", "."),
+        "atp/aggregator", "if (alive && owner == own) {", "if (alive && owner[63:32] == own[63:32]) {", WRONG),
+    "what overlaps is added": p4("atp/aggregator", "held != 0 && held & bitmap == 0", "held != 0", WRONG),
+    "a sum goes up with the bitmap of its last packet": p4("atp/aggregator", "hdr.atp.bitmap = bitmap;", "", "."),
     "results free no aggregator": p4(
-        "atp_aggregator", "if (owner == own && hdr.atp.msg_type != Type.PENDING)", "if (false)", "leaked aggregators"),
+        "atp/aggregator", "if (owner == own && hdr.atp.msg_type != Type.PENDING)", "if (false)", "leaked aggregators"),
     "a dead job's aggregators are believed for ever": p4(
-        "atp_aggregator", "bool alive = now - stamp <= (bit<48>)meta.lifetime;", "bool alive = true;", "leaked aggregators"),
+        "atp/aggregator", "bool alive = now - stamp <= (bit<48>)meta.lifetime;", "bool alive = true;", "leaked aggregators"),
     "the largest exponent is that of the first": p4(
-        "atp_aggregation", "if (meta.add == 1 && hdr.atp.exponent > (int<8>)largest)", "if (false)", WRONG),
+        "atp/aggregation", "if (meta.add == 1 && hdr.atp.exponent > (int<8>)largest)", "if (false)", WRONG),
     "the largest exponent is that of an earlier number": p4(
-        "atp_aggregation", "largest = (bit<8>)hdr.atp.exponent;\n                seen = flag;", "seen = flag;", WRONG),
-    "overflows are not told": p4("atp_aggregation", "hdr.atp.overflow = overflow[31:31];", "hdr.atp.overflow = 0;", "overflow"),
+        "atp/aggregation", "largest = (bit<8>)hdr.atp.exponent;\n                seen = flag;", "seen = flag;", WRONG),
+    "overflows are not told": p4("atp/aggregation", "hdr.atp.overflow = overflow[31:31];", "hdr.atp.overflow = 0;", "overflow"),
     "overflows of an earlier number are told": p4(
-        "atp_aggregation", "overflows.write(meta.row, (bit<32>)hdr.atp.overflow << 31);", "", "overflow"),
-    "maxima are added": p4("atp_aggregation", "meta.add == 1 && hdr.atp.msg_type == Type.MAXIMA", "false",
+        "atp/aggregation", "overflows.write(meta.row, (bit<32>)hdr.atp.overflow << 31);", "", "overflow"),
+    "maxima are added": p4("atp/aggregation", "meta.add == 1 && hdr.atp.msg_type == Type.MAXIMA", "false",
                            f"{WRONG}|overflow"),
     # the worker
     "workers do not compare lives": c("atp", "\n        || view.life != st->config.life", ""),

@@ -16,7 +16,7 @@ from ina.p4.compiler.types import SerEnumType
 
 def kinds() -> dict[str, int]:
     """Message types by name, as the P4 source has them."""
-    found = frontend.load(p4_dir() / "include" / "atp_headers.p4").types["Type"]
+    found = frontend.load(p4_dir() / "include/atp/headers.p4").types["Type"]
     assert isinstance(found, SerEnumType)
     return dict(found.members)
 

@@ -1,4 +1,4 @@
-"""Where every field of every header is, derived from p4/include/headers.p4 by the compiler's own front end.
+"""Where every field of every header is, derived from p4/include/switchml/headers.p4 by the compiler's own front end.
 
     wire = load(values=256)
     wire["switchml"].unpack(frame, 42)                     -> {"msg_type": 1, "overflow": 0, "size": 3, ...}
@@ -197,11 +197,11 @@ class Layout:
 
 @functools.cache
 def load(values: int = 256, path: Path | None = None, struct: str = "headers_t") -> Layout:
-    """Layout of `struct` in the P4 file `path` (default: p4/include/headers.p4) with `values` integers per packet.
+    """Layout of `struct` in the P4 file `path` (default: p4/include/switchml/headers.p4) with `values` integers per packet.
 
     Raises CompileError for P4 that does not compile, LayoutError for headers without a fixed layout in whole bytes.
     """
-    path = path or p4_dir() / "include" / "headers.p4"
+    path = path or p4_dir() / "include/switchml/headers.p4"
     program = frontend.load(path, defines={"VALUES": str(values)})
     record = program.types.get(struct)
     if not isinstance(record, types.StructType):
@@ -220,8 +220,8 @@ def load(values: int = 256, path: Path | None = None, struct: str = "headers_t")
 
 
 def load_atp(values: int = 256) -> Layout:
-    """Layout of ATP's frames, from p4/include/atp_headers.p4."""
-    return load(values, p4_dir() / "include" / "atp_headers.p4")
+    """Layout of ATP's frames, from p4/include/atp/headers.p4."""
+    return load(values, p4_dir() / "include/atp/headers.p4")
 
 
 def size_codes() -> dict[int, int]:

@@ -19,7 +19,7 @@ from ina.aggregation.wire.layout import DATA, HEAD, PENDING, LayoutError, load
 from ina.cli import wire as cli
 
 WIRE = load(32)
-SOURCE = "p4/include/headers.p4"
+SOURCE = "p4/include/switchml/headers.p4"
 
 
 def values_of(header: layout.Header) -> st.SearchStrategy[dict]:

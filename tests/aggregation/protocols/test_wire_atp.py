@@ -49,7 +49,7 @@ SAME = {
 
 def test_the_host_s_header_is_that_of_the_program(tmp_path):
     need("cc")
-    (tmp_path / "layout.h").write_text(c_header.generate(WIRE, "p4/include/atp_headers.p4", "p4", ATP_HEAD))
+    (tmp_path / "layout.h").write_text(c_header.generate(WIRE, "p4/include/atp/headers.p4", "p4", ATP_HEAD))
     lines = ["#include <stddef.h>", '#include "atp_frame.h"', '#include "layout.h"']
     lines += [f'static_assert((int)({host}) == (int)({ours}), "{host}");' for host, ours in SAME.items()]
     (tmp_path / "check.c").write_text("\n".join([*lines, ""]))
@@ -100,7 +100,7 @@ def test_scapy_reads_and_builds(kind, payload):
 def test_wireshark_reads_it(tmp_path):
     need("tshark")
     script, capture = tmp_path / "atp.lua", tmp_path / "run.pcap"
-    script.write_text(dissector_atp.generate(load_atp(), "p4/include/atp_headers.p4"))
+    script.write_text(dissector_atp.generate(load_atp(), "p4/include/atp/headers.p4"))
     frames = [over_udp(WIRE.pack(atp=HEAD) + bytes([0, 0, 0, 6])),
               over_udp(WIRE.pack(atp=HEAD | {"msg_type": 1}, values={"v": [2**32 - 1 - i for i in range(32)]})),
               over_udp(WIRE.pack(atp=HEAD)[:10])]  # fmt: skip

@@ -34,7 +34,7 @@ def program():
 
 def test_the_annotation_is_the_protocols_range_of_ports(program):
     key = shard_key(program.p4info)
-    text = (p4_dir() / "include/headers.p4").read_text()
+    text = (p4_dir() / "include/switchml/headers.p4").read_text()
     assert f"SWITCHML_PORT  = 0x{key.first:X};" in text and f"SWITCHML_MASK  = 0x{0xFFFF & ~(key.count - 1):X};" in text
     assert sorted(port for shard in range(4) for ports in key.claims(shard, 4) for port in ports) == [*range(0xBEE0, 0xBEF0)]
     assert [ports.start for ports in key.claims(3, 8)] == [0xBEE3, 0xBEEB]

@@ -142,7 +142,7 @@ def spoiled(tmp_path, find: str, replace: str) -> Program:
     from ina.p4.compiler.build import compile_program
 
     shutil.copytree(paths.p4_dir(), tmp_path / "p4")
-    file = tmp_path / "p4/include/atp_aggregator.p4"
+    file = tmp_path / "p4/include/atp/aggregator.p4"
     text, count = re.subn(re.escape(find), replace, file.read_text())
     assert count == 1
     file.write_text(text)

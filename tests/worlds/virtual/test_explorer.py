@@ -125,7 +125,7 @@ def test_the_explorer_finds_what_one_version_bit_lets_through(program):
 
 @dataclass(frozen=True)
 class Defect:
-    """In p4/include/`file`, `old` becomes `new`; `found` is what the walk says then."""
+    """In p4/include/switchml/`file`, `old` becomes `new`; `found` is what the walk says then."""
 
     file: str
     old: str
@@ -162,7 +162,7 @@ DEFECTS = {
 def test_seeded_defects_are_found(name, tmp_path):
     defect = DEFECTS[name]
     folder = shutil.copytree(paths.p4_dir(), tmp_path / "p4")
-    file = folder / "include" / defect.file
+    file = folder / "include/switchml" / defect.file
     text = file.read_text()
     assert text.count(defect.old) == 1
     file.write_text(text.replace(defect.old, defect.new))

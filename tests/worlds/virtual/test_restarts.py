@@ -155,9 +155,9 @@ def test_random_walks_find_aggregators_of_another_job():
 @pytest.mark.parametrize("between", [["next"], ["lost"]])
 def test_what_programs_must_compare(tmp_path, file, old, new, found, between):
     folder = shutil.copytree(paths.p4_dir(), tmp_path / "p4")
-    text = (folder / "include" / file).read_text()
+    text = (folder / "include/switchml" / file).read_text()
     assert text.count(old) == 1
-    (folder / "include" / file).write_text(text.replace(old, new))
+    (folder / "include/switchml" / file).write_text(text.replace(old, new))
     built = compile_program(folder / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"}, cflags=["-O1"])
     report = jobs(Program(built.so_path), PAIR, between).saturate(max_states=20_000)
     assert report.violation is not None and re.search(found, report.violation), report
@@ -173,7 +173,7 @@ class OneLife(random.Random):
 def told_by_lives_only(folder):
     """The program of rows that have lives in the place of incarnations."""
     folder = shutil.copytree(paths.p4_dir(), folder / "p4")
-    admission = folder / "include" / "admission.p4"
+    admission = folder / "include/switchml/admission.p4"
     admission.write_text(admission.read_text().replace("meta.incarnation = incarnation;", "meta.incarnation = (bit<32>)life;"))
     built = compile_program(folder / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"}, cflags=["-O1"])
     return Program(built.so_path)

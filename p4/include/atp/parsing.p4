@@ -2,8 +2,8 @@
 #ifndef INA_ATP_PARSING_P4
 #define INA_ATP_PARSING_P4
 
-#include "atp_headers.p4"
-#include "atp_metadata.p4"
+#include "headers.p4"
+#include "metadata.p4"
 
 parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     state start {

@@ -1,13 +1,13 @@
-/* What the packets of switchml.p4 look like inside the switch: those of ../../include/headers.p4, 32 values at a time. */
+/* What the packets of switchml.p4 look like inside the switch: those of ../../../include/switchml/headers.p4, 32 values at a time. */
 #ifndef INA_TOFINO_HEADERS_P4
 #define INA_TOFINO_HEADERS_P4
 
-#include "../../include/headers.p4"
-#include "../../include/metadata.p4"
+#include "../../../include/switchml/headers.p4"
+#include "../../../include/switchml/metadata.p4"
 
 const bit<32> CELLS = ROWS * (VALUES / 32);
 
-#include "passes.p4"
+#include "../passes.p4"
 
 /* What a packet carries between passes, and to the egress; never on a wire. */
 header bridge_t {

@@ -1,10 +1,10 @@
 /* Admission: is this packet of this life of its job, from one of the job's sources, about that source's own workers?
- * Tables, actions and keys have the names that they have in ../../include/atp_admission.p4: one controller writes both.
+ * Tables, actions and keys have the names that they have in ../../../include/atp/admission.p4: one controller writes both.
  */
 #ifndef INA_TOFINO_ATP_ADMISSION_P4
 #define INA_TOFINO_ATP_ADMISSION_P4
 
-#include "atp_headers.p4"
+#include "headers.p4"
 
 control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_metadata_from_parser_t from_parser) {
     bit<1>  known_job = 0;

@@ -4,7 +4,7 @@
 #ifndef INA_HEADERS_P4
 #define INA_HEADERS_P4
 
-#include "frame.p4"
+#include "../frame.p4"
 
 const bit<16> SWITCHML_PORT  = 0xBEE0;  // the low four bits are free: a worker may spread its flow over 16 ports
 const bit<16> SWITCHML_MASK  = 0xFFF0;

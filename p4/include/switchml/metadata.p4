@@ -2,7 +2,7 @@
 #ifndef INA_METADATA_P4
 #define INA_METADATA_P4
 
-#include "size.p4"
+#include "../size.p4"
 
 const bit<32> ROWS = 2 * SLOTS;  // a row is one set of one slot
 

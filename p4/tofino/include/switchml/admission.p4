@@ -1,5 +1,5 @@
 /* Admission: is this packet of a registered child or of the parent, of this life of its job, for a slot that the job owns?
- * Tables, actions and keys that the controller writes have the names that they have in ../../include/admission.p4.
+ * Tables, actions and keys that the controller writes have the names that they have in ../../../include/switchml/admission.p4.
  */
 #ifndef INA_TOFINO_ADMISSION_P4
 #define INA_TOFINO_ADMISSION_P4

@@ -2,7 +2,7 @@
 #ifndef INA_ATP_METADATA_P4
 #define INA_ATP_METADATA_P4
 
-#include "size.p4"
+#include "../size.p4"
 
 /* Why an aggregation packet was dropped: the index into the counter `drops`. */
 enum bit<8> Drop {

@@ -2,7 +2,7 @@
 #ifndef INA_TOFINO_ATP_AGGREGATION_P4
 #define INA_TOFINO_ATP_AGGREGATION_P4
 
-#include "atp_headers.p4"
+#include "headers.p4"
 
 control Marks(inout packet_t hdr, in state_t meta) {
     bit<8> seen = 0;

@@ -2,8 +2,8 @@
 #ifndef INA_ATP_ADMISSION_P4
 #define INA_ATP_ADMISSION_P4
 
-#include "atp_headers.p4"
-#include "atp_metadata.p4"
+#include "headers.p4"
+#include "metadata.p4"
 
 control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     bit<16> own_life = 0;

@@ -2,7 +2,7 @@
 #ifndef INA_ATP_HEADERS_P4
 #define INA_ATP_HEADERS_P4
 
-#include "frame.p4"
+#include "../frame.p4"
 
 const bit<16> ATP_PORT = 0xBEF0;  // the low four bits are free: a worker may spread its flow over 16 ports
 const bit<16> ATP_MASK = 0xFFF0;

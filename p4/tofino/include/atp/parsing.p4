@@ -2,7 +2,7 @@
 #ifndef INA_TOFINO_ATP_PARSING_P4
 #define INA_TOFINO_ATP_PARSING_P4
 
-#include "atp_headers.p4"
+#include "headers.p4"
 
 #define IPV4_FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_len, hdr.ipv4.identification, \
     hdr.ipv4.flags, hdr.ipv4.frag_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }

@@ -2,8 +2,8 @@
 #ifndef INA_ATP_AGGREGATION_P4
 #define INA_ATP_AGGREGATION_P4
 
-#include "atp_headers.p4"
-#include "atp_metadata.p4"
+#include "headers.p4"
+#include "metadata.p4"
 
 /* One register per payload value; sums wrap modulo 2^32, so their order never matters. */
 control Sums(inout headers_t hdr, in metadata_t meta) {

@@ -1,12 +1,13 @@
 /* Paths: up to the parameter server, switch by switch, and down to the workers. */
-#ifndef INA_TOFINO_ATP_PATHS_P4
-#define INA_TOFINO_ATP_PATHS_P4
+#ifndef INA_ATP_PATHS_P4
+#define INA_ATP_PATHS_P4
 
-#include "atp_headers.p4"
+#include "headers.p4"
+#include "metadata.p4"
 
-control Up(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_metadata_for_tm_t traffic) {
+control Up(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     action to_parent(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port, bit<48> own_mac, bit<32> own_ip, bit<16> own_port) {
-        traffic.ucast_egress_port = port;
+        standard.egress_spec = port;
         hdr.ethernet.dst_addr = mac;
         hdr.ethernet.src_addr = own_mac;
         hdr.ipv4.dst_addr = ip;
@@ -29,9 +30,9 @@ control Up(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_metad
     }
 }
 
-control Down(inout packet_t hdr, inout ingress_intrinsic_metadata_for_tm_t traffic) {
+control Down(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     action to_child(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port) {
-        traffic.ucast_egress_port = port;
+        standard.egress_spec = port;
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.dst_port = udp_port;
@@ -52,24 +53,23 @@ control Down(inout packet_t hdr, inout ingress_intrinsic_metadata_for_tm_t traff
         hdr.udp.src_port = hdr.udp.dst_port;
         hdr.udp.checksum = 0;
         if (!one.apply().hit) {
-            traffic.mcast_grp_a = hdr.bridge.group;
-            hdr.bridge.replicated = 1;
+            standard.mcast_grp = meta.group;
+            meta.replicated = 1;
         }
     }
 }
 
 /* Egress: address each replica to its child; the replication id is the child's number. */
-control Replicas(inout packet_t hdr, in egress_intrinsic_metadata_t standard) {
+control Replicas(inout headers_t hdr, in standard_metadata_t standard) {
     action to_worker(bit<48> mac, bit<32> ip, bit<16> port) {
         hdr.ethernet.dst_addr = mac;
         hdr.ipv4.dst_addr = ip;
         hdr.udp.dst_port = port;
     }
-    @stage(2)
     table replica {
         key = {
             hdr.atp.job: exact;
-            standard.egress_rid: exact @name("standard.egress_rid");
+            standard.egress_rid: exact;
         }
         actions = { to_worker; NoAction; }
         default_action = NoAction();

@@ -1,5 +1,5 @@
 /* Phase: which round of its row does this packet belong to, and who has been seen in it? The rules are those of
- * ../../include/phase.p4; here is how a pipeline that reaches each register once in a pass keeps them.
+ * ../../../include/switchml/phase.p4; here is how a pipeline that reaches each register once in a pass keeps them.
  *
  *   incarnations   one word: swapped; another one than the job's: nothing here is of this job, and a phase begins
  *   finished       one word: tsi of the newest phase that has ended here; what is older is late

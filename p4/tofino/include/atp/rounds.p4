@@ -7,7 +7,7 @@
 #ifndef INA_TOFINO_ATP_ROUNDS_P4
 #define INA_TOFINO_ATP_ROUNDS_P4
 
-#include "atp_headers.p4"
+#include "headers.p4"
 
 control Tickets(inout packet_t hdr, in state_t meta) {
     Register<bit<32>, place_t>(SLOTS, 0) tickets;

@@ -1,14 +1,14 @@
-/* What the packets of atp.p4 look like inside the switch: those of ../../include/atp_headers.p4, 32 values at a time. */
+/* What the packets of atp.p4 look like inside the switch: those of ../../../include/atp/headers.p4, 32 values at a time. */
 #ifndef INA_TOFINO_ATP_HEADERS_P4
 #define INA_TOFINO_ATP_HEADERS_P4
 
-#include "../../include/atp_headers.p4"
-#include "../../include/atp_metadata.p4"
+#include "../../../include/atp/headers.p4"
+#include "../../../include/atp/metadata.p4"
 
 const bit<32> ROWS  = SLOTS;
 const bit<32> CELLS = ROWS * (VALUES / 32);
 
-#include "passes.p4"
+#include "../passes.p4"
 
 // The aggregator's place: bits of its index, which need no operation before a register is reached.
 #if SLOTS == 1
@@ -105,7 +105,7 @@ struct packet_t {
     lanes_t    lanes;
 }
 
-/* What the stages of a pass tell each other; see ../../include/atp_metadata.p4. */
+/* What the stages of a pass tell each other; see ../../../include/atp/metadata.p4. */
 struct state_t {
     bit<32>  source;       // IPv4 address that the frame says it is from; 0: none
     bool     bad_checksum;

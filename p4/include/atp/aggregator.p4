@@ -12,8 +12,8 @@
 #ifndef INA_ATP_AGGREGATOR_P4
 #define INA_ATP_AGGREGATOR_P4
 
-#include "atp_headers.p4"
-#include "atp_metadata.p4"
+#include "headers.p4"
+#include "metadata.p4"
 
 control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     register<bit<64>>(SLOTS) owners;   // the job's incarnation, and of the sequence the low 32 bits

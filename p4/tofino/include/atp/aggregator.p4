@@ -1,5 +1,5 @@
 /* Aggregator: what happens to a packet at the aggregator that its index names? The rules are those of
- * ../../include/atp_aggregator.p4; here is how a pipeline that reaches each register once in a pass keeps them.
+ * ../../../include/atp/aggregator.p4; here is how a pipeline that reaches each register once in a pass keeps them.
  *
  *   last_high, last_low (twice)   the number that took the aggregator last, told by its own last pass but one
  *   claims (twice)                when it was claimed, and whether it is held
@@ -16,7 +16,7 @@
 #ifndef INA_TOFINO_ATP_AGGREGATOR_P4
 #define INA_TOFINO_ATP_AGGREGATOR_P4
 
-#include "atp_headers.p4"
+#include "headers.p4"
 
 const bit<32> GONE = 0xffffffff;  // a sum has a worker: not all are absent
 
