@@ -19,7 +19,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 import ina.backend
-from ina.backend import world
+from ina.backend import rendezvous
 ina.backend.register()
 torch.set_num_threads(1)
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
@@ -28,7 +28,7 @@ groups = {name: dist.new_group(backend=name) for name in ("ina", "gloo")}
 def processor(pid):
     return sum(int(open(f"/proc/{pid}/task/{task}/schedstat").read().split()[0]) for task in os.listdir(f"/proc/{pid}/task"))
 def spent():
-    return 1e-9 * sum(processor(pid) for pid in ([os.getpid(), *world._pids.values()] if rank == 0 else [os.getpid()]))
+    return 1e-9 * sum(processor(pid) for pid in ([os.getpid(), *rendezvous._pids.values()] if rank == 0 else [os.getpid()]))
 for size in json.loads(sys.argv[1]):
     tensor = torch.full((size // 4,), 1e-3)
     block, blocks = max(1, min(50, (1 << 20) // size)), max(5, min(100, (512 << 20) // size))

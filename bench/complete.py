@@ -23,7 +23,7 @@ from ina.base import paths
 from ina.base.native import CData, ffi, lib
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.loaded_program import Program
 
 WORKERS, RUNS = 4, 5
 ELEMENTS, AHEAD = 1 << 18, 1  # of a tensor, few of whose frames carry nothing but exponents; tensors of a worker on their way
@@ -87,7 +87,7 @@ def frames(values: int, count: int, slots: int) -> int:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A job as packets name it, from the controller of the switch that has its entries (ina/aggregation/controller/lives.py)."""
+    """A job as packets name it, from the controller of its switch (ina/aggregation/controller/incarnations.py)."""
 
     number: int
     life: int

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.common import Measurement, console
 from ina import topology as topologies
 from ina.base import paths
-from ina.lab import model
+from ina.lab import cost_model
 from ina.lab.kinds import testbed
 from ina.lab.training import launch
 from ina.worlds.testbed.mininet import Network
@@ -91,9 +91,10 @@ def _allreduce() -> Measurement:
             topology = topologies.load("star", hosts=workers, rate=rate, mtu=mtu)
             times, busy = _times(topology, values, size)
             ours, gloo = (statistics.median(times[name]) for name in ("ina", "gloo"))
-            use = model.in_network_seconds(size, rate, values) / ours, model.ring_seconds(workers, size, rate, mtu) / gloo
+            use = (cost_model.in_network_seconds(size, rate, values) / ours,
+                   cost_model.ring_seconds(workers, size, rate, mtu) / gloo)
             limited = any(u < 0.8 and statistics.median(busy[n]) > BUSY for u, n in zip(use, ("ina", "gloo"), strict=True))
-            predicted = model.speed_up(workers, values, mtu)
+            predicted = cost_model.speed_up(workers, values, mtu)
             result.add(f"{rate / 1e6:g} Mb/s, MTU {mtu}", workers, 1e3 * ours, use[0], 1e3 * gloo, use[1], gloo / ours, predicted,
                        "host-limited" if limited else "link", gloo / ours / predicted)  # fmt: skip
     return result

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ast, stf
-from ina.p4.compiler.program import CheckedProgram
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.types import fixed_width
 
 GROUPS = {1: [(1, 0), (2, 1), (3, 5)], 2: [(4, 7)], 3: [(0, 1), (0, 2)]}

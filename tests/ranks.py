@@ -26,9 +26,9 @@ def start(seconds=60, backend="ina"):
     dist.init_process_group(backend, init_method=os.environ["INIT"], rank=int(os.environ["RANK"]),
                             world_size=int(os.environ["WORLD_SIZE"]), timeout=timedelta(seconds=seconds))
     if backend == "ina":
-        global world
-        from ina.backend import world
-        say(switch=list(world._pids.items()))
+        global rendezvous
+        from ina.backend import rendezvous
+        say(switch=list(rendezvous._pids.items()))
     return dist.get_rank(), dist.get_world_size()
 def meet():  # through Gloo, so that it ends well when the switch ends right after
     n = dist.get_world_size(); dist.all_to_all_single(torch.zeros(n), torch.zeros(n))

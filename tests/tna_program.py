@@ -12,7 +12,7 @@ from capabilities import need
 from ina.base.native import ffi
 from ina.p4.compiler import build
 from ina.p4.runtime.entities import TableEntry
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.tables import Tables
 
 DROP, UNICAST, RESUBMIT = 0, 1, 3

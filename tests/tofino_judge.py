@@ -20,9 +20,9 @@ from capabilities import need
 
 from ina.base import cache, paths
 from ina.p4.compiler.build import source_hash
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.front.preprocess import preprocess
 from ina.p4.compiler.frontend import load
-from ina.p4.compiler.program import CheckedProgram
 from ina.p4.tofino import compiler
 
 DEADLINE = 900.0  # seconds for a program

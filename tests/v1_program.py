@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ina.p4.compiler import frontend
-from ina.p4.compiler.program import CheckedProgram
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.reference.interpreter import Interpreter
 
 PAYLOAD = b"\xde\xad\xbe\xef"

@@ -12,7 +12,7 @@ Addresses follow from the names as everywhere here, not from the pod as in §3.2
 
 from __future__ import annotations
 
-from ina.topology.model import Link, Node, Topology, TopologyError
+from ina.topology.topology import Link, Node, Topology, TopologyError
 
 
 def topology(

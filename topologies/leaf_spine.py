@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ina.topology.model import Link, Node, Topology, TopologyError, check_sizes
+from ina.topology.topology import Link, Node, Topology, TopologyError, check_sizes
 
 
 def topology(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ina.topology.model import Link, Node, Topology, check_sizes
+from ina.topology.topology import Link, Node, Topology, check_sizes
 
 
 def topology(

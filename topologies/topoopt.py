@@ -25,8 +25,8 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from ina.topology.model import Link, Node, Topology, TopologyError, check_size, check_sizes
 from ina.topology.routes import Tables, tables
+from ina.topology.topology import Link, Node, Topology, TopologyError, check_size, check_sizes
 
 MODES = ("directed", "undirected")
 MOST_SERVERS = 1024

@@ -13,7 +13,7 @@ import functools
 import os
 from pathlib import Path
 
-from ina.base import headers, native, paths
+from ina.base import abi, native, paths
 from ina.base.native import CData, ffi, lib
 
 DEFAULT = "switchml"
@@ -104,7 +104,7 @@ def _compile(worker: Path) -> Path:
     from ina.base.cc import BuildError, shared_object
 
     try:
-        made_with = headers.made_with()
+        made_with = abi.made_with()
     except ValueError as error:
         raise ValueError(f"{worker}: {error}") from error
     flags = ["-std=gnu11", "-O3", "-march=native", "-Wall", *(f"-I{folder}" for folder in paths.host_dirs())]

@@ -18,13 +18,13 @@ import torch.distributed as dist
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Attachment, Client, ControlError
-from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig
 from ina.aggregation.worker.failover import Movable, array_at
-from ina.backend import world
+from ina.backend import rendezvous
 from ina.backend.counters import COUNTERS, WORKER
 from ina.backend.locks import Lock
-from ina.backend.moving import Keeper
+from ina.backend.recovery import Keeper
 from ina.backend.settings import Settings
 from ina.net import dpdk
 from ina.net.ports import Port
@@ -70,7 +70,7 @@ class Job:
             self.client = Client(switch, max(timeout, START_TIMEOUT), token, access=access)
             self.client.join(name, rank)
         except ControlError as error:
-            raise RuntimeError(f"ina: {error}{world.log_tail(switch)}") from error
+            raise RuntimeError(f"ina: {error}{rendezvous.log_tail(switch)}") from error
 
     def admit(self) -> str:
         """Be admitted, once: "" or why the switch refuses this job (the same on all ranks of the group).
@@ -88,7 +88,7 @@ class Job:
                     if error.code in ("full", "too_many_workers"):
                         self.refusal = str(error)
                         return self.refusal
-                    self.failure = f"ina: {error}{world.log_tail(self._switch)}"
+                    self.failure = f"ina: {error}{rendezvous.log_tail(self._switch)}"
                     raise RuntimeError(self.failure) from error
                 endpoint = self._open(attachment)
                 movable = Movable(endpoint, attachment.slots, attachment.values) if attachment.moves else None
@@ -108,7 +108,7 @@ class Job:
 
     def _plug(self) -> dpdk.Plug:
         """Of this process: its jobs share a device."""
-        return dpdk.plug(self.settings.port, world.number(self.rank))
+        return dpdk.plug(self.settings.port, rendezvous.number(self.rank))
 
     def _own_port(self, attachment: Attachment, max_frame: int) -> Port:
         return dpdk.job_port(self._plug(), attachment.address.port, max_frame, self.settings.dpdk, min(self.timeout, LONGEST))
@@ -255,7 +255,7 @@ class Job:
         with self.lock:
             reason = self.client.poll()
         if self.client.gone:
-            return f"the switch process {self._switch_pid} ended{world.log_tail(self._switch)}"
+            return f"the switch process {self._switch_pid} ended{rendezvous.log_tail(self._switch)}"
         return reason
 
     def _over(self, text: str) -> str:

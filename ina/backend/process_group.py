@@ -27,15 +27,15 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ina.aggregation import protocols
-from ina.backend import spans, sums, world
+from ina.backend import rendezvous, spans, sums
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
+from ina.backend.group_state import GroupState
 from ina.backend.launcher import end_with_launcher
 from ina.backend.roll_call import RollCall
 from ina.backend.settings import Options, Settings
 from ina.backend.spans import open_trace, span
 from ina.backend.staging import staged
-from ina.backend.traffic import Traffic
 from ina.backend.work import GlooWork, LazyWork, SwitchWork
 from ina.base.native import lib
 
@@ -69,7 +69,7 @@ def _alone(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
 
     @functools.wraps(method)
     def collective(self: InaProcessGroup, *args: object, **kwargs: object) -> dist.Work:
-        with self._traffic.inside(method.__name__):
+        with self._group_state.inside(method.__name__):
             return method(self, *args, **kwargs)
 
     return collective
@@ -112,7 +112,8 @@ class InaProcessGroup(dist.ProcessGroup):
 
         gloo_store = dist.PrefixStore("gloo", store)
         gloo = dist.ProcessGroupGloo(gloo_store, rank, size, timeout)
-        self._traffic = Traffic(lambda: self._timeout.total_seconds(), RollCall(dist.PrefixStore("calls", store), rank, size))
+        roll_call = RollCall(dist.PrefixStore("calls", store), rank, size)
+        self._group_state = GroupState(lambda: self._timeout.total_seconds(), roll_call)
         self._inner = dist.ProcessGroup(gloo_store, rank, size)
         for group in (self, self._inner):
             for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
@@ -132,7 +133,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
         settings = Settings.read(options)
         end_with_launcher()
-        agreed = world.agree(store, self.rank(), self.size(), self._timeout, settings)
+        agreed = rendezvous.agree(store, self.rank(), self.size(), self._timeout, settings)
         self._switch = agreed.switch
         open_trace(settings.trace, self.rank())
         if spans.trace is not None and self.rank() == 0:
@@ -142,7 +143,7 @@ class InaProcessGroup(dist.ProcessGroup):
                             self._timeout.total_seconds(), settings, agreed.token,
                             dist.PrefixStore("job", store), agreed.access)
         except BaseException:
-            world.release(self._switch)
+            rendezvous.release(self._switch)
             raise
 
     # ---- through the switch: collectives as sums (sums.py)
@@ -357,7 +358,7 @@ class InaProcessGroup(dist.ProcessGroup):
         """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
         with torch.no_grad(), span(f"ina:{collective} encode"):
             parts = encode()
-        work = SwitchWork(self._traffic, self._joined(), collective, outputs, parts, agreed)
+        work = SwitchWork(self._group_state, self._joined(), collective, outputs, parts, agreed)
         COUNTERS.through_switch(collective, work.parts)
         while self._in_flight and self._in_flight[0].is_completed():
             self._in_flight.popleft()
@@ -440,7 +441,7 @@ class InaProcessGroup(dist.ProcessGroup):
         if not copies and not agreed and not parts:
             return work
         outputs = [tensor for tensor, _ in copies] or outputs
-        return GlooWork(self._traffic, work, copies, outputs, collective, agreed, self._job, parts)
+        return GlooWork(self._group_state, work, copies, outputs, collective, agreed, self._job, parts)
 
     @_collective
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: object = None) -> dist.Work:
@@ -498,16 +499,16 @@ class InaProcessGroup(dist.ProcessGroup):
         if job is None:
             return
         self._closed = True
-        interrupted = self._traffic.interrupted()  # by a signal handler, which is here now: what it interrupted fails
+        interrupted = self._group_state.interrupted()  # by a signal handler, which is here now: what it interrupted fails
         unfinished = [work for work in self._in_flight if not work.finished()]
         if unfinished or interrupted:
             job.abort(f"ina: group {self.group_name!r} was destroyed with {len(unfinished)} collective(s) in flight")
         for work in unfinished:
             work.give_up()
         self._in_flight.clear()
-        self._traffic.completer.close()
+        self._group_state.completer.close()
         job.close(in_peace and not job.failed)
-        world.release(self._switch, wait)
+        rendezvous.release(self._switch, wait)
 
 
 def _delegating(collective: str) -> Callable[..., dist.Work]:

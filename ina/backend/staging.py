@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from ina.backend.traffic import Traffic
+from ina.backend.group_state import GroupState
 from ina.backend.work import GlooWork
 
 # What their first argument holds matters; that of all others is only written to.
@@ -24,7 +24,7 @@ WRITE_NOTHING = {"send"}
 class Group(Protocol):
     """A process group (process_group.py)."""
 
-    _traffic: Traffic
+    _group_state: GroupState
 
 
 def elsewhere(tensor: torch.Tensor) -> bool:
@@ -45,7 +45,7 @@ def staged(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
         here = [_here(arg, i > 0 or name in READ_FIRST, copies if i == 0 and name not in WRITE_NOTHING else [], known)
                 for i, arg in enumerate(args)]  # fmt: skip
         work = method(self, *here, **kwargs)
-        return GlooWork(self._traffic, work, copies, [tensor for tensor, _ in copies], name)
+        return GlooWork(self._group_state, work, copies, [tensor for tensor, _ in copies], name)
 
     return collective
 

@@ -21,9 +21,9 @@ from ina.aggregation.worker import JobMismatch
 from ina.backend import spans
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
+from ina.backend.group_state import GroupState
 from ina.backend.spans import span
 from ina.backend.sums import Sum
-from ina.backend.traffic import Traffic
 
 if TYPE_CHECKING:
     from ina.backend.job import Job
@@ -39,11 +39,11 @@ class LazyWork(dist.Work):
     exception is the work's own. It is called by one thread at a time, and never again after its end.
     """
 
-    def __init__(self, traffic: Traffic, outputs: list[torch.Tensor], what: str, way: str = "", agreed: str = ""):
+    def __init__(self, group: GroupState, outputs: list[torch.Tensor], what: str, way: str = "", agreed: str = ""):
         """``what``: for messages and spans; the first word is the collective. ``way``, ``agreed``: as in roll_call.Call; none for
         what is no collective of all ranks."""
         super().__init__()
-        self._traffic = traffic
+        self._group_state = group
         self._outputs = outputs
         self._what, self._name = what, what.split()[0]
         self._lock = threading.RLock()
@@ -52,7 +52,7 @@ class LazyWork(dist.Work):
         self._done = False
         self._exception: Exception | None = None
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
-        self._roll_call = traffic.roll_call if way else None
+        self._roll_call = group.roll_call if way else None
         self._call = self._roll_call.begin(way, agreed) if self._roll_call is not None else None
 
     def _look(self, seconds: float) -> bool:
@@ -66,8 +66,8 @@ class LazyWork(dist.Work):
         if self._done:
             return True
         if not self._lock.acquire(timeout=seconds) if seconds > 0 else not self._lock.acquire(blocking=False):
-            if time.monotonic() - self._looked > self._traffic.patience():
-                raise RuntimeError(f"ina: {self._what}: another thread has waited for it for {self._traffic.patience():g} s")
+            if time.monotonic() - self._looked > self._group_state.patience():
+                raise RuntimeError(f"ina: {self._what}: another thread has waited for it for {self._group_state.patience():g} s")
             return self._done  # another thread is looking
         try:
             self._looked = time.monotonic()
@@ -103,7 +103,7 @@ class LazyWork(dist.Work):
 
     def give_up(self) -> None:
         """The job is over: wait for what the endpoint may still write to. What a signal handler has interrupted ends after it."""
-        if not (self._looking and self._traffic.interrupted()):
+        if not (self._looking and self._group_state.interrupted()):
             self.end()
 
     def is_completed(self) -> bool:
@@ -119,7 +119,7 @@ class LazyWork(dist.Work):
         """Block until the end (up to ``timeout`` if it is positive). Raises RuntimeError on failure and time-out."""
         limit = timeout.total_seconds()
         deadline = time.monotonic() + limit if limit > 0 else None
-        with self._traffic.inside(self._what, alone=False), span(f"ina:{self._name} wait"):
+        with self._group_state.inside(self._what, alone=False), span(f"ina:{self._name} wait"):
             while not self._done:
                 seconds = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
                 if seconds <= 0:
@@ -139,7 +139,7 @@ class LazyWork(dist.Work):
         if self._future is None:
             future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
             self._future = future
-            self._traffic.completer.run(lambda: self._complete(future))
+            self._group_state.completer.run(lambda: self._complete(future))
         return self._future
 
     def _complete(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
@@ -154,7 +154,7 @@ class LazyWork(dist.Work):
 class SwitchWork(LazyWork):
     """A collective through the switch: one sum or several, which it begins in order and waits for in order."""
 
-    def __init__(self, traffic: Traffic, job: Job, collective: str, outputs: list[torch.Tensor], parts: list[Sum],
+    def __init__(self, group: GroupState, job: Job, collective: str, outputs: list[torch.Tensor], parts: list[Sum],
                  agreed: str):
         """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
         # Without elements it takes part with one word, so that ranks that have elements find out.
@@ -163,7 +163,7 @@ class SwitchWork(LazyWork):
         counts = [part.elements for part in parts]
         what = f"{collective} of {sum(counts)} elements in {len(parts)} part(s)"
         sizes = f"{collective} {agreed}{', ' * bool(agreed)}{'+'.join(map(str, counts)) or 0} words"
-        super().__init__(traffic, outputs, what, "the switch", sizes)
+        super().__init__(group, outputs, what, "the switch", sizes)
         self._job = job
         self._collective = collective
         self._mark = zlib.crc32(sizes.encode())
@@ -180,17 +180,17 @@ class SwitchWork(LazyWork):
         self._asynchronous = asynchronous
         self._began = time.monotonic_ns()
         with span(f"ina:{self._collective} submit"):
-            self._traffic.add(self)
-            self._traffic.go_on()
+            self._group_state.add(self)
+            self._group_state.go_on()
         if self._failure is not None:
             COUNTERS.finished()
             self._done = True
             raise self._failure
         if self._begun < len(self.parts):  # nobody might wait for it in time
-            self._traffic.completer.run(self.end)
+            self._group_state.completer.run(self.end)
 
     def send(self, room: int) -> tuple[int, bool]:
-        """Begin parts: traffic.Sender."""
+        """Begin parts: group_state.Sender."""
         staged = 0
         while self._begun < len(self.parts) and self._failure is None:
             part = self.parts[self._begun]
@@ -232,7 +232,7 @@ class SwitchWork(LazyWork):
                     part.end()
                 self._waiting.popleft()
                 if part.staged:
-                    self._traffic.go_on(done=1)
+                    self._group_state.go_on(done=1)
             if spans.trace is not None:
                 elements = sum(part.elements for part in self.parts)
                 spans.trace.flight(f"ina:{self._collective}", self._began, time.monotonic_ns(), elements=elements)
@@ -241,7 +241,7 @@ class SwitchWork(LazyWork):
             staged = sum(part.staged for _, _, part in self._waiting)
             self._waiting.clear()  # the job is over: all of its tensors have ended
             COUNTERS.finished()
-            self._traffic.go_on(done=staged)  # others are to find that, too
+            self._group_state.go_on(done=staged)  # others are to find that, too
             if isinstance(error.__cause__, JobMismatch) and self._roll_call is not None and self._call is not None:
                 if how := self._roll_call.differing(self._call):
                     raise RuntimeError(f"{error}: {how}") from error
@@ -254,10 +254,10 @@ class SwitchWork(LazyWork):
 class GlooWork(LazyWork):
     """Work of Gloo, perhaps on contiguous copies or the buffers of sums; at its end they are copied back or decoded."""
 
-    def __init__(self, traffic: Traffic, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
+    def __init__(self, group: GroupState, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
                  outputs: list[torch.Tensor], what: str, agreed: str = "", job: Job | None = None, parts: Sequence[Sum] = ()):
         """``agreed``: "": no collective of all ranks. ``job``: that has to end when the ranks do not agree. ``parts``: begun."""
-        super().__init__(traffic, outputs, what, "Gloo" if agreed else "", agreed)
+        super().__init__(group, outputs, what, "Gloo" if agreed else "", agreed)
         self._work, self._copies, self._job, self._parts = work, copies, job, parts
         self._failure = ""
 

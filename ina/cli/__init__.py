@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     from ina.cli import jobs as control
     from ina.cli import net as networks
     from ina.cli import topo as show
-    from ina.lab.doctor import doctor
+    from ina.lab.doctor import machine
     from ina.worlds.deployed import daemon
 
     top = argparse.ArgumentParser(
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"ina {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     experiments.add_arguments(commands)
-    doctor.add_arguments(commands)
+    machine.add_arguments(commands)
     p4.add_arguments(commands)
     equal.add_arguments(commands)
     switch.add_arguments(commands)

@@ -56,7 +56,7 @@ def _main(args: argparse.Namespace) -> int:
     from ina.base.settings import ConfigError
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.p4info import EntityError
-    from ina.worlds.deployed.deployment import DeploymentError
+    from ina.worlds.deployed.deployable import DeploymentError
 
     try:
         return _deploy(args)
@@ -67,8 +67,8 @@ def _main(args: argparse.Namespace) -> int:
 
 def _deploy(args: argparse.Namespace) -> int:
     from ina.lab.deployment import deployment
-    from ina.worlds.deployed import deploy, hosts
-    from ina.worlds.deployed.deployment import DeploymentError
+    from ina.worlds.deployed import deploy, host_setup
+    from ina.worlds.deployed.deployable import DeploymentError
 
     d = deployment(args.experiment)
     if args.host:
@@ -78,10 +78,10 @@ def _deploy(args: argparse.Namespace) -> int:
         if host is None:
             names = ", ".join(h.name for h in d.hosts)
             raise DeploymentError(f"--host {args.host}: {args.experiment} has no such host; it has {names}")
-        hosts.set_up(d, host, not args.dry_run, lambda line: print(line, flush=True))
+        host_setup.set_up(d, host, not args.dry_run, lambda line: print(line, flush=True))
         return 0
     if args.hosts:
-        for name, commands in hosts.host_commands(d):
+        for name, commands in host_setup.host_commands(d):
             print(f"# {name}", *commands, "", sep="\n")
         return 0
     addresses = {} if args.embedded else d.addresses(args.at)
@@ -125,7 +125,7 @@ def _show(args: argparse.Namespace, switches: dict[str, Any], plan: dict[str, li
 def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Connections to all switches, by name; where there are no addresses, to embedded ones."""
     from ina.p4.runtime.p4info import EntityError
-    from ina.worlds.deployed.deployment import Bfrt, DeploymentError, P4Runtime
+    from ina.worlds.deployed.deployable import Bfrt, DeploymentError, P4Runtime
 
     switches: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -139,13 +139,13 @@ def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> I
         for name, address in addresses.items():
             try:
                 if args.api == "bfrt":
-                    from ina.p4.bfrt.target import BfRuntimeTarget
+                    from ina.p4.bfrt.remote_switch import BfRuntimeTarget
 
                     name_there = d.switch(name).p4_name
                     switches[name] = Bfrt(BfRuntimeTarget(address, args.device_id or 0, name_there, timeout=args.timeout,
                                                           access=rpc.Access.of(args)))  # fmt: skip
                 else:
-                    from ina.p4.p4runtime.target import RemoteSwitch
+                    from ina.p4.p4runtime.remote_switch import RemoteSwitch
 
                     device = 1 if args.device_id is None else args.device_id
                     switches[name] = P4Runtime(RemoteSwitch(address, device, timeout=args.timeout, access=rpc.Access.of(args)))
@@ -161,11 +161,11 @@ def _embedded(args: argparse.Namespace, d: Any, p4_name: str) -> Iterator[Any]:
     from ina.base import paths
     from ina.base.settings import ConfigError
     from ina.p4.bfrt.device import Device
+    from ina.p4.bfrt.remote_switch import BfRuntimeTarget
     from ina.p4.bfrt.service import Server
-    from ina.p4.bfrt.target import BfRuntimeTarget
     from ina.p4.compiler.build import compile_program
     from ina.p4.runtime import Switch
-    from ina.worlds.deployed.deployment import Bfrt
+    from ina.worlds.deployed.deployable import Bfrt
 
     if args.api != "bfrt":
         raise ConfigError("--api p4runtime plans against a switch: give --at HOST:PORT")

@@ -85,11 +85,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _search(args: argparse.Namespace) -> int:
-    from ina.aggregation import twins
+    from ina.aggregation import equal_scenarios
     from ina.p4.tools.equal.search import Bounds, Search
     from ina.p4.tools.equal.task import prepare
 
-    task = prepare(args, twins)
+    task = prepare(args, equal_scenarios)
     bounds = Bounds(args.sequences, args.length, args.depth, args.states, 60 * args.minutes, args.letters)
 
     def say(text: str) -> None:

@@ -79,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
     from ina.base.cc import BuildError
     from ina.p4.compiler.build import compile_program
     from ina.p4.compiler.errors import CompileError
-    from ina.p4.runtime.program import Program
+    from ina.p4.runtime.loaded_program import Program
     from ina.topology import TopologyError, specified
     from ina.worlds.virtual.explorable import job
     from ina.worlds.virtual.explorer import Budget
@@ -134,7 +134,7 @@ def simulate_main(args: argparse.Namespace) -> int:
     from ina.base.cc import BuildError
     from ina.p4.compiler.build import compile_program
     from ina.p4.compiler.errors import CompileError
-    from ina.p4.runtime.program import Program
+    from ina.p4.runtime.loaded_program import Program
     from ina.worlds.virtual.simulation import Simulation, macros
 
     # which warn of switches, and parameter servers, that do not answer

@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ina.aggregation.controller.client import Client, ControlError
-from ina.aggregation.controller.labels import labels
+from ina.aggregation.controller.counter_cells import labels
 from ina.aggregation.socket.channel import shown
-from ina.aggregation.socket.find import running
+from ina.aggregation.socket.discovery import running
 from ina.aggregation.socket.messages import printable
 from ina.base.bounds import real, whole
 

@@ -74,7 +74,7 @@ def _controller(args: argparse.Namespace) -> int:
     from ina.lab.deployment import deployment
     from ina.p4.runtime.p4info import EntityError
     from ina.worlds.deployed import daemon
-    from ina.worlds.deployed.host import DeployedHost
+    from ina.worlds.deployed.switch_host import DeployedHost
 
     level = logging.INFO if args.verbose else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="ina controller: %(message)s")
@@ -91,8 +91,8 @@ def _controller(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     from ina.base.settings import ConfigError
     from ina.lab.deployment import deployment
-    from ina.lab.doctor.deployment import examine
-    from ina.lab.doctor.doctor import show
+    from ina.lab.doctor.machine import show
+    from ina.lab.doctor.switches import examine
 
     try:
         d = deployment(args.experiment)
@@ -128,7 +128,7 @@ def _check(args: argparse.Namespace) -> int:
     from ina.p4.compiler.front.preprocess import macros
     from ina.p4.compiler.frontend import load
     from ina.p4.tofino.check import as_json, check, text
-    from ina.p4.tofino.program import NotTna
+    from ina.p4.tofino.pipelines import NotTna
 
     try:
         folders = [*args.include, args.program.parent, paths.p4_dir()]

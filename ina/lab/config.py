@@ -19,18 +19,18 @@ from ina.base import paths
 from ina.base.bounds import outside
 from ina.base.settings import ConfigError, nearest
 from ina.lab.kinds.oracle import asked
-from ina.lab.places import described, hosts_of, server_host
 from ina.lab.ranges import RANGES
+from ina.lab.testbed_hosts import described, hosts_of, server_host
 from ina.net.faults import parse_faults
 from ina.topology import TopologyError
 from ina.topology.points import points
-from ina.worlds.testbed import kinds
+from ina.worlds.testbed import switch_kinds
 
 ALGORITHMS = ("in-network", "ring", "halving-doubling", "tree", "parameter-server")
 STRIPED = ("in-network", "ring", "parameter-server")
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
 MODELS = {"cnn": 409_034, "small": 39_418}  # what can be trained (rank.py), and its parameters
-SWITCHES = tuple(kinds.KINDS)
+SWITCHES = tuple(switch_kinds.KINDS)
 PAYLOAD = "true; or false: packets without values, for scale: the same packets and times, but no sums to check"
 SAMPLE = "s of virtual time between two looks at links, queues and slot pools, for trace.json and the report; 0: none"
 SWITCH = ("testbed: embedded (all switches in one process), process (each in one) or bmv2 (BMv2); anywhere: tna (the program for "
@@ -121,7 +121,7 @@ class Keys:
     def program_path(self) -> Path:
         """The P4 file that ``program`` means."""
         if not self.program:
-            return protocols.program(self.protocol, kinds.KINDS[self.switch].twin)
+            return protocols.program(self.protocol, switch_kinds.KINDS[self.switch].twin)
         return Path(self.program) if self.program.endswith(".p4") else paths.p4_dir() / f"{self.program}.p4"
 
     def as_dict(self) -> dict[str, object]:

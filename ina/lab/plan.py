@@ -108,7 +108,7 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
     table = _read(path) if path is not None else {}
     where = str(path or "defaults")
     about, asked = table.pop("about", ""), table.pop("sweep", {})
-    table.pop("tofino", None)  # where it is deployed: ina/worlds/deployed/experiment.py
+    table.pop("tofino", None)  # where it is deployed: ina/worlds/deployed/config.py
     if not isinstance(about, str):
         raise ConfigError(f"{where}: about = {about!r}: expected a line of text")
     if isinstance(asked, dict):

@@ -16,14 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ina.aggregation.controller.jobs import AdmissionError
 from ina.aggregation.worker.errors import JobError
 from ina.base.settings import ConfigError
-from ina.lab import model
+from ina.lab import cost_model
 from ina.lab.config import MODELS, AllReduce, Config, Keys, Sampled, Sharing, Trace, Workload
 from ina.lab.kinds import allreduce, replay, sharing, workload
 from ina.lab.kinds.timeline import Timeline
-from ina.lab.places import described, hosts_of
 from ina.lab.results import report
 from ina.lab.results.progress import Watch, say_where
 from ina.lab.results.record import Folder, Measured, Reduction, Run, new_folder, reasoned
+from ina.lab.testbed_hosts import described, hosts_of
 from ina.lab.training import launch
 from ina.worlds.virtual.fabric import Unbalanced
 
@@ -160,11 +160,11 @@ def _forecast(config: Config) -> str:
 
     parameters, topology = MODELS[config.model], described(config)
     hosts, cores = hosts_of(config, topology), len(os.sched_getaffinity(0))
-    seconds = {name: config.steps * model.bmv2_seconds(name, topology, hosts, parameters, config.values, config.mtu, cores)
+    seconds = {name: config.steps * cost_model.bmv2_seconds(name, topology, hosts, parameters, config.values, config.mtu, cores)
                for name in config.backends}  # fmt: skip
     compiled = is_compiled(config.program_path, testbed.defines(config))
     shown = " and ".join(f"{max(1, round(seconds[name]))} s for {name}" for name in seconds)
-    packet = 1e6 * (model.BMV2_FRAME + model.BMV2_VALUE * config.values)
+    packet = 1e6 * (cost_model.BMV2_FRAME + cost_model.BMV2_VALUE * config.values)
     return (f"BMv2 takes some {packet:.0f} us for a packet of {config.values} integers: expect about {shown} ({config.steps} "
             f"steps, {parameters:,} parameters)" + ("" if compiled else ", and half a minute for p4c to compile the program"))
 
@@ -245,7 +245,7 @@ def _gain(config: Config, ours: Run, gloo: Run) -> dict[str, float]:
     """The testbed's: what the cost model predicts where the link is the bottleneck, and how much of it came true."""
     if config.world != "testbed":
         return {}
-    predicted = model.speed_up(config.workers, config.values, config.mtu, config.protocol)
+    predicted = cost_model.speed_up(config.workers, config.values, config.mtu, config.protocol)
     measured = sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds)
     found = {"the same, predicted by the cost model (ring over in-network)": predicted}
     if not {"host-limited", "BMv2"} & {ours.summary()["bound"], gloo.summary()["bound"]}:

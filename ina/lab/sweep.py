@@ -24,7 +24,7 @@ from rich.console import Console
 from ina.base.settings import ConfigError
 from ina.lab import cluster, run
 from ina.lab.config import Virtual
-from ina.lab.kinds import networks
+from ina.lab.kinds import virtual_network
 from ina.lab.plan import Plan
 from ina.lab.results import compare
 from ina.lab.results.progress import say_where
@@ -165,12 +165,12 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
 
 def _check_networks(plan: Plan) -> None:
     """What only a network can tell, which is too much work for every configuration that is read. Raises ConfigError."""
-    places: dict[str, networks.Place] = {}
+    places: dict[str, virtual_network.Place] = {}
     for point in plan.points:
         config = point.config
         if isinstance(config, Virtual) and config.topology != "star":  # which has as many hosts as are wanted
             if config.topology not in places:
-                places[config.topology] = networks.place(config)
+                places[config.topology] = virtual_network.place(config)
             places[config.topology].hosts(config)
 
 
@@ -205,7 +205,7 @@ def _finished(
         return
     for config in (point.config for point in plan.points):
         if isinstance(config, Virtual):
-            networks.program(config)  # before processes ask for it at once
+            virtual_network.program(config)  # before processes ask for it at once
     pool = ProcessPoolExecutor(at_once, get_context("spawn"), _begin, (os.getpid(),))
     try:
         under_way = {pool.submit(run.tried, plan.points[index].config, places[index]): index for index in todo}

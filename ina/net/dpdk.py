@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from cffi import FFI
 
-from ina.base import headers, manifest, paths
+from ina.base import abi, manifest, paths
 from ina.base.native import CData
 from ina.base.native import ffi as native
 from ina.net.ports import MAX_FRAME, MIN_FRAME, Port
@@ -77,7 +77,7 @@ def build() -> Path:
                *extra, *(f"-I{folder}" for folder in paths.host_dirs())]  # fmt: skip
     version = subprocess.run(["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True).stdout.strip()
     try:
-        return shared_object("dpdk", command, sources(), flags("--libs"), also=version + headers.made_with())
+        return shared_object("dpdk", command, sources(), flags("--libs"), also=version + abi.made_with())
     except ValueError as error:
         raise DpdkError(f"dpdk: {error}") from error
     except BuildError as error:

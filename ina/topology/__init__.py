@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ina.base import paths
-from ina.topology.model import Link, Node, Topology, TopologyError
+from ina.topology.topology import Link, Node, Topology, TopologyError
 
 __all__ = ["Link", "Node", "Topology", "TopologyError", "load", "maker", "module", "names", "specified"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from ina.topology.model import Topology
+from ina.topology.topology import Topology
 from ina.topology.tree import Tree
 
 STYLE = """

@@ -15,7 +15,7 @@
     ends = ["s1", "s2"]
     rate = 40e9                   # further keys: delay (s), queue (bytes), loss, simplex (true: from the first to the second)
 
-Ports are numbered in the order of the links (ina/topology/model.py).
+Ports are numbered in the order of the links (ina/topology/topology.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from ina.base import documents
-from ina.topology.model import Link, Node, Topology, TopologyError, check_sizes
+from ina.topology.topology import Link, Node, Topology, TopologyError, check_sizes
 
 TOP = ("name", "mtu", "buffer", "every-link", "link")
 PROPERTIES = {"rate": float, "delay": float, "queue": int, "loss": float}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from ina.topology.model import Topology, TopologyError
+from ina.topology.topology import Topology, TopologyError
 
 
 def points(topology: Topology, names: Iterable[str]) -> list[str]:

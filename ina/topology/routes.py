@@ -8,7 +8,7 @@ Broadcasts go along a tree.
 
 from __future__ import annotations
 
-from ina.topology.model import Hop, Topology, TopologyError, check_size
+from ina.topology.topology import Hop, Topology, TopologyError, check_size
 
 MOST_ENTRIES = 1 << 24  # a gigabyte and a half
 Tables = dict[str, dict[str, Hop]]  # switch -> host -> way out

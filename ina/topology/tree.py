@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ina.topology.model import Topology, TopologyError
+from ina.topology.topology import Topology, TopologyError
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def test_killed_switch(tmp_path, protocol):
         rank, n = start(60)
         dist.all_reduce(torch.ones(10))
         meet()
-        pid = next(iter(world._pids.values()))
+        pid = next(iter(rendezvous._pids.values()))
         if rank == 0: os.kill(pid, signal.SIGKILL)
         {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
         say(pid=pid)
@@ -96,7 +96,7 @@ def test_killed_parameter_server(tmp_path):
         rank, n = start(60)
         dist.all_reduce(torch.ones(10))
         dist.barrier()
-        client = Client(next(iter(world._pids)))
+        client = Client(next(iter(rendezvous._pids)))
         pid = client.ping()["server"]
         client.close()
         if rank == 0: os.kill(pid, signal.SIGKILL)
@@ -271,9 +271,9 @@ def test_rank_that_left(tmp_path, protocol):
 
 def test_ranks_on_different_machines(tmp_path):
     results = run(tmp_path, 2, """
-        from ina.backend import world
-        here = world.Place.here()
-        if os.environ["RANK"] == "1": world.Place.here = lambda: world.Place("elsewhere", "other kernel", here.network)
+        from ina.backend import rendezvous
+        here = rendezvous.Place.here()
+        if os.environ["RANK"] == "1": rendezvous.Place.here = lambda: rendezvous.Place("elsewhere", "other kernel", here.network)
         began = time.monotonic()
         try: start()
         except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
@@ -359,12 +359,12 @@ def test_killed_torchrun(tmp_path, wrapped):
         import os, sys, time
         import torch, torch.distributed as dist
         import ina.backend; ina.backend.register()
-        from ina.backend import world
+        from ina.backend import rendezvous
         dist.init_process_group("ina")
         rank = dist.get_rank()
         dist.all_reduce(torch.ones(1000))
         with open(f"{sys.argv[1]}/{rank}.partial", "w") as file:
-            file.write(f"{os.getpid()} {next(iter(world._pids.values()))}")
+            file.write(f"{os.getpid()} {next(iter(rendezvous._pids.values()))}")
         os.rename(file.name, f"{sys.argv[1]}/{rank}")
         while True:
             dist.all_reduce(torch.ones(1000))

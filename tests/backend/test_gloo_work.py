@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the back end needs torch")
 
+from ina.backend.group_state import GroupState  # noqa: E402
 from ina.backend.roll_call import RollCall  # noqa: E402
-from ina.backend.traffic import Traffic  # noqa: E402
 from ina.backend.work import GlooWork  # noqa: E402
 
 
@@ -33,7 +33,7 @@ class Slow:
 
 
 def gloo_work(work: Slow, copies) -> GlooWork:
-    traffic = Traffic(lambda: 30.0, RollCall(SimpleNamespace(), 0, 2))
+    traffic = GroupState(lambda: 30.0, RollCall(SimpleNamespace(), 0, 2))
     return GlooWork(traffic, work, copies, [tensor for tensor, _ in copies], "gather", agreed="gather of 3")
 
 

@@ -17,8 +17,8 @@ from ina.base.settings import ConfigError
 from ina.lab.config import KINDS, Config, from_environment
 from ina.lab.ranges import RANGES
 from ina.topology import TopologyError
-from ina.topology.model import MOST_LINKS, Link, Node, Topology
 from ina.topology.routes import tables
+from ina.topology.topology import MOST_LINKS, Link, Node, Topology
 
 HUGE = 10**9
 NUMBERS = [(kind, field.name, field.type) for kind, keys in KINDS.items() for field in dataclasses.fields(keys)

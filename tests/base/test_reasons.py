@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ina.base.reasons import reason
+from ina.base.error_text import reason
 from ina.lab.results.record import ERROR, reasoned
 from ina.p4.compiler.errors import CompileError, Span
 

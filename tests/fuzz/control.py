@@ -118,7 +118,7 @@ def state() -> tuple[Any, ...]:
     from test_service import FakeNetwork
 
     from ina import topology as topologies
-    from ina.aggregation.controller.service import Service
+    from ina.aggregation.controller.operations import Operations
     from ina.aggregation.controller.state import StateError, StateFile
 
     ours = Ours()
@@ -129,7 +129,7 @@ def state() -> tuple[Any, ...]:
         assert folder  # it stays
         path.write_bytes(data)
         for _ in range(2):
-            service = Service(FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2)), state=StateFile(path))
+            service = Operations(FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2)), state=StateFile(path))
             service.tick()
             service.watch.save()
             ours.check()

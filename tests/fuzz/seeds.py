@@ -116,12 +116,12 @@ def state() -> Iterator[bytes]:
     from test_service import FakeNetwork, Someone
 
     from ina import topology as topologies
-    from ina.aggregation.controller.service import Service
+    from ina.aggregation.controller.operations import Operations
     from ina.aggregation.controller.state import StateFile
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.json"
-        service = Service(FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2)), state=StateFile(path))
+        service = Operations(FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2)), state=StateFile(path))
         service.watch.save()
         yield path.read_bytes()
         someone = Someone(service, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ina import cli
-from ina.lab.doctor import doctor
+from ina.lab.doctor import machine
 
 
 def test_a_whole_examination(capsys):
@@ -21,7 +21,7 @@ def test_a_whole_examination(capsys):
 
 def test_what_the_fast_path_needs(tmp_path):
     """Of a server that is set up, by what its kernel says; and of one that is not."""
-    from ina.worlds.dpdk.doctor import examine
+    from ina.worlds.dpdk.requirements import examine
 
     bare = {what: (verdict, found, advice) for verdict, what, found, advice in examine(tmp_path)}
     assert bare["huge pages"][:2] == ("warning", "0 MiB free") and bare["IOMMU"][0] == bare["isolated cores"][0] == "warning"
@@ -54,32 +54,32 @@ def test_an_interface_that_will_not_do(capsys):
 
 
 def test_an_mtu_that_is_too_small(monkeypatch):
-    real = doctor.read
-    monkeypatch.setattr(doctor, "read", lambda path: "576" if path.endswith("/mtu") else real(path))
-    found = {each.what: each for each in doctor.interface("lo", 1066, 256)}
+    real = machine.read
+    monkeypatch.setattr(machine, "read", lambda path: "576" if path.endswith("/mtu") else real(path))
+    found = {each.what: each for each in machine.interface("lo", 1066, 256)}
     assert found["lo MTU"].verdict == "bad" and "packets need 1052" in found["lo MTU"].found
 
 
 def test_rate_says_what_a_link_can_carry(monkeypatch):
     """ATE/s at line rate R: R k / (8 (4k + h + 24))."""
-    real = doctor.read
-    monkeypatch.setattr(doctor, "read", lambda path: "100000" if path.endswith("/speed") else real(path))
-    found = {each.what: each.found for each in doctor.interface("lo", 14 + 20 + 8 + 10 + 1024, 256)}
+    real = machine.read
+    monkeypatch.setattr(machine, "read", lambda path: "100000" if path.endswith("/speed") else real(path))
+    found = {each.what: each.found for each in machine.interface("lo", 14 + 20 + 8 + 10 + 1024, 256)}
     assert found["lo rate"] == "100 Gb/s: at most 2909 M elements/s"
 
 
 def test_a_program_that_does_not_compile(monkeypatch, tmp_path):
     broken = tmp_path / "broken.p4"
     broken.write_text("control C() { apply { x = ; } }")
-    monkeypatch.setattr(doctor.protocols, "program", lambda protocol: Path(broken))
-    (finding,) = doctor.program("switchml", 64, 64)
+    monkeypatch.setattr(machine.protocols, "program", lambda protocol: Path(broken))
+    (finding,) = machine.program("switchml", 64, 64)
     assert finding.verdict == "bad" and "broken.p4" in finding.found
 
 
 @pytest.mark.parametrize(("workers", "verdict"), [(1, "good"), (1000, "warning")])
 def test_processors(monkeypatch, workers, verdict):
-    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda pid: {0, 1})
-    assert next(doctor.processors(workers)).verdict == verdict
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: {0, 1})
+    assert next(machine.processors(workers)).verdict == verdict
 
 
 def test_what_the_environment_says_is_what_is_examined(monkeypatch, capsys):

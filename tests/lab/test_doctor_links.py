@@ -13,10 +13,10 @@ from capabilities import need
 from waiting import until
 
 from ina import cli
-from ina.lab.doctor import links
+from ina.lab.doctor import reachability
 from ina.net.namespaces import own_namespace
 
-ANSWER = [sys.executable, "-c", "from ina.lab.doctor import links; links.answer(60)"]
+ANSWER = [sys.executable, "-c", "from ina.lab.doctor import reachability; reachability.answer(60)"]
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def answering(peer: str, *inside: str):
     """An agent, in a process that is killed at the end; it answers when the test begins."""
     process = subprocess.Popen([*inside, *ANSWER])
     try:
-        assert any(links.probe(peer, 1, 64).answered for _ in range(100))
+        assert any(reachability.probe(peer, 1, 64).answered for _ in range(100))
         yield
     finally:
         process.kill()
@@ -38,34 +38,34 @@ def agent():
 
 
 def test_round_trips_are_measured_and_all_come_back(agent):
-    found = links.probe("127.0.0.1", 200, 1024)
+    found = reachability.probe("127.0.0.1", 200, 1024)
     assert (found.sent, found.answered, found.error) == (200, 200, "") and found.loss == 0
     assert 0 < found.quantile(0) <= found.quantile(0.5) <= found.quantile(0.99) < 0.2
-    assert links.probe("127.0.0.1", 320, 64, burst=32).answered == 320
+    assert reachability.probe("127.0.0.1", 320, 64, burst=32).answered == 320
 
 
 def test_nobody_answers():
-    found = links.probe("127.0.0.1", 1000, 64, port=1, wait=0.01)
+    found = reachability.probe("127.0.0.1", 1000, 64, port=1, wait=0.01)
     assert found.answered == 0 and found.sent == 10 and found.loss == 1.0  # it gives up
 
 
 def test_foreign_datagrams_are_not_counted(agent):
-    found = links.probe("127.0.0.1", 1, links.HEAD.size)
+    found = reachability.probe("127.0.0.1", 1, reachability.HEAD.size)
     assert found.answered == 1
     with pytest.raises(ValueError, match="expected 1..100000 probes"):
-        links.probe("127.0.0.1", 0)
+        reachability.probe("127.0.0.1", 0)
 
 
 def test_answers_are_not_answered(agent):
     """Else one forged sender would set two agents against each other for as long as they run."""
-    with links.open_socket(("127.0.0.1", 0)) as sock:
+    with reachability.open_socket(("127.0.0.1", 0)) as sock:
         sock.settimeout(60)
-        probe = links.HEAD.pack(links.MAGIC, b"12345678", 7)
-        sock.sendto(probe, ("127.0.0.1", links.PORT))
+        probe = reachability.HEAD.pack(reachability.MAGIC, b"12345678", 7)
+        sock.sendto(probe, ("127.0.0.1", reachability.PORT))
         answer = sock.recv(100)
-        assert answer == links.HEAD.pack(links.ANSWER, b"12345678", 7)
-        sock.sendto(answer, ("127.0.0.1", links.PORT))
-        sock.sendto(links.HEAD.pack(links.MAGIC, b"12345678", 8), ("127.0.0.1", links.PORT))
+        assert answer == reachability.HEAD.pack(reachability.ANSWER, b"12345678", 7)
+        sock.sendto(answer, ("127.0.0.1", reachability.PORT))
+        sock.sendto(reachability.HEAD.pack(reachability.MAGIC, b"12345678", 8), ("127.0.0.1", reachability.PORT))
         assert sock.recv(100)[-1] == 8, "the next one is that of the probe"
 
 
@@ -122,7 +122,7 @@ def test_a_path_that_takes_no_whole_frames(mtu, fits):
             far = "link set right up\naddress add 10.9.0.2/24 dev right\n"
             subprocess.run([*inside, "ip", "-batch", "-"], input=far, text=True, check=True)
             with answering("10.9.0.2", *inside):
-                found = links.probe("10.9.0.2", 50, 1052)
+                found = reachability.probe("10.9.0.2", 50, 1052)
         finally:
             agent.kill()
             agent.wait()

@@ -15,10 +15,10 @@ import pytest
 from capabilities import need
 
 from ina import topology as topologies
-from ina.lab import config, model, plan, run
+from ina.lab import config, cost_model, plan, run
 from ina.lab.kinds import allreduce
-from ina.lab.places import described, server_host
 from ina.lab.results import record, report
+from ina.lab.testbed_hosts import described, server_host
 from ina.lab.training import data, launch
 
 
@@ -232,11 +232,11 @@ def test_in_the_local_world_processors_bound_a_training_or_nothing_does(tmp_path
 
 def test_the_cost_model_counts_headers():
     """1024 B of integers travel in a frame of 1076 B, 1448 B of TCP payload in one of 1514 B; each frame costs 24 B more."""
-    assert model.in_network_seconds(1024, 8e6, 256) == pytest.approx(1100e-6)
-    alone, helped = (model.in_network_seconds(1024, 8e6, 256, protocol, workers=4) for protocol in ("ps", "atp"))
+    assert cost_model.in_network_seconds(1024, 8e6, 256) == pytest.approx(1100e-6)
+    alone, helped = (cost_model.in_network_seconds(1024, 8e6, 256, protocol, workers=4) for protocol in ("ps", "atp"))
     assert alone == 4 * helped
-    assert model.ring_seconds(4, 1448, 8e6, 1500) == pytest.approx(1.5 * 1538e-6)
-    assert model.speed_up(8, 2048, 9000) == pytest.approx(2 * 7 / 8 * (9038 / 8948) / (8268 / 8192))
+    assert cost_model.ring_seconds(4, 1448, 8e6, 1500) == pytest.approx(1.5 * 1538e-6)
+    assert cost_model.speed_up(8, 2048, 9000) == pytest.approx(2 * 7 / 8 * (9038 / 8948) / (8268 / 8192))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_several_bmv2s_share_the_processors():
     hosts = [f"h{n}" for n in range(1, 5)]
 
     def seconds(backend, topology, cores):
-        return model.bmv2_seconds(backend, topology, hosts, 39_418, 256, 1500, cores)
+        return cost_model.bmv2_seconds(backend, topology, hosts, 39_418, 256, 1500, cores)
 
     assert seconds("ina", star, 1) == seconds("ina", star, 8)
     assert seconds("ina", leaves, 8) / seconds("ina", star, 8) == pytest.approx(3 / 4)

@@ -6,7 +6,7 @@ from capabilities import need
 from ina.base.settings import ConfigError
 from ina.lab import plan
 from ina.lab.config import AllReduce, Workload
-from ina.lab.kinds import allreduce, networks, workload
+from ina.lab.kinds import allreduce, virtual_network, workload
 from ina.worlds.virtual.fabric import Fabric
 
 SMALL = {"workers": 4, "elements": 6000, "values": 32, "pool": 64}
@@ -44,14 +44,14 @@ def test_two_jobs_share_a_fat_tree_and_are_both_counted():
 
 def test_workers_are_packed_or_spread():
     config = AllReduce(topology="fat-tree k=4", workers=4, jobs=2)
-    assert networks.place(config).hosts(config) == [["h1", "h2", "h3", "h4"], ["h5", "h6", "h7", "h8"]]
+    assert virtual_network.place(config).hosts(config) == [["h1", "h2", "h3", "h4"], ["h5", "h6", "h7", "h8"]]
     config = AllReduce(topology="fat-tree k=4", workers=4, jobs=2, placement="spread")
-    assert networks.place(config).hosts(config) == [["h1", "h3", "h5", "h7"], ["h9", "h11", "h13", "h15"]]
+    assert virtual_network.place(config).hosts(config) == [["h1", "h3", "h5", "h7"], ["h9", "h11", "h13", "h15"]]
 
 
 def test_links_are_as_the_experiment_says_unless_the_topology_does():
     config = AllReduce(topology="leaf-spine uplink=4e9", rate=1e9, delay=2e-6, queue=1000)
-    links = networks.place(config).topology.links
+    links = virtual_network.place(config).topology.links
     assert {link.rate for link in links} == {1e9, 4e9} and {link.delay for link in links} == {2e-6}
     assert {link.queue for link in links} == {1000}
 
@@ -70,9 +70,9 @@ def test_links_are_as_the_experiment_says_unless_the_topology_does():
 def test_networks_that_do_not_fit_are_refused(keys, message):
     config = AllReduce(**keys)
     with pytest.raises(ConfigError, match=message):
-        place = networks.place(config)
+        place = virtual_network.place(config)
         (hosts,) = place.hosts(config)
-        networks.schedule(config, place, hosts)
+        virtual_network.schedule(config, place, hosts)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from ina.aggregation import protocols
 from ina.base import manifest, native, paths
 from ina.base.cc import shared_object
 from ina.base.native import ffi, lib
-from ina.worlds.virtual import servers
+from ina.worlds.virtual import parameter_servers
 
 FLAGS = ["-std=gnu11", "-O1", "-march=native"]
 SERVER = ("ps.c", "ps_jobs.c")
@@ -90,7 +90,7 @@ def _compiled(plant: Plant, folder: Path):
         shutil.copy(path, copy)
     (copy / name).write_text(plant.text())
     if name in SERVER:
-        return patch.object(servers, "lib", _server([copy / each for each in SERVER]))
+        return patch.object(parameter_servers, "lib", _server([copy / each for each in SERVER]))
     return patch.object(protocols, "named", _worker(copy, name, plant.protocol))
 
 

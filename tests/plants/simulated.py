@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from ina.p4.compiler.build import compile_program
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.loaded_program import Program
 from ina.worlds.virtual.simulation import Report, Simulation, macros
 
 from .planting import Plant, planted

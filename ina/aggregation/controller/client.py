@@ -120,7 +120,7 @@ class Client:
             raise ControlError("invalid", f"{shown(self.name)} answers 'attach' with what is no attachment: {error}") from None
 
     def ask(self, what: str) -> dict:
-        """``jobs``, ``switches`` or ``counters``: what there is now (service.py)."""
+        """``jobs``, ``switches`` or ``counters``: what there is now (operations.py)."""
         return self._call(what)[0]
 
     def counters(self) -> dict:

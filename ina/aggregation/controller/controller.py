@@ -1,10 +1,10 @@
 """Controller: which jobs its switches serve, and what of them each job holds.
 
-A job owns a number, a life of that number, an incarnation (lives.py: by the first, packets of a finished job are recognised,
-by the second its rows), and at every switch of its aggregation tree a power-of-two range of slots, a multicast group,
-and one port per child: a worker or a switch below. One switch is a tree of one. Which entries make a switch's program serve
-a job, the protocol knows (ina/aggregation/entries/). All of it is written through switch targets in P4Runtime's terms;
-registers are never touched.
+A job owns a number, a life of that number, an incarnation (incarnations.py: by the first, packets of a finished job are
+recognised, by the second its rows), and at every switch of its aggregation tree a power-of-two range of slots, a multicast group,
+and one port per child: a worker or a switch below. One switch is a tree of one. Which entries make a switch's program serve a
+job, the protocol knows (ina/aggregation/entries/). All of it is written through switch targets in P4Runtime's terms; registers
+are never touched.
 
     controller = Controller({"s1": a, "s2": b, "s3": c}, slots=512, topology=topology)
     (tree,) = controller.place("training", hosts, slots=64)
@@ -19,21 +19,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ina.aggregation import protocols
+from ina.aggregation.controller.incarnations import CHANCE, Incarnations, Lives
 from ina.aggregation.controller.jobs import AdmissionError, Branch, Job
-from ina.aggregation.controller.lives import CHANCE, Incarnations, Lives
 from ina.aggregation.controller.placement import place
 from ina.aggregation.controller.repair import absent, repair
 from ina.aggregation.controller.state import StateError, described, job_from_json, job_to_json
-from ina.aggregation.controller.writing import REFUSED, Change, SwitchTarget, WriteFailed, try_write, write
+from ina.aggregation.controller.transaction import REFUSED, Change, WriteFailed, WriteTarget, try_write, write
 from ina.aggregation.entries import Child, JobProgram, Parent, program_named
 from ina.aggregation.worker import SWITCH, worker_address
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, TableEntry, delete, insert, modify
 from ina.p4.runtime.p4info import EntityError
-from ina.topology.model import Node, Topology
+from ina.topology.topology import Node, Topology
 from ina.topology.tree import Tree
 
-__all__ = ["AdmissionError", "Controller", "Job", "SwitchTarget", "switch_address"]
+__all__ = ["AdmissionError", "Controller", "Job", "WriteTarget", "switch_address"]
 
 
 def switch_address(switch: str, udp_port: int = SWITCH.port) -> Address:
@@ -51,7 +51,7 @@ class Controller:
     exactly, with switches that have no other jobs.
     """
 
-    def __init__(self, targets: SwitchTarget | Mapping[str, SwitchTarget], slots: int | Mapping[str, int],
+    def __init__(self, targets: WriteTarget | Mapping[str, WriteTarget], slots: int | Mapping[str, int],
                  protocol: str | JobProgram = protocols.DEFAULT, topology: Topology | None = None,
                  chance: random.Random = CHANCE):
         self.targets = dict(targets) if isinstance(targets, Mapping) else {"s1": targets}

@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.making import make_switch
-from ina.aggregation.controller.ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
-from ina.aggregation.controller.writing import SwitchTarget
+from ina.aggregation.controller.switch_setup import make_switch
+from ina.aggregation.controller.transaction import WriteTarget
+from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
 from ina.aggregation.entries import JobProgram, Sizes, programs, recognise
 from ina.aggregation.worker import SERVER, SWITCH, worker_address
 from ina.base import paths
 from ina.net.ports import Address, Port
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import P4Info
-from ina.p4.runtime.program import Program
 from ina.p4.runtime.tna_entities import front_panel
 
 PORTS = 510  # the CPU port and the drop port are beyond
@@ -76,7 +76,7 @@ class EmbeddedSwitch:
                 "slots": self.slots, "protocol": self.protocol}
 
     @property
-    def targets(self) -> dict[str, SwitchTarget]:
+    def targets(self) -> dict[str, WriteTarget]:
         return {"s1": self.switch}
 
     def host_of(self, pid: int, said: str) -> str:

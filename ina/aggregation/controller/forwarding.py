@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, Update, insert, modify
 from ina.p4.runtime.p4info import P4Info
-from ina.topology.model import Topology
+from ina.topology.topology import Topology
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 FLOOD_GROUP = 1000  # jobs have the groups 1 to 256

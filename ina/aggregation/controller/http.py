@@ -28,7 +28,7 @@ from http import HTTPStatus
 from urllib.parse import unquote
 
 from ina.aggregation.controller.jobs import AdmissionError
-from ina.aggregation.controller.service import NotYet, Service, Session, explain
+from ina.aggregation.controller.operations import NotYet, Operations, Session, explain
 from ina.aggregation.socket import messages
 from ina.aggregation.socket.messages import MAX_REQUEST
 
@@ -90,7 +90,7 @@ def _head(head: bytes) -> tuple[list[str], dict[str, str]]:
     return parts, headers
 
 
-def answer(service: Service, session: Session, data: bytes, names: Collection[str] = ()) -> bytes | None:
+def answer(service: Operations, session: Session, data: bytes, names: Collection[str] = ()) -> bytes | None:
     """The response to the request in ``data``, which ``session`` sent; None while it is not whole. ``names``: of this server,
     beside those of ``check_browser``."""
     try:
@@ -105,7 +105,7 @@ def answer(service: Service, session: Session, data: bytes, names: Collection[st
     return respond(service, request, session)
 
 
-def respond(service: Service, request: Request, who: Session) -> bytes:
+def respond(service: Operations, request: Request, who: Session) -> bytes:
     """The whole response to ``who``."""
     session = Session(who.pid, lambda message, fds: None, who.principal)
     try:
@@ -148,7 +148,7 @@ def check_browser(request: Request, names: Collection[str]) -> None:
                                        "(a page of a browser may have any other)") from None  # fmt: skip
 
 
-def _answer(service: Service, request: Request, session: Session) -> dict:
+def _answer(service: Operations, request: Request, session: Session) -> dict:
     _, first, *rest = request.path.split("/")
     name = "/".join(rest)
     if request.method == "GET" and not first:

@@ -36,9 +36,9 @@ class Branch:
 
 @dataclass
 class Job:
-    """One admitted job. ``slots`` at every switch of it; ``incarnation`` and ``life``: lives.py. ``branches``: by switch, the
-    root first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes workers at any
-    port.
+    """One admitted job. ``slots`` at every switch of it; ``incarnation`` and ``life``: incarnations.py. ``branches``: by switch,
+    the root first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes workers at
+    any port.
     """
 
     name: str

@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.ports import open_offered_port
+from ina.aggregation.controller.worker_ports import open_offered_port
 from ina.aggregation.ps.server import Server, ServerConfig
 from ina.aggregation.socket.channel import Channel, ChannelClosed, connect
 from ina.aggregation.socket.messages import printable
 from ina.base import signals
-from ina.base.reasons import reason
+from ina.base.error_text import reason
 from ina.net.ports import Address
 
 CONNECTED = 10.0  # seconds to reach a controller elsewhere

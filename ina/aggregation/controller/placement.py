@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ina.aggregation.controller.jobs import AdmissionError
-from ina.topology.model import Topology, TopologyError
+from ina.topology.topology import Topology, TopologyError
 from ina.topology.tree import Tree, aggregation_tree
 
 NAMED = 8  # switches in an error

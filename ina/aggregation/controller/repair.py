@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ina.aggregation.controller.writing import SwitchTarget
+from ina.aggregation.controller.transaction import WriteTarget
 from ina.aggregation.entries import JobProgram
 from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, TableEntry, Update, as_int, delete, insert, modify
 
 WIDEST = 128  # bits of a match or parameter
 
 
-def repair(target: SwitchTarget, program: JobProgram, wanted: Iterable[Entity],
+def repair(target: WriteTarget, program: JobProgram, wanted: Iterable[Entity],
            learn: Callable[[list[Entity]], None]) -> list[Update]:
     """Reads what ``target`` holds and writes the difference, which is also what comes back. ``learn`` is called with what it
     holds before that. Raises what the target raises."""
@@ -24,14 +24,14 @@ def repair(target: SwitchTarget, program: JobProgram, wanted: Iterable[Entity],
     return _change(target, held, wanted)
 
 
-def agree(target: SwitchTarget, tables: Iterable[str], wanted: Sequence[Entity]) -> list[Update]:
+def agree(target: WriteTarget, tables: Iterable[str], wanted: Sequence[Entity]) -> list[Update]:
     """As ``repair`` for tables that have nothing to do with jobs; ``wanted`` may say what they do by default."""
     defaults = [TableEntry(e.table, is_default=True) for e in wanted if isinstance(e, TableEntry) and e.is_default]
     there = [e for e in target.read([TableEntry(table) for table in tables]) if _is_entry(e)]
     return _change(target, [*there, *(target.read(defaults) if defaults else ())], wanted)
 
 
-def _change(target: SwitchTarget, found: Iterable[Entity], wanted: Iterable[Entity]) -> list[Update]:
+def _change(target: WriteTarget, found: Iterable[Entity], wanted: Iterable[Entity]) -> list[Update]:
     want, there = {_key(entity): entity for entity in wanted}, {_key(entity): entity for entity in found}
     gone = [entity for key, entity in there.items() if key not in want]
     other = [entity for key, entity in want.items() if key in there and _value(there[key]) != _value(entity)]

@@ -2,7 +2,7 @@
 
     python -m ina.aggregation.controller.server --program p4/switchml.p4 -DVALUES=256 --name my-switch
 
-Workers speak JSON lines (channel.py) on a Unix socket: requests have ``op`` (service.py says which there are); every request
+Workers speak JSON lines (channel.py) on a Unix socket: requests have ``op`` (operations.py says which there are); every request
 gets one reply with ``ok``, or ``ok: false`` with ``error`` (text) and ``code``. Unasked, a connection may get ``event: left``
 (worker), ``event: failed`` or ``event: refused`` (reason); after these two it is hung up on. On the same socket people speak HTTP
 (http.py).
@@ -33,10 +33,10 @@ from typing import NamedTuple
 
 from ina.aggregation.controller import http
 from ina.aggregation.controller.access import Access, Principal, Role
-from ina.aggregation.controller.host import SwitchHost
-from ina.aggregation.controller.service import DEFAULT_SLOTS, Service, Session
+from ina.aggregation.controller.operations import DEFAULT_SLOTS, Operations, Session
+from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.controller.state import StateFile
-from ina.aggregation.controller.upstream import Upstream
+from ina.aggregation.controller.switch_host import SwitchHost
 from ina.aggregation.socket.channel import ChannelClosed, elsewhere, keep_alive, listen
 from ina.aggregation.socket.connection import CHUNK, UNREAD, Connection
 from ina.aggregation.socket.peers import greeting, peer
@@ -44,7 +44,7 @@ from ina.base import signals, tokens
 from ina.base.bounds import whole
 from ina.base.cc import BuildError
 from ina.base.documents import Unreadable
-from ina.base.reasons import reason
+from ina.base.error_text import reason
 from ina.p4.compiler.errors import CompileError
 
 HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
@@ -75,8 +75,8 @@ class Client:
 class Server:
     """Serves one listening socket until its starter and all clients are gone.
 
-    ``failure``: why there is no switch; then every request is answered with it. ``starts_server``: it starts the parameter
-    server itself, if the protocol needs one. ``state`` and ``access``: as Service's. ``token``: the socket's, which it must have
+    ``failure``: why there is no switch; then every request is answered with it. ``starts_server``: it starts the parameter server
+    itself, if the protocol needs one. ``state`` and ``access``: as Operations's. ``token``: the socket's, which it must have
     where other machines reach it. Raises ValueError: it has none.
     """
 
@@ -85,7 +85,7 @@ class Server:
                  access: Access | None = None, token: str = ""):
         if listener.family != socket.AF_UNIX and not token:
             raise ValueError("other machines reach this socket: it needs a token (ina/base/tokens.py)")
-        self.service = Service(host, failure, job_slots, state, access)
+        self.service = Operations(host, failure, job_slots, state, access)
         self.listener, self.host, self._token = listener, host, token
         self.clients: dict[Connection, Client] = {}
         self.hurried: set[Client] = set()  # those that must do something within a time
@@ -103,7 +103,7 @@ class Server:
             self.selector.register(starter_pidfd, selectors.EVENT_READ, lambda: self._starter_gone(starter_pidfd))
         if host is not None:
             values = host.describe()["values"]
-            self.service.upstream = Upstream(self.service.controller, values, self._welcome, starts_server)
+            self.service.upstream = PsClient(self.service.controller, values, self._welcome, starts_server)
 
     def run(self) -> None:
         while not (self.service.stopping and self.service.deserted()):
@@ -281,7 +281,7 @@ class Server:
             self._answer(client)
         except ChannelClosed as error:
             self._drop(client, why or str(error))
-        except Exception as error:  # what service.py has not answered itself: it would come again and again
+        except Exception as error:  # what operations.py has not answered itself: it would come again and again
             log.exception("this should not have happened; please report it")
             self._drop(client, f"the switch process has a defect: {error!r}")
 

@@ -3,7 +3,7 @@
 Why a file, and not what the switches hold: switches know numbers, and neither names nor tokens nor trees, and a switch that
 has been started anew knows nothing. The file says what should be; the switches are read and made so (repair.py). It is replaced
 as a whole (a new file, synced, renamed over the old one), so at every moment there is one that is complete. A file that is
-lost, or older than what the switches hold, costs the jobs that it does not know, and makes no sum wrong (watch.py).
+lost, or older than what the switches hold, costs the jobs that it does not know, and makes no sum wrong (recovery.py).
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Identity:
-    """Values that tell a job's packets and rows from other jobs' (ina/aggregation/controller/lives.py)."""
+    """Values that tell a job's packets and rows from other jobs' (ina/aggregation/controller/incarnations.py)."""
 
     number: int
     incarnation: int

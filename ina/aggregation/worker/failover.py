@@ -7,8 +7,8 @@ cut into parts; inputs are kept until all of a tensor is done, and results until
     give      the workers' reports, compared: parts that this one has and another one lacks
     resume    takes what others gave; parts that nobody has are submitted again, from the kept inputs, in one order at all workers
 
-Exchanging reports and parts is the caller's business (ina/backend/moving.py does it through the group's store); no clock is read
-here and nothing is awaited but the endpoint.
+Exchanging reports and parts is the caller's business (ina/backend/recovery.py does it through the group's store); no clock is
+read here and nothing is awaited but the endpoint.
 
 When is a result not needed any more? A packet of a later tensor that this worker has the result of was sent by every worker, in a
 slot that each of them uses in turn only after it has the result before. So when as many packets of later tensors are complete

@@ -11,10 +11,10 @@ import numpy as np
 
 from ina.base.settings import ConfigError
 from ina.lab.config import AllReduce
-from ina.lab.kinds import networks
-from ina.lab.kinds.networks import WrongSum
+from ina.lab.kinds import virtual_network
 from ina.lab.kinds.oracle import expected
 from ina.lab.kinds.timeline import Timeline
+from ina.lab.kinds.virtual_network import WrongSum
 from ina.lab.results.record import Reduction
 from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
@@ -35,9 +35,9 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
         Unbalanced: packets or bytes were lost or made by no fault, or a link carried more than it can.
         ConfigError: the topology is none, or does not have enough hosts.
     """
-    place, timeline = networks.place(config), timeline or Timeline()
-    with networks.fabric(config, place) as fabric:
-        jobs = networks.admit(fabric, config, place)
+    place, timeline = virtual_network.place(config), timeline or Timeline()
+    with virtual_network.fabric(config, place) as fabric:
+        jobs = virtual_network.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
         _must_fit(config, len(jobs))
         tensors = [_tensors(rng, config) for _ in jobs]
@@ -58,7 +58,7 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
         timeline.jobs += [(job.name, [[("all-reduce", 0.0, _end(job, worker, done))] for worker in range(len(job.hosts))])
                           for job in jobs]  # fmt: skip
         whole = max(completion.time for completion in done.values()) / PS
-        links, network = networks.link_figures(fabric, whole), networks.whole(fabric)
+        links, network = virtual_network.link_figures(fabric, whole), virtual_network.whole(fabric)
         return [_reduction(fabric, config, job, done, links, network) for job in jobs]
 
 
@@ -109,7 +109,7 @@ def _check(
 
 
 def _reduction(
-    fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int, Completion], links: networks.LinkFigures,
+    fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int, Completion], links: virtual_network.LinkFigures,
     network: dict[str, dict],
 ) -> Reduction:
     """``links``, ``network``: figures of the whole network, which its jobs have in common."""
@@ -122,7 +122,7 @@ def _reduction(
         bytes=size,
         seconds=seconds,
         ring_model_seconds=ring_model(config, size) if config.rate and star else None,
-        stats=networks.counters(fabric, config, [job], job.hosts, network),
+        stats=virtual_network.counters(fabric, config, [job], job.hosts, network),
         checked=config.payload,
         **links,
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Client, start_server
 from ina.lab.config import ETHERNET, AllReduce
-from ina.lab.kinds import networks, testbed
+from ina.lab.kinds import testbed, virtual_network
 from ina.lab.kinds.allreduce import ring_model
 from ina.lab.kinds.reducer import Specification
 from ina.lab.results.record import Reduction
@@ -32,7 +32,7 @@ def reduce(config: AllReduce) -> list[Reduction]:
 
     Raises JobFailed: a worker failed, or is silent; ConfigError: there is no such network here.
     """
-    defines = {"VALUES": str(config.values), "SLOTS": str(max(networks.LEAST_SLOTS, config.pool))}
+    defines = {"VALUES": str(config.values), "SLOTS": str(max(virtual_network.LEAST_SLOTS, config.pool))}
     faults = {"duplicate": config.duplicate, "reorder": config.reorder, "corrupt": config.corrupt,
               "duplicate_delay": 10e-3, "reorder_delay": 2e-3, "seed": config.seed}  # fmt: skip
     base = Specification("", "shm", 0, 0, config.workers, config.window, config.elements, config.dtype, config.seed,
@@ -44,7 +44,7 @@ def reduce(config: AllReduce) -> list[Reduction]:
             return _run(config, replace(base, switch=process.name), faults, here(), None)
         finally:
             process.close()
-    place = networks.place(config)
+    place = virtual_network.place(config)
     hosts = [host for job in place.hosts(config) for host in job]
     links = tuple(replace(link, loss=config.loss or link.loss) for link in place.topology.links)
     mtu = max(place.topology.mtu, protocols.frame_bytes(config.protocol, config.values) - ETHERNET)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ina.aggregation.controller.client import Client
-from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
-from ina.lab.kinds.networks import WrongSum
 from ina.lab.kinds.oracle import asked, expected
+from ina.lab.kinds.virtual_network import WrongSum
 from ina.lab.training.launch import die_with_parent, say_where_on_request
 from ina.net.ports import Faults
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from ina.base.settings import ConfigError
 from ina.lab.config import Trace
-from ina.lab.kinds import chakra, networks
+from ina.lab.kinds import chakra, virtual_network
 from ina.lab.kinds.chakra import Node
-from ina.lab.kinds.networks import WrongSum
 from ina.lab.kinds.timeline import Timeline, covered, is_compute
+from ina.lab.kinds.virtual_network import WrongSum
 from ina.lab.results.record import Replayed
 from ina.net.ports import PS
 from ina.worlds.virtual import collectives
@@ -71,15 +71,15 @@ def replay(config: Trace, timeline: Timeline | None = None) -> list[Replayed]:
     """Runs the trace and notes in ``timeline`` what happened. Raises as allreduce.reduce does."""
     traces = chakra.read(config.trace, config.groups, chakra.Roofline(config.peak_flops, config.memory_bandwidth))
     _match(config, traces)
-    place, timeline = networks.place(config), timeline or Timeline()
-    with networks.fabric(config, place) as fabric:
+    place, timeline = virtual_network.place(config), timeline or Timeline()
+    with virtual_network.fabric(config, place) as fabric:
         return [Replay(config, fabric, place, traces, timeline).run()]
 
 
 class Replay:
     """One run."""
 
-    def __init__(self, config: Trace, fabric: Fabric, place: networks.Place, traces: chakra.Traces, timeline: Timeline):
+    def __init__(self, config: Trace, fabric: Fabric, place: virtual_network.Place, traces: chakra.Traces, timeline: Timeline):
         self.config, self.fabric, self.place, self.traces, self.timeline = config, fabric, place, traces, timeline
         (self.hosts,) = place.hosts(config)
         self.ranks = [Rank.of(number, nodes) for number, nodes in enumerate(traces.ranks)]
@@ -95,7 +95,7 @@ class Replay:
 
     def _admit(self) -> None:
         reducing = {n.group for nodes in self.traces.ranks for n in nodes if n.kind == "all-reduce" and self._size(n.group) > 1}
-        above = networks.servers(self.fabric, self.config, self.place) if reducing else None
+        above = virtual_network.servers(self.fabric, self.config, self.place) if reducing else None
         slots = self.config.window_of(max(1, len(reducing)))
         for rank, nodes in enumerate(self.traces.ranks):
             for node in nodes:
@@ -104,7 +104,7 @@ class Replay:
                 if node.kind == "all-reduce":
                     hosts = self._hosts(node.group)
                     name = f"group {node.group}" if node.group else "all ranks"
-                    self.jobs[key] = networks.admit_one(self.fabric, self.config, self.place, hosts, name, slots, above)
+                    self.jobs[key] = virtual_network.admit_one(self.fabric, self.config, self.place, hosts, name, slots, above)
                 elif node.kind in (chakra.SEND, chakra.RECEIVE):
                     self.jobs[key] = self._bare([self.hosts[key[1]], self.hosts[key[2]]], collectives.message())
                 else:
@@ -119,7 +119,7 @@ class Replay:
 
     def _bare(self, hosts: list[str], schedule: collectives.Schedule) -> FabricJob:
         return self.fabric.collective(hosts, schedule, self.config.values, window=self.config.flow, rto=self.config.rto_min,
-                                      congestion=networks.CONGESTION[self.config.transport], bare=True)  # fmt: skip
+                                      congestion=virtual_network.CONGESTION[self.config.transport], bare=True)  # fmt: skip
 
     def _key(self, rank: int, node: Node) -> tuple | None:
         """Of the communicator that a node uses; None: it needs none."""
@@ -249,9 +249,9 @@ class Replay:
             job="trace", workers=len(self.ranks), nodes=sum(map(len, self.traces.ranks)), seconds=seconds,
             bytes=statistics.mean([sum(n.bytes for n in nodes) for nodes in self.traces.ranks]), compute_by_rank=computing,
             counts=dict(counts), checked=self.config.payload,
-            stats={**networks.counters(self.fabric, self.config, list(self.jobs.values()), self.hosts),
+            stats={**virtual_network.counters(self.fabric, self.config, list(self.jobs.values()), self.hosts),
                    "ignored attributes": self.traces.ignored},
-            **networks.link_figures(self.fabric, max(seconds, 1e-12)),
+            **virtual_network.link_figures(self.fabric, max(seconds, 1e-12)),
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ina.aggregation.entries import JobProgram, program_named
 from ina.base import paths
 from ina.lab.config import Sharing
-from ina.lab.kinds import networks
+from ina.lab.kinds import virtual_network
 from ina.lab.kinds.allreduce import EVENTS_AT_ONCE, WrongSum
 from ina.lab.kinds.oracle import expected
 from ina.lab.kinds.timeline import Timeline
@@ -22,7 +22,7 @@ from ina.lab.results.record import sums
 from ina.net.ports import PS
 from ina.p4.compiler.build import compile_program
 from ina.worlds.virtual.network import Completion, Wire
-from ina.worlds.virtual.shared import Shared, SharedJob
+from ina.worlds.virtual.shared_switch import Shared, SharedJob
 
 
 @dataclass
@@ -105,7 +105,7 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
             _check(completion, results.pop(completion.ticket), rights[started[completion.ticket][0]], started)
         network.check()
         timeline.jobs += _spans(config, jobs, done, started)
-        figures = networks.link_figures(network, max(completion.time for completion in done) / PS)
+        figures = virtual_network.link_figures(network, max(completion.time for completion in done) / PS)
         return [_shares(network, config, jobs, _seconds(config, done, started), figures)]
 
 
@@ -159,7 +159,7 @@ def _seconds(config: Sharing, done: Sequence[Completion], started: dict[int, tup
 
 def _shares(
     network: Shared, config: Sharing, jobs: Sequence[SharedJob], seconds: list[list[float]],
-    figures: networks.LinkFigures,
+    figures: virtual_network.LinkFigures,
 ) -> Shares:
     machines = [network.worker_stats(machine) for job in jobs for machine in job.machines]
     workers = {key: sum(s[key] for s in machines) for key in machines[0] if not key.endswith("_ps")}

@@ -17,8 +17,8 @@ from ina import topology as topologies
 from ina.base import paths, signals
 from ina.base.settings import ConfigError
 from ina.lab.config import Config
-from ina.lab.places import described, server_host
 from ina.lab.results.record import Use
+from ina.lab.testbed_hosts import described, server_host
 from ina.lab.training.launch import Place
 from ina.net.state import Busy
 from ina.worlds.testbed.mininet import MininetMissing, Network, missing

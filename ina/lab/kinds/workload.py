@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.lab.config import Workload
-from ina.lab.kinds import layers, networks
-from ina.lab.kinds.networks import WrongSum
+from ina.lab.kinds import layers, virtual_network
 from ina.lab.kinds.timeline import Timeline, covered
+from ina.lab.kinds.virtual_network import WrongSum
 from ina.lab.results.record import Training
 from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
@@ -47,9 +47,9 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
     timeline = timeline or Timeline()
     model = [layer.scaled(config.scale) for layer in layers.read(config.layers_path)]
     buckets = layers.buckets(model, layers.MIB * config.first_bucket_mb, layers.MIB * config.bucket_mb)
-    place = networks.place(config)
-    with networks.fabric(config, place) as fabric:
-        jobs = networks.admit(fabric, config, place)
+    place = virtual_network.place(config)
+    with virtual_network.fabric(config, place) as fabric:
+        jobs = virtual_network.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
         arrays = _arrays(config, buckets, 0)  # without payload nobody reads them or writes them: all have the same
         workers = [_worker(config, job, rank, arrays if not config.payload else _arrays(config, buckets, rank), rng)
@@ -57,10 +57,10 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
         _run(config, fabric, workers, model, buckets, timeline)
         fabric.check()
         seconds = max(worker.ends[-1] for worker in workers) / PS
-        figures, network = networks.link_figures(fabric, seconds), networks.whole(fabric)
+        figures, network = virtual_network.link_figures(fabric, seconds), virtual_network.whole(fabric)
         found = [
             _training(config, model, buckets, [w for w in workers if w.job is job], figures,
-                      networks.counters(fabric, config, [job], job.hosts, network))
+                      virtual_network.counters(fabric, config, [job], job.hosts, network))
             for job in jobs
         ]  # fmt: skip
         timeline.jobs += [(training.job, training.spans) for training in found]
@@ -145,7 +145,7 @@ def _reduced(config: Workload, fabric: Fabric, worker: Worker, ticket: int, time
 
 def _training(
     config: Workload, model: Sequence[layers.Layer], buckets: Sequence[layers.Bucket], workers: Sequence[Worker],
-    figures: networks.LinkFigures, stats: dict,
+    figures: virtual_network.LinkFigures, stats: dict,
 ) -> Training:  # fmt: skip
     ends = [max(worker.ends[step] for worker in workers) for step in range(config.steps)]
     reductions = [span for span in workers[-1].spans if span[0].startswith("all-reduce")]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol, TypedDict
 
 from ina.base import documents, manifest, paths
-from ina.base.reasons import reason
+from ina.base.error_text import reason
 from ina.base.settings import ConfigError
 from ina.lab.config import Keys, from_dict
 from ina.p4.compiler.build import source_hash

@@ -5,7 +5,8 @@
         target.write(insert(TableEntry("forward", {...}, "set_port", {"port": 132})))
 
 `messages.py` (the protobuf) -> `info.py` (names, ids and types of tables: the bfrt.json) -> `rows.py` (entries of any table, to
-messages and back) -> `client.py` (calls) -> `entities.py` (P4Runtime's terms to rows and back), `ports.py` -> `target.py`. On
-the other side `schema.py` writes a program's bfrt.json, `fixed.py` that of the tables that every switch has, and `device.py`,
-`replication.py`, `service.py` serve them. Importing this package needs nothing; its modules need the extra `p4runtime`.
+messages and back) -> `client.py` (calls) -> `entities.py` (P4Runtime's terms to rows and back), `ports.py` -> `remote_switch.py`.
+On the other side `schema.py` writes a program's bfrt.json, `fixed_tables.py` that of the tables that every switch has, and
+`device.py`, `replication.py`, `service.py` serve them. Importing this package needs nothing; its modules need the extra
+`p4runtime`.
 """

@@ -18,7 +18,7 @@ from ina.p4.bfrt.attributes import Attributes
 from ina.p4.bfrt.direct import DirectCells, register_of
 from ina.p4.bfrt.entities import BYTES, INDEX, MEMBER, PACKETS, STATUS
 from ina.p4.bfrt.filters import FilterTables
-from ina.p4.bfrt.fixed import fixed_tables
+from ina.p4.bfrt.fixed_tables import fixed_tables
 from ina.p4.bfrt.hashes import HashTables
 from ina.p4.bfrt.idle import Idle
 from ina.p4.bfrt.info import Info, Table

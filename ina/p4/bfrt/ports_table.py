@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ina.p4.bfrt.fixed import STATISTICS
+from ina.p4.bfrt.fixed_tables import STATISTICS
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.rows import Row, Where
 from ina.p4.runtime.p4info import EntityError

@@ -24,11 +24,11 @@ from ina.base.extras import extra
 with extra("p4runtime"):
     import grpc
 
-from ina.p4.bfrt.absent import Absent
 from ina.p4.bfrt.client import ALL_PIPES, ANY, CODES
 from ina.p4.bfrt.device import Device
 from ina.p4.bfrt.info import Action
 from ina.p4.bfrt.messages import PACKAGE, Status, bfrt
+from ina.p4.bfrt.missing_keys import Absent
 from ina.p4.bfrt.rows import Row, Where, message_of, row_of
 from ina.p4.rpc import enums
 from ina.p4.rpc.connections import OPTIONS, Access

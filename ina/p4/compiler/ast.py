@@ -72,7 +72,7 @@ read a *checked* tree, which keeps these promises:
 
 **Declarations**
 - `full_name` on instances, tables, actions, value sets, states of instances does not exist: hierarchical control-plane
-  names belong to instances (`Instance` in `program.py`); `cp_name` is the *local* control-plane name: the argument of
+  names belong to instances (`Instance` in `checked_program.py`); `cp_name` is the *local* control-plane name: the argument of
   `@name`, or the declared name. A leading "." makes it absolute.
 - `ParserDecl.type`/`ControlDecl.type` is a ParserType/ControlType; `states` maps names to ParserState. Names in a
   control/parser resolve to `Param`s for both `apply` and constructor parameters (`Param.is_ctor`); constructor

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.check.check import check_program
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError, internal_errors
 from ina.p4.compiler.front.lexer import tokenize
 from ina.p4.compiler.front.parser import Parser
 from ina.p4.compiler.front.preprocess import preprocess
-from ina.p4.compiler.program import CheckedProgram, Instance
 
 _P4_14 = re.compile(r"^\s*(header_type\s+\w+\s*\{|parser\s+start\s*\{|control\s+ingress\s*\{)", re.MULTILINE)
 __all__ = ["CheckedProgram", "Instance", "check", "deep_recursion", "load", "parse_text"]

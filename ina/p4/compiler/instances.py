@@ -8,8 +8,8 @@ from typing import Any
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.arch.architecture import architecture_of
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError
-from ina.p4.compiler.program import CheckedProgram, Instance
 from ina.p4.compiler.types import CallableType, RecordType, SerEnumType, StructType, TupleType, Type, strip_new
 
 

@@ -27,7 +27,7 @@ from ina.net.namespaces import own_namespace
 from ina.net.ports import Port, open_packet
 from ina.p4.compiler.build import source_hash
 from ina.p4.compiler.front.preprocess import preprocess
-from ina.p4.p4runtime.target import RemoteSwitch
+from ina.p4.p4runtime.remote_switch import RemoteSwitch
 from ina.p4.runtime.p4info import P4Info
 
 SWITCH = ("INA_SIMPLE_SWITCH_GRPC", "simple_switch_grpc")

@@ -20,9 +20,9 @@ from ina.p4.runtime.entities import (
     insert,
     modify,
 )
-from ina.p4.runtime.observation import Digest, PortStats, TraceRecord
+from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import EntityError, P4Info
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.records import Digest, PortStats, TraceRecord
 from ina.p4.runtime.target import SwitchTarget
 from ina.p4.runtime.tna_entities import (
     FilterEntry,

@@ -18,8 +18,8 @@ from ina.p4.runtime.entities import (
     as_int,
 )
 from ina.p4.runtime.filters import Filters
+from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import EntityError
-from ina.p4.runtime.program import Program
 from ina.p4.runtime.tables import Tables
 from ina.p4.runtime.tna_entities import FilterEntry
 

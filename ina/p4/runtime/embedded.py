@@ -35,16 +35,16 @@ from ina.p4.runtime.entities import (
     ValueSetEntry,
     as_int,
 )
-from ina.p4.runtime.observation import DROP_REASONS, PortStats
+from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.pipe_scope import PipeScope
 from ina.p4.runtime.pktgen import Generators
-from ina.p4.runtime.program import Program
-from ina.p4.runtime.scoped import Scoped
+from ina.p4.runtime.records import DROP_REASONS, PortStats
 from ina.p4.runtime.tables import TableImage, Tables
 from ina.p4.runtime.target import SwitchTarget
+from ina.p4.runtime.telemetry import Telemetry
 from ina.p4.runtime.tna_entities import EntryScope, FilterEntry, KeyMask, TnaEntity
 from ina.p4.runtime.traffic_manager import TrafficManager
-from ina.p4.runtime.watching import Watched
 
 PS = 10**12
 _GROUPS = 65535
@@ -60,7 +60,7 @@ class Link:
     ecn: int = 0
 
 
-class Switch(Watched, Scoped, Generators, SwitchTarget):
+class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
     """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
 
     `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffer`: bytes that may wait in the

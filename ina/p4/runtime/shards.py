@@ -29,9 +29,9 @@ from ina.p4.runtime.entities import (
     RegisterEntry,
     Update,
 )
-from ina.p4.runtime.observation import Digest, PortStats
+from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import EntityError, P4Info
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.records import Digest, PortStats
 from ina.p4.runtime.target import SwitchTarget
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ast
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import Diagnostic, Note, Span, render
 from ina.p4.compiler.frontend import deep_recursion
-from ina.p4.compiler.program import CheckedProgram, Instance
 from ina.p4.tofino import resources, rules, stages, stateful
 from ina.p4.tofino.fields import Scope
-from ina.p4.tofino.program import Gress, pipelines
+from ina.p4.tofino.pipelines import Gress, pipelines
 from ina.p4.tofino.resources import Containers, TableUse
 from ina.p4.tofino.stages import Bound
 from ina.p4.tofino.stateful import Shape

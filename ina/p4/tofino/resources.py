@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ast, types
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import calls_in
-from ina.p4.compiler.program import Instance
 from ina.p4.tofino.fields import VALID, Ref, leaves, width_of
-from ina.p4.tofino.program import Gress
+from ina.p4.tofino.pipelines import Gress
 from ina.p4.tofino.stateful import bits_of, cells_of
 from ina.p4.tofino.units import Unit, flat
 

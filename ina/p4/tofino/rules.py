@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import Span
-from ina.p4.compiler.program import Instance
 from ina.p4.tofino import resources
 from ina.p4.tofino.stateful import bits_of
 from ina.p4.tofino.units import Effect, Unit, flat

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ast, types
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import Span
-from ina.p4.compiler.program import Instance
 from ina.p4.tofino.fields import Ref, Scope, parts, width_of
 from ina.p4.tofino.units import body_of
 

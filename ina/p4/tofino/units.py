@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ast, types
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import Span
 from ina.p4.compiler.instances import decided
-from ina.p4.compiler.program import Instance
 from ina.p4.tofino.fields import VALID, Ref, Scope, calls, leaves, parts
 
 STATEFUL = ("RegisterAction", "RegisterAction2", "RegisterAction3", "RegisterAction4", "DirectRegisterAction", "LearnAction",

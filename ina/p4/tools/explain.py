@@ -13,13 +13,13 @@ from typing import Any
 from ina.p4.compiler import ast, ir, types
 from ina.p4.compiler.arch.lower_tna import pipelines
 from ina.p4.compiler.build import CompiledProgram
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.emit.emit import c_file
 from ina.p4.compiler.frontend import deep_recursion
 from ina.p4.compiler.instances import action_name, instances_below, property_instance, table_size, tables_of
 from ina.p4.compiler.lower.lower import lower
 from ina.p4.compiler.optimise.optimise import optimise
 from ina.p4.compiler.p4info import p4info
-from ina.p4.compiler.program import CheckedProgram, Instance
 from ina.p4.tools import parser_graph
 
 Json = dict[str, Any]

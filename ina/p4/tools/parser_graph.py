@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.program import Instance
+from ina.p4.compiler.checked_program import Instance
 
 LINE, CHAR = 16, 7.2  # pixels: height of a line of text, width of a character
 GAP_X, GAP_Y, MARGIN = 36, 56, 24

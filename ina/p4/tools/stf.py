@@ -22,7 +22,7 @@ from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter, InterpreterError
 from ina.p4.compiler.reference.tables import TableError
 from ina.p4.runtime.p4info import EntityError
-from ina.p4.tools.stf_target import PORTS, InterpreterTarget, SwitchTarget
+from ina.p4.tools.stf_target import PORTS, CompiledTarget, InterpreterTarget
 
 DROP_PORT = lib.INA_DROP_PORT
 Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; why
@@ -57,7 +57,7 @@ def run(program: Path, test: Path, target: str, defines: Mapping[str, str], incl
             checked = frontend.load(program, defines=defines, include_dirs=includes)
             result = stf.run(text, InterpreterTarget(Interpreter(checked), p4info.build(checked)))
         else:
-            compiled = SwitchTarget(compile_program(program, defines=defines, include_dirs=includes), ports(text))
+            compiled = CompiledTarget(compile_program(program, defines=defines, include_dirs=includes), ports(text))
             with compiled.switch:
                 result = stf.run(text, compiled)
     except CompileError as error:

@@ -29,7 +29,7 @@ PERIOD = 1_000_000_000  # ps from one packet to the next
 NEEDS_PRIORITY = {"TERNARY", "RANGE", "OPTIONAL"}
 
 
-class SwitchTarget:
+class CompiledTarget:
     """`ina.p4.compiler.stf.Target` on an embedded switch that is stepped. Clones go out by replication id 0."""
 
     def __init__(self, compiled: CompiledProgram, ports: Iterable[int] = range(PORTS)) -> None:

@@ -9,8 +9,8 @@ from string import hexdigits
 from typing import Any
 
 from ina.p4.compiler import stf
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.p4info import p4info
-from ina.p4.compiler.program import CheckedProgram, Instance
 from ina.p4.compiler.reference.expressions import PacketFailed
 from ina.p4.compiler.reference.interpreter import Interpreter, Output
 from ina.p4.compiler.reference.observer import Observer

@@ -22,12 +22,12 @@ from pathlib import Path
 from ina import topology as topologies
 from ina.aggregation.controller import access
 from ina.aggregation.controller.access import add_arguments as add_users
-from ina.aggregation.controller.host import SwitchHost
-from ina.aggregation.controller.lives import PACKET_LIFETIME
+from ina.aggregation.controller.incarnations import PACKET_LIFETIME
+from ina.aggregation.controller.operations import DEFAULT_SLOTS, JOINING
+from ina.aggregation.controller.recovery import CHECK
 from ina.aggregation.controller.server import Server
-from ina.aggregation.controller.service import DEFAULT_SLOTS, JOINING
 from ina.aggregation.controller.state import StateError, StateFile
-from ina.aggregation.controller.watch import CHECK
+from ina.aggregation.controller.switch_host import SwitchHost
 from ina.aggregation.socket.channel import elsewhere, listen
 from ina.base import signals, tokens
 from ina.base.bounds import whole
@@ -110,7 +110,7 @@ def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots:
 
 
 def _awaited(switches: Callable[[], SwitchHost]) -> SwitchHost:
-    """They are asked again as often as later, when one is lost (ina/aggregation/controller/watch.py), for as long as it takes."""
+    """Asks the switches until they answer, as often as later when one is lost (ina/aggregation/controller/recovery.py)."""
     said = ""
     while True:
         try:

@@ -1,5 +1,5 @@
-"""Switches that run elsewhere, over P4Runtime (or BFRuntime: ina/worlds/deployed/host.py): they outlive the controller, and it
-outlives them.
+"""Switches that run elsewhere, over P4Runtime (or BFRuntime: ina/worlds/deployed/switch_host.py): they outlive the controller,
+and it outlives them.
 
 A switch is started with its program (``ina switch run p4/switchml.p4 ...``); the controller brings it none. Workers bind UDP
 sockets to their hosts' addresses, and say which host they are in (INA_HOST): who may join, the job's token says.
@@ -17,16 +17,16 @@ from typing import Any
 from ina.aggregation import protocols
 from ina.aggregation.controller.embedded import protocol_of
 from ina.aggregation.controller.forwarding import GUARD, guards, has_guard
-from ina.aggregation.controller.host import plug_in
-from ina.aggregation.controller.lives import PACKET_LIFETIME
-from ina.aggregation.controller.ports import Plug
+from ina.aggregation.controller.incarnations import PACKET_LIFETIME
 from ina.aggregation.controller.repair import agree
+from ina.aggregation.controller.switch_host import plug_in
+from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, Sizes, program_named, recognise
 from ina.aggregation.worker import SERVER, worker_address
 from ina.p4.rpc.connections import Access
 from ina.p4.runtime.entities import CounterEntry, E, Update
 from ina.p4.runtime.p4info import EntityError, P4Info
-from ina.topology.model import Topology, TopologyError
+from ina.topology.topology import Topology, TopologyError
 
 CONNECTED = 2.0  # seconds to become a switch's primary controller
 NAMED = 32  # hosts in an error
@@ -234,7 +234,7 @@ class RemoteTarget(Reconnecting):
         self.device_id, self.access = device_id, access
 
     def _connect(self) -> Any:
-        from ina.p4.p4runtime.target import RemoteSwitch  # an extra's packages
+        from ina.p4.p4runtime.remote_switch import RemoteSwitch  # an extra's packages
 
         return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED, access=self.access)
 

@@ -237,7 +237,7 @@ class Running:
             self.grpc = ""
         self.host = None
         if args.control:
-            from ina.worlds.dpdk.host import DpdkSwitch
+            from ina.worlds.dpdk.switch_host import DpdkSwitch
 
             self.host = DpdkSwitch(args.program, self.switch, self.opened, self.shards)
             self._closing.callback(self.host.close)

@@ -20,10 +20,10 @@ from ina.aggregation.controller.forwarding import forwarding
 from ina.base import paths
 from ina.p4.compiler.build import compile_program
 from ina.p4.p4runtime.bmv2 import Bmv2, Bmv2Program
-from ina.p4.p4runtime.target import RemoteSwitch
+from ina.p4.p4runtime.remote_switch import RemoteSwitch
 from ina.p4.runtime import EntityError
 from ina.p4.runtime.entities import CounterEntry, E, TableEntry, Update, insert
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.loaded_program import Program
 from ina.worlds.testbed.description import Description, Trunk
 from ina.worlds.testbed.forwarder import Cable, PortedSwitch
 

@@ -16,7 +16,7 @@ from ina.net.ports import Faults
 from ina.p4.runtime.embedded import Link as Egress
 from ina.p4.runtime.entities import Update
 from ina.topology import routes
-from ina.topology.model import Link, Node, Topology
+from ina.topology.topology import Link, Node, Topology
 
 ETHERNET = 14  # bytes of a frame's header
 SEEDS = 10_000  # more than a network has links
@@ -75,9 +75,9 @@ class Trunk:
 @dataclass(frozen=True)
 class Description:
     """The network. ``namespaces``: inode of each host's network namespace. ``kind`` of its switches: a key of
-    ``ina.worlds.testbed.kinds.KINDS``. ``cables``: what links between switches are made of, ``memory`` (then all switches are in
-    one process) or ``veth``. ``captures``: by interface, the pcap file. ``folder``: where switches may have files, named after
-    them, that whoever wrote this takes away."""
+    ``ina.worlds.testbed.switch_kinds.KINDS``. ``cables``: what links between switches are made of, ``memory`` (then all switches
+    are in one process) or ``veth``. ``captures``: by interface, the pcap file. ``folder``: where switches may have files, named
+    after them, that whoever wrote this takes away."""
 
     topology: Topology
     namespaces: dict[str, int]

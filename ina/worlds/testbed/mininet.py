@@ -4,9 +4,9 @@
         subprocess.run(network.command("h1", ["ping", "-c", "1", "10.0.0.2"]))
 
 Hosts are Mininet's: shells in network namespaces. There is no Open vSwitch: switches are in a process of ours in the root
-namespace, or each in one, with packet sockets on their ends of the veth pairs (ina/worlds/testbed/network.py). Rate, delay, queue
-and loss of the links are made there (host/net/link.h), in both directions, for not every kernel has netem and Mininet's TCLink
-only warns where it has not.
+namespace, or each in one, with packet sockets on their ends of the veth pairs (ina/worlds/testbed/switch_host.py). Rate, delay,
+queue and loss of the links are made there (host/net/link.h), in both directions, for not every kernel has netem and Mininet's
+TCLink only warns where it has not.
 
 Needs root and Debian's ``mininet`` package (without recommends).
 """
@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 from ina.aggregation.controller.client import Client, SwitchProcess
 from ina.aggregation.worker import SWITCH
 from ina.net.state import State, interface_exists, run_dir
-from ina.topology.model import Node, Topology, TopologyError, check_size
 from ina.topology.points import points
+from ina.topology.topology import Node, Topology, TopologyError, check_size
 from ina.worlds.testbed.description import Description
-from ina.worlds.testbed.kinds import KINDS
+from ina.worlds.testbed.switch_kinds import KINDS
 
 if TYPE_CHECKING:
     from mininet.net import Mininet
@@ -237,7 +237,7 @@ class Network:
         Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures, str(run_dir())).write(path)
         Path(self.socket).unlink(missing_ok=True)  # of an earlier network: nobody can be listening, the lock is ours
         process = self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots,
-                                                module="ina.worlds.testbed.switches", arguments=["--network", str(path)])
+                                                module="ina.worlds.testbed.switch_process", arguments=["--network", str(path)])
         state.add(processes=[process.pid])
         process.wait_ready()
 

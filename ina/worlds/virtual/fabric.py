@@ -32,7 +32,7 @@ from ina.aggregation.worker.config import WorkerConfig
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Address, Faults
 from ina.p4.runtime.embedded import Switch
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.loaded_program import Program
 from ina.topology import Node, Topology, load, routes
 from ina.topology.tree import Tree
 from ina.worlds.virtual.collectives import IDEAL, Schedule

@@ -6,10 +6,10 @@ from ina.aggregation.controller.controller import Controller
 from ina.aggregation.entries import JobProgram
 from ina.p4.runtime.entities import MulticastGroupEntry, TableEntry, as_int
 from ina.worlds.virtual.applications import Violation
-from ina.worlds.virtual.processes import ServerProcess, Target
+from ina.worlds.virtual.control_plane import ServerProcess, SimulatedTarget
 
 
-def check_switch(target: Target, controller: Controller, protocol: JobProgram) -> None:
+def check_switch(target: SimulatedTarget, controller: Controller, protocol: JobProgram) -> None:
     """At a switch of which it is sure the controller's entries are all that there are."""
     name = target.name
     if not target.up or name in controller.unsure or name in controller.down:

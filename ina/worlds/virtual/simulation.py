@@ -31,16 +31,16 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.controller import AdmissionError, Controller
+from ina.aggregation.controller.ps_client import ServerGone
 from ina.aggregation.controller.repair import repair
-from ina.aggregation.controller.upstream import ServerGone
-from ina.aggregation.controller.writing import REFUSED
+from ina.aggregation.controller.transaction import REFUSED
 from ina.aggregation.entries import program_named
 from ina.net.ports import PS, Faults
 from ina.topology import Topology, load
 from ina.worlds.virtual.applications import VALUES, Application, Violation
+from ina.worlds.virtual.control_plane import Calls, Fate, Killed, ServerProcess, SimulatedTarget
 from ina.worlds.virtual.fabric import Fabric, Source
 from ina.worlds.virtual.leaks import check_server, check_slots, check_switch
-from ina.worlds.virtual.processes import Calls, Fate, Killed, ServerProcess, Target
 
 __all__ = ["Report", "Simulation", "macros"]
 
@@ -98,7 +98,8 @@ class Simulation:
         self.topology = self._network()
         self.fabric = Fabric(program, self.topology, pool=POOL, protocol=protocol, faults=faults, seed=seed, max_frame=512)
         self.fabric.stop_at_completions()
-        self.targets = {name: Target(name, switch, self._fate_of_write) for name, switch in self.fabric.switch_at.items()}
+        self.targets = {name: SimulatedTarget(name, switch, self._fate_of_write)
+                        for name, switch in self.fabric.switch_at.items()}  # fmt: skip
         self.states: list[str] = []  # that were saved, the latest last
         self.pace = chance.choice((10, 60, 300))  # events between two chances of a fault, at most
         self.faults: Counter[str] = Counter()
@@ -247,7 +248,7 @@ class Simulation:
         for application in self.applications:
             application.hindered = True
 
-    def _kill_switch(self, target: Target) -> None:
+    def _kill_switch(self, target: SimulatedTarget) -> None:
         """End a switch: it loses its queues, registers and entries; frames on its wires are lost, or delivered elsewhere."""
         self.faults["switches killed"] += 1
         self._say(f"{target.name} ends")
@@ -286,7 +287,7 @@ class Simulation:
         process.server.forget()
         self._hinder()
 
-    def _fate_of_write(self, target: Target, updates: int) -> tuple[Fate, int]:
+    def _fate_of_write(self, target: SimulatedTarget, updates: int) -> tuple[Fate, int]:
         luck = 1.0 if self._nothing_fails() else self.chance.random()
         if luck >= 0.04:
             return Fate.WHOLE, updates
@@ -310,7 +311,7 @@ class Simulation:
     # ---- what comes back
 
     def _come_back(self, what: str, of: object) -> None:
-        if isinstance(of, Target):
+        if isinstance(of, SimulatedTarget):
             self._start_switch(of)
         elif isinstance(of, Application):
             if what == "worker" and of.job is not None:
@@ -330,7 +331,7 @@ class Simulation:
         elif what == "parameter server":
             self._start_server()
 
-    def _start_switch(self, target: Target) -> None:
+    def _start_switch(self, target: SimulatedTarget) -> None:
         self._say(f"{target.name} is back, without memory")
         repair(target.switch, self.protocol, [], lambda _: None)
         target.forget()
@@ -339,7 +340,7 @@ class Simulation:
         target.up = True
 
     def _start_controller(self, state: str) -> None:
-        """As ``ina controller`` begins (ina/aggregation/controller/watch.py)."""
+        """As ``ina controller`` begins (ina/aggregation/controller/recovery.py)."""
         self._say(f"a controller begins, state: {state}")
         controller = Controller(dict(self.targets), POOL, protocol=self.protocol, topology=self.topology,
                                 chance=random.Random(self.chance.getrandbits(32)))  # fmt: skip
@@ -430,7 +431,7 @@ class Simulation:
                 self._end(application, f"{name} was lost")
 
     def _lose_server(self, calls: Calls) -> None:
-        """As ina/aggregation/controller/service.py: every job that it served is over."""
+        """As ina/aggregation/controller/operations.py: every job that it served is over."""
         calls.lost()
         for application in self.applications:
             if application.job is not None:
@@ -467,7 +468,7 @@ class Simulation:
             self._return(late, late + 0.1e-3, YOUNG_END, application)
 
     def _release(self, name: str) -> None:
-        """As ina/aggregation/controller/service.py does it when a job is over."""
+        """As ina/aggregation/controller/operations.py does it when a job is over."""
         if self.controller is not None and self.calls is not None and name in self.controller.jobs:
             number = self.controller.jobs[name].number
             self.controller.release(name)

@@ -26,8 +26,8 @@ from ina import cli
 from ina import topology as topologies
 from ina.aggregation.controller.access import RULES, Access, Principal, Role, users
 from ina.aggregation.controller.client import Client, ControlError
+from ina.aggregation.controller.operations import JOBS, Operations
 from ina.aggregation.controller.server import GREETING, SHARE, Server
-from ina.aggregation.controller.service import JOBS, Service
 from ina.aggregation.socket.channel import Channel, listen
 from ina.aggregation.socket.messages import REQUESTS, printable
 from ina.base import tokens
@@ -45,7 +45,7 @@ def network():
 @pytest.fixture
 def service(network):
     """A service of the user who runs the tests; nobody else may have jobs."""
-    return Service(network, job_slots=16)
+    return Operations(network, job_slots=16)
 
 
 # ---- the table
@@ -83,7 +83,7 @@ def test_who_may_only_look_keeps_no_switch_alive(service):
 
 
 def test_users_that_were_named_have_jobs_and_no_more(network):
-    service = Service(network, job_slots=16, access=Access(os.geteuid(), users([str(UID)])))
+    service = Operations(network, job_slots=16, access=Access(os.geteuid(), users([str(UID)])))
     someone = Someone(service, 1, STRANGER)
     for op in ("join", "admit", "attach"):
         assert someone.ask(op, **{**MINIMAL[op], "worker": 0} if op != "admit" else MINIMAL[op])["ok"], op
@@ -95,7 +95,7 @@ def test_users_that_were_named_have_jobs_and_no_more(network):
 
 
 def test_a_job_without_a_token_is_its_users(network):
-    service = Service(network, job_slots=16, access=Access(os.geteuid(), None))
+    service = Operations(network, job_slots=16, access=Access(os.geteuid(), None))
     (worker,) = joined(service, 1)
     assert worker.ask("admit", job="job", workers=1)["ok"]
     other = Someone(service, 3, STRANGER)
@@ -107,7 +107,7 @@ def test_a_job_without_a_token_is_its_users(network):
 
 
 def test_the_switchs_owner_ends_any_job(network):
-    service = Service(network, job_slots=16, access=Access(os.geteuid(), None))
+    service = Operations(network, job_slots=16, access=Access(os.geteuid(), None))
     theirs = Someone(service, 1, STRANGER)
     theirs.ask("join", job="job", worker=0, token="theirs")
     assert theirs.ask("admit", job="job", workers=1, token="theirs")["ok"]
@@ -117,7 +117,7 @@ def test_the_switchs_owner_ends_any_job(network):
 
 
 def test_one_user_cannot_have_all_jobs(service, network, monkeypatch):
-    monkeypatch.setattr("ina.aggregation.controller.service.JOBS", 2)
+    monkeypatch.setattr("ina.aggregation.controller.operations.JOBS", 2)
     service.access = Access(os.geteuid(), None)
     for i in range(3):
         someone = Someone(service, 1, STRANGER)
@@ -132,11 +132,11 @@ def test_jobs_keep_their_owners_when_the_controller_is_started_anew(network, tmp
     from ina.aggregation.controller.state import StateFile
 
     everybody, state = Access(os.geteuid(), None), StateFile(tmp_path / "jobs.json")
-    service = Service(network, job_slots=16, state=state, access=everybody)
+    service = Operations(network, job_slots=16, state=state, access=everybody)
     someone = Someone(service, 1, STRANGER)
     someone.ask("join", job="job", worker=0)
     assert someone.ask("admit", job="job", workers=1)["ok"]
-    again = Service(network, job_slots=16, state=state, access=everybody)
+    again = Operations(network, job_slots=16, state=state, access=everybody)
     assert Someone(again, 1).ask("join", job="job", worker=0)["code"] == "token"
     assert Someone(again, 1, STRANGER).ask("join", job="job", worker=0)["ok"]
 
@@ -391,7 +391,7 @@ def test_ranks_get_the_sockets_token_by_the_store(machine, monkeypatch):
     need("torch")
     from datetime import timedelta
 
-    from ina.backend import world
+    from ina.backend import rendezvous
     from ina.backend.job import Job
     from ina.backend.settings import Settings
 
@@ -405,8 +405,8 @@ def test_ranks_get_the_sockets_token_by_the_store(machine, monkeypatch):
             return [self[key] for key in keys]
 
     settings = Settings(program=Path("p4/switchml.p4"), protocol="", switch=machine)
-    agreed = world.agree(Store(), 0, 1, timedelta(seconds=60), settings)
-    world.release(agreed.switch)
+    agreed = rendezvous.agree(Store(), 0, 1, timedelta(seconds=60), settings)
+    rendezvous.release(agreed.switch)
     assert agreed.access == tokens.find()
     monkeypatch.setenv("INA_TOKEN_FILE", "/nowhere/ina.token")  # as on another machine
     with pytest.raises(RuntimeError, match="no token: there is no file /nowhere/ina.token"):

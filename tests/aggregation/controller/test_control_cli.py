@@ -14,9 +14,9 @@ from capabilities import need
 
 from ina import cli
 from ina.aggregation.controller.client import Client, start_server
-from ina.aggregation.controller.labels import labels
-from ina.aggregation.controller.ports import open_worker_port
-from ina.aggregation.socket import find
+from ina.aggregation.controller.counter_cells import labels
+from ina.aggregation.controller.worker_ports import open_worker_port
+from ina.aggregation.socket import discovery
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.backend import launcher
 from ina.base import paths
@@ -125,7 +125,7 @@ def test_rates():
 
 
 def test_running_ones_are_found(job):
-    assert job[0].name in find.running()
+    assert job[0].name in discovery.running()
     command = [sys.executable, "-m", "ina.cli", "switches", "--json"]
     environment = {key: value for key, value in os.environ.items() if key != "INA_SWITCH"}
     said = subprocess.run(command, capture_output=True, text=True, env=environment).stdout
@@ -139,8 +139,8 @@ def test_sockets_of_others_are_left_alone(tmp_path, monkeypatch):
             "0: 2 0 00010000 1 1 79 @ina-network", f"0: 2 0 00010000 1 1 80 {tmp_path}/switch.sock", "0: 2 0 00010000 1 1 81"]
     table.write_bytes(b"Num Path\n0: 2 0 00010000 1 1 60 @\xff\xfe\n" + "\n".join(rows).encode() + b"\n")
     monkeypatch.setenv("INA_RUN_DIR", str(tmp_path))
-    monkeypatch.setattr(find, "listening", lambda listening=find.listening: listening(str(table)))
-    assert find.running() == ["ina-12-0123456789ab", f"{tmp_path}/switch.sock"]
+    monkeypatch.setattr(discovery, "listening", lambda listening=discovery.listening: listening(str(table)))
+    assert discovery.running() == ["ina-12-0123456789ab", f"{tmp_path}/switch.sock"]
 
 
 @pytest.mark.parametrize(("argv", "text"), [
@@ -195,7 +195,7 @@ def test_whatever_others_call_their_sockets():
         strange.listen()
         ours.bind(f"\0ina-test {os.getpid()}")
         ours.listen()
-        assert f"@ina-test {os.getpid()}" in find.listening()
+        assert f"@ina-test {os.getpid()}" in discovery.listening()
 
 
 @pytest.mark.parametrize("read", [state.start_time, launcher._parent, lambda pid: int(launch._status(pid)["PPid"])])

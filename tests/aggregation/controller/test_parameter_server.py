@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ina.aggregation.controller.client import Client, start_server
 from ina.aggregation.controller.controller import Controller
-from ina.aggregation.controller.upstream import Upstream
+from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.ps.server import Server, ServerConfig
 from ina.aggregation.worker import SERVER, Endpoint, WorkerConfig, worker_address
@@ -103,7 +103,7 @@ def test_the_server_is_among_the_counters():
 def test_a_server_that_cannot_start_is_not_started_again_and_again(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     welcomed = []
-    upstream = Upstream(Controller(FakeTarget(), 64, protocol=ATP()), 32, lambda sock, pid: welcomed.append(sock) or sock, True)
+    upstream = PsClient(Controller(FakeTarget(), 64, protocol=ATP()), 32, lambda sock, pid: welcomed.append(sock) or sock, True)
     assert upstream.expected() and len(welcomed) == 1
     upstream.lost()  # as the switch process finds out from its connection
     assert not upstream.expected() and upstream.failure == f"the parameter server (process {upstream.pid}) ended before it served"

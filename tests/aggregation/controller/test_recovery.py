@@ -20,7 +20,7 @@ from test_service import FakeNetwork, Someone
 from ina import topology as topologies
 from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.controller.controller import switch_address
-from ina.aggregation.controller.service import Service
+from ina.aggregation.controller.operations import Operations
 from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.entries import Parent
 from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
@@ -66,10 +66,10 @@ def held(network):
 
 
 def test_a_new_controller_has_the_jobs_of_the_old_one(network, state):
-    old = Service(network, job_slots=16, state=state)
+    old = Operations(network, job_slots=16, state=state)
     begun(old, 1, 3)
     before = held(network)
-    new = Service(network, job_slots=16, state=StateFile(state.path))
+    new = Operations(network, job_slots=16, state=StateFile(state.path))
     assert held(network) == before and new.controller.unsure == set()
     assert new.controller.snapshot() == old.controller.snapshot()
     lease = old.controller.jobs["job"].incarnation
@@ -87,8 +87,8 @@ def test_a_new_controller_has_the_jobs_of_the_old_one(network, state):
 
 
 def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, state):
-    begun(Service(network, state=state), 1, 3, token="")
-    new = Service(network, state=state)
+    begun(Operations(network, state=state), 1, 3, token="")
+    new = Operations(network, state=state)
     lease = new.controller.jobs["job"].incarnation
     assert Someone(new, 1).ask("attach", job="job", worker=0, token="mine", held=lease)["code"] == "token"
     assert Someone(new, 1).ask("attach", job="job", worker=0, held=lease)["ok"]
@@ -96,8 +96,8 @@ def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, sta
 
 def test_nobody_takes_the_place_of_a_worker_that_an_earlier_controller_had(network, state):
     """A process that begins at packet 0 would meet the rows of the one before, and get its sums."""
-    begun(Service(network, state=state), 1, 3)
-    new = Service(network, state=state)
+    begun(Operations(network, state=state), 1, 3)
+    new = Operations(network, state=state)
     stranger = Someone(new, 1).ask("attach", job="job", worker=0, token="t")
     assert stranger["code"] == "failed" and "only workers that it had then come back to it" in stranger["error"]
     other = new.controller.jobs["job"].incarnation + 1
@@ -112,7 +112,7 @@ def lifetimes(service):
 @pytest.mark.parametrize("file", ["lost", "older"])
 def test_a_controller_that_knows_too_little_learns_from_the_switches(network, state, file):
     """Its first job has the old one's number, and neither its incarnation nor its life; what was there is gone."""
-    old = Service(network, state=state)
+    old = Operations(network, state=state)
     older = state.path.read_bytes() if state.path.exists() else b""
     if file == "older":
         gone = begun(old, 2, 4, job="gone")
@@ -126,7 +126,7 @@ def test_a_controller_that_knows_too_little_learns_from_the_switches(network, st
     state.path.write_bytes(older)
     if file == "lost":
         state.path.unlink()
-    new = Service(network, state=StateFile(state.path))
+    new = Operations(network, state=StateFile(state.path))
     assert new.controller.jobs == {} and not any(held(network).values())
     begun(new, 1, 3)
     new.controller._last_number = -1
@@ -136,12 +136,12 @@ def test_a_controller_that_knows_too_little_learns_from_the_switches(network, st
 
 def test_lives_are_counted_on_and_incarnations_are_not(network, state):
     """With or without the file: an older one would bring incarnations back."""
-    old = Service(network, state=state)
+    old = Operations(network, state=state)
     begun(old, 1, 3)
     ((_, incarnation, life),) = lifetimes(old)
     for worker in old.sessions[:]:
         worker.ask("release")
-    new = Service(network, state=StateFile(state.path))
+    new = Operations(network, state=StateFile(state.path))
     new.controller._last_number = -1
     begun(new, 1, 3)
     ((_, next_incarnation, next_life),) = lifetimes(new)
@@ -151,7 +151,7 @@ def test_lives_are_counted_on_and_incarnations_are_not(network, state):
 
 def test_a_job_whose_number_another_has_is_over(network, state):
     """The file is older than what the switches hold."""
-    first = Service(network, state=state)
+    first = Operations(network, state=state)
     begun(first, 1, 3, job="first")
     older = state.path.read_bytes()
     for worker in first.sessions[:]:
@@ -160,7 +160,7 @@ def test_a_job_whose_number_another_has_is_over(network, state):
     begun(first, 1, 3, job="second")
     ((number, incarnation, life),) = lifetimes(first)
     state.path.write_bytes(older)
-    new = Service(network, state=StateFile(state.path))
+    new = Operations(network, state=StateFile(state.path))
     assert new.controller.jobs == {} and not any(held(network).values())
     said = Someone(new, 1).ask("attach", job="first", worker=0, token="t", held=7)
     assert said["code"] == "failed" and "or another controller has written it" in said["error"]
@@ -174,7 +174,7 @@ def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     network.packet_lifetime = 2.0
-    service = Service(network, job_slots=16, state=state)
+    service = Operations(network, job_slots=16, state=state)
     workers = [Someone(service, 1), Someone(service, 3)]
     for index, worker in enumerate(workers):
         worker.ask("join", job="job", worker=index)
@@ -205,18 +205,18 @@ def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
     (lambda s: s["left"].update(job=["x"]), "invalid literal"),
 ])  # fmt: skip
 def test_a_state_with_something_missing_is_named(network, state, change, error):
-    begun(Service(network, state=state), 1, 3)
+    begun(Operations(network, state=state), 1, 3)
     said = json.loads(state.path.read_text())
     change(said)
     state.path.write_text(json.dumps(said))
     with pytest.raises(StateError, match=f"jobs.json: .*{error}.*; move it away to begin without jobs"):
-        Service(network, state=StateFile(state.path))
+        Operations(network, state=StateFile(state.path))
 
 
 def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
-    first, _ = begun(Service(network, state=state), 1, 3)
+    first, _ = begun(Operations(network, state=state), 1, 3)
     assert first.ask("release")["ok"]
-    new = Service(network, state=state)
+    new = Operations(network, state=state)
     assert new.watch.awaited == {"job": {1}}
     second = Someone(new, 3)
     second.ask("attach", job="job", worker=1, token="t", held=new.controller.jobs["job"].incarnation)
@@ -224,9 +224,9 @@ def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
 
 
 def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
-    begun(Service(network, state=state), 1, 3)
-    monkeypatch.setattr("ina.aggregation.controller.watch.COMING_BACK", 0.0)
-    new = Service(network, state=state)
+    begun(Operations(network, state=state), 1, 3)
+    monkeypatch.setattr("ina.aggregation.controller.recovery.COMING_BACK", 0.0)
+    new = Operations(network, state=state)
     first = Someone(new, 1)
     assert first.ask("attach", job="job", worker=0, token="t", held=new.controller.jobs["job"].incarnation)["ok"]
     new.watch.tick()
@@ -239,14 +239,14 @@ def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
 def test_jobs_with_a_parameter_server_end_with_the_controller_that_it_knew(state):
     """It hung up when that did, and nobody else can tell the next one of these jobs."""
     network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2), "atp")
-    old = Service(network, state=state)
+    old = Operations(network, state=state)
     old.controller.servers["s2"] = Parent(2, worker_address(0, 3), switch_address("s2"))
     tree = old.controller.place("job", ("h1", "h2"), 16)[0]
     old.controller.admit("job", 2, 16, tree=tree, hosts=("h1", "h2"))
     old.tokens["job"] = "t"
     old.controller.attach(old.controller.jobs["job"], 0)
     old.watch.save()
-    new = Service(network, state=StateFile(state.path))
+    new = Operations(network, state=StateFile(state.path))
     assert new.controller.jobs == {} and not any(held(network).values())
     said = Someone(new, 1).ask("join", job="job", worker=0, token="t")
     assert said["code"] == "failed" and "its parameter server has ended with the controller" in said["error"]
@@ -255,24 +255,24 @@ def test_jobs_with_a_parameter_server_end_with_the_controller_that_it_knew(state
 
 def test_what_was_half_done_when_the_controller_died_is_undone(network, state):
     """Entries that no answer told of: of a job that was not saved yet."""
-    old = Service(network, state=state)
+    old = Operations(network, state=state)
     begun(old, 1, 3)
     before = held(network)
     tree = old.controller.place("unsaved", ("h2", "h4"), 16)[0]
     old.controller.admit("unsaved", 2, 16, tree=tree, hosts=("h2", "h4"))
     key = next(key for key, e in network.targets["s1"].entities.items() if isinstance(e, TableEntry) and e.table == "replica")
     del network.targets["s1"].entities[key]  # and one that is missing
-    Service(network, state=state)
+    Operations(network, state=state)
     assert held(network) == before
 
 
 def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(network, state, monkeypatch):
-    begun(Service(network, state=state), 1, 2)  # at s1 only
+    begun(Operations(network, state=state), 1, 2)  # at s1 only
     network.targets["s3"].failing = TimeoutError("silence")
-    new = Service(network, state=state)
+    new = Operations(network, state=state)
     assert new.controller.unsure == {"s3"} and "job" in new.controller.jobs
     network.targets["s3"].failing = None
-    monkeypatch.setattr("ina.aggregation.controller.watch.CHECK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.recovery.CHECK", 0.0)
     new.watch.tick()
     assert new.controller.unsure == set()
 
@@ -290,19 +290,19 @@ def test_state_is_replaced_as_a_whole(state, monkeypatch):
 def test_files_that_are_no_state(state, network, text, error):
     state.path.write_text(text)
     with pytest.raises(StateError, match=f"{error}.* move it away to begin without jobs"):
-        Service(network, state=state)
+        Operations(network, state=state)
 
 
 def test_a_place_where_no_state_can_be_kept_is_refused_at_the_start(network, tmp_path):
     with pytest.raises(StateError, match="nowhere/jobs.json: a file cannot be made in .*nowhere; expected a folder"):
-        Service(network, state=StateFile(tmp_path / "nowhere" / "jobs.json"))
+        Operations(network, state=StateFile(tmp_path / "nowhere" / "jobs.json"))
 
 
 def test_state_of_other_switches(network, state):
-    begun(Service(network, state=state), 1, 3)
+    begun(Operations(network, state=state), 1, 3)
     smaller = FakeNetwork(topologies.load("star", hosts=2))
     with pytest.raises(StateError, match="job 'job' is at switch s2, which this controller does not drive"):
-        Service(smaller, state=state)
+        Operations(smaller, state=state)
 
 
 # ---- switches vanish
@@ -310,8 +310,8 @@ def test_state_of_other_switches(network, state):
 
 @pytest.fixture
 def watched(network, monkeypatch):
-    monkeypatch.setattr("ina.aggregation.controller.watch.CHECK", 0.0)
-    return Service(network, job_slots=16)
+    monkeypatch.setattr("ina.aggregation.controller.recovery.CHECK", 0.0)
+    return Operations(network, job_slots=16)
 
 
 def test_every_look_at_a_switch_is_one_at_its_guard(watched, network):
@@ -392,9 +392,9 @@ def test_a_repair_for_another_job_does_not_hide_that_a_switch_was_started_anew(w
 
 
 def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
-    monkeypatch.setattr("ina.aggregation.controller.watch.CHECK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.recovery.CHECK", 0.0)
     network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=2, hosts=2))
-    service = Service(network, state=state)
+    service = Operations(network, state=state)
     workers = [Someone(service, 1), Someone(service, 3)]
     for index, worker in enumerate(workers):
         worker.ask("join", job="job", worker=index)

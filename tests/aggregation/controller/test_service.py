@@ -21,10 +21,10 @@ from ina import topology as topologies
 from ina.aggregation.controller import http
 from ina.aggregation.controller.access import Access, Principal
 from ina.aggregation.controller.client import Client, ControlError
-from ina.aggregation.controller.host import plug_in
+from ina.aggregation.controller.operations import UNJOINED, Operations, Session
 from ina.aggregation.controller.server import Server
-from ina.aggregation.controller.service import UNJOINED, Service, Session
 from ina.aggregation.controller.state import StateFile
+from ina.aggregation.controller.switch_host import plug_in
 from ina.aggregation.socket.channel import listen
 
 
@@ -88,7 +88,7 @@ def network():
 
 @pytest.fixture
 def service(network):
-    return Service(network, job_slots=16, access=Access(os.geteuid(), [STRANGER.uid]))
+    return Operations(network, job_slots=16, access=Access(os.geteuid(), [STRANGER.uid]))
 
 
 def joined(service, *pids, job="job", **options):
@@ -122,7 +122,7 @@ def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
 
 
 def test_who_waits_too_long_is_told_for_whom(service, monkeypatch):
-    monkeypatch.setattr("ina.aggregation.controller.service.JOINING", 0.01)
+    monkeypatch.setattr("ina.aggregation.controller.operations.JOINING", 0.01)
     first, = joined(service, 1)
     first.ask("admit", job="job", workers=3)
     time.sleep(0.02)
@@ -354,7 +354,7 @@ def disk(tmp_path):
 
 
 def test_what_cannot_be_remembered_is_not_done(network, disk):
-    service = Service(network, job_slots=16, state=disk)
+    service = Operations(network, job_slots=16, state=disk)
     workers = joined(service, 1, 3)
     disk.is_full = True
     for worker in workers:  # all get the same answer

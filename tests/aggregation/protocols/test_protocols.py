@@ -16,9 +16,9 @@ from ina import cli
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Client, ControlError, start_server
 from ina.aggregation.controller.controller import Controller
-from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
-from ina.base import headers, paths
+from ina.base import abi, paths
 from ina.base.native import ffi
 from ina.lab.config import Sharing
 from ina.lab.kinds import sharing
@@ -60,7 +60,8 @@ def test_nobody_else_knows_a_protocol_by_name():
     names = set(protocols.names()) - {"ps"}  # a command, too
     allowed = ("ina/aggregation/entries/", "ina/aggregation/wire/", "ina/cli/wire.py", "ina/aggregation/protocols.py",
                "ina/worlds/virtual/explorable.py",
-               "ina/aggregation/twins.py", "ina/lab/results/figures.py")  # the last two: known packets, and what was published
+               # known packets, and what was published
+               "ina/aggregation/equal_scenarios.py", "ina/lab/results/figures.py")
     for path in sorted((ROOT / "ina").rglob("*.py")):
         where = str(path.relative_to(ROOT))
         if not where.startswith(allowed):
@@ -187,7 +188,7 @@ def test_an_own_worker_is_compiled_again_when_something_it_depends_on_has_change
     monkeypatch.delenv("CC")
     assert len(own()) == 3
     newer = ffi.new("char[]", b"headers of a newer version")
-    monkeypatch.setattr(headers, "lib", SimpleNamespace(INA_HEADERS=newer))
+    monkeypatch.setattr(abi, "lib", SimpleNamespace(INA_HEADERS=newer))
     monkeypatch.setattr(paths, "host_headers", lambda: "headers of a newer version")
     assert len(own()) == 4
 

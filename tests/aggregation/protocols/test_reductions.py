@@ -14,7 +14,7 @@ from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.settings import ConfigError
 from ina.lab.config import AllReduce, Config, Sharing
 from ina.lab.kinds import allreduce, sharing
-from ina.lab.kinds.networks import WrongSum
+from ina.lab.kinds.virtual_network import WrongSum
 
 LOCKSTEP = ROOT / "examples" / "lockstep"
 ADD = "old + hdr.values.v##i"

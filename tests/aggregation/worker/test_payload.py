@@ -16,8 +16,8 @@ from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
 from ina.worlds.virtual.fabric import Fabric
 from ina.worlds.virtual.network import Wire
-from ina.worlds.virtual.servers import Servers
-from ina.worlds.virtual.shared import Shared
+from ina.worlds.virtual.parameter_servers import Servers
+from ina.worlds.virtual.shared_switch import Shared
 
 need("cc")
 # What follows from values: sums that overflowed or are not finite, and the bytes that were compared or stored.

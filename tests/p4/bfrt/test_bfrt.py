@@ -17,12 +17,12 @@ import grpc  # noqa: E402
 from ina.aggregation.entries import recognise  # noqa: E402
 from ina.p4.bfrt.client import SERVICE, Client, WriteFailed  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
-from ina.p4.bfrt.fixed import STATISTICS  # noqa: E402
+from ina.p4.bfrt.fixed_tables import STATISTICS  # noqa: E402
 from ina.p4.bfrt.messages import bfrt  # noqa: E402
 from ina.p4.bfrt.ports import PortConfig  # noqa: E402
+from ina.p4.bfrt.remote_switch import BfRuntimeTarget  # noqa: E402
 from ina.p4.bfrt.rows import Row, message_of, row_of  # noqa: E402
 from ina.p4.bfrt.service import Server, Stream  # noqa: E402
-from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import EntityError, Switch  # noqa: E402
 from ina.p4.runtime.entities import CounterEntry, RegisterEntry, TableEntry, delete, insert, modify  # noqa: E402

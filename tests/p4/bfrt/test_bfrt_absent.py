@@ -11,7 +11,7 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from ina.p4.bfrt import absent  # noqa: E402
+from ina.p4.bfrt import missing_keys  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.messages import bfrt  # noqa: E402
 from ina.p4.bfrt.rows import Row, message_of  # noqa: E402
@@ -139,9 +139,9 @@ def test_answers_are_those_of_reads_one_by_one(switch, monkeypatch, setting):
             metadata = rng.choice([{}, {"error_in_resp": "1"}])
             quick = answers(server, request, **metadata)
             with monkeypatch.context() as slow:
-                slow.setattr(absent.Absent, "error", lambda *_: None)
+                slow.setattr(missing_keys.Absent, "error", lambda *_: None)
                 assert answers(server, request, **metadata) == quick
-            probe = absent.Absent(current, absent.Where())
+            probe = missing_keys.Absent(current, missing_keys.Where())
             found.append(sum(probe.error(e.table_entry) is not None for e in request.entities))
     assert sum(found) > (200 if not setting else 40)
 
@@ -168,7 +168,7 @@ def test_keys_written_during_a_request_or_before_it_are_there(switch):
 
     def missing(key: int) -> bool:
         message = message_of(Row(FORWARD, {DST: key, KNOWN: key & 1}), current.info)
-        return absent.Absent(current, absent.Where()).error(message) is not None
+        return missing_keys.Absent(current, missing_keys.Where()).error(message) is not None
 
     assert [missing(n) for n in range(4)] == [False, True, False, True]
     switch.write(delete(*entries(1)) + insert(TableEntry(FORWARD, {DST: 3, KNOWN: 1}, "SwitchIngress.drop")))

@@ -18,8 +18,8 @@ from messages_drawn import messages  # noqa: E402
 from ina.p4.bfrt.client import SERVICE, _details  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.messages import bfrt  # noqa: E402
+from ina.p4.bfrt.remote_switch import BfRuntimeTarget  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402
-from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 from ina.p4.runtime.entities import RegisterEntry, modify  # noqa: E402

@@ -11,9 +11,9 @@ need("cc", "p4runtime")
 
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.ports import PortConfig  # noqa: E402
+from ina.p4.bfrt.remote_switch import BfRuntimeTarget, node_id  # noqa: E402
 from ina.p4.bfrt.rows import Row  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402
-from ina.p4.bfrt.target import BfRuntimeTarget, node_id  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import EntityError, Switch  # noqa: E402
 from ina.p4.runtime.entities import (  # noqa: E402

@@ -10,7 +10,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter
 from ina.p4.tools.stf import ports as ports_of
-from ina.p4.tools.stf_target import InterpreterTarget, SwitchTarget
+from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 
 SWITCH = source(
     "t.apply(); u.apply(); c.count((bit<32>)hdr.data.d); r.read(hdr.data.b, 0); sm.mcast_grp = hdr.data.c;"
@@ -72,7 +72,7 @@ def target(request: pytest.FixtureRequest, checked, tmp_path_factory: pytest.Tem
         return
     path = tmp_path_factory.mktemp("compiled") / "program.p4"
     path.write_text(SWITCH)
-    compiled = SwitchTarget(compile_program(path))
+    compiled = CompiledTarget(compile_program(path))
     yield compiled
     compiled.switch.close()
 
@@ -147,7 +147,7 @@ def test_packets_come_a_millisecond_apart_on_both(tmp_path):
     program = check(tmp_path, source("hdr.data.a = (bit<32>)sm.ingress_global_timestamp;"))
     text = "".join(f"packet 0 00000000 00000000 0000 00 00\nexpect 1 {1000 * n:08x}\n" for n in (1, 2, 3))
     assert stf.run(text, InterpreterTarget(Interpreter(program), p4info.build(program))).failures == []
-    compiled = SwitchTarget(compile_program(tmp_path / "program.p4"))
+    compiled = CompiledTarget(compile_program(tmp_path / "program.p4"))
     assert stf.run(text, compiled).failures == []
     compiled.switch.close()
 

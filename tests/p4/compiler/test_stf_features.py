@@ -15,7 +15,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter
 from ina.p4.tools import stf as folders
-from ina.p4.tools.stf_target import InterpreterTarget, SwitchTarget
+from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 
 FOLDER = Path(__file__).parent.parent.parent / "stf"
 PROGRAMS = sorted(FOLDER.glob("*.p4"))
@@ -33,7 +33,7 @@ NOT_ON_BMV2 = {
 }
 
 
-class Counted(SwitchTarget):
+class Counted(CompiledTarget):
     """Notes how many frames came of each that was sent."""
 
     def __init__(self, *args) -> None:

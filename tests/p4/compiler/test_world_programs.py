@@ -15,7 +15,7 @@ from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.front import preprocess
 from ina.p4.compiler.frontend import load
 from ina.p4.compiler.lower import expressions as lower_expressions
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.p4info import files as p4info_files
 from ina.p4.runtime.entities import TableEntry, insert
 from ina.p4.runtime.p4info import EntityError
@@ -139,7 +139,7 @@ def test_programs_that_explode_are_refused_in_time(tmp_path, monkeypatch, case):
     monkeypatch.setattr(preprocess, "MAX_EXPANDED", 5_000)
     monkeypatch.setattr(lower_expressions, "MAX_STATEMENTS", 5_000)
     monkeypatch.setattr(elaborate, "MOST_OBJECTS", 5_000)
-    monkeypatch.setattr(places, "MOST_PLACES", 5_000)
+    monkeypatch.setattr(value_trees, "MOST_PLACES", 5_000)
     types, ingress, says = BOMBS[case]
     text = source(ingress, types=types)
     if case == "objects":

@@ -17,8 +17,8 @@ from ina.net.ports import memory_pair  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
 from ina.p4.p4runtime.device import Device  # noqa: E402
+from ina.p4.p4runtime.remote_switch import RemoteSwitch  # noqa: E402
 from ina.p4.p4runtime.service import Server  # noqa: E402
-from ina.p4.p4runtime.target import RemoteSwitch  # noqa: E402
 from ina.p4.runtime import (  # noqa: E402
     CloneSessionEntry,
     CounterEntry,

@@ -22,13 +22,13 @@ import grpc  # noqa: E402
 from waiting import until  # noqa: E402
 
 from ina.p4.bfrt.device import Device as BfrtDevice  # noqa: E402
+from ina.p4.bfrt.remote_switch import BfRuntimeTarget  # noqa: E402
 from ina.p4.bfrt.service import Server as BfrtServer  # noqa: E402
-from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.p4runtime.device import Device  # noqa: E402
 from ina.p4.p4runtime.messages import p4  # noqa: E402
+from ina.p4.p4runtime.remote_switch import RemoteSwitch  # noqa: E402
 from ina.p4.p4runtime.service import Server  # noqa: E402
-from ina.p4.p4runtime.target import RemoteSwitch  # noqa: E402
 from ina.p4.rpc import certificates, folder  # noqa: E402
 from ina.p4.rpc.connections import Access  # noqa: E402
 from ina.p4.runtime import EntityError, Switch  # noqa: E402

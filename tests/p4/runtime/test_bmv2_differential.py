@@ -22,7 +22,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter
-from ina.p4.tools.stf_target import InterpreterTarget, SwitchTarget
+from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 
 need("cc", "p4c", "bmv2", "netns")
 
@@ -80,7 +80,7 @@ def test_shipped_programs(path, tmp_path):
 def play(name, program, compiled, config, test):
     """One scenario into all three; compares frames and registers."""
     bmv2 = Bmv2Target(config, compiled.p4info)
-    switch, reference = SwitchTarget(compiled), InterpreterTarget(Interpreter(program), compiled.p4info)
+    switch, reference = CompiledTarget(compiled), InterpreterTarget(Interpreter(program), compiled.p4info)
     try:
         made = scenario(compiled.p4info, program, test, random.Random(f"{name} {SEED}"), bmv2.has, PACKETS)
         for target in (switch, reference, bmv2):
@@ -124,7 +124,7 @@ class Pair:
         config, _ = compile_sample(path, folder)
         program = frontend.load(path)
         if ours == "compiled":
-            self.ours = SwitchTarget(compile_program(path))
+            self.ours = CompiledTarget(compile_program(path))
         else:
             self.ours = InterpreterTarget(Interpreter(program), p4info.build(program))
         self.bmv2 = Bmv2Target(config, p4info.build(program))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ina import cli
-from ina.aggregation import twins
+from ina.aggregation import equal_scenarios
 from ina.base import paths
 from ina.p4.tools.equal.search import Bounds, Outcome, Search
 from ina.p4.tools.equal.shrink import shrink
@@ -223,7 +223,7 @@ def search(plant: Plant, seed: int = 1) -> Found | None:
         tree = copy_with(plant, Path(scratch) / "p4")
         programs = [str(tree / f"{plant.program}.p4"), str(tree / "tofino" / f"{plant.program}.p4")]
         args = cli.parser().parse_args(["p4", "equal", *programs, "--seed", str(seed)])
-        task = prepare(args, twins)
+        task = prepare(args, equal_scenarios)
         outcome = Search(task.twins, task.maker, Bounds(SEQUENCES, depth=DEPTH)).run(task.letters)
         if outcome.difference is None:
             return None

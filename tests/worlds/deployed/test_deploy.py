@@ -19,15 +19,15 @@ from ina.lab.deployment import deployment  # noqa: E402
 from ina.net.namespaces import own_namespace  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.ports import PortConfig  # noqa: E402
+from ina.p4.bfrt.remote_switch import BfRuntimeTarget  # noqa: E402
 from ina.p4.bfrt.rows import Row  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402
-from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.p4runtime.device import Device as P4RuntimeDevice  # noqa: E402
 from ina.p4.p4runtime.service import Server as P4RuntimeServer  # noqa: E402
 from ina.p4.runtime import Program, Switch  # noqa: E402
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, insert  # noqa: E402
-from ina.worlds.deployed import hosts  # noqa: E402
+from ina.worlds.deployed import host_setup  # noqa: E402
 
 PROGRAM = Path(__file__).parent.parent.parent / "programs/served" / "deployed.p4"
 FILE = """
@@ -219,7 +219,7 @@ def test_what_is_done_on_each_host(file, capsys):
 ])  # fmt: skip
 def test_routes_that_overlap(file, route, said):
     d = deployment(file)
-    assert hosts.overlaps(d, d.hosts[0], [route]) == ([said] if said else [])
+    assert host_setup.overlaps(d, d.hosts[0], [route]) == ([said] if said else [])
 
 
 @pytest.mark.skipif(bool(missing("root") or missing("netns")), reason=f"needs netns: {missing('root') or missing('netns')}")

@@ -18,9 +18,9 @@ from ina.base.settings import ConfigError  # noqa: E402
 from ina.cli import main  # noqa: E402
 from ina.lab.deployment import deployment  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.remote_switch import BfRuntimeTarget  # noqa: E402
 from ina.p4.bfrt.rows import Row  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402
-from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 
@@ -173,18 +173,18 @@ def test_a_step_that_fails_at_one_switch_takes_back_what_others_have(file, serve
 
 def test_a_switch_that_dies_meanwhile(file, servers, capsys, monkeypatch):
     """What was written there cannot be taken back, which is said; the others' is."""
-    from ina.worlds.deployed import deployment
+    from ina.worlds.deployed import deployable
 
     before = everything(servers)
     del before["leaf2"]
-    real = deployment.Bfrt.write
+    real = deployable.Bfrt.write
 
     def write(switch, step):
         if step.what.startswith("forwarding") and switch.address == servers["leaf2"].address:
             servers["leaf2"].__exit__(None, None, None)
         real(switch, step)
 
-    monkeypatch.setattr(deployment.Bfrt, "write", write)
+    monkeypatch.setattr(deployable.Bfrt, "write", write)
     began = time.monotonic()
     assert main(["deploy", str(file), "--timeout", "2"]) == 1
     error = capsys.readouterr().err
@@ -300,7 +300,7 @@ def test_where_switches_are(file, capsys):
 
 def test_the_published_program_has_no_controller_here(tmp_path, program, monkeypatch):
     from ina.worlds.deployed import remote
-    from ina.worlds.deployed.host import DeployedHost
+    from ina.worlds.deployed.switch_host import DeployedHost
 
     monkeypatch.setattr(remote, "recognise", lambda p4info, path=None: (remote.PUBLISHED, remote.PUBLISHED.sizes(p4info)))
     file = tmp_path / "racks.toml"

@@ -87,7 +87,7 @@ def test_slots_are_spread_over_shards(tmp_path):
 def test_shards_over_p4runtime(tmp_path):
     """EAL's lcores say how many; what a P4Runtime client reads adds up, and registers are refused."""
     need("p4runtime")
-    from ina.p4.p4runtime.target import RemoteSwitch
+    from ina.p4.p4runtime.remote_switch import RemoteSwitch
     from ina.p4.runtime import CounterEntry, EntityError, RegisterEntry
 
     eal = ["--no-huge", "-m", "128", "--no-shconf", "--no-pci", "--no-telemetry", "--lcores", "0@0,1@0", "--log-level", "error"]

@@ -22,7 +22,7 @@ DEFINES = {"VALUES": "256", "SLOTS": "256"}
 WORKER = """
 import os, sys, json, time, numpy as np
 from ina.aggregation.controller.client import Client
-from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
 name, rank, workers, count = sys.argv[1], *map(int, sys.argv[2:])
 client = Client(name)

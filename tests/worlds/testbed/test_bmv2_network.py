@@ -18,7 +18,7 @@ need("p4runtime", "simple_switch_grpc", "p4c")
 from ina.aggregation.controller.client import ControlError  # noqa: E402
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS  # noqa: E402
 from ina.net import state  # noqa: E402
-from ina.p4.p4runtime.target import RemoteSwitch  # noqa: E402
+from ina.p4.p4runtime.remote_switch import RemoteSwitch  # noqa: E402
 from ina.p4.runtime import TableEntry  # noqa: E402
 from ina.topology import Link, Node, Topology, load  # noqa: E402
 from ina.worlds.testbed.mininet import MininetMissing, Network  # noqa: E402

@@ -22,7 +22,7 @@ sys.path.insert(0, "tests")
 from forger import results
 from ina.aggregation.controller.client import Client
 from ina.aggregation.worker import Address, WorkerConfig
-from ina.topology.model import Node
+from ina.topology.topology import Node
 name, count = sys.argv[1], int(sys.argv[2])
 client = Client(name)
 while not (jobs := client.ask("jobs")["jobs"]):

@@ -20,12 +20,12 @@ from ina.lab.config import AllReduce, Config, Sharing, Workload
 from ina.lab.kinds import allreduce, processes, sharing
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Link as PortLink
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.tna_entities import front_panel
 from ina.topology import Topology, load
-from ina.topology.model import Link, Node
-from ina.worlds.testbed.kinds import KINDS
+from ina.topology.topology import Link, Node
 from ina.worlds.testbed.mininet import Network
+from ina.worlds.testbed.switch_kinds import KINDS
 from ina.worlds.virtual.explorable import job as explorable
 
 __all__ = ["alone"]  # a fixture

@@ -16,8 +16,8 @@ from ina.net.ports import Address, Faults
 from ina.topology import load
 from ina.worlds.virtual.fabric import Fabric
 from ina.worlds.virtual.network import Wire
-from ina.worlds.virtual.servers import Servers
-from ina.worlds.virtual.shared import Shared
+from ina.worlds.virtual.parameter_servers import Servers
+from ina.worlds.virtual.shared_switch import Shared
 
 need("cc")
 

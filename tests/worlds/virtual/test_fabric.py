@@ -54,7 +54,7 @@ import sys
 import numpy as np
 from ina import topology as topologies
 from ina.worlds.virtual.fabric import Fabric
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.loaded_program import Program
 
 def resident():
     with open("/proc/self/statm") as f:

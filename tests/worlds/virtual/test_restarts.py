@@ -10,7 +10,7 @@ from atp_network import US, Faults, JobSpec, Network
 from capabilities import need
 
 from ina.aggregation.controller.controller import Controller
-from ina.aggregation.controller.lives import Incarnations, Lives
+from ina.aggregation.controller.incarnations import Incarnations, Lives
 from ina.base import paths
 from ina.cli import main
 from ina.p4.compiler.build import compile_program

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ina.p4.compiler import ast, types
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError, Span
-from ina.p4.compiler.program import CheckedProgram, Instance
 
 V1MODEL_BLOCKS = (4, 2, 3, 3, 2, 2)  # parameters of V1Switch's parser and controls
 PIPELINES = {"Switch": "Pipeline", "MultiParserSwitch": "MultiParserPipeline"}

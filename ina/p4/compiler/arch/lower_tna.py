@@ -15,11 +15,11 @@ from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch.lower_tna_objects import Objects
 from ina.p4.compiler.arch.lower_tna_packet import extracted_port_metadata, ingress_port
 from ina.p4.compiler.arch.tna_registers import check_accesses
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError
 from ina.p4.compiler.instances import instances_below
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.pipeline import CALL
-from ina.p4.compiler.program import CheckedProgram, Instance
 
 PARSER_ERRORS = {"NoMatch": 0x0001, "PacketTooShort": 0x0002, "CounterRange": 0x0004}
 OTHER_ERROR = 0x0040  # what a Tofino cannot meet: header stacks run over, and the like
@@ -192,7 +192,7 @@ class Tna(Objects):
                     found = found if flag is None else fold.land(found, flag)
         return found
 
-    def _zero(self, header: places.Header) -> None:
+    def _zero(self, header: value_trees.Header) -> None:
         """Fields are kept in containers of their own: a header that becomes valid has what was last written to them."""
         if header.region:
             header.region.own_buffer = True

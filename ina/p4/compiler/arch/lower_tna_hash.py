@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import symmetric_places
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.pipeline import Pipelines
-from ina.p4.compiler.program import Instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Hashes(Pipelines):
         value = self.read(self.value(data))
         if not pairs:
             return [value]
-        values = places.members(value)
+        values = value_trees.members(value)
         for i, j in pairs:
             a, b = self.read(values[i]), self.read(values[j])
             if not isinstance(a, ir.Expr) or not isinstance(b, ir.Expr) or a.width != b.width:
@@ -100,7 +100,7 @@ class Hashes(Pipelines):
     def tna_hash(self, instance: Instance, data: list[Any], node: ast.Node, width: int | None = None) -> ir.Expr:
         """What the Hash `instance` gives for the values `data`, in `width` bits (None: its own)."""
         if width is None:
-            shape = places.scalar_shape(instance.type.args[0])
+            shape = value_trees.scalar_shape(instance.type.args[0])
             if shape is None:
                 raise self.unsupported(node, f"a hash of type {instance.type.args[0]}")
             width = shape[0]
@@ -127,7 +127,7 @@ class Hashes(Pipelines):
 
     def _custom(self, polynomial: Instance, node: ast.Node) -> tuple[Crc, bool, bool]:
         given = polynomial.args
-        shape = places.scalar_shape(polynomial.type.args[0])
+        shape = value_trees.scalar_shape(polynomial.type.args[0])
         if shape is None:
             raise self.unsupported(node, f"a polynomial of type {polynomial.type.args[0]}")
         width = shape[0] - 1 if shape[0] % 8 == 1 else shape[0]  # bit<33> has room for the top bit of a CRC of 32
@@ -138,10 +138,10 @@ class Hashes(Pipelines):
         return crc, given["extended"], given["msb"]
 
     def _flat(self, parts: list[Any]) -> list[ir.Expr]:
-        return [self.read(leaf) for part in parts for leaf in places.scalars(part)]
+        return [self.read(leaf) for part in parts for leaf in value_trees.scalars(part)]
 
     def _padded(self, parts: list[Any]) -> list[Any]:
-        bits = sum(types.fixed_width(p.type) or 0 if isinstance(p, places.Header) else p.width for p in parts)
+        bits = sum(types.fixed_width(p.type) or 0 if isinstance(p, value_trees.Header) else p.width for p in parts)
         return [fold.const(0, -bits % 8), *parts] if bits % 8 else parts
 
     def _low_bits(self, parts: list[ir.Expr], width: int) -> ir.Expr:

@@ -12,10 +12,10 @@ from typing import Any
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch.lower_tna_packet import PacketObjects
 from ina.p4.compiler.arch.tna_math import math_unit
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import abstract_method, symmetric_places
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.expressions import hint
-from ina.p4.compiler.program import Instance
 
 SELECTOR_GROUPS = 4  # p4c's, of an ActionSelector that is given a size only
 COLORS = {"green": 0, "yellow": 1, "red": 3}  # MeterColor_t
@@ -146,7 +146,7 @@ class Objects(PacketObjects):
         given = instance.args.get("initial_value")
         if given is None:
             return [0] * count
-        return [leaf.value for leaf in places.scalars(self.constant(given, element, node))]
+        return [leaf.value for leaf in value_trees.scalars(self.constant(given, element, node))]
 
     def note_access(self, e: ast.Call, register: Instance) -> None:
         self.emit(ir.Extern("access", [], [], (register, e.span)))
@@ -156,10 +156,10 @@ class Objects(PacketObjects):
         self.note_access(e, instance)
         index = self.stable(index)
         result = self.storage.place(instance.type.args[0], "cell")
-        for register, part in zip(cells, places.scalars(result), strict=True):
+        for register, part in zip(cells, value_trees.scalars(result), strict=True):
             self.emit(ir.RegRead(part, register, index))
         if value is not None:
-            for register, part in zip(cells, places.scalars(self.read(self.value(value))), strict=True):
+            for register, part in zip(cells, value_trees.scalars(self.read(self.value(value))), strict=True):
                 self.emit(ir.RegWrite(register, index, part))
         return result
 
@@ -179,7 +179,7 @@ class Objects(PacketObjects):
         written = {id(target) for stmt in ir.walk(lowered) for target in ir.writes(stmt)}
         if not self._unchanged(index, lowered):
             index = self.stable(index)
-        parts = list(places.scalars(value))
+        parts = list(value_trees.scalars(value))
         if len(parts) != len(cells):
             raise self.unsupported(e, f"a RegisterAction of {body.params[0].type} on a Register of {register.type.args[0]}")
         for cell, part in zip(cells, parts, strict=True):
@@ -224,7 +224,7 @@ class Objects(PacketObjects):
         """A register of one cell that only the control plane writes."""
         cells = self.cells(instance, e, 1)
         result = self.storage.place(instance.type.args[0], "param")
-        for register, part in zip(cells, places.scalars(result), strict=True):
+        for register, part in zip(cells, value_trees.scalars(result), strict=True):
             self.emit(ir.RegRead(part, register, fold.const(0, 32)))
         return result
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch.lower_tna_hash import Hashes
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
-from ina.p4.compiler.lower import places
-from ina.p4.compiler.program import Instance
+from ina.p4.compiler.lower import value_trees
 
 MIRROR_BYTES, RESUBMIT_BYTES = 64, 8  # tna.h
 
@@ -180,7 +180,7 @@ class PacketObjects(Hashes):
         """A header's fields as they follow each other in front of the packet."""
         if data is None:
             return []
-        fields = [self.read(leaf) for leaf in places.on_the_wire(self.read(self.value(data)))]
+        fields = [self.read(leaf) for leaf in value_trees.on_the_wire(self.read(self.value(data)))]
         bits = sum(f.width for f in fields)
         if what == "resubmit" and bits % 8:  # the hardware carries 64 bits, whatever the program uses of them
             fields.append(fold.const(0, -bits % 8))
@@ -213,7 +213,7 @@ class PacketObjects(Hashes):
         t = types.strip_new(e.params[0].type)
         names = list(t.fields) if isinstance(t, types.RecordType) else []
         fields = []
-        for i, leaf in enumerate(places.scalars(value)):
+        for i, leaf in enumerate(value_trees.scalars(value)):
             kept = ir.Var(f"digest{number}_{i}", leaf.width, leaf.signed)
             self.emit(ir.Assign(kept, leaf))
             fields.append({"name": names[i] if i < len(names) else f"f{i}", "width": leaf.width, "var": kept})

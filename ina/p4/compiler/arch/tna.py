@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.arch.v1model import CloneSession, Digest, Output
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import calls_in
-from ina.p4.compiler.program import Instance
 from ina.p4.compiler.reference.expressions import ExitSignal, Frame, InterpreterError
 from ina.p4.compiler.reference.externs import MeterArray
 from ina.p4.compiler.reference.hashes import SplitMix64

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError, Span
-from ina.p4.compiler.program import Instance
 
 SHAPES = {"MUL": (False, 0), "SQR": (False, 1), "SQRT": (False, -1), "DIV": (True, 0), "RSQR": (True, 1), "RSQRT": (True, -1)}
 FUNCTIONS = {

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ina.p4.compiler import ast
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import field_list
-from ina.p4.compiler.program import Instance
 from ina.p4.compiler.reference.expressions import ExitSignal, Frame, InterpreterError, PacketFailed
 from ina.p4.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.p4.compiler.reference.hashes import ALGORITHMS, MASK64, SplitMix64, to_bytes

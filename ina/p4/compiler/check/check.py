@@ -16,8 +16,8 @@ from ina.p4.compiler.check.blocks import BlockChecker
 from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.check.elaborate import elaborate
 from ina.p4.compiler.check.types import TooManyErrors
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.errors import CompileError, Note
-from ina.p4.compiler.program import CheckedProgram
 from ina.p4.compiler.types import BitType, Signature
 
 

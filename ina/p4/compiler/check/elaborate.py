@@ -10,9 +10,9 @@ from typing import Any
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.arch.architecture import architecture_of
 from ina.p4.compiler.check.const import fold_binary, fold_cast, fold_concat, fold_slice, fold_unary
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError, Note
 from ina.p4.compiler.instances import instances_of, tables_of
-from ina.p4.compiler.program import CheckedProgram, Instance
 
 MOST_OBJECTS = 100_000  # of a program: two in each of two in each of ... are soon too many
 

@@ -6,7 +6,7 @@ from ina.p4.compiler import ir
 from ina.p4.compiler.arch.lower_tna_hash import Crc
 from ina.p4.compiler.emit.expressions import Expressions, c_type
 from ina.p4.compiler.emit.wide import is_wide, wide_type
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 
 
 class Bytes(Expressions):
@@ -225,14 +225,14 @@ class Bytes(Expressions):
         self.line(f"pkt->wire_len += {total} - {cursor};")
         self.line(f"pkt->len = {total} + rest;")
 
-    def _write_header(self, header: places.Header, out: str) -> None:
+    def _write_header(self, header: value_trees.Header, out: str) -> None:
         self.line(f"if ({out}) {{")
         self.depth += 1
         self.line(f"uint8_t *const o = data + (start + {out} - 1);")
-        if places.varbit(header.type):
+        if value_trees.varbit(header.type):
             self._put_header(header)
         at = 0
-        fixed = [] if places.varbit(header.type) else list(places.on_the_wire(header))
+        fixed = [] if value_trees.varbit(header.type) else list(value_trees.on_the_wire(header))
         for text, bits in self.packed(fixed):
             size = bits // 8
             value = text if bits == 64 else f"({text}) >> {64 - bits}"
@@ -241,18 +241,18 @@ class Bytes(Expressions):
         self.depth -= 1
         self.line("}")
 
-    def _put_header(self, header: places.Header) -> None:
+    def _put_header(self, header: value_trees.Header) -> None:
         """One with a varbit, at `o`."""
         self.line("uint64_t at = 0;")
-        size = places.fixed_bits(header.type) // 8
-        varbits = [self.c(f.size) for f in header.fields.values() if isinstance(f, places.Varbit)]
+        size = value_trees.fixed_bits(header.type) // 8
+        varbits = [self.c(f.size) for f in header.fields.values() if isinstance(f, value_trees.Varbit)]
         self.line(f"memset(o, 0, {size} + {' + '.join(f'{v} / 8' for v in varbits)});")
         padding = header.type.padding()
         for name, field in header.fields.items():
-            if isinstance(field, places.Varbit):
+            if isinstance(field, value_trees.Varbit):
                 self._put_bits("o", field.bits, self.c(field.size))
             else:
-                for leaf in places.scalars(field):
+                for leaf in value_trees.scalars(field):
                     self._put_bits("o", leaf, str(leaf.width))
             if name in padding:
                 self.line(f"at += {padding[name]};")

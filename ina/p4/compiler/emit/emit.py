@@ -10,10 +10,10 @@ from typing import Any
 
 from ina.p4.compiler import ir, layout
 from ina.p4.compiler.emit.expressions import array_type, c_type, cell, cell_bytes, number
+from ina.p4.compiler.emit.fast_path import USUAL, FastPath
 from ina.p4.compiler.emit.names import Origins, accessors, c_comment
-from ina.p4.compiler.emit.usual import USUAL, UsualWay
 from ina.p4.compiler.emit.wide import is_wide
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 
 PRELUDE = Path(__file__).with_name("prelude.h")
 WIDE = Path(__file__).with_name("wide.h")
@@ -28,7 +28,7 @@ def c_string(text: str) -> str:
     return "\n    ".join(pieces) or '""'
 
 
-class Emitter(UsualWay):
+class Emitter(FastPath):
     """Emits a module whose registers have been placed."""
 
     def __init__(self, module: ir.Module, sources: Mapping[str, str] | None = None) -> None:
@@ -186,7 +186,7 @@ class Emitter(UsualWay):
         self.depth -= 1
         self.line("}")
 
-    def _stays(self, stays: str, headers: list[places.Header], cursor: ir.Var) -> None:
+    def _stays(self, stays: str, headers: list[value_trees.Header], cursor: ir.Var) -> None:
         """Whether the headers that the deparser emits lie one after the other before the rest of the frame."""
         known = used_storage(self.module.ingress.body)
         self.line("uint32_t at = 0; /* do all headers stay where they are? */")
@@ -405,8 +405,8 @@ def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Stor
     return used
 
 
-def places_leaves(header: places.Header) -> list[ir.Expr]:
-    return [leaf for leaf in places.leaves(header) if isinstance(leaf, ir.Expr)]
+def places_leaves(header: value_trees.Header) -> list[ir.Expr]:
+    return [leaf for leaf in value_trees.leaves(header) if isinstance(leaf, ir.Expr)]
 
 
 def carried(module: ir.Module) -> list[ir.Storage]:

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
-from ina.p4.compiler.lower import places
-from ina.p4.compiler.lower.places import Choice, Header, SliceOf, Union
+from ina.p4.compiler.checked_program import Instance
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.statements import Statements
-from ina.p4.compiler.program import Instance
+from ina.p4.compiler.lower.value_trees import Choice, Header, SliceOf, Union
 
 
 @dataclass(slots=True)
@@ -254,9 +254,9 @@ class Calls(Statements):
         else:
             if isinstance(place, Header):
                 self.emit(ir.Assign(place.flag, fold.FALSE))
-            if isinstance(place, places.Stack) and place.next is not None:
+            if isinstance(place, value_trees.Stack) and place.next is not None:
                 self.emit(ir.Assign(place.next, fold.const(0, 32)))
-            for part in places.members(place):
+            for part in value_trees.members(place):
                 self.reset(part, node)
 
     def read_default(self, place: Choice) -> Any:
@@ -270,7 +270,7 @@ class Calls(Statements):
             return set().union(*(self._keys(i) for i in value.items)) | self._keys(value.index)
         if isinstance(value, SliceOf):
             return self._keys(value.base)
-        for leaf in places.leaves(value):
+        for leaf in value_trees.leaves(value):
             if isinstance(leaf, Choice | SliceOf):
                 keys |= self._keys(leaf)
             elif isinstance(leaf, ir.Expr):
@@ -355,12 +355,12 @@ class Calls(Statements):
             header.region.own_buffer = True
             self.emit(ir.Extern("fresh_region", [], [], header.region))
             return
-        for leaf in places.scalars(header):
+        for leaf in value_trees.scalars(header):
             self.emit(ir.Assign(leaf, fold.const(0, leaf.width, leaf.signed)))
 
     def stack_method(self, e: ast.Call) -> None:
         stack = self.lvalue(e.on)
-        if not isinstance(stack, places.Stack):
+        if not isinstance(stack, value_trees.Stack):
             raise self.unsupported(e, f"{e.method} on this stack")
         count, size = e.given(0).const, len(stack.items)
         count = min(count, size)
@@ -368,7 +368,7 @@ class Calls(Statements):
         for i in order:
             self.assign(stack.items[i], stack.items[i - count if e.method == "push_front" else i + count], e)
         for i in range(count) if e.method == "push_front" else range(size - count, size):
-            for header in places.headers(stack.items[i]):
+            for header in value_trees.headers(stack.items[i]):
                 self.reset(header, e)
         if stack.next is None:
             return

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError, Span
-from ina.p4.compiler.lower import places
-from ina.p4.compiler.lower.places import Choice, Header, Record, Sequence, SliceOf, Stack, Union, Varbit
-from ina.p4.compiler.program import CheckedProgram, Instance
+from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.lower.value_trees import Choice, Header, Record, Sequence, SliceOf, Stack, Union, Varbit
 
 MAX_STATEMENTS = 100_000  # the largest program of this project has a fifth
 BINARY = {
@@ -35,7 +35,7 @@ class Expressions:
     """Needs from the whole: `scope`, `out`, `instance`, and `call()` for calls that have a value."""
 
     program: CheckedProgram
-    storage: places.Storage
+    storage: value_trees.Storage
     scope: dict[int, Any]
     instance: Instance
     out: list[ir.Stmt]
@@ -99,7 +99,7 @@ class Expressions:
     def constant(self, value: Any, t: types.Type, node: ast.Node) -> Any:
         """The value tree of a compile-time constant."""
         t = types.strip_new(t)
-        shape = places.scalar_shape(t)
+        shape = value_trees.scalar_shape(t)
         if shape:
             if isinstance(t, types.ErrorType):
                 value = self.error_index[value]
@@ -123,7 +123,7 @@ class Expressions:
     def default(self, t: types.Type) -> Any:
         """All bits zero, headers invalid."""
         t = types.strip_new(t)
-        shape = places.scalar_shape(t)
+        shape = value_trees.scalar_shape(t)
         if shape:
             return fold.const(0, *shape)
         match t:
@@ -154,7 +154,7 @@ class Expressions:
 
     def shape(self, t: types.Type, node: ast.Node) -> tuple[int, bool]:
         """(width, signed) of a type that must be one scalar."""
-        shape = places.scalar_shape(t)
+        shape = value_trees.scalar_shape(t)
         if shape is None:
             raise self.unsupported(node, f"a value of type {t} here")
         return shape
@@ -238,7 +238,7 @@ class Expressions:
     def _binary(self, e: ast.Binary) -> ir.Expr:
         if e.op in ("&&", "||"):
             return self._short_circuit(e)
-        if places.scalar_shape(e.left.type) is None and not isinstance(e.left.type, types.InfIntType):
+        if value_trees.scalar_shape(e.left.type) is None and not isinstance(e.left.type, types.InfIntType):
             left, right = self.in_order([lambda: self.value(e.left), lambda: self.value(e.right)])
             equal = self.equal(left, right, e)
             return equal if e.op == "==" else fold.lnot(equal)
@@ -280,7 +280,7 @@ class Expressions:
 
     def _cast(self, e: ast.Cast) -> Any:
         source, target = e.operand.type, e.type
-        shape = places.scalar_shape(target)
+        shape = value_trees.scalar_shape(target)
         if shape is None:
             return self.value(e.operand)
         if isinstance(source, types.InfIntType) and e.operand.const is not None:
@@ -307,7 +307,7 @@ class Expressions:
         if isinstance(a, ir.Expr):
             return fold.eq(a, b)
         result: ir.Expr = fold.TRUE
-        for x, y in zip(places.members(a), places.members(b), strict=True):
+        for x, y in zip(value_trees.members(a), value_trees.members(b), strict=True):
             result = fold.land(result, self.equal(x, y, node))
         if isinstance(a, Header):
             both = fold.land(fold.land(a.valid, b.valid), result)
@@ -349,7 +349,7 @@ class Expressions:
         return self.value(e)
 
     def _fits(self, e: ast.Expr) -> bool:
-        shape = places.scalar_shape(e.type)
+        shape = value_trees.scalar_shape(e.type)
         return shape is not None and shape[0] <= 32
 
     def _member(self, e: ast.Member) -> Any:
@@ -414,7 +414,7 @@ class Expressions:
             return
         if not isinstance(value, type(place)):
             if isinstance(value, Sequence):  # a tuple typed by its context
-                for part, v in zip(places.members(place), value.items, strict=True):
+                for part, v in zip(value_trees.members(place), value.items, strict=True):
                     self.assign(part, v, node)
                 return
             raise self.unsupported(node, "this assignment")
@@ -425,10 +425,10 @@ class Expressions:
             self.leave_alone(place)  # last: `value` may be another header of the union
             return
         if isinstance(place, Union):  # its whole state, in which one header is valid at most
-            for part, v in zip(places.members(place), places.members(value), strict=True):
+            for part, v in zip(value_trees.members(place), value_trees.members(value), strict=True):
                 self._assign_header(part, v, node)
             return
-        for part, v in zip(places.members(place), places.members(value), strict=True):
+        for part, v in zip(value_trees.members(place), value_trees.members(value), strict=True):
             self.assign(part, v, node)
         if isinstance(place, Stack) and place.next is not None and value.next is not None:
             self.emit(ir.Assign(place.next, value.next))
@@ -469,14 +469,14 @@ class Expressions:
 
     def _overlap(self, place: Any, value: Any) -> bool:
         """Whether writing `place` part by part could change `value` before it is read."""
-        if not isinstance(value, places.COMPOSITE):
+        if not isinstance(value, value_trees.COMPOSITE):
             return False
         written = {
             id(v) if isinstance(v, ir.Var) else (id(v.array), v.index)
-            for v in places.leaves(place)
+            for v in value_trees.leaves(place)
             if isinstance(v, ir.Var | ir.Elem)
         }
-        for leaf in places.leaves(value):
+        for leaf in value_trees.leaves(value):
             if isinstance(leaf, ir.Expr):
                 for part in ir.leaves(leaf):
                     key = (id(part.array), part.index) if isinstance(part, ir.Elem) else id(part)

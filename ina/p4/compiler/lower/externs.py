@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import field_list, instances_of
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.tables import Tables
-from ina.p4.compiler.program import Instance
 
 DROP_PORT = 511
 NO_LIST = 0xFFFFFFFF  # field list of a clone that preserves nothing
@@ -66,10 +66,10 @@ class Externs(Tables):
                 place = self.meta
                 for name in path:
                     place = place.fields[name]
-                fields += places.scalars(place)
+                fields += value_trees.scalars(place)
         else:
             number = FIRST_GIVEN_LIST + len(self.preserved)
-            fields = list(places.scalars(self.read(self.value(e))))
+            fields = list(value_trees.scalars(self.read(self.value(e))))
             if not all(isinstance(f, ir.Var | ir.Elem) for f in fields):
                 raise self.unsupported(e, "preserving a value that is not a field of the metadata")
         self.preserved[number] = fields
@@ -149,27 +149,27 @@ class Externs(Tables):
 
     def _parts(self, value: Any) -> list[Any]:
         """Scalars and headers of a value, in order."""
-        if isinstance(value, ir.Expr | places.Header | places.Varbit):
+        if isinstance(value, ir.Expr | value_trees.Header | value_trees.Varbit):
             return [value]
-        if isinstance(value, places.Choice | places.SliceOf):
+        if isinstance(value, value_trees.Choice | value_trees.SliceOf):
             return self._parts(self.read(value))
-        return [part for member in places.members(value) for part in self._parts(member)]
+        return [part for member in value_trees.members(value) for part in self._parts(member)]
 
     def _hash_parts(
         self, result: ir.Var, algorithm: Any, parts: list[Any], done: list[Any], payload: bool
     ) -> None:
-        at = next((i for i, part in enumerate(parts) if isinstance(part, places.Header)), len(parts))
+        at = next((i for i, part in enumerate(parts) if isinstance(part, value_trees.Header)), len(parts))
         done = done + parts[:at]
         if at < len(parts):
-            rest, fields = parts[at + 1 :], [p for member in places.members(parts[at]) for p in self._parts(member)]
+            rest, fields = parts[at + 1 :], [p for member in value_trees.members(parts[at]) for p in self._parts(member)]
             then = self.block(lambda: self._hash_parts(result, algorithm, rest, done + fields, payload))
             without = self.block(lambda: self._hash_parts(result, algorithm, rest, done, payload))
             self.emit(ir.If(parts[at].valid, then, without))
             return
         args: list[ir.Expr] = []
         for part in done:
-            args += [self.read(part.bits), self.read(part.size)] if isinstance(part, places.Varbit) else [self.read(part)]
-        shape = [isinstance(part, places.Varbit) for part in done]
+            args += [self.read(part.bits), self.read(part.size)] if isinstance(part, value_trees.Varbit) else [self.read(part)]
+        shape = [isinstance(part, value_trees.Varbit) for part in done]
         if payload:
             args.append(self.cursor)
         self.emit(ir.Extern("hash", [result], args, (algorithm, shape, payload)))
@@ -235,7 +235,7 @@ class Externs(Tables):
         value = self.read(self.value(e.given(1)))
         names = list(e.params[1].type.fields) if isinstance(e.params[1].type, types.RecordType) else []
         fields = []
-        for i, leaf in enumerate(places.scalars(value)):
+        for i, leaf in enumerate(value_trees.scalars(value)):
             kept = ir.Var(f"digest{number}_{i}", leaf.width, leaf.signed)
             self.emit(ir.Assign(kept, leaf))
             fields.append({"name": names[i] if i < len(names) else f"f{i}", "width": leaf.width, "var": kept})
@@ -264,7 +264,7 @@ class Externs(Tables):
         """The list that preserves all headers, too."""
         if kept.value not in self.lists_with_headers:
             number = self.lists_with_headers[kept.value] = FIRST_GIVEN_LIST + len(self.preserved)
-            headers = [v for v in places.leaves(self.cloned_headers()) if isinstance(v, ir.Var | ir.Elem)]
+            headers = [v for v in value_trees.leaves(self.cloned_headers()) if isinstance(v, ir.Var | ir.Elem)]
             self.preserved[number] = [*self.preserved.get(kept.value, []), *headers, self.payload_at, self.length]
         return fold.const(self.lists_with_headers[kept.value], 32)
 
@@ -290,7 +290,7 @@ class Externs(Tables):
                 cells = self._register(instance, e.params[1].type, e)
                 if len(cells) > 1:
                     index = self.stable(index)
-                for register, part in zip(cells, places.scalars(value), strict=True):
+                for register, part in zip(cells, value_trees.scalars(value), strict=True):
                     self.emit(ir.RegWrite(register, index, part))
             case "counter", "count":
                 self.emit(ir.Extern("count", [], [self._index32(e.given(0))], self.counter(instance)))
@@ -324,7 +324,7 @@ class Externs(Tables):
 
     def _scalars_of(self, t: types.Type, path: str, node: ast.Node) -> list[tuple[str, int, bool]]:
         t = types.strip_new(t)
-        shape = places.scalar_shape(t)
+        shape = value_trees.scalar_shape(t)
         if shape is not None:
             return [(path, *shape)]
         if isinstance(t, types.StructType):
@@ -343,7 +343,7 @@ class Externs(Tables):
         if len(cells) > 1:
             index = self.stable(index)
         result = self.storage.place(e.params[0].type, "cell")
-        for register, part in zip(cells, places.scalars(result), strict=True):
+        for register, part in zip(cells, value_trees.scalars(result), strict=True):
             self.emit(ir.RegRead(part, register, index))
         if target is not None:
             self.assign(target, result, e)

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.const import fold_binary
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.instances import annotation_constant, calls_in
-from ina.p4.compiler.program import CheckedProgram
 
 LOOP_LIMIT = 10_000
 LARGEST_LIMIT = 2**32 - 2  # they are counted in 32 bits

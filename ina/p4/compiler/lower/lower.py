@@ -6,7 +6,7 @@ from ina.p4.compiler import ir
 from ina.p4.compiler.arch.architecture import supported_architecture
 from ina.p4.compiler.arch.lower_tna import lower_switch
 from ina.p4.compiler.arch.lower_v1model import V1Model
-from ina.p4.compiler.program import CheckedProgram
+from ina.p4.compiler.checked_program import CheckedProgram
 
 
 def lower(program: CheckedProgram) -> list[ir.Module]:

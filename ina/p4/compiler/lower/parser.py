@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.calls import Calls
 from ina.p4.compiler.lower.loops import endless_states
-from ina.p4.compiler.lower.places import Choice, Header, Stack, Union
-from ina.p4.compiler.program import Instance
+from ina.p4.compiler.lower.value_trees import Choice, Header, Stack, Union
 
 CALL = ast.EmptyStatement(NO_SPAN)
 
@@ -193,7 +193,7 @@ class Parsers(Calls):
         it.
         """
         t = types.strip_new(t)
-        shape = places.scalar_shape(t)
+        shape = value_trees.scalar_shape(t)
         if shape:
             return ir.Wire(at or self.cursor, bit, *shape), bit + shape[0]
         if isinstance(t, types.RecordType) and not isinstance(t, types.UnionType):
@@ -202,13 +202,13 @@ class Parsers(Calls):
             for f in t.fields.values():
                 fields[f.name], bit = self._wire_value(f.type, bit, node, at)
                 bit += padding.get(f.name, 0)
-            return (Header(t, fields, fold.TRUE) if isinstance(t, types.HeaderType) else places.Record(t, fields)), bit
+            return (Header(t, fields, fold.TRUE) if isinstance(t, types.HeaderType) else value_trees.Record(t, fields)), bit
         if isinstance(t, types.TupleType | types.StackType):
             items = []
             for element in t.elements if isinstance(t, types.TupleType) else [t.element] * t.size:
                 item, bit = self._wire_value(element, bit, node, at)
                 items.append(item)
-            return (places.Sequence(t, items) if isinstance(t, types.TupleType) else Stack(t, items)), bit
+            return (value_trees.Sequence(t, items) if isinstance(t, types.TupleType) else Stack(t, items)), bit
         raise self.unsupported(node, f"a value of type {t} from the packet")
 
     def _extract(self, place: Any, e: ast.Call) -> None:
@@ -232,7 +232,7 @@ class Parsers(Calls):
     def _extract_varbit(self, place: Any, bits: ir.Expr, e: ast.Call) -> None:
         """§13.8.2. The order of the checks where several fail is BMv2's."""
         t = place.items[0].type if isinstance(place, Choice) else place.type
-        fixed, varbit = places.fixed_bits(t), places.varbit(t)
+        fixed, varbit = value_trees.fixed_bits(t), value_trees.varbit(t)
         assert varbit is not None
         if fixed % 8:
             raise CompileError(e.span, f"header {t} has {fixed} bits and a varbit, which is no whole number of bytes")
@@ -253,15 +253,15 @@ class Parsers(Calls):
         bit, padding = 0, header.type.padding()
         for name, f in header.type.fields.items():
             field = header.fields[name]
-            if isinstance(field, places.Varbit):
-                bits, used = places.scalars(field)
+            if isinstance(field, value_trees.Varbit):
+                bits, used = value_trees.scalars(field)
                 self.emit(ir.Extern("extract_bits", [bits], [at, size], bit))
                 self.emit(ir.Assign(used, fold.cast(size, 32)))
                 at = fold.add(self.cursor, octets)
                 continue
             value, bit = self._wire_value(f.type, bit, e, at)
             bit += padding.get(name, 0)
-            for target, source in zip(places.scalars(field), places.scalars(value), strict=True):
+            for target, source in zip(value_trees.scalars(field), value_trees.scalars(value), strict=True):
                 self.emit(ir.Assign(target, source))
         self._extracted(header)
 
@@ -270,7 +270,7 @@ class Parsers(Calls):
             self.emit(ir.Extern("extract_region", [], [self.cursor], header.region))
         else:
             value, _ = self._wire_value(header.type, 0, e)
-            for target, source in zip(places.scalars(header), places.scalars(value), strict=True):
+            for target, source in zip(value_trees.scalars(header), value_trees.scalars(value), strict=True):
                 self.emit(ir.Assign(target, source))
         self._extracted(header)
 
@@ -303,14 +303,14 @@ class Parsers(Calls):
                     raise self.unsupported(e, "emitting a header selected at run time")
                 if self.repeating:
                     raise self.unsupported(e, "emit within a loop", "write one emit for each round")
-                width = places.fixed_bits(value.type)
+                width = value_trees.fixed_bits(value.type)
                 if width % 8:
                     raise CompileError(
                         e.span, f"header {value.type} has {width} bits, which is no whole number of bytes"
                     )
                 length: ir.Expr = fold.const(width // 8, 32)
                 for field in value.fields.values():
-                    if isinstance(field, places.Varbit):
+                    if isinstance(field, value_trees.Varbit):
                         octets = ir.Op("shr", (self.read(field.size), fold.const(3, 32)), 32)
                         length = fold.add(octets, length)
                 place = self.temp(32, name=f"out_{header_name(value)}")
@@ -322,10 +322,10 @@ class Parsers(Calls):
                 self.emit(ir.If(value.valid, body))
                 self.emit(ir.Extern("emitted", [], [], len(self.emitted)))
                 self.emitted.append((value, place))
-            case Stack() | places.Sequence():
+            case Stack() | value_trees.Sequence():
                 for item in value.items:
                     self._emit_value(item, e)
-            case Union() | places.Record():
+            case Union() | value_trees.Record():
                 for part in value.fields.values():
                     self._emit_value(part, e)
             case _:
@@ -362,7 +362,7 @@ class Parsers(Calls):
 
     def _regions(self, value: Any) -> set[int]:
         """The headers in wire order that the leaves of a value lie in, by id."""
-        return {id(leaf.array.region) for leaf in places.leaves(value) if isinstance(leaf, ir.Elem) and leaf.array.region}
+        return {id(leaf.array.region) for leaf in value_trees.leaves(value) if isinstance(leaf, ir.Elem) and leaf.array.region}
 
     def _keep_emitted(self, n: int) -> None:
         header, place = self.emitted[n]

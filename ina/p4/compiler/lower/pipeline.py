@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.externs import Externs
 from ina.p4.compiler.lower.loops import loop_limit
 from ina.p4.compiler.lower.parser import CALL
-from ina.p4.compiler.lower.places import Record
-from ina.p4.compiler.program import CheckedProgram, Instance
+from ina.p4.compiler.lower.value_trees import Record
 
 
 class Pipelines(Externs):
     def __init__(self, program: CheckedProgram) -> None:
         self.program = program
-        self.storage = places.Storage()
+        self.storage = value_trees.Storage()
         self.scope: dict[int, Any] = {}
         self.out: list[ir.Stmt] = []
         self.frames: list[Any] = []
@@ -43,12 +43,12 @@ class Pipelines(Externs):
         self.messages: list[tuple[str, str, ir.Counter]] = []
         self.cursor = ir.Var("cursor", 32)
         self.out_length = ir.Var("out_length", 32)
-        self.emitted: list[tuple[places.Header, ir.Var]] = []
+        self.emitted: list[tuple[value_trees.Header, ir.Var]] = []
         self.flags: dict[str, ir.Var] = {}
         self.digests: list[dict[str, Any]] = []
         self.uses_random = False
         self.used: set[str] = set()
-        self.created: dict[int, places.Header] = {}
+        self.created: dict[int, value_trees.Header] = {}
         self.preserved: dict[int, list[Any]] = {}
         self.lists_with_headers: dict[int, int] = {}
         self.payload_at = ir.Var("payload_at", 32)
@@ -65,12 +65,12 @@ class Pipelines(Externs):
         self.exit_label = outer
 
     def name_fields(self, fields: dict[str, Any], name: str, place: Any) -> None:
-        if isinstance(place, places.Header):
+        if isinstance(place, value_trees.Header):
             fields[f"{name}.$valid$"] = place.valid
-        if isinstance(place, Record | places.Header | places.Union):
+        if isinstance(place, Record | value_trees.Header | value_trees.Union):
             for key, part in place.fields.items():
                 self.name_fields(fields, f"{name}.{key}", part)
-        elif isinstance(place, places.Stack | places.Sequence):
+        elif isinstance(place, value_trees.Stack | value_trees.Sequence):
             for i, part in enumerate(place.items):
                 self.name_fields(fields, f"{name}[{i}]", part)
         else:
@@ -92,8 +92,8 @@ class Pipelines(Externs):
         total = 0
         for header, _ in self.emitted:
             if id(header) in self.created or id(header) in seen:
-                total += places.fixed_bits(header.type)
-            varbit = places.varbit(header.type)
+                total += value_trees.fixed_bits(header.type)
+            varbit = value_trees.varbit(header.type)
             total += varbit.max_width if varbit else 0
             seen.add(id(header))
         return total // 8

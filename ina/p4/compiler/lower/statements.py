@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
-from ina.p4.compiler.lower import loops, places
+from ina.p4.compiler.lower import loops, value_trees
 from ina.p4.compiler.lower.expressions import BINARY, Expressions
-from ina.p4.compiler.lower.places import Stack
+from ina.p4.compiler.lower.value_trees import Stack
 
 
 class Statements(Expressions):
@@ -190,7 +190,7 @@ class Statements(Expressions):
             self._for_range(node, node.collection, target)
             return
         collection = self.read(self.value(node.collection))
-        if not isinstance(collection, Stack | places.Sequence):
+        if not isinstance(collection, Stack | value_trees.Sequence):
             raise self.unsupported(node.collection, "iteration over this collection")
         collection = self._snapshot(collection)  # the body may change what it was made of
         end = self.new_label("break")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.instances import (
     action_name,
@@ -16,9 +17,8 @@ from ina.p4.compiler.instances import (
     value_set_fields,
     value_set_kind,
 )
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.parser import Parsers
-from ina.p4.compiler.program import Instance
 
 MAX_DEFAULT_WORDS = 64  # ina_table.default_params
 MAX_KEY_WORDS = 1024
@@ -210,7 +210,7 @@ class Tables(Parsers):
         for key in decl.keys:
             if key.match_kind == "selector":
                 continue
-            shape = places.scalar_shape(key.expr.type)
+            shape = value_trees.scalar_shape(key.expr.type)
             if shape is None:
                 raise self.unsupported(key, f"a key of type {key.expr.type}")
             if shape[0] == 0:
@@ -307,7 +307,7 @@ class Tables(Parsers):
         name = owner.cp_names.get(decl.name, decl.cp_name)
         keys, word = [], 0
         for field, t, kind in value_set_fields(getattr(decl.type, "element", decl.type), value_set_kind(self.program)):
-            shape = places.scalar_shape(t)
+            shape = value_trees.scalar_shape(t)
             if shape is None or kind not in ("exact", "lpm", "ternary", "range", "optional"):
                 raise self.unsupported(decl, f"a value set's field of type {t} with match kind '{kind}'")
             if kind == "range" and shape[1]:
@@ -353,7 +353,7 @@ class Tables(Parsers):
     def _action(self, ref: ast.ActionRef, owner: Instance) -> dict[str, Any]:
         params, offset, at = [], 0, []
         for i, param in enumerate(ref.decl.params):
-            shape = places.scalar_shape(param.type)
+            shape = value_trees.scalar_shape(param.type)
             at.append(offset)
             if ref.args and ref.args[i] is not None:
                 continue

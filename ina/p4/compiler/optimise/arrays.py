@@ -7,7 +7,7 @@ other, so nothing has to be shown but that all uses of a variable can be element
 from __future__ import annotations
 
 from ina.p4.compiler import ir
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 
 MIN_ELEMENTS = 8
 WIDTHS = (8, 16, 32, 64)
@@ -48,7 +48,7 @@ def _fixed(module: ir.Module) -> set[int]:
             if isinstance(stmt, ir.Extern):
                 fixed |= found
                 if stmt.op == "deparse":
-                    fixed |= {id(part) for h, _ in stmt.data for leaf in places.leaves(h) for part in ir.leaves(leaf)}
+                    fixed |= {id(part) for h, _ in stmt.data for leaf in value_trees.leaves(h) for part in ir.leaves(leaf)}
             elif isinstance(stmt, ir.Lookup):
                 fixed |= {id(v) for v in (stmt.hit, stmt.action, stmt.color, stmt.selector)}
             elif isinstance(stmt, ir.Roll):  # may sum up in a variable, which memory would make slow and `ivdep` wrong

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ina.p4.compiler import ir
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 
 
 def drop_dead(module: ir.Module) -> None:
@@ -33,7 +33,7 @@ def _read(module: ir.Module) -> set[int]:
                 add(e)
             if isinstance(stmt, ir.Extern) and stmt.op == "deparse":
                 for header, _ in stmt.data:
-                    for leaf in places.leaves(header):
+                    for leaf in value_trees.leaves(header):
                         add(leaf)
     for values in module.preserved.values():
         for v in values:

@@ -13,10 +13,10 @@ from ina.p4.compiler.optimise.arrays import make_arrays
 from ina.p4.compiler.optimise.bounds import split
 from ina.p4.compiler.optimise.dead import drop_dead
 from ina.p4.compiler.optimise.decisions import decide_once
+from ina.p4.compiler.optimise.fast_path import hinted, usual
 from ina.p4.compiler.optimise.propagate import propagate
 from ina.p4.compiler.optimise.roll import roll
 from ina.p4.compiler.optimise.rows import groups
-from ina.p4.compiler.optimise.usual import hinted, usual
 
 
 def optimise(module: ir.Module) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ir
-from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.optimise.bounds import copied
 
 MIN_COUNT = 4
@@ -66,7 +66,7 @@ def _uses(module: ir.Module) -> dict[int, int]:
                     add(leaf)
             if isinstance(stmt, ir.Extern) and stmt.op == "deparse":
                 for header, _ in stmt.data:
-                    for leaf in places.leaves(header):
+                    for leaf in value_trees.leaves(header):
                         for part in ir.leaves(leaf):
                             add(part)
     for values in module.preserved.values():

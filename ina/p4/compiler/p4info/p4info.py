@@ -16,6 +16,7 @@ from functools import partial
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.arch.architecture import architecture_of
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.instances import (
     action_name,
@@ -29,7 +30,6 @@ from ina.p4.compiler.instances import (
 )
 from ina.p4.compiler.p4info.files import FIELDS
 from ina.p4.compiler.p4info.types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
-from ina.p4.compiler.program import CheckedProgram, Instance
 from ina.p4.compiler.types import (
     BitType,
     BoolType,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.program import Instance
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.reference.expressions import Expressions, Frame, InterpreterError, Nowhere, ReturnSignal
 from ina.p4.compiler.reference.packet import PacketIn, PacketOut, ParserError
 from ina.p4.compiler.reference.values import copy, default_value

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.program import CheckedProgram, Instance
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.reference.packet import ParserError
 from ina.p4.compiler.reference.tables import Entry, Table
 from ina.p4.compiler.reference.values import (

@@ -20,6 +20,7 @@ from ina.p4.compiler import ast
 from ina.p4.compiler.arch.architecture import supported_architecture
 from ina.p4.compiler.arch.tna import Tna
 from ina.p4.compiler.arch.v1model import CloneSession, Output, V1Model, WorkItem
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.frontend import deep_recursion
 from ina.p4.compiler.instances import (
     action_name,
@@ -31,7 +32,6 @@ from ina.p4.compiler.instances import (
     value_set_kind,
 )
 from ina.p4.compiler.lower.loops import loop_limit
-from ina.p4.compiler.program import CheckedProgram, Instance
 from ina.p4.compiler.reference.expressions import Frame, InterpreterError, PacketFailed
 from ina.p4.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.p4.compiler.reference.statements import Statements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ina.p4.compiler.program import Instance
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.reference.tables import BoundAction, Entry, Table
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.p4.compiler import ast
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.lower.loops import endless_states, known_rounds, within
-from ina.p4.compiler.program import Instance
 from ina.p4.compiler.reference.calls import Calls
 from ina.p4.compiler.reference.expressions import ExitSignal, Frame, InterpreterError, PacketFailed, ReturnSignal
 from ina.p4.compiler.reference.observer import Observer

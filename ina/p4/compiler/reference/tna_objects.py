@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.arch.tna_math import math_unit
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import abstract_method, symmetric_places
-from ina.p4.compiler.program import Instance
 from ina.p4.compiler.reference.expressions import Frame, InterpreterError
 from ina.p4.compiler.reference.externs import CounterArray, MeterArray, MeterState, RegisterArray
 from ina.p4.compiler.reference.hashes import SplitMix64, csum16, to_bytes

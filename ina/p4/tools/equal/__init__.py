@@ -2,12 +2,12 @@
 
     mapping.py    names of the one by those of the other, and differences that are meant: a TOML file
     control.py    entries, recorded once and written into both
-    world.py      what is known of a program beforehand: entries, packets (ina/aggregation/twins.py)
+    scenario.py   what is known of a program beforehand: entries, packets (ina/aggregation/equal_scenarios.py)
     shapes.py     the parser's paths -> headers and fields
     values.py     what fields are compared with -> values worth a try
     packets.py    random packets, and sequences of them
     sides.py      a program, compiled or interpreted, that can go back to an earlier state
-    twins.py      the same packet into both -> a difference, or none
+    comparison.py the same packet into both -> a difference, or none
     search.py     systematic, then random
     shrink.py     fewer packets, plainer fields
     report.py     what is printed, and STF files to repeat it

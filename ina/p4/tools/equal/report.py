@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ina.p4.tools.equal import control
+from ina.p4.tools.equal.comparison import Difference, Twins
 from ina.p4.tools.equal.control import Call
 from ina.p4.tools.equal.packets import Packet
 from ina.p4.tools.equal.shapes import Header
 from ina.p4.tools.equal.sides import Answer
-from ina.p4.tools.equal.twins import Difference, Twins
 from ina.p4.tools.explain import runs
 
 ROW = 32  # bytes of a frame in a line

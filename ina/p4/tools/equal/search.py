@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ina.p4.tools.equal.comparison import Difference, Twins
 from ina.p4.tools.equal.packets import Maker, Packet
-from ina.p4.tools.equal.twins import Difference, Twins
 
 SENDERS = 3  # of an alphabet that nobody has chosen
 CHUNK = 100  # random sequences, after which one is looked for

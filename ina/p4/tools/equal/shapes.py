@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.program import CheckedProgram
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.tools.equal.syntax import within
 from ina.p4.tools.explain import parser_of
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from ina.p4.tools.equal.comparison import Difference, Twins
 from ina.p4.tools.equal.packets import FIELDS, Maker, Packet
 from ina.p4.tools.equal.shapes import Field, Shapes
-from ina.p4.tools.equal.twins import Difference, Twins
 
 
 def shrink(twins: Twins, packets: Sequence[Packet], kind: str, seconds: float = 30.0) -> tuple[list[Packet], Difference, bool]:

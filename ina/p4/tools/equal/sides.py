@@ -14,13 +14,13 @@ import numpy as np
 from ina.base.native import ffi, lib
 from ina.p4.compiler import ast, frontend
 from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.p4info import p4info
-from ina.p4.compiler.program import CheckedProgram
 from ina.p4.compiler.reference.interpreter import Interpreter
 from ina.p4.compiler.reference.values import copy, leaves
 from ina.p4.tools.equal.control import Call, replay
 from ina.p4.tools.equal.syntax import nodes
-from ina.p4.tools.stf_target import PERIOD, InterpreterTarget, SwitchTarget
+from ina.p4.tools.stf_target import PERIOD, CompiledTarget, InterpreterTarget
 
 Sent = tuple[tuple[int, tuple[bytes, ...]], ...]  # by port, frames in order
 Digests = tuple[tuple[str, tuple[int, ...]], ...]
@@ -111,7 +111,7 @@ def _by_port(frames: Iterable[tuple[int, bytes]]) -> Sent:
 class Compiled(Side):
     def __init__(self, path: Path, program: CheckedProgram, defines: Mapping[str, str], includes: Sequence[Path]) -> None:
         super().__init__(program)
-        self._target = SwitchTarget(compile_program(path, defines=defines, include_dirs=includes), ())
+        self._target = CompiledTarget(compile_program(path, defines=defines, include_dirs=includes), ())
         switch = self._target.switch
         self._state = ffi.buffer(lib.ina_switch_state(switch.pointer), lib.ina_switch_state_size(switch.pointer))
         pipelines, stride = switch.program.pipelines, lib.ina_switch_state_stride(switch.pointer)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.program import CheckedProgram
+from ina.p4.compiler.checked_program import CheckedProgram
 
 
 def nodes(program: CheckedProgram) -> Iterator[ast.Node]:

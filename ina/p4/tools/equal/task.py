@@ -16,14 +16,14 @@ from ina.p4.compiler.front.preprocess import macros
 from ina.p4.compiler.p4info import p4info
 from ina.p4.runtime.p4info import P4Info
 from ina.p4.tools.equal import control, sides, values
+from ina.p4.tools.equal.comparison import Rules, Twins
 from ina.p4.tools.equal.control import Call, Recorder
 from ina.p4.tools.equal.mapping import Mapping, load
 from ina.p4.tools.equal.packets import Maker, Packet
+from ina.p4.tools.equal.scenario import NOTHING, KnownPrograms, Scenario
 from ina.p4.tools.equal.shapes import Shapes
 from ina.p4.tools.equal.sides import Side
 from ina.p4.tools.equal.syntax import nodes
-from ina.p4.tools.equal.twins import Rules, Twins
-from ina.p4.tools.equal.world import NOTHING, Known, World
 
 FEW = 8  # ports of programs of which nobody says others
 GROUPS = ("mcast_grp", "mcast_grp_a", "mcast_grp_b")  # intrinsic metadata that names a multicast group
@@ -42,31 +42,31 @@ class Task:
     notes: list[str] = field(default_factory=list)
 
 
-def prepare(args: argparse.Namespace, known: Known) -> Task:
+def prepare(args: argparse.Namespace, known: KnownPrograms) -> Task:
     """Both programs with their entries, and what makes packets: of `known` programs their own. Raises what compiling and reading
     raise."""
     mapping = load(args.mapping) if args.mapping else Mapping()
     files = {"both": args.entries or mapping.entries("both"), "a": mapping.entries("a"), "b": mapping.entries("b")}
     texts = {which: _text(path) for which, path in files.items() if path}
-    a, b, defines, world_of = _programs(args, known)
-    world = world_of(a.p4info) if world_of is not None and "both" not in texts else NOTHING
+    a, b, defines, scenario_of = _programs(args, known)
+    scenario = scenario_of(a.p4info) if scenario_of is not None and "both" not in texts else NOTHING
     shapes = Shapes(a.program, args.paths, args.visits)
     written = {which: control.recorded(text, (b if which == "b" else a).p4info, str(files[which]))
                for which, text in texts.items()}  # fmt: skip
     names = mapping.names(a.p4info, b.p4info, shapes)
-    calls = _calls(names, (a, b), world, written)
-    seeds = [*world.packets, *(Packet(*p) for which in ("both", "a") if which in written for p in written[which].packets)]
+    calls = _calls(names, (a, b), scenario, written)
+    seeds = [*scenario.packets, *(Packet(*p) for which in ("both", "a") if which in written for p in written[which].packets)]
     pool = _values(mapping, names, (a, b), shapes, calls[0])
-    usable = _ports(mapping, world, (a, b), seeds, pool)
+    usable = _ports(mapping, scenario, (a, b), seeds, pool)
     for side, own in zip((a, b), calls, strict=True):
         side.open({*usable, *map(names.port, usable), *control.ports(own, side.p4info)})
         side.write(own)
-    limits = mapping.limits(shapes) if mapping.get("packets") else world.limits
+    limits = mapping.limits(shapes) if mapping.get("packets") else scenario.limits
     maker = Maker(shapes, pool, usable, seeds, random.Random(args.seed), limits)
-    rules = _rules(mapping, names.ports, world.counters, shapes, a.p4info, b.p4info)
+    rules = _rules(mapping, names.ports, scenario.counters, shapes, a.p4info, b.p4info)
     notes = [*shapes.notes, *_not_compared(mapping, (a, b), calls)]
-    letters = world.letters or seeds[: args.letters]
-    if not world.letters and len(seeds) > len(letters):
+    letters = scenario.letters or seeds[: args.letters]
+    if not scenario.letters and len(seeds) > len(letters):
         notes.append(f"of {len(seeds)} packets in files the systematic part has the first {len(letters)} (--letters)")
     return Task(Twins(a, b, shapes, rules), calls, maker, letters, defines, notes)
 
@@ -81,28 +81,28 @@ def _text(path: Path) -> str:
 # ---- the programs
 
 
-def _programs(args: argparse.Namespace, known: Known) -> tuple[Side, Side, dict[str, str],
-                                                               Callable[[dict[str, Any]], World] | None]:
-    """A, B, their macros, and what makes the world of A (None: it is not known)."""
+def _programs(args: argparse.Namespace, known: KnownPrograms) -> tuple[Side, Side, dict[str, str],
+                                                               Callable[[dict[str, Any]], Scenario] | None]:
+    """A, B, their macros, and what makes the scenario of A (None: it is not known)."""
     includes, defines = [*args.include, paths.p4_dir()], macros(args.define)
     try:
         checked = frontend.load(args.a, defines=known.DEFINES | defines, include_dirs=includes)
     except CompileError:  # those may be macros of its own
         checked = frontend.load(args.a, defines=defines, include_dirs=includes)
-    world_of = known.world_of(p4info.build(checked), args.a)
-    if world_of is not None:
+    scenario_of = known.scenario_of(p4info.build(checked), args.a)
+    if scenario_of is not None:
         defines = known.DEFINES | defines
-    a = sides.side(args.a, defines, includes, args.interpreter, checked if world_of is not None else None)
-    return a, sides.side(args.b, defines, includes, args.interpreter), defines, world_of
+    a = sides.side(args.a, defines, includes, args.interpreter, checked if scenario_of is not None else None)
+    return a, sides.side(args.b, defines, includes, args.interpreter), defines, scenario_of
 
 
 # ---- what is written into them
 
 
 def _calls(
-    names: control.Names, both: tuple[Side, Side], world: World, written: dict[str, Recorder]
+    names: control.Names, both: tuple[Side, Side], scenario: Scenario, written: dict[str, Recorder]
 ) -> tuple[list[Call], list[Call]]:
-    shared = [*world.calls, *(written["both"].calls if "both" in written else ())]
+    shared = [*scenario.calls, *(written["both"].calls if "both" in written else ())]
     own = [written[which].calls if which in written else [] for which in "ab"]
     return [*shared, *own[0]], [*control.Translator(names, *(side.p4info for side in both)).calls(shared), *own[1]]
 
@@ -122,11 +122,11 @@ def _values(
 
 
 def _ports(
-    mapping: Mapping, world: World, both: tuple[Side, Side], seeds: Iterable[Packet], pool: values.Values
+    mapping: Mapping, scenario: Scenario, both: tuple[Side, Side], seeds: Iterable[Packet], pool: values.Values
 ) -> list[int]:
     """Those that packets come by, by A's numbers."""
-    if world.ports:
-        return list(world.ports)
+    if scenario.ports:
+        return list(scenario.ports)
     usable = {*mapping.ports(), *(p.port for p in seeds)} or {*range(FEW)}
     if not mapping.ports():
         usable |= {p for p in pool.wanted_ports() if all(control.takes(p, side.p4info) for side in both)}

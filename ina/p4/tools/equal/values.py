@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.program import CheckedProgram
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.types import fixed_width
 from ina.p4.runtime.p4info import P4Info
 from ina.p4.tools.equal.control import PORT_BITS, Call

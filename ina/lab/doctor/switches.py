@@ -7,16 +7,16 @@ from contextlib import ExitStack
 from typing import Any
 
 from ina.aggregation.entries import recognise
-from ina.lab.doctor.doctor import BAD, FACT, GOOD, WARNING, Finding
-from ina.p4.bfrt.target import BfRuntimeTarget
+from ina.lab.doctor.machine import BAD, FACT, GOOD, WARNING, Finding
+from ina.p4.bfrt.remote_switch import BfRuntimeTarget
 from ina.p4.rpc.connections import Access
 from ina.p4.runtime.p4info import EntityError
 from ina.topology.tree import aggregation_tree
 from ina.worlds.deployed import deploy
-from ina.worlds.deployed.deployment import Bfrt, DeploymentError
-from ina.worlds.deployed.experiment import Deployment, Tofino
-from ina.worlds.deployed.host import ERRORS
+from ina.worlds.deployed.config import Deployment, Tofino
+from ina.worlds.deployed.deployable import Bfrt, DeploymentError
 from ina.worlds.deployed.remote import is_refused
+from ina.worlds.deployed.switch_host import ERRORS
 
 CABLE = "cable, optics, speed, FEC and autonegotiation at both ends"
 

@@ -17,7 +17,7 @@ from ina.p4.bfrt.ports import PortConfig
 from ina.p4.bfrt.rows import Row
 from ina.p4.runtime.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
 from ina.p4.runtime.p4info import EntityError, P4Info
-from ina.worlds.deployed.experiment import Mirror
+from ina.worlds.deployed.config import Mirror
 
 FIXED = ("$SPEED", "$FEC")  # of a port: another one is made in its place
 

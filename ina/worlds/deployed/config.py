@@ -50,8 +50,8 @@ from typing import Any
 from ina.base import documents
 from ina.base.settings import ConfigError
 from ina.p4.bfrt.ports import SPEEDS, PortConfig
-from ina.topology.model import Link, Node, Topology, TopologyError
-from ina.worlds.deployed.keys import known, listed, made, ports, value
+from ina.topology.topology import Link, Node, Topology, TopologyError
+from ina.worlds.deployed.config_keys import known, listed, made, ports, value
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ina.aggregation.entries import JobProgram
 from ina.p4.runtime.embedded import Switch
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.loaded_program import Program
 
 
 def make_switch(loaded: Program, program: JobProgram | None, **options: Any) -> Switch:

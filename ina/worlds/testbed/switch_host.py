@@ -2,8 +2,8 @@
 
 Workers are where their process's network namespace says; they bind UDP sockets to their host's address.
 
-Each switch is a Forwarder (forwarder.py) of the kind that the description names (kinds.py). All ``embedded`` ones are in this
-process, each with a data plane of its own, and between them frames go through shared memory or through veths; of ``process``
+Each switch is a Forwarder (forwarder.py) of the kind that the description names (switch_kinds.py). All ``embedded`` ones are in
+this process, each with a data plane of its own, and between them frames go through shared memory or through veths; of ``process``
 each has a process, between which there are veths; of ``bmv2`` each is a process of BMv2 (bmv2.py). A job is aggregated along a
 tree over the switches.
 """
@@ -14,11 +14,11 @@ import os
 from pathlib import Path
 
 from ina.aggregation.controller.embedded import protocol_of
-from ina.aggregation.controller.host import plug_in
-from ina.aggregation.controller.ports import Plug
+from ina.aggregation.controller.switch_host import plug_in
+from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, program_named, recognise
 from ina.aggregation.worker import SERVER, worker_address
-from ina.worlds.testbed import kinds
+from ina.worlds.testbed import switch_kinds
 from ina.worlds.testbed.description import Description
 from ina.worlds.testbed.forwarder import PortCounts
 
@@ -32,7 +32,7 @@ class NetworkSwitch:
     def __init__(self, program: Path, defines: dict[str, str], description: Description):
         self._description = description
         self.topology = description.topology
-        kind = kinds.KINDS[description.kind]
+        kind = switch_kinds.KINDS[description.kind]
         loaded = kind.load(program, defines)
         protocol, sizes = protocol_of(program, loaded.p4info)
         if (recognise(loaded.p4info, program) or (None,))[0] is PUBLISHED:
@@ -97,7 +97,7 @@ class NetworkSwitch:
         return links
 
     def close(self) -> None:
-        kinds.close(self.targets)
+        switch_kinds.close(self.targets)
 
 
 def _sent(way: str, port: PortCounts) -> dict[str, int]:

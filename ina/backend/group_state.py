@@ -22,7 +22,7 @@ class Sender(Protocol):
         """Begin sums, ``room`` of them with memory of their own. How many of these it began, and whether all have begun."""
 
 
-class Traffic:
+class GroupState:
     """The collectives of one rank of one group. Methods may be called from any thread."""
 
     def __init__(self, patience: Callable[[], float], roll_call: RollCall | None):

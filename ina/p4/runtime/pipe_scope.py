@@ -15,7 +15,7 @@ from ina.p4.runtime.tables import Tables
 from ina.p4.runtime.tna_entities import EntryScope
 
 
-class Scoped:
+class PipeScope:
     """Of a Switch."""
 
     _cells: Cells

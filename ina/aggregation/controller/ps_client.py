@@ -15,7 +15,7 @@ from dataclasses import astuple
 
 from ina.aggregation.controller.controller import AdmissionError, Controller
 from ina.aggregation.controller.jobs import Job
-from ina.aggregation.controller.ports import SERVER_FRAMES, Plug
+from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug
 from ina.aggregation.entries import Parent
 from ina.aggregation.socket.channel import Channel, ChannelClosed
 
@@ -29,7 +29,7 @@ class ServerGone(RuntimeError):
     """The parameter server has ended, does not answer, or refuses."""
 
 
-class Upstream:
+class PsClient:
     """The parameter server of a switch process, if its protocol needs one: from its start to its end.
 
     ``welcome``: takes the connection to a child; ``starts``: it is a child of this process, started now.

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from ina.base import paths
 from ina.base.extras import Missing
 from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import P4Info
-from ina.p4.runtime.program import Program
 from ina.worlds.testbed.description import Description, Trunk
 from ina.worlds.testbed.forwarder import Cable, EmbeddedForwarder, ForkedForwarder, Forwarder
 

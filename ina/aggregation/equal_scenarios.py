@@ -1,4 +1,4 @@
-"""Worlds of our protocols for `ina p4 equal`: what their controller writes for two small jobs, and packets of their workers.
+"""Scenarios of our protocols for `ina p4 equal`: what their controller writes for two small jobs, and packets of their workers.
 
 One job has two workers and this switch as its root, the other a worker and a switch below and a parent above; a port is in a
 Tofino's second pipe. Of a protocol of the user's own its .py says the entries; packets for it are made from its parser.
@@ -24,7 +24,7 @@ from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, Replica,
 from ina.p4.runtime.p4info import P4Info
 from ina.p4.tools.equal.control import entities
 from ina.p4.tools.equal.packets import Limits, Packet, checksum
-from ina.p4.tools.equal.world import World
+from ina.p4.tools.equal.scenario import Scenario
 
 DEFINES = {"VALUES": "32", "SLOTS": "4"}  # where nobody says others: small states, and registers that are soon met again
 SLOTS = 2  # of each job
@@ -47,13 +47,13 @@ class _Job:
         return self.place.number
 
 
-def world_of(p4info: dict[str, Any], path: Path) -> Callable[[dict[str, Any]], World] | None:
-    """Maker of the world of a protocol's program, from its P4Info; None: no protocol that is known has it."""
+def scenario_of(p4info: dict[str, Any], path: Path) -> Callable[[dict[str, Any]], Scenario] | None:
+    """Maker of the scenario of a protocol's program, from its P4Info; None: no protocol that is known has it."""
     found = recognise(P4Info(p4info), path)
-    return None if found is None or found[0] is PUBLISHED else partial(world, found[0], found[1].values)
+    return None if found is None or found[0] is PUBLISHED else partial(scenario, found[0], found[1].values)
 
 
-def world(program: JobProgram, values: int, p4info: dict[str, Any]) -> World:
+def scenario(program: JobProgram, values: int, p4info: dict[str, Any]) -> Scenario:
     if isinstance(program, ATP):
         program = type(program)(lifetime=LIFETIME)
     own = replace(SWITCH, port=program.udp_port)
@@ -75,7 +75,7 @@ def world(program: JobProgram, values: int, p4info: dict[str, Any]) -> World:
             here: dict[str, Match] = {"standard.ingress_port": port, "hdr.ethernet.src_addr": mac, "source": ip}
             entries.append(TableEntry("host", here, "is_here"))
     counters = {c.rpartition(".")[2] for c in P4Info(p4info).counters}
-    made = World(tuple(entities(entries, p4info)), ports=PORTS, counters=tuple(c for c in COUNTERS if c in counters),
+    made = Scenario(tuple(entities(entries, p4info)), ports=PORTS, counters=tuple(c for c in COUNTERS if c in counters),
                  limits=Limits(NUMBERS if isinstance(program, ATP) else {}, whole=values > 32))  # fmt: skip
     makers = {"switchml": _switchml, "atp": _atp, "ps": _atp}
     if program.name not in makers:

@@ -41,12 +41,12 @@ from typing import Any
 
 from ina.aggregation.controller.access import Access, JobOwner, Principal, Role, Rule
 from ina.aggregation.controller.controller import AdmissionError, Controller
-from ina.aggregation.controller.host import SwitchHost
 from ina.aggregation.controller.jobs import Job
-from ina.aggregation.controller.ports import Plug
+from ina.aggregation.controller.ps_client import PsClient, ServerGone
+from ina.aggregation.controller.recovery import Recovery
 from ina.aggregation.controller.state import StateFile
-from ina.aggregation.controller.upstream import ServerGone, Upstream
-from ina.aggregation.controller.watch import Watch
+from ina.aggregation.controller.switch_host import SwitchHost
+from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.socket import messages
 from ina.aggregation.socket.messages import Malformed, Request, decode, parse
 
@@ -114,7 +114,7 @@ class Refusal:
     asked: int = 0
 
 
-class Service:
+class Operations:
     """``failure``: why there is no switch; then every request is answered with it. ``state``: where jobs are remembered, for
     switches that outlive this process. ``access``: who may have jobs; default: this process's user, and root. Raises StateError
     for a state that is of other switches.
@@ -124,7 +124,7 @@ class Service:
 
     host: SwitchHost
     controller: Controller
-    watch: Watch
+    watch: Recovery
 
     def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS,
                  state: StateFile | None = None, access: Access | None = None):
@@ -132,7 +132,7 @@ class Service:
         self.access = access or Access(os.geteuid())
         self.stopping = False
         self.sessions: list[Session] = []
-        self.upstream: Upstream | None = None  # of the parameter server
+        self.upstream: PsClient | None = None  # of the parameter server
         if host is not None:
             self.host, about = host, host.describe()
             self.controller = Controller(host.targets, about["slots"], protocol=getattr(host, "job_program", about["protocol"]),
@@ -151,7 +151,7 @@ class Service:
             messages.Switches: self.switches, messages.Counters: self.counters, messages.Stop: self.stop,
         }  # fmt: skip
         if self.works:
-            self.watch = Watch(self, state)
+            self.watch = Recovery(self, state)
             self.watch.begin()
 
     # ---- answers
@@ -491,7 +491,7 @@ class Service:
             raise
         return switch, plug
 
-    def _server_lost(self, upstream: Upstream, session: Session, why: str) -> None:
+    def _server_lost(self, upstream: PsClient, session: Session, why: str) -> None:
         """Every job that the parameter server served is over."""
         if upstream.ready:
             self.host.close_server_port(upstream.number)

@@ -15,7 +15,7 @@ REFUSED = (EntityError, TimeoutError, OSError)  # what a target raises that does
 log = logging.getLogger("ina.aggregation.controller")
 
 
-class SwitchTarget(Protocol):
+class WriteTarget(Protocol):
     """What the controller needs of a switch; embedded, BMv2 and Tofino stand behind it."""
 
     def write(self, updates: list[Update]) -> None:
@@ -45,7 +45,7 @@ class WriteFailed(Exception):
         self.unsure = unsure
 
 
-def write(targets: Mapping[str, SwitchTarget], changes: Sequence[Change]) -> None:
+def write(targets: Mapping[str, WriteTarget], changes: Sequence[Change]) -> None:
     """Raises WriteFailed."""
     done: list[Change] = []
     for change in changes:
@@ -60,7 +60,7 @@ def write(targets: Mapping[str, SwitchTarget], changes: Sequence[Change]) -> Non
         done.append(change)
 
 
-def try_write(target: SwitchTarget, switch: str, updates: list[Update]) -> bool:
+def try_write(target: WriteTarget, switch: str, updates: list[Update]) -> bool:
     """Whether the switch took ``updates``; if not, the log says why."""
     try:
         target.write(updates)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ina.aggregation.controller.ports import Plug
-from ina.aggregation.controller.writing import SwitchTarget
+from ina.aggregation.controller.transaction import WriteTarget
+from ina.aggregation.controller.worker_ports import Plug
 from ina.net.ports import Address
-from ina.topology.model import Topology
+from ina.topology.topology import Topology
 
 
 def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
@@ -24,7 +24,7 @@ class SwitchHost(Protocol):
     made for workers wherever they are."""
 
     @property
-    def targets(self) -> Mapping[str, SwitchTarget]: ...
+    def targets(self) -> Mapping[str, WriteTarget]: ...
 
     @property
     def topology(self) -> Topology | None: ...

@@ -15,13 +15,13 @@ from ina.aggregation.entries import program_named
 from ina.base import paths
 from ina.base.settings import ConfigError
 from ina.lab.config import Virtual
-from ina.lab.places import with_buffer
+from ina.lab.testbed_hosts import with_buffer
 from ina.net.ports import PS, Faults
 from ina.p4.compiler.build import compile_program
 from ina.topology import Topology, TopologyError, routes
 from ina.worlds.virtual import collectives
 from ina.worlds.virtual.fabric import Fabric, FabricJob
-from ina.worlds.virtual.servers import Servers
+from ina.worlds.virtual.parameter_servers import Servers
 
 LEAST_SLOTS = 512  # a program with more slots than the controller gives away is the same program, and compiled already
 CONGESTION = {"ideal": collectives.IDEAL, "dctcp": collectives.DCTCP}

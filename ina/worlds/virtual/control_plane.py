@@ -15,15 +15,15 @@ from typing import cast
 
 from ina.aggregation.controller.controller import Controller
 from ina.aggregation.controller.parameter_server import answer
-from ina.aggregation.controller.ports import Plug
-from ina.aggregation.controller.upstream import Upstream
+from ina.aggregation.controller.ps_client import PsClient
+from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.ps import server
 from ina.aggregation.socket.channel import Channel, ChannelClosed
 from ina.base.native import ffi, lib
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import Entity, Update
 from ina.worlds.virtual.fabric import Fabric
-from ina.worlds.virtual.servers import Server
+from ina.worlds.virtual.parameter_servers import Server
 
 
 class Killed(BaseException):
@@ -40,12 +40,12 @@ class Fate(Enum):
 
 
 @dataclass
-class Target:
+class SimulatedTarget:
     """A switch as the controller reaches it. ``draw``: the fate of a write of so many updates, and how many are taken."""
 
     name: str
     switch: Switch
-    draw: Callable[[Target, int], tuple[Fate, int]]
+    draw: Callable[[SimulatedTarget, int], tuple[Fate, int]]
     up: bool = True
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class ServerProcess:
         self._hung_up(self)
 
 
-class Calls(Upstream):
+class Calls(PsClient):
     """The switch process's side of its parameter server."""
 
     session: ServerProcess | None

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from ina.aggregation.controller.access import Principal
 from ina.aggregation.controller.controller import Controller
-from ina.aggregation.controller.host import SwitchHost
 from ina.aggregation.controller.jobs import AdmissionError, Job
 from ina.aggregation.controller.state import StateError, StateFile
-from ina.aggregation.controller.writing import REFUSED
+from ina.aggregation.controller.switch_host import SwitchHost
+from ina.aggregation.controller.transaction import REFUSED
 
 COMING_BACK = 30.0  # seconds for workers to come back to a controller that has been started anew
 CHECK = 2.0  # seconds between two looks at the switches of a network
@@ -33,7 +33,7 @@ class Member(Protocol):
 
 
 class Jobs(Protocol):
-    """Who is in which job, as who answers workers knows it (ina/aggregation/controller/service.py)."""
+    """Who is in which job, as who answers workers knows it (ina/aggregation/controller/operations.py)."""
 
     controller: Controller
     host: SwitchHost
@@ -56,7 +56,7 @@ class Jobs(Protocol):
     def close_ports(self, job: Job) -> None: ...
 
 
-class Watch:
+class Recovery:
     """``state``: where jobs are remembered; None: they end with this process. ``begin`` comes first."""
 
     def __init__(self, service: Jobs, state: StateFile | None):

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from ina.p4.compiler import ir
 from ina.p4.compiler.arch.emit_tna import TnaStatements
 from ina.p4.compiler.layout import Offsets
-from ina.p4.compiler.lower import places
-from ina.p4.compiler.optimise.usual import extracted
+from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.optimise.fast_path import extracted
 
 USUAL = 2  # the value of `headers_stay`
 LONGEST = 200  # statements of an egress that is worth having twice
 
 
-class UsualWay(TnaStatements):
+class FastPath(TnaStatements):
     """What the emitter says about `headers_stay`."""
 
     module: ir.Module
@@ -38,7 +38,7 @@ class UsualWay(TnaStatements):
         save = next(found, None)
         return save if save is not None and save.targets else None
 
-    def usual(self) -> tuple[list[places.Header], dict[int, int]] | None:
+    def usual(self) -> tuple[list[value_trees.Header], dict[int, int]] | None:
         """The headers that the deparser emits, and where those begin that are usually valid, by the id of that variable; at
         None: where they end. None: egress is not worth having twice.
         """

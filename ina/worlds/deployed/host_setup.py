@@ -12,9 +12,9 @@ import json
 import subprocess
 from collections.abc import Callable, Sequence
 
-from ina.topology.model import Node
-from ina.worlds.deployed.deployment import DeploymentError
-from ina.worlds.deployed.experiment import Deployment, Server
+from ina.topology.topology import Node
+from ina.worlds.deployed.config import Deployment, Server
+from ina.worlds.deployed.deployable import DeploymentError
 
 PEERS = 4  # of a host's own switch that its doctor asks; with those beyond, twice as many
 PATIENCE = 10.0  # seconds for one of iproute2's commands

@@ -21,13 +21,13 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
-from ina.aggregation.controller.ports import open_worker_port
+from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend.settings import Said, Settings
 from ina.base.bounds import SECONDS, real, whole
-from ina.lab.doctor import links
-from ina.worlds.dpdk import doctor as fast_path
+from ina.lab.doctor import reachability
+from ina.worlds.dpdk import requirements as fast_path
 from ina.worlds.testbed.mininet import missing
 
 GOOD, WARNING, BAD, FACT = "good", "warning", "bad", "fact"
@@ -197,22 +197,22 @@ def peers(addresses: list[str], frame: int, count: int) -> Iterator[Finding]:
     """Round trip and loss to every host's agent, with datagrams as long as the run's."""
     size = frame - ETHERNET - 28  # IPv4 and UDP
     for ip in addresses:
-        alone = links.probe(ip, min(count, 200), size)
+        alone = reachability.probe(ip, min(count, 200), size)
         if alone.error:
             yield Finding(BAD, ip, f"{size} bytes: {alone.error}", LARGER)
             continue
         if not alone.answered:
-            small = links.probe(ip, 20, links.HEAD.size)
+            small = reachability.probe(ip, 20, reachability.HEAD.size)
             if small.answered:
                 yield Finding(BAD, ip, f"short datagrams are answered, those of {size} bytes are not", LARGER)
                 continue
-            known = links.neighbour(ip)
+            known = reachability.neighbour(ip)
             why = f"its MAC address is known, {known}: is it right, and forwarded?" if known else (
                 "its MAC address is not known: ip neigh replace ..., or broadcasts do not get through")  # fmt: skip
             advice = f"is the agent there (ina doctor --target tofino --agent 600)? {why}"
             yield Finding(BAD, ip, f"no answer to {alone.sent} probes", advice)
             continue
-        burst = links.probe(ip, count, size, burst=32)
+        burst = reachability.probe(ip, count, size, burst=32)
         median, worst = alone.quantile(0.5), alone.quantile(0.99)
         yield Finding(GOOD, f"{ip} round trip", f"{median * 1e6:.0f} us, 99 % within {worst * 1e6:.0f} us ({size} bytes)")
         lost, sent = alone.sent - alone.answered + burst.sent - burst.answered, alone.sent + burst.sent
@@ -360,11 +360,11 @@ def main(options: argparse.Namespace) -> int:
         print(f"ina: {wrong}", file=sys.stderr)
         return 2
     if options.agent is not None:
-        print(f"answering probes at UDP port {links.PORT} for {options.agent:g} s", flush=True)
+        print(f"answering probes at UDP port {reachability.PORT} for {options.agent:g} s", flush=True)
         try:
-            print(f"{links.answer(options.agent)} probes answered")
+            print(f"{reachability.answer(options.agent)} probes answered")
         except OSError as error:
-            print(f"ina: UDP port {links.PORT}: {error.strerror}", file=sys.stderr)
+            print(f"ina: UDP port {reachability.PORT}: {error.strerror}", file=sys.stderr)
             return 1
         return 0
     return show(examine(options), options.json)
@@ -406,6 +406,6 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--peer", action="append", default=[], metavar="IP", help="a host there, on which an agent answers")
     parser.add_argument("--agent", type=real(0, SECONDS), metavar="SECONDS",
                         help="with --target: answer other hosts' probes so long")
-    parser.add_argument("--count", type=whole(1, links.MOST, "each is a packet on the wire"), default=5000,
+    parser.add_argument("--count", type=whole(1, reachability.MOST, "each is a packet on the wire"), default=5000,
                         help="probes to each peer (%(default)s)")
     parser.set_defaults(main=main)

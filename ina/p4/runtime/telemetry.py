@@ -8,11 +8,11 @@ from typing import Any
 
 from ina.base.native import CData, ffi, lib
 from ina.p4.runtime.cells import Cells
-from ina.p4.runtime.observation import VERDICTS, Digest, TraceRecord
-from ina.p4.runtime.program import Program
+from ina.p4.runtime.loaded_program import Program
+from ina.p4.runtime.records import VERDICTS, Digest, TraceRecord
 
 
-class Watched(ABC):
+class Telemetry(ABC):
     """The part of `Switch` that looks."""
 
     program: Program

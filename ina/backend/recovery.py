@@ -22,7 +22,7 @@ from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.worker import Endpoint
 from ina.aggregation.worker.failover import Movable, MoveFailed
 from ina.backend.locks import Lock
-from ina.base.reasons import reason
+from ina.base.error_text import reason
 
 PATIENCE = 60.0  # seconds for all ranks to say what they have, and for parts to come
 COMING_BACK = 25.0  # seconds for a new controller; it waits for its workers a little longer

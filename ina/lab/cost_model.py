@@ -16,7 +16,7 @@ from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.topology import routes
-from ina.topology.model import Topology
+from ina.topology.topology import Topology
 from ina.topology.tree import aggregation_tree
 
 ETHERNET = 14
