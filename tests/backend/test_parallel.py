@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from folders import files
 
 pytest.importorskip("torch", reason="the back end needs torch")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples" / "parallel"
-SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem not in ("common", "elastic"))
+SCRIPTS = [path for path in files(EXAMPLES, "*.py") if path.stem not in ("common", "elastic")]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
                "PYTHONWARNINGS": "ignore"}  # fmt: skip
 

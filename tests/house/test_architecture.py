@@ -6,6 +6,7 @@ from pathlib import Path
 
 import networkx
 import pytest
+from folders import files
 
 from ina.base import manifest
 
@@ -46,7 +47,7 @@ DOORS = {"ina._native": "ina.base.native"}  # the only module that may import th
 # C, by folder; the prelude of compiled programs is text to the compiler.
 C_FLOORS = {"host/net": 1, "ina/p4/runtime/c": 2, "host/protocol": 3, "host/dpdk": 4, "ina/worlds/virtual/c": 4}
 
-SOURCES = sorted((ROOT / "ina").rglob("*.py"))
+SOURCES = files(ROOT / "ina", "**/*.py")
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
 
 
@@ -96,15 +97,15 @@ def test_the_ground_does_not_know_the_network():
 
 def test_a_topology_is_data():
     """It is found by its name, like a switch program, and knows what a network is, and nothing else of ina."""
-    for path in (ROOT / "topologies").glob("*.py"):
+    for path in files(ROOT / "topologies", "*.py"):
         assert all(name.startswith("ina.topology") for name in imported(path)), path
 
 
 def test_c_includes_point_downwards():
-    headers = {path.name: folder for folder in C_FLOORS for path in (ROOT / folder).glob("*.h")}
+    headers = {path.name: folder for folder in C_FLOORS for path in files(ROOT / folder, "*.h")}
     both = {"core.h"}  # of two rooms: each includes its own, as the compiler looks beside the file first
     for folder, floor in C_FLOORS.items():
-        for path in [p for p in (ROOT / folder).iterdir() if p.suffix in (".c", ".h")]:
+        for path in files(ROOT / folder, "*.[ch]"):
             for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE):
                 where = folder if name in both else headers.get(name)
                 assert where is not None, f"{path}: {name}: no such header in {', '.join(C_FLOORS)}"
@@ -129,18 +130,15 @@ def test_no_name_of_a_program_outside_p4():
     """All that a P4 switch is made of knows programs as data: no field or table name of ours in it."""
     words = re.compile(r"switchml|exponents|incarnation|fan_?in", re.IGNORECASE)
     for folder in ("ina/p4",):
-        found = sorted((ROOT / folder).rglob("*.*"))
-        assert found, folder
-        for path in found:
-            if path.suffix in (".py", ".c", ".h", ".p4"):
-                for number, line in enumerate(path.read_text().splitlines(), start=1):
-                    assert not words.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files(ROOT / folder, "**/*.py", "**/*.[ch]", "**/*.p4"):
+            for number, line in enumerate(path.read_text().splitlines(), start=1):
+                assert not words.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
 
 
 def test_files_have_one_subject():
     """More than 850 lines is a sign of more than one."""
     for folder in ("ina", "host", "p4", "topologies", "tests", "bench"):
-        for path in (ROOT / folder).rglob("*"):
+        for path in files(ROOT / folder, "**/*.*"):
             if path.suffix in (".py", ".c", ".h", ".p4") and path.name != "_native.c":
                 lines = len(path.read_text().splitlines())
                 assert lines <= 850, f"{path.relative_to(ROOT)} has {lines} lines"
@@ -225,6 +223,6 @@ def test_every_package_and_experiment_is_installed():
     named = [(folder, pattern) for folder, patterns in manifest.DATA.items() for pattern in patterns]
     carried = {path for folder, pattern in named for path in (ROOT / folder).glob(pattern)}
     for folder in ("p4", "experiments", "workloads", "host"):
-        for path in (ROOT / folder).rglob("*"):
+        for path in files(ROOT / folder, "**/*.*"):
             if path.suffix in (".p4", ".toml", ".csv", ".c", ".h"):
                 assert path in carried, f"{path.relative_to(ROOT)} is not in DATA of ina/base/manifest.py"

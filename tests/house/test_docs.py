@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
+from folders import files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *files(ROOT / "docs", "*.md")]
 
 
 def blocks(language: str) -> list[str]:

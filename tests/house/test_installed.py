@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from capabilities import need
+from folders import files
 
 from ina.base import manifest, native, paths
 
@@ -60,5 +61,5 @@ def test_it_has_topologies_and_experiments(installed):
 
 def test_it_carries_the_headers_of_workers_that_are_compiled_later(installed):
     for folder in (*manifest.HOST, "host/dpdk"):
-        for path in (ROOT / folder).glob("*.h"):
+        for path in files(ROOT / folder, "*.h"):
             assert (installed / "ina/data" / folder / path.name).read_bytes() == path.read_bytes()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
+from folders import files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -396,7 +397,7 @@ def test_a_device_without_space_is_refused_at_once():
 
 # ---- sanitizers ------------------------------------------------------------------------------------------------
 
-PORT_SOURCES = sorted((ROOT / "host/net").glob("port*.c")) + [
+PORT_SOURCES = files(ROOT / "host/net", "port*.c") + [
     ROOT / "host/net" / name for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "link.c", "pool.c")]  # fmt: skip
 
 

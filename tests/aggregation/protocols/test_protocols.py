@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from folders import files
 
 from ina import cli
 from ina.aggregation import protocols
@@ -62,14 +63,14 @@ def test_nobody_else_knows_a_protocol_by_name():
                "ina/worlds/virtual/explorable.py",
                # known packets, and what was published
                "ina/aggregation/equal_scenarios.py", "ina/lab/results/figures.py")
-    for path in sorted((ROOT / "ina").rglob("*.py")):
+    for path in files(ROOT / "ina", "**/*.py"):
         where = str(path.relative_to(ROOT))
         if not where.startswith(allowed):
             for node in ast.walk(ast.parse(path.read_text())):
                 said = node.value if isinstance(node, ast.Constant) else node.attr if isinstance(node, ast.Attribute) else None
                 assert said not in names | {f"ina_{name}" for name in names}, f"{where}:{node.lineno}: {said}"
     own = re.compile(rf"\bina_({'|'.join(sorted(names))})\b(?! *\()")
-    for path in [*(ROOT / "host").rglob("*.[ch]"), *(ROOT / "ina").rglob("*.[ch]")]:
+    for path in [*files(ROOT / "host", "**/*.[ch]"), *files(ROOT / "ina", "**/*.[ch]")]:
         if path.name not in {"protocols.c", "protocols.h", *(f"{name}.c" for name in names), "_native.c"}:
             assert not own.search(path.read_text()), path
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from bmv2_target import Bmv2Target, compile_sample
 from capabilities import need
+from folders import files
 
 from ina.p4.compiler import frontend, stf
 from ina.p4.compiler.build import compile_program
@@ -18,7 +19,7 @@ from ina.p4.tools import stf as folders
 from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 
 FOLDER = Path(__file__).parent.parent.parent / "stf"
-PROGRAMS = sorted(FOLDER.glob("*.p4"))
+PROGRAMS = files(FOLDER, "*.p4")
 PAGE = (FOLDER.parent.parent / "docs" / "p4-features.md").read_text()
 PATIENCE = 30.0  # seconds for a frame that ours sent to come out of BMv2 too
 NOT_ON_BMV2 = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from c_program import CC, ROOT, compiled
+from folders import files
 from v1_program import data, source
 
 from ina.net.ports import memory_pair
@@ -352,7 +353,7 @@ def run_sanitized(
     folder: Path, name: str, sanitizers: str, *runs: tuple[str, ...], probe: str = "probe_program", defines: tuple[str, ...] = ()
 ) -> None:
     program = folder / name
-    sources = sorted((ROOT / "ina/p4/runtime/c").glob("*.c"))
+    sources = files(ROOT / "ina/p4/runtime/c", "*.c")
     sources += [ROOT / "host/net" / f"{n}.c" for n in ("bell", "idle", "link", "pool", "port", "port_mem", "segment")]
     sources += [ROOT / f"tests/c/{probe}.c", ROOT / f"tests/c/{name}.c"]
     options = ["-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
