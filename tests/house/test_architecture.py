@@ -34,7 +34,7 @@ FLOORS = {
     "aggregation.ps": 10,
     "aggregation.entries": 11,
     "aggregation.controller": 12,
-    "aggregation.twins": 13,
+    "aggregation.equal_scenarios": 13,
     "worlds.dpdk": 14,
     "worlds.testbed": 14,
     "worlds.virtual": 14,

@@ -54,9 +54,9 @@ PLANTS = {
                                    "tail->stats.timeouts += !probe;", STUCK),
     "workers do not wait for a block's exponent": c(
         "switchml", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY", WRONG),
-    "all jobs have one incarnation": control("lives", _INCARNATION, "            return 1"),
+    "all jobs have one incarnation": control("incarnations", _INCARNATION, "            return 1"),
     "each controller begins with the same incarnation": control(
-        "lives", "self._next = chance.randint(1, MOST_INCARNATIONS)", "self._next = 1", "wrong sum|stuck"),
+        "incarnations", "self._next = chance.randint(1, MOST_INCARNATIONS)", "self._next = 1", "wrong sum|stuck"),
     "a job that ends keeps its entries": control(
         "controller", "delete(*self._entries(job, branch))):\n", "[]):\n", f"{LEAKED}|held twice"),
     "what a refused write left is not looked at": control("controller", "            self.unsure |= error.unsure\n", "", LEAKED),
@@ -114,8 +114,7 @@ ATP = {
         "ps", "ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats", "1"),
     "the server answers before all are in": c(
         "ps", "complete = row->bitmap == st->full, integers", "complete = 1, integers", WRONG),
-    "the server tells the last exponent": c(
-        "ps", "view->exponent > row->exponent ? view->exponent : row->exponent", "view->exponent", WRONG),
+    "the server tells the last exponent": c("ps", "if (view->exponent > row->exponent)", "if (1)", WRONG),
     "the server tells no overflow": c(
         "ps", "INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW", "INA_ATP_COLLISION | INA_ATP_ECN", "overflow"),
     "the server adds to the sum before": c("ps", "const int first = !row->bitmap, single", "const int first = 0, single"),
@@ -125,13 +124,13 @@ ATP = {
     "who sends integers learns nothing of floats": c(
         "ps", "row->ask_integers = 1;\n            answer(st, number, view.bitmap);", "", STUCK),
     # the control plane
-    "all jobs have one incarnation": control("lives", _INCARNATION, "            return 1"),
-    "all lives are alike": control("lives", "life = last % self.most + 1", "life = 1"),
+    "all jobs have one incarnation": control("incarnations", _INCARNATION, "            return 1"),
+    "all lives are alike": control("incarnations", "life = last % self.most + 1", "life = 1"),
     "the server is not told that a job is over": control(
-        "upstream", 'self._call("remove", number=number)', "pass", f"{STUCK}|{LEAKED}"),
-    "the server is told another life": control("upstream", "life=job.life, workers", "life=1, workers", f"{STUCK}|{LEAKED}"),
+        "ps_client", 'self._call("remove", number=number)', "pass", f"{STUCK}|{LEAKED}"),
+    "the server is told another life": control("ps_client", "life=job.life, workers", "life=1, workers", f"{STUCK}|{LEAKED}"),
     "a server that is lost is still a root": control(
-        "upstream", "self.session, self._channel, self.ready = None, None, False\n        self._controller.servers.clear()",
+        "ps_client", "self.session, self._channel, self.ready = None, None, False\n        self._controller.servers.clear()",
         "self.session, self._channel, self.ready = None, None, False", STUCK),
     "a job that ends keeps its entries": control(
         "controller", "delete(*self._entries(job, branch))):\n", "[]):\n", f"{LEAKED}|held twice"),
