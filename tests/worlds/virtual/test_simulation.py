@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from capabilities import need
+from plants import explored, simulated
 from plants.simulated import find, plant, simulate
 
 from ina import cli
@@ -78,3 +79,11 @@ def test_planted_defects_are_found_and_their_seeds_are_named(name):
     report = find(name)
     assert report.violation and re.search(plant(name).found, report.violation), report
     assert str(report).startswith(f"seed {report.seed}: ") and report.story
+
+
+@pytest.mark.parametrize("plants", [explored, simulated], ids=["explored", "simulated"])
+def test_every_plant_applies_to_the_code_as_it_is(plants):
+    """Those too that no test here walks to: a plant that changes nothing would show nothing."""
+    for name in plants.PLANTS:
+        text = plants.plant(name).text()
+        assert text != (paths.root() / plants.plant(name).file).read_text(), name
