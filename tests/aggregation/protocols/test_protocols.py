@@ -227,7 +227,7 @@ def test_a_program_alone_is_no_protocol(tmp_path):
     ],
 )
 def test_what_is_wrong_with_a_protocol_is_one_message_of_an_experiment(tmp_path, capsys, suffix, old, new, message):
-    for path in LOCKSTEP.iterdir():
+    for path in files(LOCKSTEP, "lockstep.*"):
         shutil.copy(path, tmp_path)
     wrong = tmp_path / f"lockstep{suffix}"
     assert old in wrong.read_text()
