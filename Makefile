@@ -27,7 +27,7 @@ $(error make: the checkout is incomplete, or there is no $(PYTHON); see above)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run experiment experiments figures test conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check clean data mininet tofino
+.PHONY: help build run experiment experiments figures test test-fast conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ figures: $(VENV)/built ## make published figures again in virtual time, beside w
 
 test: $(VENV)/built $(VENV)/tested-with ## run the tests
 	@$(RUN) -m pytest -q -ra -n $(JOBS) --dist loadfile $(TESTS) $(ARGS)
+
+test-fast: $(VENV)/built $(VENV)/tested-with ## run the tests that need no compiler, no root and no processes: half of them, in a minute
+	@$(RUN) -m pytest -q -n $(JOBS) --dist loadfile -m fast $(TESTS) $(ARGS)
 
 conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed test suite with ina and with Gloo, and compare
 	@$(RUN) -m tests.conformance $(ARGS)

@@ -1,5 +1,6 @@
 """What a test may need of the machine. ``need("cc")`` skips with the reason where it is missing, unless the environment
-variable ``INA_REQUIRE`` lists it: then the test fails, so that CI cannot lose a capability unnoticed."""
+variable ``INA_REQUIRE`` lists it: then the test fails, so that CI cannot lose a capability unnoticed. Which mark a test carries
+follows from what it needs (marks.py)."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ import platform
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import marks
 import pytest
 
 
@@ -271,7 +274,8 @@ def tool(variable: str, name: str) -> str | None:
 
 @functools.cache
 def missing(capability: str) -> str:
-    return PROBES[capability]()
+    with marks.looking():
+        return PROBES[capability]()
 
 
 def required() -> set[str]:
@@ -287,7 +291,9 @@ def leave_out(reason: str) -> None:
 
 
 def need(*capabilities: str) -> None:
-    """Skips the test (or the module) unless every capability is there; fails instead where INA_REQUIRE lists it."""
+    """Skips the test (or the module) unless every capability is there; fails instead where INA_REQUIRE lists it, or
+    where the test's mark says that it needs less."""
+    marks.needed(capabilities, sys._getframe(1).f_code.co_filename)
     for capability in capabilities:
         reason = missing(capability)
         if reason:

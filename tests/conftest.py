@@ -16,6 +16,7 @@ HELPERS = "control_process", "controlled", "ranks", "switchml_job", "tna_probe",
 pytest.register_assert_rewrite(*HELPERS)  # their asserts say what they compared
 
 import machine_lock  # noqa: E402
+import marks  # noqa: E402
 from capabilities import LEFT_OUT, PROBES, required  # noqa: E402
 
 import ina.base.native  # noqa: E402, F401  (an older compiled part is an error here, and not a capability that is missing)
@@ -37,6 +38,7 @@ def token_file(tmp_path_factory):
 
 def pytest_configure(config):
     """Servers of the tests and their clients have certificates of their own, and find them as those of a user do."""
+    config.pluginmanager.register(marks)
     config.certificates = tempfile.mkdtemp()
     os.environ["INA_TLS"] = f"{config.certificates}/tls"
 

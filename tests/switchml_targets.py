@@ -72,6 +72,7 @@ class Target(ABC):
 
     name: str
     source = PROGRAM
+    needs: tuple[str, ...] = ()  # capabilities (tests/capabilities.py)
     shortest = 0  # bytes of the shortest frame that can be sent into it
 
     def __init__(self, values: int):
@@ -189,10 +190,11 @@ class InterpreterTarget(Target):
 
 class CompiledTarget(Target):
     name = "compiled"
+    needs = ("cc",)
     buffer = 0  # bytes, of the switch
 
     def __init__(self, values: int):
-        need("cc")
+        need(*self.needs)
         built = build.compile_program(self.source, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
         self.program = Program(built.so_path)
         super().__init__(values)
@@ -226,10 +228,11 @@ class TnaTarget(CompiledTarget):
 
 class Bmv2Target(Target):
     name = "bmv2"
+    needs = ("p4c", "bmv2", "netns")
     shortest = SHORTEST
 
     def __init__(self, values: int):
-        need("p4c", "bmv2", "netns")
+        need(*self.needs)
         with tempfile.TemporaryDirectory() as folder:
             config = compile_p4(self.source, Path(folder) / "program.json", VALUES=values, SLOTS=SLOTS)
             self.switch = Bmv2(config, MAX_PORTS if values == 32 else 5)  # ports take time to make

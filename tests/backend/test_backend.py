@@ -77,6 +77,7 @@ dist.destroy_process_group()
 FAULTS = {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3", "INA_VALUES": "256"}
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("env", [
     {}, {"INA_VALUES": "256"}, {"INA_PORT": "udp", "INA_VALUES": "256"}, FAULTS, {**FAULTS, "INA_PROTOCOL": "atp"},
     {"INA_PROTOCOL": "atp", "INA_PORT": "udp", "INA_VALUES": "256"}, {"INA_PROTOCOL": "ps", "INA_VALUES": "256"},
@@ -91,6 +92,7 @@ def test_allreduce(tmp_path, env):
         assert "INA_FAULT" not in env or stats["worker"]["retransmissions"] > 0
 
 
+@pytest.mark.build
 def test_infinities_and_nan_of_small_tensors_concern_their_own_element(tmp_path, protocol):
     for said in succeed(run(tmp_path, 3, """
         rank, n = start()
@@ -105,6 +107,7 @@ def test_infinities_and_nan_of_small_tensors_concern_their_own_element(tmp_path,
         assert said["mean"] == ["inf", "1.0", "nan", "nan"]
 
 
+@pytest.mark.build
 def test_counters_are_there_before_the_first_collective(tmp_path):
     for said in succeed(run(tmp_path, 2, """
         say(alone=ina.backend.stats()["worker"])
@@ -118,6 +121,7 @@ def test_counters_are_there_before_the_first_collective(tmp_path):
         assert said["after"]["results"] >= 1
 
 
+@pytest.mark.build
 def test_long_tensors_are_staged_piece_by_piece(tmp_path):
     """int64 takes half as much again on its way, float16 twice as much: of a piece, not of the tensor. And no later collective
     overtakes the pieces that wait."""
@@ -150,6 +154,7 @@ def test_long_tensors_are_staged_piece_by_piece(tmp_path):
         assert said["grown"] < 0.5 and said["sums"] > 100
 
 
+@pytest.mark.build
 def test_options_of_a_group_count_more_than_the_environment(tmp_path):
     said = succeed(run(tmp_path, 2, """
         options = ina.backend.Options(values=64, slots=4, port="udp")
@@ -287,6 +292,7 @@ def averages(group, n, at):
 """
 
 
+@pytest.mark.build
 def test_averages_of_integers_are_exact_in_every_collective(tmp_path, protocol):
     for said in succeed(run(tmp_path, 3, AVERAGES + """
 rank, n = start()
@@ -298,6 +304,7 @@ dist.destroy_process_group()
         assert not said["stats"]["reasons"] and not any(ways["gloo"] for ways in said["stats"]["calls"].values())
 
 
+@pytest.mark.build
 def test_averages_of_integers_are_the_same_in_groups_that_go_to_gloo(tmp_path):
     for said in succeed(run(tmp_path, 3, AVERAGES + """
 import dataclasses
@@ -354,10 +361,12 @@ meet(); dist.destroy_process_group()
 """
 
 
+@pytest.mark.build
 def test_collectives_take_arguments_in_every_form_that_torch_has(tmp_path):
     succeed(run(tmp_path, 2, FORMS))
 
 
+@pytest.mark.build
 def test_every_collective(tmp_path):
     for each in succeed(run(tmp_path, 3, COLLECTIVES)):
         through = each["through_switch"]
@@ -371,6 +380,7 @@ def test_every_collective(tmp_path):
         assert "BAND" in each["refused"]
 
 
+@pytest.mark.build
 def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
     said = succeed(run(tmp_path, 2, """
         from torch.nn.parallel import DistributedDataParallel
@@ -406,6 +416,7 @@ def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
         assert each["stats"]["switch"]["sums"] > 20 * 2 and not each["stats"]["reasons"]
 
 
+@pytest.mark.build
 def test_tensors_elsewhere_are_staged(tmp_path):
     """Without a device: some tensors in main memory count as elsewhere, and must come back changed in place."""
     for each in succeed(run(tmp_path, 2, """
@@ -431,6 +442,7 @@ def test_tensors_elsewhere_are_staged(tmp_path):
         assert each["future"] == [2.0, 2.0]
 
 
+@pytest.mark.hardware
 def test_cuda_tensors(tmp_path):
     need("cuda")
     for each in succeed(run(tmp_path, 2, """
@@ -451,6 +463,7 @@ def test_cuda_tensors(tmp_path):
         assert each["stats"]["calls"]["allreduce"]["switch"] >= 2
 
 
+@pytest.mark.build
 def test_where_the_time_goes(tmp_path):
     """Spans in torch's profiler and in a trace of all ranks and the switch on one axis."""
     trace = tmp_path / "made" / "trace.json"

@@ -13,6 +13,7 @@ import pytest
 from ranks import ROOT, Rank, run, succeed
 from waiting import until
 
+pytestmark = pytest.mark.build
 pytest.importorskip("torch", reason="the back end needs torch")
 
 

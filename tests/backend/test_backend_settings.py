@@ -9,6 +9,7 @@ import sys
 import pytest
 from ranks import ROOT
 
+pytestmark = pytest.mark.build
 pytest.importorskip("torch", reason="the back end needs torch")
 
 

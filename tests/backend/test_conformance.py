@@ -8,6 +8,8 @@ pytest.importorskip("torch", reason="the back end needs torch")
 
 from tests.conformance.__main__ import EXCEPTIONS, SUMS_FLOATS, compare, run  # noqa: E402
 
+pytestmark = pytest.mark.build
+
 
 @pytest.mark.timeout(900)
 def test_torch_s_distributed_suite():

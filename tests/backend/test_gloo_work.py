@@ -12,6 +12,8 @@ from ina.backend.group_state import GroupState  # noqa: E402
 from ina.backend.roll_call import RollCall  # noqa: E402
 from ina.backend.work import GlooWork  # noqa: E402
 
+pytestmark = pytest.mark.fast
+
 
 class Slow:
     """Ends, as `failure` says, just when the third wait has run out of time: it is complete before the waiter looks."""

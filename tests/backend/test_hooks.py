@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch", reason="the back end needs torch")
 
 from ina.backend.hooks import Choice, per_bucket  # noqa: E402
 
+pytestmark = pytest.mark.fast
 OPS = torch.distributed.ReduceOp
 
 

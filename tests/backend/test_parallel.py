@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from folders import files
 
+pytestmark = pytest.mark.build
 pytest.importorskip("torch", reason="the back end needs torch")
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -7,6 +7,7 @@ import os
 import pytest
 from ranks import ROOT, run, succeed
 
+pytestmark = pytest.mark.build
 pytest.importorskip("torch", reason="the back end needs torch")
 
 SEQUENCES = int(os.environ.get("SEQUENCES", "40"))

@@ -14,6 +14,7 @@ from ina.aggregation import protocols  # noqa: E402
 from ina.backend import sums  # noqa: E402
 from ina.backend.sums import extremum, ordered, placement, reduction, summable, words  # noqa: E402
 
+pytestmark = pytest.mark.fast
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.complex64]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from ranks import run, succeed
 
+pytestmark = pytest.mark.build
 pytest.importorskip("torch", reason="the back end needs torch")
 
 # As a user writes it; each is tried with both back ends. Dynamo's compiler "eager" runs the traced graph as it is.

@@ -13,6 +13,7 @@ import pytest
 from capabilities import need
 from ranks import ROOT
 
+pytestmark = pytest.mark.build
 pytest.importorskip("torch", reason="the back end needs torch")
 
 PRELUDE = """

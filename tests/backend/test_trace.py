@@ -11,6 +11,7 @@ from waiting import until
 
 from ina.backend import trace_file
 
+pytestmark = pytest.mark.build
 WRITER = """
 import sys
 from pathlib import Path

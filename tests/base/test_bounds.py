@@ -35,6 +35,7 @@ def commands(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()):
             yield words, action
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("kind", "key", "type_"), NUMBERS)
 def test_every_number_of_an_experiment_is_bounded(kind, key, type_, tmp_path):
     (tmp_path / "one.0.et").touch()
@@ -46,11 +47,13 @@ def test_every_number_of_an_experiment_is_bounded(kind, key, type_, tmp_path):
             KINDS[kind](**given, **{key: value})
 
 
+@pytest.mark.fast
 def test_a_bound_says_why():
     with pytest.raises(ConfigError, match=r"^jobs = 1000000000: expected 1 to 64 \(each has hosts or slots of its own\)$"):
         KINDS["allreduce"](jobs=HUGE)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("text", ["-1", "many", "9" * 5000, "\N{ARABIC-INDIC DIGIT FOUR}"])
 def test_numbers_of_the_environment(text, monkeypatch):
     monkeypatch.setenv("INA_SLOTS", text)
@@ -61,6 +64,7 @@ def test_numbers_of_the_environment(text, monkeypatch):
         Config()
 
 
+@pytest.mark.fast
 def test_every_number_of_the_command_line_is_bounded():
     """Those of topologies are the topologies' own business, which name what they are of."""
     import ina.worlds.dpdk.switch
@@ -74,6 +78,7 @@ def test_every_number_of_the_command_line_is_bounded():
             assert action.type not in (int, float), f"{' '.join(words)} {action.option_strings}: no bounds"
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("parse", "text", "said"), [
     (whole(1, 64, "each is a tree"), "1000000000", r"1000000000: expected 1 to 64 \(each is a tree\)"),
     (whole(1, 64), "0", "0: expected 1 to 64"),
@@ -88,6 +93,7 @@ def test_what_the_command_line_says(parse, text, said):
         parse(text)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize(("name", "given", "said"), [
     ("star", {"hosts": HUGE}, r"star: the number of hosts is 1,000,000,000, expected 1 to 9,999: names go from h1 to h9999"),
     ("star", {"hosts": 0}, r"star: the number of hosts is 0, expected 1 to 9,999"),
@@ -114,6 +120,7 @@ def test_a_topology_that_no_machine_holds(name, given, said):
     assert re.search(said, done.stderr), done.stderr
 
 
+@pytest.mark.fast
 def test_every_size_of_a_topology_is_tried_above():
     marks = test_a_topology_that_no_machine_holds.pytestmark[0].args[1]
     tried = {(name, key) for name, given, _ in marks for key in given}
@@ -122,6 +129,7 @@ def test_every_size_of_a_topology_is_tried_above():
     assert sizes <= tried
 
 
+@pytest.mark.fast
 def test_a_file_of_a_topology_is_bounded(tmp_path):
     path = tmp_path / "large.toml"
     path.write_text('[[link]]\nends = ["s1-s9999", "s1-s9999"]\n')
@@ -129,6 +137,7 @@ def test_a_file_of_a_topology_is_bounded(tmp_path):
         topologies.load(str(path))
 
 
+@pytest.mark.fast
 def test_links_and_routes_of_any_network_are_bounded():
     with pytest.raises(TopologyError, match="many: the number of links is 65,537, expected 1 to 65,536"):
         Topology("many", (Node("h1"), Node("s1")), (Link("h1", "s1"),) * (MOST_LINKS + 1))

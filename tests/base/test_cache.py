@@ -43,6 +43,7 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(DAMAGE[how](data))
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("spoil", ["so", "c", "json", "known.json"])
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_program_is_made_again(tmp_path, place, how, spoil):
@@ -60,6 +61,7 @@ def test_a_damaged_program_is_made_again(tmp_path, place, how, spoil):
     assert {file: file.stat().st_mtime_ns for file in place.iterdir()} == files, "it is whole, and not made a third time"
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_shared_object_is_made_again(tmp_path, place, how):
     """Workers of protocols, and the ports over DPDK."""
@@ -73,6 +75,7 @@ def test_a_damaged_shared_object_is_made_again(tmp_path, place, how):
         assert cache.read_record(made.with_suffix(".json")) == {}
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("how", DAMAGE)
 def test_damaged_output_of_p4c_is_made_again(tmp_path, place, monkeypatch, how):
     need("p4runtime")
@@ -102,6 +105,7 @@ def asked(folder: Path, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("variables", [
     {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "."}, {"XDG_CACHE_HOME": "here"}, {"INA_CACHE": ""},
     {"INA_CACHE": "", "XDG_CACHE_HOME": ""},
@@ -114,6 +118,7 @@ def test_nothing_is_loaded_from_the_working_folder(tmp_path, variables):
     assert list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("variables", [{"INA_CACHE": "here"}, {"INA_CACHE": "./"}, {"HOME": "here"}])
 def test_relative_folders_are_refused_by_name(tmp_path, variables):
     (tmp_path / "work").mkdir()
@@ -123,6 +128,7 @@ def test_relative_folders_are_refused_by_name(tmp_path, variables):
     assert "Traceback" not in done.stderr and list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
 def test_a_folder_in_which_others_can_write_is_refused(tmp_path, mode):
     folder = tmp_path / "cache"
@@ -133,6 +139,7 @@ def test_a_folder_in_which_others_can_write_is_refused(tmp_path, mode):
     assert "Traceback" not in done.stderr and list(folder.iterdir()) == []
 
 
+@pytest.mark.root
 def test_a_folder_of_somebody_else_is_refused(tmp_path):
     need("root")
     folder = tmp_path / "cache"

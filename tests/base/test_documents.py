@@ -24,6 +24,7 @@ from ina.topology import TopologyError
 from ina.topology import file as topology
 from ina.worlds.testbed.description import Description
 
+pytestmark = pytest.mark.fast
 DEEP = 100_000 * "["
 LONG = 5000 * "1"
 LONG_HEX = "0x" + 5000 * "f"  # of any length for Python, but for printing them

@@ -10,6 +10,7 @@ from ina.base.error_text import reason
 from ina.lab.results.record import ERROR, reasoned
 from ina.p4.compiler.errors import CompileError, Span
 
+pytestmark = pytest.mark.fast
 WRONG = CompileError(Span("a.p4", 1, 1, 1), "expected an expression")
 
 

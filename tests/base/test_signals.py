@@ -11,6 +11,7 @@ import pytest
 
 from ina.base import signals
 
+pytestmark = pytest.mark.build
 # What runs where Python swallows exceptions: a destructor, the callback of a weak reference, one from C.
 LOSES = {
     "destructor": "class Lost:\n    def __del__(self): asked()\nlost = Lost()\ndel lost\n",

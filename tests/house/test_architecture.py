@@ -74,6 +74,7 @@ def imported(path: Path, text: bool = True) -> set[str]:
     return {name for name in found if name.startswith("ina.")}
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_point_downwards(path):
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -87,6 +88,7 @@ def test_imports_point_downwards(path):
         assert DOORS.get(other, module) == module, f"{path.name} imports {other}: expected {DOORS[other]}"
 
 
+@pytest.mark.fast
 def test_the_ground_does_not_know_the_network():
     """Pure data: what a network is, and where this package's files are."""
     for name, others in (("topology", {"base", "topology"}), ("base", {"base", "_native"})):
@@ -95,12 +97,14 @@ def test_the_ground_does_not_know_the_network():
                 assert {room(other) for other in imported(path)} <= others, module
 
 
+@pytest.mark.fast
 def test_a_topology_is_data():
     """It is found by its name, like a switch program, and knows what a network is, and nothing else of ina."""
     for path in files(ROOT / "topologies", "*.py"):
         assert all(name.startswith("ina.topology") for name in imported(path)), path
 
 
+@pytest.mark.fast
 def test_c_includes_point_downwards():
     headers = {path.name: folder for folder in C_FLOORS for path in files(ROOT / folder, "*.h")}
     both = {"core.h"}  # of two rooms: each includes its own, as the compiler looks beside the file first
@@ -118,6 +122,7 @@ CIRCLES = {"ina.p4.compiler.ast", "ina.p4.compiler.types", "ina.p4.compiler.refe
            "ina.p4.compiler.reference.tna_objects"}  # fmt: skip
 
 
+@pytest.mark.build
 def test_no_module_imports_one_that_imports_it():
     """Directly or by way of others."""
     edges = ((name, other) for name, path in MODULES.items() for other in imported(path, text=False))
@@ -126,6 +131,7 @@ def test_no_module_imports_one_that_imports_it():
     assert [circle for circle in circles if not CIRCLES.issuperset(circle)] == []
 
 
+@pytest.mark.fast
 def test_no_name_of_a_program_outside_p4():
     """All that a P4 switch is made of knows programs as data: no field or table name of ours in it."""
     words = re.compile(r"switchml|exponents|incarnation|fan_?in", re.IGNORECASE)
@@ -135,6 +141,7 @@ def test_no_name_of_a_program_outside_p4():
                 assert not words.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
 
 
+@pytest.mark.fast
 def test_files_have_one_subject():
     """More than 850 lines is a sign of more than one."""
     for folder in ("ina", "host", "p4", "topologies", "tests", "bench"):
@@ -144,6 +151,7 @@ def test_files_have_one_subject():
                 assert lines <= 850, f"{path.relative_to(ROOT)} has {lines} lines"
 
 
+@pytest.mark.build
 def test_the_core_imports_without_the_optional_parts():
     """torch, matplotlib and scapy are extras: importing the parts below them must not need them."""
     import subprocess
@@ -163,6 +171,7 @@ def test_the_core_imports_without_the_optional_parts():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+@pytest.mark.build
 def test_a_missing_package_is_never_named_without_its_extra():
     """Whichever module is imported first: "No module named 'grpc'" does not say what to install."""
     import subprocess
@@ -188,6 +197,7 @@ def test_a_missing_package_is_never_named_without_its_extra():
     assert done.stdout == ""
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_an_optional_import_in_a_function_names_its_extra(path):
     """As above, where the import is not the module's. One for the type checker alone never happens."""
@@ -207,6 +217,7 @@ def test_an_optional_import_in_a_function_names_its_extra(path):
             assert id(node) in guarded, f"{path.name}:{node.lineno}: {ast.unparse(node)}: expected in `with extra(...)`"
 
 
+@pytest.mark.fast
 def test_every_extra_is_one_of_the_package():
     import tomllib
 
@@ -216,6 +227,7 @@ def test_every_extra_is_one_of_the_package():
     assert PURPOSES.keys() <= project["optional-dependencies"].keys()
 
 
+@pytest.mark.fast
 def test_every_package_and_experiment_is_installed():
     """What setup.py does not find works in the checkout and is missing after pip install."""
     for path in SOURCES:

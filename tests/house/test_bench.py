@@ -16,6 +16,7 @@ from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.native import ffi
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("values", [64, 1024])
 @pytest.mark.parametrize("watch", [False, True])
 def test_run_to_completion_counts_and_verifies_every_packet(values, watch, tmp_path):
@@ -30,6 +31,7 @@ def test_run_to_completion_counts_and_verifies_every_packet(values, watch, tmp_p
     assert all(cycles > 0 for cycles in rig.cycles()[:6]) == watch
 
 
+@pytest.mark.build
 def test_a_wrong_sum_ends_a_benchmark(tmp_path):
     need("cc")
     bench, native = complete.compiled(tmp_path)
@@ -42,6 +44,7 @@ def test_a_wrong_sum_ends_a_benchmark(tmp_path):
     rig.close()
 
 
+@pytest.mark.build
 def test_workers_apart_from_their_switch_are_of_the_job_that_it_admitted(tmp_path):
     need("cc")
     bench, native = complete.compiled(tmp_path)
@@ -62,6 +65,7 @@ def test_workers_apart_from_their_switch_are_of_the_job_that_it_admitted(tmp_pat
     switch.close()
 
 
+@pytest.mark.build
 def test_a_benchmark_tells_what_its_switch_has_dropped(tmp_path):
     need("cc")
     bench, native = complete.compiled(tmp_path)
@@ -92,6 +96,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+@pytest.mark.hardware
 @pytest.mark.machine
 def test_over_rings_and_memif_every_packet_is_counted_and_verified():
     need("dpdk", "cc", "two processors")
@@ -102,6 +107,7 @@ def test_over_rings_and_memif_every_packet_is_counted_and_verified():
     assert done.stdout.splitlines() == [f"{packets} 0", f"{packets} True True", jumbo, "True"], done.stdout + done.stderr
 
 
+@pytest.mark.hardware
 @pytest.mark.machine
 def test_the_ceiling_is_what_testpmd_forwards():
     need("dpdk", "dpdk-testpmd", "two processors")
@@ -110,6 +116,7 @@ def test_the_ceiling_is_what_testpmd_forwards():
     assert dpdk.ring_ceiling(1076) > 0
 
 
+@pytest.mark.hardware
 @pytest.mark.machine
 def test_frames_that_testpmd_forwards_over_memif_are_whole(tmp_path):
     need("dpdk", "dpdk-testpmd", "two processors")
@@ -120,6 +127,7 @@ def test_frames_that_testpmd_forwards_over_memif_are_whole(tmp_path):
         dpdk.memif_ceiling(8244, tmp_path, dpdk.window(2048), room=2176)
 
 
+@pytest.mark.hardware
 @pytest.mark.machine
 def test_a_testpmd_that_ends_is_told_with_what_it_said():
     need("dpdk", "dpdk-testpmd", "two processors")
@@ -151,6 +159,7 @@ main()
 """
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_who_ends_a_benchmark_ends_what_it_started_and_keeps_what_there_is(number, status, tmp_path):
     need("matplotlib")
@@ -166,6 +175,7 @@ def test_who_ends_a_benchmark_ends_what_it_started_and_keeps_what_there_is(numbe
     assert list(tmp_path.glob("bench-*/bench.json"))
 
 
+@pytest.mark.fast
 def test_plots_say_what_was_measured_with_the_whole_title(tmp_path):
     """Bars are named by the columns that say what was measured, and by no figure that came out."""
     need("matplotlib")
@@ -179,6 +189,7 @@ def test_plots_say_what_was_measured_with_the_whole_title(tmp_path):
     assert not any("15.2" in line for line in said)
 
 
+@pytest.mark.fast
 def test_tables_never_cut_a_figure(monkeypatch, capsys):
     from rich.console import Console
 

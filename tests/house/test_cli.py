@@ -15,6 +15,8 @@ from v1_program import source
 from ina import cli
 from ina.base import manifest, paths
 
+pytestmark = pytest.mark.build
+
 
 def ina(*argv, before="pass", **options):
     """``ina ...`` as a process of its own, in which the statements `before` came first."""

@@ -42,12 +42,14 @@ def run(command: list[str], cwd: Path, timeout: float = 240) -> str:
 PROGRAMS = [block for block in blocks("python") if block.startswith(("import", "from"))]
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("code", PROGRAMS, ids=lambda code: code.splitlines()[0])
 def test_python_of_the_readme_runs(code):
     need("cc")
     run([sys.executable, "-c", code], ROOT)
 
 
+@pytest.mark.build
 def test_commands_of_the_readme_run(tmp_path):
     """Every `ina` and `torchrun` command, with the experiment file that the README shows."""
     need("cc", "torch", "matplotlib")
@@ -62,17 +64,20 @@ def test_commands_of_the_readme_run(tmp_path):
         run([*head[words[0]], *words[1:]], tmp_path)
 
 
+@pytest.mark.fast
 def test_nothing_is_left_to_fill_in():
     for page in PAGES:
         assert not re.search(r"@[A-Z_]+@|to be measured", page.read_text(), re.IGNORECASE), page.name
 
 
+@pytest.mark.fast
 def test_make_targets_of_the_readme_exist():
     targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), flags=re.M))
     named = set(re.findall(r"`make ([a-z]+)`", README)) | {b.split()[1] for b in blocks("") if b.startswith("make ")}
     assert {"run", "test"} <= named <= targets | {"help"}
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_and_files_exist(page):
     text = page.read_text()
@@ -83,6 +88,7 @@ def test_links_and_files_exist(page):
         assert (ROOT / name).exists(), f"{page.name} names {name}, which is not there"
 
 
+@pytest.mark.fast
 def test_every_command_has_help():
     from ina import cli
 

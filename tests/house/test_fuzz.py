@@ -27,6 +27,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
+@pytest.mark.fast
 def test_every_target_has_a_small_corpus_and_no_other_has_one() -> None:
     assert {path.name for path in registry.CORPUS.iterdir()} == set(registry.TARGETS)
     for target in registry.TARGETS.values():
@@ -34,6 +35,7 @@ def test_every_target_has_a_small_corpus_and_no_other_has_one() -> None:
         assert sizes and sum(sizes) < 20_000 and max(sizes) <= target.longest, target.name
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("target", [t for t in USUAL if not t.program], ids=lambda target: target.name)
 def test_corpora_of_targets_in_c_find_nothing(target: registry.Native, build: Path) -> None:
     """Without clang. Those of generated programs run where there is clang only: to compile them takes longer than all others."""
@@ -44,6 +46,7 @@ def test_corpora_of_targets_in_c_find_nothing(target: registry.Native, build: Pa
     assert done.returncode == 0, engine.essence(done.stderr)
 
 
+@pytest.mark.build
 def test_corpora_of_targets_in_python_find_nothing() -> None:
     names = [target.name for target in MANAGED if not any(map(missing, target.needs))]
     done = subprocess.run(
@@ -52,6 +55,7 @@ def test_corpora_of_targets_in_python_find_nothing() -> None:
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     "refuse",
     [
@@ -74,6 +78,7 @@ def test_a_refusal_in_pythons_own_words_is_a_finding(refuse) -> None:
         managed.watched(refuse, (ValueError, TypeError, IndexError))(b"\xff")
 
 
+@pytest.mark.fast
 def test_a_refusal_that_says_where_is_none() -> None:
     def refuse(data: bytes) -> None:
         raise ValueError("jobs.json:3: 'utf-8' codec can't decode byte 0xff")
@@ -81,6 +86,7 @@ def test_a_refusal_that_says_where_is_none() -> None:
     managed.watched(refuse, (ValueError,))(b"")
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("compiler", ["cc", "clang"])
 def test_large_blocks_are_the_sanitizers_business_with_any_compiler(compiler: str, tmp_path: Path) -> None:
     """A block with pages of its own (host/net/memory.h) has no red zones: nobody sees what is written beyond it."""
@@ -127,6 +133,7 @@ def runs(monkeypatch: pytest.MonkeyPatch):
     return use
 
 
+@pytest.mark.build
 def test_a_target_that_hangs_is_a_finding_with_its_input(runs, tmp_path: Path) -> None:
     need("atheris")
     program, corpus = tmp_path / "hangs.py", tmp_path / "corpus"
@@ -139,12 +146,14 @@ def test_a_target_that_hangs_is_a_finding_with_its_input(runs, tmp_path: Path) -
     assert "did not end within 15 s" in run.text
 
 
+@pytest.mark.build
 def test_a_target_that_never_takes_an_input_is_broken(runs, tmp_path: Path) -> None:
     runs(NEVER_BEGINS)
     with pytest.raises(engine.Broken, match="layers: did not end within 2 s and left no input:\nimports"):
         engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, limit=2)
 
 
+@pytest.mark.build
 def test_a_child_that_a_target_leaves_holds_nobody_up(runs, tmp_path: Path) -> None:
     runs(LEAVES_A_CHILD)
     began = time.monotonic()
@@ -157,6 +166,7 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *targets: str) -> in
     return command_line.main()
 
 
+@pytest.mark.build
 def test_the_other_targets_run_when_one_cannot(runs, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(command_line, "usable", lambda target: "")
     runs({"stf": "raise SystemExit(3)", "layers": "print('#1 INITED cov: 7 ft: 7')"})
@@ -166,6 +176,7 @@ def test_the_other_targets_run_when_one_cannot(runs, tmp_path: Path, monkeypatch
     assert re.search(r"^layers .* cov: 7$", out, re.MULTILINE)
 
 
+@pytest.mark.fast
 def test_to_fuzz_nothing_is_a_failure(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(command_line, "usable", lambda target: "no fuzzer")
     assert called(monkeypatch, tmp_path) == 1
@@ -174,6 +185,7 @@ def test_to_fuzz_nothing_is_a_failure(tmp_path: Path, monkeypatch, capsys) -> No
     assert err == "nothing was fuzzed: all targets are left out, for the reasons above\n"
 
 
+@pytest.mark.build
 def test_a_corpus_that_cannot_be_minimised_stays(runs, tmp_path: Path, monkeypatch) -> None:
     corpus = tmp_path / "layers"
     corpus.mkdir()
@@ -205,6 +217,7 @@ def fuzzed(targets: list[Target], build: Path, tmp_path: Path) -> None:
     assert all(run.coverage > 10 for run in runs)
 
 
+@pytest.mark.build
 def test_fuzzing_of_targets_in_c_finds_nothing(build: Path, tmp_path: Path) -> None:
     need("clang-fuzzer")
     for target in USUAL:
@@ -212,11 +225,13 @@ def test_fuzzing_of_targets_in_c_finds_nothing(build: Path, tmp_path: Path) -> N
     fuzzed(list(USUAL), build, tmp_path)
 
 
+@pytest.mark.build
 def test_fuzzing_of_targets_in_python_finds_nothing(build: Path, tmp_path: Path) -> None:
     need("atheris")
     fuzzed([target for target in MANAGED if not any(map(missing, target.needs))], build, tmp_path)
 
 
+@pytest.mark.build
 @pytest.mark.machine
 @pytest.mark.parametrize("planted", PLANTS, ids=lambda planted: planted.plant.name)
 def test_planted_defects_are_found_within_a_minute(planted, build: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.build
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

@@ -11,6 +11,7 @@ from folders import files
 
 from ina.base import manifest, native, paths
 
+pytestmark = pytest.mark.build
 ROOT = paths.root()
 
 

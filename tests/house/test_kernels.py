@@ -11,6 +11,7 @@ from cffi import FFI
 
 from ina.base import manifest, native, paths
 
+pytestmark = pytest.mark.build
 SPECIAL = np.array(
     [0.0, -0.0, 2.0**-149, -(2.0**-149), 2.0**-126, -(2.0**-127), 0.5, -0.5, 1.5, 2.5, -2.5, 2.0**23 + 0.5, 1.0, -1.0,
      np.nextafter(np.float32(1), np.float32(2)), 2.0**126, -(2.0**126), 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, -np.nan],

@@ -6,6 +6,8 @@ import time
 import machine_lock
 import pytest
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_who_is_alone_is_alone(tmp_path, alone):

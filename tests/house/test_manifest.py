@@ -10,6 +10,7 @@ from capabilities import need
 
 from ina.base import manifest
 
+pytestmark = pytest.mark.build
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

@@ -11,6 +11,8 @@ from v1_program import source
 
 from bench import programs
 
+pytestmark = pytest.mark.build
+
 
 def git(folder: Path, *args: str) -> str:
     identity = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]

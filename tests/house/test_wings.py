@@ -22,6 +22,7 @@ sys.exit(stf.report(stf.tests_in(Path(sys.argv[2]))[:: int(sys.argv[3])], ("comp
 """
 
 
+@pytest.mark.build
 def test_packets_and_the_switch_link_alone(tmp_path):
     need("cc")
     folders = ["host/net", "ina/p4/runtime/c"]
@@ -52,12 +53,14 @@ def stf(folder, tests, step=1):
                           text=True)  # fmt: skip
 
 
+@pytest.mark.build
 def test_the_switch_alone_passes_tests_of_packets(alone):
     need("cc")
     done = stf(alone, ROOT / "tests/stf", 5)
     assert done.returncode == 0 and "pass" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.hardware
 @pytest.mark.timeout(1800)
 def test_the_switch_alone_passes_p4c_s_tests(alone):
     """One in ten of them, or all where INA_ALL_ALONE is set."""

@@ -18,6 +18,7 @@ from ina.lab.config import AllReduce
 from ina.lab.results import compare
 from ina.lab.results.record import finished, sources
 
+pytestmark = pytest.mark.build
 SMALL = """about = "small"
 kind = "allreduce"
 name = "small"

@@ -9,6 +9,8 @@ import pytest
 from ina import cli
 from ina.lab.doctor import machine
 
+pytestmark = pytest.mark.build
+
 
 def test_a_whole_examination(capsys):
     assert cli.main(["doctor", "--json", "--interface", "lo", "--values", "64", "--workers", "2"]) == 0

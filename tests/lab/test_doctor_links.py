@@ -37,6 +37,7 @@ def agent():
         yield
 
 
+@pytest.mark.build
 def test_round_trips_are_measured_and_all_come_back(agent):
     found = reachability.probe("127.0.0.1", 200, 1024)
     assert (found.sent, found.answered, found.error) == (200, 200, "") and found.loss == 0
@@ -44,11 +45,13 @@ def test_round_trips_are_measured_and_all_come_back(agent):
     assert reachability.probe("127.0.0.1", 320, 64, burst=32).answered == 320
 
 
+@pytest.mark.fast
 def test_nobody_answers():
     found = reachability.probe("127.0.0.1", 1000, 64, port=1, wait=0.01)
     assert found.answered == 0 and found.sent == 10 and found.loss == 1.0  # it gives up
 
 
+@pytest.mark.build
 def test_foreign_datagrams_are_not_counted(agent):
     found = reachability.probe("127.0.0.1", 1, reachability.HEAD.size)
     assert found.answered == 1
@@ -56,6 +59,7 @@ def test_foreign_datagrams_are_not_counted(agent):
         reachability.probe("127.0.0.1", 0)
 
 
+@pytest.mark.build
 def test_answers_are_not_answered(agent):
     """Else one forged sender would set two agents against each other for as long as they run."""
     with reachability.open_socket(("127.0.0.1", 0)) as sock:
@@ -69,6 +73,7 @@ def test_answers_are_not_answered(agent):
         assert sock.recv(100)[-1] == 8, "the next one is that of the probe"
 
 
+@pytest.mark.build
 def test_the_command(agent, capsys):
     assert cli.main(["doctor", "--target", "tofino", "--peer", "127.0.0.1", "--interface", "lo", "--count", "64", "--json"]) == 0
     found = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
@@ -76,11 +81,13 @@ def test_the_command(agent, capsys):
     assert found["127.0.0.1 loss"]["found"] == "0 of 128 datagrams"
 
 
+@pytest.mark.build
 def test_a_peer_that_is_not_there(capsys):
     assert cli.main(["doctor", "--target", "tofino", "--peer", "127.0.0.1", "--count", "20"]) == 1
     assert "is the agent there" in capsys.readouterr().out
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("options, message", [
     (["--peer", "10.0.0.1"], "--peer and --agent are for --target tofino"),
     (["--target", "tofino"], "which --interface, and which --peer"),
@@ -90,6 +97,7 @@ def test_wrong_options(options, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("options, message", [
     (["--agent", "-1"], "argument --agent: -1: expected 0 to 1e+06"),
     (["--peer", "10.0.0.1", "--count", "1000000"], "argument --count: 1000000: expected 1 to 100,000"),
@@ -107,6 +115,7 @@ address add 10.9.0.1/24 dev left
 """
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("mtu, fits", [(1500, True), (600, False)])
 def test_a_path_that_takes_no_whole_frames(mtu, fits):
     """Two namespaces and a veth pair: the agent in one, the probes in the other."""

@@ -22,6 +22,7 @@ from ina.lab.testbed_hosts import described, server_host
 from ina.lab.training import data, launch
 
 
+@pytest.mark.fast
 def test_unknown_key_names_file_and_nearest_key(tmp_path):
     path = tmp_path / "exp.toml"
     path.write_text("worker = 3\n")
@@ -29,6 +30,7 @@ def test_unknown_key_names_file_and_nearest_key(tmp_path):
         plan.load(path)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -60,6 +62,7 @@ def test_wrong_values_are_refused(tmp_path, text, message):
         plan.load(path)
 
 
+@pytest.mark.fast
 def test_overrides_are_parsed_to_the_type_of_the_key(tmp_path):
     path = tmp_path / "exp.toml"
     path.write_text("workers = 2\nlr = 1\n")
@@ -74,6 +77,7 @@ def idx(array: np.ndarray) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()
 
 
+@pytest.mark.fast
 def test_idx_files_are_read_and_normalised(tmp_path):
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 256, (20, 28, 28)), rng.integers(0, 10, 20)
@@ -87,6 +91,7 @@ def test_idx_files_are_read_and_normalised(tmp_path):
     np.testing.assert_array_equal(dataset.test_labels, labels[:5])
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     "blob, message",
     [(b"", "not an IDX file"), (b"\0\0\x0d\x01aaaa", "not an IDX file"), (idx(np.zeros(9))[:-1], "8 bytes of data"),
@@ -103,11 +108,13 @@ def test_broken_idx_file_is_named(tmp_path, blob, message):
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.fast
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(data.DataError, match="neither train-images-idx3-ubyte.gz nor"):
         data.load(str(tmp_path))
 
 
+@pytest.mark.build
 def test_digits_stand_in(monkeypatch):
     need("sklearn")
     monkeypatch.setattr(data, "SYSTEM_FOLDERS", ())
@@ -125,23 +132,27 @@ def start(tmp_path, code, workers=2, silence=20.0):
     return messages
 
 
+@pytest.mark.build
 def test_ranks_run_and_rank_0_is_heard(tmp_path):
     code = "print(json.dumps({'world': os.environ['WORLD_SIZE']}), flush=True); print('note', file=sys.stderr)"
     assert start(tmp_path, "rank == 0 or sys.exit(0); " + code, workers=3) == [{"world": "3"}]
     assert (tmp_path / "job-rank0.log").read_text() == "note\n"
 
 
+@pytest.mark.build
 def test_failing_rank_is_named_with_its_log_and_the_others_end(tmp_path):
     with pytest.raises(launch.JobFailed, match="rank 1 .* exited with status 1") as caught:
         start(tmp_path, "rank == 1 and sys.exit('out of cheese'); time.sleep(60)")
     assert "out of cheese" in str(caught.value)
 
 
+@pytest.mark.build
 def test_killed_rank_is_named(tmp_path):
     with pytest.raises(launch.JobFailed, match="rank 0 .* was killed by SIGKILL"):
         start(tmp_path, "rank == 0 and os.kill(os.getpid(), 9); time.sleep(60)")
 
 
+@pytest.mark.build
 def test_a_rank_that_said_nothing_may_have_had_no_room_for_it(tmp_path, monkeypatch):
     with pytest.raises(launch.JobFailed, match=r"rank 0 .* exited with status 3; its log .*job-rank0.log is empty$"):
         start(tmp_path, "sys.exit(3 * (rank == 0))")
@@ -150,16 +161,19 @@ def test_a_rank_that_said_nothing_may_have_had_no_room_for_it(tmp_path, monkeypa
         start(tmp_path, "sys.exit(3 * (rank == 0))")
 
 
+@pytest.mark.build
 def test_tensors_that_do_not_fit_are_refused():
     with pytest.raises(config.ConfigError, match=r"elements = 9{14}: 2 tensors are 745,058 GiB; this machine has"):
         allreduce.reduce(config.AllReduce(workers=2, elements=10**14 - 1))
 
 
+@pytest.mark.build
 def test_silence_has_a_deadline(tmp_path):
     with pytest.raises(launch.JobFailed, match="job job: nothing was heard of rank 0 for 1 s, at all"):
         start(tmp_path, "time.sleep(60)", silence=1.0)
 
 
+@pytest.mark.build
 def test_silence_says_what_every_rank_does(tmp_path):
     """Rank 0 may be done, or wait for another: the log of rank 0 alone shows neither."""
     code = """
@@ -189,6 +203,7 @@ def a_run(backend):
     return record.Run(backend, [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7, stats)
 
 
+@pytest.mark.build
 def test_folder_holds_config_environment_and_metrics(tmp_path):
     need("matplotlib")
     first = record.new_folder(tmp_path, "trial")
@@ -208,6 +223,7 @@ def test_folder_holds_config_environment_and_metrics(tmp_path):
     assert "<script" not in page and 'href="http' not in page
 
 
+@pytest.mark.build
 def test_the_report_of_a_testbed_says_so_in_its_plots(tmp_path):
     """Gloo's packets went through the same links: table and legends say that, and small rates keep their digits."""
     need("matplotlib")
@@ -219,6 +235,7 @@ def test_the_report_of_a_testbed_says_so_in_its_plots(tmp_path):
     assert "<td>0.000533</td>" in page, "16 kbit in 30 ms, Gb/s"
 
 
+@pytest.mark.build
 @pytest.mark.parametrize(("busy", "bound"), [(0.95, "host-limited"), (0.5, "neither")])
 def test_in_the_local_world_processors_bound_a_training_or_nothing_does(tmp_path, busy, bound):
     need("matplotlib")
@@ -230,6 +247,7 @@ def test_in_the_local_world_processors_bound_a_training_or_nothing_does(tmp_path
     assert f"<td>{bound}</td>" in page and "gloo (loopback)" in page and "busiest link" not in page
 
 
+@pytest.mark.fast
 def test_the_cost_model_counts_headers():
     """1024 B of integers travel in a frame of 1076 B, 1448 B of TCP payload in one of 1514 B; each frame costs 24 B more."""
     assert cost_model.in_network_seconds(1024, 8e6, 256) == pytest.approx(1100e-6)
@@ -239,6 +257,7 @@ def test_the_cost_model_counts_headers():
     assert cost_model.speed_up(8, 2048, 9000) == pytest.approx(2 * 7 / 8 * (9038 / 8948) / (8268 / 8192))
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -254,6 +273,7 @@ def test_testbed_keys_are_checked(keys, message):
         plan.load(None, {"world": "testbed", **keys})
 
 
+@pytest.mark.fast
 def test_packets_and_window_follow_the_world(monkeypatch):
     assert (plan.load(None).base.values, plan.load(None).base.slots) == (2048, 64)
     monkeypatch.setenv("INA_VALUES", "64")
@@ -268,6 +288,7 @@ def test_packets_and_window_follow_the_world(monkeypatch):
     assert plan.load(None, {"world": "testbed", "mtu": "9000", "slots": "16"}).base.values == 2048
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_training_on_bmv2_is_small_and_says_how_long_it_takes(compiled, monkeypatch):
     need("p4runtime")
@@ -285,6 +306,7 @@ def test_a_training_on_bmv2_is_small_and_says_how_long_it_takes(compiled, monkey
             plan.load(None, other)
 
 
+@pytest.mark.fast
 def test_several_bmv2s_share_the_processors():
     """Two leaves of two hosts and a spine: three, three and two packets for each packet of a worker, on the cores there are."""
     star, leaves = topologies.load("star", hosts=4), topologies.load("leaf-spine", leaves=2, spines=1, hosts=2)
@@ -299,6 +321,7 @@ def test_several_bmv2s_share_the_processors():
     assert seconds("gloo", leaves, 1) / seconds("gloo", star, 1) == pytest.approx(8 / 4)  # two ways of four: over three switches
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("switch", "bound", "share"), [("bmv2", "BMv2", False), ("embedded", "neither", True)])
 def test_a_row_of_bmv2_is_about_bmv2(switch, bound, share):
     """It is slower than the links, whatever the processors do: a share of what links promise says nothing."""
@@ -310,6 +333,7 @@ def test_a_row_of_bmv2_is_about_bmv2(switch, bound, share):
     assert ("share of the predicted gain" in run._gain(chosen, ours, gloo)) == share
 
 
+@pytest.mark.fast
 def test_models_have_the_parameters_that_they_are_said_to_have():
     need("torch")
     from ina.lab.training import rank
@@ -318,6 +342,7 @@ def test_models_have_the_parameters_that_they_are_said_to_have():
         assert sum(p.numel() for p in rank.cnn(*rank.MODELS[name]).parameters()) == parameters
 
 
+@pytest.mark.build
 def test_a_rank_does_not_start_without_its_runner(tmp_path):
     """The runner may be killed while its ranks still import: nobody would end them."""
     need("torch")
@@ -329,6 +354,7 @@ def test_a_rank_does_not_start_without_its_runner(tmp_path):
     assert rank.returncode == 1 and f"the runner, process {gone.pid}, is gone" in rank.stderr
 
 
+@pytest.mark.build
 def test_a_rank_that_is_done_leaves_before_the_interpreter_is_torn_down():
     """A thread of Gloo's that wants the GIL in between would abort the process."""
     code = """
@@ -345,6 +371,7 @@ leave()"""
     assert (rank.returncode, rank.stdout, rank.stderr) == (0, "said\nclosed\n", "")
 
 
+@pytest.mark.fast
 def test_back_ends_are_protocols_each_in_its_network():
     chosen = config.Config(backends=("gloo", "switchml", "ina", "atp", "ps"), world="testbed", workers=2)
     worlds = [(there.protocol, names) for there, names in run._worlds(chosen)]
@@ -353,6 +380,7 @@ def test_back_ends_are_protocols_each_in_its_network():
         config.Config(backends=("ina", "nccl"))
 
 
+@pytest.mark.fast
 def test_the_parameter_server_has_a_host_of_its_own():
     chosen = config.Config(protocol="atp", world="testbed", workers=3)
     assert len(described(chosen).hosts) == 4 and server_host(chosen, described(chosen)) == "h4"
@@ -365,6 +393,7 @@ def test_the_parameter_server_has_a_host_of_its_own():
         config.Config(protocol="atp", world="testbed", workers=4, topology=two)
 
 
+@pytest.mark.fast
 def test_the_end_of_a_log_has_the_error_that_chatter_follows(tmp_path):
     log = tmp_path / "rank.log"
     error = ["Traceback (most recent call last):", '  File "x.py", line 1', "    boom()", "ValueError: INA_SLOTS=3: expected 4"]

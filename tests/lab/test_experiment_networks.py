@@ -12,6 +12,7 @@ from ina.worlds.virtual.fabric import Fabric
 SMALL = {"workers": 4, "elements": 6000, "values": 32, "pool": 64}
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("algorithm", ["in-network", "ring", "halving-doubling", "tree", "parameter-server"])
 @pytest.mark.parametrize("topology", ["star", "leaf-spine hosts=2", "fat-tree k=4", "topoopt servers=8 degree=4"])
 def test_every_algorithm_runs_in_every_topology(topology, algorithm):
@@ -23,6 +24,7 @@ def test_every_algorithm_runs_in_every_topology(topology, algorithm):
     assert run.ring_model_seconds is None or topology == "star"
 
 
+@pytest.mark.build
 def test_stripes_are_trees_rings_and_servers():
     need("cc")
     seconds = {}
@@ -35,6 +37,7 @@ def test_stripes_are_trees_rings_and_servers():
         assert seconds[algorithm, 4] < 0.7 * seconds[algorithm, 1]
 
 
+@pytest.mark.build
 def test_two_jobs_share_a_fat_tree_and_are_both_counted():
     need("cc")
     runs = allreduce.reduce(AllReduce(topology="fat-tree k=4", jobs=2, placement="spread", **SMALL))
@@ -42,6 +45,7 @@ def test_two_jobs_share_a_fat_tree_and_are_both_counted():
     assert runs[0].busiest_link == runs[1].busiest_link
 
 
+@pytest.mark.fast
 def test_workers_are_packed_or_spread():
     config = AllReduce(topology="fat-tree k=4", workers=4, jobs=2)
     assert virtual_network.place(config).hosts(config) == [["h1", "h2", "h3", "h4"], ["h5", "h6", "h7", "h8"]]
@@ -49,6 +53,7 @@ def test_workers_are_packed_or_spread():
     assert virtual_network.place(config).hosts(config) == [["h1", "h3", "h5", "h7"], ["h9", "h11", "h13", "h15"]]
 
 
+@pytest.mark.fast
 def test_links_are_as_the_experiment_says_unless_the_topology_does():
     config = AllReduce(topology="leaf-spine uplink=4e9", rate=1e9, delay=2e-6, queue=1000)
     links = virtual_network.place(config).topology.links
@@ -56,6 +61,7 @@ def test_links_are_as_the_experiment_says_unless_the_topology_does():
     assert {link.queue for link in links} == {1000}
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -75,6 +81,7 @@ def test_networks_that_do_not_fit_are_refused(keys, message):
         virtual_network.schedule(config, place, hosts)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -91,6 +98,7 @@ def test_keys_that_do_not_fit_each_other_are_refused(keys, message):
         AllReduce(**keys)
 
 
+@pytest.mark.fast
 def test_several_sweeps_follow_each_other(tmp_path):
     path = tmp_path / "trial.toml"
     path.write_text(
@@ -112,6 +120,7 @@ def test_several_sweeps_follow_each_other(tmp_path):
     assert len(same.points) == 1 and same.sweeps == [], "points that have become one are run once"
 
 
+@pytest.mark.build
 def test_baselines_have_as_many_workers_as_the_network_has_hosts():
     need("cc")
     config = AllReduce(topology="topoopt servers=48 degree=4", algorithm="ring", stripes=4, workers=48, elements=50_000)
@@ -123,6 +132,7 @@ def test_baselines_have_as_many_workers_as_the_network_has_hosts():
         AllReduce(topology="fat-tree k=32", workers=1025)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("protocol", ["atp", "ps"])
 @pytest.mark.parametrize(
     "keys",
@@ -145,6 +155,7 @@ def test_jobs_with_parameter_servers_reduce_and_train_wherever_others_do(protoco
     assert len(trainings) == len(reductions) and all(len(t.step_seconds) == 1 for t in trainings)
 
 
+@pytest.mark.build
 def test_jobs_of_a_fabric_share_several_parameter_servers():
     """Four jobs over all edge switches of a fat-tree, with a quarter of the aggregators that they want, and four servers."""
     given = {"topology": "fat-tree k=4", "protocol": "atp", "jobs": 4, "workers": 3, "placement": "spread", "values": 32,
@@ -156,6 +167,7 @@ def test_jobs_of_a_fabric_share_several_parameter_servers():
         allreduce.reduce(AllReduce(**given, servers=9))
 
 
+@pytest.mark.build
 def test_what_jobs_have_in_common_is_written_and_counted_once(monkeypatch):
     """Of a thousand hosts at 320 switches it is most of the work: forwarding to every host, where no host sends to another, and
     figures of every link."""
@@ -170,6 +182,7 @@ def test_what_jobs_have_in_common_is_written_and_counted_once(monkeypatch):
     assert len(asked) == 1 and not forwarded
 
 
+@pytest.mark.fast
 def test_experiments_of_scale_are_found_by_name():
     assert [plan.named(path) for path in plan.large()] == ["scale/atp", "scale/fat-tree", "scale/topoopt-training"]
     for path in plan.large():

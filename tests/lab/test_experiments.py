@@ -56,6 +56,7 @@ def quiet() -> Console:
 # ---- files -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast
 def test_a_sweep_is_every_combination(trial):
     found = plan.load(trial)
     assert [str(p) for p in found.points] == ["jobs=1 loss=0.0", "jobs=1 loss=0.05", "jobs=2 loss=0.0", "jobs=2 loss=0.05"]
@@ -65,12 +66,14 @@ def test_a_sweep_is_every_combination(trial):
         _ = found.single
 
 
+@pytest.mark.fast
 def test_the_command_line_overrides_keys_and_sweeps(trial):
     found = plan.load(trial, {"jobs": "2", "elements": "10"}, {"loss": "[0.1, 0.2, 0.3]"})
     assert [(p.config.jobs, p.config.loss, p.config.elements) for p in found.points] == [(2, x, 10) for x in (0.1, 0.2, 0.3)]
     assert list(found.axes) == ["loss"]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("count", ["0", "-2", "two"])
 def test_a_number_of_processes_that_makes_no_sense(count, capsys):
     with pytest.raises(SystemExit):
@@ -79,6 +82,7 @@ def test_a_number_of_processes_that_makes_no_sense(count, capsys):
     assert " to 1,024" in said
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -109,6 +113,7 @@ def test_wrong_files_are_refused_before_anything_runs(trial, text, message):
         plan.load(trial)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -127,6 +132,7 @@ def test_points_that_cannot_run_are_refused_before_any_runs(trial, tmp_path, cap
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("kind", KINDS)
 def test_show_prints_every_key_as_a_file_that_says_the_same(tmp_path, kind):
     """The defaults, printed and read again, are the defaults: no key is missing, none is misprinted."""
@@ -137,18 +143,21 @@ def test_show_prints_every_key_as_a_file_that_says_the_same(tmp_path, kind):
     assert len(path.read_text().splitlines()) == len(KINDS[kind].__dataclass_fields__)
 
 
+@pytest.mark.fast
 def test_a_shown_experiment_is_the_experiment(trial, tmp_path):
     path = tmp_path / "shown.toml"
     path.write_text(plan.show(AllReduce, plan.load(trial)))
     assert plan.load(path) == plan.load(trial)
 
 
+@pytest.mark.fast
 def test_documented_keys_are_the_keys():
     text = (ROOT / "docs" / "experiments.md").read_text()
     for name, kind in KINDS.items():
         assert plan.markdown(kind) in text, f"docs/experiments.md: the table of {name} should be:\n{plan.markdown(kind)}"
 
 
+@pytest.mark.fast
 def test_list_and_show(capsys):
     assert cli.main(["experiment", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -163,6 +172,7 @@ def test_list_and_show(capsys):
 # ---- processes
 
 
+@pytest.mark.build
 def test_reductions_by_processes_are_checked_and_counted():
     need("cc")
     found = processes.reduce(AllReduce(world="local", workers=2, jobs=2, elements=5000, values=32, loss=0.05, pool=64))
@@ -174,6 +184,7 @@ def test_reductions_by_processes_are_checked_and_counted():
     assert set(summary) == set(allreduce.reduce(AllReduce(elements=100, workers=2))[0].summary()), "one schema"
 
 
+@pytest.mark.build
 def test_a_worker_that_fails_is_named():
     need("cc")
     said = r"process \d \(pid \d+\) exited with status 1; its log ends:\n(.*\n)*.*JobTimeout: Timed out"
@@ -181,6 +192,7 @@ def test_a_worker_that_fails_is_named():
         processes.reduce(AllReduce(world="local", workers=2, elements=50_000, values=32, loss=0.9, pool=64, timeout=0.5))
 
 
+@pytest.mark.build
 def test_processes_that_are_waited_for_say_where_they_are(tmp_path):
     code = """
 import sys, time
@@ -210,6 +222,7 @@ in_the_way()
             process.stdout.close()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("key", "value"), [("algorithm", "ring"), ("stripes", 2), ("latency", 1e-6), ("ecn", 9000)])
 def test_what_processes_cannot_do_is_refused(key, value):
     with pytest.raises(ConfigError, match=f"{key} = {value!r}: expected .* in world = 'testbed'"):
@@ -219,6 +232,7 @@ def test_what_processes_cannot_do_is_refused(key, value):
 # ---- virtual time ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_reductions_are_deterministic_and_counted(dtype):
     need("cc")
@@ -230,6 +244,7 @@ def test_reductions_are_deterministic_and_counted(dtype):
     assert first[0].stats["workers"]["retransmissions"] > 0
 
 
+@pytest.mark.build
 def test_time_is_what_the_wires_allow():
     """Without faults a tensor takes its bytes at the rate of the wire, and a window below a round trip takes longer."""
     need("cc")
@@ -243,6 +258,7 @@ def test_time_is_what_the_wires_allow():
     assert run.summary()["ring_model_ms"] == pytest.approx(6e3 * (8 * 1024e3 / 4 / 10e9 + 2e-6))
 
 
+@pytest.mark.build
 def test_the_whole_pool_is_used():
     """A window of 1024 slots, more than the program has by default: that many packets are under way at once."""
     need("cc")
@@ -252,6 +268,7 @@ def test_the_whole_pool_is_used():
     assert run.stats["workers"]["retransmissions"] == 0, "the switch holds what its links carry"
 
 
+@pytest.mark.build
 def test_a_wrong_sum_is_found(monkeypatch):
     need("cc")
     right = allreduce.expected
@@ -263,6 +280,7 @@ def test_a_wrong_sum_is_found(monkeypatch):
 # ---- sweeps ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.build
 def test_a_sweep_has_a_folder_a_point_and_one_page(trial, tmp_path):
     need("cc", "matplotlib")
     folder = sweep.sweep(plan.load(trial), tmp_path / "results", quiet())
@@ -281,6 +299,7 @@ def test_a_sweep_has_a_folder_a_point_and_one_page(trial, tmp_path):
     assert page.count("<td>job 1</td>") == 2
 
 
+@pytest.mark.build
 def test_same_seed_same_figures(trial, tmp_path):
     need("cc", "matplotlib")
     chosen = plan.load(trial, {"jobs": "2"})
@@ -290,6 +309,7 @@ def test_same_seed_same_figures(trial, tmp_path):
         assert (one.path / "metrics.json").read_bytes() == (other.path / "metrics.json").read_bytes()
 
 
+@pytest.mark.build
 def test_finished_points_are_not_run_again(trial, tmp_path, monkeypatch):
     """Interrupted at the third of four points; the next run does that and the last one, in the same folder."""
     need("cc", "matplotlib")
@@ -315,6 +335,7 @@ def test_finished_points_are_not_run_again(trial, tmp_path, monkeypatch):
     assert sweep.sweep(chosen, root, quiet()) != folder, "nothing is unfinished: a new folder"
 
 
+@pytest.mark.build
 def test_another_plan_or_worker_is_not_resumed(trial, tmp_path, monkeypatch):
     need("cc", "matplotlib")
     root = tmp_path / "results"
@@ -330,6 +351,7 @@ def test_another_plan_or_worker_is_not_resumed(trial, tmp_path, monkeypatch):
         sweep.sweep(plan.load(trial), root, quiet(), resume=tmp_path)
 
 
+@pytest.mark.build
 def test_two_processes_do_not_share_a_folder(trial, tmp_path):
     need("cc", "matplotlib")
     chosen, root = plan.load(trial), tmp_path / "results"
@@ -344,6 +366,7 @@ def test_two_processes_do_not_share_a_folder(trial, tmp_path):
         os.close(hold)
 
 
+@pytest.mark.build
 def test_a_failed_point_is_named_and_tried_again(trial, tmp_path, monkeypatch):
     """A deadline shorter than a round trip: the points fail, the sweep says so, and the next run tries them again."""
     need("cc", "matplotlib")
@@ -367,6 +390,7 @@ def test_a_failed_point_is_named_and_tried_again(trial, tmp_path, monkeypatch):
         real(AllReduce(workers=2, elements=10, values=32, timeout=1e-7))
 
 
+@pytest.mark.build
 def test_a_run_that_is_refused_late_says_why_in_its_folder(tmp_path, capsys):
     """A leaf without a host left for the server: what only the making of the network shows."""
     need("cc")
@@ -378,6 +402,7 @@ def test_a_run_that_is_refused_late_says_why_in_its_folder(tmp_path, capsys):
     assert capsys.readouterr().err == f"ina: {reason.read_text()}"
 
 
+@pytest.mark.build
 def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
     need("cc", "matplotlib")
     trial.write_text(SMALL.replace("elements = 3000", "elements = 600_000").replace("[0.0, 0.05]", "[0.0, 0.001, 0.002, 0.003]"))
@@ -400,6 +425,7 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
     assert len(list(tmp_path.glob("results/*"))) == 1 and len(list(tmp_path.glob("results/*/*/metrics.json"))) == 8
 
 
+@pytest.mark.build
 def test_a_sweep_interrupted_at_its_report_is_gone_on_with(trial, tmp_path, monkeypatch):
     need("cc", "matplotlib")
 
@@ -417,6 +443,7 @@ def test_a_sweep_interrupted_at_its_report_is_gone_on_with(trial, tmp_path, monk
     assert sweep.sweep(plan.load(trial), tmp_path, quiet()) != folder  # it is finished now
 
 
+@pytest.mark.build
 def test_points_in_processes_are_the_same_points(trial, tmp_path):
     need("cc", "matplotlib")
     one = sweep.sweep(plan.load(trial), tmp_path / "one", quiet())
@@ -433,6 +460,7 @@ def figures(folder: Path, key: str) -> list[float]:
     return [row[key] for result in compare.points(folder) for row in result.summary]
 
 
+@pytest.mark.build
 def test_loss_sweep(tmp_path):
     """More loss: more retransmissions, less goodput."""
     need("cc", "matplotlib")
@@ -442,6 +470,7 @@ def test_loss_sweep(tmp_path):
     assert goodput == sorted(goodput, reverse=True) and again == sorted(again) and again[0] == 0 < again[1]
 
 
+@pytest.mark.build
 def test_worker_scaling(tmp_path):
     """All-reduce time does not depend on the number of workers; a ring's does."""
     need("cc", "matplotlib")
@@ -451,6 +480,7 @@ def test_worker_scaling(tmp_path):
     assert times[1] == pytest.approx(times[0], rel=0.01) and ring[1] > 1.3 * ring[0]
 
 
+@pytest.mark.build
 def test_four_ways(tmp_path):
     """In the switch once, over a ring nearly twice, at a server as often as there are workers; ATP's sums go on to its server."""
     need("cc", "matplotlib")
@@ -462,11 +492,13 @@ def test_four_ways(tmp_path):
     assert 6 * times["switchml"] < times["ps"] < 10 * times["switchml"]
 
 
+@pytest.mark.build
 def test_a_parameter_server_needs_a_host():
     with pytest.raises(ConfigError, match="has 0 switches with a host left for a parameter server of atp"):
         allreduce.reduce(AllReduce(protocol="atp", topology="leaf-spine leaves=2 spines=1 hosts=2", workers=4, elements=1000))
 
 
+@pytest.mark.build
 def test_two_jobs(tmp_path):
     """Two jobs are each as fast as one alone while the slots suffice, and not below."""
     need("cc", "matplotlib")
@@ -477,6 +509,7 @@ def test_two_jobs(tmp_path):
     assert both[2] == pytest.approx(wide, rel=0.02) and both[3] == pytest.approx(wide, rel=0.02)
 
 
+@pytest.mark.build
 def test_lossy_training(tmp_path):
     """Real ranks: losses change when a sum comes, not what it is. The parameters are the same to the bit."""
     need("cc", "torch", "matplotlib", "fashion-mnist")
@@ -503,6 +536,7 @@ def a_training(path: Path, name: str, backends=("ina", "gloo"), **keys) -> Path:
     return folder.path
 
 
+@pytest.mark.build
 def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
     """Trainings with other faults, and a sweep of all-reduces: a table and plots for each kind."""
     need("cc", "matplotlib")
@@ -526,6 +560,7 @@ def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:
     return record.load(folder.path)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("width", [None, 80, 36])
 def test_a_table_never_cuts_a_figure(tmp_path, width):
     """In a terminal what does not fit is named below instead; a pipe, which is taken to be 80 wide, gets all of it."""
@@ -540,6 +575,7 @@ def test_a_table_never_cuts_a_figure(tmp_path, width):
     assert ("10,000,001" in said) == (width != 36) == ("only in the report" not in " ".join(said.split()))
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("places", [(2, 4, 8), ("ring", "tree")])
 def test_legends_cover_nothing(places):
     need("matplotlib")
@@ -557,6 +593,7 @@ def test_legends_cover_nothing(places):
     assert width > 6.4 * 72, "the picture has grown by the legend"
 
 
+@pytest.mark.fast
 def test_values_are_said_with_their_units():
     assert [units.said(value, "rate") for value in (1e11, 2.5e10, 0.0)] == ["100 Gb/s", "25 Gb/s", "0"]
     assert [units.said(value, "rto_min") for value in (1e-4, 0.25, 2.0)] == ["100 us", "250 ms", "2 s"]
@@ -565,6 +602,7 @@ def test_values_are_said_with_their_units():
     assert set(units.UNITS) <= {key for kind in KINDS.values() for key in kind.__dataclass_fields__}
 
 
+@pytest.mark.build
 def test_equal_configurations_are_told_apart_by_their_folders(tmp_path):
     need("matplotlib")
     results = [record.load(a_training(tmp_path, name)) for name in ("before", "after")]
@@ -574,6 +612,7 @@ def test_equal_configurations_are_told_apart_by_their_folders(tmp_path):
     assert "These runs differ in commit." in page
 
 
+@pytest.mark.build
 def test_what_cannot_be_compared_is_named(tmp_path, capsys):
     assert cli.main(["report", str(tmp_path)]) == 1
     assert f"{tmp_path}: neither experiment.json" in capsys.readouterr().err

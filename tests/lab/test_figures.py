@@ -10,6 +10,8 @@ from ina.lab.config import AllReduce
 from ina.lab.results import figures
 from ina.lab.results.record import Result
 
+pytestmark = pytest.mark.build
+
 
 def result(**keys):
     return Result(None, AllReduce(**keys), {}, [{"time_ms": keys["elements"] / 1e6}], {}, [], True)

@@ -19,6 +19,8 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ina.lab.training.recording import Recorder, RecordingFailed  # noqa: E402
 
+pytestmark = pytest.mark.build
+
 
 @pytest.fixture
 def group():

@@ -35,6 +35,7 @@ from chakra.schema.protobuf.et_def_pb2 import (  # noqa: E402
 from chakra.src.generator import generator  # noqa: E402
 from chakra.src.third_party.utils.protolib import encodeMessage  # noqa: E402
 
+pytestmark = pytest.mark.build
 RATE = 10e9
 MIB = 1 << 20
 

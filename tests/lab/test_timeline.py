@@ -12,6 +12,7 @@ from ina.lab.config import AllReduce, Sharing
 from ina.lab.kinds import allreduce, sharing
 from ina.lab.kinds.timeline import Timeline
 
+pytestmark = pytest.mark.build
 need("cc")
 SLOW = {"rate": 1e9, "delay": 20e-6, "values": 64}  # a packet lasts 2.7 us, a round trip 85
 

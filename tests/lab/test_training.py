@@ -15,7 +15,8 @@ from capabilities import need
 
 need("cc", "torch", "matplotlib")
 ROOT = Path(__file__).resolve().parent.parent.parent
-pytestmark = pytest.mark.timeout(600)  # a training takes seconds, and minutes where the processors are many other processes'
+# A training takes seconds, and minutes where the processors are many other processes'.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.build]
 
 
 def ina_run(folder: Path, *arguments: str, timeout: float = 560, **options) -> subprocess.CompletedProcess:

@@ -12,6 +12,7 @@ from ina.lab.kinds.layers import Layer
 from ina.lab.results import why
 from ina.lab.results.record import Result
 
+pytestmark = pytest.mark.build
 MS = 10**9  # ps
 
 

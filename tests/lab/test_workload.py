@@ -15,6 +15,7 @@ from ina.lab.kinds import layers, workload
 from ina.lab.kinds.layers import Bucket, Layer
 from ina.lab.kinds.timeline import Timeline
 
+pytestmark = pytest.mark.build
 MS = 10**9  # ps
 RATE = 10e9
 

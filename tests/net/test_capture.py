@@ -8,6 +8,7 @@ from capabilities import need
 
 from ina.lab.training import launch
 
+pytestmark = pytest.mark.build
 need("cc", "torch", "scapy")
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORKERS, COUNT = 3, 5000

@@ -10,6 +10,7 @@ from ina.base.native import ffi, lib
 from ina.net import ports
 from ina.net.ports import Faults
 
+pytestmark = pytest.mark.fast
 US = 10**6  # picoseconds
 
 

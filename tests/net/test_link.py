@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ina.base.native import ffi, lib
 
+pytestmark = pytest.mark.fast
 NEVER = 2**64 - 1
 
 

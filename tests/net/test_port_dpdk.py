@@ -12,6 +12,7 @@ from test_switchml_worker import WORKER_SOURCES
 
 from ina.net import dpdk
 
+pytestmark = pytest.mark.hardware
 ROOT = Path(__file__).resolve().parent.parent.parent
 EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-shconf", "--no-telemetry", "-l", "0", "--log-level", "error"]
 

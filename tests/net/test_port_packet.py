@@ -43,6 +43,7 @@ def collect(port, count, timeout=60.0):
     return got
 
 
+@pytest.mark.root
 def test_frames_arrive_as_they_were_sent_in_order(veth):
     with ports.open_packet("a0", 9014, 64) as here, ports.open_packet("a1", 9014, 64) as there:
         frames = [frame(i, 60 + 89 * i % 8950) for i in range(300)]
@@ -58,6 +59,7 @@ def test_frames_arrive_as_they_were_sent_in_order(veth):
         assert there.wait(60.0), "the descriptor is readable when frames wait"
 
 
+@pytest.mark.root
 def test_frames_that_do_not_fit_are_counted(veth):
     ip("link", "set", "a0", "mtu", "1000")
     with ports.open_packet("a0", 2000) as here, ports.open_packet("a1", 500) as there:
@@ -67,6 +69,7 @@ def test_frames_that_do_not_fit_are_counted(veth):
         assert there.stats["rx_malformed"] == 1, "longer than the port's longest"
 
 
+@pytest.mark.root
 def test_an_interface_that_goes_down_is_survived(veth):
     with ports.open_packet("a0") as here, ports.open_packet("a1") as there:
         ip("link", "set", "a0", "down")
@@ -83,6 +86,7 @@ def test_an_interface_that_goes_down_is_survived(veth):
         assert here.stats["errors"] >= 2 and not here.receive()
 
 
+@pytest.mark.root
 def test_what_cannot_be_opened_says_why(veth):
     with pytest.raises(OSError, match="port nowhere: cannot open.*No such device"):
         ports.open_packet("nowhere")
@@ -92,6 +96,7 @@ def test_what_cannot_be_opened_says_why(veth):
         ports.open_packet("a0", frames=0)
 
 
+@pytest.mark.root
 def test_capture_and_faults_wrap_it_as_any_port(veth, tmp_path):
     with ports.open_packet("a0") as here, ports.open_packet("a1") as there:
         here.with_faults(tx=ports.Faults(loss=0.2, seed=3)).with_capture(tmp_path / "a0.pcap")
@@ -111,6 +116,7 @@ def linked_pair(frames=64, **link):
     return sender, receiver.with_link(**link)
 
 
+@pytest.mark.fast
 def test_a_link_serialises_and_delays():
     """1000 B and 24 B of overhead last 81.92 us at 100 Mb/s; the delay comes on top."""
     sender, receiver = linked_pair(rate=100e6, delay=1e-3)
@@ -126,6 +132,7 @@ def test_a_link_serialises_and_delays():
         assert receiver.link == ports.LinkCounts(3, 3 * 1024, 0, 245.76e-6, 3 * 1024)
 
 
+@pytest.mark.fast
 def test_late_looks_keep_the_rate():
     sender, receiver = linked_pair(rate=1e9)
     with sender, receiver:
@@ -135,6 +142,7 @@ def test_late_looks_keep_the_rate():
         assert len(receiver.receive(now=8_000_000 * 50)) == 20
 
 
+@pytest.mark.fast
 def test_a_full_queue_drops_the_newest_and_keeps_order():
     """Room for four frames."""
     sender, receiver = linked_pair(frames=16, rate=8e6, queue=4 * 1000)
@@ -156,6 +164,7 @@ def test_a_full_queue_drops_the_newest_and_keeps_order():
         assert len(receiver.receive(now=now + PS)) == 4, "every frame of the ring came back"
 
 
+@pytest.mark.fast
 def test_a_link_without_a_limit_takes_whatever_comes_at_once():
     """Every frame waits from the moment it came, none in the port behind it: many more than the port can lend."""
     sender, receiver = linked_pair(frames=16, rate=8e9)
@@ -170,6 +179,7 @@ def test_a_link_without_a_limit_takes_whatever_comes_at_once():
         assert receiver.link.tail_drops == 0 and receiver.link.max_queue == 4999 * 1000, "the first was sent at once"
 
 
+@pytest.mark.fast
 def test_frames_may_be_kept_while_others_arrive():
     """rx_done returns the oldest; the link must not give them back before."""
     sender, receiver = linked_pair(frames=16, rate=0, queue=2 * 1000)

@@ -68,6 +68,7 @@ def receive_all(port, count, timeout=60.0):
 # ---- rings -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("pair", [lambda: ports.memory_pair(32, 512), lambda: shared_pair(32, 512)])
 @settings(max_examples=60, deadline=None)
 @given(plan=st.lists(st.tuples(st.integers(0, 1), st.lists(st.integers(1, 512), max_size=40), st.integers(0, 50))))
@@ -90,6 +91,7 @@ def test_rings_deliver_exactly_what_was_sent_in_order(pair, plan):
             assert stats["rx_malformed"] == stats["tx_malformed"] == stats["errors"] == 0
 
 
+@pytest.mark.fast
 def test_frames_are_lent_in_place_until_given_back():
     a, b = ports.memory_pair(4, 256)
     with a, b:
@@ -107,6 +109,7 @@ def test_frames_are_lent_in_place_until_given_back():
         assert b.receive() == [b"4" * 60, b"5" * 60, b"5" * 60]
 
 
+@pytest.mark.fast
 def test_a_host_cannot_change_what_its_switch_has_been_lent():
     memfd = ports.create_segment(128, 256)
     frames = [b"%03d" % i * 20 for i in range(100)]
@@ -126,6 +129,7 @@ def test_a_host_cannot_change_what_its_switch_has_been_lent():
         lib.ina_port_rx_done(switch.handle, 36)
 
 
+@pytest.mark.fast
 def test_the_bell_rings_only_for_who_sleeps():
     a, b = shared_pair()
     with a, b:
@@ -158,6 +162,7 @@ with ports.open_shared(*map(int, sys.argv[1:5])) as port:
 """
 
 
+@pytest.mark.build
 def test_two_processes_over_shared_memory():
     memfd, bells = ports.create_segment(32, 1500), ports.create_bells()
     command = [sys.executable, "-c", ECHO, *map(str, (memfd, 1, *bells.of(1), 500))]
@@ -176,6 +181,7 @@ def test_two_processes_over_shared_memory():
     bells.close()
 
 
+@pytest.mark.fast
 def test_closing_gives_every_descriptor_back(tmp_path):
     def descriptors():
         return sorted(os.listdir("/proc/self/fd"))
@@ -195,6 +201,7 @@ def test_closing_gives_every_descriptor_back(tmp_path):
     assert (descriptors(), mappings()) == before
 
 
+@pytest.mark.fast
 def test_what_cannot_be_opened_says_why(tmp_path):
     with pytest.raises(ValueError, match="frames is 48, expected a power of two"):
         ports.memory_pair(48)
@@ -224,6 +231,7 @@ def test_what_cannot_be_opened_says_why(tmp_path):
 # ---- UDP -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.binary(max_size=1400), min_size=1, max_size=60))
 def test_udp_strips_and_adds_the_headers(payloads):
@@ -240,6 +248,7 @@ def test_udp_strips_and_adds_the_headers(payloads):
             assert stats["tx_full"] == stats["errors"] == stats["rx_malformed"] == stats["rx_foreign"] == 0
 
 
+@pytest.mark.fast
 def test_udp_frames_that_travel_as_one_message_arrive_one_by_one():
     """More than one message takes, shorter ones at the end of a run, longer ones after it, empty ones, more than 64 KiB."""
     lengths = [100] * 150 + [50, 0, 0, 300, 300, 299, 300, *[8000] * 20, 7000, 8000, 8000, 1]
@@ -253,6 +262,7 @@ def test_udp_frames_that_travel_as_one_message_arrive_one_by_one():
         assert host.stats["errors"] == host.stats["tx_full"] == host.stats["tx_malformed"] == 0
 
 
+@pytest.mark.fast
 def test_udp_jumbo_frames():
     switch, host = udp_pair(9216)
     with switch, host:
@@ -260,6 +270,7 @@ def test_udp_jumbo_frames():
         assert receive_all(switch, 1) == [udp_frame(b"a" * 8202)]
 
 
+@pytest.mark.fast
 def test_udp_refuses_strangers_and_frames_that_are_not_udp():
     switch, host = udp_pair()
     stranger = ports.open_udp((LOOPBACK, 0), (LOOPBACK, ports.bound_port(switch)), SWITCH, HOST)
@@ -282,6 +293,7 @@ def test_udp_refuses_strangers_and_frames_that_are_not_udp():
         assert switch.stats["rx_packets"] == 2
 
 
+@pytest.mark.fast
 def test_udp_refuses_what_came_before_it_knew_its_peer():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         for sock in (own, stranger):
@@ -295,6 +307,7 @@ def test_udp_refuses_what_came_before_it_knew_its_peer():
                 assert receive_all(port, 1) == [udp_frame(b"hello")] and port.stats["rx_foreign"] == 1
 
 
+@pytest.mark.fast
 def test_udp_survives_what_sockets_report():
     switch, host = udp_pair(max_frame=256)
     with switch, host:
@@ -312,6 +325,7 @@ def test_udp_survives_what_sockets_report():
         assert gone.stats["tx_packets"] + gone.stats["errors"] >= 20
 
 
+@pytest.mark.fast
 def test_udp_full_socket_loses_and_counts():
     switch, host = udp_pair(9216, frames=64)
     with switch, host:
@@ -326,6 +340,7 @@ def test_udp_full_socket_loses_and_counts():
         assert 0 < got <= sent and switch.stats["rx_malformed"] == 0
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("change", "message"), [
     ({"bind": ("localhost", 0)}, "'localhost' is no IPv4 address"),
     ({"bind": (LOOPBACK, 70000)}, "port number is 70000, expected 0 to 65535"),
@@ -342,6 +357,7 @@ def test_udp_wrong_settings_name_the_value(change, message):
 # ---- capture ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast
 def test_capture_has_both_directions_with_nanoseconds(tmp_path):
     need("scapy")
     from scapy.utils import RawPcapReader
@@ -380,6 +396,7 @@ print(counts.captured)
 """
 
 
+@pytest.mark.build
 def test_a_full_disk_stops_the_capture_and_not_the_traffic(tmp_path):
     """A file size limit stands for the full disk: the same write fails in the same way."""
     path = tmp_path / "full.pcap"
@@ -388,6 +405,7 @@ def test_a_full_disk_stops_the_capture_and_not_the_traffic(tmp_path):
     assert path.stat().st_size == 24 + int(run.stdout) * 1016  # whole records only
 
 
+@pytest.mark.fast
 def test_a_device_without_space_is_refused_at_once():
     a, b = ports.memory_pair()
     with a, b, pytest.raises(OSError, match="cannot capture: No space left") as full:
@@ -411,6 +429,7 @@ def run_c(tmp_path, test, *flags, arguments=()):
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+@pytest.mark.build
 @pytest.mark.parametrize(("test", "arguments"), [("ports", ["{tmp}"]), ("ring_threads", ["50000"])])
 def test_clean_under_address_and_undefined_sanitizers(tmp_path, test, arguments):
     need("cc", "sanitizers")
@@ -418,12 +437,14 @@ def test_clean_under_address_and_undefined_sanitizers(tmp_path, test, arguments)
     run_c(tmp_path, test, "-fsanitize=address,undefined", "-fno-sanitize-recover=all", arguments=arguments)
 
 
+@pytest.mark.build
 def test_ring_is_clean_under_the_thread_sanitizer(tmp_path):
     need("cc", "thread-sanitizer")
     # -Wno-tsan: it does not model fences. They order who sleeps and who rings; data is ordered by acquire and release.
     run_c(tmp_path, "ring_threads", "-fsanitize=thread", "-Wno-tsan", arguments=["20000"])
 
 
+@pytest.mark.fast
 def test_an_end_of_a_cable_that_is_taken_says_so():
     cable = Cable(512)
     with cable.open(1):

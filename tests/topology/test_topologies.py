@@ -15,6 +15,7 @@ from ina.topology.points import host_list, points
 from ina.topology.tree import aggregation_tree
 
 
+@pytest.mark.fast
 def test_the_star_is_what_its_names_say():
     star = topologies.load("star", hosts=3, rate=1e9, mtu=9000, loss=0.01)
     assert [h.ip for h in star.hosts] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
@@ -25,6 +26,7 @@ def test_the_star_is_what_its_names_say():
     ]  # fmt: skip
 
 
+@pytest.mark.fast
 def test_switches_have_addresses_of_their_own():
     assert (Node("s3").ip, Node("s3").mac) == ("10.255.0.3", "02:ff:00:00:00:03")
     assert (Node("s300").ip, Node("s300").mac) == ("10.255.1.44", "02:ff:00:00:01:2c")
@@ -32,6 +34,7 @@ def test_switches_have_addresses_of_their_own():
     assert len({node.ip for node in tree.nodes}) == len({node.mac for node in tree.nodes}) == 36
 
 
+@pytest.mark.fast
 def test_nodes_and_ports_of_real_machines():
     """Any names, NICs' own addresses, ports as the switches number them: routes and trees are those of the same network."""
     nodes = [Node("rack2", like="s2"), Node("rack10", like="s10"), Node("spine", like="s1"),
@@ -54,6 +57,7 @@ def test_nodes_and_ports_of_real_machines():
         Node("gpu3", like="x3")
 
 
+@pytest.mark.fast
 def test_ports_are_numbered_in_the_order_of_the_links():
     nodes = tuple(map(Node, ("s1", "s2", "h1", "h2")))
     two = Topology("two", nodes, (Link("h2", "s2"), Link("s1", "s2", rate=1e9), Link("s1", "h1")))
@@ -61,6 +65,7 @@ def test_ports_are_numbered_in_the_order_of_the_links():
     assert [end.port for _, _, end in two.host_links("s1")] == [2]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -93,6 +98,7 @@ def test_what_makes_no_sense_is_refused(make, message):
         make()
 
 
+@pytest.mark.fast
 def test_forwarding_entries():
     group, flood, *hosts = [update.entity for update in forwarding({"00:00:00:00:00:01": 1, "00:00:00:00:00:02": 2}, [1, 2])]
     assert group.group_id == FLOOD_GROUP and [r.port for r in group.replicas] == [1, 2]
@@ -114,6 +120,7 @@ def sleeper() -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 
 
+@pytest.mark.fast
 def test_only_one_network_at_a_time(run_dir):
     first = state.State("star")
     with pytest.raises(state.Busy, match=rf"up already \(process {os.getpid()}\).*ina net down"):
@@ -124,6 +131,7 @@ def test_only_one_network_at_a_time(run_dir):
     state.State("other").close()
 
 
+@pytest.mark.build
 def test_a_later_start_cleans_up_what_a_dead_one_left(run_dir, tmp_path):
     mine, other = sleeper(), sleeper()
     file = tmp_path / "left"
@@ -149,6 +157,7 @@ def test_a_later_start_cleans_up_what_a_dead_one_left(run_dir, tmp_path):
             process.wait()
 
 
+@pytest.mark.build
 def test_what_ignores_sigterm_is_killed(run_dir):
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
     stubborn = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
@@ -160,6 +169,7 @@ def test_what_ignores_sigterm_is_killed(run_dir):
     stubborn.stdout.close()
 
 
+@pytest.mark.build
 def test_start_times_tell_processes_apart():
     assert state.start_time(os.getpid()) > 0
     gone = sleeper()
@@ -168,6 +178,7 @@ def test_start_times_tell_processes_apart():
     assert state.start_time(gone.pid) == 0
 
 
+@pytest.mark.fast
 def test_places_to_look_at_have_names():
     net = topologies.load("leaf-spine", leaves=2, spines=1, hosts=1)
     assert points(net, ["s1-eth2"]) == ["s1-eth2"] and points(net, ["h2"]) == ["h2-eth0"]
@@ -178,12 +189,14 @@ def test_places_to_look_at_have_names():
         points(net, ["h1", "s1-eth4"])
 
 
+@pytest.mark.fast
 def test_links_have_names():
     assert topologies.load("leaf-spine", leaves=2, spines=1, hosts=1).link_names() == ["h1", "h2", "s1-s3", "s2-s3"]
     two = Topology("two", tuple(map(Node, ("h1", "s1", "s2"))), (Link("s1", "h1"), *(Link("s1", "s2"),) * 2))
     assert two.link_names() == ["h1", "s1-s2", "s1-s2:2"]
 
 
+@pytest.mark.fast
 def test_a_topology_in_one_line():
     net = topologies.specified("fat-tree k=2 rate=1e9", rate=5e6, mtu=9000, hosts=7)
     assert len(net.hosts) == 2 and net.mtu == 9000 and net.links[0].rate == 1e9
@@ -193,5 +206,6 @@ def test_a_topology_in_one_line():
         topologies.specified("fat-tree k=four")
 
 
+@pytest.mark.fast
 def test_lists_of_hosts():
     assert host_list("h1, h5,h9-h11,h2-3") == ["h1", "h5", "h9", "h10", "h11", "h2", "h3"] and host_list("") == []

@@ -12,6 +12,7 @@ from ina import topology as topologies
 from ina.topology import TopologyError
 from ina.topology.routes import route
 
+pytestmark = pytest.mark.fast
 topoopt = topologies.module("topoopt")
 MODES = topoopt.MODES
 Fabric = topoopt.Fabric

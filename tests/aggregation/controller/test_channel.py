@@ -11,6 +11,8 @@ import pytest
 from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.socket import channel
 
+pytestmark = pytest.mark.fast
+
 
 def test_a_connection_over_tcp():
     with channel.listen("tcp:127.0.0.1:0") as listener:

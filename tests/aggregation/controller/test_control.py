@@ -29,6 +29,8 @@ from ina.base import paths
 from ina.net.ports import Address, bound_port
 from ina.topology import load
 
+pytestmark = pytest.mark.build
+
 
 class FakeHost(FakeTarget):
     """A switch without a data plane: its ports are real."""

@@ -51,6 +51,7 @@ def service(network):
 # ---- the table
 
 
+@pytest.mark.fast
 def test_every_operation_has_a_rule_and_the_documentation_says_the_same():
     assert set(RULES) == set(REQUESTS.values())
     text = (ROOT / "docs/control.md").read_text()
@@ -63,6 +64,7 @@ MINIMAL = {"join": {"job": "job", "worker": 1}, "admit": {"job": "job", "workers
            "end": {"job": "job"}}  # fmt: skip
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("op", REQUESTS)
 def test_who_is_nobody_here_may_only_look(service, op):
     (worker,) = joined(service, 1, token="secret")
@@ -75,6 +77,7 @@ def test_who_is_nobody_here_may_only_look(service, op):
     assert not service.stopping and list(service.controller.jobs) == ["job"]
 
 
+@pytest.mark.fast
 def test_who_may_only_look_keeps_no_switch_alive(service):
     stranger, owner = Someone(service, 1, STRANGER), Someone(service, 2)
     assert not service.deserted()
@@ -82,6 +85,7 @@ def test_who_may_only_look_keeps_no_switch_alive(service):
     assert stranger.ask("ping")["ok"] and service.deserted()
 
 
+@pytest.mark.fast
 def test_users_that_were_named_have_jobs_and_no_more(network):
     service = Operations(network, job_slots=16, access=Access(os.geteuid(), users([str(UID)])))
     someone = Someone(service, 1, STRANGER)
@@ -94,6 +98,7 @@ def test_users_that_were_named_have_jobs_and_no_more(network):
         users(["nobody-of-that-name"])
 
 
+@pytest.mark.fast
 def test_a_job_without_a_token_is_its_users(network):
     service = Operations(network, job_slots=16, access=Access(os.geteuid(), None))
     (worker,) = joined(service, 1)
@@ -106,6 +111,7 @@ def test_a_job_without_a_token_is_its_users(network):
     assert Someone(service, 3).ask("join", job="job", worker=1)["ok"]
 
 
+@pytest.mark.fast
 def test_the_switchs_owner_ends_any_job(network):
     service = Operations(network, job_slots=16, access=Access(os.geteuid(), None))
     theirs = Someone(service, 1, STRANGER)
@@ -116,6 +122,7 @@ def test_the_switchs_owner_ends_any_job(network):
     assert Someone(service, 2).ask("end", job="job")["ok"]
 
 
+@pytest.mark.fast
 def test_one_user_cannot_have_all_jobs(service, network, monkeypatch):
     monkeypatch.setattr("ina.aggregation.controller.operations.JOBS", 2)
     service.access = Access(os.geteuid(), None)
@@ -128,6 +135,7 @@ def test_one_user_cannot_have_all_jobs(service, network, monkeypatch):
     assert worker.ask("admit", job="job", workers=1, slots=1)["ok"]
 
 
+@pytest.mark.fast
 def test_jobs_keep_their_owners_when_the_controller_is_started_anew(network, tmp_path):
     from ina.aggregation.controller.state import StateFile
 
@@ -144,6 +152,7 @@ def test_jobs_keep_their_owners_when_the_controller_is_started_anew(network, tmp
 # ---- HTTP
 
 
+@pytest.mark.fast
 def test_http_is_for_the_same_people(service):
     assert ask(service, "GET", "/jobs", principal=STRANGER)[0] == 200
     for method, path, body in (("POST", "/jobs", {"job": "a", "workers": 1, "hosts": ["h1"]}), ("DELETE", "/jobs/a", None)):
@@ -151,6 +160,7 @@ def test_http_is_for_the_same_people(service):
         assert (status, error["code"]) == (403, "denied")
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
                                      {"Host": ""}, {"Host": "evil.example:5588"}])  # fmt: skip
 def test_pages_of_browsers_may_not_ask(service, headers):
@@ -159,6 +169,7 @@ def test_pages_of_browsers_may_not_ask(service, headers):
         assert (status, error["code"]) == (403, "denied") and next(iter(headers)) in error["error"]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("host", ["ina", "localhost:80", "127.0.0.1:5588", "[::1]:5588", "[::1]", socket.gethostname()])
 def test_names_that_only_we_have(service, host):
     assert ask(service, "GET", "/status", headers={"Host": host})[0] == 200
@@ -201,6 +212,7 @@ def name():
         yield name
 
 
+@pytest.mark.root
 def test_another_user_of_the_machine_may_look_and_no_more(name):
     with as_user(UID) as run, connected(name) as mine:
         assert say(mine, {"op": "join", "job": "mine", "worker": 0}, {"op": "admit", "job": "mine", "workers": 1})[1]["ok"]
@@ -223,6 +235,7 @@ def test_another_user_of_the_machine_may_look_and_no_more(name):
         assert say(mine, {"op": "release"})[0]["ok"]
 
 
+@pytest.mark.root
 def test_another_user_cannot_take_all_connections(name):
     with as_user(UID) as run:
         def many():
@@ -235,6 +248,7 @@ def test_another_user_cannot_take_all_connections(name):
             assert say(sock, {"op": "ping"})[0]["ok"]
 
 
+@pytest.mark.root
 def test_a_server_of_another_user_is_not_asked(monkeypatch, capsys):
     """Anyone can listen at an abstract name, and wait for who believes it."""
     need("root")
@@ -288,6 +302,7 @@ def http(name, *headers, method="GET", path="/status", body=b""):
     return int(said.split()[1]), json.loads(said.partition(b"\r\n\r\n")[2])
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("first", [b'{"op":"ping"}', b"ina ", b"ina wrong", b"ina " + b"x" * 64, b"", b"\xff", b"[" * 200,
                                    b'{"op":"stop"}'])  # fmt: skip
 def test_without_the_token_nothing_is_looked_at(machine, first):
@@ -307,6 +322,7 @@ def _received(sock) -> bytes:
         return b""
 
 
+@pytest.mark.build
 def test_with_the_token_a_machine_is_the_owner(machine):
     file = tokens.path()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600 and re.fullmatch(r"[0-9a-f]{64}\n", file.read_text())
@@ -318,6 +334,7 @@ def test_with_the_token_a_machine_is_the_owner(machine):
     assert error.value.code == "token"
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("port", ["shm", "udp"])
 def test_descriptors_do_not_come_to_other_machines(machine, port):
     for _ in range(2):  # the first attempt has left nothing
@@ -331,6 +348,7 @@ def test_descriptors_do_not_come_to_other_machines(machine, port):
         client.close()
 
 
+@pytest.mark.build
 def test_http_of_other_machines(machine):
     bearer = f"Authorization: Bearer {tokens.find()}"
     for headers in ([], ["Authorization: Bearer x"], ["Authorization: Basic eA=="]):
@@ -343,6 +361,7 @@ def test_http_of_other_machines(machine):
     assert http(machine, bearer, method="DELETE", path="/jobs/a") == (200, {})
 
 
+@pytest.mark.build
 def test_who_brings_no_token_keeps_nobody_out(machine):
     mute = [connected(machine) for _ in range(SHARE + 8)]
     client = Client(machine)
@@ -354,11 +373,13 @@ def test_who_brings_no_token_keeps_nobody_out(machine):
         sock.close()
 
 
+@pytest.mark.fast
 def test_a_socket_of_other_machines_has_a_token(network):
     with listen("tcp:127.0.0.1:0") as listener, pytest.raises(ValueError, match="it needs a token"):
         Server(listener, network)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("make", "text"), [
     (lambda path: None, "no token: there is no file .*ina.token; copy that of the user who started the server, or set INA_TOKEN"),
     (lambda path: (path.write_text("x" * 32), path.chmod(0o640)), "can be read by others: chmod 600"),
@@ -373,6 +394,7 @@ def test_files_that_have_no_token(tmp_path, monkeypatch, make, text):
         tokens.find()
 
 
+@pytest.mark.fast
 def test_where_tokens_are_looked_for(tmp_path, monkeypatch):
     monkeypatch.delenv("INA_TOKEN_FILE")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -387,6 +409,7 @@ def test_where_tokens_are_looked_for(tmp_path, monkeypatch):
         assert tokens.path() == tmp_path / ".config" / "ina.token"
 
 
+@pytest.mark.build
 def test_ranks_get_the_sockets_token_by_the_store(machine, monkeypatch):
     need("torch")
     from datetime import timedelta
@@ -420,6 +443,7 @@ def test_ranks_get_the_sockets_token_by_the_store(machine, monkeypatch):
 EVIL = "\x1b[2J\x1b]0;gone\x07[red]\u202ename\r\n"
 
 
+@pytest.mark.fast
 def test_what_others_wrote_moves_no_cursor():
     assert printable(EVIL) == "\\x1b[2J\\x1b]0;gone\\x07[red]\\u202ename\\r\\n"
     assert printable("two\nlines\x1b", "\n") == "two\nlines\\x1b"
@@ -430,6 +454,7 @@ def test_what_others_wrote_moves_no_cursor():
     assert "\x1b" not in out.getvalue() and "\u202e" not in out.getvalue() and "[red]" in out.getvalue()
 
 
+@pytest.mark.fast
 def test_counters_of_others_move_no_cursor():
     said = {"program": {EVIL: [[1, 2]]}, "ports": {EVIL: {EVIL: 1}}}
     out = io.StringIO()
@@ -437,6 +462,7 @@ def test_counters_of_others_move_no_cursor():
     assert not set(out.getvalue()) & {"\x1b", "\x07", "\u202e"} and out.getvalue().count("[red]") == 3
 
 
+@pytest.mark.build
 def test_an_answer_that_makes_no_sense_is_no_traceback(machine, monkeypatch, capsys):
     monkeypatch.setattr("ina.cli.jobs._ask", lambda name, *what: {each: {} for each in what})
     args = argparse.ArgumentParser()
@@ -446,6 +472,7 @@ def test_an_answer_that_makes_no_sense_is_no_traceback(machine, monkeypatch, cap
     assert "an answer that makes no sense (KeyError: 'pid'); does a switch" in capsys.readouterr().err
 
 
+@pytest.mark.fast
 def test_errors_of_others_move_no_cursor():
     """A server's words end up in exceptions and warnings."""
     name = f"ina-test-{uuid.uuid4().hex[:12]}"
@@ -467,5 +494,6 @@ def test_errors_of_others_move_no_cursor():
     client.close()
 
 
+@pytest.mark.fast
 def test_nothing_of_this_is_the_name_of_a_job(service):
     assert "cannot be printed" in Someone(service, 1).ask("join", job=EVIL, worker=0)["error"]

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from waiting import until
 
+pytestmark = pytest.mark.build
 JOBS = 256  # numbers that there are
 
 

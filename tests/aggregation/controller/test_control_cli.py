@@ -63,6 +63,7 @@ def ina(job, capsys, monkeypatch):
     return run
 
 
+@pytest.mark.build
 def test_jobs(ina, job):
     said = ina("jobs")
     assert f"@{job[0].name}: process {job[0].pid}" in said and "64 values per packet" in said
@@ -73,6 +74,7 @@ def test_jobs(ina, job):
     assert shown["jobs"]["a/b"]["switches"] == {"s1": {"slot_base": 0, "children": [0, 1]}}
 
 
+@pytest.mark.build
 def test_switches(ina):
     row = next(line for line in ina("switches").splitlines() if "a/b" in line)
     assert [cell.strip() for cell in row.split("│")[1:6]] == ["s1", "up", "32", "16", "a/b"]
@@ -80,6 +82,7 @@ def test_switches(ina):
     assert shown["switches"]["s1"]["free_slots"] == 16
 
 
+@pytest.mark.build
 def test_counters(ina):
     (shown,) = json.loads(ina("counters", "--json")).values()
     assert [port["rx_packets"] for port in shown["ports"].values()] == [101, 101]
@@ -93,6 +96,7 @@ def test_counters(ina):
     assert [port["drops"] for port in ports] == ["0", "0"], "which is no loss"
 
 
+@pytest.mark.fast
 def test_many_counters_of_a_link_keep_its_name_in_80_columns():
     from rich.console import Console
 
@@ -106,6 +110,7 @@ def test_many_counters_of_a_link_keep_its_name_in_80_columns():
     assert all("s1-s12" in text.splitlines()[i + 1] for i, line in enumerate(text.splitlines()) if "│ h1" in line)
 
 
+@pytest.mark.build
 def test_top_shows_rates(ina, job, capsys):
     said = ina("top", "--once", "-d", "0.05")
     assert "in packets/s" in said and "16 slots free" in said and "a/b" in said
@@ -114,6 +119,7 @@ def test_top_shows_rates(ina, job, capsys):
     assert set(shown["ports"]["0"]) == {"in_packets", "in_bits", "out_packets", "out_bits", "drops"}
 
 
+@pytest.mark.fast
 def test_rates():
     def look(at, packets, size, tail):
         link = {"rate": 1e9, "up_packets": packets, "up_bytes": size, "up_tail_drops": tail, "down_packets": 0, "down_bytes": 0,
@@ -124,6 +130,7 @@ def test_rates():
     assert rates == {"up_packets": 100, "up_bits": 16000, "down_packets": 0, "down_bits": 0, "drops": 2}
 
 
+@pytest.mark.build
 def test_running_ones_are_found(job):
     assert job[0].name in discovery.running()
     command = [sys.executable, "-m", "ina.cli", "switches", "--json"]
@@ -132,6 +139,7 @@ def test_running_ones_are_found(job):
     assert job[0].name in json.loads(said)
 
 
+@pytest.mark.fast
 def test_sockets_of_others_are_left_alone(tmp_path, monkeypatch):
     table = tmp_path / "unix"
     rows = ["0: 2 0 00010000 1 1 77 @ina-12-0123456789ab", "0: 2 0 00010000 1 1 70 @a", "0: one two three 4 5 6 7",
@@ -143,6 +151,7 @@ def test_sockets_of_others_are_left_alone(tmp_path, monkeypatch):
     assert discovery.running() == ["ina-12-0123456789ab", f"{tmp_path}/switch.sock"]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("argv", "text"), [
     (["jobs", "--switch", "nobody"], "no switch process at socket @nobody"),
 ])
@@ -151,6 +160,7 @@ def test_errors(argv, text, capsys):
     assert text in capsys.readouterr().err
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("command", "text"), [
     ("jobs", "jobs with their switches, slots and workers"), ("switches", "switches with their pools"),
     ("counters", "what the switch programs, ports and links have counted"), ("top", "--once"),
@@ -162,6 +172,7 @@ def test_help(command, text, capsys):
     assert end.value.code == 0 and text in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("arguments", "text"), [
     (["--topology", "star", "--switch", "s1"], "--switch s1: expected NAME=HOST:PORT"),
     (["--topology", "star", "--switch", "s7=127.0.0.1:1"], "star has no switch 's7'; it has: s1"),
@@ -173,6 +184,7 @@ def test_a_controller_that_cannot_be(arguments, text, tmp_path, capsys):
     assert text in capsys.readouterr().err
 
 
+@pytest.mark.fast
 def test_nothing_runs(monkeypatch, capsys):
     monkeypatch.delenv("INA_SWITCH", raising=False)
     monkeypatch.setattr("ina.cli.jobs.running", list)
@@ -180,6 +192,7 @@ def test_nothing_runs(monkeypatch, capsys):
     assert "no switch process runs here" in capsys.readouterr().err
 
 
+@pytest.mark.fast
 def test_cells_are_called_as_the_program_calls_them(tmp_path):
     program = str(paths.p4_dir() / "switchml.p4")
     assert labels(program, "SwitchIngress.drops", 11)[1] == "malformed"
@@ -188,6 +201,7 @@ def test_cells_are_called_as_the_program_calls_them(tmp_path):
     assert labels(str(tmp_path / "gone.p4"), "SwitchIngress.drops", 2) == ["0", "1"]
 
 
+@pytest.mark.fast
 def test_whatever_others_call_their_sockets():
     """Names are any bytes, and the kernel lists them as they are: as if there were other lines, and no text at all."""
     with socket.socket(socket.AF_UNIX) as strange, socket.socket(socket.AF_UNIX) as ours:
@@ -198,6 +212,7 @@ def test_whatever_others_call_their_sockets():
         assert f"@ina-test {os.getpid()}" in discovery.listening()
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("read", [state.start_time, launcher._parent, lambda pid: int(launch._status(pid)["PPid"])])
 def test_whatever_others_call_their_processes(read):
     rename = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff) Z 1', 0, 0, 0)"  # PR_SET_NAME

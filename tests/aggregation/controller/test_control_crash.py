@@ -18,6 +18,7 @@ from waiting import until
 from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.worker import Endpoint, WorkerConfig
 
+pytestmark = pytest.mark.build
 SLOTS = 64
 WRITES = 10  # of a job of two: admission, two workers that attach, leave, the job's end; some of them twice, switch and file
 

@@ -17,6 +17,7 @@ from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry
 from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.topology.tree import Tree, aggregation_tree
 
+pytestmark = pytest.mark.fast
 FAT_TREE = topologies.load("fat-tree", k=4)
 
 

@@ -19,6 +19,7 @@ from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.socket import channel, descriptors
 from ina.aggregation.socket.connection import ChannelClosed, Connection
 
+pytestmark = pytest.mark.build
 LINGER = 30  # seconds that closing the last copy of such a descriptor takes
 SOON = LINGER / 2
 

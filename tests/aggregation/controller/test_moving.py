@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch", reason="the back end needs torch")
 from ina.aggregation.controller.client import ControlError  # noqa: E402
 from ina.backend.recovery import Keeper  # noqa: E402
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize("error, text", [
     (ControlError("full", "switch root2 has no slot left"), "switch root2 has no slot left"),

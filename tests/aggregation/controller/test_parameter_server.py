@@ -19,6 +19,8 @@ from ina.base import paths
 from ina.cli.jobs import counters_tables
 from ina.net.ports import memory_pair
 
+pytestmark = pytest.mark.build
+
 
 def config(job: int, **changes) -> ServerConfig:
     """Of a plain parameter server for one worker, whose sums are its own values."""

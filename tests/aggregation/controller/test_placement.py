@@ -15,6 +15,7 @@ from ina.aggregation.controller.placement import place
 from ina.p4.runtime.p4info import EntityError
 from ina.topology.tree import tensors_per_link
 
+pytestmark = pytest.mark.fast
 FAT_TREE = topologies.load("fat-tree", k=4)  # s1 to s8 edge, s9 to s16 aggregation, s17 to s20 core; two hosts at each edge
 ROOM = {switch.name: 4 for switch in FAT_TREE.switches}
 

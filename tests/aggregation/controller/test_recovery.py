@@ -65,6 +65,7 @@ def held(network):
 # ---- the controller ends and begins
 
 
+@pytest.mark.fast
 def test_a_new_controller_has_the_jobs_of_the_old_one(network, state):
     old = Operations(network, job_slots=16, state=state)
     begun(old, 1, 3)
@@ -86,6 +87,7 @@ def test_a_new_controller_has_the_jobs_of_the_old_one(network, state):
     assert new.controller.jobs["next"].incarnation != lease, "incarnations are never given twice"
 
 
+@pytest.mark.fast
 def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, state):
     begun(Operations(network, state=state), 1, 3, token="")
     new = Operations(network, state=state)
@@ -94,6 +96,7 @@ def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, sta
     assert Someone(new, 1).ask("attach", job="job", worker=0, held=lease)["ok"]
 
 
+@pytest.mark.fast
 def test_nobody_takes_the_place_of_a_worker_that_an_earlier_controller_had(network, state):
     """A process that begins at packet 0 would meet the rows of the one before, and get its sums."""
     begun(Operations(network, state=state), 1, 3)
@@ -109,6 +112,7 @@ def lifetimes(service):
     return {(job.number, job.incarnation, job.life) for job in service.controller.jobs.values()}
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("file", ["lost", "older"])
 def test_a_controller_that_knows_too_little_learns_from_the_switches(network, state, file):
     """Its first job has the old one's number, and neither its incarnation nor its life; what was there is gone."""
@@ -134,6 +138,7 @@ def test_a_controller_that_knows_too_little_learns_from_the_switches(network, st
     assert all((number, life) != (n, s) and incarnation != i for n, i, s in lifetimes(new))
 
 
+@pytest.mark.fast
 def test_lives_are_counted_on_and_incarnations_are_not(network, state):
     """With or without the file: an older one would bring incarnations back."""
     old = Operations(network, state=state)
@@ -149,6 +154,7 @@ def test_lives_are_counted_on_and_incarnations_are_not(network, state):
     assert "incarnation" not in json.dumps({**StateFile(state.path).load()["controller"], "jobs": []})
 
 
+@pytest.mark.fast
 def test_a_job_whose_number_another_has_is_over(network, state):
     """The file is older than what the switches hold."""
     first = Operations(network, state=state)
@@ -170,6 +176,7 @@ def test_a_job_whose_number_another_has_is_over(network, state):
     assert again == number and next_life not in (life, (life - 2) % 255 + 1) and next_incarnation != incarnation
 
 
+@pytest.mark.fast
 def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
@@ -189,6 +196,7 @@ def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
     assert workers[0].said[-1]["ok"] and "job" in service.controller.jobs
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("change", "error"), [
     (lambda s: s.pop("controller"), "key 'controller' of a controller's state is missing"),
     (lambda s: s.update(tokens=[]), "key 'tokens' of a controller's state is list, expected an object"),
@@ -213,6 +221,7 @@ def test_a_state_with_something_missing_is_named(network, state, change, error):
         Operations(network, state=StateFile(state.path))
 
 
+@pytest.mark.fast
 def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
     first, _ = begun(Operations(network, state=state), 1, 3)
     assert first.ask("release")["ok"]
@@ -223,6 +232,7 @@ def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
     assert second.ask("release")["ok"] and new.controller.jobs == {} and not any(held(network).values())
 
 
+@pytest.mark.fast
 def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
     begun(Operations(network, state=state), 1, 3)
     monkeypatch.setattr("ina.aggregation.controller.recovery.COMING_BACK", 0.0)
@@ -236,6 +246,7 @@ def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
     assert StateFile(state.path).load()["controller"]["jobs"] == []
 
 
+@pytest.mark.fast
 def test_jobs_with_a_parameter_server_end_with_the_controller_that_it_knew(state):
     """It hung up when that did, and nobody else can tell the next one of these jobs."""
     network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2), "atp")
@@ -253,6 +264,7 @@ def test_jobs_with_a_parameter_server_end_with_the_controller_that_it_knew(state
     assert StateFile(state.path).load()["controller"]["jobs"] == []
 
 
+@pytest.mark.fast
 def test_what_was_half_done_when_the_controller_died_is_undone(network, state):
     """Entries that no answer told of: of a job that was not saved yet."""
     old = Operations(network, state=state)
@@ -266,6 +278,7 @@ def test_what_was_half_done_when_the_controller_died_is_undone(network, state):
     assert held(network) == before
 
 
+@pytest.mark.fast
 def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(network, state, monkeypatch):
     begun(Operations(network, state=state), 1, 2)  # at s1 only
     network.targets["s3"].failing = TimeoutError("silence")
@@ -277,6 +290,7 @@ def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(netw
     assert new.controller.unsure == set()
 
 
+@pytest.mark.fast
 def test_state_is_replaced_as_a_whole(state, monkeypatch):
     state.save({"controller": {"a": 1}, "tokens": {}, "principals": {}, "left": {}})
     assert state.path.stat().st_mode & 0o777 == 0o600
@@ -286,6 +300,7 @@ def test_state_is_replaced_as_a_whole(state, monkeypatch):
     assert state.load()["controller"] == {"a": 1}
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("text", "error"), [("{", "not a controller's"), ('{"version": 1}', "version 2"), ("[]", "version 2")])
 def test_files_that_are_no_state(state, network, text, error):
     state.path.write_text(text)
@@ -293,11 +308,13 @@ def test_files_that_are_no_state(state, network, text, error):
         Operations(network, state=state)
 
 
+@pytest.mark.fast
 def test_a_place_where_no_state_can_be_kept_is_refused_at_the_start(network, tmp_path):
     with pytest.raises(StateError, match="nowhere/jobs.json: a file cannot be made in .*nowhere; expected a folder"):
         Operations(network, state=StateFile(tmp_path / "nowhere" / "jobs.json"))
 
 
+@pytest.mark.fast
 def test_state_of_other_switches(network, state):
     begun(Operations(network, state=state), 1, 3)
     smaller = FakeNetwork(topologies.load("star", hosts=2))
@@ -314,12 +331,14 @@ def watched(network, monkeypatch):
     return Operations(network, job_slots=16)
 
 
+@pytest.mark.fast
 def test_every_look_at_a_switch_is_one_at_its_guard(watched, network):
     network.protected.clear()
     watched.watch.tick()
     assert network.protected == list(network.targets)
 
 
+@pytest.mark.fast
 def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
     far, near = begun(watched, 1, 3, job="far"), begun(watched, 2, job="near")
     network.targets["s3"].failing = TimeoutError("no answer within 5 s")
@@ -342,6 +361,7 @@ def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
     begun(watched, 4, 1, job="third")
 
 
+@pytest.mark.fast
 def test_a_switch_that_refuses_the_connection_is_lost_at_once(watched, network):
     workers = begun(watched, 1, 3)
     network.targets["s2"].read = lambda entities: (_ for _ in ()).throw(EntityError("s2: connection refused", "UNAVAILABLE"))
@@ -349,6 +369,7 @@ def test_a_switch_that_refuses_the_connection_is_lost_at_once(watched, network):
     assert workers[0].said[-1]["reason"] == "switch s2 is lost: s2: connection refused"
 
 
+@pytest.mark.fast
 def test_a_switch_without_jobs_that_is_gone_is_shown_and_avoided(watched, network):
     """Before a job finds out."""
     someone, read = Someone(watched, 1), network.targets["s3"].read
@@ -361,6 +382,7 @@ def test_a_switch_without_jobs_that_is_gone_is_shown_and_avoided(watched, networ
     assert someone.ask("switches")["switches"]["s3"]["state"] == "up"
 
 
+@pytest.mark.fast
 def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
     """Its registers are gone: jobs at it cannot go on, others get their entries back."""
     workers = begun(watched, 1, 3)
@@ -374,6 +396,7 @@ def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
     assert not any(held(network).values())
 
 
+@pytest.mark.fast
 def test_a_repair_for_another_job_does_not_hide_that_a_switch_was_started_anew(watched, network):
     """Between two looks: the switch does not know a job that ends, so the next one that ends repairs it, for all jobs."""
     workers = begun(watched, 1, 3)
@@ -391,6 +414,7 @@ def test_a_repair_for_another_job_does_not_hide_that_a_switch_was_started_anew(w
     assert watched.controller.forgotten == set() and not watched.controller.jobs
 
 
+@pytest.mark.fast
 def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
     monkeypatch.setattr("ina.aggregation.controller.recovery.CHECK", 0.0)
     network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=2, hosts=2))
@@ -426,6 +450,7 @@ def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
     assert "s4 is lost: connection refused; and there is no other way: job 'job' asks for 16" in workers[0].said[-1]["reason"]
 
 
+@pytest.mark.fast
 def test_a_job_with_a_worker_that_cannot_go_on_is_over(watched, network):
     workers = begun(watched, 1, 3)
     assert workers[0].said[-1]["moves"] is False
@@ -494,6 +519,7 @@ class Running:
                 process.kill()
 
 
+@pytest.mark.build
 def test_a_controller_that_starts_before_its_switch(tmp_path):
     """Nobody listens where the switch is to be: it says so once, and begins when the switch does."""
     need("cc", "p4runtime")
@@ -519,6 +545,7 @@ def test_a_controller_that_starts_before_its_switch(tmp_path):
             switch.kill()
 
 
+@pytest.mark.build
 def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp_path):
     """It is killed with -9 during all-reduces."""
     endpoints, clients = [], []
@@ -560,6 +587,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
         running.end()
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("file", ["lost", "older"])
 def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running, tmp_path, file):
     """Over a switch that goes on: the old job's rows are final, at the numbers and of the kind that the new one begins with."""
@@ -588,6 +616,7 @@ def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running
         running.end()
 
 
+@pytest.mark.build
 def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
     """The back end's job of two ranks, in this process; nobody but the jobs does anything about the controller's end."""
     need("torch")

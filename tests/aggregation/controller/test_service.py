@@ -101,6 +101,7 @@ def joined(service, *pids, job="job", **options):
 # ---- several switches
 
 
+@pytest.mark.fast
 def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
     first, second = Someone(service, 1), Someone(service, 3)
     first.ask("join", job="job", worker=0)
@@ -121,6 +122,7 @@ def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
     assert network.opened == [] and all(target.entities == {} for target in network.targets.values())
 
 
+@pytest.mark.fast
 def test_who_waits_too_long_is_told_for_whom(service, monkeypatch):
     monkeypatch.setattr("ina.aggregation.controller.operations.JOINING", 0.01)
     first, = joined(service, 1)
@@ -130,6 +132,7 @@ def test_who_waits_too_long_is_told_for_whom(service, monkeypatch):
     assert first.said[-1]["error"] == "admit: waited 0.01 s for workers 1, 2 of job 'job' to join"
 
 
+@pytest.mark.fast
 def test_who_waits_for_a_lost_worker_is_told(service):
     first, second = joined(service, 1, 2)
     first.ask("admit", job="job", workers=3)
@@ -137,6 +140,7 @@ def test_who_waits_for_a_lost_worker_is_told(service):
     assert first.said[-1]["event"] == "failed" and "worker 1 of job 'job' (process 2) is lost" in first.said[-1]["reason"]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("pids", "text"), [((1, 1), "h1 has a worker of this job already"),
                                             ((1, 9), "process 9 is in no host")])
 def test_workers_that_have_no_place(service, pids, text):
@@ -146,6 +150,7 @@ def test_workers_that_have_no_place(service, pids, text):
     assert any(re.search(text, reply.get("error", "")) for reply in said)
 
 
+@pytest.mark.fast
 def test_all_workers_hear_which_switch_is_full(service):
     holder = joined(service, 3, job="big")[0]
     assert holder.ask("admit", job="big", workers=1, slots=64)["ok"]
@@ -154,6 +159,7 @@ def test_all_workers_hear_which_switch_is_full(service):
     assert texts == {"job 'job' asks for 16 slots: s2, which h4 is connected to: no slots left"}
 
 
+@pytest.mark.fast
 def test_admission_by_one_that_has_not_joined_needs_the_hosts(service):
     someone = Someone(service, 1)
     assert "or say hosts" in someone.ask("admit", job="job", workers=2)["error"]
@@ -163,6 +169,7 @@ def test_admission_by_one_that_has_not_joined_needs_the_hosts(service):
 # ---- who may
 
 
+@pytest.mark.fast
 def test_a_jobs_token_is_needed_for_everything(service):
     (worker,) = joined(service, 1, token="secret")
     worker.ask("admit", job="job", workers=1, token="secret")
@@ -173,6 +180,7 @@ def test_a_jobs_token_is_needed_for_everything(service):
     assert worker.ask("attach", job="job", worker=0, token="secret")["ok"]
 
 
+@pytest.mark.fast
 def test_the_name_of_a_failed_job_is_free_for_another_token(service):
     first, second = joined(service, 1, 3, token="one")
     for worker in (first, second):
@@ -186,6 +194,7 @@ def test_the_name_of_a_failed_job_is_free_for_another_token(service):
     assert workers[0].ask("admit", job="job", workers=2, token="two")["incarnation"] != old["incarnation"]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("arguments", "text"), [
     ({"protocol": "atp"}, "worker 0 of job 'job' has protocol=atp, but the switch runs fake.p4 with protocol=switchml"),
     ({"values": 64}, "has values=64, but the switch runs fake.p4 with values=32"),
@@ -198,6 +207,7 @@ def test_workers_made_for_another_program(service, arguments, text):
     assert worker.ask("attach", job="job", worker=0, protocol="switchml", values=32)["ok"]
 
 
+@pytest.mark.fast
 def test_a_switch_that_refuses_is_named(service, network):
     workers = joined(service, 1, 3)
     network.targets["s2"].failing = TimeoutError("no answer within 5 s")
@@ -210,6 +220,7 @@ def test_a_switch_that_refuses_is_named(service, network):
 # ---- what there is
 
 
+@pytest.mark.fast
 def test_what_there_is(service):
     workers = joined(service, 1, 3, token="t")
     for index, worker in enumerate(workers):
@@ -223,6 +234,7 @@ def test_what_there_is(service):
     assert switches["s1"] == {"slots": 64, "free_slots": 48, "state": "up", "jobs": ["job"]}
 
 
+@pytest.mark.fast
 def test_the_end_of_a_job_by_hand(service):
     (worker,) = joined(service, 1)
     worker.ask("admit", job="job", workers=1)
@@ -246,6 +258,7 @@ def ask(service, method, path, body=None, headers=None, principal=ME):
     return int(status.split()[1]), json.loads(rest.partition(b"\r\n\r\n")[2])
 
 
+@pytest.mark.fast
 def test_a_job_by_http(service, network):
     status, made = ask(service, "POST", "/jobs", {"job": "a/b", "workers": 2, "hosts": ["h1", "h3"]})
     assert status == 200 and made["slots"] == 16 and len(made["token"]) == 32
@@ -257,6 +270,7 @@ def test_a_job_by_http(service, network):
     assert all(target.entities == {} for target in network.targets.values())
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("method", "path", "body", "status", "text"), [
     ("GET", "/nothing", None, 404, "GET / says what there is"),
     ("GET", "/jobs/none", None, 404, "no job 'none'"),
@@ -275,11 +289,13 @@ def test_http_refusals(service, method, path, body, status, text):
     assert got == status and text in error["error"]
 
 
+@pytest.mark.fast
 def test_http_takes_no_body_in_chunks(service):
     status, error = ask(service, "POST", "/jobs", {"job": "a"}, {"Transfer-Encoding": "chunked"})
     assert (status, error["error"]) == (400, "Transfer-Encoding: expected a body with Content-Length")
 
 
+@pytest.mark.fast
 def test_http_says_what_there_is(service):
     assert "GET /jobs" in ask(service, "GET", "/")[1]["requests"]
     assert ask(service, "GET", "/status")[1]["protocol"] == "switchml"
@@ -287,6 +303,7 @@ def test_http_says_what_there_is(service):
     assert ask(service, "GET", "/counters")[1] == {"program": {"drops": [[0, 0]]}}
 
 
+@pytest.mark.fast
 @given(st.binary(max_size=200), st.sampled_from([b"", b"GET ", b"GET / HTTP/1.1\r\n", b"POST / HTTP/1.1\r\nContent-Length: "]))
 def test_any_bytes_are_a_request_or_none(data, start):
     try:
@@ -311,6 +328,7 @@ def socket_name(network):
     os.close(starter_end)
 
 
+@pytest.mark.fast
 def test_workers_and_people_at_one_socket(socket_name):
     client = Client(socket_name, timeout=60)
     with socket.socket(socket.AF_UNIX) as sock:
@@ -325,6 +343,7 @@ def test_workers_and_people_at_one_socket(socket_name):
     client.close()
 
 
+@pytest.mark.build
 def test_curl(socket_name):
     need("curl")
     command = ["curl", "-sS", "--max-time", "5", "--abstract-unix-socket", socket_name, "http://ina/switches"]
@@ -353,6 +372,7 @@ def disk(tmp_path):
     return FullDisk(tmp_path / "jobs.json")
 
 
+@pytest.mark.fast
 def test_what_cannot_be_remembered_is_not_done(network, disk):
     service = Operations(network, job_slots=16, state=disk)
     workers = joined(service, 1, 3)
@@ -380,12 +400,14 @@ def test_what_cannot_be_remembered_is_not_done(network, disk):
     assert disk.load()["controller"]["jobs"] == [], "it is remembered as soon as it can be"
 
 
+@pytest.mark.fast
 def test_attach_that_fails_joins_nothing(service):
     someone = Someone(service, 1)
     assert someone.ask("attach", job="job", worker=0)["code"] == "unknown"
     assert someone.job == "" and service.tokens == {}
 
 
+@pytest.mark.fast
 def test_a_defect_costs_one_connection_and_its_job(service, network, monkeypatch):
     (worker,), (other,) = joined(service, 1), joined(service, 3, job="other")
     for each in (worker, other):
@@ -401,6 +423,7 @@ def test_a_defect_costs_one_connection_and_its_job(service, network, monkeypatch
     assert list(service.controller.jobs) == ["other"] and other.ask("attach", job="other", worker=0)["ok"]
 
 
+@pytest.mark.fast
 def test_one_request_of_a_connection_waits_at_a_time(service):
     (first,) = joined(service, 1)
     for _ in range(1000):
@@ -412,6 +435,7 @@ def test_one_request_of_a_connection_waits_at_a_time(service):
 # ---- jobs that nobody joins
 
 
+@pytest.mark.fast
 def test_a_job_that_nobody_joins_is_over_after_a_while(service, network, monkeypatch):
     status, _ = ask(service, "POST", "/jobs", {"job": "a", "workers": 2, "hosts": ["h1", "h3"], "token": "t"})
     assert status == 200 and list(service.controller.jobs) == ["a"]
@@ -422,6 +446,7 @@ def test_a_job_that_nobody_joins_is_over_after_a_while(service, network, monkeyp
     assert service.controller.jobs == {} and all(target.entities == {} for target in network.targets.values())
 
 
+@pytest.mark.fast
 def test_a_job_that_was_joined_stays(service, monkeypatch):
     ask(service, "POST", "/jobs", {"job": "a", "workers": 2, "hosts": ["h1", "h3"], "token": "t"})
     joined(service, 1, job="a", token="t")
@@ -430,6 +455,7 @@ def test_a_job_that_was_joined_stays(service, monkeypatch):
     assert list(service.controller.jobs) == ["a"] and service.leases == {}
 
 
+@pytest.mark.fast
 def test_jobs_that_nobody_has_joined_are_few(service, network):
     for i in range(UNJOINED):
         assert ask(service, "POST", "/jobs", {"job": f"{i}", "workers": 1, "hosts": ["h1"], "slots": 1})[0] == 200

@@ -6,6 +6,7 @@ Test modules import the fixtures by name: `close`, `world`, `job`.
 from __future__ import annotations
 
 import pytest
+from marks import marked
 from model_switch import ip_checksum
 from switchml_targets import TARGETS, Job, World, close_targets, open_target
 
@@ -19,7 +20,7 @@ def close():
     close_targets()
 
 
-@pytest.fixture(params=TARGETS)
+@pytest.fixture(params=marked(TARGETS))
 def world(request) -> World:
     return World(open_target(request.param, 32), ports=10)
 

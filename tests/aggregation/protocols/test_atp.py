@@ -12,6 +12,7 @@ from ina.aggregation import codecs as codec
 from ina.aggregation import protocols
 from ina.aggregation.worker import JobMismatch, JobTimeout
 
+pytestmark = pytest.mark.build
 need("cc")
 
 FAULTS = [

@@ -122,24 +122,28 @@ def compare(names: list[str], steps: list, start: int) -> None:
             assert fates[0] == fates[1]
 
 
+@pytest.mark.build
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(STEPS, STARTS)
 def test_interpreter_and_compiled_agree(steps, start):
     compare(["interpreter", "compiled"], steps, start)
 
 
+@pytest.mark.build
 @settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
 @given(STEPS, STARTS)
 def test_tna_agrees(steps, start):
     compare(["compiled", "tna"], steps, start)
 
 
+@pytest.mark.hardware
 @settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(STEPS, STARTS)
 def test_bmv2_agrees(steps, start):
     compare(["compiled", "bmv2"], steps, start)
 
 
+@pytest.mark.build
 def test_the_sample_reaches_what_it_is_for():
     """Frames as the strategies make them are claimed, merged, completed and evicted: the comparison is not of silence."""
     network = Network("compiled")

@@ -9,6 +9,8 @@ from ina.aggregation.ps.parameter_server import ParameterServer, ServerConfig
 from ina.aggregation.worker import Worker, WorkerConfig, worker_address
 from ina.aggregation.worker.config import ATP_SWITCH, SERVER
 
+pytestmark = pytest.mark.build
+
 
 def worker(index: int, workers: int, **options) -> Worker:
     options = {"slots": 4, "values": 32, "protocol": "atp", "switch": ATP_SWITCH} | options

@@ -10,6 +10,7 @@ from capabilities import need
 
 from ina.aggregation.worker import Worker
 
+pytestmark = pytest.mark.build
 need("cc")
 
 

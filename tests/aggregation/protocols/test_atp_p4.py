@@ -19,6 +19,7 @@ from atp_targets import (
     open_target,
     parse,
 )  # fmt: skip
+from marks import marked
 from model_switch import ip_checksum
 from switchml_targets import check_cut_before_its_header
 
@@ -36,7 +37,7 @@ def _close():
     close_targets()
 
 
-@pytest.fixture(params=TARGETS)
+@pytest.fixture(params=marked(TARGETS))
 def world(request) -> World:
     return World(open_target(request.param))
 
@@ -294,6 +295,7 @@ def test_a_leaf_sends_its_rack_up_and_a_worker_s_answer_down(world):
 # ---- admission: every reason to drop
 
 
+@pytest.mark.fast
 def test_drop_reasons_are_all_tested():
     assert members("Drop") == ["NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "WRONG_WORKERS",
                                "OLD_LIFE", "REPEATED", "LOST"]  # fmt: skip
@@ -431,6 +433,7 @@ def test_other_frames_are_forwarded(world, job):
 TIMED = pytest.mark.parametrize("name", ["compiled", "tna"])
 
 
+@pytest.mark.build
 @TIMED
 def test_what_is_too_old_makes_room(name):
     """A dead job's aggregator is another job's after the lifetime, with its sum thrown away; and not before."""
@@ -445,6 +448,7 @@ def test_what_is_too_old_makes_room(name):
     assert world.target.switch.counter("fates")[8 * alive.number + 6, 0] == 1
 
 
+@pytest.mark.build
 @TIMED
 def test_an_old_record_of_the_same_number_is_not_believed(name):
     """After 2^40 packets a number comes again: what is left of the first must not meet the second."""
@@ -456,6 +460,7 @@ def test_an_old_record_of_the_same_number_is_not_believed(name):
     check_up(job, switch.step(job.data(0, 0, numbers(3)), 0, 21 * ms), total(numbers(2), numbers(3)), 0b11, 0)
 
 
+@pytest.mark.build
 @TIMED
 @pytest.mark.parametrize("depth", [0, 3])
 def test_long_queues_are_marked(depth, name):

@@ -9,6 +9,7 @@ from model_network import US, Network
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.native import ffi
 
+pytestmark = pytest.mark.fast
 BURST = 16
 ESTIMATES = {"srtt_ps", "rttvar_ps", "rto_ps"}  # a burst is one sample of the round trip
 

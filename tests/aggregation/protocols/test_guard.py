@@ -11,6 +11,7 @@ import pytest
 import switchml_targets
 from capabilities import need
 from forger import LIE, addressed, contributions, results
+from marks import least
 from model_switch import ip_checksum
 
 from ina import topology as topologies
@@ -28,7 +29,11 @@ from ina.p4.runtime.entities import TableEntry, delete, insert, modify
 from ina.topology import routes
 from ina.worlds.deployed.remote import Reconnecting, SwitchesElsewhere
 
-TARGETS = [("switchml", name) for name in switchml_targets.TARGETS] + [("atp", name) for name in atp_targets.TARGETS]
+TARGETS = [
+    pytest.param((protocol, name), marks=least(*target.needs))
+    for protocol, targets in (("switchml", switchml_targets.TARGETS), ("atp", atp_targets.TARGETS))
+    for name, target in targets.items()
+]
 OWN, OTHER, SWITCH = ((node.mac, node.ip) for node in topologies.load("star", hosts=2).nodes[:2] + (topologies.Node("s1"),))
 NOBODY = "00:00:00:00:00:77", "10.0.0.119"
 OUT = 3  # the port of h3, to whom all frames here go
@@ -126,6 +131,7 @@ def test_other_switches_have_checked_what_they_send(target):
     assert target.send(frame, next(hop.port for hop in net.hops[leaf] if hop.node == "h2")) == []
 
 
+@pytest.mark.build
 def test_a_guard_that_was_lost_or_changed_is_made_again():
     need("cc")
     wanted = [update.entity for update in guards(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2))["s1"]]
@@ -155,6 +161,7 @@ class Near(Reconnecting):
         yield self.switch
 
 
+@pytest.mark.build
 def test_the_controller_of_switches_elsewhere_writes_the_guard_and_writes_it_anew():
     need("cc")
     program = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "4"})
@@ -267,6 +274,7 @@ def from_itself(star: Star, protocol: str) -> list[bytes]:
     return [addressed(frame, own, end) for frame in frames for end in ends]
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize(("protocol", "attack"), [("switchml", to_workers), ("atp", to_workers), ("atp", to_server)])
 def test_forged_results_and_contributions_reach_nobody(protocol, attack, guarded):
@@ -281,6 +289,7 @@ def test_forged_results_and_contributions_reach_nobody(protocol, attack, guarded
         assert all((array == WORKERS * LIE).all() or (array == LIE + WORKERS - 1).all() for array in sums)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("protocol", ["switchml", "atp"])
 def test_what_a_stranger_sends_in_its_own_name_reaches_hosts_that_do_not_take_it(protocol):
     star = Star(protocol, guarded=True)
@@ -288,6 +297,7 @@ def test_what_a_stranger_sends_in_its_own_name_reaches_hosts_that_do_not_take_it
     assert all((array == WORKERS).all() for array in sums) and star.counted("forged").sum() == 0
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("protocol", ["switchml", "atp"])
 def test_contributions_to_the_switch_are_taken_from_the_workers_own_ports_only(protocol):
     star = Star(protocol, guarded=True)

@@ -28,6 +28,7 @@ from ina.p4.runtime.embedded import Switch
 from ina.worlds.virtual.explorable import SwitchMachine, Tensor, WorkerMachine
 from ina.worlds.virtual.explorer import Budget, Explorer
 
+pytestmark = pytest.mark.build
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 LOCKSTEP = ROOT / "examples" / "lockstep"
 

@@ -21,6 +21,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 from ina.p4.runtime.entities import TableEntry, modify
 
+pytestmark = pytest.mark.hardware
 VALUES = pytest.mark.parametrize("values", [64, 256])
 
 

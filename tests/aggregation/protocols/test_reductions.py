@@ -16,6 +16,7 @@ from ina.lab.config import AllReduce, Config, Sharing
 from ina.lab.kinds import allreduce, sharing
 from ina.lab.kinds.virtual_network import WrongSum
 
+pytestmark = pytest.mark.build
 LOCKSTEP = ROOT / "examples" / "lockstep"
 ADD = "old + hdr.values.v##i"
 LARGEST = "(int<32>)old > (int<32>)hdr.values.v##i ? old : hdr.values.v##i"

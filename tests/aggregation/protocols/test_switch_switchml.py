@@ -16,6 +16,7 @@ from ina.net.ports import Faults, memory_pair
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Link, MulticastGroupEntry, Program, Replica, Switch, TableEntry, insert
 
+pytestmark = pytest.mark.build
 VALUES, SLOTS = 32, 16
 
 

@@ -16,6 +16,7 @@ __all__ = ["close", "job", "world"]  # fixtures
 # ---- admission: every reason to drop
 
 
+@pytest.mark.fast
 def test_drop_reasons_are_all_tested():
     assert drop_reasons() == [
         "NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "OLD_LIFE", "WRONG_SLOT", "STALE",

@@ -167,6 +167,7 @@ def compare(names: list[str], steps: list, start: int) -> None:
         assert other.world.drops() == drops, other.name
 
 
+@pytest.mark.build
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(STEPS, STARTS)
 def test_model_interpreter_and_compiled_agree(steps, start):
@@ -180,18 +181,21 @@ TNA_KINDS = [NATIVE] * 6 + [ALIKE] * 4 + [ODD.map(lambda packet: replace(packet,
 TNA_STEPS = st.lists(st.sampled_from(TNA_KINDS).flatmap(lambda kind: kind), min_size=40, max_size=60)
 
 
+@pytest.mark.build
 @settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
 @given(TNA_STEPS, STARTS)
 def test_tna_agrees(steps, start):
     compare(["compiled", "tna"], steps, start)
 
 
+@pytest.mark.hardware
 @settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(STEPS, STARTS)
 def test_bmv2_agrees(steps, start):
     compare(["model", "bmv2"], steps, start)
 
 
+@pytest.mark.fast
 def test_the_sample_reaches_what_it_is_for():
     """Frames as the strategies make them complete phases, repeat, and are dropped: the comparison is not of silence."""
     network = Network("model")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from marks import least, marked
 from model_switch import ip_checksum
 from switchml_job import check_pending, check_result, close, job, numbers, reduce, signed, total, world
 from switchml_targets import SLOTS, TARGETS, Job, World, open_target
@@ -255,7 +256,7 @@ def test_all_packets_of_a_phase_have_one_size(world, job, first):
     assert world.drops() == {"WRONG_SIZE": 3}
 
 
-@pytest.mark.parametrize(("name", "values"), SIZES, ids=[f"{name}-{values}" for name, values in SIZES])
+@pytest.mark.parametrize(("name", "values"), [pytest.param(*size, marks=least(*TARGETS[size[0]].needs)) for size in SIZES])
 def test_payload_sizes(name, values):
     world = World(open_target(name, values))
     job = world.admit(2)
@@ -271,7 +272,7 @@ def test_payload_sizes(name, values):
     assert world.drops() == {"WRONG_SIZE": 5}
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", marked(TARGETS))
 def test_one_worker(name):
     world = World(open_target(name, 32), ports=1)
     job = world.admit(1)
@@ -280,7 +281,7 @@ def test_one_worker(name):
     check_result(job, job.send(0, 8, numbers(world, 1)), numbers(world, 8), 8, to=[0])
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", marked(TARGETS))
 def test_thirty_two_workers(name):
     world = World(open_target(name, 32), ports=33)
     job = world.admit(32, ports=[(7 * i + 1) % 33 for i in range(32)])

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from marks import marked
 from model_switch import ip_checksum
 from switchml_job import numbers, signed, total
 from switchml_targets import SLOTS, TARGETS, World, close_targets, open_target
@@ -146,7 +147,7 @@ class Member:
         return [numbers(self.world, base + 100 * i) for i in range(len(self.below))]
 
 
-@pytest.fixture(params=TARGETS)
+@pytest.fixture(params=marked(TARGETS))
 def target(request) -> str:
     return request.param
 
@@ -405,7 +406,7 @@ def test_a_parent_that_moves(leaf):
     leaf.check(leaf.send(leaf.below[0], 0, vectors[0]), [Peer(5, leaf.up.address)], 0, total(*vectors))
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", marked(TARGETS))
 def test_one_child(name):
     """A switch with one child only hands on: up what comes, down what comes."""
     member = Member(name, "s2")
@@ -476,18 +477,21 @@ def compare(names: list[str], switch: str, steps: list[Step]) -> None:
         assert other.drops() == members[0].drops()
 
 
+@pytest.mark.build
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, st.sampled_from([LEAF, INNER, "s2"]))
 def test_model_interpreter_and_compiled_agree(steps, switch):
     compare(["model", "interpreter", "compiled"], switch, steps)
 
 
+@pytest.mark.hardware
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, st.sampled_from([LEAF, INNER, "s2"]))
 def test_bmv2_agrees(steps, switch):
     compare(["model", "bmv2"], switch, steps)
 
 
+@pytest.mark.fast
 def test_the_sample_reaches_every_state():
     """Frames as `compare` makes them go up, come down and are dropped where they should be."""
     member = Member("model", INNER)

@@ -59,6 +59,7 @@ def all_done(network: Network, count: int) -> None:
 sizes = st.one_of(st.integers(0, 400), st.sampled_from([1, 2, 29, 30, 31, 32, 33, 127, 128, 129, 4095, 5001]))
 
 
+@pytest.mark.fast
 @settings(max_examples=60, deadline=None)
 @given(
     workers=st.integers(1, 16), size=sizes, dtype=st.sampled_from([np.int32, np.float32]), average=st.booleans(),
@@ -75,6 +76,7 @@ def test_sums(workers, size, dtype, average, faults, slots, values, in_place, se
     check_sum(before, after, values, average)
 
 
+@pytest.mark.fast
 @settings(max_examples=40, deadline=None)
 @given(
     workers=st.integers(1, 16), size=sizes, faults=st.sampled_from(FAULTS), slots=st.sampled_from([1, 2, 8, 64]),
@@ -94,6 +96,7 @@ def test_maxima(workers, size, faults, slots, values, seed):
     assert all(worker.stats["overflows"] == network.workers[0].stats["overflows"] for worker in network.workers)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("values", [128, 1024, 2048])
 def test_large_frames_and_long_tensors(values):
     for dtype in (np.int32, np.float32):
@@ -105,6 +108,7 @@ def test_large_frames_and_long_tensors(values):
         check_sum(before, after, values)
 
 
+@pytest.mark.fast
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.integers(1, 5), st.sampled_from(FAULTS), st.sampled_from([1, 4, 32]), st.integers(0, 2**32))
 def test_many_tensors_in_flight(data, workers, faults, slots, seed):
@@ -124,6 +128,7 @@ def test_many_tensors_in_flight(data, workers, faults, slots, seed):
         check_sum(b, o, 32)
 
 
+@pytest.mark.fast
 def test_handles_are_lent_again():
     network = Network(2)
     for i in range(200):
@@ -139,6 +144,7 @@ def test_handles_are_lent_again():
         network.workers[0].submit(np.zeros(1, np.int32), now=network.now)
 
 
+@pytest.mark.fast
 def test_one_packet_for_a_small_tensor():
     for count, dtype in ((0, np.int32), (29, np.int32), (2, np.float32)):
         network = Network(3)
@@ -148,6 +154,7 @@ def test_one_packet_for_a_small_tensor():
         assert network.now == 2 * DELAY
 
 
+@pytest.mark.fast
 def test_round_trips_of_a_large_tensor():
     """float32: exponents once, a window ahead; then one round trip per window. int32: none ahead."""
     for dtype, trips in ((np.float32, 1 + 8), (np.int32, 1 + 8)):
@@ -158,6 +165,7 @@ def test_round_trips_of_a_large_tensor():
         assert network.workers[0].stats["retransmissions"] == 0
 
 
+@pytest.mark.fast
 def test_tsi_wraps():
     before = tensors(2, 2000, np.int32, 5)
     after = before.copy()
@@ -168,6 +176,7 @@ def test_tsi_wraps():
     assert all(row.tsi < 100 for row in network.switch.rows.values())
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("size", [1, 2, 300])
 def test_nonfinite_blocks_are_nan_on_every_rank_and_small_tensors_exact(bad, size):
@@ -189,6 +198,7 @@ def test_nonfinite_blocks_are_nan_on_every_rank_and_small_tensors_exact(bad, siz
     assert [w.stats["nonfinite_blocks"] for w in network.workers] == [1] * 3
 
 
+@pytest.mark.fast
 def test_zeros_denormals_and_huge_values():
     rows = np.zeros((2, 96), np.float32)
     rows[:, :32] = 2.0**-140
@@ -199,6 +209,7 @@ def test_zeros_denormals_and_huge_values():
     assert (rows[:, :64] == 0).all() and (rows[:, 64:] == np.float32(2.0**127)).all()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("size", [3, 100])
 def test_overflow_is_reported(size):
     for value, overflow in ((2**30, True), (2**29, False), (-(2**30) - 1, True)):
@@ -212,6 +223,7 @@ def test_overflow_is_reported(size):
         assert [e[0].overflow for e in network.events] == [overflow] * 2
 
 
+@pytest.mark.fast
 def test_float_sums_never_report_overflow():
     network = Network(16, Faults())
     reduce(network, np.full((16, 70), -3e38, np.float32))
@@ -233,6 +245,7 @@ MISMATCHES = {
 }
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("workers", [2, 3, 8])
 @pytest.mark.parametrize("case", MISMATCHES)
 @pytest.mark.parametrize("faults", FAULTS)
@@ -256,6 +269,7 @@ def test_mismatch_is_seen_on_every_rank(case, workers, faults):
         network.workers[0].submit(np.zeros(1, np.int32))
 
 
+@pytest.mark.fast
 def test_deadline_names_who_is_missing():
     network = Network(4, timeout=0.05, slots=8)
     network.deaf = {1, 3}
@@ -272,6 +286,7 @@ def test_deadline_names_who_is_missing():
     assert abs(network.now - 0.05e12) < 1e9
 
 
+@pytest.mark.fast
 def test_deadline_when_nothing_answers():
     network = Network(2, Faults(loss=1.0), timeout=0.02)
     reduce(network, tensors(2, 10, np.float32, 1))
@@ -280,6 +295,7 @@ def test_deadline_when_nothing_answers():
         assert "never answered" in str(event.error())
 
 
+@pytest.mark.fast
 def test_deadline_starts_with_the_first_packet_not_with_submit():
     """A queue of tensors, each of which takes most of the deadline."""
     network = Network(2, slots=1, values=32, timeout=1.5 * 100 * 2 * DELAY / 1e12)
@@ -288,6 +304,7 @@ def test_deadline_starts_with_the_first_packet_not_with_submit():
     all_done(network, 5)
 
 
+@pytest.mark.fast
 def test_waiting_for_a_straggler_is_slow_and_not_loss():
     network = Network(2, slots=64, values=32, rto_max=0.01)
     late, early = network.workers
@@ -305,6 +322,7 @@ def test_waiting_for_a_straggler_is_slow_and_not_loss():
     assert network.now - start < 30 * 2 * DELAY, "and it is there at once when the straggler comes"
 
 
+@pytest.mark.fast
 def test_results_lost_to_one_worker_come_again():
     """The multicast result goes missing at a worker that has been told to wait."""
     network = Network(2, Faults(loss=0.3), seed=3, slots=32, rto_max=0.1)
@@ -317,6 +335,7 @@ def test_results_lost_to_one_worker_come_again():
     assert network.now - start < 0.05e12
 
 
+@pytest.mark.fast
 def test_rto_follows_the_round_trip():
     network = Network(2, slots=4, rto_min=1e-6, rto_max=1.0)
     reduce(network, tensors(2, 5000, np.int32, 1))
@@ -327,6 +346,7 @@ def test_rto_follows_the_round_trip():
     assert stats["timeouts"] < 20, "the first RTO was too short; it was corrected"
 
 
+@pytest.mark.fast
 def test_back_off_is_exponential_and_ends_at_rto_max():
     worker = Worker(WorkerConfig(0, 2, life=1, rto_min=1e-3, rto_max=0.064, timeout=10))
     worker.submit(np.zeros(1, np.int32), now=0)
@@ -340,6 +360,7 @@ def test_back_off_is_exponential_and_ends_at_rto_max():
     assert gaps[:6].tolist() == [4, 8, 16, 32, 64, 64]
 
 
+@pytest.mark.fast
 def test_abort():
     network = Network(2)
     reduce(network, tensors(2, 100, np.int32, 1))
@@ -354,6 +375,7 @@ def test_abort():
 CHECKED = [12, 13, 14, 16, 17, 21, 23, *range(26, 40), 42, 43, *range(44, 50), 51]
 
 
+@pytest.mark.fast
 def test_every_checked_bit_matters():
     worker = Worker(WorkerConfig(0, 1, life=1, slots=4, values=32))
     switch = Network(1, slots=4, values=32).switch
@@ -376,6 +398,7 @@ def test_every_checked_bit_matters():
     assert worker.stats["results"] == 4
 
 
+@pytest.mark.build
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_bytes_are_dropped_and_counted(data):
@@ -413,6 +436,7 @@ def test_any_bytes_are_dropped_and_counted(data):
     assert worker.stats["results"] == 2
 
 
+@pytest.mark.fast
 def test_state_is_a_value():
     """A snapshot taken at any time goes on to the same bytes."""
     worker = Worker(WorkerConfig(0, 1, life=1, slots=4, values=32, reply_in_place=True))
@@ -439,6 +463,7 @@ def test_state_is_a_value():
     np.testing.assert_allclose(out, source, atol=1e-6 * 1000)
 
 
+@pytest.mark.fast
 def test_explicit_time_outs():
     worker = Worker(WorkerConfig(0, 2, life=1, slots=2, values=32))
     assert not worker.expire(0, 0)
@@ -451,6 +476,7 @@ def test_explicit_time_outs():
     assert worker.behaviour() == behaviour
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("config", "text"),
     [
@@ -465,6 +491,7 @@ def test_configuration_is_checked(config, text):
         WorkerConfig(**{"worker": 0, "workers": 2, "life": 1} | config)
 
 
+@pytest.mark.fast
 def test_no_worker_has_a_life_unless_it_is_told():
     """A default life made two runs one job to the switch."""
     with pytest.raises(TypeError, match="life"):
@@ -477,6 +504,7 @@ def test_no_worker_has_a_life_unless_it_is_told():
     assert protocols.named("switchml").state_size(config) == protocols.named("atp").state_size(config) == 0
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -493,6 +521,7 @@ def test_tensors_are_checked(call, error, text):
         call(Worker(WorkerConfig(0, 2, life=1)))
 
 
+@pytest.mark.fast
 def test_slots_cover_the_bandwidth_delay_product():
     for rate in (1e9, 10e9, 100e9):
         for rtt in (1e-6, 13e-6, 1e-4):
@@ -517,6 +546,7 @@ def run_c(folder: Path, test: str, sources: list[str], *flags: str) -> None:
 WORKER_SOURCES = ["switchml.c", "tensors.c", "frame.c", "internet.c", "rto.c", "codec.c"]
 
 
+@pytest.mark.build
 def test_worker_and_codec_are_clean_under_sanitizers(tmp_path):
     """Exact-size buffers, lossy runs, wrong bytes."""
     need("cc", "sanitizers")

@@ -237,6 +237,7 @@ EVERYTHING = {
 }  # fmt: skip
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("seed", range(4))
 def test_everything(tmp_path: Path, seed: int) -> None:
     everything(tmp_path, seed)
@@ -256,6 +257,7 @@ t.everything(Path({folder!r}), 9)
 """
 
 
+@pytest.mark.build
 def test_everything_under_sanitizers(tmp_path: Path) -> None:
     need("sanitizers")
     call = [*build.c_compiler(), "-print-file-name=libasan.so"], [*build.c_compiler(), "-print-file-name=libubsan.so"]
@@ -311,6 +313,7 @@ def jobs_packets(target: switchml_targets.Target, packets: Callable[[random.Rand
     target.close()
 
 
+@pytest.mark.build
 def test_packets_of_a_switchml_job() -> None:
     """Late, doubled and wrong ones."""
     target = switchml_targets.TnaTarget(32)
@@ -324,6 +327,7 @@ def test_packets_of_a_switchml_job() -> None:
     jobs_packets(target, packets)
 
 
+@pytest.mark.build
 def test_packets_of_an_atp_job() -> None:
     """Of its workers, and answers of its server."""
     target = atp_targets.TARGETS["tna"](32)
@@ -338,6 +342,7 @@ def test_packets_of_an_atp_job() -> None:
     jobs_packets(target, packets)
 
 
+@pytest.mark.fast
 def test_a_header_of_the_tests_is_the_programs() -> None:
     assert HEADER in source()
 
@@ -345,6 +350,7 @@ def test_a_header_of_the_tests_is_the_programs() -> None:
 # --- other people's -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("path", examples() or [None], ids=lambda p: p.stem if p else "none")
 def test_examples(path: Path | None) -> None:
     need("p4-examples")

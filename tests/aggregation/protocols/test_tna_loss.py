@@ -16,6 +16,7 @@ from switchml_targets import TnaTarget, World, close_targets, open_target
 
 from ina.p4.runtime import Link
 
+pytestmark = pytest.mark.build
 RECIRCULATION = 68
 PHASES = 8
 PASSES = ("ARRIVE", "ADD", "LOAD", "FINISH")  # the first byte of a frame that goes round: enum Pass

@@ -9,6 +9,8 @@ import pytest
 from atp_targets import PARENT, VALUES, World, close_targets, open_target, parse
 from test_tna_loss import RECIRCULATION, Lossy
 
+pytestmark = pytest.mark.build
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _close():

@@ -14,6 +14,7 @@ from ina.net.ports import Faults
 from ina.topology import load
 from ina.worlds.virtual.fabric import Fabric, FabricJob
 
+pytestmark = pytest.mark.build
 need("cc")
 
 VALUES, DELAY = 32, 2e-6

@@ -37,6 +37,7 @@ FRAMES = st.fixed_dictionaries({name: values_of(WIRE[name]) for name in DATA})
 # ---- layout
 
 
+@pytest.mark.fast
 def test_places_are_those_of_the_standards():
     """Byte and bit of fields as RFC 791, RFC 768 and SwitchML's published header have them."""
     expected = {
@@ -55,12 +56,14 @@ def test_places_are_those_of_the_standards():
     assert list(WIRE.headers) == [*HEAD, "pending", "values"]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("values", layout.VALUES)
 def test_payload_is_one_array(values):
     (field,) = load(values)["values"].fields
     assert (field.name, field.width, field.count, load(values)["values"].size) == ("v", 32, values, 4 * values)
 
 
+@pytest.mark.fast
 @given(FRAMES)
 def test_pack_and_unpack_are_inverse(headers):
     frame = WIRE.pack(**headers)
@@ -69,6 +72,7 @@ def test_pack_and_unpack_are_inverse(headers):
     assert WIRE.unpack(frame + b"tail") == headers
 
 
+@pytest.mark.fast
 @given(FRAMES)
 def test_numpy_sees_the_same(headers):
     (record,) = np.frombuffer(WIRE.pack(**headers), WIRE.dtype())
@@ -83,6 +87,7 @@ def test_numpy_sees_the_same(headers):
         assert got == headers["switchml"][field.name]
 
 
+@pytest.mark.fast
 def test_wrong_values_say_which_field():
     for call, text in (
         (lambda: WIRE["switchml"].pack({"slot": 2**14}), r"switchml.slot = 16384: expected 0..16383"),
@@ -99,6 +104,7 @@ def test_wrong_values_say_which_field():
             call()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -115,6 +121,7 @@ def test_programs_without_a_fixed_layout(tmp_path, text, problem):
         load(32, path)
 
 
+@pytest.mark.fast
 def test_only_numbered_fields_are_an_array(tmp_path):
     path = tmp_path / "headers.p4"
     path.write_text("header a_t { bit<8> x_0; bit<8> x_1; bit<16> x_2; }\nheader b_t { int<16> y_0; int<16> y_1; }\n"
@@ -162,6 +169,7 @@ HOST_CONSTANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.build
 def test_the_host_s_header_is_that_of_the_program(tmp_path):
     lines = ["#include <stddef.h>", '#include "wire.h"', '#include "layout.h"', "#define F struct ina_wire_frame"]
     for member, place in HOST_MEMBERS.items():
@@ -179,6 +187,7 @@ def test_the_host_s_header_is_that_of_the_program(tmp_path):
     assert {int(code): int(values) for code, values in map(str.split, out.splitlines())} == layout.size_codes()
 
 
+@pytest.mark.fast
 def test_every_member_of_the_host_s_frame_is_compared():
     text = (layout.p4_dir().parent / "host/protocol/wire.h").read_text()
     body = text[text.index("struct ina_wire_frame {") : text.index("} __attribute__")]
@@ -187,6 +196,7 @@ def test_every_member_of_the_host_s_frame_is_compared():
     assert names == [*HOST_MEMBERS, "payload"]
 
 
+@pytest.mark.fast
 def test_transport_s_constants_are_those_of_the_program():
     from ina.aggregation import worker as transport
     from ina.aggregation.worker import config
@@ -199,6 +209,7 @@ def test_transport_s_constants_are_those_of_the_program():
     assert config.MAX_SLOTS <= slots
 
 
+@pytest.mark.build
 def test_generated_c_reads_a_frame(tmp_path):
     text = """
 #include <arpa/inet.h>
@@ -230,6 +241,7 @@ int main(void)
 # ---- scapy
 
 
+@pytest.mark.fast
 def test_scapy_s_own_layers_agree_with_the_program():
     """Ethernet, IPv4 and UDP as scapy builds them are what the layout packs."""
     need("scapy")
@@ -259,6 +271,7 @@ def over_udp(wire: layout.Layout, body: bytes) -> bytes:
     ) + body  # fmt: skip
 
 
+@pytest.mark.fast
 def test_scapy_layers_read_and_build_each_kind_of_frame():
     need("scapy")
     from scapy.layers.l2 import Ether
@@ -292,6 +305,7 @@ def pcap(path, frames: list[bytes]) -> None:
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))
 
 
+@pytest.mark.build
 def test_wireshark_reads_each_kind_of_frame(tmp_path):
     need("tshark")
     script, capture = tmp_path / "switchml.lua", tmp_path / "run.pcap"
@@ -332,6 +346,7 @@ def test_wireshark_reads_each_kind_of_frame(tmp_path):
 # ---- command line
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("command", "line"),
     [
@@ -348,6 +363,7 @@ def test_commands(capsys, command, line):
     assert line in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.fast
 def test_unknown_size_says_which_there_are(capsys):
     parser = argparse.ArgumentParser()
     cli.add_arguments(parser.add_subparsers())
@@ -356,6 +372,7 @@ def test_unknown_size_says_which_there_are(capsys):
     assert capsys.readouterr().err == "ina: --values 100: expected one of 32, 64, 128, 256, 1024, 2048\n"
 
 
+@pytest.mark.build
 def test_generated_c_stands_alone(tmp_path):
     need("cc")
     path = tmp_path / "layout.h"

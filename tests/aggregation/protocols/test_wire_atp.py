@@ -10,6 +10,7 @@ from capabilities import need, tool
 from ina.aggregation.wire import c_header, dissector_atp
 from ina.aggregation.wire.layout import ATP_DATA, ATP_HEAD, load_atp
 
+pytestmark = pytest.mark.build
 WIRE = load_atp(32)
 HEAD = {"msg_type": 5, "resend": 1, "collision": 0, "ecn": 1, "overflow": 0, "exponent": -77, "index": 0xABCD,
         "life": 0x1234, "job": 200, "sequence": 2**40 - 2, "bitmap": 0x80000005}  # fmt: skip

@@ -50,6 +50,7 @@ def all_reduce(rows: np.ndarray, average: bool = False) -> tuple[np.ndarray, int
     return codec.decode(total, agreed, n, average), agreed
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -66,6 +67,7 @@ def test_exponent(value, expected):
         assert codec.exponent(block) == expected
 
 
+@pytest.mark.fast
 @given(blocks(finite, 1))
 def test_exponent_is_the_smallest_that_covers(rows):
     e = codec.exponent(rows)
@@ -77,12 +79,14 @@ def test_exponent_is_the_smallest_that_covers(rows):
         assert largest > Fraction(2) ** (e - 1) or e == codec.EXP_MIN
 
 
+@pytest.mark.fast
 def test_shift_leaves_room_for_every_fan_in():
     for n in (*range(1, 33), 100, 1024):
         assert n * 2 ** codec.shift(n) <= 2**30, "sums of n values fit in int32 with room for the sign"
         assert n * 2 ** codec.shift(n) > 2**29, "and no bit is wasted"
 
 
+@pytest.mark.build
 @settings(max_examples=150, deadline=None)
 @given(st.data(), workers, st.booleans())
 def test_sum_is_within_the_bound(data, n, average):
@@ -99,6 +103,7 @@ def test_sum_is_within_the_bound(data, n, average):
         assert abs(Fraction(float(result[column])) - exact) <= bound + rounding
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("n", range(1, 33))
 def test_extremes_do_not_overflow(n):
     for value in (1.0, -1.0, 2.0**126, -(2.0**126), 2.0**-96, 0.0):
@@ -109,6 +114,7 @@ def test_extremes_do_not_overflow(n):
         np.testing.assert_allclose(mean, np.float32(value), rtol=2**-22)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("value", [MAX, -MAX, 2.0**127, np.nextafter(np.float32(2.0**126), np.float32(np.inf))])
 def test_values_out_of_reach_are_nan_on_every_rank_not_a_wrong_sum(value):
     rows = np.array([[1.0, 1.0, value], [1.0, 1.0, 0.0]], np.float32)
@@ -117,6 +123,7 @@ def test_values_out_of_reach_are_nan_on_every_rank_not_a_wrong_sum(value):
     assert codec.decode_exact(codec.encode_exact(rows[0])).tolist() == rows[0].tolist(), "the exact code reaches all"
 
 
+@pytest.mark.fast
 def test_encode_never_trusts_its_exponent():
     wild = np.array([np.nan, np.inf, -np.inf, MAX, -MAX, -0.0, TINY] * 7, np.float32)
     for n in (1, 2, 32):
@@ -125,6 +132,7 @@ def test_encode_never_trusts_its_exponent():
             assert (np.abs(words) <= 2 ** codec.shift(n)).all()
 
 
+@pytest.mark.fast
 def test_zero_and_nonfinite_blocks():
     result, agreed = all_reduce(np.array([[0.0, -0.0, 0.0]] * 3, np.float32))
     assert agreed == codec.EXP_MIN and result.tolist() == [0.0] * 3
@@ -136,11 +144,13 @@ def test_zero_and_nonfinite_blocks():
         assert not codec.encode(rows[1], agreed, 3).any()
 
 
+@pytest.mark.fast
 def test_denormals_are_exact_or_below_half_a_unit():
     result, _ = all_reduce(np.array([[2.0**-126, 2.0**-127, 2.0**-128, TINY]], np.float32))
     assert result.tolist() == [2.0**-126, 0.0, 0.0, 0.0]  # unit 2**-126 for one worker; ties to even
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("count", [*range(0, 70), 255, 256, 257, 1024])
 def test_every_length_and_alignment(count):
     rng = np.random.default_rng(count)
@@ -153,6 +163,7 @@ def test_every_length_and_alignment(count):
     assert (codec.decode_int32(i.astype(">i4")) == i).all()
 
 
+@pytest.mark.build
 @settings(max_examples=200, deadline=None)
 @given(st.data(), workers, st.booleans())
 def test_exact_code_rounds_once(data, n, average):
@@ -165,6 +176,7 @@ def test_exact_code_rounds_once(data, n, average):
         assert result[column] == nearest_float32(exact)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("values", "divisor", "expected"),
     [
@@ -182,6 +194,7 @@ def test_exact_code_corners(values, divisor, expected):
 specials = st.sampled_from([np.nan, np.inf, -np.inf])
 
 
+@pytest.mark.build
 @settings(max_examples=200, deadline=None)
 @given(st.data(), workers, st.booleans())
 def test_exact_code_carries_infinities_and_nan_for_their_own_elements(data, n, average):
@@ -197,12 +210,14 @@ def test_exact_code_carries_infinities_and_nan_for_their_own_elements(data, n, a
             np.testing.assert_equal(got, wanted)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
 def test_exact_code_of_specials_on_all_workers(special):
     encoded = [codec.encode_exact(np.array([special, 1], np.float32)) for _ in range(32)]
     np.testing.assert_equal(codec.decode_exact(wire_sum(encoded), 32), np.array([special, 1], np.float32))
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [

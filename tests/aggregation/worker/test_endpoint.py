@@ -97,6 +97,7 @@ def on_all(endpoints: list[Endpoint], call) -> list:
     return results
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("pair", [memory, shared])
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 @pytest.mark.parametrize("how", ["submit", "run"])
@@ -126,6 +127,7 @@ def test_sums(pair, loss, how):
     np.testing.assert_allclose(floats[0], mean, atol=3 * 2.0 ** (31 - 30 + 2), rtol=2**-21)
 
 
+@pytest.mark.fast
 def test_many_in_flight_from_many_threads_complete_in_order_of_completion():
     """300 tensors through a window of MAX_OPS; submit waits for room; next() gives each ticket once."""
     count = 300
@@ -153,6 +155,7 @@ def test_many_in_flight_from_many_threads_complete_in_order_of_completion():
         assert (arrays[0][t] == 2 * t + 1).all() and (arrays[1][t] == arrays[0][t]).all()
 
 
+@pytest.mark.fast
 def test_callers_and_the_thread_take_turns():
     """run() while submitted tensors are on their way, from one thread each, in the same order."""
     big = np.ones((2, 30000), np.float32)
@@ -173,6 +176,7 @@ def test_callers_and_the_thread_take_turns():
     assert (big == 1).all()
 
 
+@pytest.mark.fast
 def test_timeout_names_the_missing_worker():
     with job(2, timeout=0.3) as endpoints:
         start = time.monotonic()
@@ -185,6 +189,7 @@ def test_timeout_names_the_missing_worker():
             endpoints[0].submit(np.zeros(1, np.int32))
 
 
+@pytest.mark.fast
 def test_wait_with_a_shorter_timeout_leaves_the_tensor_in_flight():
     array = np.ones(10, np.int32)
     with job(2) as endpoints:
@@ -200,12 +205,14 @@ def test_wait_with_a_shorter_timeout_leaves_the_tensor_in_flight():
     assert (array == 2).all()
 
 
+@pytest.mark.fast
 def test_mismatch_on_every_rank():
     with job(3) as endpoints:
         errors = on_all(endpoints, lambda i, e: e.run(np.zeros(100 + i, np.float32)))
         assert [type(e) for e in errors] == [JobMismatch] * 3, errors
 
 
+@pytest.mark.fast
 def test_abort_and_close_wake_waiters():
     with job(2) as endpoints:
         for stop in (lambda e: e.abort(), lambda e: e.close()):
@@ -233,6 +240,7 @@ def test_abort_and_close_wake_waiters():
                     pass
 
 
+@pytest.mark.fast
 def test_end_of_the_switch_process_fails_everything_at_once():
     ours, theirs = socket.socketpair()
     with job(2, alive_fd=ours.fileno()) as endpoints:
@@ -255,6 +263,7 @@ def test_end_of_the_switch_process_fails_everything_at_once():
     ours.close()
 
 
+@pytest.mark.fast
 def test_nothing_is_left_behind():
     def tally() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
@@ -275,6 +284,7 @@ def test_nothing_is_left_behind():
     assert tally() == before
 
 
+@pytest.mark.fast
 def test_idle_endpoint_uses_no_time():
     with job(2) as endpoints:
         on_all(endpoints, lambda i, e: e.run(np.ones(1000, np.float32)))
@@ -300,6 +310,7 @@ def cpu_ticks(task: str) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+@pytest.mark.fast
 def test_deadline_when_the_port_is_full():
     """A switch that takes no frames: more to send than the ring has room for, and still an end."""
     near, far = ports.memory_pair(4, 400)
@@ -310,6 +321,7 @@ def test_deadline_when_the_port_is_full():
         assert endpoint.port_stats["tx_full"] > 0
 
 
+@pytest.mark.fast
 def test_ring_that_is_smaller_than_the_window():
     def tiny(max_frame: int) -> tuple[Port, Port]:
         return ports.memory_pair(4, max_frame)
@@ -320,6 +332,7 @@ def test_ring_that_is_smaller_than_the_window():
     assert (rows == 2).all()
 
 
+@pytest.mark.fast
 def test_port_that_is_too_small():
     near, far = memory(200)
     with near, far, pytest.raises(OSError, match="port takes frames of 200 bytes, 308 are needed"):
@@ -329,6 +342,7 @@ def test_port_that_is_too_small():
 ENDPOINT_SOURCES = [*WORKER_SOURCES, "endpoint.c", "idle.c", "port.c", "port_mem.c", "segment.c", "bell.c"]
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("kind", ["thread", "address,undefined"])
 def test_threads_are_clean_under_sanitizers(tmp_path, kind):
     need("cc", "thread-sanitizer" if kind == "thread" else "sanitizers")

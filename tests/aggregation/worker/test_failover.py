@@ -89,6 +89,7 @@ def tensors(number, workers, count):
     return [np.arange(count, dtype=np.int32) * (number + 1) + worker for worker in range(workers)]
 
 
+@pytest.mark.build
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_sums_are_right_wherever_the_switch_fails(data):
@@ -139,6 +140,7 @@ def take(movable, arrays, expected, sent, got, worker):
         arrays[number][worker][:] = -1  # it is the caller's now
 
 
+@pytest.mark.fast
 def test_only_what_is_lost_begins_again():
     switch = FakeSwitch(2)
     movable = [Movable(machine, slots=SLOTS, values=VALUES) for machine in switch.machines]
@@ -153,6 +155,7 @@ def test_only_what_is_lost_begins_again():
     assert [len(machine.submitted) for machine in new.machines] == [2, 2]
 
 
+@pytest.mark.fast
 def test_results_are_thrown_away_when_all_must_have_them():
     switch = FakeSwitch(1)
     worker = Movable(switch.machines[0], slots=SLOTS, values=VALUES)
@@ -171,17 +174,20 @@ def done(worker, switch, array):
     return number
 
 
+@pytest.mark.fast
 def test_a_result_that_is_nowhere_is_an_error():
     reports = [{"next": 5, "parts": {"4": "1"}}, {"next": 4, "parts": {"3": "0"}}]
     with pytest.raises(MoveFailed, match="worker 0 has thrown the result of tensor 3 away"):
         compare(reports)
 
 
+@pytest.mark.fast
 def test_a_tensor_that_some_have_not_begun_begins_again():
     assert compare([{"next": 2, "parts": {"0": "11", "1": "00"}}, {"next": 1, "parts": {"0": "01"}}]) == (
         {(0, 0): 0}, [(1, 0), (1, 1)])  # fmt: skip
 
 
+@pytest.mark.fast
 @given(st.integers(0, 10_000_000))
 def test_parts_are_whole_blocks(count):
     bounds = bounds_of(count)
@@ -189,6 +195,7 @@ def test_parts_are_whole_blocks(count):
     assert len(bounds) <= 8 and all(begin % 2048 == 0 for begin, _ in bounds)
 
 
+@pytest.mark.fast
 def test_who_waits_meanwhile_gets_the_sum_of_the_new_switch():
     switch, new = FakeSwitch(1), FakeSwitch(1)
     worker = Movable(switch.machines[0], slots=SLOTS, values=VALUES)

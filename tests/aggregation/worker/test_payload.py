@@ -19,6 +19,7 @@ from ina.worlds.virtual.network import Wire
 from ina.worlds.virtual.parameter_servers import Servers
 from ina.worlds.virtual.shared_switch import Shared
 
+pytestmark = pytest.mark.build
 need("cc")
 # What follows from values: sums that overflowed or are not finite, and the bytes that were compared or stored.
 OF_VALUES = {"digest", "memory", "overflows", "nonfinite_blocks"}

@@ -27,6 +27,7 @@ from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import EntityError, Switch  # noqa: E402
 from ina.p4.runtime.entities import CounterEntry, RegisterEntry, TableEntry, delete, insert, modify  # noqa: E402
 
+pytestmark = pytest.mark.build
 MAC = "hdr.ethernet.dst_addr"
 
 

@@ -25,6 +25,7 @@ from ina.p4.runtime.profiles import Profiles  # noqa: E402
 from ina.p4.runtime.tables import Tables  # noqa: E402
 from ina.p4.runtime.tna_entities import EntryScope, KeyMask  # noqa: E402
 
+pytestmark = pytest.mark.build
 PROGRAMS = Path(__file__).parent.parent.parent / "programs/served"
 DST, KNOWN = "hdr.ethernet.dst", "meta.known"
 FORWARD, NUMBERED = "SwitchIngress.forward", "SwitchIngress.numbered"

@@ -24,6 +24,7 @@ from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 from ina.p4.runtime.entities import RegisterEntry, modify  # noqa: E402
 
+pytestmark = pytest.mark.build
 KINDS = ("exact", "ternary", "lpm", "range", "optional")
 
 

@@ -17,6 +17,7 @@ from ina.p4.bfrt.rows import Row, Where, message_of, row_of  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import EntityError, Switch  # noqa: E402
 
+pytestmark = pytest.mark.build
 PROGRAM = {
     "ingress_locals": """Hash<bit<32>>(HashAlgorithm_t.CRC32) h; Hash<bit<16>>(HashAlgorithm_t.XOR16) twice;
         Hash<bit<13>>(HashAlgorithm_t.IDENTITY) chooses;

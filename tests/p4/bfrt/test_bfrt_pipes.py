@@ -21,6 +21,7 @@ from ina.p4.runtime import EntityError, Switch  # noqa: E402
 from ina.p4.runtime.entities import MeterConfig, MeterEntry, RegisterEntry, TableEntry, delete, insert, modify  # noqa: E402
 from ina.p4.runtime.tna_entities import KeyMask  # noqa: E402
 
+pytestmark = pytest.mark.build
 DST = 0x0200_0000_0001
 FRAME = DST.to_bytes(6, "big") + bytes(6) + b"\x88\xb5" + bytes(50)
 TABLE, SET = "SwitchIngress.forward", "IngressParser.kinds"

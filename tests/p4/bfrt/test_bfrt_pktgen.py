@@ -15,6 +15,7 @@ from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import EntityError, Switch  # noqa: E402
 from ina.p4.runtime.entities import TableEntry, insert, modify  # noqa: E402
 
+pytestmark = pytest.mark.build
 PACKET = bytes(range(1, 81))
 LASTS = (6 + len(PACKET) + 24) * 80  # ps of one packet at 100 Gb/s
 NS = 1000

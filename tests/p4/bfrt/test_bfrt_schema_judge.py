@@ -82,6 +82,7 @@ def known(kind: str, difference: str) -> bool:
     return any(re.fullmatch(k, kind) and re.fullmatch(d, difference) for k, d, _ in KNOWN)
 
 
+@pytest.mark.fast
 def test_the_comparison_sees_what_differs():
     a = {"tables": [{"name": "t", "id": 1, "key": [{"name": "k", "width": 3}]}, {"name": "u"}]}
     b = {"tables": [{"name": "u", "size": 4}, {"name": "t", "id": True, "key": [{"name": "k", "width": 4}]}]}
@@ -92,6 +93,7 @@ def test_the_comparison_sees_what_differs():
     ]  # fmt: skip
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")
 def test_schema(program):
     said = taken_up(program)
@@ -159,11 +161,13 @@ REPEATED = ("tables", "actions", "action_profiles", "counters", "direct_counters
             "new_types", "serializable_enums", "headers", "direct_resource_ids", "table_ids", "externs")  # fmt: skip
 
 
+@pytest.mark.fast
 def test_the_text_is_read():
     assert plain(tree('a {\n  preamble {\n    name: "x y"\n  }\n  params {\n    id: 1\n  }\n}\n')) == {
         "a": {"preamble": {"name": '"x y"'}, "params": [{"id": "1"}], "name": '"x y"'}}  # fmt: skip
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")
 def test_p4info(program):
     said = taken_up(program)

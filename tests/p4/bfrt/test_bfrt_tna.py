@@ -29,6 +29,7 @@ from ina.p4.runtime.entities import (  # noqa: E402
     modify,
 )
 
+pytestmark = pytest.mark.build
 FRAME = bytes.fromhex("020000000001" "020000000009" "88b5") + bytes(50)
 MAC = 0x0200_0000_0001
 TABLE, ZONE = "SwitchIngress.forward", "meta.port.zone"

@@ -10,6 +10,7 @@ import ptf_examples
 import pytest
 from capabilities import need
 
+pytestmark = pytest.mark.hardware
 RECORDED: dict[str, dict[str, str]] = json.loads(ptf_examples.RESULTS.read_text())
 
 

@@ -18,6 +18,7 @@ from ina.p4.compiler import build, frontend
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.load import LoadError, load
 
+pytestmark = pytest.mark.build
 HEADROOM = 128
 DROP, UNICAST, MULTICAST, RESUBMIT, RECIRCULATE = range(5)
 

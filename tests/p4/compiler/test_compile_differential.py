@@ -11,6 +11,7 @@ from v1_program import source
 
 from ina.base import paths
 
+pytestmark = pytest.mark.build
 WORKERS = PARENT = 3
 SLOTS = 4
 

@@ -14,6 +14,7 @@ import test_interpreter_v1model
 from shadow import Shadowed
 from v1_program import source
 
+pytestmark = pytest.mark.build
 MODULES = (test_interpreter, test_interpreter_tables, test_interpreter_v1model)
 ELSEWHERE = {
     "test_extract_and_emit_are_inverse",  # tests/p4/compiler/test_compile.py has fewer, larger programs: each one is compiled

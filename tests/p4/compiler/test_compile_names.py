@@ -21,6 +21,7 @@ from ina.p4.compiler.emit.names import accessors, c_comment  # noqa: E402
 from ina.p4.compiler.front.preprocess import preprocess  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 
+pytestmark = pytest.mark.build
 # Each as P4 writes it in a string; EVIL must not be among the tokens of the C code.
 HOSTILE = {
     "end of comment": r"*/ EVIL(); /*",

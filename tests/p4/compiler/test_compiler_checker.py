@@ -12,6 +12,7 @@ from ina.p4.compiler.front.preprocess import preprocess
 from ina.p4.compiler.frontend import check, parse_text
 from ina.p4.compiler.types import BitType
 
+pytestmark = pytest.mark.fast
 PRELUDE = """
 header h_t { bit<8> a; bit<16> b; int<8> s; bool f; }
 header v_t { bit<8> n; varbit<64> v; }

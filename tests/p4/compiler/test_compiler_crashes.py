@@ -44,6 +44,7 @@ OWN_PACKAGES = {
 }  # fmt: skip
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("case", OWN_PACKAGES)
 def test_packages_that_only_have_a_known_name(tmp_path, case):
     text, says = OWN_PACKAGES[case]
@@ -53,6 +54,7 @@ def test_packages_that_only_have_a_known_name(tmp_path, case):
             use(checked)
 
 
+@pytest.mark.fast
 def test_packages_beside_main_take_no_part(tmp_path):
     text = source(ingress="t.apply();", ingress_locals=TABLE).replace(MAIN, MAIN.replace("main", "other") + MAIN)
     checked = load(program(tmp_path, text))
@@ -60,6 +62,7 @@ def test_packages_beside_main_take_no_part(tmp_path):
     assert list(Interpreter(checked).tables) == ["I.t"]
 
 
+@pytest.mark.fast
 def test_properties_of_the_platform(tmp_path):
     """Equal to what p4c writes for its pkginfo_annotation.p4."""
     notes = ('@pkginfo(name = "n", version = "v")\n@platform_property(multicast_group_table_size = 10,'
@@ -80,6 +83,7 @@ def test_properties_of_the_platform(tmp_path):
     assert b"\x52\x06\x08\x0a\x10\x14\x18\x1e" in p4info_files.binary(info)  # field 10: 6 bytes
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("note", "says"),
     [
@@ -95,6 +99,7 @@ def test_properties_of_another_type(tmp_path, note, says):
     assert says in error.value.message and error.value.span.line
 
 
+@pytest.mark.build
 def test_a_key_without_bits(tmp_path):
     text = source(types="header z_t { bit<8> p; bit<0> q; }", headers="z_t z;", ingress="t.apply();",
                   ingress_locals="table t { key = { hdr.data.d: exact; hdr.z.q: exact; } actions = { NoAction; } }")  # fmt: skip
@@ -108,6 +113,7 @@ table t { key = { hdr.data.d: exact; } actions = { put(hdr.data.e); NoAction; }
     %sentries = { 0: put(hdr.data.e, 7); 1: put(hdr.data.e, 9); } default_action = NoAction; }"""
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("const", ["const ", ""])
 def test_entries_of_an_action_with_an_out_parameter(tmp_path, const):
     switch = Shadowed(program(tmp_path, source("t.apply();", ingress_locals=PUT % const)), cflags=["-O1"])
@@ -122,11 +128,13 @@ action read() { dm.read(_); hdr.data.e = 5; }
 table t { key = { hdr.data.d: exact; } actions = { read; } default_action = read; meters = dm; }"""
 
 
+@pytest.mark.build
 def test_results_that_nobody_reads(tmp_path):
     switch = Shadowed(program(tmp_path, source(UNREAD, ingress_locals=UNREAD_LOCALS)), cflags=["-O1"])
     assert switch.process(data(d=1)) == [(1, data(d=1, e=5))]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("call", [
     "hash<s_t, bit<8>, tuple<bit<8>>, bit<8>>(meta.s, HashAlgorithm.crc32, 0, { hdr.data.d }, 7);",
     "random<s_t>(meta.s, { 1 }, { 2 });", "m.execute_meter<s_t>(0, meta.s);",
@@ -138,6 +146,7 @@ def test_results_that_are_no_numbers(tmp_path, call):
     assert error.value.span.line == text.splitlines().index(next(x for x in text.splitlines() if call in x)) + 1
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("kind", ["exact", "ternary", "range", "optional", "lpm"])
 def test_entries_for_errors_and_enumerations(tmp_path, kind):
     table = """action put(bit<8> v) { hdr.data.e = v; }
@@ -152,6 +161,7 @@ def test_entries_for_errors_and_enumerations(tmp_path, kind):
         assert switch.process(data(d=d, e=3)) == [(1, data(d=d, e=e))]
 
 
+@pytest.mark.build
 def test_a_whole_value_is_longer_than_any(tmp_path):
     table = """action put(bit<8> v) { hdr.data.e = v; }
         table t { key = { sm.parser_error: lpm; } actions = { put; NoAction; }
@@ -160,6 +170,7 @@ def test_a_whole_value_is_longer_than_any(tmp_path):
     assert switch.process(data()) == [(1, data(e=9))]
 
 
+@pytest.mark.fast
 def test_a_priority_that_is_no_number(tmp_path):
     table = """table t { key = { hdr.data.d: ternary; } actions = { NoAction; }
         const entries = { 1: NoAction() @priority(FIRST); 2: NoAction() @priority(1); } }"""
@@ -170,6 +181,7 @@ def test_a_priority_that_is_no_number(tmp_path):
         assert error.value.span.line
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("size", "cells"), [("n", 16), ("2 * n", 32), ("4", 4)])
 def test_objects_of_properties_take_constructor_parameters(tmp_path, size, cells):
     control = """control sub(inout data_t d)(bit<32> n) { action put(bit<8> v) { d.e = v; }
@@ -181,6 +193,7 @@ def test_objects_of_properties_take_constructor_parameters(tmp_path, size, cells
     assert [p.size for p in Interpreter(checked).profiles.values()] == [cells]
 
 
+@pytest.mark.fast
 def test_internal_errors_say_that_they_are(tmp_path, monkeypatch):
     def wrong(self, node):
         raise ValueError("not enough values to unpack")
@@ -196,6 +209,7 @@ def test_internal_errors_say_that_they_are(tmp_path, monkeypatch):
     assert path.read_text().splitlines()[diagnostic.span.line - 1].strip().startswith("apply { sm.egress_spec = 1;")
 
 
+@pytest.mark.fast
 def test_internal_errors_of_the_front_end(monkeypatch):
     def wrong(self, *args):
         raise KeyError("x")

@@ -10,6 +10,7 @@ from ina.p4.compiler.errors import CompileError, render
 from ina.p4.compiler.front.preprocess import preprocess
 from ina.p4.compiler.frontend import load, parse_text
 
+pytestmark = pytest.mark.fast
 PROGRAM = """
 #include <core.p4>
 #define V1MODEL_VERSION 20200408

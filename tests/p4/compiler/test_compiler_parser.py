@@ -9,6 +9,8 @@ from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.front.lexer import integer, tokenize
 from ina.p4.compiler.frontend import parse_text
 
+pytestmark = pytest.mark.fast
+
 
 def declaration(text: str):
     program = parse_text(text, "test.p4")

@@ -9,6 +9,7 @@ from ina.p4.compiler.build import generate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.frontend import check, load, parse_text
 
+pytestmark = pytest.mark.fast
 CORE = "action NoAction() {} match_kind { exact }\n"
 
 

@@ -11,6 +11,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.errors import CompileError
 from ina.p4.runtime import Switch
 
+pytestmark = pytest.mark.build
 FUNCTIONS = """
 bit<8> next(inout bit<8> x) { x = x + 1; return x; }
 bit<8> seven(inout bit<8> x) { x = 7; return 0; }

@@ -6,6 +6,7 @@ import pytest
 from shadow import Shadowed
 from v1_program import data, source
 
+pytestmark = pytest.mark.build
 TYPES = """
 header one_t { bit<8> x; } header two_t { bit<16> y; }
 header_union union_t { one_t a; two_t b; one_t c; }

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from v1_program import PAYLOAD, data, interpret, result
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize(
     ("statements", "expected"),

@@ -9,6 +9,8 @@ from v1_program import TABLE, data, interpret, result, sends
 
 from ina.p4.compiler.reference.tables import TableError
 
+pytestmark = pytest.mark.fast
+
 
 def test_exact_table_and_control_plane(tmp_path: Path):
     switch = interpret(tmp_path, "t.apply();", ingress_locals=TABLE % ("hdr.data.a: exact; hdr.data.d: exact;", ""))

@@ -12,6 +12,8 @@ from ina.p4.compiler.arch.v1model import MAX_PASSES
 from ina.p4.compiler.reference.hashes import crc16
 from ina.p4.compiler.reference.interpreter import CloneSession
 
+pytestmark = pytest.mark.fast
+
 
 def test_registers_counters_meters(tmp_path: Path):
     switch = interpret(

@@ -11,6 +11,7 @@ from ina.p4.compiler.build import generate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.frontend import load
 
+pytestmark = pytest.mark.build
 MAIN = "V1Switch("
 COUNT = "bit<16> count(inout bit<16> n) { n = n + 1; return n; }"
 

@@ -12,6 +12,8 @@ from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.p4info.p4info import Symbols, field_ids, one_at_a_time, suffixes
 
+pytestmark = pytest.mark.fast
+
 
 def info_of(directory: Path, *args: str, **kwargs: str) -> dict:
     return p4info.build(check(directory, source(*args, **kwargs)))

@@ -21,6 +21,7 @@ from random_programs.render import text
 from random_programs.shrink import shrink
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("first", range(0, 48, 8))
 def test_random_programs_agree(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 8):
@@ -28,6 +29,7 @@ def test_random_programs_agree(first: int, tmp_path: Path) -> None:
         assert verdict.kind == "agree", f"seed {seed}: {verdict.kind}\n{verdict.text}"
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_agree_with_bmv2(seed: int, tmp_path: Path) -> None:
     need(*bmv2.NEEDS)
@@ -35,6 +37,7 @@ def test_random_programs_agree_with_bmv2(seed: int, tmp_path: Path) -> None:
     assert verdict.kind in ("agree", "left out"), f"{verdict.kind}\n{verdict.text}"
 
 
+@pytest.mark.build
 def test_what_bmv2_does_otherwise_is_taken_out_once_and_by_name() -> None:
     """The rest stays a program that agrees; what is left out again is nothing."""
     names: set[str] = set()
@@ -45,6 +48,7 @@ def test_what_bmv2_does_otherwise_is_taken_out_once_and_by_name() -> None:
     assert names == set(KNOWN)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("first", range(0, 12, 4))
 def test_programs_as_bmv2_gets_them_agree_in_ours(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 4):
@@ -52,35 +56,41 @@ def test_programs_as_bmv2_gets_them_agree_in_ours(first: int, tmp_path: Path) ->
         assert verdict.kind == "agree", f"seed {seed}: {verdict.kind}\n{verdict.text}"
 
 
+@pytest.mark.build
 def test_tables_that_no_packet_gets_to_take_no_entries(tmp_path: Path) -> None:
     program = next(p for p in (Generator(seed).program() for seed in range(100)) if any(not t.const for t in p.tables))
     hidden = tree.If(tree.Lit(tree.BOOL, 0), tuple(tree.Apply(t.name) for t in program.tables), ())
     assert judge(replace(program, ingress=(*program.ingress[:2], hidden)), tmp_path).kind == "agree"
 
 
+@pytest.mark.fast
 def test_programs_that_cannot_even_be_written_are_judged(tmp_path: Path) -> None:
     """Shrinking tries such: tables without their actions."""
     program = next(p for p in (Generator(seed).program() for seed in range(100)) if p.tables)
     assert judge(replace(program, actions=()), tmp_path).kind == "crashed"
 
 
+@pytest.mark.fast
 def test_a_program_is_a_function_of_its_seed() -> None:
     assert [text(Generator(7).program()), text(Generator(7).program())] == [text(Generator(7).program())] * 2
     assert text(Generator(7).program()) != text(Generator(8).program())
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
 def test_planted_defects_are_found(plant) -> None:
     seen = search(plant)
     assert seen is not None and seen[1] == plant.finds
 
 
+@pytest.mark.build
 def test_the_oracle_imports_nothing_of_the_compiler() -> None:
     script = "import sys; sys.path.insert(0, 'tests'); import random_programs.oracle, random_programs.generate\n"
     script += "assert not [m for m in sys.modules if m == 'ina' or m.startswith('ina.')], sys.modules"
     subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[3], check=True, timeout=60)
 
 
+@pytest.mark.fast
 def test_shrinking_keeps_what_fails() -> None:
     """A failure that needs one statement ends with little else."""
 

@@ -12,6 +12,8 @@ from v1_program import data, source
 from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.errors import CompileError
 
+pytestmark = pytest.mark.build
+
 
 def signed(value: int, width: int) -> int:
     value &= (1 << width) - 1

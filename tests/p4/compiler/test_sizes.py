@@ -29,6 +29,7 @@ def loaded(folder: Path, text: str) -> frontend.CheckedProgram:
     return frontend.load(folder / "sizes.p4")
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("program", "text"), PROGRAMS, ids=[text.partition("(")[0] for _, text in PROGRAMS])
 def test_arrays_have_a_cell(tmp_path, program, text):
     """The message points at the size, also where it is what a macro or a constant became; -1 is a large bit<32>."""
@@ -45,6 +46,7 @@ def test_arrays_have_a_cell(tmp_path, program, text):
     loaded(tmp_path, program.source(ingress_locals=text % "1"))
 
 
+@pytest.mark.fast
 def test_the_size_that_a_control_was_given(tmp_path):
     """A constructor parameter: only the object shows what it is."""
     inner = "control Inner(inout headers_t hdr)(bit<32> n) { register<bit<32>>(n) cells; apply { cells.write(0, 1); } }"
@@ -58,6 +60,7 @@ def test_the_size_that_a_control_was_given(tmp_path):
                 loaded(tmp_path, text)
 
 
+@pytest.mark.fast
 def test_an_extern_of_ones_own_may_be_called_register(tmp_path):
     """p4c's issue3417: no architecture of ours, and so no array of cells."""
     loaded(tmp_path, """#include <core.p4>
@@ -69,6 +72,7 @@ top(c()) main;
 """)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("program", ["switchml.p4", "atp.p4", "ps.p4", "tofino/switchml.p4", "tofino/atp.p4"])
 @pytest.mark.parametrize("slots", ["0", "-4", "3", "32768", "many", ""])
 def test_slots_are_a_power_of_two(program, slots, capsys):
@@ -77,6 +81,7 @@ def test_slots_are_a_power_of_two(program, slots, capsys):
     assert "size.p4:" in said and ("SLOTS must be a power of two from 1 to 16384" in said or not slots), said
 
 
+@pytest.mark.hardware
 def test_p4c_refuses_the_same_slots(tmp_path):
     need("p4c")
     for slots, status in (("0", 1), ("3", 1), ("4", 0)):
@@ -87,6 +92,7 @@ def test_p4c_refuses_the_same_slots(tmp_path):
         assert not status or "SLOTS must be a power of two" in done.stderr
 
 
+@pytest.mark.fast
 def test_a_pool_of_an_experiment_has_a_slot():
     with pytest.raises(ConfigError, match="pool = 0: expected 1 or more"):
         AllReduce(protocol="atp", pool=0, slots=64)

@@ -64,7 +64,7 @@ wait
 """
 
 
-@pytest.fixture(params=["interpreter", "compiled"])
+@pytest.fixture(params=[pytest.param("interpreter", marks=pytest.mark.fast), pytest.param("compiled", marks=pytest.mark.build)])
 def target(request: pytest.FixtureRequest, checked, tmp_path_factory: pytest.TempPathFactory):
     """The same file judges the reference interpreter and the compiled switch."""
     if request.param == "interpreter":
@@ -83,6 +83,7 @@ def test_a_file_that_passes(target):
     assert result.log == ["r[0] = 16909060"]
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "failure"),
     [
@@ -102,6 +103,7 @@ def test_what_must_fail(checked, text: str, failure: str):
     assert any(failure in f for f in result.failures)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -142,6 +144,7 @@ def test_a_port_that_only_no_packet_names(target):
         stf.run("no_packet one", target)
 
 
+@pytest.mark.build
 def test_packets_come_a_millisecond_apart_on_both(tmp_path):
     """A counter-example that depends on time repeats on either."""
     program = check(tmp_path, source("hdr.data.a = (bit<32>)sm.ingress_global_timestamp;"))
@@ -152,6 +155,7 @@ def test_packets_come_a_millisecond_apart_on_both(tmp_path):
     compiled.switch.close()
 
 
+@pytest.mark.fast
 def test_match_values():
     assert stf.match_value("LPM", "0x0a0b/12") == (0x0A0B, 12)
     assert stf.match_value("LPM", "0x0a**") == (0x0A00, 8)
@@ -161,5 +165,6 @@ def test_match_values():
     assert stf.match_value("RANGE", "3..5") == (3, 5)
 
 
+@pytest.mark.fast
 def test_a_port_that_no_switch_has_is_not_made():
     assert max(ports_of("packet 40 00\npacket " + "1" * 5000 + " 00")) == 40

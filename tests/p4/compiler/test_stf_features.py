@@ -69,17 +69,20 @@ def judged_by_compiled(path: Path) -> tuple[stf.Result, list[int]]:
         return stf.run(path.with_suffix(".stf").read_text(), target), target.counts
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
 def test_interpreter(path: Path) -> None:
     assert judged_by_interpreter(path).failures == []
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
 def test_compiled(path: Path) -> None:
     need("cc")
     assert judged_by_compiled(path)[0].failures == []
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("path", [p for p in PROGRAMS if p.stem not in NOT_ON_BMV2], ids=lambda p: p.stem)
 def test_bmv2(path: Path, tmp_path: Path) -> None:
     need("cc", "p4c", "bmv2", "netns")
@@ -94,11 +97,13 @@ def test_bmv2(path: Path, tmp_path: Path) -> None:
         target.close()
 
 
+@pytest.mark.fast
 def test_a_folder_has_these_programs() -> None:
     """They include v1model.p4 through another file."""
     assert [program for program, _ in folders.tests_in(FOLDER)] == PROGRAMS
 
 
+@pytest.mark.fast
 def test_each_program_has_its_file_and_its_line_in_the_docs() -> None:
     assert {p.stem for p in PROGRAMS} == {t.stem for t in FOLDER.glob("*.stf")}
     assert {p.stem for p in PROGRAMS} == set(re.findall(r"\(\.\./tests/stf/(\w+)\.p4\)", PAGE))

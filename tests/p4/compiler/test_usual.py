@@ -9,6 +9,7 @@ import pytest
 from test_compile import MOVING, Direct, own_cache, write  # noqa: F401
 from v1_program import TABLE, data
 
+pytestmark = pytest.mark.build
 NOTE = re.compile(r"@(un)?likely")
 # As many bytes as possible lie on the way start, both, one; `kind` chooses.
 FORKS = MOVING | {

@@ -15,6 +15,7 @@ from ina.p4.compiler.reference.interpreter import CloneSession
 from ina.p4.runtime import EntityError, MeterConfig, MeterEntry, Switch, TableEntry, Update, ValueSetEntry
 from ina.p4.runtime.entities import DirectMeterEntry, ProfileGroup, ProfileMember
 
+pytestmark = pytest.mark.build
 O1 = ["-O1"]
 
 

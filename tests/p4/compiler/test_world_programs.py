@@ -29,6 +29,7 @@ def sent(tmp_path: Path, text: str, **packet: int) -> bytes:
     return frame
 
 
+@pytest.mark.build
 def test_lines_of_comment_that_begin_with_a_number_sign(tmp_path):
     comments = "########\n# a comment line, as p4c skips it\n  ## title ##\n#Planter's\n"
     text = source("hdr.data.e = 1;", types=comments)
@@ -39,17 +40,20 @@ def test_lines_of_comment_that_begin_with_a_number_sign(tmp_path):
         load(path)
 
 
+@pytest.mark.build
 def test_a_name_that_a_backslash_splits(tmp_path):
     split = "#define LONG_NA\\\nME 5\n#define SUM(a, b) a + \\\n  b\nconst bit<8> five = LONG_N\\\nAME;\n"
     assert sent(tmp_path, source("hdr.data.e = SUM(five, 2);", types=split)) == data(e=7)
 
 
+@pytest.mark.build
 def test_a_shift_in_a_macro(tmp_path):
     macros = "#define HALF(x) (x >> 1)\n#define LESS x >>= 1\ntypedef bit<8> byte_t;\n"
     ingress = "bit<8> x = hdr.data.d; LESS; hdr.data.e = HALF(x) + (bit<8>)(byte_t)HALF(hdr.data.d);"
     assert sent(tmp_path, source(ingress, types=macros), d=200) == data(d=200, e=150)
 
 
+@pytest.mark.fast
 def test_annotations_keep_their_lines(tmp_path):
     """As p4c writes them for its pins_fabric.p4; an escape that the program wrote stays one."""
     path = tmp_path / "program.p4"
@@ -65,6 +69,7 @@ TABLE = "table t { key = { hdr.data.d: exact @name(\"d\"); } actions = { NoActio
 SET = "action set(bit<8> v) { hdr.data.e = v; }"
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("kind", ["exact", "ternary", "lpm", "range"])
 def test_many_constant_entries_are_looked_up(tmp_path, kind):
     """The first of two for the same key wins, as where they are compared one by one; the control plane adds none."""
@@ -81,6 +86,7 @@ def test_many_constant_entries_are_looked_up(tmp_path, kind):
         switch.switch.write(insert(TableEntry("t", {"hdr.data.c": 400}, "set", {"v": 1}, priority)))
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("applied", ["", "if (false) { t.apply(); }"])
 def test_tables_that_no_packet_gets_to_say_so(tmp_path, applied):
     path = tmp_path / "program.p4"
@@ -89,6 +95,7 @@ def test_tables_that_no_packet_gets_to_say_so(tmp_path, applied):
         Shadowed(path, cflags=["-O1"]).switch.write(insert(TableEntry("t", {"hdr.data.c": 4}, "set", {"v": 1})))
 
 
+@pytest.mark.build
 def test_keys_of_many_words(tmp_path):
     """80 words, the ranges written last, where the switch has 64 bits to mark them."""
     fields = " ".join(f"bit<64> w{i};" for i in range(80))
@@ -106,6 +113,7 @@ def test_keys_of_many_words(tmp_path):
         assert switch.process(data() + words) == [(1, data(e=e) + words)]
 
 
+@pytest.mark.build
 def test_long_chains_and_deep_expressions(tmp_path):
     chain = " else ".join(f"if (hdr.data.c == {i}) {{ hdr.data.d = {i % 256}; }}" for i in range(500))
     total = " + ".join(["hdr.data.b"] * 500)
@@ -134,6 +142,7 @@ BOMBS = {
 }  # fmt: skip
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("case", BOMBS)
 def test_programs_that_explode_are_refused_in_time(tmp_path, monkeypatch, case):
     monkeypatch.setattr(preprocess, "MAX_EXPANDED", 5_000)
@@ -161,6 +170,7 @@ def pipes_send(tmp_path, **parts: str) -> list[bytes]:
     return [frame for _, frame in switch.process(tna_program.data(a=5, b=6), 2)]
 
 
+@pytest.mark.build
 def test_indices_of_any_width(tmp_path):
     """`_` as the type of an index, which Intel's compiler takes."""
     locals_ = """
@@ -175,6 +185,7 @@ def test_indices_of_any_width(tmp_path):
     assert frame == tna_program.data(a=4, b=6)
 
 
+@pytest.mark.fast
 def test_an_element_needs_its_type(tmp_path):
     path = tmp_path / "program.p4"
     path.write_text(tna_program.source(ingress_locals="Register<_, bit<32>>(32w8) cells;"))
@@ -182,6 +193,7 @@ def test_an_element_needs_its_type(tmp_path):
         load(path)
 
 
+@pytest.mark.build
 def test_a_flexible_struct_in_a_header(tmp_path):
     """Filled up to whole bytes, as a flexible field is."""
     (frame,) = pipes_send(
@@ -193,6 +205,7 @@ def test_a_flexible_struct_in_a_header(tmp_path):
     assert frame == b"\x01" + (3 << 7 | 1 << 4).to_bytes(2, "big") + tna_program.data(a=3 << 3 | 1, b=6)
 
 
+@pytest.mark.build
 def test_a_resubmit_header_of_one_bit(tmp_path):
     """It travels in the first of the 64 bits that the hardware has for it."""
     (frame,) = pipes_send(
@@ -213,6 +226,7 @@ def test_a_resubmit_header_of_one_bit(tmp_path):
 # --- programs of another kind
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("file", "owner"), [("psa.p4", "the Portable Switch Architecture"), ("ebpf_model.p4", "eBPF"),
                                              ("pna.p4", "the Portable NIC Architecture")])  # fmt: skip
 def test_other_architectures_are_named(tmp_path, file, owner):
@@ -223,6 +237,7 @@ def test_other_architectures_are_named(tmp_path, file, owner):
     assert error.value.span.line == 2
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("include", ["<tofino/intrinsic_metadata.p4>", '"tofino/constants.p4"'])
 def test_p4_14_for_tofino_is_named_by_what_it_includes(tmp_path, include):
     path = tmp_path / "program.p4"
@@ -235,6 +250,7 @@ def test_p4_14_for_tofino_is_named_by_what_it_includes(tmp_path, include):
         load(path)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     "text", ["header_type h_t { fields { a : 8; } }\n", "parser start { return ingress; }\n", "control ingress {}\n"]
 )

@@ -25,6 +25,7 @@ pytest_plugins = ("controlled",)  # its fixtures
 # ---- counters, registers
 
 
+@pytest.mark.build
 def test_counters(client, names, ports):
     entry = names.entry("l2", {"dst": MAC}, "forward", port=2)
     entry.counter_data.packet_count, entry.counter_data.byte_count = 100, 1000
@@ -70,6 +71,7 @@ def test_counters(client, names, ports):
     assert failure.details[0][0] == CODES["NOT_FOUND"]
 
 
+@pytest.mark.build
 def test_registers(client, names, ports):
     def entry(name, index=None, data=None):
         e = p4.RegisterEntry(register_id=names.ids[name], data={"bitstring": data} if data is not None else None)
@@ -106,6 +108,7 @@ def session(number, *replicas, **fields):
         clone_session_entry=p4.CloneSessionEntry(session_id=number, replicas=replicas, **fields))
 
 
+@pytest.mark.build
 def test_multicast_groups(client, names, ports):
     both = group(5, p4.Replica(port=b"\x01", instance=1), p4.Replica(port=b"\x02", instance=2), metadata=b"m")
     old_form = group(6, p4.Replica(egress_port=3, instance=1))
@@ -133,6 +136,7 @@ def test_multicast_groups(client, names, ports):
     refused(client, "UNIMPLEMENTED", update("INSERT", packet_replication_engine_entry=group(7, backup)))
 
 
+@pytest.mark.build
 def test_clone_sessions(client, names, ports):
     mirror = session(9, p4.Replica(port=b"\x03", instance=1), packet_length_bytes=20)
     client.write(update("INSERT", packet_replication_engine_entry=mirror),
@@ -147,6 +151,7 @@ def test_clone_sessions(client, names, ports):
             update("INSERT", packet_replication_engine_entry=session(8, packet_length_bytes=-1)))
 
 
+@pytest.mark.build
 def test_entities_of_other_switches(client):
     assert client.read(p4.Entity(meter_entry=p4.MeterEntry()), p4.Entity(action_profile_group=p4.ActionProfileGroup())) == []
     refused(client, "UNIMPLEMENTED", update("INSERT", extern_entry=p4.ExternEntry(extern_id=1)))
@@ -155,6 +160,7 @@ def test_entities_of_other_switches(client):
 # ---- packets and digests
 
 
+@pytest.mark.build
 def test_packet_in_and_out(client, names, ports):
     client.write(update("INSERT", table_entry=names.entry("l2", {"dst": MAC}, "punt", reason=9)))
     ports[2].send([frame(a=77)])
@@ -166,6 +172,7 @@ def test_packet_in_and_out(client, names, ports):
     assert arrived(ports[3]) == [frame(a=1)]
 
 
+@pytest.mark.build
 def test_packets_out_that_are_wrong(client, ports):
     def error(**fields):
         client.primary.send(**fields)
@@ -187,6 +194,7 @@ def test_packets_out_that_are_wrong(client, ports):
     assert backup.get("error").canonical_code == CODES["PERMISSION_DENIED"]
 
 
+@pytest.mark.build
 def test_digests(client, names, ports):
     number = names.ids["learn_t"]
 
@@ -218,6 +226,7 @@ def test_digests(client, names, ports):
     refused(client, "INVALID_ARGUMENT", update("INSERT", digest_entry=p4.DigestEntry(digest_id=5)))
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.with_name("objects.p4"), paths.p4_dir() / "switchml.p4"], ids=lambda p: p.stem)
 def test_p4info_of_p4c_describes_the_same_program(source, tmp_path):
     need("p4c")

@@ -29,6 +29,7 @@ from ina.p4.p4runtime.service import Server  # noqa: E402
 from ina.p4.rpc.connections import Access  # noqa: E402
 from ina.p4.runtime import Program  # noqa: E402
 
+pytestmark = pytest.mark.build
 TESTS = Path(__file__).parent.parent.parent
 SOURCE = TESTS / "programs/served/controlled.p4"
 MAC = 0x0200_0000_0001

@@ -23,6 +23,7 @@ from ina.p4.p4runtime.messages import p4  # noqa: E402
 from ina.p4.p4runtime.service import Server  # noqa: E402
 from ina.p4.runtime import Program  # noqa: E402
 
+pytestmark = pytest.mark.build
 P4 = Path(__file__).parent.parent.parent / "programs/served"
 HEALTHY = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]  # messages are large
 MANY = settings(max_examples=250, deadline=None, derandomize=True, print_blob=True, suppress_health_check=HEALTHY)

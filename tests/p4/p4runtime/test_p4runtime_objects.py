@@ -20,6 +20,7 @@ from ina.p4.p4runtime.pipeline import message_of  # noqa: E402
 from ina.p4.p4runtime.service import Server  # noqa: E402
 from ina.p4.runtime import Program  # noqa: E402
 
+pytestmark = pytest.mark.build
 SOURCE = Path(__file__).parent.parent.parent / "programs/served" / "objects.p4"
 
 

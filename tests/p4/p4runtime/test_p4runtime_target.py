@@ -43,8 +43,9 @@ from ina.p4.runtime import (  # noqa: E402
 P4 = Path(__file__).parent.parent.parent / "programs/served"
 
 
-OURS = ("embedded", "remote")
-ALL = (*OURS, "bmv2")
+OURS = [pytest.param(name, marks=pytest.mark.build) for name in ("embedded", "remote")]
+BMV2 = pytest.param("bmv2", marks=pytest.mark.hardware)
+ALL = [*OURS, BMV2]
 
 
 @pytest.fixture(params=ALL)
@@ -193,6 +194,7 @@ def test_a_batch_that_fails_changes_nothing(target):
         assert target.read([MulticastGroupEntry(0)]) == [group]
 
 
+@pytest.mark.hardware
 def test_what_bmv2_does_not_serve_it_says(bmv2):
     for update in (modify(RegisterEntry("last", 2, 99)), insert(CloneSessionEntry(9, (Replica(3),), 64))):
         with pytest.raises(EntityError, match="update 0") as caught:
@@ -200,7 +202,7 @@ def test_what_bmv2_does_not_serve_it_says(bmv2):
         assert caught.value.code in ("UNIMPLEMENTED", "UNKNOWN")
 
 
-@pytest.mark.parametrize("kind", ["remote", "bmv2"])
+@pytest.mark.parametrize("kind", [OURS[1], BMV2])
 def test_a_reader_needs_no_election(kind, tmp_path):
     for primary in a_target(kind, P4 / "controlled.p4", tmp_path):
         primary.write(insert(TableEntry("l2", {"dst": 1}, "drop")))
@@ -211,6 +213,7 @@ def test_a_reader_needs_no_election(kind, tmp_path):
             assert caught.value.code == "PERMISSION_DENIED"
 
 
+@pytest.mark.build
 def test_switches_that_are_not_there_or_not_ours():
     with pytest.raises(TimeoutError, match="127.0.0.1:1 within"):
         RemoteSwitch("127.0.0.1:1", timeout=0.3)
@@ -225,6 +228,7 @@ def test_switches_that_are_not_there_or_not_ours():
                 primary.read([TableEntry("t")])
 
 
+@pytest.mark.build
 def test_the_controller_runs_a_job_on_a_switch_that_it_reaches_by_p4runtime():
     """The same Controller as in the switch process; sums of two workers through p4/switchml.p4."""
     compiled = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})

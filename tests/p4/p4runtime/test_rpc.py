@@ -63,6 +63,7 @@ def answer(channel: grpc.Channel) -> str:
             return error.code().name
 
 
+@pytest.mark.build
 def test_who_connects_and_says_nothing_is_soon_hung_up_on(tls):
     """gRPC's own two minutes are enough to take all of a switch's descriptors."""
     with Device(device_id=1) as device, Server(device, "127.0.0.1:0", Access(tls)) as server:
@@ -79,6 +80,7 @@ def client(tls: Path, own: tuple[str, str] | None = ("client.key", "client.crt")
     return grpc.ssl_channel_credentials(authority, key, chain)
 
 
+@pytest.mark.build
 def test_clients_with_the_certificates_are_served(tls, address):
     assert answer(Access(tls).connect(address)) == "1.4.0"
     for name in ("127.0.0.1", "localhost"):  # as clients that know nothing of server.name
@@ -87,6 +89,7 @@ def test_clients_with_the_certificates_are_served(tls, address):
         RemoteSwitch(address, access=Access(tls)).entities  # noqa: B018
 
 
+@pytest.mark.build
 def test_nobody_else_is_served(tls, address, tmp_path):
     certificates.make(tmp_path / "other")
     strangers = {
@@ -97,6 +100,7 @@ def test_nobody_else_is_served(tls, address, tmp_path):
     assert {what: answer(channel) for what, channel in strangers.items()} == dict.fromkeys(strangers, "UNAVAILABLE")
 
 
+@pytest.mark.build
 def test_no_other_server_is_taken_for_the_switch(tls, tmp_path):
     """Neither one of another authority, nor one that has but a client's certificate."""
     certificates.make(tmp_path / "other")
@@ -109,6 +113,7 @@ def test_no_other_server_is_taken_for_the_switch(tls, tmp_path):
             assert answer(Access(tls).connect(server.address)) == "UNAVAILABLE"
 
 
+@pytest.mark.build
 def test_the_errors_say_what_to_try(tls, address, tmp_path):
     with pytest.raises(TimeoutError, match="needs certificates, leave out --insecure"):
         RemoteSwitch(address, timeout=SHORT, access=Access(insecure=True))
@@ -120,6 +125,7 @@ def test_the_errors_say_what_to_try(tls, address, tmp_path):
     assert not (tmp_path / "none").exists(), "only servers make certificates"
 
 
+@pytest.mark.build
 def test_bfruntime_asks_for_them_too(tls):
     program = compile_program(ROOT / "p4" / "tofino" / "switchml.p4", defines={"VALUES": "32"}, include_dirs=[ROOT / "p4"])
     with Switch(program.so_path) as switch, BfrtServer(BfrtDevice(switch, "switchml"), access=Access(tls)) as server:
@@ -129,12 +135,14 @@ def test_bfruntime_asks_for_them_too(tls):
             BfRuntimeTarget(server.address, timeout=SHORT, access=Access(insecure=True))
 
 
+@pytest.mark.build
 def test_a_server_without_certificates_is_asked_for_by_name(tls):
     with Device(device_id=1) as device, Server(device, "127.0.0.1:0", Access(insecure=True)) as server:
         assert answer(grpc.insecure_channel(server.address)) == "1.4.0"
         assert answer(Access(tls).connect(server.address)) == "UNAVAILABLE", "a client with certificates does not do without"
 
 
+@pytest.mark.build
 def test_a_socket_is_its_users_alone(tmp_path):
     path = tmp_path / "p4runtime"
     with Device(device_id=1) as device, Server(device, f"unix:{path}") as server:
@@ -142,6 +150,7 @@ def test_a_socket_is_its_users_alone(tmp_path):
         assert answer(Access().connect(server.address)) == "1.4.0"
 
 
+@pytest.mark.root
 def test_no_socket_of_a_stranger_is_taken_for_the_switch(tmp_path):
     need("root")
     path = tmp_path / "p4runtime"
@@ -155,6 +164,7 @@ def test_no_socket_of_a_stranger_is_taken_for_the_switch(tmp_path):
 # ---- the folder
 
 
+@pytest.mark.build
 def test_the_folder_is_made_once_and_is_its_users_alone(tmp_path):
     """By however many at the same time."""
     place = tmp_path / "config" / "tls"
@@ -177,6 +187,7 @@ def test_the_folder_is_made_once_and_is_its_users_alone(tmp_path):
     assert place.stat().st_mode & 0o777 == 0o700 and {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
 
 
+@pytest.mark.build
 def test_folders_for_clients_need_no_more_than_what_is_copied(tls, address, tmp_path):
     (tmp_path / "copy").mkdir()
     for name in folder.FOR_CLIENTS:
@@ -186,6 +197,7 @@ def test_folders_for_clients_need_no_more_than_what_is_copied(tls, address, tmp_
         certificates.of_server(tmp_path / "copy", "127.0.0.1")
 
 
+@pytest.mark.build
 def test_certificates_from_elsewhere(tls, tmp_path):
     """A folder that somebody's own authority has filled: servers show what is there, and clients compare the address."""
     place = tmp_path / "own"
@@ -200,6 +212,7 @@ def test_certificates_from_elsewhere(tls, tmp_path):
         assert answer(Access(place).connect(server.address)) == "1.4.0"
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("name, mode, says", [
     ("client.key", 0o640, "others can read this key .mode 640.: chmod 600 .*client.key"),
     (".", 0o777, "others can write in this folder .mode 777.: chmod go-w "),
@@ -210,6 +223,7 @@ def test_a_folder_that_is_not_its_users_alone_is_refused(tls, address, name, mod
         Access(tls).connect(address)
 
 
+@pytest.mark.build
 def test_where_the_folder_is(monkeypatch, tmp_path):
     monkeypatch.delenv("INA_TLS")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -299,6 +313,7 @@ def attack(address: str, configs: list[bytes]) -> list[str]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.root
 def test_another_user_does_not_get_in(open_folder):
     need("root")
     mark, library = open_folder / "ran", open_folder / "evil.so"
@@ -312,6 +327,7 @@ def test_another_user_does_not_get_in(open_folder):
     assert not mark.exists()
 
 
+@pytest.mark.root
 def test_another_user_neither_runs_code_nor_reads_files(open_folder):
     """At a switch that lets everybody in: it loads no code that a user sends or names, and quotes no file of root's."""
     need("root")

@@ -10,6 +10,7 @@ from capabilities import need
 from ina.lab.config import AllReduce
 from ina.lab.kinds import allreduce
 
+pytestmark = pytest.mark.build
 FAULTY = {"loss": 0.01, "duplicate": 0.01, "reorder": 0.01, "rto_min": 50e-6, "elements": 20_000, "values": 32, "pool": 64}
 STORED = {
     "switchml, star": ({}, 0xb170bf2ebcf93b37),

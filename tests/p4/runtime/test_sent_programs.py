@@ -39,6 +39,7 @@ def own_cache(tmp_path, monkeypatch) -> Path:
 # ---- what a config may be
 
 
+@pytest.mark.build
 def test_a_config_is_source_or_names_what_was_compiled_here(client, compiled, config):
     text, code = SOURCE.read_text(), compiled.so_path.read_bytes()
     forms = [text.encode(), json.dumps({"source": text}).encode(), confined.to_send(SOURCE), code,
@@ -53,6 +54,7 @@ def test_a_config_is_source_or_names_what_was_compiled_here(client, compiled, co
     assert given.p4_device_config == forms[-1]
 
 
+@pytest.mark.build
 def test_the_config_of_the_owners_program_can_be_set_again(world, config, tmp_path):
     """Also if its shared object lies outside of the cache: the owner of the switch chose it."""
     device, _, client = world
@@ -66,6 +68,7 @@ def test_the_config_of_the_owners_program_can_be_set_again(world, config, tmp_pa
     assert str(tmp_path) not in str(given)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("data, says", [
     (b"", "empty"),
     (b"/no/such/program.p4", "opens no file that a client names"),
@@ -97,6 +100,7 @@ def test_configs_that_cannot_be_realised(client, config, data, says):
     assert still.config.cookie.cookie == 7
 
 
+@pytest.mark.build
 def test_objects_in_the_cache_that_are_no_programs_are_not_loaded(client, config, own_cache, tmp_path):
     """Protocols' workers lie there, too, and whatever earlier versions kept of what clients sent."""
     from ina.base.cc import shared_object
@@ -110,6 +114,7 @@ def test_objects_in_the_cache_that_are_no_programs_are_not_loaded(client, config
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.build
 def test_source_with_its_includes_is_the_same_program(tmp_path):
     """Sources from `ina compile --device-config` are preprocessed twice; hashes of sources are compared between worlds."""
     for path in [*sorted(paths.p4_dir().glob("*.p4")), *sorted(paths.p4_dir().glob("tofino/*.p4"))]:
@@ -123,6 +128,7 @@ def test_source_with_its_includes_is_the_same_program(tmp_path):
 # ---- the process that compiles
 
 
+@pytest.mark.build
 def test_a_program_is_compiled_once(own_cache, monkeypatch):
     first = compile_text(source("hdr.data.a = 7;"))
     assert Program(first.so_path).source_hash == first.source_hash and first.p4info["pkgInfo"]["arch"] == "v1model"
@@ -130,11 +136,13 @@ def test_a_program_is_compiled_once(own_cache, monkeypatch):
     assert compile_text(source("hdr.data.a = 7;")) == first
 
 
+@pytest.mark.build
 def test_what_ships_with_the_project_can_be_included(own_cache):
     text = (paths.p4_dir() / "patch.p4").read_text()
     assert compile_text(text, "patch.p4").source_hash == build.compile_program(paths.p4_dir() / "patch.p4").source_hash
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("form", [
     '#include "{0}"', "#include <{0}>", '#include "../../../../../..{0}"', "#include </p4include/../..{0}>",
     '#define PLACE "{0}"\n#include PLACE', '#line 1 "{0}"\nnonsense', '# 1 "{0}" 1\nnonsense',
@@ -156,6 +164,7 @@ def reachable():
         yield Path(folder)
 
 
+@pytest.mark.root
 def test_the_compiler_runs_as_nobody(reachable, monkeypatch, caplog):
     """A C compiler that tells who it is, and tries what it should not be able to do."""
     need("root")
@@ -180,6 +189,7 @@ def test_the_compiler_runs_as_nobody(reachable, monkeypatch, caplog):
     assert "\n60\n" in said and str(reachable) not in str(caught.value)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("text, limits", [
     ("".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(60)) + "A60\n", Limits(seconds=5)),
     ("".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(60)) + "A60\n", Limits(seconds=60, memory=300 << 20)),
@@ -191,6 +201,7 @@ def test_a_source_that_takes_too_much_is_refused(own_cache, text, limits):
     assert list(own_cache.iterdir()) == []
 
 
+@pytest.mark.build
 def test_only_so_much_source_is_taken():
     with pytest.raises(NotCompiled, match="expected"):
         compile_text(" " * (confined.LONGEST + 1))

@@ -24,6 +24,7 @@ from ina.p4.runtime import (
 )
 from ina.p4.runtime.shards import ShardedSwitch, ShardKey, shard_key
 
+pytestmark = pytest.mark.build
 need("cc")
 
 

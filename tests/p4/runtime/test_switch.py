@@ -33,6 +33,7 @@ from ina.p4.runtime import (
     modify,
 )
 
+pytestmark = pytest.mark.build
 DROP, UNICAST, MULTICAST, RESUBMIT, CLONE, TABLE, DIGEST = range(7)
 PASS, EGRESS_DROP, RECIRCULATE, EGRESS_CLONE, PUSH, TRUNCATE, DEPTH = range(7)
 

@@ -55,6 +55,7 @@ class Switch:
         assert self.process.returncode == 0, self.process.stderr.read()
 
 
+@pytest.mark.build
 def test_a_switch_process_on_udp_ports(tmp_path):
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     for s in sockets:
@@ -100,6 +101,7 @@ def cables():
         os.close(home)
 
 
+@pytest.mark.root
 def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
     """The controller is outside the switch's network namespace: it comes by a Unix socket."""
     given = p4.ForwardingPipelineConfig(p4info=pipeline.message_of(Program(compile_program(SOURCE).so_path)),
@@ -123,6 +125,7 @@ def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
         client.close()
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("text, says", [
     ("veth0", "expected PORT@INTERFACE"), ("x@veth0", "expected"), ("511@veth0", "0..510"), ("1@", "expected"),
     ("1@udp:127.0.0.1", "HOST:PORT"), ("1@udp:127.0.0.1:5", "expected two addresses"),
@@ -133,22 +136,26 @@ def test_interfaces_that_are_wrong(text, says):
         cli.parse_interface(text)
 
 
+@pytest.mark.build
 def test_interfaces():
     assert cli.parse_interface("3@veth0") == (3, "veth0")
     assert cli.parse_interface("0@udp:127.0.0.1:5,10.0.0.1:6") == (0, (("127.0.0.1", 5), ("10.0.0.1", 6)))
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1", "127.0.0.1:", ":9559", "localhost:p4", "localhost:-1"])
 def test_addresses_that_grpc_would_make_others_of_are_refused(address):
     with pytest.raises(ValueError, match="expected HOST:PORT"):
         check_address(address)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:9559", "switch.example:65535", "unix:/run/s1"])
 def test_addresses_for_grpc(address):
     check_address(address)
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("arguments, says", [
     (["no-such.p4"], "no-such.p4"),
     ([str(SOURCE), "-i", "1@no-such-interface"], "no-such-interface"),
@@ -162,6 +169,7 @@ def test_what_is_wrong_is_told(arguments, says):
     assert done.returncode in (1, 2) and says in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.build
 def test_a_message_that_is_none_is_worth_a_line():
     """Whoever reaches the server can send it any bytes: they neither end it nor fill its log with tracebacks."""
     with Switch("--no-p4") as switch:

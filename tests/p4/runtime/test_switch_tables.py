@@ -8,6 +8,7 @@ from v1_program import source
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import DirectCounterEntry, EntityError, Program, RegisterEntry, Switch, TableEntry, delete, insert, modify
 
+pytestmark = pytest.mark.build
 TEXT = source(
     ingress="route.apply(); if (hdr.data.e == 1) { history.write((bit<32>)hdr.data.d, hdr.data.b ++ hdr.data.a); }",
     ingress_locals="""

@@ -13,6 +13,7 @@ from ina.p4.runtime.entities import TableEntry
 from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.p4.runtime.tables import Tables, words_of
 
+pytestmark = pytest.mark.build
 WIDTHS = [1, 7, 8, 16, 32, 48, 64, 65, 128]
 
 

@@ -12,6 +12,7 @@ from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.lower.lower import lower
 from ina.p4.runtime.entities import TableEntry
 
+pytestmark = pytest.mark.build
 REST = b"payload of the packet"
 
 

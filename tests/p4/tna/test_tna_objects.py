@@ -16,6 +16,7 @@ from tna_program import data, pipe
 
 from ina.p4.runtime.entities import ProfileGroup, ProfileMember, TableEntry, ValueSetEntry
 
+pytestmark = pytest.mark.build
 MS = 10**9  # ps
 ROOT = Path(__file__).parent.parent.parent.parent
 

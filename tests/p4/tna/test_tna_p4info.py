@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tna_program import pipe
 
 from ina.p4.compiler.p4info import files as p4info_files
 from ina.p4.compiler.p4info.p4info import ACTION, COUNTER, TABLE, Symbols, one_at_a_time
 
+pytestmark = pytest.mark.build
 PROGRAM = {
     "types": "struct pair_t { bit<32> first; bit<16> second; } struct seen_t { bit<32> a; bit<9> port; }",
     "parser_locals": "value_set<bit<16>>(4) known;",

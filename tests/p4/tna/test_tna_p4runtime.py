@@ -12,6 +12,7 @@ from waiting import until
 
 from ina.p4.runtime import CounterEntry, EntityError, MeterConfig, MeterEntry
 
+pytestmark = pytest.mark.build
 __all__ = ["probe"]  # fixtures
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tna_program import source
@@ -16,6 +17,7 @@ from ina.p4.compiler import frontend
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.lower.lower import lower
 
+pytestmark = pytest.mark.build
 # A program is a list of: ("access", register), ("if", then, else), ("table", three bodies), ("exit",), ("return",).
 # Each choice is made by a bit of the packet of its own, so that every combination of choices is a way through it.
 LEAVES = st.one_of(

@@ -30,6 +30,7 @@ from ina.p4.runtime import (
     modify,
 )
 
+pytestmark = pytest.mark.build
 need("cc")
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent

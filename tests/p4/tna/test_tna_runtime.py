@@ -51,6 +51,7 @@ from ina.p4.runtime import (
     modify,
 )
 
+pytestmark = pytest.mark.build
 __all__ = ["probe", "switch"]  # fixtures
 
 

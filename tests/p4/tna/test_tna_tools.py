@@ -12,6 +12,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 from ina.p4.runtime.entities import TableEntry, insert
 
+pytestmark = pytest.mark.build
 PROGRAM = {
     "types": """struct pair_t { bit<32> first; bit<32> second; } header bridge_h { bit<8> kind; @flexible bit<9> port; }
         header mirror_h { bit<8> kind; }""",

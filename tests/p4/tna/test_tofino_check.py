@@ -81,6 +81,7 @@ TABLES = """
 """
 
 
+@pytest.mark.fast
 def test_what_must_wait_for_what(checked):
     """one writes x, which two's action reads; three matches on y, which two writes."""
     report = checked(TABLES + "apply { one.apply(); two.apply(); three.apply(); }")
@@ -90,6 +91,7 @@ def test_what_must_wait_for_what(checked):
     assert messages(report) == []
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("apply, stages", [
     ("three.apply(); two.apply(); one.apply();", 1),  # to overwrite what another reads, one need not wait
     ("if (hdr.data.e == 1) { one.apply(); } else { two.apply(); }", 1),  # never both
@@ -108,6 +110,7 @@ def test_a_bound_is_a_bound(checked, apply, stages):
     assert ingress(checked(TABLES + f"apply {{ {apply} }}")).bound.stages == stages
 
 
+@pytest.mark.fast
 def test_a_register_keeps_its_users_in_one_stage(checked):
     """The one in the first branch could come at once; but the other must wait, and they share memory."""
     report = checked("""
@@ -130,6 +133,7 @@ def test_a_register_keeps_its_users_in_one_stage(checked):
     assert {r.name: len(a) for r, a in ingress(report).most.items()} == {"Ingress.r": 1} and messages(report) == []
 
 
+@pytest.mark.fast
 def test_registers_crowd_stages(checked):
     """Nine registers that need a stage before them: four in each of three stages more."""
     declared = "".join(f"""
@@ -142,6 +146,7 @@ def test_registers_crowd_stages(checked):
     assert "9 registers and meters that come after 1 stages of others, 4 in each stage" in text(report)
 
 
+@pytest.mark.fast
 def test_two_accesses_in_one_pass(checked):
     report = checked("""
     Register<bit<32>, bit<8>>(16) r;
@@ -161,6 +166,7 @@ BODY = """
     apply {{ meta.x = act.execute(0); }}"""
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("cell, body, message", [
     ("triple_t", "o = v.a;", "a cell of 3 words (32 bits + 32 bits + 32 bits): the stateful ALU has two"),
     ("bit<24>", "o = 0;", "a cell of 24 bits: it has 1, 8, 16 or 32 bits, or is a pair"),
@@ -180,6 +186,7 @@ def test_shapes_that_the_stateful_alu_has_not(checked, cell, body, message):
     assert all(f.span.line > HEAD.count("\n") for f in report.findings)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("cell, body", [
     ("pair_t", "if (hdr.data.a == v.first) { o = v.second; } v.second = v.second |+| hdr.data.b;"),
     ("bit<32>", "o = v; if (v < hdr.data.a) { v = hdr.data.a; }"),
@@ -191,6 +198,7 @@ def test_shapes_that_it_has(checked, cell, body):
     assert messages(checked(BODY.format(cell=cell, body=body))) == []
 
 
+@pytest.mark.fast
 def test_memory_is_counted(checked):
     report = checked(TABLES + "apply { one.apply(); two.apply(); three.apply(); }")
     one, two, three = ingress(report).tables
@@ -202,6 +210,7 @@ def test_memory_is_counted(checked):
     assert totals["SRAM blocks"] == (8, 960) and totals["TCAM blocks"] == (2, 288) and totals["stages"] == (3, 12)
 
 
+@pytest.mark.fast
 def test_more_than_there_is(checked):
     """Thirteen additions, each of what the one before gave."""
     report = checked("apply { " + "meta.x = meta.x + hdr.data.a; " * 13 + "}")
@@ -209,6 +218,7 @@ def test_more_than_there_is(checked):
     assert finding.text == "at least 13 stages: a Tofino 1 has 12" and len(finding.notes) == 13
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("statement, message", [
     ("if (hdr.data.a < hdr.data.b) { meta.x = 1; }", "'hdr.data.a < hdr.data.b' compares two fields by size"),
     ("meta.x = (hdr.data.a + hdr.data.b) & 15;", "an expression of several operations"),
@@ -218,10 +228,12 @@ def test_what_a_compiler_may_refuse_is_a_warning(checked, statement, message):
     assert messages(report) == [] and [m.startswith(message) for m in messages(report, "warning")] == [True]
 
 
+@pytest.mark.fast
 def test_an_inverted_operand_is_no_operation_more(checked):
     assert checked("apply { meta.x = hdr.data.a & ~hdr.data.b; }").findings == []
 
 
+@pytest.mark.build
 def test_the_command(tmp_path, capsys):
     path = tmp_path / "program.p4"
     path.write_text(HEAD + TABLES + "apply { one.apply(); two.apply(); }" + TAIL)
@@ -239,6 +251,7 @@ def test_the_command(tmp_path, capsys):
     assert main(["tofino", "check", str(tmp_path / "none.p4")]) == 2
 
 
+@pytest.mark.fast
 def test_v1model_programs_are_refused():
     with pytest.raises(NotTna, match="V1Switch"):
         check(load("p4/switchml.p4", defines={"VALUES": "32"}))
@@ -257,6 +270,7 @@ def published() -> list[Path]:
     return found
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("path", published() or [None], ids=lambda p: p.stem if p else "none")
 def test_programs_that_are_known_to_compile_have_no_fault(path):
     need("tna-programs")
@@ -266,6 +280,7 @@ def test_programs_that_are_known_to_compile_have_no_fault(path):
     json.dumps(as_json(report))
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("name", ["switchml", "atp"])
 def test_the_table_of_the_docs_is_true(name):
     row = next(line for line in Path("docs/tofino.md").read_text().splitlines() if line.startswith(f"| `p4/tofino/{name}.p4` |"))

@@ -40,6 +40,7 @@ def fake(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.build
 def test_its_reports_are_printed(fake, capsys):
     program = fake / "good.p4"
     program.write_text("")
@@ -52,6 +53,7 @@ def test_its_reports_are_printed(fake, capsys):
     assert said[:5] == ["--target", "tofino", "--arch", "tna", "-g"] and "-DVALUES=32" in said and "-D__TARGET_TOFINO__=1" in said
 
 
+@pytest.mark.build
 def test_a_refusal_is_told_with_its_reason(fake, capsys):
     program = fake / "bad.p4"
     program.write_text("")
@@ -60,12 +62,14 @@ def test_a_refusal_is_told_with_its_reason(fake, capsys):
     assert "bad.p4: REFUSED by p4c-barefoot" in out and "error: table does not fit" in out
 
 
+@pytest.mark.fast
 def test_without_a_compiler_it_says_how_to_name_one(monkeypatch, capsys):
     monkeypatch.setenv("P4C_TOFINO", "/nowhere/bf-p4c")
     assert main(["tofino", "compile"]) == 2
     assert "there is no /nowhere/bf-p4c: P4C_TOFINO can name a compiler" in capsys.readouterr().err
 
 
+@pytest.mark.build
 def test_more_stages_than_there_are_is_a_failure(fake, capsys):
     """p4c-barefoot by itself ends well then, and leaves it to the assembler."""
     stages = [{**STAGE, "stage_number": number} for number in range(14)]
@@ -76,6 +80,7 @@ def test_more_stages_than_there_are_is_a_failure(fake, capsys):
     assert "good.p4: TOO MANY STAGES, though compiled, by p4c-barefoot" in capsys.readouterr().out
 
 
+@pytest.mark.hardware
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["switchml", "atp"])
 def test_a_real_compiler_places_our_programs(name, tmp_path):
@@ -85,10 +90,12 @@ def test_a_real_compiler_places_our_programs(name, tmp_path):
     assert made.used == 12 and max(made.phv.values()) < 6144
 
 
+@pytest.mark.fast
 def test_the_variable_goes_first(fake, monkeypatch):
     assert compiler.find() == os.environ["P4C_TOFINO"]
 
 
+@pytest.mark.build
 def test_an_estimate_is_printed_beside_what_it_takes(fake, capsys):
     program = Path("p4/tofino/switchml.p4")
     assert main(["tofino", "check", str(program), "--compare"]) == 0
@@ -97,6 +104,7 @@ def test_an_estimate_is_printed_beside_what_it_takes(fake, capsys):
     assert rows["bits of containers for headers"][1:] == ["32", "6,144"] and len(rows["of which tables use"]) == 2
 
 
+@pytest.mark.build
 def test_a_comparison_ends_where_the_compiler_refuses(fake, capsys):
     program = fake / "bad.p4"
     program.write_text(Path("p4/tofino/switchml.p4").read_text())

@@ -11,6 +11,8 @@ from tofino_judge import examples, loaded, table, taken_up
 from ina.p4.tofino.check import check, report_totals
 from ina.p4.tofino.compare import taken
 
+pytestmark = pytest.mark.hardware
+
 
 @pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")
 def test_an_estimate_is_a_bound(program):

@@ -22,6 +22,7 @@ def written(folder: Path, name: str, body: str) -> Path:
     return path
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("name, body, taken, said", SHAPES, ids=[s[0] for s in SHAPES])
 def test_what_is_found(tmp_path, name, body, taken, said):
     report = check(load(written(tmp_path, name, body)))
@@ -31,6 +32,7 @@ def test_what_is_found(tmp_path, name, body, taken, said):
     assert not (taken and report.errors)
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("name, body, taken, said", SHAPES, ids=[s[0] for s in SHAPES])
 def test_the_compiler_agrees(tmp_path, name, body, taken, said):
     need("p4c-tofino")

@@ -18,6 +18,7 @@ from ina.p4.compiler import frontend
 from ina.p4.tools.equal.mapping import SECTIONS, line_of, load, permutation
 from ina.p4.tools.equal.shapes import Shapes
 
+pytestmark = pytest.mark.build
 need("cc")
 
 # Voters of a slot are remembered; when both are there, everybody hears of it, and the slot is free.

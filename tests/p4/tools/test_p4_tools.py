@@ -63,6 +63,7 @@ def ina(*args: object) -> int:
 # --- compile and P4Info ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.build
 def test_compile_writes_all_that_is_asked_for(program, tmp_path, capsys):
     files = [tmp_path / f"out.{ending}" for ending in ("so", "c", "json", "txtpb", "bin")]
     so, c, *infos = files
@@ -80,6 +81,7 @@ def test_compile_writes_all_that_is_asked_for(program, tmp_path, capsys):
     assert "register I.r: 16 x bit<32>, 64 bytes" in err
 
 
+@pytest.mark.build
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -93,12 +95,14 @@ def test_compile_says_what_is_wrong(program, capsys, args, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.build
 def test_compile_errors_are_located(program, capsys):
     program.write_text(PROGRAM.replace("hdr.data.b);", "hdr.data.bb);"))
     assert ina("compile", program) == 1
     assert re.search(r"program\.p4:\d+:\d+: error: .*'bb'", capsys.readouterr().err)
 
 
+@pytest.mark.build
 def test_wire_format():
     """Against bytes put together by hand from protobuf's encoding rules."""
     info = {
@@ -128,11 +132,13 @@ def test_wire_format():
     ]  # fmt: skip
 
 
+@pytest.mark.build
 def test_unknown_fields_are_no_p4info():
     with pytest.raises(KeyError, match="PkgInfo has no field archs"):
         p4info_files.binary({"pkgInfo": {"archs": "v1model"}})
 
 
+@pytest.mark.build
 def test_text_escapes():
     text = p4info_files.text({"pkgInfo": {"name": 'a"\\\n\xe9'}})
     assert text.splitlines()[4] == r'  name: "a\"\\\n\303\251"'
@@ -161,6 +167,7 @@ def samples() -> list[Path]:
     return [p for p in found if "V1Switch" in p.read_text(errors="replace") and p.stem not in P4INFO_DIFFERS]
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("path", [p for p in PROGRAMS if "V1Switch" in p.read_text()] + samples(), ids=lambda p: p.stem)
 def test_p4info_is_that_of_p4c(path, tmp_path):
     """JSON, and the two other formats of p4c's own JSON, to the byte. (p4c is slow with 256 values.)"""
@@ -185,6 +192,7 @@ def test_p4info_is_that_of_p4c(path, tmp_path):
 # --- stf ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.build
 def test_stf_of_a_folder(program, capsys):
     program.with_suffix(".stf").write_text(STF)
     (program.parent / "wrong.p4").write_text(PROGRAM)
@@ -206,6 +214,7 @@ def test_stf_of_a_folder(program, capsys):
     assert "wrong" in capsys.readouterr().out
 
 
+@pytest.mark.build
 def test_stf_that_cannot_be_run(program, capsys):
     program.with_suffix(".stf").write_text("fly")
     assert ina("stf", program) == 1
@@ -215,6 +224,7 @@ def test_stf_that_cannot_be_run(program, capsys):
     assert "no v1model or TNA program" in capsys.readouterr().err
 
 
+@pytest.mark.build
 def test_stf_of_a_folder_tells_what_cannot_be_read_and_runs_the_rest(program, capsys):
     """Links to nothing and to themselves, folders that are named like programs, and tests that are no text."""
     folder = program.parent
@@ -249,6 +259,7 @@ def test_stf_of_a_folder_tells_what_cannot_be_read_and_runs_the_rest(program, ca
 # --- explain --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.build
 def test_explain(program, capsys, tmp_path):
     svg = tmp_path / "parser.svg"
     assert ina("explain", program, "--svg", svg) == 0
@@ -268,6 +279,7 @@ def test_explain(program, capsys, tmp_path):
     assert paths_.count("back") == 1  # more -> more
 
 
+@pytest.mark.build
 def test_boxes_do_not_overlap_and_edges_point_downwards(program):
     g = parser_graph.graph(explain.parser_of(load(program)))
     parser_graph.svg([g])
@@ -280,11 +292,13 @@ def test_boxes_do_not_overlap_and_edges_point_downwards(program):
         assert e.back or e.source.y < e.target.y, (e.source.name, e.target.name)
 
 
+@pytest.mark.build
 def test_what_protocols_share_is_found_without_a_flag(capsys):
     assert cli.main(["explain", str(ROOT / "examples" / "lockstep" / "lockstep.p4")]) == 0
     assert "hdr.ethernet" in capsys.readouterr().out
 
 
+@pytest.mark.build
 def test_explain_shows_every_kind_of_object(capsys):
     assert ina("explain", ROOT / "tests/programs/meters.p4") == 0
     out = capsys.readouterr().out
@@ -299,6 +313,7 @@ def test_explain_shows_every_kind_of_object(capsys):
     assert "implementation  Body.selector (action_selector)" in capsys.readouterr().out
 
 
+@pytest.mark.build
 def test_explain_shows_rows_and_loops(capsys):
     assert ina("explain", paths.p4_dir() / "switchml.p4", "-D", "VALUES=64", "-D", "SLOTS=8") == 0
     out = capsys.readouterr().out
@@ -309,6 +324,7 @@ def test_explain_shows_rows_and_loops(capsys):
     assert "64 x bit<32> v_00 .. v_3f" in out
 
 
+@pytest.mark.build
 def test_names_in_runs():
     names = ["a", "v0", "v1", "v2", "w_0f", "w_10", "b"]
     assert [[n for n, _ in g] for g in explain.runs([(n, 1) for n in names])] == [
@@ -327,6 +343,7 @@ def pcap(path: Path, frames: list[bytes], order: str = "<", magic: int = 0xA1B2C
     return path
 
 
+@pytest.mark.build
 def test_trace(program, tmp_path, capsys):
     frames = [data(5, 3, 0, 0, 0), data(5, 0x20, 0, 7, 1), data(6, 0, 0, 9, 1) + b"\x20\x00\x00\x00\xab\xcd\xef\x01zz"]
     entries = tmp_path / "entries.stf"
@@ -349,6 +366,7 @@ def test_trace(program, tmp_path, capsys):
     assert "out of port" not in third
 
 
+@pytest.mark.build
 def test_trace_and_stf_say_what_is_no_packet_no_port_and_not_there(program, tmp_path, capsys):
     for arguments, message in (
         (("trace", program, "zz"), "ina: zz: there is no such pcap file, and a frame is hexadecimal digits"),
@@ -364,6 +382,7 @@ def test_trace_and_stf_say_what_is_no_packet_no_port_and_not_there(program, tmp_
         assert f"argument --port: {port}: expected 0 to 511" in capsys.readouterr().err
 
 
+@pytest.mark.build
 def test_trace_shows_what_changed_in_a_frame(tmp_path, capsys):
     path = tmp_path / "program.p4"
     path.write_text(source("hdr.data.b = 1; hdr.data.e = hdr.data.e + 1;"))
@@ -371,6 +390,7 @@ def test_trace_shows_what_changed_in_a_frame(tmp_path, capsys):
     assert "out of port 1: 12 bytes, changed: 4..7 11" in capsys.readouterr().out
 
 
+@pytest.mark.build
 @pytest.mark.parametrize(("order", "magic", "unit"), [("<", 0xA1B2C3D4, 10**6), (">", 0xA1B2C3D4, 10**6),
                                                       ("<", 0xA1B23C4D, 10**9), (">", 0xA1B23C4D, 10**9)])  # fmt: skip
 def test_pcap_files(tmp_path, order, magic, unit):
@@ -380,6 +400,7 @@ def test_pcap_files(tmp_path, order, magic, unit):
     assert [t for t, _ in read] == pytest.approx([0, 1])
 
 
+@pytest.mark.build
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -396,6 +417,7 @@ def test_files_that_are_no_captures(program, tmp_path, capsys, content, message)
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.build
 def test_digits_that_are_no_frame(program, capsys):
     assert ina("trace", program, "abc") == 1
     assert "two for each byte" in capsys.readouterr().err
@@ -403,6 +425,7 @@ def test_digits_that_are_no_frame(program, capsys):
     assert "no-such-file" in capsys.readouterr().err
 
 
+@pytest.mark.build
 def test_what_the_interpreter_tells_costs_nothing_when_nobody_listens(tmp_path):
     """The default observer takes every call: each hook exists."""
     from ina.p4.compiler.reference.interpreter import Interpreter
@@ -414,6 +437,7 @@ def test_what_the_interpreter_tells_costs_nothing_when_nobody_listens(tmp_path):
 
 # --- the documentation ----------------------------------------------------------------------------------------------
 
+@pytest.mark.build
 @pytest.mark.parametrize("block", re.findall(r"^```console\n\$ ina (.*?)^```$", PAGE, flags=re.M | re.S),
                          ids=lambda b: b.split()[0])  # fmt: skip
 def test_output_in_the_documentation_is_real(block, monkeypatch, capsys):
@@ -423,6 +447,7 @@ def test_output_in_the_documentation_is_real(block, monkeypatch, capsys):
     assert capsys.readouterr().out == output
 
 
+@pytest.mark.build
 def test_code_in_the_documentation_runs(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.M | re.S)
@@ -431,11 +456,13 @@ def test_code_in_the_documentation_runs(monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == [str([(2, frame)]), "1"]
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.p4")), ids=lambda p: p.stem)
 def test_examples_pass_their_tests(path):
     assert ina("stf", path) == 0
 
 
+@pytest.mark.build
 def test_the_pages_c_is_what_comes_out(tmp_path: Path) -> None:
     target = tmp_path / "learn.c"
     assert cli.main(["compile", str(ROOT / "examples" / "learn.p4"), "--c", str(target), "-o", str(tmp_path / "learn.so")]) == 0

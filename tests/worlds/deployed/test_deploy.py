@@ -29,6 +29,7 @@ from ina.p4.runtime import Program, Switch  # noqa: E402
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, insert  # noqa: E402
 from ina.worlds.deployed import host_setup  # noqa: E402
 
+pytestmark = pytest.mark.build
 PROGRAM = Path(__file__).parent.parent.parent / "programs/served" / "deployed.p4"
 FILE = """
 kind = "training"

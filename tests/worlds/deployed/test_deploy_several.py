@@ -24,6 +24,7 @@ from ina.p4.bfrt.service import Server  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 
+pytestmark = pytest.mark.build
 SWITCHES = "leaf1", "leaf2", "root"
 FILE = """
 kind = "training"

@@ -26,6 +26,7 @@ need("cc", "p4runtime", "torch", "root", "netns", "mininet")
 from ina.aggregation.controller.controller import switch_address  # noqa: E402
 from ina.net.namespaces import own_namespace  # noqa: E402
 
+pytestmark = pytest.mark.root
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 INA = [sys.executable, "-m", "ina.cli"]
 DEADLINE = 240

@@ -21,6 +21,8 @@ from ina.aggregation.controller.client import Client, ControlError  # noqa: E402
 from ina.aggregation.worker import PeerLost  # noqa: E402
 from ina.base import paths  # noqa: E402
 
+pytestmark = pytest.mark.build
+
 
 @pytest.fixture
 def make(tmp_path):

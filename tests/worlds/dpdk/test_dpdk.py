@@ -17,6 +17,7 @@ from dpdk_programs import ENDED, ROOT, Process, summaries, switch, worker
 import ina.worlds.dpdk.switch
 import ina.worlds.dpdk.worker
 
+pytestmark = pytest.mark.hardware
 need("dpdk", "cc")
 
 P4 = ROOT / "p4"

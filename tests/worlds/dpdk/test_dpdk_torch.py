@@ -9,6 +9,7 @@ import pytest
 from capabilities import need
 from dpdk_programs import ENDED, ROOT, switch
 
+pytestmark = pytest.mark.hardware
 need("dpdk", "cc", "torch")
 
 GROUPS = """

@@ -14,6 +14,7 @@ from ina.lab import agree
 from ina.lab.config import AllReduce
 from ina.lab.results.record import Reduction, Result
 
+pytestmark = pytest.mark.root
 __all__ = ["alone"]  # a fixture
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from capabilities import need
 from real_networks import DEFINES, PROGRAM, alone, environment
 from test_testbed_switches import children
@@ -12,6 +13,7 @@ from test_testbed_switches import children
 from ina.topology import Node, load, routes
 from ina.worlds.testbed.mininet import Network
 
+pytestmark = pytest.mark.root
 __all__ = ["alone"]  # a fixture
 
 RANK = """

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from real_networks import DEFINES, PROGRAM, ROOT, alone, environment, run_workers
 from waiting import until
 
 from ina.topology import load
 from ina.worlds.testbed.mininet import Network
 
+pytestmark = pytest.mark.root
 __all__ = ["alone"]  # a fixture
 
 COUNT, RATE = 400_000, 20e6

@@ -21,6 +21,7 @@ from ina.net import state
 from ina.topology import Topology, TopologyError, load
 from ina.worlds.testbed.mininet import Network
 
+pytestmark = pytest.mark.root
 __all__ = ["alone"]  # a fixture
 
 

@@ -12,6 +12,7 @@ from real_networks import DEFINES, PROGRAM, ROOT, alone, environment, run_worker
 from ina.topology import load
 from ina.worlds.testbed.mininet import Network
 
+pytestmark = pytest.mark.root
 __all__ = ["alone"]  # a fixture
 
 COUNT = 5_000

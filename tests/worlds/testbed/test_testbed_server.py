@@ -2,10 +2,12 @@
 
 import json
 
+import pytest
 from capabilities import need
 from real_networks import alone
 from test_testbed import ina
 
+pytestmark = pytest.mark.root
 __all__ = ["alone"]  # a fixture
 
 

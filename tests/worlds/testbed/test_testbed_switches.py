@@ -20,6 +20,7 @@ from ina.topology import Link, Node, Topology, TopologyError, load
 from ina.topology.tree import aggregation_tree
 from ina.worlds.testbed.mininet import Network
 
+pytestmark = pytest.mark.root
 __all__ = ["alone"]  # a fixture
 
 

@@ -28,6 +28,7 @@ from ina.worlds.testbed.mininet import Network
 from ina.worlds.testbed.switch_kinds import KINDS
 from ina.worlds.virtual.explorable import job as explorable
 
+pytestmark = pytest.mark.root
 __all__ = ["alone"]  # a fixture
 TOFINO = paths.p4_dir() / "tofino"
 

@@ -19,6 +19,7 @@ from ina.worlds.virtual.network import Wire
 from ina.worlds.virtual.parameter_servers import Servers
 from ina.worlds.virtual.shared_switch import Shared
 
+pytestmark = pytest.mark.build
 need("cc")
 
 VALUES = 32

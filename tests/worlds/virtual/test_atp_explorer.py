@@ -14,6 +14,7 @@ from ina.p4.runtime import Program
 from ina.worlds.virtual.explorable import ServerMachine, SwitchMachine, WorkerMachine, tensors
 from ina.worlds.virtual.explorer import Budget, Explorer, Report
 
+pytestmark = pytest.mark.build
 need("cc")
 
 LIFETIME = 1e-3

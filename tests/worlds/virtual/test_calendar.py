@@ -9,6 +9,7 @@ from capabilities import need
 from ina.base import manifest
 from ina.base.paths import root
 
+pytestmark = pytest.mark.build
 INCLUDES = [f"-I{root() / folder}" for folder in (".", *manifest.FOLDERS)]
 
 

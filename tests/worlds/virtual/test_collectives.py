@@ -15,6 +15,7 @@ from ina.worlds.virtual import collectives
 from ina.worlds.virtual.collectives import wire_bytes
 from ina.worlds.virtual.fabric import Fabric
 
+pytestmark = pytest.mark.build
 need("cc")
 RATE, DELAY = 10e9, 1e-6
 

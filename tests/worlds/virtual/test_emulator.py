@@ -13,6 +13,7 @@ from ina.net.ports import Faults
 from ina.worlds.virtual.fabric import Star
 from ina.worlds.virtual.network import Wire
 
+pytestmark = pytest.mark.build
 need("cc")
 RTT = 5e-6
 

@@ -16,6 +16,7 @@ from ina.topology import Link, Node, Topology, load
 from ina.worlds.virtual.explorable import job
 from ina.worlds.virtual.explorer import Budget, Explorer, Machine, Report
 
+pytestmark = pytest.mark.build
 need("cc")
 
 

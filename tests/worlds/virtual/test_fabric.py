@@ -18,6 +18,7 @@ from ina.worlds.virtual import collectives
 from ina.worlds.virtual.fabric import Fabric, Star, Unbalanced
 from ina.worlds.virtual.network import Wire
 
+pytestmark = pytest.mark.build
 need("cc")
 
 

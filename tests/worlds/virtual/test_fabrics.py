@@ -16,6 +16,7 @@ from ina.topology import Link, Node, Topology, TopologyError, draw
 from ina.topology.routes import route, tables
 from ina.topology.tree import Tree, aggregation_tree, striped_trees, tensors_per_link
 
+pytestmark = pytest.mark.fast
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 

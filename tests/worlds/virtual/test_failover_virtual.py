@@ -14,6 +14,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.entities import delete
 from ina.worlds.virtual.fabric import Fabric
 
+pytestmark = pytest.mark.build
 HOSTS = ("h1", "h2", "h5", "h9")
 VALUES, SLOTS = 256, 64
 US = 10**6  # ps

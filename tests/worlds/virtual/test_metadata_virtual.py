@@ -14,6 +14,7 @@ from ina.net.ports import Faults
 from ina.worlds.virtual.fabric import Fabric, Star
 from ina.worlds.virtual.network import Wire
 
+pytestmark = pytest.mark.build
 need("cc")
 RATE, US = 800e6, 1_000_000  # 100 bytes last a microsecond, which is what the metadata counts in
 WIRE = 500

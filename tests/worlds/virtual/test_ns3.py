@@ -18,6 +18,7 @@ from ina.base import paths
 from ina.topology import Link, Node, Topology, routes
 from ina.worlds.virtual.fabric import Fabric
 
+pytestmark = pytest.mark.hardware
 need("ns3", "cc")
 SOURCE = Path(__file__).parent.parent.parent / "ns3" / "udp.cc"
 LIBRARIES = [f"-lns3-{name}" for name in ("point-to-point", "internet", "network", "core")]

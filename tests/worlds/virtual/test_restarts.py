@@ -19,6 +19,7 @@ from ina.topology import load
 from ina.worlds.virtual.explorable import SwitchMachine
 from ina.worlds.virtual.restarts import ControllerMachine, jobs
 
+pytestmark = pytest.mark.build
 need("cc")
 
 PAIR = load("star", hosts=2)

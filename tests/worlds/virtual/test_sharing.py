@@ -10,6 +10,7 @@ from ina.lab.kinds import sharing
 from ina.lab.kinds.allreduce import WrongSum
 from ina.lab.plan import load
 
+pytestmark = pytest.mark.build
 SMALL = {"protocol": "atp", "jobs": 2, "workers": 4, "window": 32, "elements": 40_000}
 
 

@@ -13,7 +13,7 @@ from ina import cli
 from ina.base import paths
 
 need("cc")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.build]
 KILLED = {"switches killed", "workers killed", "controllers killed", "killed in a write", "lost states"}
 SERVED = {"parameter servers killed", "parameter servers' sums forgotten", "calls without an answer"}
 

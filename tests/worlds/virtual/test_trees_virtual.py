@@ -17,6 +17,7 @@ from ina.net.ports import Faults
 from ina.topology.tree import tensors_per_link
 from ina.worlds.virtual.fabric import Fabric
 
+pytestmark = pytest.mark.build
 need("cc")
 VALUES = 32
 
