@@ -381,7 +381,7 @@ class Phase:
 
     body: list[Stmt] = field(default_factory=list)
     reject: str = ""
-    usual: list[Stmt] | None = None
+    fast_path: list[Stmt] | None = None
 
 
 @dataclass(eq=False, slots=True)
