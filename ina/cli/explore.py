@@ -114,7 +114,7 @@ def main(args: argparse.Namespace) -> int:
               f"{budget.duplicates} duplicates, {budget.timeouts} time-outs")  # fmt: skip
         report = explorer.explore(args.depth or sys.maxsize, budget, args.max_states)
     extent = "all of them" if report.complete else f"not all of them, {report.depth} steps deep"
-    print(f"{report.states} states ({extent}), {report.asked} steps of machines, {time.monotonic() - began:.1f} s")
+    print(f"{report.states} states ({extent}), {report.executed} steps of machines, {time.monotonic() - began:.1f} s")
     print("states of " + ", ".join(f"{name}: {count}" for name, count in report.local.items()))
     if report.violation is None:
         finishes = f"; the job can finish from every {'state' if report.complete else 'one of these states'}"

@@ -58,7 +58,7 @@ def _up(args: argparse.Namespace) -> int:
                           cables=args.cables)  # fmt: skip
         with network:
             if network.cleaned:
-                print(f"ina: {network.left_before}", file=sys.stderr)
+                print(f"ina: {network.cleanup_message}", file=sys.stderr)
             print(f"{topology.name} is up after {network.up_seconds:.1f} s: "
                   f"{', '.join(f'{h.name} {h.ip}' for h in topology.hosts)}; "
                   f"INA_SWITCH={network.socket}", flush=True)  # fmt: skip

@@ -62,7 +62,7 @@ def opened(network: Network, server_host: str = "") -> Iterator[Network]:
         try:
             network.start()
             if network.cleaned:
-                print(f"ina: {network.left_before}", file=sys.stderr)
+                print(f"ina: {network.cleanup_message}", file=sys.stderr)
             server = _parameter_server(network, server_host)
         except (MininetMissing, Busy, topologies.TopologyError) as error:
             raise ConfigError(f"world = 'testbed': {error}") from error
