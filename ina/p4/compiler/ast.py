@@ -639,7 +639,7 @@ class Transition(Node):
     target: ParserState | None = field(default=None, init=False, repr=False)
 
     @property
-    def ways(self) -> list[SelectCase] | list[Transition]:
+    def branches(self) -> list[SelectCase] | list[Transition]:
         """Returns the nodes that have a target: the cases of a select, or the direct transition."""
         return self.cases or [self]
 

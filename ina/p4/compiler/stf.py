@@ -210,8 +210,8 @@ class _Runner:
                     self._fail(f"port {port}: expected some packet, got none")
                 continue
             if len(frames) != len(patterns):
-                got = ", ".join(f.hex().upper() for f in frames) or "none"
-                self._fail(f"port {port}: expected {len(patterns)} packets, got {len(frames)}: {got}")
+                hex_frames = ", ".join(f.hex().upper() for f in frames) or "none"
+                self._fail(f"port {port}: expected {len(patterns)} packets, got {len(frames)}: {hex_frames}")
             for pattern, frame in zip(patterns, frames, strict=False):
                 if not matches(pattern, frame):
                     self._fail(f"port {port}: expected {pattern}, got {frame.hex().upper()}")

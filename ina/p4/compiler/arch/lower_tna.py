@@ -234,15 +234,15 @@ class Tna(Objects):
         """Marks fields of the intrinsic metadata as valid from their first assignment on (section 5.3)."""
         if not self.validity:
             return
-        noted: list[ir.Stmt] = []
+        statements: list[ir.Stmt] = []
         for stmt in body:
-            noted.append(stmt)
+            statements.append(stmt)
             for inner in ir.blocks(stmt):
                 self._note_validity(inner)
             if id(stmt) not in self.resets:
                 flags = (self.validity.get(id(target)) for target in ir.writes(stmt))
-                noted += [ir.Assign(flag, fold.TRUE) for flag in flags if flag is not None]
-        body[:] = noted
+                statements += [ir.Assign(flag, fold.TRUE) for flag in flags if flag is not None]
+        body[:] = statements
 
     # --- ends -------------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def extracted_port_metadata(parser: Instance) -> list[tuple[str, int, int]]:
                 continue
             following = calls[i + 1 : i + 2]
             transition = state.transition
-            for case in transition.ways if not following and transition is not None else []:
+            for case in transition.branches if not following and transition is not None else []:
                 if case.target is not None:
                     following += [s.call for s in case.target.statements[:1] if isinstance(s, ast.CallStatement)]
             for next_call in following:

@@ -134,7 +134,7 @@ class BlockChecker(TableChecker):
             reached.add(state)
             if state.transition is None:
                 return
-            for branch in state.transition.ways:
+            for branch in state.transition.branches:
                 if branch.target is None:  # accept or reject, or an error that was reported
                     return
                 waiting.append(branch.target)

@@ -199,11 +199,11 @@ class CallChecker(ExpressionChecker):
                 if len(flexible) > 1:
                     self.fail(e.span, f"header {t} has {len(flexible)} varbit fields: extract can fill one")
                 if len(flexible) != len(e.params) - 1:
-                    has = f"has varbit field '{flexible[0]}'" if flexible else "has no varbit field"
+                    fields = f"has varbit field '{flexible[0]}'" if flexible else "has no varbit field"
                     count = (
                         "a second argument: that field's size in bits" if flexible else "only the header as argument"
                     )
-                    self.fail(e.span, f"header {t} {has}: extract needs {count}")
+                    self.fail(e.span, f"header {t} {fields}: extract needs {count}")
         elif e.method == "lookahead" and isinstance(plain, types.VoidType):
             self.fail(e.span, "lookahead needs a type, not void")
         elif e.method == "lookahead" and size_in_bits(plain, largest=False) != size_in_bits(plain, largest=True):

@@ -356,7 +356,7 @@ def c_file(
 
 
 def declaration(kind: str, names: list[str]) -> list[str]:
-    """C declarations of variables of one type, filled to the width of a line."""
+    """Returns C declarations of variables of one type, filled to the width of a line."""
     lines, text = [], f"    {kind} {names[0]}"
     for name in names[1:]:
         if len(text) + len(name) > 116:

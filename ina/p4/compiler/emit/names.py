@@ -81,7 +81,7 @@ def accessors(registers: Iterable[ir.Register]) -> dict[int, str]:
 
 
 def c_comment(text: str) -> str:
-    """A C comment of one line, whatever the text says: programs choose names, and may come from strangers."""
+    """Returns a C comment of one line with any text: programs choose names, and may come from strangers."""
     line = "".join(c if c.isprintable() else " " for c in text).replace("*/", "* /").replace("/*", "/ *")
     return f"/* {line} */"
 

@@ -324,7 +324,7 @@ class Statements(Bytes):
         return f"({index} < {meter.size}u ? {call} : {before or 0})"
 
     def x_meter(self, stmt: ir.Extern) -> None:
-        """`data`: the meter; a TNA meter's index is followed by bytes that do not count and the colour so far."""
+        """Emits a meter. `data`: the meter; a TNA meter's index is followed by bytes that do not count and the colour so far."""
         index, *more = stmt.args
         less, before = more[0] if more else None, self.c(more[1]) if len(more) > 1 else None
         text = self._meter(stmt.data, self.c(index), less, before)

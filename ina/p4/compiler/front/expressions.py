@@ -444,7 +444,7 @@ class ExpressionParser:
         return first
 
     def _parse_braces_keyset(self) -> ast.Expr:
-        """A key of struct or tuple type: { set, ... }"""
+        """Parses a key of struct or tuple type: { set, ... }"""
         start, depth, span = self.pos, self.depth, self.spans[self.pos]
         try:
             return self._parse_braces()

@@ -96,11 +96,11 @@ def fast_path(phase: ir.Phase) -> list[ir.Stmt] | None:
 
 
 def _goes_back(body: list[ir.Stmt]) -> bool:
-    passed: set[str] = set()
+    labels: set[str] = set()
     for stmt in ir.walk(body):
         if isinstance(stmt, ir.Label):
-            passed.add(stmt.label)
-        elif isinstance(stmt, ir.Goto) and stmt.label in passed:
+            labels.add(stmt.label)
+        elif isinstance(stmt, ir.Goto) and stmt.label in labels:
             return True
     return False
 
@@ -122,7 +122,7 @@ class _Trim:
     """Replaces unlikely branches by LEAVE_FAST_PATH, in the order of the text, until a lasting statement."""
 
     def __init__(self, labels: set[str]) -> None:
-        """`labels`: the only ones that the fast path may jump to."""
+        """Sets `labels`, the only ones that the fast path may jump to."""
         self.labels = labels
         self.clean = True
 

@@ -347,13 +347,13 @@ def _unswitched(loop: ir.Roll) -> ir.Stmt:
     if any(target is choice.subject for stmt in ir.walk(loop.body) for target in ir.writes(stmt)):
         return loop
 
-    def way(body: list[ir.Stmt]) -> list[ir.Stmt]:
+    def part(body: list[ir.Stmt]) -> list[ir.Stmt]:
         whole = [*copied(loop.body[:at]), *body, *copied(loop.body[at + 1 :])]
         result = ir.Roll(loop.count, whole, loop.independent, loop.end)
         result.origin = loop.origin
         return [_unswitched(result)] if whole else []
 
-    result = ir.Switch(choice.subject, [(value, way(body)) for value, body in choice.cases], way(choice.default), choice.names)
+    result = ir.Switch(choice.subject, [(value, part(body)) for value, body in choice.cases], part(choice.default), choice.names)
     result.origin = loop.origin
     return result
 

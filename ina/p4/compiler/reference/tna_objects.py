@@ -280,14 +280,14 @@ class ObjectMethods:
     def _early_drop(self, state: Filter, index: int, sample: int) -> bool:
         if not 0 <= index < state.size:
             return False
-        drawn = self.random.next()
+        number = self.random.next()
         if index not in state.cells:
             return False
         average = state.average(index, sample, self.phase.now_ps)
         *_, out, low, high = state.cells[index]
         if average < low or average >= high:
             return average >= high
-        return (drawn >> 11) * 2.0**-53 < out * (average - low) / (high - low)
+        return (number >> 11) * 2.0**-53 < out * (average - low) / (high - low)
 
     # --- hashes -----------------------------------------------------------------------------------------------------
 
