@@ -239,8 +239,8 @@ class Parsers(Calls):
         self.check_parser(whole, self.error_index["ParserInvalidArgument"], e)
         octets = fold.cast(fold.slice_bits(size, size.width - 1, 3), 32)
         length = self.stable(fold.add(octets, fold.const(fixed // 8, 32)))
-        remaining = ir.Op("sub", (ir.Native("pkt->len", 32), self.cursor), 32)
-        self.check_parser(ir.Op("le", (length, remaining), 1), self.error_index["PacketTooShort"], e)
+        left = ir.Op("sub", (ir.Native("pkt->len", 32), self.cursor), 32)
+        self.check_parser(ir.Op("le", (length, left), 1), self.error_index["PacketTooShort"], e)
         within = ir.Op("le", (size, fold.const(varbit.max_width, size.width)), 1)
         self.check_parser(within, self.error_index["HeaderTooShort"], e)
         self._each(place, lambda header: self._fill_varbit(header, size, octets, e))
@@ -285,8 +285,8 @@ class Parsers(Calls):
             raise CompileError(e.given(0).span, "advance by a number of bits that is no multiple of 8")
         self.check_parser(whole, self.error_index["ParserInvalidArgument"], e)
         amount = fold.cast(fold.slice_bits(bits, 31, 3), 32)
-        remaining = ir.Op("sub", (ir.Native("pkt->len", 32), self.cursor), 32)
-        self.check_parser(ir.Op("le", (amount, remaining), 1), self.error_index["PacketTooShort"], e)
+        left = ir.Op("sub", (ir.Native("pkt->len", 32), self.cursor), 32)
+        self.check_parser(ir.Op("le", (amount, left), 1), self.error_index["PacketTooShort"], e)
         self.emit(ir.Assign(self.cursor, fold.add(self.cursor, amount)))
 
     # --- packet_out -------------------------------------------------------------------------------------------------
