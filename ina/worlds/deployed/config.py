@@ -182,8 +182,8 @@ class Deployment:
         addresses = self.addresses(arguments)
         for s in self.switches:
             if s.name not in addresses:
-                which = f"{s.name}=" if self.several else ""
-                raise ConfigError(f"--at {which}HOST:PORT is missing: where is the switch's driver served?{otherwise}")
+                prefix = f"{s.name}=" if self.several else ""
+                raise ConfigError(f"--at {prefix}HOST:PORT is missing: where is the switch's driver served?{otherwise}")
         return addresses
 
 

@@ -52,7 +52,7 @@ class Change:
 
 @dataclass
 class Step:
-    """`what` for people; `changes` that are to be made; `there`: how many things are in place already."""
+    """Changes. `what`: their title for people; `changes` that are to be made; `there`: how many things are in place already."""
 
     what: str
     changes: list[Change]
@@ -82,7 +82,7 @@ class Deployable(ABC):
         """Plans the configuration of a port."""
 
     @abstractmethod
-    def entities(self, what: str, entities: Iterable[Entity]) -> Step:
+    def entities(self, title: str, entities: Iterable[Entity]) -> Step:
         """Plans to bring the entities in place. Raises EntityError."""
 
     @abstractmethod
@@ -127,15 +127,15 @@ class Bfrt(Deployable):
     def port(self, port: PortConfig) -> Step:
         number = self.dev_port(port.name)
         self._ports[number] = port.name
-        row, what = port.row(number), f"port {port.name} (device port {number})"
+        row, title = port.row(number), f"port {port.name} (device port {number})"
         present = self._row(row)
         if present is not None and not ports.differs(row, present):
-            return Step(what, [], 1)
+            return Step(title, [], 1)
         if present is not None and any(ports.said(present.data.get(f)) != ports.said(row.data[f]) for f in FIXED):
-            return Step(what, [Change("DELETE", Row(row.table, row.key), before=present), Change("INSERT", row)])
-        return Step(what, [_change(row, present)])
+            return Step(title, [Change("DELETE", Row(row.table, row.key), before=present), Change("INSERT", row)])
+        return Step(title, [_change(row, present)])
 
-    def entities(self, what: str, entities: Iterable[Entity]) -> Step:
+    def entities(self, title: str, entities: Iterable[Entity]) -> Step:
         changes, there = [], 0
         for entity in entities:
             present = next(iter(self.target.read([entity])), None)
@@ -145,7 +145,7 @@ class Bfrt(Deployable):
             update = Update("INSERT" if present is None else "MODIFY", entity)
             for type_, row in self.target.changes(update):
                 changes.append(Change(type_, row, before=None if type_ == "INSERT" else self._row(row)))
-        return Step(what, changes, there)
+        return Step(title, changes, there)
 
     def mirror(self, mirror: Mirror) -> Step:
         port = self.dev_port(mirror.port) if mirror.port else 0
@@ -227,7 +227,7 @@ class P4Runtime(Deployable):
         self.dev_port(port.name)
         return Step(f"port {port.name}: not P4Runtime's; configure it by the switch's own means", [])
 
-    def entities(self, what: str, entities: Iterable[Entity]) -> Step:
+    def entities(self, title: str, entities: Iterable[Entity]) -> Step:
         changes, there = [], 0
         for entity in entities:
             present = next(iter(self.remote.read([entity])), None)
@@ -236,7 +236,7 @@ class P4Runtime(Deployable):
                 continue
             type_ = "INSERT" if present is None else "MODIFY"
             changes.append(Change(type_, _shown(entity), Update(type_, entity), present))
-        return Step(what, changes, there)
+        return Step(title, changes, there)
 
     def mirror(self, mirror: Mirror) -> Step:
         if not mirror.port:

@@ -71,8 +71,8 @@ def overlaps(d: Deployment, h: Server, routes: Sequence[dict]) -> list[str]:
         prefix = ipaddress.ip_network(route["dst"], strict=False)
         if covered := [name for ip, name in peers.items() if ipaddress.ip_address(ip) in prefix]:
             kind, way = route.get("type", "unicast"), f"over {route['dev']}" if "dev" in route else "without an interface"
-            what = f"route {route['dst']}" if kind == "unicast" else f"{kind} route {route['dst']}"
-            conflicts.append(f"{what} {way} covers {', '.join(covered)}")
+            subject = f"route {route['dst']}" if kind == "unicast" else f"{kind} route {route['dst']}"
+            conflicts.append(f"{subject} {way} covers {', '.join(covered)}")
     return conflicts
 
 

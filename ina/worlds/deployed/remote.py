@@ -37,10 +37,10 @@ class NoAnswer(ValueError):
     """A switch does not answer; it may do so later."""
 
 
-def unreached(what: str, error: EntityError | TimeoutError) -> ValueError:
+def unreached(prefix: str, error: EntityError | TimeoutError) -> ValueError:
     """Returns the error to raise where a switch is needed: NoAnswer, or ValueError for one that answers and refuses."""
     silent = isinstance(error, TimeoutError) or error.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
-    return (NoAnswer if silent else ValueError)(f"{what}{error}")
+    return (NoAnswer if silent else ValueError)(f"{prefix}{error}")
 
 
 class Reconnecting(ABC):
@@ -174,14 +174,14 @@ class SwitchesElsewhere:
         return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
 
     def close_port(self, number: int, job: int) -> None:
-        """Does nothing: ports of hosts stay."""
+        """No-op: ports of hosts stay."""
 
     def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
         host = self.host_of(pid, name)
         return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
 
     def close_server_port(self, number: int) -> None:
-        """Does nothing: ports of hosts stay."""
+        """No-op: ports of hosts stay."""
 
     def protect(self, switch: str) -> None:
         """Writes the guard entries of a switch, unless its program has no guard table (one that forwards nothing)."""

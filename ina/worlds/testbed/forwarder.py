@@ -251,13 +251,13 @@ class ForkedForwarder:
             raise OSError(f"switch {self.name} (process {self.pid}) is gone: {error}") from error
         return self._answer(method)
 
-    def _answer(self, what: str) -> Any:
+    def _answer(self, question: str) -> Any:
         if not self._channel.poll(PATIENCE):
-            raise TimeoutError(f"switch {self.name} (process {self.pid}) does not answer: {what}, after {PATIENCE:g} s")
+            raise TimeoutError(f"switch {self.name} (process {self.pid}) does not answer: {question}, after {PATIENCE:g} s")
         try:
             ok, answer = self._channel.recv()
         except (EOFError, ConnectionError):  # a reset, if it ended with the question unread
-            raise OSError(f"switch {self.name} (process {self.pid}) ended: {what}") from None
+            raise OSError(f"switch {self.name} (process {self.pid}) ended: {question}") from None
         if not ok:
             raise answer
         return answer

@@ -44,7 +44,7 @@ GROUP = 0x696E61  # interface group of the switches, for the kernel to remove th
 
 
 class MininetMissing(RuntimeError):
-    """This machine cannot run Mininet networks, or switches of that kind; the message has the reason and what to install."""
+    """Mininet networks, or switches of that kind, cannot run on this machine; the message says why and what to install."""
 
 
 def missing(kind: str = "embedded") -> str:
@@ -118,9 +118,9 @@ class Network:
                  capture: Path | None = None, points: Sequence[str] = ("all",), job_slots: int | None = None,
                  kind: str = "embedded", cables: str | None = None):
         self.topology = topology
-        for what, members, most, why in (("hosts", topology.hosts, MOST_HOSTS, "each is a namespace and a process here"),
-                                         ("links", topology.links, MOST_CABLES, "each is two network interfaces here")):
-            check_size(topology.name, f"the number of {what}", len(members), 1, most, why)
+        for kinds, members, most, reason in (("hosts", topology.hosts, MOST_HOSTS, "each is a namespace and a process here"),
+                                             ("links", topology.links, MOST_CABLES, "each is two network interfaces here")):
+            check_size(topology.name, f"the number of {kinds}", len(members), 1, most, reason)
         if kind not in KINDS:
             raise TopologyError(f"switches of kind {kind!r}: expected one of {', '.join(KINDS)}")
         self._kind, self._cables = kind, cables or KINDS[kind].cables[0]

@@ -63,13 +63,13 @@ class NetworkSwitch:
         return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
 
     def close_port(self, number: int, job: int) -> None:
-        """Does nothing: ports of hosts stay."""
+        """No-op: ports of hosts stay."""
 
     def close_server_port(self, number: int) -> None:
-        """Does nothing: ports of hosts stay."""
+        """No-op: ports of hosts stay."""
 
     def protect(self, switch: str) -> None:
-        """Does nothing: switches get their guard entries when they start, and end with this process."""
+        """No-op: switches get their guard entries when they start, and end with this process."""
 
     def counters(self) -> dict:
         """Returns ``program``: sums over the switches; ``links``: by host, and by the names of both switches ("s1-s9"), bytes on

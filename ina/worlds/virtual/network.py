@@ -109,9 +109,9 @@ class Network:
         if getattr(self, "pointer", ffi.NULL) != ffi.NULL:
             self.close()
 
-    def _check(self, result: int, what: str) -> int:
+    def _check(self, result: int, subject: str) -> int:
         if result < 0:
-            raise OSError(-result, f"{what}: {os.strerror(-result)}")
+            raise OSError(-result, f"{subject}: {os.strerror(-result)}")
         return result
 
     # ---- building

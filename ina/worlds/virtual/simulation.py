@@ -217,8 +217,8 @@ class Simulation:
         while late := [a for a in applications if a.done < goal[a.name]]:
             self._round(2000)
             if self.now - began > QUIET:
-                what = f"runs as job {late[0].job.number}" if late[0].job else "has not begun"
-                raise Violation(f"stuck: {late[0].name} {what}; it has not got on for {QUIET / PS * 1e3:g} ms without a fault")
+                state = f"runs as job {late[0].job.number}" if late[0].job else "has not begun"
+                raise Violation(f"stuck: {late[0].name} {state}; it has not got on for {QUIET / PS * 1e3:g} ms without a fault")
 
     # ---- faults
 
