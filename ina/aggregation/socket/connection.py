@@ -21,7 +21,7 @@ from ina.aggregation.socket.messages import MAX_REQUEST
 
 CHUNK = 4096  # bytes read in one turn: then other clients' turn
 MAX_UNREAD = 1 << 20  # bytes that may wait for a client before one more message
-UNREAD = 30.0  # seconds without taking a byte of what waits
+UNREAD = 30.0  # seconds without reading a byte of waiting data
 
 
 class Connection:

@@ -35,7 +35,7 @@ def described(header: layout.Header, defaults: Mapping[str, int] = DEFAULTS) -> 
     for field in header.fields:
         default = defaults.get(field.name, 0)
         format_ = _FORMATS.get((field.width, field.signed))
-        if field.count > 1:  # as many as the header before tells, or the default
+        if field.count > 1:  # as many as the header before declares, or the default
             one: AnyField = Field("", 0, _FORMATS[field.width, field.signed])
             result.append(FieldListField(field.name, [], one, count_from=_count, max_count=MOST))
         elif field.offset % 8 == 0 and format_:
