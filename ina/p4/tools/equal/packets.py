@@ -117,7 +117,7 @@ class Maker:
         for _ in range(rng.choice((0, 1, 2, 3))):
             if self.values.rows:
                 port = self._enter(frame, port, rng.choice(self.values.rows), shape.headers)
-        for f, value, mask in shape.conditions:
+        for f, value, mask in shape.wants:
             f.put(frame, f.get(frame) & ~mask | value & mask)
         if rng.random() < 0.9:
             self.repair(frame, shape.headers, lengths=True)

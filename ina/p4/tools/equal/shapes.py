@@ -85,7 +85,7 @@ class Shape:
     """A path: its headers, and the conditions on fields for a frame to take it: (field, value, mask)."""
 
     headers: tuple[Header, ...]
-    conditions: tuple[tuple[Field, int, int], ...]
+    wants: tuple[tuple[Field, int, int], ...]
 
     @property
     def size(self) -> int:

@@ -96,7 +96,7 @@ def _programs(args: argparse.Namespace, known: KnownPrograms) -> tuple[Side, Sid
     return a, sides.side(args.b, defines, includes, args.interpreter), defines, scenario_of
 
 
-# ---- what is written into them
+# ---- entries of both
 
 
 def _calls(
@@ -107,7 +107,7 @@ def _calls(
     return [*shared, *own[0]], [*control.Translator(names, *(side.p4info for side in both)).calls(shared), *own[1]]
 
 
-# ---- what packets are made of
+# ---- material for packets
 
 
 def _values(
@@ -133,7 +133,7 @@ def _ports(
     return sorted(usable)
 
 
-# ---- what is compared
+# ---- comparison
 
 
 def _rules(

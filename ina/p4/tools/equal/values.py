@@ -100,7 +100,7 @@ def collect(values: Values, program: CheckedProgram, shapes: Shapes, renamed: di
                     values.lengths.add(value)
 
     for shape in shapes.paths:
-        for f, value, _ in shape.conditions:
+        for f, value, _ in shape.wants:
             if f.key in widths:
                 values.add(f.key, widths[f.key], value)
     for node in nodes(program):
