@@ -3,7 +3,7 @@
     python host/stub.py ina/_native.pyi
 
 Whole numbers are ``int``, real ones ``float``; structures and pointers are ``CData``, and so Python's type checker knows
-of each function its name, how many arguments it takes and which of them are numbers.
+of each function its name, its number of arguments and which of them are numbers.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ class Lib:
 '''
 
 
-def python_type(c: Any, given: bool) -> str:
-    """Of a C type; ``given``: as an argument, where bytes serve as ``char *``, and functions as pointers to them."""
+def python_type(c: Any, argument: bool) -> str:
+    """Returns the Python type of a C type; ``argument``: as an argument, where ``char *`` takes bytes, and function pointers
+    functions."""
     if isinstance(c, model.VoidType):
         return "None"
     if isinstance(c, model.EnumType) or isinstance(c, model.PrimitiveType) and c.is_integer_type():
@@ -90,22 +91,22 @@ def python_type(c: Any, given: bool) -> str:
         return "float"
     if isinstance(c, model.PrimitiveType) and c.get_c_name() == "_Bool":
         return "bool"
-    if given and isinstance(c, model.FunctionPtrType):
+    if argument and isinstance(c, model.FunctionPtrType):
         return "CData | Callable[..., object]"
-    if given and isinstance(c, model.PointerType) and c.totype.get_c_name() in BYTES:
+    if argument and isinstance(c, model.PointerType) and c.totype.get_c_name() in BYTES:
         return "CData | bytes"
     return "CData"
 
 
 def stub(declarations: dict[str, tuple[Any, int]]) -> str:
-    """The stub's text from what cffi's parser found: declarations by kind and name."""
+    """Returns the stub's text from the declarations of cffi's parser, by kind and name."""
     lines = []
     for key, (c, _) in declarations.items():
         kind, _, name = key.partition(" ")
         if kind == "function":
-            taken = "".join(f", {'abcdefghijklmnopqrstuvwxyz'[i]}: {python_type(arg, True)}" for i, arg in enumerate(c.args))
+            parameters = "".join(f", {'abcdefghijklmnopqrstuvwxyz'[i]}: {python_type(arg, True)}" for i, arg in enumerate(c.args))
             rest = ", *rest: object" if c.ellipsis else ""
-            lines.append(f"    def {name}(self{taken}, /{rest}) -> {python_type(c.result, False)}: ...")
+            lines.append(f"    def {name}(self{parameters}, /{rest}) -> {python_type(c.result, False)}: ...")
         elif kind in ("constant", "variable"):
             lines.append(f"    {name}: Final[{python_type(c, False)}]")
         elif isinstance(c, model.EnumType):

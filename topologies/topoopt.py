@@ -4,7 +4,7 @@ Server i is host h<i> behind forwarding element s<i>, with ``degree`` interfaces
 through other servers. The all-reduce part is rings "+p": server i sends to i + p (mod n), for steps p that are coprime to
 n (TotientPerms); the model-parallel part is maximum-weight matchings of the traffic.
 
-An interface is a transmitter and a receiver, which the patch panel may connect to different servers. What ``rings`` means:
+An interface is a transmitter and a receiver, which the patch panel may connect to different servers. Values of ``rings``:
 
     directed      as in the paper: a ring "+p" is n simplex circuits and costs each server one interface. A ring and its
                   reverse are two rings: n = 8 has four, +1 +3 +5 +7.
@@ -36,55 +36,56 @@ MOST_SERVERS = 1024
 
 
 def totients(n: int) -> list[int]:
-    """Steps p from 1 to n-1 that are coprime to n: "+p" is a Hamiltonian cycle for these and no others (TotientPerms)."""
+    """Returns the steps p from 1 to n-1 that are coprime to n: "+p" is a Hamiltonian cycle for these only (TotientPerms)."""
     return [p for p in range(1, n) if math.gcd(p, n) == 1]
 
 
 def select_steps(n: int, count: int, rings: str = "directed") -> tuple[int, ...]:
-    """``count`` ring steps close to the geometric sequence 1, x, x^2, ... with x = n^(1/count), ascending; all, if there are
-    no more (SelectPermutations). Undirected rings go both ways: steps up to n/2, and the sequence ends there."""
-    there_are = [p for p in totients(n) if rings == "directed" or 2 * p <= n]
-    count = min(count, len(there_are))
+    """Returns ``count`` ring steps close to the geometric sequence 1, x, x^2, ... with x = n^(1/count), ascending; all, if there
+    are no more (SelectPermutations). Undirected rings go both ways: steps up to n/2, and the sequence ends there."""
+    candidates = [p for p in totients(n) if rings == "directed" or 2 * p <= n]
+    count = min(count, len(candidates))
     ratio = (n if rings == "directed" else n / 2) ** (1 / count) if count else 1.0
-    chosen: list[int] = []
+    steps: list[int] = []
     for i in range(count):
-        left = [p for p in there_are if p not in chosen]
-        chosen.append(min(left, key=lambda p: (abs(p - ratio**i), p)))  # noqa: B023
-    return tuple(sorted(chosen))
+        rest = [p for p in candidates if p not in steps]
+        steps.append(min(rest, key=lambda p: (abs(p - ratio**i), p)))  # noqa: B023
+    return tuple(sorted(steps))
 
 
 def coin_change(n: int, coins: Iterable[int]) -> tuple[tuple[int, ...], ...]:
-    """For each distance 0..n-1, the fewest coins whose sum is that distance modulo n, the order of use (CoinChangeMod).
+    """Returns, for each distance 0..n-1, the fewest coins whose sum is that distance modulo n, in the order of use
+    (CoinChangeMod).
 
-    The rest of a way is the way of the rest, so a forwarding element needs only the distance that is left; and since no
-    part of a shortest way sums to 0 (mod n), no server is passed twice. Raises TopologyError: coins do not reach all.
+    The rest of a route is the route of the remaining distance, so a forwarding element needs only that distance; and since no
+    part of a shortest route sums to 0 (mod n), no server is passed twice. Raises TopologyError: coins do not reach all.
     """
     return _coin_change(n, tuple(sorted(set(coins))))
 
 
 @lru_cache(maxsize=64)
 def _coin_change(n: int, coins: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    ways: dict[int, tuple[int, ...]] = {0: ()}
-    waiting = [0]
-    for distance in waiting:
+    sums: dict[int, tuple[int, ...]] = {0: ()}
+    queue = [0]
+    for distance in queue:
         for coin in coins:
             farther = (distance + coin) % n
-            if farther not in ways:
-                ways[farther] = (coin, *ways[distance])
-                waiting.append(farther)
-    if len(waiting) < n:
+            if farther not in sums:
+                sums[farther] = (coin, *sums[distance])
+                queue.append(farther)
+    if len(queue) < n:
         raise TopologyError(f"steps {list(coins)} do not lead everywhere in a ring of {n}")
-    return tuple(ways[distance] for distance in range(n))
+    return tuple(sums[distance] for distance in range(n))
 
 
 def most_hops(n: int, steps: Sequence[int], rings: str = "directed") -> int:
-    """Hops that no coin-change route exceeds, for steps that begin with 1: paying greedily with the largest coin.
+    """Returns an upper bound on the hops of coin-change routes, for steps that begin with 1: greedy, largest coin first.
 
     Below step p_(i+1) at most (p_(i+1) - 1) / p_i coins p_i are used. With x = n^(1/d), steps 1, x, x^2, ... give d (x - 1), the
-    paper's bound O(d n^(1/d)) on the diameter. Undirected rings are entered the short way round: half the distance.
+    paper's bound O(d n^(1/d)) on the diameter. Undirected rings are entered in the shorter direction: half the distance.
     """
-    ends = (*steps, (n if rings == "directed" else n // 2 + 1))
-    return sum((above - 1) // step for step, above in zip(steps, ends[1:], strict=True))
+    bounds = (*steps, (n if rings == "directed" else n // 2 + 1))
+    return sum((above - 1) // step for step, above in zip(steps, bounds[1:], strict=True))
 
 
 # ---- traffic
@@ -92,7 +93,7 @@ def most_hops(n: int, steps: Sequence[int], rings: str = "directed") -> int:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a job sends in one iteration, in bytes; servers are numbered from 1.
+    """A job's traffic in one iteration, in bytes; servers are numbered from 1.
 
     ``all_reduce``: groups of servers, each with its bytes. ``model_parallel``: bytes from one server to another.
     """
@@ -102,7 +103,7 @@ class Traffic:
 
     @staticmethod
     def from_matrix(matrix: Sequence[Sequence[int]], all_reduce: int) -> Traffic:
-        """One all-reduce group of all servers, and ``matrix[i][j]`` bytes from server i+1 to server j+1."""
+        """Returns traffic with one all-reduce group of all servers, and ``matrix[i][j]`` bytes from server i+1 to server j+1."""
         n = len(matrix)
         if any(len(row) != n for row in matrix):
             raise TopologyError(f"traffic matrix: expected {n} rows of {n} numbers")
@@ -110,7 +111,7 @@ class Traffic:
         return Traffic(((tuple(range(1, n + 1)), all_reduce),), pairs)
 
     def check(self, servers: int) -> None:
-        """Raises TopologyError: a server that is not there, a negative number, a group of less than two or with repetitions."""
+        """Raises TopologyError: a server out of range, a negative number, a group of less than two or with repetitions."""
         for group, size in self.all_reduce:
             if len(group) < 2 or len(set(group)) != len(group) or not all(1 <= s <= servers for s in group):
                 raise TopologyError(f"traffic: all-reduce group {group}: expected two or more different servers of 1..{servers}")
@@ -121,13 +122,13 @@ class Traffic:
             _whole(size, f"from {pair[0]} to {pair[1]}")
 
 
-def _whole(size: object, where: str) -> None:
+def _whole(size: object, place: str) -> None:
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise TopologyError(f"traffic: {where}: {size!r} is not a whole number of bytes")
+        raise TopologyError(f"traffic: {place}: {size!r} is not a whole number of bytes")
 
 
 def read_traffic(path: str | Path, servers: int) -> Traffic:
-    """A TOML file: ``all_reduce = 1000000`` (bytes, all servers) or a list of ``{servers = [1, 2], bytes = 1000}``, and
+    """Reads a TOML file: ``all_reduce = 1000000`` (bytes, all servers) or a list of ``{servers = [1, 2], bytes = 1000}``, and
     ``matrix``, a list of rows of bytes from server to server. Raises TopologyError with the file and the key."""
     from ina.topology.file import parse
 
@@ -166,7 +167,7 @@ class Group:
 
     @property
     def coins(self) -> tuple[int, ...]:
-        """Steps that can be taken: undirected rings go both ways."""
+        """Usable steps: undirected rings go both ways."""
         back = {len(self.members) - step for step in self.steps} if self.rings == "undirected" else set()
         return tuple(sorted({*self.steps, *back}))
 
@@ -177,21 +178,21 @@ class Group:
         return [[self.members[i * coin % n] for i in range(n)] for coin in self.coins]
 
     def route(self, source: int, destination: int) -> list[int]:
-        """Servers on the coin-change route from one member to another, both included (CoinChangeMod)."""
+        """Returns the servers on the coin-change route from one member to another, both included (CoinChangeMod)."""
         path = [source]
         while path[-1] != destination:
             path.append(self.next(path[-1], destination))
         return path
 
     def next(self, source: int, destination: int) -> int:
-        """The server after ``source`` on its route to another one."""
+        """Returns the server after ``source`` on its route to another one."""
         n, at = len(self.members), self.members.index(source)
         return self.members[(at + coin_change(n, self.coins)[(self.members.index(destination) - at) % n][0]) % n]
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """What the patch panel connects: rings for all-reduce groups, matchings (pairs of servers) for the rest."""
+    """Connections of the patch panel: rings for all-reduce groups, matchings (pairs of servers) for the rest."""
 
     servers: int
     degree: int
@@ -200,47 +201,47 @@ class Fabric:
 
     @property
     def circuits(self) -> Counter[tuple[int, int]]:
-        """Simplex circuits from server to server, with their number."""
-        found: Counter[tuple[int, int]] = Counter()
+        """Number of simplex circuits by pair, from server to server."""
+        circuits: Counter[tuple[int, int]] = Counter()
         for group in self.groups:
             for cycle in group.cycles:
-                found.update(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+                circuits.update(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
         for matching in self.matchings:
-            found.update(circuit for a, b in matching for circuit in ((a, b), (b, a)))
-        return found
+            circuits.update(circuit for a, b in matching for circuit in ((a, b), (b, a)))
+        return circuits
 
     def interfaces(self, server: int) -> int:
-        """Of ``server``, in use: the larger of its transmitters and its receivers."""
+        """Returns how many interfaces of ``server`` are in use: the larger of its transmitters and its receivers."""
         sends = sum(count for (a, _), count in self.circuits.items() if a == server)
         receives = sum(count for (_, b), count in self.circuits.items() if b == server)
         return max(sends, receives)
 
     def links(self) -> Iterator[tuple[int, int, bool]]:
-        """Server, server, simplex: circuits in opposite directions between two servers are one full-duplex link."""
+        """Yields server, server, simplex: circuits in opposite directions between two servers are one full-duplex link."""
         circuits = self.circuits
         for a, b in sorted(circuits, key=lambda pair: (min(pair), max(pair), pair)):
-            there, back = circuits[a, b], circuits[b, a]
+            forward, back = circuits[a, b], circuits[b, a]
             if a < b or not back:
-                yield from [(a, b, False)] * min(there, back)
-            if there > back:
-                yield from [(a, b, True)] * (there - back)
+                yield from [(a, b, False)] * min(forward, back)
+            if forward > back:
+                yield from [(a, b, True)] * (forward - back)
 
     def tables(self, topology: Topology) -> Tables:
-        """Forwarding tables of ``as_topology(self)``: by coin change over the rings of a group of all servers (the largest
-        such), which is how the paper routes between servers without a link of their own for it; shortest without one."""
+        """Returns the forwarding tables of ``as_topology(self)``. With a group of all servers (the largest such): coin change
+        over its rings, as the paper routes between servers without a direct link; else shortest routes."""
         group = next((group for group in self.groups if len(group.members) == self.servers), None)
-        way = tables(topology)
+        result = tables(topology)
         if group is None:
-            return way
+            return result
         for source in range(1, self.servers + 1):
             to = {hop.node: hop for hop in reversed(topology.hops[f"s{source}"])}
             for destination in range(1, self.servers + 1):
                 if source != destination:
-                    way[f"s{source}"][f"h{destination}"] = to[f"s{group.next(source, destination)}"]
-        return way
+                    result[f"s{source}"][f"h{destination}"] = to[f"s{group.next(source, destination)}"]
+        return result
 
     def shortest(self, source: int, destination: int, k: int = 1) -> list[list[int]]:
-        """Up to ``k`` shortest loop-free routes over all links: the paper's routes for model-parallel traffic."""
+        """Returns up to ``k`` shortest loop-free routes over all links: the paper's routes for model-parallel traffic."""
         import networkx
 
         graph = networkx.DiGraph(sorted(self.circuits))
@@ -248,8 +249,8 @@ class Fabric:
 
 
 def split_degree(degree: int, traffic: Traffic, rings: str = "directed") -> tuple[int, int]:
-    """Interfaces for all-reduce rings and for matchings: in proportion to their bytes, at least one ring, so that all are
-    connected (TopologyFinder, step 1). Undirected rings take two each: rounded up if that fits."""
+    """Returns the interfaces for all-reduce rings and for matchings: in proportion to their bytes, at least one ring, so that all
+    are connected (TopologyFinder, step 1). Undirected rings take two each: rounded up if that fits."""
     reduce, parallel = sum(size for _, size in traffic.all_reduce), sum(traffic.model_parallel.values())
     share = degree if not parallel else max(1, -(-degree * reduce // (reduce + parallel)))
     if rings == "undirected" and share % 2:
@@ -264,12 +265,12 @@ def _check_sizes(servers: int, degree: int) -> None:
 
 
 def find_topology(servers: int, degree: int, traffic: Traffic, rings: str = "undirected") -> Fabric:
-    """The topology and with it the routes for a job's traffic (TopologyFinder): splits the degree, gives each all-reduce
-    group rings by its bytes, then adds maximum-weight matchings of the rest, each of which halves the demand that it serves.
+    """Finds the topology and the routes for a job's traffic (TopologyFinder): splits the degree, gives each all-reduce group
+    rings by its bytes, then adds maximum-weight matchings of the rest, each of which halves the demand that it serves.
 
-    Degrees are counted per server, so groups without a common server do not pay for each other; a group of all servers has
-    at least one ring; interfaces for which there is no ring left (phi(n) is small) go to matchings. Not done here: the
-    alternation with a search for the job's parallelisation strategy, whose output is ``traffic``. Raises TopologyError.
+    Degrees are counted per server, so groups without a common server do not compete; a group of all servers has at least one
+    ring; interfaces for which there is no ring left (phi(n) is small) go to matchings. Not done here: the alternation with a
+    search for the job's parallelisation strategy, whose output is ``traffic``. Raises TopologyError.
     """
     if rings not in MODES:
         raise TopologyError(f"topoopt: rings is {rings!r}, expected {' or '.join(MODES)}")
@@ -279,26 +280,26 @@ def find_topology(servers: int, degree: int, traffic: Traffic, rings: str = "und
         raise TopologyError(f"topoopt: degree is {degree}, expected at least {least} with {rings} rings")
     traffic.check(servers)
     share, _ = split_degree(degree, traffic, rings)
-    left = {server: share for server in range(1, servers + 1)}
+    budget = {server: share for server in range(1, servers + 1)}
     groups = []
     ordered = sorted(traffic.all_reduce, key=lambda item: (-item[1], item[0]))
     of_all = next((i for i, (members, _) in enumerate(ordered) if len(members) == servers), -1)
     for i, (members, size) in enumerate(ordered):
-        kept = least if i < of_all else 0  # for the ring that connects all
+        reserve = least if i < of_all else 0  # for the ring that connects all
         rivals = sum(other for group, other in traffic.all_reduce if set(group) & set(members))
         cost = 2 if rings == "undirected" and len(members) > 2 else 1
         part = -(-share * size // rivals) if rivals else share
-        steps = select_steps(len(members), min(max(part, cost), min(left[m] for m in members) - kept) // cost, rings)
+        steps = select_steps(len(members), min(max(part, cost), min(budget[m] for m in members) - reserve) // cost, rings)
         if steps:
             groups.append(Group(tuple(members), steps, rings))
             for member in members:
-                left[member] -= cost * len(steps)
-    free = {server: degree - share + left[server] for server in left}
+                budget[member] -= cost * len(steps)
+    free = {server: degree - share + budget[server] for server in budget}
     return Fabric(servers, degree, tuple(groups), _match(traffic.model_parallel, free))
 
 
 def _match(demand: dict[tuple[int, int], int], free: dict[int, int]) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Matchings of most demand between servers that have interfaces ``free`` (Edmonds' blossom algorithm)."""
+    """Returns matchings of most demand between servers that have interfaces ``free`` (Edmonds' blossom algorithm)."""
     import networkx
 
     rounds = max(free.values())
@@ -326,7 +327,7 @@ def topology(
 ) -> Topology:  # fmt: skip
     """``rate`` of each link between servers and ``local`` between a host and its own element (0: no limit), bit/s.
 
-    ``traffic``: what the topology is made for (also the path of a file, see read_traffic); all-reduce of all by default.
+    ``traffic``: the traffic to optimise for (also the path of a file, see read_traffic); all-reduce of all by default.
     """
     return as_topology(fabric(servers, degree, rings, traffic), rate, local, delay, queue, loss, mtu)
 
@@ -334,7 +335,7 @@ def topology(
 def fabric(
     servers: int = 8, degree: int = 4, rings: str = "undirected", traffic: Traffic | str | None = None, **_links: object
 ) -> Fabric:
-    """What ``topology`` with the same parameters connects, with its rings and routes."""
+    """Returns the connections of ``topology`` with the same parameters, with rings and routes."""
     _check_sizes(servers, degree)
     if isinstance(traffic, str):
         traffic = read_traffic(traffic, servers) if traffic else None

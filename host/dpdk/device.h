@@ -1,4 +1,4 @@
-/* Inside host/dpdk/: what a device is, for its ports. */
+/* Inside host/dpdk/: a device, as its ports see it. */
 #ifndef INA_DPDK_DEVICE_H
 #define INA_DPDK_DEVICE_H
 
@@ -13,19 +13,19 @@ struct ina_dpdk_pool {
     uint32_t max_frame;
 };
 
-/* Whose is what comes, of a device whose first queue several ports share. */
+/* Demultiplexes frames among the ports that share queue 0. */
 struct ina_dpdk_steering {
-    rte_spinlock_t rx, tx;               /* for a burst; rx also orders who puts into inboxes */
+    rte_spinlock_t rx, tx;               /* for a burst; rx also orders writes to inboxes */
     struct rte_ring *inbox[INA_DPDK_SHARES]; /* NULL: no such share */
-    uint32_t lowest, count;              /* of those that are there */
+    uint32_t lowest, count;              /* of existing shares */
     uint64_t missed;                     /* frames whose inbox was full */
-    uint8_t owner[1 << 16];              /* by UDP destination port: share + 1; 0: nobody's */
+    uint8_t owner[1 << 16];              /* by UDP destination port: share + 1; 0: none */
 };
 
 struct ina_dpdk_device {
     uint16_t id;              /* ethdev's */
     uint16_t queues;
-    int created;              /* 1: by us, so that closing it takes the device away, too */
+    int created;              /* 1: by us, so closing it removes the device, too */
     struct ina_dpdk_pool *pool;
     struct rte_ring *ring;    /* of a ring pair: the one that this device sends into */
     int has_port;             /* a port has been opened on queue 0 */

@@ -18,16 +18,16 @@ struct ina_dpdk_pool;
 struct ina_dpdk_device;
 
 /* Starts DPDK's environment (EAL), once in a process. argv[0] is any name; arguments end where EAL's own do (at "--"). The
- * calling thread may run where it could before. How many arguments EAL took, or -errno. */
+ * calling thread keeps its CPU affinity. Returns how many arguments EAL took, or -errno. */
 int ina_dpdk_init(int argc, char **argv, char *error, size_t error_size);
 int ina_dpdk_stop(void);      /* closes EAL; every device and pool is closed. 0 or -errno */
 const char *ina_dpdk_version(void);
-/* Processors of the lcores that EAL was given (-l, --lcores), one each: how many there are; the first `max` go to `cpus`. */
+/* Processors of EAL's lcores (-l, --lcores), one each: writes the first `max` to `cpus`, returns how many there are. */
 int ina_dpdk_cpus(int *cpus, int max);
 
 /* ---- pools: mbufs that ports share. What one port sends and another one of the process receives never leaves the pool. --- */
 /* `mbufs`: at least those that devices hold in their queues, and 64 for each port and direction. `max_frame`: bytes. `buffer`:
- * bytes of an mbuf behind its headroom, at least as many; 0: as many as any device may want. */
+ * bytes of an mbuf behind its headroom, at least as many; 0: enough for any device. */
 struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, uint32_t buffer, char *error, size_t error_size);
 uint32_t ina_dpdk_pool_in_use(const struct ina_dpdk_pool *pool); /* mbufs that are not in the pool; slow */
 void ina_dpdk_pool_free(struct ina_dpdk_pool *pool);             /* after the devices that use it are closed */
@@ -50,8 +50,8 @@ int ina_dpdk_ring_pair(const char *name, struct ina_dpdk_pool *pool, uint32_t fr
 struct ina_port *ina_dpdk_port(struct ina_dpdk_device *device, uint32_t queue);
 
 /* ---- several ports on one device: steered by UDP destination port ---------------------------------------------------
- * In software (steer.c): up to INA_DPDK_SHARES ports on queue 0, each driven by a thread of its own. Whichever looks receives
- * for all and puts into the others' rings what is theirs; a lock for each burst, none for a packet. What nobody claimed goes to
+ * In software (steer.c): up to INA_DPDK_SHARES ports on queue 0, each driven by a thread of its own. A port that polls
+ * receives for all and puts others' frames into their rings; a lock for each burst, none for a packet. Unclaimed frames go to
  * the share with the lowest number. A device has shares or ports on queue 0, not both. NULL + errno (EEXIST, EINVAL, ENOMEM). */
 enum { INA_DPDK_SHARES = 64 };
 struct ina_port *ina_dpdk_share(struct ina_dpdk_device *device, uint32_t number);

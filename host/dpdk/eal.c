@@ -1,4 +1,4 @@
-/* DPDK's environment, pools of mbufs, and devices. Nothing here is on the way of a packet. */
+/* DPDK's environment, pools of mbufs, and devices. Nothing here runs per packet. */
 #define _GNU_SOURCE 1 /* sched_getaffinity */
 #include <errno.h>
 #include <limits.h>
@@ -141,7 +141,7 @@ void ina_dpdk_pool_free(struct ina_dpdk_pool *pool)
 
 /* ---- devices ----------------------------------------------------------------------------------------------------- */
 
-/* 0, or -errno and what failed. */
+/* 0, or -errno and the failed step in *what. */
 static int start(struct ina_dpdk_device *device, const struct ina_dpdk_config *config, const char **what)
 {
     struct rte_eth_dev_info info;
@@ -159,7 +159,7 @@ static int start(struct ina_dpdk_device *device, const struct ina_dpdk_config *c
     *what = "frames of this size";
     if (info.max_mtu && info.max_mtu != UINT16_MAX && mtu > info.max_mtu)
         return -EMSGSIZE;
-    /* memif says 1518 bytes, and carries whatever its buffers hold (bsize). */
+    /* memif reports 1518 bytes, but carries as much as its buffers hold (bsize). */
     if (!strcmp(info.driver_name, "net_memif") && mtu > RTE_ETHER_MTU)
         mtu = RTE_ETHER_MTU;
     conf.rxmode.mtu = mtu > RTE_ETHER_MIN_MTU ? mtu : RTE_ETHER_MTU;

@@ -1,13 +1,13 @@
-/* A port over one queue pair of a device: mbufs lent where they lie.
+/* A port over one queue pair of a device: lends mbufs in place.
  *
  *     rx:   burst ─> lent[begin..end) ─ rx_done ─┬─> pool          tx:  pool ─> staged ─ tx_get, tx_put ─> late ─> device
  *                                                └─> staged
  *
- * `lent` are frames that the owner looks at, oldest first. `staged` is a stack of mbufs ready to be filled: what rx_done gives
- * back goes there while there is room, so that a port which sends as much as it receives needs the pool for nothing, and writes
- * into buffers that the processor has just had in its hands. `late` is what the device had no room for: it goes first, and
- * nothing is lent while anything is there, so back-pressure reaches the owner and no frame is lost. A frame that only passes
- * through changes its place in one port's `lent` for one in the other's `staged` (take). */
+ * `lent` are frames that the owner uses, oldest first. `staged` is a stack of mbufs ready to be filled: rx_done puts mbufs there
+ * while there is room, so that a port which sends as much as it receives never needs the pool, and writes into buffers that are
+ * still in the cache. `late` are frames for which the device had no room: they are sent first, and nothing is lent while there
+ * are any, so back-pressure reaches the owner and no frame is lost. A frame that is only forwarded changes its place in one
+ * port's `lent` for one in the other's `staged` (take). */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct dpdk_port {
     uint32_t begin, buffer;              /* of the pool's buffers: where in an mbuf, and bytes */
     struct rte_mempool *pool;
     uint32_t lent_begin, lent_end;       /* both run freely */
-    uint32_t odd;                        /* 0: every lent mbuf may be staged, as rx saw when it looked at them anyway */
+    uint32_t odd;                        /* 0: every lent mbuf may be staged, as rx has checked */
     uint32_t staged_count, late_begin, late_end;
     uint32_t tx_first, tx_lent;          /* staged[first..] are lent, so many */
     struct rte_mbuf *lent[LENT];
@@ -61,8 +61,8 @@ static void make_key(void)
 static __attribute__((noinline)) void introduce(void)
 {
     known = 1;
-    prctl(PR_SET_TIMERSLACK, 1000ul); /* ns: nothing wakes who sleeps here, and the kernel's 50 us more would double each nap */
-    if (rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) { /* else slower, and right all the same */
+    prctl(PR_SET_TIMERSLACK, 1000ul); /* ns: no wake-ups here, and the kernel's default slack of 50 us would double each nap */
+    if (rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) { /* else slower, but still correct */
         pthread_once(&once, make_key);
         pthread_setspecific(ends, &known);
     }
@@ -97,7 +97,7 @@ static void send_late(struct dpdk_port *p)
         p->late_begin = p->late_end = 0;
 }
 
-/* A frame in several mbufs is put together; 0: it cannot be lent. */
+/* Joins a frame of several mbufs; 0: it cannot be lent. */
 static __attribute__((noinline)) int mend(const struct dpdk_port *p, struct rte_mbuf *m)
 {
     if (m->nb_segs > 1 && rte_pktmbuf_linearize(m))
@@ -105,7 +105,7 @@ static __attribute__((noinline)) int mend(const struct dpdk_port *p, struct rte_
     return m->data_len && m->data_len <= p->port.max_frame;
 }
 
-/* It is as good as one from the pool: nobody else's, whole (then `next` is NULL), with a buffer of its own. */
+/* 1: it can replace one from the pool: one owner, whole (then `next` is NULL), with a buffer of its own. */
 static inline int reusable(const struct dpdk_port *p, const struct rte_mbuf *m)
 {
     static const struct { uint16_t refcnt, nb_segs; } alone = {1, 1};
@@ -120,7 +120,7 @@ static inline uint8_t *buffer_of(const struct dpdk_port *p, const struct rte_mbu
     return (uint8_t *)(uintptr_t)m + p->begin;
 }
 
-/* What came into lent[at..at+got), as descriptors; what cannot be lent is counted and leaves the ring. How many are lent. */
+/* Describes the mbufs in lent[at..at+got); counts and drops those that cannot be lent. Returns how many are lent. */
 static int lend(struct dpdk_port *p, struct ina_packet *pkts, uint32_t at, uint32_t got)
 {
     struct rte_mbuf **const burst = &p->lent[at], **kept = burst;
@@ -207,14 +207,14 @@ static void dpdk_rx_done(struct ina_port *port, int n)
         p->lent_begin += straight;
         count -= straight;
     }
-    if (p->lent_begin == p->lent_end) /* mostly: the next burst lies where this one did, in the first-level cache */
+    if (p->lent_begin == p->lent_end) /* mostly: the next burst reuses these entries, which are in the first-level cache */
         p->lent_begin = p->lent_end = p->odd = 0;
 }
 
 static int dpdk_arm(struct ina_port *port)
 {
     (void)port;
-    return 0; /* nothing rings: whoever sleeps looks again */
+    return 0; /* nothing rings: a sleeper polls again */
 }
 
 /* ---- send --------------------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  *
  *     device ─ burst, by whoever has the lock ─> mine: lent at once | another's: its inbox ─> lent when it looks
  *
- * The alternative, a thread that does nothing but steer, costs a processor; here those that wait do it. */
+ * The alternative, a thread that only steers, costs a processor; here waiting ports steer. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,13 +41,13 @@ uint16_t ina_dpdk_pull(struct ina_dpdk_device *device, uint32_t number, struct r
     uint16_t n = (uint16_t)rte_ring_sc_dequeue_burst(s->inbox[number], (void **)burst, want, NULL); /* older ones first */
     if (n == want || !rte_spinlock_trylock(&s->rx))
         return n;
-    /* Who had the lock may have put in more since: older than what the device has. From now on nobody does. */
+    /* The last holder of the lock may have added more: older than the device's frames. From now on nobody does. */
     n += (uint16_t)rte_ring_sc_dequeue_burst(s->inbox[number], (void **)burst + n, want - n, NULL);
     if (n == want) {
         rte_spinlock_unlock(&s->rx);
         return n;
     }
-    if (s->count == 1) { /* nobody else is there */
+    if (s->count == 1) { /* the only share */
         n += rte_eth_rx_burst(device->id, 0, burst + n, want - n);
         rte_spinlock_unlock(&s->rx);
         return n;

@@ -1,4 +1,4 @@
-/* Address: one end of a flow of UDP, as frames say it. */
+/* Address: one end of a UDP flow, as in frames. */
 #ifndef INA_ADDRESS_H
 #define INA_ADDRESS_H
 

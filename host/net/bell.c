@@ -19,7 +19,7 @@ int ina_bells_create(struct ina_bells *bells)
         ina_bells_close(bells);
         return -error;
     }
-    shutdown(pair[0], SHUT_RD); /* and the host cannot send: what it sends would lie in wait at the switch's end */
+    shutdown(pair[0], SHUT_RD); /* and the host cannot send: its data would queue at the switch's end */
     bells->to_host = pair[0];
     bells->of_host = pair[1];
     return 0;

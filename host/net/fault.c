@@ -1,4 +1,4 @@
-/* Which packets are lost, doubled, held back or damaged: pure decisions from a seed. */
+/* Decides from a seed which packets are lost, doubled, held back or damaged; pure functions. */
 #include "fault.h"
 
 #include <string.h>

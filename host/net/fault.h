@@ -1,4 +1,4 @@
-/* Seeded faults. `ina_fault_decide` is the sans-IO core (virtual time schedules what it says);
+/* Seeded faults. `ina_fault_decide` is the sans-IO core (virtual time schedules by it);
  * `ina_port_fault_wrap` applies it to any port, independently for each direction.
  * Corruption flips bits and is turned into loss by the port's CRC, as an Ethernet FCS would (FACTS: IEEE 802.3 §3.2.9).
  */
@@ -22,10 +22,10 @@ struct ina_fault {               /* a value: no pointers */
     uint64_t packets, lost, duplicated, reordered, corrupted; /* each packet has at most one of lost and corrupted */
 };
 
-/* Draws come from xoshiro256** seeded by splitmix64. Every packet takes the same number of draws, whatever becomes of
- * it: with one seed, what is lost at 0.1 % is lost at 1 % too, and one probability does not shift another's draws. */
+/* Draws come from xoshiro256** seeded by splitmix64. Every packet takes the same number of draws, whatever its fate:
+ * with one seed, a packet lost at 0.1 % is lost at 1 % too, and one probability does not shift another's draws. */
 void ina_fault_init(struct ina_fault *fault, const struct ina_fault_config *config);
-/* How many copies arrive (0..2) and by how much each is late (ps). Lost and corrupted packets: 0. */
+/* Returns how many copies arrive (0..2), and the delay of each (ps). Lost and corrupted packets: 0. */
 int ina_fault_decide(struct ina_fault *fault, uint64_t delay_ps[2]);
 /* Damages 1 to 7 bits of a frame, as the wire would. */
 void ina_fault_flip(struct ina_fault *fault, uint8_t *data, uint32_t len);
@@ -34,7 +34,7 @@ uint32_t ina_crc32(const uint8_t *data, uint32_t len);
 
 /* Takes ownership of `inner` (not when it fails). rx_faults / tx_faults may be NULL: that direction is left alone.
  * A corrupted frame is flipped, its CRC fails, and it is counted (rx_malformed for received ones) and gone. Delayed
- * frames are copies, at most `held` of them in each direction at once; what finds no room is lost (`overflow`).
+ * frames are copies, at most `held` of them in each direction at once; frames without room are lost (`overflow`).
  * Sending a delayed frame happens in any later call: the owner calls rx when next_due says so. NULL + errno
  * (EINVAL: probability outside 0..1). */
 struct ina_port *ina_port_fault_wrap(struct ina_port *inner, const struct ina_fault_config *rx_faults,

@@ -32,7 +32,7 @@ int ina_idle_yield(struct ina_idle *idle)
         idle->not_before = after + idle->penalty;
         idle->penalty = idle->penalty < LAST_PENALTY / 2 ? 2 * idle->penalty : LAST_PENALTY;
     } else if (idle->penalty > FIRST_PENALTY && after > idle->not_before + idle->penalty) {
-        idle->penalty = FIRST_PENALTY; /* they have been short for as long as they were forbidden */
+        idle->penalty = FIRST_PENALTY; /* yields have been short for as long as the penalty lasted */
     }
     return 1;
 }

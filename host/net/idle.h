@@ -1,4 +1,4 @@
-/* Idle: what a thread that polls does before it sleeps. Not for Python.
+/* Idle: yields of a polling thread before it sleeps. Not for Python.
  *
  * A wake-up costs a sender microseconds and a sleeper tens of them; giving the processor away (sched_yield) and looking again
  * costs less than one, as long as the others on this processor are polling threads like this one. It is the wrong thing

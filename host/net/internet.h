@@ -28,7 +28,7 @@ static_assert(sizeof(struct ina_internet) == INA_INTERNET_SIZE, "UDP is 8 bytes"
 void ina_internet_write(struct ina_internet *h, const struct ina_address *from, const struct ina_address *to, uint32_t payload);
 void ina_internet_set_ecn(struct ina_internet *h, uint32_t codepoint); /* RFC 3168; keeps the checksum right */
 /* Payload bytes behind UDP that IPv4 and UDP agree on, or -1: not such a frame, a fragment, or longer than `len` bytes.
- * Integrity is the link's business (Ethernet FCS; the port's CRC), so the IPv4 checksum is not computed again. */
+ * The link checks integrity (Ethernet FCS; the port's CRC), so the IPv4 checksum is not verified. */
 int ina_internet_payload(const struct ina_internet *h, uint32_t len);
 int ina_internet_is(const struct ina_internet *h, const struct ina_address *from, const struct ina_address *to); /* addresses */
 

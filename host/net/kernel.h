@@ -1,8 +1,8 @@
-/* INA_KERNEL: for a function of loops over values or of copies of frames, whose speed is the width of the processor's registers.
- * It is compiled once for each level of x86-64, and the loader takes the one that the processor runs (an ifunc). So the compiled
+/* INA_KERNEL: for functions of loops over values or copies of frames, whose speed depends on the width of vector registers.
+ * Compiled once for each level of x86-64; the loader selects the processor's (an ifunc). So the compiled
  * part is built for every processor of its platform, without -march, and loses nothing on a newer one.
  *
- * What it calls in its file must be inlined into each of them (INA_KERNEL_PART): a function of its own is compiled once, for the
+ * Functions that it calls in its file must be inlined (INA_KERNEL_PART): otherwise they are compiled once, for the
  * oldest. All give the same bits: no a*b+c becomes one operation (host/binding.py: -ffp-contract=off), and sums of floats, which
  * another order would change, are over workers, never over the values of a block (tests/house/test_kernels.py).
  *

@@ -1,5 +1,5 @@
-/* Inside host/: frames lent in order out of a circular buffer, where some slots are passed over because what they
- * hold is bad. rx_done counts lent frames; the slots that it frees include the ones passed over between them. */
+/* Inside host/: frames lent in order out of a circular buffer, where slots with bad frames are skipped. rx_done
+ * counts lent frames; the slots that it frees include the skipped ones between them. */
 #ifndef INA_LEND_H
 #define INA_LEND_H
 

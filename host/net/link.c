@@ -124,7 +124,7 @@ int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *
     return 1;
 }
 
-/* The transmitter sends from `now`, or after what is being sent: how long. */
+/* Returns how long the transmitter is busy when it sends from `now`, or after the current packet. */
 static uint64_t occupy(struct ina_link *link, uint32_t bytes, uint64_t now)
 {
     uint64_t duration = ina_link_serialisation(link->config.rate_bps, bytes);

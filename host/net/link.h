@@ -2,10 +2,10 @@
  *
  *     enqueue ──> [ queue: tail drop, ECN mark ] ──dequeue──> (egress runs) ──transmit──> in flight ──deliver──>
  *
- * The only queue there is: the real-time switch and virtual time both use it. Items are opaque 64-bit handles
- * of the caller. `rate_bps` 0 means infinitely fast. Sizes on the wire include what the caller says they
- * include (ETHERNET_OVERHEAD below is the usual 24 bytes: preamble 8, FCS 4, inter-frame gap 12).
- * What waits and what flies is kept in rings that grow: a queue without a limit has none but memory.
+ * The only queue: the real-time switch and virtual time both use it. Items are opaque 64-bit handles
+ * of the caller. `rate_bps` 0 means infinitely fast. The caller decides what sizes on the
+ * wire include (ETHERNET_OVERHEAD below is 24 bytes: preamble 8, FCS 4, inter-frame gap 12).
+ * Waiting and flying items are in rings that grow: only memory limits a queue without a limit.
  *
  * Times never run backwards. A caller that polls (real time) keeps the exact rate by handing in the due times it missed
  * rather than the time of the poll: while ((t = next_due(link)) <= now) { dequeue, transmit and deliver at t }
@@ -61,14 +61,14 @@ uint64_t ina_link_next_due(const struct ina_link *link);
 
 /* ---- for a caller that has a calendar of its own (virtual time) and remembers arrivals there: nothing is kept in flight,
  * and a packet whose transmission can begin at once never waits in the queue. Not to be mixed with `deliver`. */
-/* 1: nothing waits and the transmitter is free, so a packet of `bytes` has passed the queue, as by enqueue and dequeue at
- * `now`; `send` comes next. 0: it is to be enqueued. */
+/* 1: nothing waits and the transmitter is free, so a packet of `bytes` passes the queue, as by enqueue and dequeue at
+ * `now`; the caller calls `send` next. 0: the caller must enqueue it. */
 int ina_link_pass(struct ina_link *link, uint32_t bytes, uint64_t now);
 uint64_t ina_link_send(struct ina_link *link, uint32_t bytes, uint64_t now); /* as transmit; the arrival time */
 uint64_t ina_link_free_at(const struct ina_link *link); /* when `dequeue` has the head of the queue, if there is one */
-/* A packet's whole way at once, for links where nobody looks at it between the queue and the far end (a NIC): as
- * enqueue, and unless it is dropped the arrival time. Packets that wait are counted as sent when that begins, which
- * `settle` brings up to date. */
+/* A packet's whole transmission at once, for links where nothing reads it between the queue and the far end (a NIC): as
+ * enqueue, and unless it is dropped the arrival time. Waiting packets count as sent when their transmission begins;
+ * `settle` updates that. */
 int ina_link_forward(struct ina_link *link, uint32_t bytes, uint64_t now, uint64_t *arrival);
 void ina_link_settle(struct ina_link *link, uint64_t now);
 uint64_t ina_link_head_due(const struct ina_link *link); /* of such packets: when the oldest that waits is sent; UINT64_MAX: none */

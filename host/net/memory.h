@@ -1,5 +1,5 @@
-/* Large blocks that begin as zeros and of which most may never be used: what nobody touches takes no memory. calloc promises
- * that only until something large has been freed; from then on it clears what it gives again.
+/* Large zeroed blocks that may be mostly unused: untouched pages take no memory. calloc does so only until something large
+ * has been freed; from then on it clears recycled blocks.
  */
 #ifndef INA_MEMORY_H
 #define INA_MEMORY_H
@@ -10,16 +10,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#if defined __SANITIZE_ADDRESS__ /* GCC's word */
+#if defined __SANITIZE_ADDRESS__ /* GCC */
 #define INA_ADDRESS_SANITIZER 1
-#elif defined __has_feature /* clang's */
+#elif defined __has_feature /* clang */
 #define INA_ADDRESS_SANITIZER __has_feature(address_sanitizer)
 #else
 #define INA_ADDRESS_SANITIZER 0
 #endif
 
 #if INA_ADDRESS_SANITIZER
-#define INA_MAPPED SIZE_MAX      /* the sanitizer looks after what malloc gives */
+#define INA_MAPPED SIZE_MAX      /* the sanitizer checks malloc's blocks only */
 #else
 #define INA_MAPPED (64u * 1024)  /* bytes, from which on a block has pages of its own */
 #endif

@@ -1,4 +1,4 @@
-/* The packet descriptor: what a port lends, a switch program reads and writes, and a protocol fills.
+/* The packet descriptor: a port lends it, a switch program reads and writes it, and a protocol fills it.
  *
  * A descriptor never owns its bytes. The buffer belongs to a port (ring slot, mbuf, socket batch):
  *
@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-/* What the ingress (or egress) phase decided; the runtime acts on it. */
+/* Decision of the ingress (or egress) phase; the runtime acts on it. */
 enum ina_verdict {
     INA_DROP = 0,      /* the packet ends here */
     INA_UNICAST = 1,   /* to `egress_port` */

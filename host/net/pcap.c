@@ -127,7 +127,7 @@ static int pcap_arm(struct ina_port *port)
     struct pcap_port *p = (struct pcap_port *)port;
     int waiting = ina_port_arm(p->inner);
     if (!waiting)
-        flush(p); /* there is time now, and a reader of the file sees what has happened */
+        flush(p); /* idle time, and readers of the file see recent frames */
     return waiting;
 }
 

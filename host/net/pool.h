@@ -1,5 +1,5 @@
-/* Blocks of one size, by handle: as many as are asked for while there is memory. They lie in chunks that never move, and a block
- * that was given back last is handed out first. Blocks begin at multiples of the size, and chunks at a cache line. */
+/* Blocks of one size, by handle, while there is memory. They lie in chunks that never move, and the block that was
+ * freed last is handed out first. Blocks begin at multiples of the size, and chunks at a cache line. */
 #ifndef INA_POOL_H
 #define INA_POOL_H
 

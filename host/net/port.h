@@ -19,9 +19,9 @@
 
 #include "packet.h"
 
-/* What a port can be asked for: bytes of a frame, frames per direction; and the headroom that it lends with a frame: two
- * cache lines and so much that behind 52 bytes of headers (Ethernet, IPv4, UDP and 10 more) a line begins. Vectors of
- * values that lie across lines would take twice as many loads and stores. */
+/* Limits of a port: bytes of a frame, frames per direction; and the headroom that it lends with a frame: two cache lines, plus
+ * as much as makes a line begin behind 52 bytes of headers (Ethernet, IPv4, UDP and 10 more). Vectors of values that lie
+ * across lines would take twice as many loads and stores. */
 enum { INA_PORT_MIN_FRAME = 64, INA_PORT_MAX_FRAME = 9728, INA_PORT_MAX_FRAMES = 1 << 20, INA_PORT_HEADROOM = 128 + 12 };
 
 struct ina_port_stats {
@@ -29,7 +29,7 @@ struct ina_port_stats {
     uint64_t rx_malformed;  /* frame the port itself could not accept (length out of range, bad CRC) */
     uint64_t rx_foreign;    /* datagram from another address than the peer's */
     uint64_t tx_full;       /* tx_get lent fewer frames than asked; frames that a full socket lost */
-    uint64_t tx_malformed;  /* given to tx_put and not fit to send: too long, not as lent, not UDP on a UDP port */
+    uint64_t tx_malformed;  /* tx_put of a frame that cannot be sent: too long, not as lent, not UDP on a UDP port */
     uint64_t errors;        /* system calls that failed and were survived, frames to a peer not known yet */
     uint64_t wakeups;       /* times this side signalled its peer */
 };
@@ -100,10 +100,10 @@ struct ina_port *ina_port_shm_open(int memfd, int side, int bell, int peer_bell)
 /* ---- UDP (port_udp.c): strips and adds Ethernet + IPv4 + UDP, 42 bytes ------------------------------------------ */
 struct ina_udp_config {
     uint32_t bind_ip;       /* socket addresses, host byte order */
-    uint32_t peer_ip;       /* the one peer that is heard, and sent to */
+    uint32_t peer_ip;       /* the only peer to receive from and send to */
     uint16_t bind_port;
     uint16_t peer_port;
-    /* what the synthesised headers of received frames say */
+    /* addresses in the synthesised headers of received frames */
     uint32_t src_ip, dst_ip;
     uint16_t src_port, dst_port;
     uint8_t src_mac[6], dst_mac[6];
@@ -111,9 +111,9 @@ struct ina_udp_config {
     uint32_t frames;        /* batch buffers */
 };
 struct ina_port *ina_port_udp_open(const struct ina_udp_config *config); /* NULL + errno; EDESTADDRREQ: no peer */
-/* Two sockets on loopback that hear each other only. 0 or -errno. */
+/* Two sockets on loopback that receive from each other only. 0 or -errno. */
 int ina_udp_pair(int fds[2]);
-/* As above over a socket that is bound and connected (it is dup'ed); bind and peer of `config` are of no matter. */
+/* As above over a socket that is bound and connected (it is dup'ed); bind and peer of `config` are ignored. */
 struct ina_port *ina_port_udp_adopt(const struct ina_udp_config *config, int fd);
 uint16_t ina_port_udp_bound(const struct ina_port *port); /* the socket's own port number (bind_port 0: any) */
 

@@ -8,7 +8,7 @@
 #include "segment.h"
 
 enum { FCS = 4, BATCH = 64, MAX_HELD = 1 << 16 };
-enum { ROUNDS = 8 }; /* a flood of which nothing is left must not keep rx from returning */
+enum { ROUNDS = 8 }; /* a flood of lost frames must not keep rx from returning */
 
 struct held {
     uint64_t due, order;     /* order: frames due at the same time leave as they came */
@@ -32,7 +32,7 @@ struct line {
 struct fault_port {
     struct ina_port port;
     struct ina_port *inner;
-    uint64_t now;            /* the last time we were told */
+    uint64_t now;            /* the latest time of a caller */
     uint32_t buffer_size;
     struct line rx, tx;
     struct held *lent, **lent_end; /* received frames that the user has */
@@ -145,7 +145,7 @@ static void line_hold(struct line *line, struct held *frame, uint64_t now, uint6
         lose(line, frame);
 }
 
-/* What the receiving network card does with a damaged frame: 1 if its CRC still fits (once in 2^32). */
+/* Checks a damaged frame as the receiving network card would: 1 if its CRC still fits (once in 2^32). */
 static int passes_crc(struct ina_fault *fault, struct held *frame)
 {
     uint32_t fcs = ina_crc32(frame->data, frame->len);
@@ -155,7 +155,7 @@ static int passes_crc(struct ina_fault *fault, struct held *frame)
     return fcs == ina_crc32(frame->data, frame->len);
 }
 
-/* Decides a frame's fate and puts what is left of it into the line, which owns it from here on. */
+/* Decides a frame's fate and puts its copies into the line, which owns them from here on. */
 static void line_enter(struct fault_port *p, struct line *line, struct held *frame, uint64_t now)
 {
     uint64_t delay[2], corrupted = line->fault.corrupted;
@@ -176,7 +176,7 @@ static void line_enter(struct fault_port *p, struct line *line, struct held *fra
 
 /* ---- the port -------------------------------------------------------------------------------------------------- */
 
-/* Counters as the user sees them: what the inner port saw of the world, what this one passed on. */
+/* Counters for the user: the inner port's for the network, this one's for frames passed on. */
 static void share_stats(struct fault_port *p)
 {
     const struct ina_port_stats *inner = &p->inner->stats;
@@ -197,7 +197,7 @@ static void share_stats(struct fault_port *p)
     stats->wakeups = inner->wakeups;
 }
 
-/* Hands what is due to the inner port; what it has no room for stays. */
+/* Hands due frames to the inner port; those without room stay. */
 static void send_due(struct fault_port *p)
 {
     while (line_due(&p->tx) <= p->now) {
@@ -243,7 +243,7 @@ static int lend_due(struct fault_port *p, struct ina_packet *pkts, int n, int ma
     return n;
 }
 
-/* Takes up to `max` frames from the inner port and decides what becomes of each; returns how many there were. */
+/* Takes up to `max` frames from the inner port and decides the fate of each; returns how many there were. */
 static int pull(struct fault_port *p, struct ina_packet *scratch, int max)
 {
     int got = ina_port_rx(p->inner, scratch, max, p->now);

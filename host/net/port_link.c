@@ -1,5 +1,5 @@
-/* A link in front of a port's receiver. Frames are copied as they come and the inner port gets its own back at once: what waits on
- * the link has no limit but the link's. Both are first in, first out. */
+/* A link in front of a port's receiver. Frames are copied as they come and the inner port gets its own back at once: only the
+ * link's limits bound its queue. Both are first in, first out. */
 #include "port_link.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ static int link_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint
     int n = 0;
 
     take(p, now);
-    while (n < max && (due = ina_link_next_due(p->link)) <= now) { /* what a late look missed happens when it was due */
+    while (n < max && (due = ina_link_next_due(p->link)) <= now) { /* events that a late poll missed get their due times */
         while (ina_link_dequeue(p->link, due, &item))
             if (ina_link_transmit(p->link, &item, due) == UINT64_MAX) {
                 p->inner->stats.errors++;

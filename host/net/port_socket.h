@@ -1,4 +1,4 @@
-/* Inside host/: what ports over sockets share (port_udp.c, port_packet.c): batches of messages in buffers that are lent, one
+/* Inside host/: common part of ports over sockets (port_udp.c, port_packet.c): batches of messages in buffers that are lent, one
  * system call for each batch, and no error that ends the port.
  *
  * A message is a frame without its first `before` bytes: 0, or the headers that the kernel makes. */
@@ -29,14 +29,14 @@ int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, u
                     int with_senders);
 void ina_socket_buffers(int fd, int bytes); /* as large as the system allows, both ways */
 
-/* Messages received, at most max, in slots *first and on; the caller lends or skips each of them in order, and then says
+/* Messages received, at most max, in slots *first and on; the caller lends or skips each of them in order, and then calls
  * ina_socket_received. */
 uint32_t ina_socket_receive(struct ina_socket_port *p, int max, uint32_t *first);
 /* Lends the frame in `slot`; its first `before` bytes are the caller's to write. */
 void ina_socket_lend(struct ina_socket_port *p, uint32_t slot, struct ina_packet *pkt);
 int ina_socket_received(struct ina_socket_port *p, int n); /* n: lent of these; returns it */
 
-/* Whether the frame lies in lent buffer i and is no longer than the port's longest. */
+/* 1: the frame lies in lent buffer i and is no longer than the port's longest. */
 int ina_socket_fits(const struct ina_socket_port *p, uint32_t i, const struct ina_packet *pkt);
 /* Sends tx_msgs[0..n), all or as many as the socket takes; counts each frame once (a message has one in each of its iovs). Returns
  * how many it is done with: fewer than n, if the kernel does not take messages of several frames. */

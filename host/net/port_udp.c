@@ -170,7 +170,7 @@ static void send_payloads(struct udp_port *p, uint32_t n)
     uint32_t messages = make_messages(p, 0, n), done = ina_socket_send(&p->socket, messages);
     if (done == messages)
         return;
-    p->segments = 1; /* this kernel does not, or not on this way: from now on one by one */
+    p->segments = 1; /* this kernel does not, or not on this route: from now on one by one */
     uint32_t from = (uint32_t)(p->socket.tx_msgs[done].msg_hdr.msg_iov - p->socket.tx_iovs);
     ina_socket_send(&p->socket, make_messages(p, from, n));
 }
@@ -246,7 +246,7 @@ int ina_udp_pair(int fds[2])
     return -error;
 }
 
-/* Takes the socket, whatever comes of it; -1: opens one. */
+/* Owns the socket in any case, also on errors; -1: opens one. */
 static int take_socket(struct udp_port *p, const struct ina_udp_config *config, int fd)
 {
     socklen_t size = sizeof p->peer;

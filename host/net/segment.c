@@ -28,7 +28,7 @@ struct segment_port {
     uint32_t tx_head, tx_tail, tx_lent; /* published, as last seen, lent by tx_get */
     uint32_t rx_head;            /* as last seen */
     struct ina_lend lend;
-    uint8_t *copies;             /* of received frames, where the peer is not trusted with what it has sent; else NULL */
+    uint8_t *copies;             /* of received frames, where the peer may still write to sent ones; else NULL */
     uint32_t copies_mask;
     int armed;                   /* this side has set its flag since it last received */
     int side, peer_bell;
@@ -116,7 +116,7 @@ static struct ring ring_of(const struct ina_segment *segment, int ring)
 
 /* ---- receive --------------------------------------------------------------------------------------------------- */
 
-/* Looks for what the producer has published. An index it cannot have reached is counted and believed nowhere. */
+/* Reads the producer's index. One that it cannot have reached is counted and ignored. */
 static uint32_t rx_waiting(struct segment_port *p)
 {
     uint32_t head = atomic_load_explicit(&p->rx.control->head, memory_order_acquire);
@@ -159,7 +159,7 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
     while (pkt != full && next != head) {
         const uint32_t slot = next & mask;
         const struct ina_ring_desc *desc = &descs[slot];
-        /* Each field is read once: what was checked is what is used. */
+        /* Each field is read once: the checked value is the used one. */
         const uint32_t len = __atomic_load_n(&desc->len, __ATOMIC_RELAXED);
         const uint32_t wire_len = __atomic_load_n(&desc->wire_len, __ATOMIC_RELAXED);
         const uint32_t offset = __atomic_load_n(&desc->offset, __ATOMIC_RELAXED);
@@ -171,7 +171,7 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
             continue;
         }
         pkt->data = frames + (size_t)slot * stride + offset;
-        if (copies) { /* a program looks at a field more than once, and must find the same there */
+        if (copies) { /* a program reads a field more than once, and must find the same value */
             uint8_t *copy = copies + (size_t)(next & p->copies_mask) * stride + offset;
             pkt->data = memcpy(copy, pkt->data, len);
         } else {
@@ -220,7 +220,7 @@ static int segment_arm(struct ina_port *port)
 static uint32_t tx_room(struct segment_port *p)
 {
     uint32_t used = p->tx_head - p->tx_tail;
-    return used <= p->mask + 1 ? p->mask + 1 - used : 0; /* a tail that cannot be: as if the ring were full */
+    return used <= p->mask + 1 ? p->mask + 1 - used : 0; /* an impossible tail: as if the ring were full */
 }
 
 static int segment_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
@@ -314,14 +314,14 @@ static void segment_close(struct ina_port *port)
     free(p);
 }
 
-/* Descriptors of one's own; -1 stays. 0 or -errno. */
+/* Duplicates descriptors; -1 stays. 0 or -errno. */
 static int take_bells(struct segment_port *p, int bell, int peer_bell)
 {
     if (bell >= 0 && (p->port.fd = fcntl(bell, F_DUPFD_CLOEXEC, 0)) < 0)
         return -errno;
     if (peer_bell >= 0 && (p->peer_bell = fcntl(peer_bell, F_DUPFD_CLOEXEC, 0)) < 0)
         return -errno;
-    return bell < 0 ? 0 : ina_bell_hush(p->port.fd, p->side); /* also says whether it is one */
+    return bell < 0 ? 0 : ina_bell_hush(p->port.fd, p->side); /* fails if it is none */
 }
 
 static const struct ina_port_ops SEGMENT_OPS = {

@@ -25,14 +25,14 @@ struct ina_segment_header {
 struct ina_ring_control {
     _Alignas(INA_LINE_PAIR) _Atomic uint32_t head;  /* frames ever sent (producer) */
     _Alignas(INA_LINE_PAIR) _Atomic uint32_t tail;  /* frames ever given back (consumer) */
-    _Alignas(INA_LINE_PAIR) _Atomic uint32_t armed; /* set by a consumer that goes to sleep, cleared by who wakes it */
+    _Alignas(INA_LINE_PAIR) _Atomic uint32_t armed; /* set by a consumer that goes to sleep, cleared by its waker */
 };
 
 struct ina_ring_desc {
     uint32_t len, wire_len, offset, reserved;
 };
 
-/* One mapping, owned by as many ports as `owners` says. */
+/* One mapping, owned by `owners` ports. */
 struct ina_segment {
     uint8_t *base;
     size_t size;
@@ -48,11 +48,11 @@ uint32_t ina_segment_stride(uint32_t max_frame);
 size_t ina_segment_size(uint32_t frames, uint32_t max_frame); /* 0: numbers out of range */
 /* Writes the header of fresh, zeroed memory. */
 void ina_segment_format(uint8_t *base, uint32_t frames, uint32_t max_frame);
-/* Looks at mapped memory of `size` bytes written by somebody else; copies the numbers. 0 or -EPROTO. */
+/* Checks mapped memory of `size` bytes that another process wrote; copies the numbers. 0 or -EPROTO. */
 int ina_segment_check(struct ina_segment *segment, const uint8_t *base, size_t size);
 void ina_segment_release(struct ina_segment *segment); /* the last owner unmaps */
 /* One side's port; on success it owns a share of the segment. NULL + errno. `wary`: the peer may go on writing to frames that it
- * has sent, so they are copied before anybody looks at them; then at most 64 are lent at once. */
+ * has sent, so they are copied before use; then at most 64 are lent at once. */
 struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int wary, int bell, int peer_bell);
 
 #endif

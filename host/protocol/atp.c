@@ -122,7 +122,7 @@ static void grow(struct state *st)
         st->window = limit;
 }
 
-/* Halves, but only once for what was on its way at the same time. */
+/* Halves, but only once for packets that were in flight together. */
 static void shrink(struct state *st, uint64_t seq)
 {
     if (seq < st->recover)
@@ -227,7 +227,7 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     return 0;
 }
 
-/* Sends what is to be sent again, else the next packet in order if the window lets it. In order: the oldest packet that is
+/* Sends a packet again that is due for it, else the next packet in order if the window allows. In order: the oldest packet that is
  * not summed is on its way, or has its turn, at every worker, however small the windows are. 1: pkt is filled. */
 static int send_one(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
 {
@@ -319,7 +319,7 @@ static int expire(void *state, uint32_t index, uint64_t now)
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
-/* The server waits for other workers; or it lacks this one's values, which were in a sum that it could not use. */
+/* A pending reply: the server waits for other workers; or it lacks this one's values, as it could not use their sum. */
 static void pending(struct state *st, uint32_t index, const struct ina_atp_view *view, uint64_t now)
 {
     struct tail *tail = tail_of(st);

@@ -5,7 +5,7 @@
 
 int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values)
 {
-    struct ina_atp_wire h; /* what shared memory says now is what is checked and used */
+    struct ina_atp_wire h; /* a copy of shared memory: the checked bytes are the used ones */
     if (pkt->len < INA_ATP_PAYLOAD)
         return -1;
     memcpy(&h, pkt->data, INA_ATP_PAYLOAD);

@@ -1,4 +1,4 @@
-/* What an ATP frame looks like, as p4/include/atp/headers.p4 draws it: the one place of the host's C code that knows.
+/* Layout of an ATP frame, as in p4/include/atp/headers.p4: the only place in the host's C code that knows it.
  *
  *     Ethernet 14 | IPv4 20 | UDP 8 | ATP 16 | values 4 K, or the workers that the server has 4 (pending), or nothing
  */
@@ -39,7 +39,7 @@ struct ina_atp_view {
 };
 
 /* The only door for received bytes. 0: the frame is whole, of a known type, with K values, none, or a pending's bitmap; -1: it
- * is not. Whose it is, the caller looks at. */
+ * is not. The caller checks the addressee. */
 int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values);
 
 static inline int ina_atp_upwards(uint32_t type)
@@ -52,8 +52,8 @@ static inline uint64_t ina_atp_identity(uint32_t life, uint32_t job, uint64_t se
     return (uint64_t)(uint16_t)life << 48 | (uint64_t)(uint8_t)job << 40 | (seq & INA_ATP_SEQUENCE_MASK);
 }
 
-/* Writes the headers behind those of `net` and sets the packet's length; returns where the payload goes. The caller has
- * made sure that there is room. */
+/* Writes the headers behind those of `net` and sets the packet's length; returns where the payload goes. The caller
+ * ensures that there is room. */
 uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, uint32_t type, uint32_t flags, int exponent,
                        uint32_t index, uint64_t identity, uint32_t bitmap, uint32_t payload);
 

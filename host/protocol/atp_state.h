@@ -1,6 +1,6 @@
-/* Inside host/: the ATP worker's state as it lies in memory, behind one pointer:
+/* Inside host/: memory layout of the ATP worker's state, behind one pointer:
  *
- *     struct state | slots | bitmap of slots to send again | tensors in flight     the head: what decides what it does
+ *     struct state | slots | bitmap of slots to send again | tensors in flight     the head: decides its behaviour
  *     struct tail: statistics, start times, timers of the slots                    the tail
  */
 #ifndef INA_ATP_STATE_H
@@ -15,12 +15,12 @@ enum slot_state { IDLE = 0, FLYING = 1, READY = 2 };
 enum { NONE = 0xffff, ONE = 1 << 16 /* a packet, in the unit of windows */ };
 
 struct slot {
-    uint64_t seq;             /* the packet it has on its way, or had last */
+    uint64_t seq;             /* the packet in flight, or the last one */
     uint32_t seen;            /* workers that the server has of it, by its last pending reply */
     uint16_t index;           /* aggregator of the next packet */
     uint8_t state, op, has_seen;
     uint8_t floats;           /* this packet goes to the server in floats */
-    uint8_t resend;           /* the next transmission asks for what switches hold */
+    uint8_t resend;           /* the next transmission asks switches for their partial sums */
     uint8_t used;             /* seq means something */
     uint8_t listed;           /* in the list of packets that wait for an answer */
     uint8_t unused;

@@ -1,6 +1,6 @@
 /* Block floating point and the exact code: see codec.h. Every loop is written so that gcc and clang vectorise it:
  * no calls, no branches, loads and stores through memcpy (any alignment), restrict pointers; and compiled once more for
- * each number of values that small packets have, since a loop whose end is known needs nothing for what is left over. */
+ * each number of values that small packets have, since a loop with a constant count needs no remainder. */
 #include "codec.h"
 
 #include <assert.h>
@@ -50,7 +50,7 @@ int ina_codec_shift(int workers)
     return workers <= 1 ? 30 : 30 - (32 - __builtin_clz((unsigned)workers - 1));
 }
 
-/* The nearest integer, ties to even, of what int32 can hold: one instruction, where the compiler knows it. */
+/* The nearest integer, ties to even, within int32: one instruction, where the compiler has it. */
 INA_KERNEL_PART int32_t nearest(float y)
 {
 #if defined __NO_MATH_ERRNO__ && !defined __clang__ /* else a call, which nothing vectorises */
@@ -148,7 +148,7 @@ enum { DIGIT_BITS = 24, DIGIT_MASK = (1 << DIGIT_BITS) - 1 };
 enum { EXACT_BYTES = INA_EXACT_WORDS * 4, HIGHEST_AT = EXACT_BYTES - 4 }; /* of a value; its highest digit */
 static_assert(INA_EXACT_WORDS * DIGIT_BITS >= 277 + 5 && INA_EXACT_WORKERS == 32, "32 of the largest floats fit");
 
-/* What is not finite has no digits, but counts above those of the highest, where 32 workers' finite values reach at most 2^18:
+/* Non-finite values have no digits, but counts above those of the highest, where 32 workers' finite values reach at most 2^18:
  * +inf by one POSITIVE, -inf by one NEGATIVE, NaN by one of each, since inf + -inf is NaN, too. */
 enum { POSITIVE = 1 << 19, NEGATIVE = 1 << 25, COUNT_MASK = 63 };
 static_assert((int)INA_EXACT_WORKERS <= COUNT_MASK && (int64_t)INA_EXACT_WORKERS * (NEGATIVE + POSITIVE) + (1 << 18) < INT32_MAX
@@ -213,7 +213,7 @@ static float round_digits(const uint8_t *wire, int divisor)
     if (top < 0)
         return 0;
 
-    /* 24 bits from the highest, but none below the unit; what is below them decides the rounding. */
+    /* 24 bits from the highest, but none below the unit; the bits below decide the rounding. */
     const int highest = top * DIGIT_BITS + 63 - __builtin_clzll((uint64_t)d[top]);
     const int lowest = highest - 23 > DIGIT_BITS ? highest - 23 : DIGIT_BITS;
     const int at = lowest / DIGIT_BITS, shift = lowest % DIGIT_BITS + DIGIT_BITS;

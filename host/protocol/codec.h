@@ -3,7 +3,7 @@
  * Block floating point (SwitchML NSDI'21 §3.7 with the corrections of docs/protocol.md): all workers agree on the
  * block's exponent e = max over workers; value x travels as round(x * 2^(30 - ceil(log2 n) - e)), clamped to
  * +-(2^(30 - ceil(log2 n)) ), so n of them cannot overflow int32. Exponent of a block: smallest e with |x| <= 2^e,
- * at least -96; 127 if any value is NaN, infinite or beyond 2^126, which this code does not reach: every rank then
+ * at least -96; 127 if any value is NaN, infinite or beyond 2^126, the limit of this code: every rank then
  * decodes NaN, not a wrong sum. Error of a decoded sum: n * 2^(e - 31 + ceil(log2 n)), half a unit per worker, plus one
  * float32 rounding of the sum (three for an average: of the sum, of 1/n and of the product). -0 decodes as +0.
  */
@@ -26,7 +26,7 @@ void ina_codec_put_int32(uint8_t *wire, const int32_t *x, size_t count);
 void ina_codec_get_int32(int32_t *x, const uint8_t *wire, size_t count);
 /* Exact code for tiny tensors: each float32 as INA_EXACT_WORDS signed digits of a 2^-149-based fixed-point number, so
  * that sums of up to INA_EXACT_WORKERS are exact in every word and no exponent needs to be agreed first. Infinities and NaN
- * are what IEEE 754 makes of them, for their own element alone. */
+ * follow IEEE 754, each for its own element only. */
 void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count);
 int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor); /* rounded once; 1: all are finite */
 

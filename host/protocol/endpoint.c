@@ -35,15 +35,15 @@ struct ina_endpoint {
     int alive_fd;
     struct ina_tensor tensors[INA_MAX_OPS];
     int64_t ticket_of[INA_MAX_OPS];
-    int tx_full;                /* the port had no room for all that could be sent */
+    int tx_full;                /* the port had no room for all due frames */
     struct ina_idle idle;
-    uint64_t caught_up;         /* all that had come by then has been received: timers are judged by this time */
-    uint64_t behind_since;      /* since when the port has not been found empty, if `behind` is not 0 */
+    uint64_t caught_up;         /* all frames up to this time have been received: timers compare with it */
+    uint64_t behind_since;      /* start of the time in which the port was never empty, if `behind` is not 0 */
     unsigned behind;            /* frames received since then */
 
     int wake_fd;
     atomic_int asleep;          /* the driver polls, or is about to: ring wake_fd */
-    atomic_uint calls;          /* something below wants the driver's attention */
+    atomic_uint calls;          /* number of changes below for the driver to handle */
     _Atomic uint64_t spin;      /* ps */
 
     pthread_mutex_t lock;       /* all that follows */
@@ -137,7 +137,7 @@ static void exchange(struct ina_endpoint *e, uint64_t now)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* A port that never gets empty hides no deadline: as many frames later as it can hold, what was in it has been received. */
+/* A port that never gets empty hides no deadline: after as many frames as it can hold, its earlier ones are received. */
 static void catch_up(struct ina_endpoint *e, int empty, unsigned received, uint64_t now)
 {
     if (empty) {
@@ -154,7 +154,7 @@ static void catch_up(struct ina_endpoint *e, int empty, unsigned received, uint6
     }
 }
 
-/* One round: what has come, what is due. Returns how many frames moved. */
+/* One round: receives, then sends what is due. Returns how many frames moved. */
 static int turn(struct ina_endpoint *e, uint64_t now)
 {
     struct ina_packet pkts[BATCH];
@@ -168,7 +168,7 @@ static int turn(struct ina_endpoint *e, uint64_t now)
     }
     catch_up(e, n == 0, (unsigned)moved, now);
     exchange(e, now);
-    int lent, filled; /* with no frame lent, deadlines are still looked at */
+    int lent, filled; /* with no frame lent, deadlines are still checked */
     do {
         lent = ina_port_tx_get(e->port, pkts, BATCH);
         filled = e->protocol->frames_to_send(e->state, e->tensors, pkts, lent, e->caught_up);
@@ -180,7 +180,7 @@ static int turn(struct ina_endpoint *e, uint64_t now)
     return moved;
 }
 
-/* Until a frame, a call, a time-out or the end of the switch process; not beyond `until`. */
+/* Waits for a frame, a call, a time-out or the end of the switch process; not beyond `until`. */
 static void rest(struct ina_endpoint *e, uint64_t until)
 {
     const uint64_t timer = e->protocol->next_timer(e->state), due = ina_port_next_due(e->port);
@@ -268,7 +268,7 @@ static void *run_thread(void *argument)
 
 /* ---- callers ---------------------------------------------------------------------------------------------------- */
 
-/* With the lock: makes the driver look, and gives the endpoint's thread the wheel if there is none. */
+/* With the lock: wakes the driver, or makes the endpoint's thread drive if there is none. */
 static void call_driver(struct ina_endpoint *e, int caller_drives)
 {
     atomic_fetch_add(&e->calls, 1);
@@ -293,7 +293,7 @@ static uint64_t end_of(uint64_t timeout_ns)
     return timeout_ns > (UINT64_MAX - now) / 1000 ? UINT64_MAX - 1 : now + timeout_ns * 1000;
 }
 
-/* With the lock: until something has changed, or the time is over. */
+/* With the lock: waits for a change, or until the time is over. */
 static void wait_changed(struct ina_endpoint *e, uint64_t end)
 {
     const struct timespec until = at(end);
@@ -521,7 +521,7 @@ void ina_endpoint_close(struct ina_endpoint *e)
     pthread_join(e->thread, NULL);
 
     atomic_store(&e->calls, 1);
-    exchange(e, ina_now()); /* nobody drives any more: what is left ends here */
+    exchange(e, ina_now()); /* nobody drives any more: remaining tensors end here */
     pthread_mutex_lock(&e->lock);
     publish(e);
     e->stopped = 1;

@@ -9,21 +9,21 @@
 #include "port.h"
 #include "protocol.h"
 
-enum { INA_TICKETS = 4096 /* an endpoint remembers how its latest so many tensors ended */ };
+enum { INA_TICKETS = 4096 /* latest tensors whose results an endpoint keeps */ };
 
 struct ina_endpoint;
 
 /* Takes ownership of `port` (not when it fails). `alive_fd`: a socket to the switch process; its hang-up fails the job (INA_ERR_PEER);
- * -1: none (dup'ed inside; data that waits on it is left alone). NULL + errno. */
+ * -1: none (dup'ed inside; its data are not read). NULL + errno. */
 struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, const struct ina_worker_config *config,
                                         struct ina_port *port, int alive_fd);
-/* Whoever drives looks at the port again for so long after the last frame before it sleeps: for ports without a descriptor to
+/* The driver polls the port for so long after the last frame before it sleeps: for ports without a descriptor to
  * wait on, on machines with a processor to spare. 0 (at first): it does not. */
 void ina_endpoint_spin(struct ina_endpoint *endpoint, uint64_t spin_ps);
 /* Ticket (> 0) or -errno (-EPIPE: the job has failed; -EINVAL). Blocks while INA_MAX_OPS are in flight (bounded by the
  * deadline of the oldest). Buffers must stay valid until the ticket is done. */
 int64_t ina_endpoint_submit(struct ina_endpoint *endpoint, const struct ina_tensor *tensor);
-/* 1: done, *event says how; 0: not within timeout_ns (0: poll); -EINVAL: no such ticket, or UINT64_MAX;
+/* 1: done, with the result in *event; 0: not within timeout_ns (0: poll); -EINVAL: no such ticket, or UINT64_MAX;
  * -ESTALE: INA_TICKETS ago. */
 int ina_endpoint_wait(struct ina_endpoint *endpoint, int64_t ticket, uint64_t timeout_ns, struct ina_event *event);
 /* Submits, and drives the protocol in this thread until the tensor is done: submit and wait for callers that have nothing
@@ -32,12 +32,12 @@ int64_t ina_endpoint_run(struct ina_endpoint *endpoint, const struct ina_tensor 
                          struct ina_event *event);
 /* Next completed ticket in completion order, for one completion thread: ticket, 0 on time-out, -EPIPE once stopped. */
 int64_t ina_endpoint_next(struct ina_endpoint *endpoint, uint64_t timeout_ns, struct ina_event *event);
-/* 1: the job has failed, *event says how; 0: it lives. */
+/* 1: the job has failed, with the reason in *event; 0: it lives. */
 int ina_endpoint_failure(struct ina_endpoint *endpoint, struct ina_event *event);
-void ina_endpoint_abort(struct ina_endpoint *endpoint);    /* fails what is in flight with INA_ERR_ABORTED, and the job */
+void ina_endpoint_abort(struct ina_endpoint *endpoint);    /* fails tensors in flight with INA_ERR_ABORTED, and the job */
 /* As of the last completion or the last time the driver went to sleep. Either may be NULL. */
 void ina_endpoint_stats(struct ina_endpoint *endpoint, struct ina_worker_stats *stats, struct ina_port_stats *port);
-/* Fails what is in flight, joins the thread, closes the port; callers come back. Calls after it say -EPIPE. */
+/* Fails tensors in flight, joins the thread, closes the port; waiting callers return. Later calls return -EPIPE. */
 void ina_endpoint_close(struct ina_endpoint *endpoint);
 void ina_endpoint_stop(struct ina_endpoint *endpoint); /* closes and frees: no caller may be inside any more */
 

@@ -17,7 +17,7 @@ static void prepare(uint8_t *bytes, const struct ina_worker_config *config, uint
     memcpy(bytes, &h, INA_WIRE_PAYLOAD);
 }
 
-/* What parse asks of the headers of a result with values, as bits to compare. */
+/* Header bits that parse compares for a result with values. */
 static void expect(struct ina_frame_template *frame, const struct ina_worker_config *config)
 {
     struct ina_wire_frame h, fixed = {
@@ -63,7 +63,7 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
 enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const struct ina_packet *pkt,
                                            const struct ina_frame_template *frame, const struct ina_worker_config *config)
 {
-    struct ina_wire_frame copy; /* what shared memory says now is what is checked and used */
+    struct ina_wire_frame copy; /* a copy of shared memory: the checked bytes are the used ones */
     const struct ina_wire_frame *h = &copy;
     if (pkt->len < INA_WIRE_PAYLOAD)
         return INA_FRAME_MALFORMED;

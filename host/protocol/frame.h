@@ -14,7 +14,7 @@ enum { INA_FRAME_WORDS = 5, INA_FRAME_SRC_PORT = 48 /* of word 2 */, INA_FRAME_T
        INA_FRAME_SET_SLOT = 32, INA_FRAME_E0 = 48 /* of word 4, which begins with tsi */ };
 static_assert(INA_WIRE_PAYLOAD - 8 * INA_FRAME_WORDS == offsetof(struct ina_wire_frame, ethertype), "as many words as there are");
 
-struct ina_frame_template {  /* all that does not change from packet to packet; a value */
+struct ina_frame_template {  /* the constant part of packets; a value */
     uint8_t data[INA_WIRE_PAYLOAD], bare[INA_WIRE_PAYLOAD]; /* with values, and without */
     uint64_t result[INA_FRAME_WORDS], fixed[INA_FRAME_WORDS]; /* a result with values; its bits that are always the same */
     uint32_t values;         /* per packet */
@@ -30,8 +30,8 @@ static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, 
     return INA_WIRE_PAYLOAD + (with_values ? 4 * frame->values : 0);
 }
 
-/* Writes the headers of a packet of a type (INA_WIRE_DATA, INA_WIRE_MAXIMUM) to the switch and sets its length. The caller has made
- * sure that the packet has room (ina_frame_length), and writes exponent and values. */
+/* Writes the headers of a packet of a type (INA_WIRE_DATA, INA_WIRE_MAXIMUM) to the switch and sets its length. The caller
+ * ensures that the packet has room (ina_frame_length), and writes exponent and values. */
 static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, uint32_t type,
                                                      int with_values, uint32_t tsi, uint32_t slot, int set)
 {
@@ -59,7 +59,7 @@ struct ina_frame_view {
 enum ina_frame_verdict { INA_FRAME_OK = 0, INA_FRAME_MALFORMED = 1, INA_FRAME_FOREIGN = 2 };
 
 /* Any frame, field by field. INA_FRAME_OK means that every field of *view is of this worker's job and that all bytes it points
- * to are there. Integrity is the link's business (Ethernet FCS; the port's CRC), so the IPv4 checksum is not computed again. */
+ * to are there. The link checks integrity (Ethernet FCS; the port's CRC), so the IPv4 checksum is not verified. */
 enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const struct ina_packet *pkt,
                                            const struct ina_frame_template *frame, const struct ina_worker_config *config);
 
@@ -70,14 +70,14 @@ static inline uint64_t ina_frame_word(const void *headers, int i)
     return word;
 }
 
-/* Nearly every frame is a result with values: that is a matter of one comparison. 1: it is, and *view says what it brings; 0: see
+/* Recognises with one comparison a result with values, as nearly every frame is. 1: it is, in *view; 0: see
  * ina_frame_parse_any. */
 static inline int ina_frame_is_result(struct ina_frame_view *view, const struct ina_packet *pkt,
                                       const struct ina_frame_template *frame)
 {
     if (pkt->len < INA_WIRE_PAYLOAD + 4 * frame->values)
         return 0;
-    uint64_t words[INA_FRAME_WORDS], differs = 0; /* what shared memory says now is what is checked and used */
+    uint64_t words[INA_FRAME_WORDS], differs = 0; /* copies of shared memory: the checked bytes are the used ones */
     for (int i = 0; i < INA_FRAME_WORDS; i++) {
         words[i] = ina_frame_word(pkt->data, i);
         differs |= (words[i] ^ frame->result[i]) & frame->fixed[i];

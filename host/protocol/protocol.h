@@ -1,4 +1,4 @@
-/* Protocol: the host side of in-network aggregation as a sans-IO state machine (protocols.h: which there are).
+/* Protocol: the host side of in-network aggregation as a sans-IO state machine (protocols.h lists them).
  *
  *     submit(tensor) . receive(frames, now) . frames_to_send(now) . next_timer() . events()
  *
@@ -16,9 +16,9 @@
 #include "packet.h"
 
 enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1 };
-/* INA_OWN: what the protocol makes of the workers' values is its own (a vote, say): asked for by that name only. */
+/* INA_OWN: the protocol's own reduction (a vote, say), used only where a caller names it. */
 enum ina_reduction { INA_SUM = 0, INA_MAX = 1, INA_OWN = 2 };
-/* Workers of a job: as many as a bitmap on the wire has bits; more where a protocol names none there, and switches of a tree
+/* Workers of a job: one for each bit of a bitmap on the wire; more where a protocol has no such bitmap, and switches of a tree
  * have bits for their children only (struct ina_protocol: max_workers). */
 enum { INA_BITMAP_WORKERS = 32, INA_MAX_WORKERS = 1024, INA_MAX_OPS = 64 /* tensors in flight per worker */ };
 
@@ -26,7 +26,7 @@ struct ina_worker_config {
     struct ina_address self, peer; /* peer: the switch */
     struct ina_address server; /* the job's parameter server; all zero: none */
     uint32_t job;            /* 0..255 */
-    uint32_t life;           /* of the job's number, as its packets say: 1..255, ATP 1..65535; 0: none, refused */
+    uint32_t life;           /* of the job's number, in its packets: 1..255, ATP 1..65535; 0: none, refused */
     uint32_t worker;         /* rank, 0..workers-1 */
     uint32_t workers;        /* fan-in n, 1..max_workers of the protocol */
     uint32_t slots;          /* window: slots of this job, power of two <= 8192 */
@@ -34,16 +34,16 @@ struct ina_worker_config {
     uint64_t rto_min_ps, rto_max_ps;
     uint64_t timeout_ps;     /* deadline of a tensor from its first possible transmission */
     uint32_t reply_in_place; /* 1: receive() may turn received frames into the next ones (ports that can send it) */
-    uint64_t first_packet;   /* number of the job's first packet, equal on all workers; 0 but where the wrap is tested */
-    /* ATP; other protocols do not look at these. */
+    uint64_t first_packet;   /* number of the job's first packet, equal on all workers; 0 except in tests of the wrap */
+    /* ATP; other protocols ignore these. */
     uint32_t window;         /* first congestion window, packets; 0: as much as the paper's, 60 KB */
-    uint32_t fixed_point;    /* 1: float32 blocks all have `exponent`, and go as floats if they do not fit; 0: agreed for each */
+    uint32_t fixed_point;    /* 1: float32 blocks all have `exponent`, and are sent as floats if they do not fit; 0: agreed for each */
     int32_t exponent;        /* -96..126: values up to 2^exponent are encoded, to 2^(exponent - 30 + ceil(log2 workers)) */
-    /* SwitchML; other protocols do not look at it. */
+    /* SwitchML; other protocols ignore it. */
     uint32_t shards;         /* of the switch, power of two <= 16: packets of a slot go to UDP port peer.port + slot mod shards; 0: one */
 };
 
-struct ina_tensor {          /* what submit takes; also the caller's table entry */
+struct ina_tensor {          /* argument of submit; also the caller's table entry */
     const void *in;          /* contiguous; may equal out */
     void *out;
     uint64_t count;          /* elements */
@@ -56,7 +56,7 @@ struct ina_tensor {          /* what submit takes; also the caller's table entry
 
 enum ina_event_type {
     INA_EVENT_DONE = 1,      /* tensor `op` is complete */
-    INA_EVENT_FAILED = 2     /* the job is over: code says why; one for every tensor in flight, the culprit's first */
+    INA_EVENT_FAILED = 2     /* the job is over: `code` is the reason; one for every tensor in flight, the failing one's first */
 };
 enum ina_error {
     INA_OK = 0,
@@ -85,13 +85,13 @@ struct ina_worker_stats {
     uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, life, address; old tsi */
     uint64_t tensors, elements, overflows, nonfinite_blocks;
     uint64_t srtt_ps, rttvar_ps, rto_ps;
-    uint64_t float_blocks;            /* blocks that integers could not carry, summed as floats (ATP) */
+    uint64_t float_blocks;            /* blocks that integers cannot represent, summed as floats (ATP) */
     uint64_t marked, collided, window; /* results with ECN, whose aggregator was taken; congestion window now, packets (ATP) */
 };
 
 struct ina_protocol {
     const char *name;        /* also of its switch program: p4/<name>.p4 */
-    uint32_t reductions;     /* bit i: it has enum ina_reduction i, exactly; what it lacks goes another way, or is refused */
+    uint32_t reductions;     /* bit i: it has enum ina_reduction i, exactly; callers do others without it, or refuse them */
     uint32_t max_workers;    /* of a job; 0: INA_BITMAP_WORKERS */
     size_t (*state_size)(const struct ina_worker_config *config);    /* 0: bad config */
     size_t (*stats_offset)(const struct ina_worker_config *config);
@@ -104,17 +104,17 @@ struct ina_protocol {
      * taken; others are dropped and counted. Returns how many of them were rewritten into frames to send back (only with
      * reply_in_place): their descriptors are the first ones of pkts then. */
     int (*receive)(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now);
-    /* Fills up to n lent frames (tailroom >= frame size); returns how many. Calls go on until it returns less than n. */
+    /* Fills up to n lent frames (tailroom >= frame size); returns how many. Call again until it returns less than n. */
     int (*frames_to_send)(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now);
     uint64_t (*next_timer)(const void *state);                       /* UINT64_MAX: none */
-    /* Explicit time-out of one slot, whatever the clock says: for the explorer. 0, or -ENOENT: nothing in flight there. */
+    /* Explicit time-out of one slot at any time: for the explorer. 0, or -ENOENT: nothing in flight there. */
     int (*expire)(void *state, uint32_t slot, uint64_t now);
     int (*abort)(void *state, uint32_t code, uint64_t now);          /* fails every tensor in flight, and the job */
     int (*events)(void *state, struct ina_event *events, int max);
     uint32_t (*frame_size)(const struct ina_worker_config *config);  /* longest frame, bytes */
 };
 
-/* 1: known dtype, buffers there, average only of sums of float32, maxima only of int32. */
+/* 1: known dtype, buffers not NULL, average only of sums of float32, maxima only of int32. */
 int ina_tensor_valid(const struct ina_tensor *tensor);
 #ifndef INA_CDEF
 static inline int ina_protocol_has(const struct ina_protocol *protocol, uint32_t reduction)

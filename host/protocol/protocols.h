@@ -1,4 +1,4 @@
-/* The protocols that there are, by name. This list is the only place of the host's code that names one: ports, endpoint,
+/* All protocols, by name. This list is the only place of the host's code that names one: ports, endpoint,
  * emulator and Python work with any struct ina_protocol. A protocol's name is also that of its switch program, p4/<name>.p4
  * (docs/new-protocol.md).
  */
@@ -13,7 +13,7 @@ extern const struct ina_protocol ina_ps; /* a parameter server and no help from 
 
 const struct ina_protocol *ina_protocol_named(const char *name); /* NULL: there is none */
 const struct ina_protocol *ina_protocol_at(uint32_t index);      /* all of them in order, then NULL */
-/* One that a shared object has as `symbol`, compiled with these headers; NULL: `error` says why not. */
+/* Loads a protocol, `symbol` of a shared object that was compiled with these headers; NULL: `error` has the reason. */
 const struct ina_protocol *ina_protocol_load(const char *path, const char *symbol, char *error, size_t size);
 
 #endif

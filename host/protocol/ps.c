@@ -2,7 +2,7 @@
  *
  * A worker sends q only when it has the result of q - slots, so that when a packet for q arrives, every worker has the result
  * of q - 2 * slots: nobody needs the row that it takes (docs/protocol-atp.md has the proof; it is that of SwitchML's rows).
- * Within a phase, what overlaps with what is there is not added. So each worker's values are in the sum once.
+ * Within a phase, packets of workers that are in the sum already are not added. So each worker's values are in it once.
  */
 #include "ps.h"
 
@@ -22,8 +22,8 @@ struct row {
     uint16_t index;          /* aggregator that the result frees */
     uint8_t floats, flags;
     uint8_t kind;            /* type of the packets in the sum; 0: they have no values */
-    uint8_t integer_flags;   /* floats: what the result in integers said */
-    uint8_t ask_integers;    /* floats: answer that integers did not do */
+    uint8_t integer_flags;   /* floats: flags of the result in integers */
+    uint8_t ask_integers;    /* floats: reply that integers did not suffice */
     uint8_t queued;
     int8_t exponent;
     uint8_t padding[7];      /* states are compared byte by byte */
@@ -125,7 +125,7 @@ int ina_ps_job_of(const struct ina_packet *pkt)
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
-/* Is it of this job, and from whom may speak for those workers? */
+/* 1: it is of this job, and its source may send for those workers. */
 static int ours(const struct state *st, const struct ina_atp_view *view)
 {
     const struct ina_ps_config *c = &st->config;
@@ -195,7 +195,7 @@ INA_KERNEL static void add_floats(double *restrict sums, const uint8_t *restrict
     }
 }
 
-/* Adds what does not overlap. */
+/* Adds a packet unless its workers overlap with the sum's. */
 static void merge(struct state *st, uint32_t number, const struct ina_atp_view *view, uint64_t now)
 {
     struct row *row = row_at(st, number);
@@ -262,7 +262,7 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
     if (!row->bitmap || (newer && row->bitmap == st->full)) {
         begin(row, &view, floats);
     } else if (ahead || floats != row->floats) {
-        if (!ahead && resend && !floats) { /* it has missed that integers did not do */
+        if (!ahead && resend && !floats) { /* it has missed the reply that integers did not suffice */
             row->ask_integers = 1;
             answer(st, number, view.bitmap);
         }

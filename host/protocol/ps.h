@@ -1,4 +1,4 @@
-/* Parameter server of one job, as a sans-IO state machine: it adds up what switches could not, and answers (ATP NSDI'21 §3.5).
+/* Parameter server of one job, as a sans-IO state machine: it sums what switches could not, and replies (ATP NSDI'21 §3.5).
  *
  *     receive(frame, now) . frames_to_send(now)
  *
@@ -39,11 +39,11 @@ size_t ina_ps_state_size(const struct ina_ps_config *config); /* 0: bad config *
 size_t ina_ps_stats_offset(const struct ina_ps_config *config);
 uint32_t ina_ps_frame_size(const struct ina_ps_config *config); /* longest frame, bytes */
 int ina_ps_init(void *state, const struct ina_ps_config *config, uint64_t now); /* 0 or -EINVAL */
-int ina_ps_job_of(const struct ina_packet *pkt);              /* the job that a frame says it is of; -1: it is not for a server */
-/* Takes a frame, any bytes; what is wrong is dropped and counted. Always 0. */
+int ina_ps_job_of(const struct ina_packet *pkt);              /* a frame's job; -1: it is not for a server */
+/* Takes a frame, any bytes; invalid ones are dropped and counted. Always 0. */
 int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now);
-/* Fills up to n lent frames (tailroom >= frame size); returns how many. Calls go on until it returns less than n. */
+/* Fills up to n lent frames (tailroom >= frame size); returns how many. Call again until it returns less than n. */
 int ina_ps_frames_to_send(void *state, struct ina_packet *pkts, int n, uint64_t now);
-uint64_t ina_ps_next_timer(const void *state);                /* UINT64_MAX: it only answers */
+uint64_t ina_ps_next_timer(const void *state);                /* UINT64_MAX: it only replies */
 
 #endif

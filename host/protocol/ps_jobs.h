@@ -1,5 +1,5 @@
-/* The jobs that one parameter server serves: a state of its own for each (ps.h), found by the job's number in a frame.
- * Sans-IO: `ina_ps_machine` has it in the form that the emulator drives; ps_server.h drives it over a port.
+/* Jobs of one parameter server: one state for each (ps.h), selected by the job's number in a frame.
+ * Sans-IO: the emulator drives it through `ina_ps_machine`; ps_server.h drives it over a port.
  */
 #ifndef INA_PS_JOBS_H
 #define INA_PS_JOBS_H
@@ -15,7 +15,7 @@ void ina_ps_jobs_destroy(struct ina_ps_jobs *jobs);
 int ina_ps_jobs_add(struct ina_ps_jobs *jobs, const struct ina_ps_config *config, uint64_t now);
 int ina_ps_jobs_remove(struct ina_ps_jobs *jobs, uint32_t job);     /* 0 or -ENOENT */
 int ina_ps_jobs_stats(const struct ina_ps_jobs *jobs, uint32_t job, struct ina_ps_stats *stats); /* 0 or -ENOENT */
-uint64_t ina_ps_jobs_strangers(const struct ina_ps_jobs *jobs);     /* frames that were of no job */
+uint64_t ina_ps_jobs_strangers(const struct ina_ps_jobs *jobs);     /* frames of no job */
 
 /* receive, frames_to_send, next_timer, next_handle, submit and events over a struct ina_ps_jobs; it takes no tensors. */
 extern const struct ina_protocol ina_ps_machine;

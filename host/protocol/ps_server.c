@@ -22,13 +22,13 @@ struct ina_ps_server {
     struct ina_port *port;
     int wake_fd;
     atomic_int stop;
-    atomic_int callers;       /* somebody wants the lock */
+    atomic_int callers;       /* callers that wait for the lock */
     int tx_full;              /* the port had no room for all that could be sent */
     struct ina_idle idle;
     pthread_t thread;
 };
 
-/* With the lock. One round: what has come, what is to be sent. Returns how many frames moved. */
+/* With the lock. One round: receives, then sends. Returns how many frames moved. */
 static int turn(struct ina_ps_server *s)
 {
     struct ina_packet pkts[BATCH];
@@ -49,7 +49,7 @@ static int turn(struct ina_ps_server *s)
     return moved;
 }
 
-/* With the lock, which is not held meanwhile: until a frame, a time-out or a call. */
+/* With the lock, which it releases meanwhile: waits for a frame, a time-out or a call. */
 static void rest(struct ina_ps_server *s)
 {
     const uint64_t now = ina_now(), timer = ina_ps_machine.next_timer(s->jobs), due = ina_port_next_due(s->port);

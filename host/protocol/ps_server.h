@@ -1,4 +1,4 @@
-/* A parameter server on a port: one native thread drives the machines of all its jobs, which come and go. */
+/* A parameter server on a port: one native thread drives the states of all its jobs, which come and go. */
 #ifndef INA_PS_SERVER_H
 #define INA_PS_SERVER_H
 
@@ -13,7 +13,7 @@ struct ina_ps_server *ina_ps_server_start(struct ina_port *port);
 int ina_ps_server_add(struct ina_ps_server *server, const struct ina_ps_config *config);
 int ina_ps_server_remove(struct ina_ps_server *server, uint32_t job);
 int ina_ps_server_stats(struct ina_ps_server *server, uint32_t job, struct ina_ps_stats *stats);
-/* Of the port, and frames that were of no job; either may be NULL. */
+/* Counters of the port, and frames of no job; either may be NULL. */
 void ina_ps_server_port_stats(struct ina_ps_server *server, struct ina_port_stats *port, uint64_t *strangers);
 void ina_ps_server_stop(struct ina_ps_server *server); /* joins the thread, closes the port, frees everything */
 

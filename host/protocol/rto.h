@@ -4,10 +4,10 @@
  *     sent once ── level 0 (RTO) ── level 1 (2 RTO) ── ... up to rto_max          nothing heard: taken for loss
  *     the switch answered `pending` ── waiting (probes, few and slow)             heard: other workers are late
  *
- * RTO: Jacobson's estimator as RFC 6298 §2 writes it, Karn's rule (no samples from packets sent twice), exponential
+ * RTO: Jacobson's estimator of RFC 6298 §2, Karn's rule (no samples from packets sent twice), exponential
  * back-off (§5.5) of each slot for itself, since loss of one packet says little about the others. A second result of a
  * packet sent twice shows that its time-out was too short (as in RFC 3522): RTO doubles, until the next sample. Results that
- * come in one burst are one sample, of the packet that was longest on its way.
+ * come in one burst are one sample, of the packet that was longest in flight.
  *
  * Probing: slots that wait for other workers are asked about only INA_PROBE_BURST at a time, at intervals that double up to
  * rto_max. Each result that arrives pays for one more probe and starts the intervals anew: when late workers catch up, a lost
@@ -39,12 +39,12 @@ struct ina_rto {
     uint64_t corrected;      /* RTO is not doubled again before this */
     uint64_t probe_interval, probe_refill;
     uint32_t probe_budget, slots;
-    uint32_t used, reserved; /* used: bit per list; that of an empty one is 0 when it was last looked at */
+    uint32_t used, reserved; /* used: bit per list; cleared when the list is next found empty */
     struct ina_rto_slot slot[]; /* [slots], and the heads of the lists, [INA_RTO_LISTS] */
 };
 
 struct ina_rto_burst {       /* results that have all come now */
-    uint64_t since;          /* when the first of their packets was sent, of those that were sent once; UINT64_MAX: there is none */
+    uint64_t since;          /* first transmission time among packets sent once; UINT64_MAX: there are none */
     uint32_t results;
 };
 
@@ -55,7 +55,7 @@ void ina_rto_pending(struct ina_rto *rto, uint32_t slot, uint64_t now);   /* oth
 int ina_rto_expired(struct ina_rto *rto, uint64_t now, int *probe);       /* a slot to send again (timer off), or -1 */
 uint64_t ina_rto_next(const struct ina_rto *rto);                         /* UINT64_MAX: no timer runs */
 
-/* ---- what happens to every packet, inline ------------------------------------------------------------------------- */
+/* ---- per packet, inline ------------------------------------------------------------------------------------------ */
 
 static inline uint64_t ina_rto_at_most(uint64_t a, uint64_t b)
 {
@@ -156,7 +156,7 @@ static inline void ina_rto_sample(struct ina_rto *rto, uint64_t rtt)
     rto->rto = estimate < rto->min ? rto->min : ina_rto_at_most(estimate, rto->max);
 }
 
-/* A slot's packet is answered: all anew. */
+/* Resets a slot whose packet is answered. */
 static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *burst, uint32_t index)
 {
     struct ina_rto_slot *slot = &rto->slot[index];
@@ -170,7 +170,7 @@ static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *b
     slot->sent = 0;
 }
 
-/* What the burst says, which has at least one result. */
+/* Takes the sample of a burst with at least one result. */
 static inline void ina_rto_results(struct ina_rto *rto, const struct ina_rto_burst *burst, uint64_t now)
 {
     if (burst->since != UINT64_MAX)

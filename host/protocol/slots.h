@@ -1,4 +1,4 @@
-/* Inside host/: what follows from the state of a worker with slots, for protocols that lay theirs out as
+/* Inside host/: common functions of workers with slots, for protocols with the state layout
  *
  *     struct state (config, at) | struct slot [slots] | bitmap of ready slots | struct ina_tensors     the head
  *     struct tail (stats, times, rto)                                                                        the tail
@@ -29,7 +29,7 @@ static inline size_t head_size(uint32_t slots)
     return round_up(tensors_offset(slots) + ina_tensors_size(slots));
 }
 
-/* Works out once where the parts lie. */
+/* Computes the parts' offsets once. */
 static inline void place(struct state *st)
 {
     st->at.ready = (uint32_t)(sizeof(struct state) + st->config.slots * sizeof(struct slot));

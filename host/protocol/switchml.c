@@ -65,7 +65,7 @@ static int init(void *state, const struct ina_worker_config *config, uint64_t no
     return 0;
 }
 
-/* What can slot do next, now that the packet before seq is answered, or a tensor has come? */
+/* Next state of the slot, after the packet before seq is answered, or a tensor has come. */
 static inline void settle(struct state *st, uint32_t index, uint64_t now)
 {
     struct slot *slot = &slots_of(st)[index];
@@ -130,7 +130,7 @@ static inline enum ina_contents contents_of(const struct state *st, uint32_t ind
     return ina_tensors_contents(tensors_of(st), slot->op, slot->seq);
 }
 
-/* One packet, whatever it carries. */
+/* Writes one packet of any kind. */
 static __attribute__((noinline)) int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
                                               uint32_t index, uint64_t now)
 {
@@ -228,7 +228,7 @@ static int expire(void *state, uint32_t index, uint64_t now)
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
-/* A result that the slot does not wait for: it had it before, or it is older still. */
+/* A result that the slot does not wait for: a duplicate, or older still. */
 static __attribute__((noinline)) void stale(struct state *st, const struct slot *slot, uint32_t index, uint32_t tsi, int pending,
                                             uint64_t now)
 {
@@ -250,7 +250,7 @@ static __attribute__((noinline)) void wait_for_others(struct state *st, struct s
     tail->stats.pending_replies++;
     tail->times.last_rx = now;
     slot->asked = 1;
-    if (view->missing) /* a leaf that misses nobody does not know whom a switch above it misses: what that said stays */
+    if (view->missing) /* a complete leaf does not know whom a switch above it misses: keeps that switch's bitmap */
         slot->missing = view->missing;
     unmark_ready(st, view->slot);
     ina_rto_pending(&tail->rto, view->slot, now);
@@ -269,8 +269,8 @@ static __attribute__((noinline)) void disagree(struct state *st, uint32_t index,
     ina_rto_stop(&tail->rto, index);
 }
 
-/* A slot's packet has its result: what the slot does next, and another one, in which the block `unblocked` may wait for its
- * exponent. */
+/* A slot's packet has its result: sets the next state of the slot, and of another one, in which the block `unblocked` may
+ * wait for its exponent. */
 static __attribute__((noinline)) void go_on(struct state *st, uint32_t index, uint64_t unblocked, uint64_t now)
 {
     struct slot *slots = slots_of(st);
@@ -292,8 +292,8 @@ static __attribute__((noinline)) int reply(struct state *st, const struct ina_te
     return 1;
 }
 
-/* A frame of this job; 1: it is another one to send back. Inlined twice: most frames are results with values, of which less is
- * asked. */
+/* Handles a frame of this job; 1: it is now one to send back. Inlined twice: most frames are results with values, which need
+ * fewer checks. */
 static inline __attribute__((always_inline)) int take_frame(struct state *st, const struct ina_tensor *tensors,
                                                             struct ina_packet *pkt, const struct ina_frame_view view,
                                                             struct ina_rto_burst *burst, uint64_t now)

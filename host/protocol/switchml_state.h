@@ -1,6 +1,6 @@
-/* Inside host/: the SwitchML worker's state as it lies in memory, behind one pointer:
+/* Inside host/: memory layout of the SwitchML worker's state, behind one pointer:
  *
- *     struct state | slots | bitmap of ready slots | tensors in flight     the head: what decides what the worker does
+ *     struct state | slots | bitmap of ready slots | tensors in flight     the head: decides the worker's behaviour
  *     struct tail: statistics, start times, timers of the slots            the tail
  */
 #ifndef INA_SWITCHML_STATE_H

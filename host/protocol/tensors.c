@@ -123,7 +123,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     return handle;
 }
 
-/* ---- what a packet carries --------------------------------------------------------------------------------------- */
+/* ---- contents of packets ----------------------------------------------------------------------------------------- */
 
 static void encode_open(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint8_t *wire)
 {
@@ -145,7 +145,7 @@ static void encode_open(const struct ina_tensors *ts, const struct ina_tensor *t
     memset(wire + 4 * used, 0, 4 * (ts->values - words - used));
 }
 
-/* A block that is not of floats with agreed exponents. */
+/* Encodes a block other than floats with agreed exponents. */
 static int encode_block(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t block,
                         uint8_t *wire)
 {
@@ -156,7 +156,7 @@ static int encode_block(const struct ina_tensors *ts, const struct ina_op *op, c
     } else {
         const float *x = (const float *)t->in + at;
         if (ina_codec_exponent(x, count) > ts->exponent)
-            said = INA_EXP_NONFINITE; /* it wins the maximum: all workers see that one could not say it */
+            said = INA_EXP_NONFINITE; /* the largest: all workers see that one had no exponent */
         ina_codec_encode(wire, x, count, said == INA_EXP_NONFINITE ? said : ts->exponent, (int)ts->shift);
     }
     if (count < ts->values)
@@ -261,7 +261,7 @@ void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_work
         ts->ops_open++;
 }
 
-/* What is not a block's sums as integers: exponents alone, a first packet, what comes as floats or should. */
+/* Takes results other than a block's integer sums: exponents alone, a first packet, floats or a request for them. */
 enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t p,
                                   const struct ina_result *result, struct ina_worker_stats *stats, int *culprit)
 {

@@ -1,5 +1,5 @@
-/* Tensors in flight as runs of numbered packets: what packet number q carries, and what its result means. Shared by the
- * protocols (switchml.c, atp.c), which know windows, timers and headers and nothing of this.
+/* Tensors in flight as runs of numbered packets: contents of packet number q, and the meaning of its result. Shared by the
+ * protocols (switchml.c, atp.c), which only handle windows, timers and headers.
  *
  * Packets are numbered over the life of the job. A tensor is a run of them, number p = q - first:
  *
@@ -41,8 +41,8 @@ static_assert(sizeof(struct ina_op) == 64, "a line");
 struct ina_tensors {
     uint32_t workers, values, window, shift;
     int32_t exponent;             /* fixed point: of every block; INA_EXP_AGREED: block floating point */
-    uint32_t idempotent;          /* 1: the switch does not add up: see ina_tensors_idempotent */
-    uint32_t floats;              /* 1: the protocol has a way for blocks that integers cannot carry (INA_OUTCOME_FLOATS) */
+    uint32_t idempotent;          /* 1: the switch does not sum: see ina_tensors_idempotent */
+    uint32_t floats;              /* 1: the protocol supports blocks that integers cannot represent (INA_OUTCOME_FLOATS) */
     uint64_t next_seq;            /* packets given to tensors so far */
     uint64_t ops_begin, ops_open, ops_end; /* ordinals: oldest kept, oldest unfinished, next; handle = ordinal mod 64 */
     uint64_t fetched;             /* bit per handle: its event has been read */
@@ -64,8 +64,8 @@ struct ina_tensor_times {
 size_t ina_tensors_size(uint32_t window);
 void ina_tensors_init(struct ina_tensors *ts, const struct ina_worker_config *config, int32_t exponent, uint32_t floats);
 
-/* After init, of a protocol without sums, of which the switch makes x of n times x (a maximum, a majority): workers agree if
- * fingerprint and complement come back as they are. */
+/* Call after init for an idempotent reduction: n times x gives x (a maximum, a majority). Workers agree if fingerprint and
+ * complement come back unchanged. */
 static inline void ina_tensors_idempotent(struct ina_tensors *ts)
 {
     ts->idempotent = 1;
@@ -76,8 +76,8 @@ int ina_tensors_next_handle(const struct ina_tensors *ts);
 int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, const struct ina_tensor *tensors, int handle);
 int ina_tensors_events(struct ina_tensors *ts, const struct ina_tensor_times *times, struct ina_event *events, int max);
 
-/* Has packet seq values, and what is wanted of them? (The open packet's are summed, or what the protocol does instead; INA_OWN
- * is what it does with sums, too: SUM.) */
+/* Returns whether packet seq has values, and their reduction. (The open packet's: sum, or the protocol's own; INA_OWN counts
+ * as SUM.) */
 enum ina_contents { INA_CONTENTS_NONE, INA_CONTENTS_SUM, INA_CONTENTS_MAX };
 static inline enum ina_contents ina_tensors_contents(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {
@@ -86,13 +86,13 @@ static inline enum ina_contents ina_tensors_contents(const struct ina_tensors *t
         return op->reduction == INA_MAX ? INA_CONTENTS_MAX : INA_CONTENTS_SUM;
     return seq == op->first ? INA_CONTENTS_SUM : INA_CONTENTS_NONE;
 }
-/* Is it known already that integers cannot carry this packet's block? (A NaN, an infinity, or beyond 2^126.) */
+/* 1: integers cannot represent this packet's block, as is known already (a NaN, an infinity, or beyond 2^126). */
 int ina_tensors_needs_floats(const struct ina_tensors *ts, uint32_t handle, uint64_t seq);
-/* As encode, with the packet's block as big-endian float32 (zeros behind). */
+/* Writes the packet's block like encode, but as big-endian float32 (zeros behind). */
 int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
                               uint8_t *wire);
 
-struct ina_result {               /* what came back for packet seq */
+struct ina_result {               /* the reply to packet seq */
     const uint8_t *wire;          /* 4 * values bytes; NULL: none */
     int exponent;                 /* the largest of all workers' */
     int overflow;
@@ -100,12 +100,12 @@ struct ina_result {               /* what came back for packet seq */
 };
 enum ina_outcome {
     INA_OUTCOME_OK = 0,           /* taken; *unblocked may now be READY (UINT64_MAX: none) */
-    INA_OUTCOME_MALFORMED = 1,    /* not taken: it cannot be of this packet */
+    INA_OUTCOME_MALFORMED = 1,    /* not taken: impossible for this packet */
     INA_OUTCOME_MISMATCH = 2,     /* the workers do not agree: send nothing more of this tensor; *culprit is the handle with
                                    * which the job fails, or -1: not before older tensors have been compared, too */
-    INA_OUTCOME_FLOATS = 3        /* integers cannot carry it: packet seq is to be sent again, as floats, by all workers */
+    INA_OUTCOME_FLOATS = 3        /* integers cannot represent it: all workers send packet seq again, as floats */
 };
-/* The job is over: fails every tensor in flight, `handle` first. Events say what ts->culprit says. */
+/* The job is over: fails every tensor in flight, `handle` first. Events have the values of ts->culprit. */
 void ina_tensors_fail(struct ina_tensors *ts, uint32_t code, uint32_t handle);
 static inline uint32_t ina_tensors_oldest(const struct ina_tensors *ts)
 {
@@ -116,7 +116,7 @@ uint64_t ina_tensors_deadline(const struct ina_tensors *ts, const struct ina_ten
 
 /* ---- every packet, inline: nearly all of them are blocks of a tensor as before, whose exponent is agreed --------------- */
 
-/* Of tensors.c, for those that are not. */
+/* In tensors.c, for the other packets. */
 uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq);
 int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
                              uint8_t *wire);
@@ -124,7 +124,7 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
                                   const struct ina_result *result, struct ina_worker_stats *stats, int *culprit);
 void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats);
 
-/* Where the exponent of a block is kept: block + window comes when this one is done. */
+/* Index of a block's exponent: block + window reuses it after this block is done. */
 static inline size_t ina_tensors_exponent_at(const struct ina_tensors *ts, const struct ina_op *op, uint64_t block)
 {
     return (size_t)op->exponents_at + (block & (ts->window - 1));
@@ -147,7 +147,7 @@ static inline int ina_tensors_carries_exponent(const struct ina_op *op, uint64_t
 }
 
 enum ina_packet_status { INA_PACKET_NONE, INA_PACKET_BLOCKED, INA_PACKET_READY };
-/* Can packet seq be sent? NONE: no tensor has it yet; BLOCKED: the exponent of its block is not agreed yet. Notes that its
+/* State of packet seq. NONE: no tensor has it yet; BLOCKED: the exponent of its block is not agreed yet. Notes that its
  * tensor has started. *handle: in, any handle, best that of the packet before; out, its own unless NONE. */
 static inline enum ina_packet_status ina_tensors_status(const struct ina_tensors *ts, struct ina_tensor_times *times,
                                                         uint64_t seq, uint32_t *handle, uint64_t now)
@@ -166,11 +166,11 @@ static inline enum ina_packet_status ina_tensors_status(const struct ina_tensors
     return INA_PACKET_READY;
 }
 
-/* The first look at a block of values: those that are looked at next are on their way from memory meanwhile. */
+/* The exponent of a block of values; prefetches the values that are needed next. */
 static inline int ina_tensors_exponent(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
                                        uint64_t block)
 {
-    enum { AHEAD = 2048, LINE = 16 }; /* values: as far as memory takes, and no farther than what the core's cache has room for */
+    enum { AHEAD = 2048, LINE = 16 }; /* values ahead: the latency of memory, within the core's cache */
     const float *x = (const float *)t->in + block * ts->values;
     const uint64_t left = op->count - block * ts->values;
     for (uint32_t i = AHEAD; i < AHEAD + ts->values && left > AHEAD + ts->values; i += 2 * LINE) {
@@ -197,7 +197,7 @@ static inline int ina_tensors_encode(const struct ina_tensors *ts, const struct 
     return p < op->blocks ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
 }
 
-/* Sums of a block that have come. */
+/* Received sums of a block. */
 struct ina_sums {
     const uint8_t *wire;          /* NULL: there are none, or they are decoded */
     uint64_t block;
@@ -223,8 +223,8 @@ static inline void ina_tensors_decode(const struct ina_tensors *ts, const struct
         ina_codec_get_int32((int32_t *)tensors[handle].out + at, sums->wire, count);
 }
 
-/* All that a result means but for a block's sums, which are left to ina_tensors_decode: what takes long comes when nothing else
- * has to be kept in registers. */
+/* Takes a result except a block's sums, which ina_tensors_decode handles: the long part runs when no other values occupy
+ * registers. */
 static inline enum ina_outcome ina_tensors_account(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
                                                    uint64_t seq, const struct ina_result *result, struct ina_worker_stats *stats,
                                                    struct ina_sums *sums, uint64_t *unblocked, int *culprit)
@@ -241,7 +241,7 @@ static inline enum ina_outcome ina_tensors_account(struct ina_tensors *ts, const
         if (__builtin_expect(sums->exponent == INA_EXP_NONFINITE, 0))
             stats->nonfinite_blocks++;
     } else {
-        const struct ina_result copy = *result; /* whose address may be taken: the caller's stays in registers */
+        const struct ina_result copy = *result; /* a copy to take the address of: the caller's stays in registers */
         int disagrees = -1;
         const enum ina_outcome outcome = ina_tensors_take(ts, tensors, handle, p, &copy, stats, &disagrees);
         *culprit = disagrees;

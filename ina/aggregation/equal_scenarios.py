@@ -1,7 +1,7 @@
-"""Scenarios of our protocols for `ina p4 equal`: what their controller writes for two small jobs, and packets of their workers.
+"""Scenarios of our protocols for `ina p4 equal`: the controller's entries for two small jobs, and packets of their workers.
 
 One job has two workers and this switch as its root, the other a worker and a switch below and a parent above; a port is in a
-Tofino's second pipe. Of a protocol of the user's own its .py says the entries; packets for it are made from its parser.
+Tofino's second pipe. A user's own protocol defines its entries in its .py; packets for it are made from its parser.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ina.p4.tools.equal.control import entities
 from ina.p4.tools.equal.packets import Limits, Packet, checksum
 from ina.p4.tools.equal.scenario import Scenario
 
-DEFINES = {"VALUES": "32", "SLOTS": "4"}  # where nobody says others: small states, and registers that are soon met again
+DEFINES = {"VALUES": "32", "SLOTS": "4"}  # defaults: small states, and registers that packets soon meet again
 SLOTS = 2  # of each job
 ABOVE, FAR, GUARDED = 6, 130, 4
 PORTS = (0, 1, 2, 3, GUARDED, ABOVE, FAR)
 LIFETIME = 0.0035  # of an aggregator: packets come each millisecond
 COUNTERS = ("drops", "fates", "forged")
-NUMBERS = {"atp.sequence": 2**31 - 1}  # differences that are meant, as `whole` is: docs/tna-programs.md
+NUMBERS = {"atp.sequence": 2**31 - 1}  # intended differences, as `whole`: docs/tna-programs.md
 LARGEST = 2**31 - 1
 VECTORS = ((LARGEST, 5, 2**32 - 7), (1, 9, 2**32 - 2), (2**31, 4, 3), (2**31 - 5, 2**32 - 1, 0))  # one for each child
 
@@ -48,9 +48,9 @@ class _Job:
 
 
 def scenario_of(p4info: dict[str, Any], path: Path) -> Callable[[dict[str, Any]], Scenario] | None:
-    """Maker of the scenario of a protocol's program, from its P4Info; None: no protocol that is known has it."""
-    found = recognise(P4Info(p4info), path)
-    return None if found is None or found[0] is PUBLISHED else partial(scenario, found[0], found[1].values)
+    """Returns the maker of the scenario of a protocol's program, from its P4Info; None: no known protocol's."""
+    match = recognise(P4Info(p4info), path)
+    return None if match is None or match[0] is PUBLISHED else partial(scenario, match[0], match[1].values)
 
 
 def scenario(program: JobProgram, values: int, p4info: dict[str, Any]) -> Scenario:
@@ -67,24 +67,24 @@ def scenario(program: JobProgram, values: int, p4info: dict[str, Any]) -> Scenar
         entries.append(MulticastGroupEntry(1000, tuple(Replica(port, 0) for port in PORTS)))
         entries += [TableEntry("l2", {"hdr.ethernet.dst_addr": "ff:ff:ff:ff:ff:ff"}, "flood", {"group": 1000}),
                     TableEntry("l2", {"hdr.ethernet.dst_addr": worker_address(0, 1).mac}, "forward", {"port": 1})]  # fmt: skip
-    if {"guard", "host"} <= tables:  # everybody is checked but port 4
+    if {"guard", "host"} <= tables:  # all ports but 4 are checked
         entries.append(TableEntry("guard", {}, "check", is_default=True))
         entries.append(TableEntry("guard", {"standard.ingress_port": GUARDED}, "trust"))
         for port, ip in ((0, worker_address(0, 0).ip), (1, "0.0.0.0")):
             mac = worker_address(0, port).mac
-            here: dict[str, Match] = {"standard.ingress_port": port, "hdr.ethernet.src_addr": mac, "source": ip}
-            entries.append(TableEntry("host", here, "is_here"))
+            match: dict[str, Match] = {"standard.ingress_port": port, "hdr.ethernet.src_addr": mac, "source": ip}
+            entries.append(TableEntry("host", match, "is_here"))
     counters = {c.rpartition(".")[2] for c in P4Info(p4info).counters}
-    made = Scenario(tuple(entities(entries, p4info)), ports=PORTS, counters=tuple(c for c in COUNTERS if c in counters),
-                 limits=Limits(NUMBERS if isinstance(program, ATP) else {}, whole=values > 32))  # fmt: skip
+    result = Scenario(tuple(entities(entries, p4info)), ports=PORTS, counters=tuple(c for c in COUNTERS if c in counters),
+                   limits=Limits(NUMBERS if isinstance(program, ATP) else {}, whole=values > 32))  # fmt: skip
     makers = {"switchml": _switchml, "atp": _atp, "ps": _atp}
     if program.name not in makers:
-        return made
+        return result
     packets, letters = makers[program.name](jobs, own, values)
     plain = [_frame(layout.load(values), worker_address(0, 0), replace(worker_address(0, 1), port=53), b"plain"),
              bytes.fromhex("ffffffffffff 000000000001 0806 0001 0800 0604 0001 000000000001 0a000001 000000000000 0a000002")]
     packets += [Packet(port, frame) for port in (0, GUARDED) for frame in plain]
-    return replace(made, packets=tuple(packets), letters=tuple(letters))
+    return replace(result, packets=tuple(packets), letters=tuple(letters))
 
 
 def _job(number: int, children: list[tuple[int, tuple[int, ...]]], parent: Parent | None) -> _Job:
@@ -96,7 +96,7 @@ def _job(number: int, children: list[tuple[int, tuple[int, ...]]], parent: Paren
 
 
 def _entries(program: JobProgram, job: _Job) -> list[Entity]:
-    """A job's, without a switch above where the protocol has no trees."""
+    """Returns a job's entries, without a switch above where the protocol has no trees."""
     try:
         own = program.job(job.place)
     except ValueError:
@@ -109,7 +109,7 @@ def _entries(program: JobProgram, job: _Job) -> list[Entity]:
 
 
 def _frame(wire: layout.Layout, source: Address, target: Address, payload: bytes) -> bytes:
-    """Ethernet, IPv4 and UDP around a payload."""
+    """Returns a frame: Ethernet, IPv4 and UDP around a payload."""
     head = {"version": 4, "ihl": 5, "total_len": 28 + len(payload), "flags": 2, "ttl": 64, "protocol": 17,
             "src_addr": as_int(source.ip, 32, "ip"), "dst_addr": as_int(target.ip, 32, "ip")}  # fmt: skip
     ipv4 = wire["ipv4"].pack({**head, "hdr_checksum": checksum(wire["ipv4"].pack(head))})
@@ -118,8 +118,8 @@ def _frame(wire: layout.Layout, source: Address, target: Address, payload: bytes
     return macs + b"\x08\0" + ipv4 + udp + payload
 
 
-def _integers(which: int, values: int) -> bytes:
-    vector = VECTORS[which % len(VECTORS)]
+def _integers(sample: int, values: int) -> bytes:
+    vector = VECTORS[sample % len(VECTORS)]
     return b"".join(vector[i % len(vector)].to_bytes(4, "big") for i in range(values))
 
 
@@ -127,28 +127,28 @@ def _switchml(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[
     wire = layout.load(values)
     code, rng = wire.constants["SIZE_CODE"], random.Random(1)
 
-    def packet(source: Address, port: int, job: _Job, tsi: int, *, kind: int = 1, which: int = 0, empty: bool = False,
+    def packet(source: Address, port: int, job: _Job, tsi: int, *, kind: int = 1, sample: int = 0, empty: bool = False,
                life: int | None = None) -> Packet:
         head = {"msg_type": kind, "size": 7 if empty else code, "job": job.number, "tsi": tsi, "set": tsi // SLOTS % 2,
                 "slot": tsi % SLOTS}  # fmt: skip
         exponents = {"e0": rng.randrange(-96, 96), "e1": job.place.life if life is None else life}
-        payload = bytes(4) if kind == 2 else b"" if empty else _integers(which, values)
+        payload = bytes(4) if kind == 2 else b"" if empty else _integers(sample, values)
         frame = wire["switchml"].pack(head) + wire["exponents"].pack(exponents) + payload
         return Packet(port, _frame(wire, source, switch, frame))
 
     packets, letters = [], []
     for job in jobs:
         for child in job.children:
-            of = child.address, child.port, job
-            letters += [packet(*of, tsi, which=child.index) for tsi in ((0, 2, 4) if job.number == 0 else (0,))]
+            sender = child.address, child.port, job
+            letters += [packet(*sender, tsi, sample=child.index) for tsi in ((0, 2, 4) if job.number == 0 else (0,))]
             if job.number == child.index == 0:
-                letters += [packet(*of, 0, empty=True), packet(*of, 2, life=4), packet(*of, 0, kind=3)]
-            packets += [packet(*of, tsi, kind=kind, which=tsi + child.index, empty=empty)
+                letters += [packet(*sender, 0, empty=True), packet(*sender, 2, life=4), packet(*sender, 0, kind=3)]
+            packets += [packet(*sender, tsi, kind=kind, sample=tsi + child.index, empty=empty)
                         for tsi in range(6) for kind, empty in ((1, False), (1, True), (3, False))]  # fmt: skip
         if (parent := job.place.parent) is not None:
             above = parent.address, parent.port, job
-            letters += [packet(*above, 0, which=3), packet(*above, 0, kind=2, empty=True)]
-            packets += [packet(*above, tsi, kind=kind, which=3, empty=kind == 2) for tsi in range(4) for kind in (1, 2)]
+            letters += [packet(*above, 0, sample=3), packet(*above, 0, kind=2, empty=True)]
+            packets += [packet(*above, tsi, kind=kind, sample=3, empty=kind == 2) for tsi in range(4) for kind in (1, 2)]
     return [*packets, *letters], letters
 
 
@@ -156,29 +156,29 @@ def _atp(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packe
     wire = layout.load_atp(values)
     data, floats, result, pending, maxima = 1, 2, 3, 5, 6
 
-    def packet(source: Address, port: int, job: _Job, sequence: int, bitmap: int, *, kind: int = data, which: int = 0,
+    def packet(source: Address, port: int, job: _Job, sequence: int, bitmap: int, *, kind: int = data, sample: int = 0,
                resend: int = 0, empty: bool = False, life: int | None = None) -> Packet:
-        head = {"msg_type": kind, "resend": resend, "exponent": -96 + 9 * which, "index": sequence % 2, "job": job.number,
+        head = {"msg_type": kind, "resend": resend, "exponent": -96 + 9 * sample, "index": sequence % 2, "job": job.number,
                 "life": job.place.life if life is None else life, "sequence": sequence, "bitmap": bitmap}  # fmt: skip
-        payload = bytes(4) if kind == pending else b"" if empty else _integers(which, values)
+        payload = bytes(4) if kind == pending else b"" if empty else _integers(sample, values)
         return Packet(port, _frame(wire, source, switch, wire["atp"].pack(head) + payload))
 
     packets, letters = [], []
     for job in jobs:
         for child in job.children:
-            of, bits = (child.address, child.port, job), sum(1 << w for w in child.workers)
-            letters += [packet(*of, sequence, bits, which=child.index) for sequence in ((0, 2) if job.number == 0 else (0,))]
-            letters.append(packet(*of, 0, bits, which=child.index, resend=1))
+            sender, bits = (child.address, child.port, job), sum(1 << w for w in child.workers)
+            letters += [packet(*sender, sequence, bits, sample=child.index) for sequence in ((0, 2) if job.number == 0 else (0,))]
+            letters.append(packet(*sender, 0, bits, sample=child.index, resend=1))
             if job.number == child.index == 0:
-                letters += [packet(*of, 0, bits, kind=maxima, which=2), packet(*of, 0, bits, life=4)]
-            if len(child.workers) > 1:  # a switch below, which may speak for some of its workers
-                letters += [packet(*of, 0, 1 << w, which=w) for w in child.workers]
-            packets += [packet(*of, sequence, bits, kind=kind, which=sequence + child.index, resend=resend, empty=empty)
+                letters += [packet(*sender, 0, bits, kind=maxima, sample=2), packet(*sender, 0, bits, life=4)]
+            if len(child.workers) > 1:  # a switch below, which may send for some of its workers
+                letters += [packet(*sender, 0, 1 << w, sample=w) for w in child.workers]
+            packets += [packet(*sender, sequence, bits, kind=kind, sample=sequence + child.index, resend=resend, empty=empty)
                         for sequence in range(4) for kind in (data, maxima, floats) for resend in (0, 1)
                         for empty in (False, True)]  # fmt: skip
         assert job.place.parent is not None, "every job here is below another switch"
         above, full = (job.place.parent.address, job.place.parent.port, job), job.place.full
-        letters.append(packet(*above, 0, full, kind=result, which=3))
-        packets += [packet(*above, sequence, bitmap, kind=kind, which=3) for sequence in range(4) for bitmap in (full, 1)
+        letters.append(packet(*above, 0, full, kind=result, sample=3))
+        packets += [packet(*above, sequence, bitmap, kind=kind, sample=3) for sequence in range(4) for bitmap in (full, 1)
                     for kind in (result, 4, pending)]  # fmt: skip
     return [*packets, *letters], letters

@@ -22,15 +22,16 @@ REDUCTIONS = {SUM: "sums", MAX: "maxima", OWN: "a reduction of its own"}
 
 
 def names() -> tuple[str, ...]:
-    """All that come with the package, in the order of ``host/protocol/protocols.c``."""
-    found: list[str] = []
-    while (protocol := lib.ina_protocol_at(len(found))) != ffi.NULL:
-        found.append(ffi.string(protocol.name).decode())
-    return tuple(found)
+    """Returns the names of all protocols in the package, in the order of ``host/protocol/protocols.c``."""
+    result: list[str] = []
+    while (protocol := lib.ina_protocol_at(len(result))) != ffi.NULL:
+        result.append(ffi.string(protocol.name).decode())
+    return tuple(result)
 
 
 def named(name: str) -> CData:
-    """``const struct ina_protocol *``. ValueError: there is no protocol of that name, or its worker does not compile."""
+    """Returns the ``const struct ina_protocol *``. ValueError: there is no protocol of that name, or its worker does not
+    compile."""
     if is_own(name):
         return _load(Path(name).resolve())
     protocol = lib.ina_protocol_named(name.encode())
@@ -40,18 +41,18 @@ def named(name: str) -> CData:
 
 
 def expected() -> str:
-    """What a protocol's name can be, for messages."""
+    """Returns the possible names of protocols, for messages."""
     return f"one of {', '.join(names())}, or the path of a .p4 file beside which its worker (.c) and entries (.py) lie"
 
 
 def is_own(name: str) -> bool:
-    """Whether it is a protocol of the user's, by the path of its program."""
+    """Returns True for a user's own protocol: the path of its program."""
     program = Path(name)
     return program.suffix == ".p4" and all(program.with_suffix(suffix).is_file() for suffix in (".p4", ".c", ".py"))
 
 
 def frame_bytes(name: str, values: int) -> int:
-    """Longest frame of a protocol whose packets carry ``values`` int32, from the Ethernet header on.
+    """Returns the longest frame of a protocol whose packets carry ``values`` int32, from the Ethernet header on.
 
     ValueError: there is no protocol of that name, or it has no packets of that size.
     """
@@ -62,24 +63,26 @@ def frame_bytes(name: str, values: int) -> int:
 
 
 def reductions(name: str) -> frozenset[int]:
-    """Those of REDUCTIONS that the protocol declares. ValueError: there is no protocol of that name."""
+    """Returns those of REDUCTIONS that the protocol declares. ValueError: there is no protocol of that name."""
     declared = named(name).reductions
     return frozenset(reduction for reduction in REDUCTIONS if declared >> reduction & 1)
 
 
-def check_reduction(name: str, wanted: int) -> None:
-    """ValueError: the protocol does not declare this one."""
-    if wanted not in (has := reductions(name)):
-        there = " and ".join(REDUCTIONS[each] for each in sorted(has)) or "nothing"
-        lacking = REDUCTIONS.get(wanted, str(wanted)).removeprefix("a ")
-        raise ValueError(f"the protocol {name!r} has no {lacking}: it declares {there} "
+def check_reduction(name: str, reduction: int) -> None:
+    """Raises ValueError: the protocol does not declare this reduction."""
+    if reduction not in (declared := reductions(name)):
+        titles = " and ".join(REDUCTIONS[each] for each in sorted(declared)) or "nothing"
+        lacking = REDUCTIONS.get(reduction, str(reduction)).removeprefix("a ")
+        raise ValueError(f"the protocol {name!r} has no {lacking}: it declares {titles} "
                          "(`reductions` of its worker)")
 
 
 def program(name: str, twin: str = "") -> Path:
-    """The protocol's switch program; ``twin``: that for another architecture, in the folder of this name beside it ("tofino").
+    """Returns the protocol's switch program; ``twin``: that for another architecture, in the folder of this name beside it
+    ("tofino").
 
-    ValueError: there is no protocol of that name."""
+    ValueError: there is no protocol of that name.
+    """
     named(name)
     path = Path(name) if is_own(name) else paths.p4_dir() / f"{name}.p4"
     return path.parent / twin / path.name
@@ -87,7 +90,7 @@ def program(name: str, twin: str = "") -> Path:
 
 @functools.cache
 def _load(path: Path) -> CData:
-    """The worker ``ina_<name>`` of ``<name>.c``."""
+    """Loads the worker ``ina_<name>`` of ``<name>.c``."""
     error = ffi.new("char[]", 512)
     shared = _compile(path.with_suffix(".c"))
     protocol = lib.ina_protocol_load(os.fsencode(shared), f"ina_{path.stem}".encode(), error, 512)
@@ -98,17 +101,18 @@ def _load(path: Path) -> CData:
 
 
 def _compile(worker: Path) -> Path:
-    """The shared object, cached by what it depends on; it finds what host/ has in the package's compiled part.
+    """Returns the shared object, cached; at run time it uses functions of the package's compiled part.
 
-    ValueError: it does not compile, or the compiled part was made with other headers than it would be."""
+    ValueError: it does not compile, or the compiled part was built with other headers.
+    """
     from ina.base.cc import BuildError, shared_object
 
     try:
-        made_with = abi.made_with()
+        headers = abi.made_with()
     except ValueError as error:
         raise ValueError(f"{worker}: {error}") from error
     flags = ["-std=gnu11", "-O3", "-march=native", "-Wall", *(f"-I{folder}" for folder in paths.host_dirs())]
     try:
-        return shared_object(f"{worker.stem}-worker", flags, [worker], [native.PATH], also=made_with)
+        return shared_object(f"{worker.stem}-worker", flags, [worker], [native.PATH], also=headers)
     except BuildError as error:
         raise ValueError(f"{worker} does not compile: {error}") from error

@@ -1,4 +1,4 @@
-"""torch.distributed back end ``"ina"``: what is a sum through a P4 switch, the rest through Gloo.
+"""torch.distributed back end ``"ina"``: collectives that are sums go through a P4 switch, the rest through Gloo.
 
     torch.distributed.init_process_group("ina")
 
@@ -7,7 +7,7 @@ machine), and it ends with the job. An installed package registers the back end 
 from a checkout call ``ina.backend.register()`` first.
 
 Environment, read when a group is created (settings.py): INA_PROTOCOL, INA_PORT, INA_VALUES, INA_SLOTS, INA_FAULT, ...;
-``pg_options=ina.backend.Options(protocol=..., ...)`` says it for one group.
+``pg_options=ina.backend.Options(protocol=..., ...)`` sets them for one group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Options", "all_reduce_own", "register", "reset_stats", "stats"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "Options":  # needs the compiled part, which every `import torch` would load
+    if name == "Options":  # imported late: it needs the compiled part, which every `import torch` would load
         from ina.backend.settings import Options
 
         return Options
@@ -32,7 +32,7 @@ def __getattr__(name: str) -> object:
 
 
 def all_reduce_own(tensor: torch.Tensor, group: dist.ProcessGroup | None = None, async_op: bool = False) -> dist.Work | None:
-    """Reduce all ranks' ``tensor`` (float32 or int32) in place by the reduction that is the own one of the protocol of ``group``
+    """Reduces all ranks' ``tensor`` (float32 or int32) in place by the own reduction of the protocol of ``group``
     (INA_OWN in host/protocol/protocol.h: a majority vote, say). ``group=None``: the default group. Returns None, or a
     torch.distributed.Work if ``async_op``.
 
@@ -53,14 +53,14 @@ def all_reduce_own(tensor: torch.Tensor, group: dist.ProcessGroup | None = None,
 
 
 def stats() -> dict:
-    """What this process has done so far, over all its groups: see :class:`ina.backend.counters.Counters`."""
+    """Returns this process's counters, over all its groups: see :class:`ina.backend.counters.Counters`."""
     from ina.backend.counters import COUNTERS
 
     return COUNTERS.snapshot()
 
 
 def reset_stats() -> None:
-    """Start counting from zero."""
+    """Starts counting from zero."""
     from ina.backend.counters import COUNTERS
 
     COUNTERS.reset()

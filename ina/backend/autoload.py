@@ -1,7 +1,7 @@
 """Entry point of the group ``torch.backends``: torch calls it at the end of every ``import torch``.
 
 So it is cheap (it only notes a name and a function; the back end is imported when a group is made) and never raises: a
-torch that cannot be extended must still import. It says on standard error why the back end is missing.
+torch that cannot be extended must still import. If the back end is missing, standard error has the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Make ``"ina"`` known to torch.distributed. Harmless when it is known already."""
+    """Registers ``"ina"`` in torch.distributed. Idempotent."""
     try:
         import torch.distributed as dist
 

@@ -10,13 +10,13 @@ from ina.backend.locks import Lock
 
 
 class Completer:
-    """Completes the Futures of one group, in the order in which they were asked for.
+    """Completes the Futures of one group, in the order of their requests.
 
-    A callback may itself ask for Futures and wait for them (PowerSGD does): those get a thread of their own.
+    A callback may itself request Futures and wait for them (PowerSGD does): those get a thread of their own.
     """
 
     def __init__(self, patience: Callable[[], float]) -> None:
-        """``patience``: seconds that nobody waits longer than for another thread."""
+        """``patience``: longest wait for another thread, seconds."""
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = Lock("the group's completion thread", patience)

@@ -1,4 +1,4 @@
-"""Counters of the back end: what went which way, and why."""
+"""Counters of the back end: collectives through the switch and through Gloo, with the reasons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ina.base.native import ffi
 PATIENCE = 60.0  # seconds for another thread that counts
 
 
-# Of struct ina_worker_stats, what adds up over jobs: not its times.
+# Fields of struct ina_worker_stats that add up over jobs: all but times.
 WORKER = tuple(name for name, _ in ffi.typeof("struct ina_worker_stats").fields if not name.endswith("_ps"))
 
 
@@ -22,11 +22,11 @@ class Reporting(Protocol):
     """A job (job.py)."""
 
     def worker_stats(self) -> dict[str, int]:
-        """The native worker's statistics that add up over jobs."""
+        """Returns the native worker's statistics that add up over jobs."""
 
 
 class Counters:
-    """Per process. ``snapshot()`` gives
+    """Counters of a process. ``snapshot()`` gives
 
     switch     calls, sums, elements and bytes of collectives through the switch, as they travelled, and seconds during which
                at least one was in flight
@@ -54,7 +54,7 @@ class Counters:
                 self._base.update(job.worker_stats())
 
     def job_opened(self, job: Reporting) -> None:
-        """``job.worker_stats()`` is asked for at each snapshot until ``job_closed``."""
+        """Adds a job: each snapshot calls ``job.worker_stats()`` until ``job_closed``."""
         with self._lock:
             self._jobs.add(job)
 
@@ -65,7 +65,7 @@ class Counters:
                 self._worker.update(job.worker_stats())
 
     def through_switch(self, collective: str, parts: list[Sum]) -> None:
-        """``finished`` has to follow."""
+        """Counts a collective through the switch; ``finished`` must follow."""
         elements = sum(part.elements for part in parts)
         with self._lock:
             self._switch.update(calls=1, sums=len(parts), elements=elements, bytes=4 * elements)

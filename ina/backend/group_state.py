@@ -1,4 +1,4 @@
-"""State that the collectives of one group share: their order, the thread that completes their Futures, the threads in one."""
+"""State that the collectives of one group share: their order, the completion thread, and the threads inside a collective."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ class Sender(Protocol):
     """A collective made of sums."""
 
     def send(self, room: int) -> tuple[int, bool]:
-        """Begin sums, ``room`` of them with memory of their own. How many of these it began, and whether all have begun."""
+        """Begins sums, at most ``room`` of them with memory of their own. Returns how many of these, and whether all have
+        begun."""
 
 
 class GroupState:
     """The collectives of one rank of one group. Methods may be called from any thread."""
 
     def __init__(self, patience: Callable[[], float], roll_call: RollCall | None):
-        """``patience``: the group's time-out, seconds. ``roll_call``: None: nobody else could be in something else."""
+        """``patience``: the group's time-out, seconds. ``roll_call``: None: other ranks cannot be in another collective."""
         self.patience, self.roll_call = patience, roll_call
         self.completer = Completer(patience)
         self._inside: dict[int, str] = {}  # by thread
@@ -37,15 +38,15 @@ class GroupState:
     # ---- one collective at a time in each thread
 
     @contextmanager
-    def inside(self, what: str, alone: bool = True) -> Iterator[None]:
-        """This thread is in ``what``. RuntimeError with ``alone``: it is in a collective already, so a signal handler has
-        interrupted it, and nobody else knows of a collective in between."""
+    def inside(self, name: str, alone: bool = True) -> Iterator[None]:
+        """Marks this thread as inside collective ``name``. RuntimeError with ``alone``: it is in another one, so a signal handler
+        has interrupted it; the other ranks do not expect a collective in between."""
         thread = threading.get_ident()
         before = self._inside.get(thread)
         if alone and before is not None:
-            raise RuntimeError(f"ina: {what} was begun by a signal handler while this thread is in {before}: a collective cannot "
+            raise RuntimeError(f"ina: {name} was begun by a signal handler while this thread is in {before}: a collective cannot "
                                "begin within another. Let the handler set a flag, and look at it between collectives")
-        self._inside[thread] = what
+        self._inside[thread] = name
         try:
             yield
         finally:
@@ -55,18 +56,18 @@ class GroupState:
                 self._inside[thread] = before
 
     def interrupted(self) -> bool:
-        """True if this thread is in a collective already: then a signal handler asks."""
+        """Returns True if this thread is in a collective already: then the caller is a signal handler."""
         return threading.get_ident() in self._inside
 
     # ---- sums begin in the order of collectives, however long they wait for memory
 
     def add(self, sender: Sender) -> None:
-        """The next collective; ``go_on`` begins its sums."""
+        """Adds the next collective; ``go_on`` begins its sums."""
         with self._lock:
             self._senders.append(sender)
 
     def go_on(self, done: int = 0) -> None:
-        """Begin what there is room for; ``done``: so many sums with memory of their own have ended."""
+        """Begins as many sums as there is room for; ``done``: number of sums with memory of their own that have ended."""
         with self._lock:
             self._staged -= done
             while self._senders:

@@ -7,8 +7,8 @@
 
     model.register_comm_hook(choose, per_bucket)
 
-A codec of your own is an object with two functions (``Codec``). All ranks must choose alike: from what a bucket has in common
-(its index, size, parameters), not from the gradients.
+A codec of your own is an object with two functions (``Codec``). All ranks must choose alike: by properties that a bucket has on
+all ranks (its index, size, parameters), not by the gradients.
 """
 
 from collections.abc import Callable
@@ -18,28 +18,29 @@ from typing import Protocol, runtime_checkable
 import torch
 import torch.distributed as dist
 
-# No postponed annotations here: DistributedDataParallel looks at those of a hook.
+# No postponed annotations here: DistributedDataParallel inspects those of a hook.
 CODECS = {"float32": None, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @runtime_checkable
 class Codec(Protocol):
-    """What travels for a bucket's gradients, and what the sum of it over all ranks means.
+    """Encoding of a bucket's gradients for the sum over all ranks, and decoding of the sum.
 
-    One that remembers what it has rounded away (error feedback) is an object for each bucket.
+    A codec that keeps its rounding errors (error feedback) needs an object for each bucket.
     """
 
     def encode(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
-        """A tensor of any shape, the same on all ranks, and of any dtype that the group adds up (docs/torch.md)."""
+        """Returns a tensor of any shape, the same on all ranks, and of any dtype that the group adds up (docs/torch.md)."""
 
     def decode(self, total: torch.Tensor, ranks: int) -> torch.Tensor:
-        """The average of the gradients, in their shape, from the sum of what the ranks encoded."""
+        """Returns the average of the gradients, in their shape, from the sum of the ranks' encoded tensors."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """``codec``: float32 (the protocol's own, at full precision), float16 or bfloat16 (gradients are rounded to it first, as
-    torch's compression hooks do), or a Codec; ``group``: whose protocol, and whose slots; None: the default group."""
+    """A bucket's way. ``codec``: float32 (the protocol's own, at full precision), float16 or bfloat16 (gradients are rounded to
+    it first, as torch's compression hooks do), or a Codec; ``group``: the group whose protocol and slots are used; None: the
+    default group."""
 
     codec: str | Codec = "float32"
     group: dist.ProcessGroup | None = None
@@ -51,7 +52,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Rounded:
-    """One of CODECS: ``dtype``, None: as the gradients are. What travels is averaged, not added up."""
+    """One of CODECS: ``dtype``, None: that of the gradients. The encoded tensors are averaged, not added up."""
 
     dtype: torch.dtype | None
 
@@ -63,7 +64,7 @@ class _Rounded:
 
 
 def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The hook: averages the bucket's gradients over the ranks of the chosen group, in the chosen codec."""
+    """Communication hook: averages the bucket's gradients over the ranks of the chosen group, in the chosen codec."""
     choice = choose(bucket)
     if not isinstance(choice, Choice):
         raise TypeError(f"bucket {bucket.index()}: the chooser gave {choice!r}, expected an ina.backend.hooks.Choice")

@@ -1,9 +1,9 @@
-"""A process group's job at the switch: its connection, its endpoint, and what its failures mean.
+"""A process group's job at the switch: its connection, its endpoint, and the handling of its failures.
 
-    open: join (the switch process knows that this rank lives) ... first all-reduce: admit, attach, start the endpoint
+    open: join (registers this rank with the switch process) ... first all-reduce: admit, attach, start the endpoint
 
-Every rank asks the switch process by itself and all get the same answer, so no rank ever waits for another one here;
-whichever order ranks take their groups in, nothing can dead-lock.
+Every rank sends its own requests to the switch process and all get the same answer, so no rank ever waits for another one here:
+in whatever order ranks use their groups, there is no dead-lock.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from ina.backend.settings import Settings
 from ina.net import dpdk
 from ina.net.ports import Port
 
-LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left in peace
+LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left the job
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
 # Least RTO in seconds. Shared memory loses nothing, so there a time-out is nearly always a rank or switch that did not
 # get a processor: it must be longer than a few time slices. Where packets can be lost, waiting that long would cost.
 RTO_MIN_LOCAL = {"shm": 100e-3, "udp": 20e-3, "dpdk": 20e-3}
 SPIN_DPDK = 50e-6  # seconds after a frame for which a device is looked at without pause, beside threads that compute
 RTO_MIN_FAULTS = 4e-3
-RTO_MIN_NETWORK = 10e-3  # a repetition takes its share of the link, and the kernel's timers and queues are in every round trip
+RTO_MIN_NETWORK = 10e-3  # retransmissions use the link, too, and the kernel's timers and queues are in every round trip
 RTO_MAX = 0.5
 START_TIMEOUT = 120.0  # seconds, at least, for a switch process that has to compile its program first
-LONGEST = 9e5  # seconds: a longer time-out is as good as none
+LONGEST = 9e5  # seconds: longer time-outs are cut to this
 
 DTYPES = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
 
 
 class Job:
-    """One per process group and rank. Methods may be called from any thread, except that ``close`` must come last."""
+    """A job; one per process group and rank. Methods may be called from any thread, except that ``close`` must come last."""
 
     def __init__(self, switch: str, switch_pid: int, name: str, rank: int, size: int, timeout: float,
                  settings: Settings, token: str = "", store: dist.Store | None = None, access: str = ""):
         """``store``: the group's own, for the ranks to agree in when a switch fails. ``token`` and ``access``: as Client's."""
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self.settings = settings
-        self.refusal: str | None = None  # "" when admitted, else why not; None: not asked yet
-        self.failure = ""  # why the job is over
+        self.refusal: str | None = None  # "" when admitted, else the reason; None: no request yet
+        self.failure = ""  # the reason why the job is over
         self.reductions: frozenset[int] = frozenset()  # once admitted: those that its protocol declares
         self._switch, self._switch_pid = switch, switch_pid
         self._pid = os.getpid()
-        self.lock = Lock(f"the connection of job {name!r}", lambda: self.timeout)  # and its opening
+        self.lock = Lock(f"the connection of job {name!r}", lambda: self.timeout)  # also held while it opens
         self._submit_lock = Lock(f"the endpoint of job {name!r}", lambda: self.timeout)
         self._endpoint: Endpoint | Movable | None = None
         self._store = store
@@ -73,9 +73,9 @@ class Job:
             raise RuntimeError(f"ina: {error}{rendezvous.log_tail(switch)}") from error
 
     def admit(self) -> str:
-        """Be admitted, once: "" or why the switch refuses this job (the same on all ranks of the group).
+        """Requests admission, once. Returns "" or why the switch refuses this job (the same on all ranks of the group).
 
-        Raises RuntimeError when there is no switch any more, or another rank is lost.
+        Raises RuntimeError if the switch has ended, or another rank is lost.
         """
         with self.lock:
             if self.failure:
@@ -100,30 +100,30 @@ class Job:
             return self.refusal
 
     def _attach(self) -> Attachment:
-        return self._attached_by(self.client)
+        return self._attach_with(self.client)
 
-    def _attached_by(self, client: Client, held: int = 0) -> Attachment:
+    def _attach_with(self, client: Client, incarnation: int = 0) -> Attachment:
         kind = f"dpdk@{self._plug().at}" if self.settings.on_dpdk else self.settings.port
-        return client.attach(self.name, self.rank, kind, moves=self._store is not None, held=held)
+        return client.attach(self.name, self.rank, kind, moves=self._store is not None, held=incarnation)
 
     def _plug(self) -> dpdk.Plug:
-        """Of this process: its jobs share a device."""
+        """Returns the device of this process, which its jobs share."""
         return dpdk.plug(self.settings.port, rendezvous.number(self.rank))
 
     def _own_port(self, attachment: Attachment, max_frame: int) -> Port:
         return dpdk.job_port(self._plug(), attachment.address.port, max_frame, self.settings.dpdk, min(self.timeout, LONGEST))
 
     def reopen(self) -> Endpoint:
-        """Where the job has been moved to. Raises ControlError, RuntimeError."""
+        """Opens an endpoint where the job has been moved to. Raises ControlError, RuntimeError."""
         with self.lock:
             return self._open(self._attach())
 
     def reconnect(self) -> None:
-        """To a new controller; the endpoint goes on as it is. Raises ControlError."""
+        """Connects to a new controller; the endpoint goes on unchanged. Raises ControlError."""
         client = Client(self._switch, self.client.timeout, self.client.token, self.client.host, self.client.access)
         try:
             client.join(self.name, self.rank)
-            attachment = self._attached_by(client, self._incarnation)
+            attachment = self._attach_with(client, self._incarnation)
         except ControlError:
             client.close()
             raise
@@ -141,7 +141,7 @@ class Job:
                 os.close(fd)
 
     def _start(self, attachment: Attachment) -> Endpoint:
-        """Raises RuntimeError: the job is over."""
+        """Starts an endpoint. Raises RuntimeError: the job is over."""
         if self.settings.faults is not None:
             rto_min = RTO_MIN_FAULTS
         else:
@@ -157,7 +157,7 @@ class Job:
             life=attachment.life, protocol=attachment.protocol, slots=attachment.slots,
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch,
-            shards=attachment.port.get("shards", 1), server=attachment.switch)  # the switch relays what is for it
+            shards=attachment.port.get("shards", 1), server=attachment.switch)  # the switch relays to the parameter server
         self.reductions = protocols.reductions(attachment.protocol)
         own = (lambda max_frame: self._own_port(attachment, max_frame)) if self.settings.on_dpdk else None
         try:
@@ -183,10 +183,10 @@ class Job:
     def submit(
         self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0, reduction: int = protocols.SUM
     ) -> tuple[int, int]:
-        """Reduce a contiguous tensor in place: its sum over the ranks, or what ``reduction`` says. Returns ticket and number.
+        """Reduces a contiguous tensor in place: its sum over the ranks, or another ``reduction``. Returns ticket and number.
 
-        ``mark``: 32 bits, what else the ranks must agree on beyond the tensor's type and size and ``average``.
-        ``stay``: drive the packets in this thread for so many seconds, if it has nothing else to do: a small tensor
+        ``mark``: 32 bits that the ranks must agree on beyond the tensor's type and size and ``average``.
+        ``stay``: drives the packets in this thread for so many seconds, if it has nothing else to do: a small tensor
         then costs no hand-off. Raises RuntimeError if the job is over.
         """
         pointer = tensor.data_ptr()
@@ -196,7 +196,7 @@ class Job:
             number = self._tag
             try:
                 tag, endpoint, dtype = number << 32 | mark, self._endpoint, DTYPES[tensor.dtype]
-                assert endpoint is not None  # admitted; a job that is closed has a failure
+                assert endpoint is not None  # admitted; a closed job has a failure
                 if isinstance(endpoint, Movable):
                     array = array_at(pointer, tensor.numel(), dtype)
                     ticket = endpoint.submit(array, array, owner=tensor, average=average, tag=tag, reduction=reduction)
@@ -204,12 +204,12 @@ class Job:
                     ticket = endpoint.submit_at(pointer, pointer, tensor.numel(), dtype, tensor, stay=stay, average=average,
                                                 tag=tag, reduction=reduction)
             except (JobError, OSError) as error:
-                raise RuntimeError(self._over(f"collective #{number} was not begun: {self._reason(error)}")) from error
+                raise RuntimeError(self._end(f"collective #{number} was not begun: {self._reason(error)}")) from error
             self._tag += 1
             return ticket, number
 
-    def wait(self, ticket: int, number: int, what: str, seconds: float) -> bool:
-        """Whether the operation is complete, waiting up to ``seconds``. Raises RuntimeError if it has failed."""
+    def wait(self, ticket: int, number: int, description: str, seconds: float) -> bool:
+        """Waits for the operation up to ``seconds``. Returns True if it is complete. Raises RuntimeError if it has failed."""
         endpoint = self._endpoint
         if endpoint is None:  # a signal handler has destroyed the group
             raise RuntimeError(self.failure)
@@ -217,35 +217,35 @@ class Job:
             endpoint.wait(ticket, seconds)
             return True
         except JobError as error:
-            operation = f"collective #{number} ({what}) of rank {self.rank}"
-            raise RuntimeError(self._over(f"{operation}: {self._reason(error)}")) from error
+            operation = f"collective #{number} ({description}) of rank {self.rank}"
+            raise RuntimeError(self._end(f"{operation}: {self._reason(error)}")) from error
         except TimeoutError:
             if seconds > 0:
-                self._watch()
+                self._check_left()
             return False
 
-    def _watch(self) -> None:
-        """An operation takes long: has a worker left that it may be waiting for?"""
+    def _check_left(self) -> None:
+        """Aborts the job if a worker has left that a long operation may be waiting for."""
         with self.lock:
             if self._closed:  # a signal handler has destroyed the group
                 return
             self.client.poll()
-            gone = [w for w, since in self.client.left.items() if time.monotonic() - since > LEFT_GRACE]
-        if gone and not self.failure:
-            self.abort(f"ina: rank {gone[0]} has left group {self.name!r} (destroy_process_group), but a collective "
+            departed = [w for w, since in self.client.left.items() if time.monotonic() - since > LEFT_GRACE]
+        if departed and not self.failure:
+            self.abort(f"ina: rank {departed[0]} has left group {self.name!r} (destroy_process_group), but a collective "
                        "still waits for it")
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, JobMismatch):
             return "the ranks do not agree on this collective: its kind, dtype, operation, number of elements or order differs"
         if isinstance(error, PeerLost):
-            return self._news()
+            return self._hang_up_reason()
         if isinstance(error, JobAborted):
             return self.failure or "the process group was aborted"
         return str(error)
 
-    def _news(self) -> str:
-        """Why the switch process hung up."""
+    def _hang_up_reason(self) -> str:
+        """Returns the reason why the switch process hung up; waits for it up to PEER_NEWS."""
         deadline = time.monotonic() + PEER_NEWS
         while not (reason := self._poll()) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -258,14 +258,14 @@ class Job:
             return f"the switch process {self._switch_pid} ended{rendezvous.log_tail(self._switch)}"
         return reason
 
-    def _over(self, text: str) -> str:
-        """The job is over: the first reason stays."""
+    def _end(self, text: str) -> str:
+        """Ends the job; the first reason stays."""
         self.failure = self.failure or (text if text.startswith("ina:") else f"ina: {text}")
         return self.failure
 
     def abort(self, reason: str = "ina: the process group was aborted") -> None:
-        """Fail what is in flight, and everything later."""
-        self._over(reason)
+        """Fails all operations in flight, and all later ones."""
+        self._end(reason)
         if self._endpoint is not None and os.getpid() == self._pid:
             self._endpoint.abort()
 
@@ -274,21 +274,21 @@ class Job:
         return bool(self.failure)
 
     def worker_stats(self) -> dict[str, int]:
-        """The native worker's statistics (``struct ina_worker_stats``) that add up over jobs."""
+        """Returns the native worker's statistics (``struct ina_worker_stats``) that add up over jobs."""
         if self._endpoint is not None:
             stats = self._endpoint.stats
             self._last_stats = {name: stats[name] for name in WORKER}
         return self._last_stats
 
     def close(self, in_peace: bool) -> None:
-        """End of the job for this rank. ``in_peace``: the other ranks may finish; else they are told that it is lost.
+        """Ends the job for this rank. ``in_peace``: the other ranks may finish; else they get the error that it is lost.
 
-        Nobody may be in ``wait`` or ``submit`` any more.
+        No thread may be in ``wait`` or ``submit`` any more.
         """
         if self._closed or os.getpid() != self._pid:  # a forked child owns nothing of this
             return
         with self._submit_lock:
-            self._over("the process group has been destroyed")
+            self._end("the process group has been destroyed")
         COUNTERS.job_closed(self)
         if self._keeper is not None:
             self._keeper.close()

@@ -1,8 +1,8 @@
-"""A rank ends when the launcher that started it is gone.
+"""Watches the launcher of a rank, so that the rank ends with it.
 
-torchrun starts its ranks in sessions of their own and asks for nothing when it is killed itself (SIGKILL, the OOM killer): they
-would go on as orphans, and with them the switch process, which lives as long as its workers. Ranks that nobody launched with
-torchrun are their starter's own affair.
+torchrun starts its ranks in sessions of their own and cannot signal them when it is killed itself (SIGKILL, the OOM killer): they
+would go on as orphans, and with them the switch process, which lives as long as its workers. Ranks without torchrun are not
+watched.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ import signal
 import threading
 from pathlib import Path
 
-MARK = b"TORCHELASTIC_RUN_ID="  # torchrun's, in the environment of all that it starts
+MARK = b"TORCHELASTIC_RUN_ID="  # set by torchrun in the environment of its processes
 
 
 @functools.cache
 def end_with_launcher() -> int:
-    """From now on, the end of torchrun is SIGTERM for this process, which is torchrun's own way to end it, too.
+    """Sends SIGTERM to this process when torchrun ends; torchrun itself ends its ranks with SIGTERM, too.
 
     Returns torchrun's process id; 0: there is none, or it cannot be watched.
     """
     pid = _launcher()
     try:
-        watched = os.pidfd_open(pid) if pid else -1
+        descriptor = os.pidfd_open(pid) if pid else -1
     except OSError:  # it has just ended, or the kernel is older than 5.3
-        watched = -1
-    if watched < 0:
+        descriptor = -1
+    if descriptor < 0:
         return 0
-    threading.Thread(target=_watch, args=(watched,), name="ina-launcher", daemon=True).start()
+    threading.Thread(target=_watch, args=(descriptor,), name="ina-launcher", daemon=True).start()
     return pid
 
 
 def _launcher() -> int:
-    """The nearest ancestor that torchrun did not start; 0: this process is not torchrun's either."""
+    """Returns the nearest ancestor that torchrun did not start; 0: this process is not torchrun's either."""
     pid = os.getpid()
     while pid and _is_marked(pid):
         pid = _parent(pid)
@@ -47,7 +47,7 @@ def _is_marked(pid: int) -> bool:
         return MARK.decode().rstrip("=") in os.environ
     try:
         return any(variable.startswith(MARK) for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
-    except OSError:  # another user's: not one of ours
+    except OSError:  # another user's process, so not of this job
         return False
 
 

@@ -1,4 +1,4 @@
-"""A lock that nobody waits for without end, and that a signal handler cannot lock itself out with."""
+"""A lock with a time-out, which a signal handler may take again."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 
 class Lock:
-    """``with lock:``. RuntimeError: another thread has had it for ``seconds()``. The thread that has it may take it again, as a
-    signal handler does that runs in the middle of what it guards."""
+    """Lock for ``with``. RuntimeError: another thread has held it for ``seconds()``. The holding thread may take it again, as a
+    signal handler does that runs in the middle of a guarded section."""
 
-    def __init__(self, what: str, seconds: Callable[[], float]):
-        """``what``: it guards, for messages."""
-        self._what, self._seconds, self._lock = what, seconds, threading.RLock()
+    def __init__(self, resource: str, seconds: Callable[[], float]):
+        """``resource``: that it guards, for messages."""
+        self._resource, self._seconds, self._lock = resource, seconds, threading.RLock()
 
     def __enter__(self) -> None:
         seconds = min(self._seconds(), threading.TIMEOUT_MAX)
         if not self._lock.acquire(timeout=seconds):
-            raise RuntimeError(f"ina: {self._what} has been in use by another thread for {seconds:g} s")
+            raise RuntimeError(f"ina: {self._resource} has been in use by another thread for {seconds:g} s")
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()

@@ -1,12 +1,12 @@
-"""The process group: what is a sum (sums.py) goes through the switch, all else through an inner Gloo.
+"""The process group: collectives that are sums (sums.py) go through the switch, all others through an inner Gloo.
 
 torch takes a Python subclass of ProcessGroup. Two rules keep it safe:
  - a method that C++ calls through the trampoline and that Python does not override falls through to C++ while it holds
    the GIL, which Gloo's threads want: so *every* collective is overridden here and delegated explicitly;
  - Gloo itself is registered inside as the CPU back end, for the calls that C++ makes past Python.
 
-All ranks decide alike, because they decide from what a collective must have in common (data type, operation, number of
-tensors, size of the group) and from the switch process's one answer to all of them.
+All ranks decide alike, because they decide by properties that a collective has on all ranks (data type, operation, number of
+tensors, size of the group) and by the switch process's one answer to all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Tensors = torch.Tensor | Sequence[torch.Tensor]
 ListsOfTensors = Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]]
-Given = TypeVar("Given")
+OptionsType = TypeVar("OptionsType")
 Reducing = c10d.AllreduceOptions | c10d.ReduceOptions | c10d.ReduceScatterOptions
 GLOO = dist.ProcessGroup.BackendType.GLOO
 SUMS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM)
@@ -54,7 +54,8 @@ _open_groups: WeakSet[InaProcessGroup] = WeakSet()
 
 
 def create_process_group(options: c10d._DistributedBackendOptions, backend_options: object) -> InaProcessGroup:
-    """torch's creator (extended API): called on every member of a new group, with its store, rank, size and time-out.
+    """Creates a group: torch's creator (extended API), called on every member of a new group, with its store, rank, size and
+    time-out.
 
     Raises RuntimeError on every rank if the ranks are not on one machine, ValueError for a bad option, variable or key.
     """
@@ -64,8 +65,8 @@ def create_process_group(options: c10d._DistributedBackendOptions, backend_optio
                            backend_options)
 
 
-def _alone(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
-    """A collective that no signal handler may begin in the middle of another one."""
+def _exclusive(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
+    """Decorates a collective that no signal handler may begin in the middle of another one."""
 
     @functools.wraps(method)
     def collective(self: InaProcessGroup, *args: object, **kwargs: object) -> dist.Work:
@@ -76,12 +77,12 @@ def _alone(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
 
 
 def _collective(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
-    """A collective of tensors anywhere, one at a time, whose arguments may have any of the names that torch's overloads give
-    them: ``outputs`` is also ``output_tensors``, ``tensors`` also ``tensor``, ..."""
-    alone, signature = _alone(staged(method)), inspect.signature(method)
+    """Decorates a collective of tensors on any device, one at a time; its arguments may have any of the names of torch's
+    overloads: ``outputs`` is also ``output_tensors``, ``tensors`` also ``tensor``, ..."""
+    exclusive, signature = _exclusive(staged(method)), inspect.signature(method)
     own = [*signature.parameters][1:]
 
-    def named(name: str) -> str:
+    def own_name(name: str) -> str:
         if name in own:
             return name
         return own[0] if name.startswith(("output", "tensor")) else own[1] if name.startswith("input") else name
@@ -89,9 +90,9 @@ def _collective(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
     @functools.wraps(method)
     def collective(self: InaProcessGroup, *args: object, **kwargs: object) -> dist.Work:
         if not kwargs:
-            return alone(self, *args)
-        bound = signature.bind(self, *args, **{named(name): value for name, value in kwargs.items()})
-        return alone(*bound.args, **bound.kwargs)  # tensors in their places, where staging looks for them
+            return exclusive(self, *args)
+        bound = signature.bind(self, *args, **{own_name(name): value for name, value in kwargs.items()})
+        return exclusive(*bound.args, **bound.kwargs)  # tensors as positional arguments, as staging needs them
 
     return collective
 
@@ -102,9 +103,9 @@ class InaProcessGroup(dist.ProcessGroup):
         self._timeout = timeout
         self._job: Job | None = None
         self._switch = ""
-        self._refused = ""
+        self._refusal = ""
         self._closed = False
-        self._in_flight: deque[LazyWork] = deque()  # what memory the endpoint may still write to
+        self._in_flight: deque[LazyWork] = deque()  # the endpoint may still write to their memory
         # A store may have seen this group before (destroyed and made again): creation is collective, so the n-th time
         # that `size` ranks arrive is the n-th life of the group, and old keys are never read.
         generation = (store.add("ina/arrivals", 1) - 1) // size
@@ -121,9 +122,9 @@ class InaProcessGroup(dist.ProcessGroup):
             group._set_default_backend(GLOO)
 
         if size == 1:
-            self._refused = "one rank"
+            self._refusal = "one rank"
         elif size > lib.INA_BITMAP_WORKERS:
-            self._refused = f"more than {lib.INA_BITMAP_WORKERS} ranks"
+            self._refusal = f"more than {lib.INA_BITMAP_WORKERS} ranks"
         else:
             self._open_job(dist.PrefixStore("switch", store), f"{name}/{generation}", options)
         _open_groups.add(self)
@@ -151,7 +152,7 @@ class InaProcessGroup(dist.ProcessGroup):
     @_collective
     def allreduce(self, tensors: Tensors, opts: object = None, timeout: timedelta | None = None, *,
                   op: object = None) -> dist.Work:
-        tensors = _listed(tensors)
+        tensors = _as_list(tensors)
         return self._allreduce("allreduce", tensors, _options(c10d.AllreduceOptions(), opts, timeout, reduceOp=op))
 
     @_collective
@@ -168,7 +169,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
     @_collective
     def allreduce_own(self, tensor: torch.Tensor) -> dist.Work:
-        """Reduce by the protocol's own reduction: see ina.backend.all_reduce_own."""
+        """Reduces by the protocol's own reduction: see ina.backend.all_reduce_own."""
         if tensor.dtype not in (torch.float32, torch.int32):
             raise ValueError(f"ina: a protocol's own reduction is of float32 or int32, not {_dtypes([tensor])}")
         if reason := self._why_not([tensor], protocols.OWN):
@@ -178,25 +179,25 @@ class InaProcessGroup(dist.ProcessGroup):
     @_collective
     def reduce(self, tensors: Tensors, opts: object = None, op: object = None, timeout: timedelta | None = None, *,
                root: int | None = None) -> dist.Work:
-        tensors = _listed(tensors)
+        tensors = _as_list(tensors)
         options = _options(c10d.ReduceOptions(), opts if root is None else None, timeout, rootRank=root, reduceOp=op)
         single = "" if len(tensors) == 1 else "several tensors in one reduce"
         reason = self._why_not_reduce(tensors, options.reduceOp) or single
         if reason:
             return self._delegate("reduce", (tensors, options), reason)
-        here = tensors if options.rootRank == self.rank() else [None]
-        return self._reduce("reduce", tensors, here, options, root=options.rootRank)
+        results = tensors if options.rootRank == self.rank() else [None]
+        return self._reduce("reduce", tensors, results, options, root=options.rootRank)
 
     @_collective
     def reduce_scatter(self, outputs: Tensors, inputs: ListsOfTensors, opts: object = None, timeout: timedelta | None = None, *,
                        op: object = None) -> dist.Work:
-        outputs, lists = _listed(outputs), _lists(inputs)
+        outputs, lists = _as_list(outputs), _lists(inputs)
         options = _options(c10d.ReduceScatterOptions(), opts, timeout, reduceOp=op)
-        given = [tensor for each in lists for tensor in each]
-        reason = self._why_not_reduce([*outputs, *given], options.reduceOp)
+        pieces = [tensor for each in lists for tensor in each]
+        reason = self._why_not_reduce([*outputs, *pieces], options.reduceOp)
         if not reason and (any(len(each) != self.size() for each in lists) or len(lists) != len(outputs)):
-            reason = "wrong number of tensors"  # Gloo says so better
-        if not reason and len({tensor.dtype for tensor in [*outputs, *given]}) > 1:
+            reason = "wrong number of tensors"  # Gloo's message is better
+        if not reason and len({tensor.dtype for tensor in [*outputs, *pieces]}) > 1:
             reason = "tensors of several types"
         if reason:
             return self._delegate("reduce_scatter", (outputs, lists, options), reason)
@@ -224,7 +225,7 @@ class InaProcessGroup(dist.ProcessGroup):
         options = _options(c10d.ReduceScatterOptions(), opts, None)
         reason = self._why_not_reduce([*outputs, *inputs], options.reduceOp)
         if not reason and not self._fit(inputs, outputs):
-            reason = "sizes or types that do not fit"  # Gloo says so better
+            reason = "sizes or types that do not fit"  # Gloo's message is better
         if reason:
             single = collective == "_reduce_scatter_base"
             return self._delegate(collective, (outputs[0], inputs[0], options) if single else (outputs, inputs, options), reason)
@@ -233,7 +234,7 @@ class InaProcessGroup(dist.ProcessGroup):
     @_collective
     def broadcast(self, tensors: Tensors, opts: object = None, timeout: timedelta | None = None, *,
                   root: int | None = None) -> dist.Work:
-        tensors = _listed(tensors)
+        tensors = _as_list(tensors)
         options = _options(c10d.BroadcastOptions(), opts if root is None else None, timeout, rootRank=root)
         reason = self._why_not(tensors) or ("" if len(tensors) == 1 else "several tensors in one broadcast")
         if reason:
@@ -249,7 +250,7 @@ class InaProcessGroup(dist.ProcessGroup):
     @_collective
     def allgather(self, outputs: ListsOfTensors, inputs: Tensors, opts: object = None,
                   timeout: timedelta | None = None) -> dist.Work:
-        lists, inputs = _lists(outputs), _listed(inputs)
+        lists, inputs = _lists(outputs), _as_list(inputs)
         return self._allgather("allgather", lists, inputs, opts, timeout, (lists, inputs))
 
     @_collective
@@ -260,25 +261,25 @@ class InaProcessGroup(dist.ProcessGroup):
 
     def _allgather(self, collective: str, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: object,
                    timeout: timedelta | None, args: tuple[object, ...]) -> dist.Work:
-        """``outputs``: for each input a tensor for each rank."""
+        """All-gathers tensors. ``outputs``: for each input a tensor for each rank."""
         options = _options(c10d.AllgatherOptions(), opts, timeout)
         received = [tensor for each in outputs for tensor in each]
         reason = self._why_not([*inputs, *received])
         if not reason and (len(outputs) != len(inputs) or any(len(each) != self.size() for each in outputs)):
-            reason = "wrong number of tensors"  # Gloo says so better
-        if not reason and any(each[self.rank()].numel() != mine.numel() or any(t.dtype != mine.dtype for t in each)
-                              for each, mine in zip(outputs, inputs, strict=True)):  # fmt: skip
+            reason = "wrong number of tensors"  # Gloo's message is better
+        if not reason and any(each[self.rank()].numel() != own.numel() or any(t.dtype != own.dtype for t in each)
+                              for each, own in zip(outputs, inputs, strict=True)):  # fmt: skip
             reason = "sizes or types that do not fit"
         if reason:
             return self._delegate(collective, (*args, options), reason)
 
         def encode() -> list[sums.Sum]:
             parts = []
-            for each, mine in zip(outputs, inputs, strict=True):
+            for each, own in zip(outputs, inputs, strict=True):
                 starts = list(itertools.accumulate(map(sums.words, each), initial=0))
                 if starts[-1]:
                     results = list(zip(each, starts[:-1], strict=True))
-                    parts.append(sums.placement([(mine, starts[self.rank()])], results, starts[-1]))
+                    parts.append(sums.placement([(own, starts[self.rank()])], results, starts[-1]))
             return parts
 
         return self._through_switch(collective, received, encode, options, f"of {_dtypes(inputs)}")
@@ -301,27 +302,27 @@ class InaProcessGroup(dist.ProcessGroup):
         options = _options(c10d.AllgatherOptions(), opts, None)
         reason = self._why_not([*outputs, *inputs])
         if not reason and not self._fit(outputs, inputs):
-            reason = "sizes or types that do not fit"  # Gloo says so better
+            reason = "sizes or types that do not fit"  # Gloo's message is better
         if reason:
             single = collective == "_allgather_base"
             return self._delegate(collective, (outputs[0], inputs[0], options) if single else (outputs, inputs, options), reason)
 
         def encode() -> list[sums.Sum]:
             parts = []
-            for output, mine in zip(outputs, inputs, strict=True):
-                one = sums.words(mine)
-                if 4 * one == mine.numel() * mine.element_size():  # pieces are whole words: the output as it is
+            for output, own in zip(outputs, inputs, strict=True):
+                length = sums.words(own)
+                if 4 * length == own.numel() * own.element_size():  # pieces are whole words: the output as it is
                     results = [(output, 0)]
                 else:
-                    results = [(piece, one * i) for i, piece in enumerate(output.view(self.size(), -1))]
-                if one:
-                    parts.append(sums.placement([(mine, one * self.rank())], results, one * self.size()))
+                    results = [(piece, length * i) for i, piece in enumerate(output.view(self.size(), -1))]
+                if length:
+                    parts.append(sums.placement([(own, length * self.rank())], results, length * self.size()))
             return parts
 
         return self._through_switch(collective, outputs, encode, options, f"of {_dtypes(inputs)}")
 
     def _fit(self, whole: list[torch.Tensor], parts: list[torch.Tensor]) -> bool:
-        """Whether each of the tensors ``whole`` is one of ``parts`` for every rank."""
+        """Returns True if each of the tensors ``whole`` has room for one of ``parts`` of every rank."""
         return len(whole) == len(parts) and all(
             w.numel() == p.numel() * self.size() and w.dtype == p.dtype for w, p in zip(whole, parts, strict=True))
 
@@ -347,7 +348,7 @@ class InaProcessGroup(dist.ProcessGroup):
                 sums.reduction(source, result, self.size(), average, factor, start))]  # fmt: skip
 
         outputs = [result for result in results if result is not None]
-        if average and (reason := self._why_not([])):  # of integers: others have been delegated
+        if average and (reason := self._why_not([])):  # an average of integers: others have been delegated
             return self._average_through_gloo(collective, outputs, encode, opts, reason)
         agreed = f"{_name(opts.reduceOp)} of {_dtypes(sources)}"
         agreed += "" if root is None else f" to {root}"
@@ -355,48 +356,49 @@ class InaProcessGroup(dist.ProcessGroup):
 
     def _through_switch(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]],
                         opts: object, agreed: str) -> dist.Work:
-        """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
+        """Runs a collective through the switch. ``agreed``: text that must be equal on all ranks, beyond the collective and its
+        numbers of elements."""
         with torch.no_grad(), span(f"ina:{collective} encode"):
             parts = encode()
-        work = SwitchWork(self._group_state, self._joined(), collective, outputs, parts, agreed)
+        work = SwitchWork(self._group_state, self._joined_job(), collective, outputs, parts, agreed)
         COUNTERS.through_switch(collective, work.parts)
         while self._in_flight and self._in_flight[0].is_completed():
             self._in_flight.popleft()
-        work.submit(getattr(opts, "asyncOp", True))  # before torch 2.8 nobody says
+        work.submit(getattr(opts, "asyncOp", True))  # torch before 2.8 has no asyncOp
         self._in_flight.append(work)
         return work
 
     def _why_not_reduce(self, tensors: list[torch.Tensor], op: dist.ReduceOp) -> str:
-        extremum = any(op == each for each in EXTREMA)  # in this order: a ReduceOp knows its kinds, not they it
+        extremum = any(op == each for each in EXTREMA)  # in this order: ReduceOp defines the comparison, its kinds do not
         if not extremum and not any(op == each for each in SUMS):
             return f"operation {_name(op)}"
         for tensor in tensors:
             if not (sums.ordered if extremum else sums.summable)(tensor.dtype):
                 return f"{_name(op)} of {_dtypes([tensor])}"
         if op == dist.ReduceOp.AVG and all(sums.integral(tensor.dtype) for tensor in tensors):
-            return self._why_not_here(tensors)  # Gloo has no averages of integers: _reduce makes them of its sums
+            return self._why_not_tensors(tensors)  # Gloo has no averages of integers: _reduce makes them of its sums
         return self._why_not(tensors, protocols.MAX if extremum else protocols.SUM)
 
     def _why_not(self, tensors: list[torch.Tensor], reduction: int = protocols.SUM) -> str:
-        """"" for the switch, else why not: from what all ranks have in common, and what the protocol declares. Asks the switch
-        once per group.
+        """Returns "" for the switch, else why not: by common properties of all ranks, and the protocol's reductions. Requests
+        admission once per group.
 
-        Raises RuntimeError when that is over."""
+        Raises RuntimeError if the job is over."""
         if self._closed:
             raise self._destroyed()
-        if reason := self._why_not_here(tensors):
+        if reason := self._why_not_tensors(tensors):
             return reason
-        if self._refused:
-            return self._refused
-        job = self._joined()
+        if self._refusal:
+            return self._refusal
+        job = self._joined_job()
         if refusal := job.admit():
-            self._refused = "refused by the switch"
+            self._refusal = "refused by the switch"
             warnings.warn(f"ina: collectives of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=4)
-            return self._refused
+            return self._refusal
         return "" if reduction in job.reductions else f"its protocol has no {protocols.REDUCTIONS[reduction]}"
 
-    def _joined(self) -> Job:
-        """The job of a group that is not refused. RuntimeError: the group has been destroyed."""
+    def _joined_job(self) -> Job:
+        """Returns the job of a group that is not refused. RuntimeError: the group has been destroyed."""
         if self._job is None:
             raise self._destroyed()
         return self._job
@@ -404,8 +406,8 @@ class InaProcessGroup(dist.ProcessGroup):
     def _destroyed(self) -> RuntimeError:
         return RuntimeError(f"ina: group {self.group_name!r} has been destroyed; there are no collectives in it")
 
-    def _why_not_here(self, tensors: list[torch.Tensor]) -> str:
-        """The same of the tensors alone, whatever the switch and the protocol have."""
+    def _why_not_tensors(self, tensors: list[torch.Tensor]) -> str:
+        """Returns the same for the tensors alone, whatever the switch and the protocol have."""
         for tensor in tensors:
             if tensor.layout != torch.strided or tensor.device.type != "cpu":
                 return f"layout {tensor.layout} on {tensor.device.type}"
@@ -415,7 +417,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
     def _average_through_gloo(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]],
                               opts: Reducing, reason: str) -> dist.Work:
-        """What the switch would have added up is added up by Gloo, as int64: the same average to the bit."""
+        """Adds up the switch's sums with Gloo, as int64: the same average to the bit."""
         with torch.no_grad():
             parts = encode()
             whole = torch.cat([torch.zeros(1, dtype=torch.int64), *(part.begin_wide() for part in parts)])  # one at least
@@ -427,7 +429,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
     def _delegate(self, collective: str, args: tuple[object, ...], reason: str,
                   kwargs: dict[str, object] | None = None) -> dist.Work:
-        """To Gloo, with contiguous tensors: it sums strided ones wrongly. The first argument is what it writes to."""
+        """Delegates to Gloo, with contiguous tensors: it sums strided ones wrongly. The first argument is the output."""
         COUNTERS.delegated(collective, reason)
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         args = tuple(_contiguous(arg, copies if i == 0 and collective != "send" else []) for i, arg in enumerate(args))
@@ -435,9 +437,9 @@ class InaProcessGroup(dist.ProcessGroup):
 
     def _gloo(self, collective: str, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
               outputs: list[torch.Tensor], reason: str, parts: Sequence[sums.Sum] = ()) -> dist.Work:
-        """``work``, or where it has to be looked after: one with ``copies`` to be copied back, ``parts`` to be decoded, or whose
-        other ranks may be in a collective through the switch."""
-        agreed = f"{collective} ({reason})" if self._job is not None and not self._refused and collective not in MESSAGES else ""
+        """Returns ``work``, wrapped if needed: for ``copies`` to be copied back, ``parts`` to be decoded, or if other ranks may
+        be in a collective through the switch."""
+        agreed = f"{collective} ({reason})" if self._job is not None and not self._refusal and collective not in MESSAGES else ""
         if not copies and not agreed and not parts:
             return work
         outputs = [tensor for tensor, _ in copies] or outputs
@@ -445,7 +447,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
     @_collective
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: object = None) -> dist.Work:
-        """Pieces may differ in size, which Gloo knows of one tensor only."""
+        """Exchanges pieces, which may differ in size; Gloo supports that for one tensor only."""
         options = _options(c10d.AllToAllOptions(), opts, None)
         outputs, inputs = list(outputs), list(inputs)
         if len({piece.numel() for piece in (*outputs, *inputs)}) == 1 or len({piece.dtype for piece in (*outputs, *inputs)}) > 1:
@@ -468,7 +470,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return self._inner._get_sequence_number_for_group()  # type: ignore[attr-defined]  # the same
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """For Gloo's collectives, and for the switch if it has not been used yet."""
+        """Sets the time-out of Gloo's collectives, and of the switch if it has not been used yet."""
         self._timeout = timeout
         self._inner.set_timeout(timeout)
         if self._job is not None:
@@ -493,13 +495,13 @@ class InaProcessGroup(dist.ProcessGroup):
         self._inner.shutdown()
 
     def _close(self, in_peace: bool, wait: float = 2.0) -> None:
-        """Leave the job; what is still in flight fails. In peace, the other ranks may finish what they have."""
+        """Leaves the job; collectives in flight fail. In peace, the other ranks may finish theirs."""
         _open_groups.discard(self)
         job, self._job = self._job, None
         if job is None:
             return
         self._closed = True
-        interrupted = self._group_state.interrupted()  # by a signal handler, which is here now: what it interrupted fails
+        interrupted = self._group_state.interrupted()  # by a signal handler, the caller: the interrupted collective fails
         unfinished = [work for work in self._in_flight if not work.finished()]
         if unfinished or interrupted:
             job.abort(f"ina: group {self.group_name!r} was destroyed with {len(unfinished)} collective(s) in flight")
@@ -516,7 +518,7 @@ def _delegating(collective: str) -> Callable[..., dist.Work]:
         return self._delegate(collective, args, "not a sum", kwargs)
 
     method.__name__ = collective
-    return staged(method) if collective in MESSAGES else _alone(staged(method))
+    return staged(method) if collective in MESSAGES else _exclusive(staged(method))
 
 
 # The other collectives of torch 2.7 to 2.15, under old and new names.
@@ -534,25 +536,25 @@ def _flat(tensors: object) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else []
 
 
-def _listed(tensors: Tensors) -> list[torch.Tensor]:
+def _as_list(tensors: Tensors) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def _lists(tensors: ListsOfTensors) -> list[list[torch.Tensor]]:
-    """One list or several as several."""
-    alone = [each for each in tensors if isinstance(each, torch.Tensor)]
-    return [alone] if alone else [list(each) for each in tensors if not isinstance(each, torch.Tensor)]
+    """Returns one list or several as a list of lists."""
+    single = [each for each in tensors if isinstance(each, torch.Tensor)]
+    return [single] if single else [list(each) for each in tensors if not isinstance(each, torch.Tensor)]
 
 
-def _options(options: Given, given: object, timeout: timedelta | None, **values: object) -> Given:
-    """The overloads of a collective as options: options, or single values (in place of options: an operation, a root, or, where
-    there is neither, a time-out)."""
-    if isinstance(given, type(options)):
-        return given
-    if isinstance(given, timedelta):
-        given, timeout = None, given
-    if given is not None:
-        values["rootRank" if isinstance(options, c10d.BroadcastOptions) or isinstance(given, int) else "reduceOp"] = given
+def _options(options: OptionsType, argument: object, timeout: timedelta | None, **values: object) -> OptionsType:
+    """Returns the arguments of a collective's overloads as options: from options, or single values (an operation, a root, or,
+    without either, a time-out)."""
+    if isinstance(argument, type(options)):
+        return argument
+    if isinstance(argument, timedelta):
+        argument, timeout = None, argument
+    if argument is not None:
+        values["rootRank" if isinstance(options, c10d.BroadcastOptions) or isinstance(argument, int) else "reduceOp"] = argument
     for key, value in {**values, "timeout": timeout}.items():
         if value is not None:
             setattr(options, key, value)
@@ -564,7 +566,7 @@ def _dtypes(tensors: list[torch.Tensor]) -> str:
 
 
 def _state(op: dist.ReduceOp) -> tuple[object, float | torch.Tensor | None]:
-    """Its kind, and the factor of PREMUL_SUM."""
+    """Returns the kind of an operation, and the factor of PREMUL_SUM."""
     return cast(tuple[object, float | torch.Tensor | None], op.__getstate__())
 
 
@@ -574,7 +576,7 @@ def _name(op: object) -> str:
 
 
 def _contiguous(argument: object, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> object:
-    """``argument`` with its strided tensors contiguous; ``copies`` gets (original, copy) of those that were not."""
+    """Returns ``argument`` with its strided tensors made contiguous; ``copies`` gets (original, copy) of those that were not."""
     if isinstance(argument, torch.Tensor):
         if argument.layout != torch.strided or argument.is_contiguous():
             return argument
@@ -588,6 +590,6 @@ def _contiguous(argument: object, copies: list[tuple[torch.Tensor, torch.Tensor]
 
 @atexit.register
 def _at_exit() -> None:
-    """The interpreter ends with groups open: threads must not outlive it, and the switch process is let go."""
+    """Closes groups that are open at the interpreter's end: threads must not outlive it, and the switch process is released."""
     for group in list(_open_groups):
         group._close(in_peace=False, wait=0.0)

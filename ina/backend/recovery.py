@@ -1,8 +1,8 @@
-"""What a rank's job does when a switch or the controller fails, in a thread of its own: it moves, or it comes back.
+"""Recovery of a rank's job when a switch or the controller fails, in a thread of its own: it moves, or it reconnects.
 
-When a switch fails, the job moves: the ranks tell each other through the group's store what they have, and go on elsewhere. A
+When a switch fails, the job moves: the ranks exchange through the group's store which parts they have, and go on elsewhere. A
 rank that waits for nothing has results that others may lack; hence the thread. The store's blocking calls would keep other
-threads from it, so it is only ever asked for what is there.
+threads from it, so only keys that exist are read.
 
 When a controller ends that the switches outlive, packets go on; the rank connects again when there is a new one.
 """
@@ -24,14 +24,14 @@ from ina.aggregation.worker.failover import Movable, MoveFailed
 from ina.backend.locks import Lock
 from ina.base.error_text import reason
 
-PATIENCE = 60.0  # seconds for all ranks to say what they have, and for parts to come
+PATIENCE = 60.0  # seconds for all ranks to report their parts, and for parts to arrive
 COMING_BACK = 25.0  # seconds for a new controller; it waits for its workers a little longer
-LOOK = 0.2  # seconds between two looks at the connection
-PAUSE = 0.005  # seconds between two looks at the store
+LOOK = 0.2  # seconds between two checks of the connection
+PAUSE = 0.005  # seconds between two checks of the store
 
 
 class Superseded(Exception):
-    """The job has been moved once more, before this move was through."""
+    """The job has been moved again before this move was complete."""
 
 
 class Member(Protocol):
@@ -43,17 +43,18 @@ class Member(Protocol):
     lock: Lock  # of the client
 
     def reopen(self) -> Endpoint:
-        """Attach anew, where the job is now. Raises ControlError, RuntimeError."""
+        """Attaches again, where the job is now. Raises ControlError, RuntimeError."""
 
     def reconnect(self) -> None:
-        """A new client, as the same member. Raises ControlError."""
+        """Connects a new client, as the same member. Raises ControlError."""
 
     def abort(self, reason: str) -> None:
-        """The job is over."""
+        """Ends the job."""
 
 
 class Keeper:
-    """``movable`` and ``store``: of a job that moves. ``comes_back``: to a new controller."""
+    """Recovery thread of a job. ``movable`` and ``store``: of a job that moves. ``comes_back``: it connects to a new
+    controller."""
 
     def __init__(self, member: Member, movable: Movable | None, store: dist.Store | None, comes_back: bool):
         self._member, self._movable, self._store, self._comes_back = member, movable, store, comes_back
@@ -63,7 +64,7 @@ class Keeper:
         self._thread.start()
 
     def close(self) -> None:
-        """Waits for what is under way."""
+        """Ends the thread; waits for a recovery that is under way."""
         self._stop.set()
         self._thread.join(PATIENCE)
 
@@ -75,18 +76,18 @@ class Keeper:
             if not poller.poll(LOOK * 1000) and len(client.moved) == self._moves and not client.failure:
                 continue
             with self._member.lock:
-                over = client.poll()
+                message = client.poll()
             if self._movable is not None and len(client.moved) > self._moves:
                 self._move(self._movable)
             elif client.gone and self._comes_back:
-                if not self._come_back(over):
+                if not self._come_back(message):
                     return
-            elif over:
-                if self._comes_back:  # the endpoint does not look at the connection
-                    self._member.abort(f"ina: {over}")
+            elif message:
+                if self._comes_back:  # the endpoint does not watch the connection
+                    self._member.abort(f"ina: {message}")
                 return
             else:
-                time.sleep(PAUSE)  # what came was for somebody else, who is taking it
+                time.sleep(PAUSE)  # the message was for another thread, which reads it
 
     # ---- to a new controller
 
@@ -112,14 +113,14 @@ class Keeper:
         incarnation, why = client.moved[-1]
         try:
             began = time.monotonic()
-            again, copied = self._exchange(movable, f"move/{incarnation}")
+            resent, copied = self._exchange(movable, f"move/{incarnation}")
         except Superseded:
             return
-        except Exception as error:  # whatever it is, nobody may wait for the rest of it
+        except Exception as error:  # no rank may wait for the rest of a failed move
             self._member.abort(f"ina: {why}; but it could not: {reason(error)}")
             movable.give_up()
             return
-        warnings.warn(f"ina: {why}: {again} parts of tensors begin again, {copied} come from other ranks, after "
+        warnings.warn(f"ina: {why}: {resent} parts of tensors begin again, {copied} come from other ranks, after "
                       f"{time.monotonic() - began:.2f} s", RuntimeWarning, stacklevel=2)  # fmt: skip
 
     def _exchange(self, movable: Movable, place: str) -> tuple[int, int]:
@@ -129,9 +130,9 @@ class Keeper:
                    for other in range(self._member.size)]  # fmt: skip
         for (tensor, part), data in movable.give(rank, reports).items():
             self._shared.set(f"{place}/part/{tensor}/{part}", data)  # type: ignore[arg-type]  # torch takes bytes, too
-        given = {(tensor, part): self._get(f"{place}/part/{tensor}/{part}", f"part {part} of tensor {tensor}")
+        parts = {(tensor, part): self._get(f"{place}/part/{tensor}/{part}", f"part {part} of tensor {tensor}")
                  for tensor, part in movable.wanted(reports)}  # fmt: skip
-        return movable.resume(self._member.reopen(), reports, given), len(given)
+        return movable.resume(self._member.reopen(), reports, parts), len(parts)
 
     @property
     def _shared(self) -> dist.Store:
@@ -139,14 +140,14 @@ class Keeper:
         assert self._store is not None
         return self._store
 
-    def _get(self, key: str, what: str) -> bytes:
+    def _get(self, key: str, expected: str) -> bytes:
         client, deadline = self._member.client, time.monotonic() + PATIENCE
         while not self._shared.check([key]):
             if time.monotonic() > deadline:
-                raise MoveFailed(f"waited {PATIENCE:g} s for {what}")
+                raise MoveFailed(f"waited {PATIENCE:g} s for {expected}")
             with self._member.lock:
-                if over := client.poll():
-                    raise MoveFailed(f"meanwhile {over}")
+                if message := client.poll():
+                    raise MoveFailed(f"meanwhile {message}")
             if len(client.moved) > self._moves:
                 raise Superseded
             time.sleep(PAUSE)

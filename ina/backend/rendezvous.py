@@ -1,9 +1,9 @@
-"""Who starts the switch process, how ranks find it, and that they are where they can reach it.
+"""Rendezvous: rank 0 of a group starts or names the switch process, and all ranks check that they can reach it.
 
-The first rank of a new group names the switch: one that this process knows already and that speaks the group's protocol,
+The first rank of a new group names the switch: one that this process uses already and that speaks the group's protocol,
 or a new one that it starts.
-Its abstract socket listens before the process runs, so nobody waits here for anything but the other ranks of the
-group (as Gloo's own rendezvous does), and a first answer is awaited only where one is needed.
+Its abstract socket listens before the process runs, so ranks wait here only for the other ranks of the group (as in Gloo's own
+rendezvous), and for a first answer only where one is needed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
 # Switches known to this process, by socket name:
-_processes: dict[str, SwitchProcess] = {}  # those that it started
-_users: dict[str, int] = {}  # groups of this process that use it
+_processes: dict[str, SwitchProcess] = {}  # started by this process
+_users: dict[str, int] = {}  # number of groups of this process that use it
 _pids: dict[str, int] = {}  # their process ids
-_protocols: dict[str, str] = {}  # what they speak
+_protocols: dict[str, str] = {}  # their protocols
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank is: abstract sockets reach as far as one network name space of one running kernel."""
+    """Place of a rank: abstract sockets reach as far as one network name space of one running kernel."""
 
     host: str
     kernel: str
@@ -49,8 +49,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The group's switch process (socket name, process id), a word that no other group's job has in its name, and what proves
-    to the switch process that a process is of the group. ``access``: the token of a socket that other machines reach, else ""."""
+    """The group's switch process (socket name, process id), a word that no other group's job has in its name, and the token that
+    shows to the switch process that a process is of the group. ``access``: the token of a socket that other machines reach, else
+    ""."""
 
     switch: str
     pid: int
@@ -60,20 +61,20 @@ class Agreement:
 
 
 def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
-    """The switch of a new group; the same on all ranks.
+    """Returns the switch of a new group; the same on all ranks.
 
     Call on all ranks of a group, with a store of its own. Raises RuntimeError on every rank if they are not all on one
     machine, and when a rank does not come within ``timeout``.
     """
     place = Place.here()
-    mine: dict = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol}
+    own: dict = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol}
     if rank == 0:
-        mine["switch"] = acquire(settings)
-        mine["pid"], mine["protocol"] = _pids[mine["switch"]], _protocols[mine["switch"]]
-        mine["nonce"], mine["token"] = uuid.uuid4().hex[:8], secrets.token_hex(16)
-        mine["access"] = tokens.find() if elsewhere(mine["switch"]) else ""  # so other machines need none
+        own["switch"] = acquire(settings)
+        own["pid"], own["protocol"] = _pids[own["switch"]], _protocols[own["switch"]]
+        own["nonce"], own["token"] = uuid.uuid4().hex[:8], secrets.token_hex(16)
+        own["access"] = tokens.find() if elsewhere(own["switch"]) else ""  # so other machines need none
     try:
-        store.set(f"rank/{rank}", json.dumps(mine))
+        store.set(f"rank/{rank}", json.dumps(own))
         keys = [f"rank/{i}" for i in range(size)]
         try:
             store.wait(keys, timeout)
@@ -85,19 +86,19 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
         places = [Place(*r["place"]) for r in ranks]
         name = ranks[0]["switch"]
         anywhere = "/" in name  # a path is the same in every network name space of a machine
-        for other, there in enumerate(places if not elsewhere(name) else ()):
-            if there.kernel != places[0].kernel or (there.network != places[0].network and not anywhere):
-                what = "machines" if there.kernel != places[0].kernel else "network name spaces"
+        for other, location in enumerate(places if not elsewhere(name) else ()):
+            if location.kernel != places[0].kernel or (location.network != places[0].network and not anywhere):
+                kind = "machines" if location.kernel != places[0].kernel else "network name spaces"
                 raise RuntimeError(f"ina: the local world needs all ranks on one machine, but ranks 0 and {other} are "
-                                   f"on different {what} ({places[0].host} and {there.host}); start all ranks on one, "
+                                   f"on different {kind} ({places[0].host} and {location.host}); start all ranks on one, "
                                    "or use the back end 'gloo'")
-        for other, said in enumerate(ranks):
-            if said["protocol"] not in ("", ranks[0]["protocol"]):
+        for other, report in enumerate(ranks):
+            if report["protocol"] not in ("", ranks[0]["protocol"]):
                 raise RuntimeError(f"ina: rank 0 has the protocol {ranks[0]['protocol']!r}, but rank {other} asks for "
-                                   f"{said['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
+                                   f"{report['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
     except BaseException:
         if rank == 0:
-            release(mine["switch"])
+            release(own["switch"])
         raise
     name = ranks[0]["switch"]
     if rank != 0:
@@ -107,28 +108,29 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
 
 
 def acquire(settings: Settings) -> str:
-    """Socket name of a switch that runs (INA_SWITCH), that this process knows, or of a new one. One ``release`` per call."""
-    wanted = settings.protocol or protocols.DEFAULT
-    known = [name for name in _users if _protocols[name] == wanted]
+    """Returns the socket name of a switch: a running one (INA_SWITCH), one that this process uses, or a new one. One ``release``
+    per call."""
+    protocol = settings.protocol or protocols.DEFAULT
+    candidates = [name for name in _users if _protocols[name] == protocol]
     if settings.switch:
         name = settings.switch
         if name not in _pids:
-            _ask(name)
+            _learn(name)
         if settings.protocol not in ("", _protocols[name]):
             raise RuntimeError(f"ina: INA_SWITCH={name} speaks {_protocols[name]}, but INA_PROTOCOL={settings.protocol}")
-    elif known:
-        name = known[0]
+    elif candidates:
+        name = candidates[0]
     else:
         defines = {"VALUES": str(settings.values), "SLOTS": str(settings.pool)}
         process = SwitchProcess(settings.program, defines, job_slots=settings.slots)
         name = process.name
-        _processes[name], _pids[name], _protocols[name] = process, process.pid, wanted
+        _processes[name], _pids[name], _protocols[name] = process, process.pid, protocol
     _users[name] = _users.get(name, 0) + 1
     return name
 
 
-def _ask(name: str) -> None:
-    """Learns of a switch process that this process did not start."""
+def _learn(name: str) -> None:
+    """Gets process id and protocol of a switch process that this process did not start."""
     try:
         client = Client(name)
         try:
@@ -141,7 +143,7 @@ def _ask(name: str) -> None:
 
 
 def release(name: str, wait: float = 2.0) -> None:
-    """A group of this process has ended. After the last one the switch process is let go."""
+    """Releases a switch when a group of this process has ended. After the last one the switch process ends."""
     _users[name] -= 1
     if not _users[name]:
         del _users[name], _pids[name], _protocols[name]
@@ -153,7 +155,7 @@ _number: int | None = None
 
 
 def number(rank: int) -> int:
-    """Of this process among those of the job that runs it: RANK, as torchrun sets it, or its ``rank`` in its first group."""
+    """Returns this process's number in its launcher's job: RANK, as torchrun sets it, or its ``rank`` in its first group."""
     global _number
     if _number is None:
         _number = int(os.environ.get("RANK", rank))
@@ -161,5 +163,5 @@ def number(rank: int) -> int:
 
 
 def log_tail(name: str) -> str:
-    """The end of the log of that switch process if this process started it, else ""."""
+    """Returns the end of the log of that switch process if this process started it, else ""."""
     return _processes[name].log_tail() if name in _processes else ""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-PATIENCE = 1.0  # seconds in a collective before a rank says so, and between two looks at what the others say
+PATIENCE = 1.0  # seconds in a collective before a rank publishes it, and between two reads of the others' collectives
 TELLING = 2.0  # seconds for the others to see it, too, before the first rank ends the job
-MOST = 64  # collectives, the oldest, that a rank tells of
+MOST = 64  # collectives, the oldest, that a rank publishes
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Call:
 
     number: int  # in the life of the group
     way: str  # "the switch" or "Gloo"
-    agreed: str  # what must be equal on all ranks, in words
+    agreed: str  # text that must be equal on all ranks
     began: float
 
 
@@ -41,7 +41,7 @@ class RollCall:
         self._lock = threading.Lock()  # never held while waiting
 
     def begin(self, way: str, agreed: str) -> Call:
-        """The next collective of the group."""
+        """Begins the next collective of the group."""
         call = Call(self._next, way, agreed, time.monotonic())
         self._next += 1
         self._open[call.number] = call
@@ -51,59 +51,60 @@ class RollCall:
         self._open.pop(call.number, None)
 
     def look(self, call: Call) -> str:
-        """Called now and then by who waits for ``call``: "", or how the ranks disagree on some collective. That all ranks
-        concerned know it, or have had ``TELLING`` for it, when this returns."""
+        """Compares the ranks' collectives; a thread that waits for ``call`` calls it again and again. Returns "", or how the
+        ranks disagree on some collective; by then all ranks concerned know it, or have had ``TELLING`` for it."""
         now = time.monotonic()
         if now - max(call.began, self._looked) < PATIENCE or not self._lock.acquire(blocking=False):
             return ""
         try:
             self._looked = now
-            number, found = self._compare(self._ask())
-            if found:
-                self._wait_for(f"seen/{number}", found)
-                return self._text(number, found)
+            number, calls = self._compare(self._exchange())
+            if calls:
+                self._wait_for(f"seen/{number}", calls)
+                return self._text(number, calls)
             return ""
         finally:
             self._lock.release()
 
     def differing(self, call: Call) -> str:
-        """As ``look``, once it is known that the ranks do not agree on ``call`` or one before it; "" if nobody says how."""
+        """Compares like ``look``, once the ranks are known to disagree on ``call`` or one before it; "" if no rank publishes the
+        difference."""
         deadline = time.monotonic() + TELLING
         self._open.setdefault(call.number, call)
         while True:
-            said = self._ask()
-            number, found = self._compare(said)
-            if found and (len(found) == self._size or time.monotonic() > deadline):
-                return self._text(number, found)
+            reports = self._exchange()
+            number, calls = self._compare(reports)
+            if calls and (len(calls) == self._size or time.monotonic() > deadline):
+                return self._text(number, calls)
             if time.monotonic() > deadline:
                 return ""
             time.sleep(0.02)
 
-    def _ask(self) -> dict[int, dict[int, list[str]]]:
-        """Publish this rank's open collectives, and return every rank's: by rank and number, [way, what must agree]."""
+    def _exchange(self) -> dict[int, dict[int, list[str]]]:
+        """Publishes this rank's open collectives, and returns every rank's: by rank and number, [way, agreed]."""
         oldest = sorted(self._open.copy().values(), key=lambda call: call.number)[:MOST]
-        mine = {call.number: [call.way, call.agreed] for call in oldest}
-        said = {self._rank: mine}
+        calls = {call.number: [call.way, call.agreed] for call in oldest}
+        reports = {self._rank: calls}
         try:
-            own = self._connection()
-            own.set(f"rank/{self._rank}", json.dumps(mine))
+            store = self._connection()
+            store.set(f"rank/{self._rank}", json.dumps(calls))
             for rank in range(self._size):
-                if rank != self._rank and own.check([f"rank/{rank}"]):
-                    said[rank] = {int(n): call for n, call in json.loads(own.get(f"rank/{rank}")).items()}
-        except RuntimeError:  # the store is gone, and its rank with it: that is found otherwise
+                if rank != self._rank and store.check([f"rank/{rank}"]):
+                    reports[rank] = {int(n): call for n, call in json.loads(store.get(f"rank/{rank}")).items()}
+        except RuntimeError:  # the store's rank has ended, which is detected elsewhere
             pass
-        return said
+        return reports
 
     def _connection(self) -> dist.Store:
-        """A connection that no other thread's blocking call keeps from us."""
+        """Returns a connection of its own, which no other thread's blocking call occupies."""
         if self._own is None:
             self._own = self._store.clone()  # type: ignore[attr-defined]  # torch has it, its stubs do not
         return self._own
 
-    def _compare(self, said: dict[int, dict[int, list[str]]]) -> tuple[int, dict[int, list[str]]]:
-        """The first collective on which ranks disagree, and what each is in; (0, {}): there is none."""
-        for number in sorted(said[self._rank]):
-            calls = {rank: open_[number] for rank, open_ in sorted(said.items()) if number in open_}
+    def _compare(self, reports: dict[int, dict[int, list[str]]]) -> tuple[int, dict[int, list[str]]]:
+        """Returns the first collective on which ranks disagree, with each rank's; (0, {}): there is none."""
+        for number in sorted(reports[self._rank]):
+            calls = {rank: open_calls[number] for rank, open_calls in sorted(reports.items()) if number in open_calls}
             if len({(way, agreed) for way, agreed in calls.values()}) > 1:
                 return number, calls
         return 0, {}

@@ -1,4 +1,4 @@
-"""What a group's options, the environment and a configuration file may say. Unknown keys and values are errors that say where.
+"""Settings from a group's options, the environment and a configuration file. Errors on unknown keys and values name the place.
 
     Options of the group  >  environment (INA_...)  >  configuration file  >  default
 
@@ -23,13 +23,13 @@ from ina.net.ports import Faults
 VALUES = (32, 64, 128, 256, 1024, 2048)
 
 KEYS = ("protocol", "program", "values", "slots", "port", "dpdk", "fault", "switch", "capture", "trace")
-# Variables that other parts of the project, and its tests, listen to.
+# Variables that other parts of the project, and its tests, read.
 OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FILE", "SWITCH_USER", "HOST")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What one process group wants: ``init_process_group("ina", pg_options=Options(protocol="atp"))``. None: not said."""
+    """Options of one process group: ``init_process_group("ina", pg_options=Options(protocol="atp"))``. None: not set."""
 
     protocol: str | None = None
     values: int | None = None
@@ -37,35 +37,35 @@ class Options:
     port: str | None = None
 
 
-class Said:
-    """What is said of each key, and where: for error messages."""
+class Sources:
+    """The given keys, with their values and, for error messages, the places where they are set."""
 
     def __init__(self, options: Options | None):
-        """Raises ValueError for an unknown key, and for a file that is not there or no TOML."""
-        self._said: dict[str, tuple[str, str]] = {}  # key -> text, and where it stands
+        """Reads all sources. Raises ValueError for an unknown key, and for a file that is missing or not TOML."""
+        self._values: dict[str, tuple[str, str]] = {}  # key -> text, and where it is set
         self._file()
         for name, text in os.environ.items():
             if name.startswith("INA_"):
                 key = name.removeprefix("INA_").lower()
                 if key in KEYS and text:
-                    self._said[key] = text, f"{name}={text}"
+                    self._values[key] = text, f"{name}={text}"
                 close = difflib.get_close_matches(key, KEYS, 1, 0.75)
                 if key not in KEYS and name.removeprefix("INA_") not in OTHERS and close:
                     raise ValueError(f"{name}: there is no such variable; did you mean INA_{close[0].upper()}?")
         for field in fields(options or Options()):
             value = getattr(options, field.name, None)
             if value is not None:
-                self._said[field.name] = str(value), f"Options({field.name}={value!r})"
+                self._values[field.name] = str(value), f"Options({field.name}={value!r})"
 
     def _file(self) -> None:
-        named = os.environ.get("INA_CONFIG", "")
-        path = Path(named or paths.config_home() / "ina.toml")
-        if not named and not path.is_file():
+        configured = os.environ.get("INA_CONFIG", "")
+        path = Path(configured or paths.config_home() / "ina.toml")
+        if not configured and not path.is_file():
             return
         try:
             content = documents.toml(path)
         except OSError as error:
-            raise ValueError(f"configuration file {path}, which INA_CONFIG names: {error.strerror}" if named else
+            raise ValueError(f"configuration file {path}, which INA_CONFIG names: {error.strerror}" if configured else
                              f"configuration file {path}: {error.strerror}") from error  # fmt: skip
         except documents.Unreadable as error:
             raise ValueError(f"configuration file {error}") from error
@@ -73,19 +73,19 @@ class Said:
             if key not in KEYS:
                 close = difflib.get_close_matches(key, KEYS, 1, 0)
                 raise ValueError(f"{path}: unknown key {key!r}; did you mean {close[0]!r}? Keys are {', '.join(KEYS)}")
-            self._said[key] = str(value), f"{path}: {key} = {value!r}"
+            self._values[key] = str(value), f"{path}: {key} = {value!r}"
 
     def text(self, key: str, default: str = "") -> str:
-        return self._said[key][0] if key in self._said else default
+        return self._values[key][0] if key in self._values else default
 
-    def wrong(self, key: str, expected: str) -> ValueError:
-        return ValueError(f"{self._said[key][1]}: {expected}")
+    def error(self, key: str, expected: str) -> ValueError:
+        return ValueError(f"{self._values[key][1]}: {expected}")
 
     def integer(self, key: str, default: int) -> int:
         try:
             return int(self.text(key, str(default)))
         except ValueError:
-            raise self.wrong(key, "expected an integer") from None
+            raise self.error(key, "expected an integer") from None
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Settings:
     ==============  ======================================================================================
     """
 
-    protocol: str  # "": not said
+    protocol: str  # "": not set
     program: Path
     values: int = 2048
     slots: int = 64
@@ -127,41 +127,41 @@ class Settings:
 
     @classmethod
     def read(cls, options: Options | None = None) -> Settings:
-        """What ``options``, the environment and the configuration file say. Raises ValueError naming what is wrong."""
-        said = Said(options)
-        protocol, program = said.text("protocol"), said.text("program")
+        """Reads ``options``, the environment and the configuration file. Raises ValueError, which names the key and its place."""
+        sources = Sources(options)
+        protocol, program = sources.text("protocol"), sources.text("program")
         if protocols.is_own(protocol):
             protocol = str(Path(protocol).resolve())
         elif protocol and protocol not in protocols.names():
-            raise said.wrong("protocol", f"expected {protocols.expected()}")
-        values = said.integer("values", cls.values)
+            raise sources.error("protocol", f"expected {protocols.expected()}")
+        values = sources.integer("values", cls.values)
         if values not in VALUES:
-            raise said.wrong("values", f"expected one of {', '.join(map(str, VALUES))}")
-        slots = said.integer("slots", cls.slots)
+            raise sources.error("values", f"expected one of {', '.join(map(str, VALUES))}")
+        slots = sources.integer("slots", cls.slots)
         if slots < 1 or slots & (slots - 1) or slots > 8192:
-            raise said.wrong("slots", "expected a power of two from 1 to 8192")
-        port = said.text("port", cls.port)
+            raise sources.error("slots", "expected a power of two from 1 to 8192")
+        port = sources.text("port", cls.port)
         if port.startswith("dpdk"):
             try:
                 dpdk.plug(port, 0)
             except ValueError as error:
-                raise said.wrong("port", str(error)) from None
-            if not said.text("switch"):
-                raise said.wrong("port", "this needs a switch on DPDK: start ina-dpdk-switch with --control SOCKET, and set "
-                                         "INA_SWITCH to that socket")
+                raise sources.error("port", str(error)) from None
+            if not sources.text("switch"):
+                raise sources.error("port", "this needs a switch on DPDK: start ina-dpdk-switch with --control SOCKET, and set "
+                                            "INA_SWITCH to that socket")
         elif port not in ("shm", "udp"):
-            raise said.wrong("port", "expected shm, udp or dpdk:DEVICE")
+            raise sources.error("port", "expected shm, udp or dpdk:DEVICE")
         try:
-            eal = tuple(shlex.split(said.text("dpdk")))
+            eal = tuple(shlex.split(sources.text("dpdk")))
         except ValueError as error:
-            raise said.wrong("dpdk", f"no command line: {error}") from None
+            raise sources.error("dpdk", f"no command line: {error}") from None
         faults = None
-        if fault := said.text("fault"):
+        if fault := sources.text("fault"):
             try:
                 faults = parse_faults(fault)
             except ValueError as error:
-                raise said.wrong("fault", str(error)) from None
+                raise sources.error("fault", str(error)) from None
         path = Path(program) if program else protocols.program(protocol or protocols.DEFAULT)
-        return cls(protocol, path, values, slots, max(cls.pool, slots), port, eal, faults, said.text("switch"),
-                   said.text("capture"), said.text("trace"))
+        return cls(protocol, path, values, slots, max(cls.pool, slots), port, eal, faults, sources.text("switch"),
+                   sources.text("capture"), sources.text("trace"))
 

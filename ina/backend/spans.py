@@ -1,13 +1,13 @@
-"""What a collective spends its time on: spans in torch's profiler, and in a trace file for Perfetto or chrome://tracing.
+"""Spans of a collective's time, in torch's profiler, and in a trace file for Perfetto or chrome://tracing.
 
     encode   the rank's tensors to buffers of the switch        (thread of the caller)
     submit   hand them to the endpoint; a small one stays here until it is done
     flight   from there until the last result is back
     wait     the caller, or the completion thread, has nothing else to do
-    decode   results to where they belong
+    decode   results to the output tensors
 
 INA_TRACE names the file (Chrome's JSON array format), to which every rank appends about once a second and when its last group
-ends: it is whole at any moment, and of a rank that is killed all but its last second is there. Times are microseconds of the
+ends: it is whole at any moment, and for a killed rank only the last second is missing. Times are microseconds of the
 machine's monotonic clock, so the ranks and the switch share one axis; the first rank also samples the switch's counters.
 """
 
@@ -28,10 +28,10 @@ from ina.backend import trace_file
 from ina.backend.locks import Lock
 
 SAMPLE = 0.02  # seconds between samples of the switch's counters
-FLUSH = 1.0  # seconds between two appends to the file, or SPARE times what the last one took
+FLUSH = 1.0  # seconds between two appends to the file, or SPARE times the duration of the last one
 SPARE = 20.0
-PATIENCE = 60.0  # seconds for another thread that notes or writes events
-LIMIT = 1_000_000  # events of a rank: then it says so in the trace and drops the rest
+PATIENCE = 60.0  # seconds for another thread that records or writes events
+LIMIT = 1_000_000  # events of a rank: then it records that in the trace and drops the rest
 _NOTHING = nullcontext()
 
 
@@ -39,7 +39,7 @@ class Trace:
     """The events of this process. Methods may be called from any thread."""
 
     def __init__(self, path: Path, rank: int):
-        """Raises OSError: the file cannot be written, or is something else than a trace."""
+        """Opens the file. Raises OSError: it cannot be written, or is not a trace."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._pid, self._lock = path, os.getpid(), Lock("the trace", lambda: PATIENCE)
         self._flights = 0
@@ -67,11 +67,11 @@ class Trace:
                                      "pid": self._pid, "ts": time.monotonic_ns() / 1000})
 
     def span(self, name: str, began: int, ended: int) -> None:
-        """Times: nanoseconds of the monotonic clock."""
+        """Records a span. Times: nanoseconds of the monotonic clock."""
         self._add(ph="X", name=name, cat="ina", ts=began / 1000, dur=(ended - began) / 1000)
 
     def flight(self, name: str, began: int, ended: int, **facts: object) -> None:
-        """Something that overlaps others of its kind."""
+        """Records a span that may overlap others of its kind."""
         with self._lock:
             self._flights += 1
             number = f"{self._pid}.{self._flights}"
@@ -83,7 +83,7 @@ class Trace:
         self._add(ph="C", name=name, ts=time.monotonic_ns() / 1000, args=values, **pid)
 
     def watch(self, switch: str) -> None:
-        """Sample the counters of the switch process at that socket until ``close``."""
+        """Samples the counters of the switch process at that socket until ``close``."""
         if not self._watching:
             self._watching = True
             self._start(self._sample, switch)
@@ -113,7 +113,7 @@ class Trace:
             pause = max(FLUSH, SPARE * (time.monotonic() - began))
 
     def _flush(self) -> bool:
-        """Append the events since the last time. False, and a word on standard error: that cannot be done."""
+        """Appends the events since the last time. Returns False, after a message on standard error, if that fails."""
         with self._writing:
             with self._lock:
                 events, self._events = self._events, []
@@ -126,7 +126,7 @@ class Trace:
             return True
 
     def close(self) -> None:
-        """Append what is not in the file yet. Called again: the events since."""
+        """Appends the events that are not in the file yet. Called again, it appends later ones."""
         if os.getpid() != self._pid:  # a forked child has its parent's events
             return
         self._stop.set()
@@ -156,7 +156,7 @@ trace: Trace | None = None  # of this process
 
 
 def open_trace(path: str, rank: int) -> None:
-    """From the first group that asks for it, to the end of the process. RuntimeError: the file cannot be written."""
+    """Opens the trace with the first group that requests it, until the process ends. RuntimeError: the file cannot be written."""
     global trace
     if path and (trace is None or trace._pid != os.getpid()):
         try:
@@ -167,20 +167,20 @@ def open_trace(path: str, rank: int) -> None:
 
 
 def span(name: str) -> AbstractContextManager:
-    """Around a piece of work: costs next to nothing when nobody looks."""
+    """Returns a context manager that records a span; its cost is negligible without a trace or profiler."""
     profiled = torch.autograd._profiler_enabled()
     return _Span(trace, name, profiled) if profiled or trace is not None else _NOTHING
 
 
 def flat(counters: dict, prefix: str = "") -> dict[str, float]:
-    """Nested counters as ``a.b``; lists of cells as their sum."""
-    found: dict[str, float] = {}
+    """Returns nested counters as ``a.b``; lists of cells as their sum."""
+    values: dict[str, float] = {}
     for name, value in counters.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict):
-            found.update(flat(value, f"{key}."))
+            values.update(flat(value, f"{key}."))
         elif isinstance(value, list):
-            found[key] = sum(sum(cell) if isinstance(cell, list) else cell for cell in value)
+            values[key] = sum(sum(cell) if isinstance(cell, list) else cell for cell in value)
         elif isinstance(value, (int, float)):
-            found[key] = value
-    return found
+            values[key] = value
+    return values

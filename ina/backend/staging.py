@@ -1,7 +1,7 @@
 """Tensors that are not in main memory (CUDA): a collective works on pinned copies, and its results go back when it ends.
 
-Both copies wait: before the collective for what the device still does to the tensor, after it for the device to have the
-result, so that whoever waits for the work may use the tensor on any stream.
+Both copies wait: before the collective for the device's pending operations on the tensor, after it for the device to have the
+result, so that a caller that waits for the work may use the tensor on any stream.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.distributed as dist
 from ina.backend.group_state import GroupState
 from ina.backend.work import GlooWork
 
-# What their first argument holds matters; that of all others is only written to.
+# Collectives that read their first argument; all others only write to it.
 READ_FIRST = {"allreduce", "allreduce_coalesced", "broadcast", "reduce", "send"}
 WRITE_NOTHING = {"send"}
 
@@ -28,12 +28,12 @@ class Group(Protocol):
 
 
 def elsewhere(tensor: torch.Tensor) -> bool:
-    """Whether the tensor has to be staged."""
+    """Returns True if the tensor has to be staged."""
     return tensor.device.type == "cuda"
 
 
 def staged(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
-    """A collective, of any arguments, for tensors anywhere. Its first argument is what it writes to."""
+    """Decorates a collective, of any arguments, for tensors on any device. Its first argument is its output."""
 
     @functools.wraps(method)
     def collective(self: Group, *args: object, **kwargs: object) -> dist.Work:
@@ -41,10 +41,10 @@ def staged(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
             return method(self, *args, **kwargs)
         name = method.__name__
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        known: dict[int, torch.Tensor] = {}
-        here = [_here(arg, i > 0 or name in READ_FIRST, copies if i == 0 and name not in WRITE_NOTHING else [], known)
-                for i, arg in enumerate(args)]  # fmt: skip
-        work = method(self, *here, **kwargs)
+        by_id: dict[int, torch.Tensor] = {}
+        arguments = [_on_host(arg, i > 0 or name in READ_FIRST, copies if i == 0 and name not in WRITE_NOTHING else [], by_id)
+                     for i, arg in enumerate(args)]  # fmt: skip
+        work = method(self, *arguments, **kwargs)
         return GlooWork(self._group_state, work, copies, [tensor for tensor, _ in copies], name)
 
     return collective
@@ -56,17 +56,18 @@ def _any_elsewhere(argument: object) -> bool:
     return isinstance(argument, (list, tuple)) and any(map(_any_elsewhere, argument))
 
 
-def _here(
-    argument: object, read: bool, copies: list[tuple[torch.Tensor, torch.Tensor]], known: dict[int, torch.Tensor],
+def _on_host(
+    argument: object, read: bool, copies: list[tuple[torch.Tensor, torch.Tensor]], by_id: dict[int, torch.Tensor],
 ) -> object:  # fmt: skip
-    """``argument`` with copies in main memory; ``copies`` gets (original, copy); a tensor that is met twice has one copy."""
+    """Returns ``argument`` with copies in main memory; ``copies`` gets (original, copy); a tensor that occurs twice has one
+    copy."""
     if isinstance(argument, (list, tuple)):
-        return [_here(item, read, copies, known) for item in argument]
+        return [_on_host(item, read, copies, by_id) for item in argument]
     if not isinstance(argument, torch.Tensor) or not elsewhere(argument):
         return argument
-    if id(argument) not in known:
-        known[id(argument)] = torch.empty(argument.shape, dtype=argument.dtype, pin_memory=torch.cuda.is_available())
-    copy = known[id(argument)]
+    if id(argument) not in by_id:
+        by_id[id(argument)] = torch.empty(argument.shape, dtype=argument.dtype, pin_memory=torch.cuda.is_available())
+    copy = by_id[id(argument)]
     if read:
         copy.copy_(argument.detach())  # from a device to pinned memory: waits for the device
     copies.append((argument.detach(), copy))

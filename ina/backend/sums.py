@@ -1,9 +1,9 @@
-"""Collectives as sums, which is what the switch can do: buffers of float32 or int32 that it adds up over the ranks in place.
+"""Collectives as sums, for the switch: buffers of float32 or int32 that it adds up over the ranks in place.
 
     encode: the rank's tensors -> buffer      the switch: buffer = sum of all ranks' buffers      decode: buffer -> results
 
-Reductions widen the data type until the sum fits; a broadcast is a sum to which all ranks but one give zeros, an all-gather
-one to which each rank gives its piece. What is moved and not added up travels as 32-bit integers, so every bit arrives.
+Reductions widen the data type until the sum fits; in a broadcast all ranks but one add zeros, in an all-gather each rank adds its
+piece. Data that is moved and not added up travels as 32-bit integers, so every bit arrives.
 
 =====================  ===========================  =====================================================================
 data type              travels as                   the result
@@ -16,13 +16,13 @@ bool                   int32                        whether any rank had True
 int64                  three int32 (24, 24, 16 bit) exact, modulo 2^64
 =====================  ===========================  =====================================================================
 
-An average of integers is exact, rounded towards zero (docs/torch.md#averages-of-integers): what is divided is a sum that never
+An average of integers is exact, rounded towards zero (docs/torch.md#averages-of-integers): the dividend is a sum that never
 wraps. An int32 travels as two int32 (24, 8 bit) for that; the limbs of an int64 have the room.
 
-What has to be converted is summed in pieces of 64 MiB, so that long tensors need no more memory than two of them.
+Tensors that have to be converted are summed in pieces of 64 MiB, so that long ones need no more memory than two of them.
 
-Maxima and minima are exact for all of these but complex64 and int64: a value travels as the int32 that is ordered as it
-is, and the switch keeps the largest; for a minimum, as the complement. A NaN wins both.
+Maxima and minima are exact for all of these but complex64 and int64: a value travels as an int32 of the same order, and the
+switch keeps the largest; for a minimum, as the complement. A NaN wins both.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _AVERAGE_WORDS = {torch.int64: 3, torch.int32: 2}  # the same for averages of in
 
 class Sum:
     """One sum over the ranks: a contiguous flat buffer of float32 or int32, which is a tensor's own memory or made when the sum
-    begins, summed in place, and decoded to where it belongs."""
+    begins, summed in place, and decoded to its result."""
 
     def __init__(
         self, elements: int, dtype: torch.dtype, encode: Callable[[], torch.Tensor],
         decode: Callable[[torch.Tensor], None] | None = None, *, average: bool = False,
         reduction: int = protocols.SUM, staged: bool = False,
     ):  # fmt: skip
-        """``elements``, ``dtype``: of the buffer. ``average``: divided by the number of ranks, float32 only. ``reduction``: what
-        is wanted in place of the sum; a maximum is of int32 only. ``staged``: the buffer is memory of its own."""
+        """``elements``, ``dtype``: of the buffer. ``average``: divided by the number of ranks, float32 only. ``reduction``:
+        in place of the sum; a maximum is of int32 only. ``staged``: the buffer is memory of its own."""
         self.elements, self.dtype, self.average = elements, dtype, average
         self.reduction, self.staged = reduction, staged
         self._encode, self._decode = encode, decode
@@ -64,21 +64,21 @@ class Sum:
 
     @classmethod
     def of(cls, buffer: torch.Tensor, decode: Callable[[torch.Tensor], None] | None = None, average: bool = False) -> Sum:
-        """The sum of a buffer that exists already."""
+        """Returns the sum of a buffer that exists already."""
         return cls(buffer.numel(), buffer.dtype, lambda: buffer, decode, average=average)
 
     def begin(self) -> torch.Tensor:
-        """The buffer, encoded now."""
+        """Encodes the buffer and returns it."""
         self.buffer = self._encode()
         return self.buffer
 
     def begin_wide(self) -> torch.Tensor:
-        """The buffer of a sum of integers as int64, which holds the sum over more ranks than 32, too."""
+        """Encodes the buffer of a sum of integers as int64, which holds the sum over more ranks than 32, too."""
         self.buffer = self._encode().to(torch.int64)
         return self.buffer
 
     def end(self) -> None:
-        """It has been summed: decode it, and let it go."""
+        """Decodes the buffer, which has been summed, and releases it."""
         if self._decode is not None:
             assert self.buffer is not None  # begun, and not ended before
             self._decode(self.buffer)
@@ -86,17 +86,17 @@ class Sum:
 
 
 def ordered(dtype: torch.dtype) -> bool:
-    """Whether the switch can find the largest or smallest of tensors of ``dtype``."""
+    """Returns True if the switch can compute maxima and minima of tensors of ``dtype``."""
     return dtype in _TRAVELS_AS and dtype not in (torch.complex64, torch.int64)
 
 
 def summable(dtype: torch.dtype) -> bool:
-    """Whether the switch can add up tensors of ``dtype``."""
+    """Returns True if the switch can add up tensors of ``dtype``."""
     return dtype in _TRAVELS_AS
 
 
 def integral(dtype: torch.dtype) -> bool:
-    """Whether tensors of ``dtype`` are summed as integers; bool is, too."""
+    """Returns True if tensors of ``dtype`` are summed as integers; bool is, too."""
     return _TRAVELS_AS.get(dtype) == torch.int32
 
 
@@ -104,11 +104,11 @@ def reduction(
     source: torch.Tensor, result: torch.Tensor | None, size: int, average: bool, factor: float | torch.Tensor | None = None,
     start: int = 0,
 ) -> list[Sum]:  # fmt: skip
-    """The sum of all ranks' ``source`` (of a summable dtype, times ``factor``); ``result`` gets its elements from ``start``
-    on; None: nothing is wanted here. ``average``: over ``size`` ranks. ``source`` changes only if it is ``result``.
+    """Returns the sum of all ranks' ``source`` (of a summable dtype, times ``factor``); ``result`` gets its elements from
+    ``start`` on; None: this rank needs none. ``average``: over ``size`` ranks. ``source`` changes only if it is ``result``.
 
-    Several sums, if much has to be converted: as many on all ranks, by dtype and number of elements. ValueError: a factor that
-    is not finite, of integers. TypeError: an average of bool.
+    Several sums, if a long tensor has to be converted: as many on all ranks, by dtype and number of elements. ValueError: a
+    factor that is not finite, of integers. TypeError: an average of bool.
     """
     dtype, travels = source.dtype, _TRAVELS_AS[source.dtype]
     if average and dtype == torch.bool:
@@ -118,7 +118,7 @@ def reduction(
     words_each = _AVERAGE_WORDS.get(dtype, 1) if divides else _WORDS.get(dtype, 1)
     scale = None if factor is None else _scale(factor, dtype)
     if dtype == travels and words_each == 1:  # in one piece
-        in_place = result is source and factor is None and _lies_well(source)
+        in_place = result is source and factor is None and _is_plain(source)
         buffer = _flat(source) if in_place else source.detach().reshape(-1)
         buffer = buffer if scale is None else scale(buffer)
         if not in_place and (buffer.data_ptr() == source.data_ptr() or buffer.is_neg()):
@@ -142,8 +142,8 @@ def reduction(
 
 
 def own(source: torch.Tensor) -> Sum:
-    """The protocol's own reduction of all ranks' ``source`` (float32 or int32), in place."""
-    in_place = _lies_well(source)
+    """Returns the protocol's own reduction of all ranks' ``source`` (float32 or int32), in place."""
+    in_place = _is_plain(source)
     flat = _flat(source) if in_place else source.detach().reshape(-1).clone()
 
     def decode(buffer: torch.Tensor) -> None:
@@ -153,7 +153,8 @@ def own(source: torch.Tensor) -> Sum:
 
 
 def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, start: int = 0) -> list[Sum]:
-    """The largest, or smallest, over the ranks of each element of ``source`` (ordered dtypes); ``result`` as in reduction."""
+    """Returns the largest, or smallest, over the ranks of each element of ``source`` (ordered dtypes); ``result`` as in
+    reduction."""
 
     def encode(piece: torch.Tensor) -> torch.Tensor:
         return _key(piece, largest)
@@ -169,7 +170,7 @@ def _pieces(
     encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor], *,
     average: bool = False, reduction: int = protocols.SUM,
 ) -> list[Sum]:  # fmt: skip
-    """``source`` in pieces whose buffers, ``words_each`` words for an element, take STAGE bytes at most."""
+    """Splits ``source`` into pieces whose buffers, ``words_each`` words for an element, take STAGE bytes at most."""
     flat, length = source.detach().reshape(-1), STAGE // (4 * words_each)
     count = flat.numel()
 
@@ -180,19 +181,19 @@ def _pieces(
 
     if result is None:
         return [piece(at, None) for at in range(0, count, length)]
-    # Strided results are put together first; so are those that lie in the source's memory otherwise than the source itself.
-    apart = not result.is_contiguous() or (result is not source and _meet(result, source) and count > length)
-    wanted = result.numel()
-    received = torch.empty(wanted, dtype=result.dtype) if apart else result.detach().view(-1)
+    # Strided results are assembled in a buffer first; so are those that overlap the source without being the source itself.
+    buffered = not result.is_contiguous() or (result is not source and _share_memory(result, source) and count > length)
+    needed = result.numel()
+    received = torch.empty(needed, dtype=result.dtype) if buffered else result.detach().view(-1)
 
     def placing(at: int) -> Callable[[torch.Tensor], None]:
         end = min(at + length, count)
-        low, high = max(at, start), min(end, start + wanted)  # what the result wants of it
+        low, high = max(at, start), min(end, start + needed)  # the part that the result needs
 
         def place(buffer: torch.Tensor) -> None:
             if low < high:
                 received[low - start : high - start] = decode(buffer)[low - at : high - at]
-            if end == count and apart:
+            if end == count and buffered:
                 result.detach().copy_(received.view(result.shape))
 
         return place
@@ -200,18 +201,18 @@ def _pieces(
     return [piece(at, placing(at)) for at in range(0, count, length)]
 
 
-def _lies_well(tensor: torch.Tensor) -> bool:
-    """Whether the memory of ``tensor`` is its elements one after the other, with no negation or conjugation still to be done."""
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Returns True if the memory of ``tensor`` is its elements one after the other, with no pending negation or conjugation."""
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
-def _meet(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _scale(factor: float | torch.Tensor, dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
-    """``factor`` times a tensor of ``dtype``: floats as float32, integers modulo 2^64 and, where the factor has a fraction,
-    rounded towards zero; of bool, whether it is not 0."""
+    """Returns the multiplication of a tensor of ``dtype`` by ``factor``: floats as float32, integers modulo 2^64 and, where the
+    factor has a fraction, rounded towards zero; for bool, and-ed with factor != 0."""
     value = factor.item() if isinstance(factor, torch.Tensor) else factor
     if _TRAVELS_AS[dtype] == torch.float32:
         return lambda flat: flat * value if dtype == torch.complex64 else flat.to(torch.float32) * value
@@ -226,8 +227,8 @@ def _scale(factor: float | torch.Tensor, dtype: torch.dtype) -> Callable[[torch.
 
 
 def _key(flat: torch.Tensor, largest: bool) -> torch.Tensor:
-    """New int32, ordered as the values are, or the other way round. Floats: their bits, of negative ones all but the sign
-    turned round."""
+    """Returns new int32 in the order of the values, or in reverse. Floats: their bits, all but the sign inverted for negative
+    ones."""
     if _TRAVELS_AS[flat.dtype] == torch.int32:
         key = flat.to(torch.int32, copy=True)
     else:
@@ -246,7 +247,7 @@ def _unkey(key: torch.Tensor, dtype: torch.dtype, largest: bool) -> torch.Tensor
 
 
 def _encode(flat: torch.Tensor, words_each: int) -> torch.Tensor:
-    """New memory. Integers of several words: their limbs, the lowest first; the highest has the sign."""
+    """Encodes into new memory. Integers of several words: their limbs, the lowest first; the highest has the sign."""
     if flat.dtype == torch.complex64:
         return torch.view_as_real(flat.resolve_conj()).reshape(-1).clone()
     if words_each > 1:
@@ -260,7 +261,7 @@ def _encode(flat: torch.Tensor, words_each: int) -> torch.Tensor:
 
 
 def _decode(buffer: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Flat, of ``dtype``."""
+    """Decodes a buffer to a flat tensor of ``dtype``."""
     if dtype == torch.complex64:
         return torch.view_as_complex(buffer.view(-1, 2))
     if dtype == torch.int64:
@@ -273,7 +274,7 @@ def _decode(buffer: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _average(buffer: torch.Tensor, dtype: torch.dtype, words_each: int, size: int) -> torch.Tensor:
-    """The sums of integers in ``buffer`` divided by ``size`` and rounded towards zero, flat, of ``dtype``."""
+    """Returns the sums of integers in ``buffer`` divided by ``size`` and rounded towards zero, flat, of ``dtype``."""
     if words_each == 1:
         return buffer.div_(size, rounding_mode="trunc").to(dtype)
     limbs = buffer.view(words_each, -1)
@@ -287,25 +288,25 @@ def _average(buffer: torch.Tensor, dtype: torch.dtype, words_each: int, size: in
     return quotient.add_((quotient < 0) & (rest > 0)).to(dtype)
 
 
-def placement(mine: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[torch.Tensor, int]], words: int) -> Sum:
-    """Every rank puts its tensors into a common buffer of ``words`` 32-bit words, and gets what others have put there.
+def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[torch.Tensor, int]], words: int) -> Sum:
+    """Returns a sum in which every rank puts its tensors into a common buffer of ``words`` 32-bit words, and gets the others'.
 
-    ``mine``: what this rank gives; ``results``: what it wants; each with the number of its first word. No two ranks may give to
-    the same word. Any dtype: the bits are copied. A result that fills the buffer and lies well is the buffer.
+    ``inputs``: tensors of this rank; ``results``: its outputs; each with the number of its first word. No two ranks may write
+    the same word. Any dtype: the bits are copied. A plain result that fills the buffer is the buffer.
     """
     if len(results) == 1 and (memory := _words(results[0][0])) is not None and len(memory) == words:
         buffer, direct = memory, True
     else:
         buffer, direct = torch.empty(words, dtype=torch.int32), False
-    given = [(at, _padded(tensor)) for tensor, at in mine]
-    given = [(at, bits.clone() if direct and bits.data_ptr() != buffer.data_ptr() + 4 * at else bits) for at, bits in given]
-    done = 0
-    for at, bits in sorted(given, key=lambda item: item[0]):  # zeros in between; what lies where it belongs is not touched
-        buffer[done:at].zero_()
+    encoded = [(at, _padded(tensor)) for tensor, at in inputs]
+    encoded = [(at, bits.clone() if direct and bits.data_ptr() != buffer.data_ptr() + 4 * at else bits) for at, bits in encoded]
+    filled = 0
+    for at, bits in sorted(encoded, key=lambda item: item[0]):  # zeros in between; bits that are in place already are not copied
+        buffer[filled:at].zero_()
         if bits.data_ptr() != buffer.data_ptr() + 4 * at:
             buffer[at : at + len(bits)].copy_(bits)
-        done = at + len(bits)
-    buffer[done:].zero_()
+        filled = at + len(bits)
+    buffer[filled:].zero_()
     if direct:
         return Sum.of(buffer)
 
@@ -321,19 +322,19 @@ def placement(mine: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[
 
 
 def words(tensor: torch.Tensor) -> int:
-    """32-bit words that the bits of ``tensor`` take."""
+    """Returns the number of 32-bit words that the bits of ``tensor`` take."""
     return -(-tensor.numel() * tensor.element_size() // 4)
 
 
 def _words(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The memory of ``tensor`` as int32, if it is a whole number of aligned words."""
+    """Returns the memory of ``tensor`` as int32, if it is a whole number of aligned words."""
     aligned = tensor.data_ptr() % 4 == 0
     whole = tensor.numel() > 0 and not any(n * tensor.element_size() % 4 for n in (tensor.numel(), tensor.storage_offset()))
-    return _flat(tensor).view(torch.int32) if _lies_well(tensor) and aligned and whole else None
+    return _flat(tensor).view(torch.int32) if _is_plain(tensor) and aligned and whole else None
 
 
 def _padded(tensor: torch.Tensor) -> torch.Tensor:
-    """The bits of ``tensor`` as int32, with zeros up to a whole word; its own memory where that will do."""
+    """Returns the bits of ``tensor`` as int32, with zeros up to a whole word; its own memory where possible."""
     tensor = tensor.detach().contiguous().resolve_conj().resolve_neg()
     flat = _words(tensor)
     if flat is None:
@@ -344,5 +345,5 @@ def _padded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor's memory (one element may be called contiguous and have any stride)."""
+    """Returns a contiguous tensor's memory (one element counts as contiguous with any stride)."""
     return tensor.detach().as_strided((tensor.numel(),), (1,))

@@ -28,24 +28,24 @@ from ina.backend.sums import Sum
 if TYPE_CHECKING:
     from ina.backend.job import Job
 
-SLICE = 0.1  # seconds of native waiting between looks at signals and at the news of the switch process
+SLICE = 0.1  # seconds of native waiting between checks for signals and messages of the switch process
 
 
 @all_eager
 class LazyWork(dist.Work):
-    """Work whose end ``_look`` finds; subclasses define it.
+    """Work whose end ``_look`` detects; subclasses define it.
 
-    ``_look(seconds)``: look for the end, waiting up to ``seconds``; on it do what has to follow, and return True. An
-    exception is the work's own. It is called by one thread at a time, and never again after its end.
+    ``_look(seconds)``: waits for the end up to ``seconds``; then finishes the work and returns True. An exception is the work's
+    own. It is called by one thread at a time, and never again after its end.
     """
 
-    def __init__(self, group: GroupState, outputs: list[torch.Tensor], what: str, way: str = "", agreed: str = ""):
-        """``what``: for messages and spans; the first word is the collective. ``way``, ``agreed``: as in roll_call.Call; none for
-        what is no collective of all ranks."""
+    def __init__(self, group: GroupState, outputs: list[torch.Tensor], title: str, way: str = "", agreed: str = ""):
+        """``title``: for messages and spans; its first word is the collective. ``way``, ``agreed``: as in roll_call.Call;
+        empty unless it is a collective of all ranks."""
         super().__init__()
         self._group_state = group
         self._outputs = outputs
-        self._what, self._name = what, what.split()[0]
+        self._title, self._name = title, title.split()[0]
         self._lock = threading.RLock()
         self._looking = False
         self._looked = time.monotonic()
@@ -58,21 +58,22 @@ class LazyWork(dist.Work):
     def _look(self, seconds: float) -> bool:
         raise RuntimeError(f"{type(self).__name__} does not say how it ends")
 
-    def _disagreed(self, reason: str) -> None:
-        """The ranks do not agree on the group's collectives: this one has to fail soon."""
+    def _disagree(self, reason: str) -> None:
+        """Handles ranks that disagree on the group's collectives: this one has to fail soon."""
 
     def _advance(self, seconds: float) -> bool:
-        """Wait up to ``seconds``; true if it has ended. RuntimeError: a signal handler asks, and has interrupted this wait."""
+        """Waits up to ``seconds``; returns True if it has ended. RuntimeError: the caller is a signal handler that has
+        interrupted this wait."""
         if self._done:
             return True
         if not self._lock.acquire(timeout=seconds) if seconds > 0 else not self._lock.acquire(blocking=False):
             if time.monotonic() - self._looked > self._group_state.patience():
-                raise RuntimeError(f"ina: {self._what}: another thread has waited for it for {self._group_state.patience():g} s")
+                raise RuntimeError(f"ina: {self._title}: another thread has waited for it for {self._group_state.patience():g} s")
             return self._done  # another thread is looking
         try:
             self._looked = time.monotonic()
             if self._looking:
-                raise RuntimeError(f"ina: a signal handler waits for {self._what}, as the thread does that it interrupted")
+                raise RuntimeError(f"ina: a signal handler waits for {self._title}, as the thread does that it interrupted")
             if not self._done:
                 try:
                     self._looking = True
@@ -86,23 +87,24 @@ class LazyWork(dist.Work):
                 if self._done:
                     self._roll_call.end(self._call)
                 elif seconds > 0 and (reason := self._roll_call.look(self._call)):
-                    self._disagreed(f"ina: {reason}")
+                    self._disagree(f"ina: {reason}")
             return self._done
         finally:
             self._lock.release()
 
     def end(self) -> None:
-        """Wait for an end that is near, for whoever holds the work: its result or failure stays to be asked for."""
+        """Waits for an end that is near, without raising: the result or failure stays for the holder of the work."""
         with span(f"ina:{self._name} wait"):
             while not self._advance(SLICE):
                 continue
 
     def finished(self) -> bool:
-        """True if it has ended. For destroying the group, perhaps in a signal handler that has interrupted its wait."""
+        """Returns True if it has ended. For destroying the group, perhaps in a signal handler that has interrupted its wait."""
         return not self._looking and self._advance(0.0)
 
     def give_up(self) -> None:
-        """The job is over: wait for what the endpoint may still write to. What a signal handler has interrupted ends after it."""
+        """Waits, when the job is over, while the endpoint may write to the work's memory. A wait that a signal handler has
+        interrupted ends after the handler."""
         if not (self._looking and self._group_state.interrupted()):
             self.end()
 
@@ -116,14 +118,14 @@ class LazyWork(dist.Work):
         return self._exception
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Block until the end (up to ``timeout`` if it is positive). Raises RuntimeError on failure and time-out."""
+        """Blocks until the end (up to ``timeout`` if it is positive). Raises RuntimeError on failure and time-out."""
         limit = timeout.total_seconds()
         deadline = time.monotonic() + limit if limit > 0 else None
-        with self._group_state.inside(self._what, alone=False), span(f"ina:{self._name} wait"):
+        with self._group_state.inside(self._title, alone=False), span(f"ina:{self._name} wait"):
             while not self._done:
                 seconds = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
                 if seconds <= 0:
-                    raise RuntimeError(f"ina: {self._what} was not done within the {limit:g} s given to wait()")
+                    raise RuntimeError(f"ina: {self._title} was not done within the {limit:g} s given to wait()")
                 self._advance(seconds)
         if self._exception is not None:
             raise self._exception
@@ -156,26 +158,26 @@ class SwitchWork(LazyWork):
 
     def __init__(self, group: GroupState, job: Job, collective: str, outputs: list[torch.Tensor], parts: list[Sum],
                  agreed: str):
-        """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
-        # Without elements it takes part with one word, so that ranks that have elements find out.
+        """``agreed``: text that must be equal on all ranks, beyond the collective and its numbers of elements."""
+        # Without elements it takes part with one word, so that ranks with elements detect the mismatch.
         word = Sum.of(torch.zeros(1, dtype=torch.int32))
         self.parts = [part if part.elements else word for part in parts or [word]]
         counts = [part.elements for part in parts]
-        what = f"{collective} of {sum(counts)} elements in {len(parts)} part(s)"
+        title = f"{collective} of {sum(counts)} elements in {len(parts)} part(s)"
         sizes = f"{collective} {agreed}{', ' * bool(agreed)}{'+'.join(map(str, counts)) or 0} words"
-        super().__init__(group, outputs, what, "the switch", sizes)
+        super().__init__(group, outputs, title, "the switch", sizes)
         self._job = job
         self._collective = collective
         self._mark = zlib.crc32(sizes.encode())
-        self._begun = 0  # parts
+        self._started = 0  # parts
         self._waiting: deque[tuple[int, int, Sum]] = deque()
-        self._failure: RuntimeError | None = None  # of a part that could not be begun
+        self._failure: RuntimeError | None = None  # of a part that could not begin
         self._asynchronous = True
 
     def submit(self, asynchronous: bool) -> None:
-        """Start the sums. Raises RuntimeError if the job is over.
+        """Starts the sums. Raises RuntimeError if the job is over.
 
-        ``asynchronous``: whether the caller has something else to do meanwhile.
+        ``asynchronous``: True if the caller has something else to do meanwhile.
         """
         self._asynchronous = asynchronous
         self._began = time.monotonic_ns()
@@ -186,14 +188,14 @@ class SwitchWork(LazyWork):
             COUNTERS.finished()
             self._done = True
             raise self._failure
-        if self._begun < len(self.parts):  # nobody might wait for it in time
+        if self._started < len(self.parts):  # the caller might not wait for it in time
             self._group_state.completer.run(self.end)
 
     def send(self, room: int) -> tuple[int, bool]:
-        """Begin parts: group_state.Sender."""
+        """Begins parts: group_state.Sender."""
         staged = 0
-        while self._begun < len(self.parts) and self._failure is None:
-            part = self.parts[self._begun]
+        while self._started < len(self.parts) and self._failure is None:
+            part = self.parts[self._started]
             if part.staged and staged == room:
                 return staged, False
             try:
@@ -204,29 +206,29 @@ class SwitchWork(LazyWork):
             except RuntimeError as error:
                 self._failure = error
                 break
-            self._begun += 1
+            self._started += 1
             self._waiting.append((ticket, number, part))
             staged += part.staged
         return staged, True
 
-    def _disagreed(self, reason: str) -> None:
+    def _disagree(self, reason: str) -> None:
         self._job.abort(reason)
 
     def _look(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         try:
-            while self._waiting or self._begun < len(self.parts):
-                left = max(0.0, deadline - time.monotonic()) if seconds else 0.0
+            while self._waiting or self._started < len(self.parts):
+                remaining = max(0.0, deadline - time.monotonic()) if seconds else 0.0
                 if not self._waiting:
                     if self._failure is not None:
                         raise self._failure
-                    time.sleep(min(left, 0.001))  # for earlier collectives, to which another thread looks
-                    if not left:
+                    time.sleep(min(remaining, 0.001))  # for earlier collectives, which another thread handles
+                    if not remaining:
                         return False
                     continue
                 ticket, number, part = self._waiting[0]
-                what = f"{self._collective} of {part.elements} {str(part.dtype).removeprefix('torch.')}"
-                if not self._job.wait(ticket, number, what, left):
+                title = f"{self._collective} of {part.elements} {str(part.dtype).removeprefix('torch.')}"
+                if not self._job.wait(ticket, number, title, remaining):
                     return False
                 with torch.no_grad(), span(f"ina:{self._collective} decode"):
                     part.end()
@@ -241,10 +243,10 @@ class SwitchWork(LazyWork):
             staged = sum(part.staged for _, _, part in self._waiting)
             self._waiting.clear()  # the job is over: all of its tensors have ended
             COUNTERS.finished()
-            self._group_state.go_on(done=staged)  # others are to find that, too
+            self._group_state.go_on(done=staged)  # so that waiting collectives notice the end, too
             if isinstance(error.__cause__, JobMismatch) and self._roll_call is not None and self._call is not None:
-                if how := self._roll_call.differing(self._call):
-                    raise RuntimeError(f"{error}: {how}") from error
+                if difference := self._roll_call.differing(self._call):
+                    raise RuntimeError(f"{error}: {difference}") from error
             raise
         COUNTERS.finished()
         return True
@@ -255,13 +257,13 @@ class GlooWork(LazyWork):
     """Work of Gloo, perhaps on contiguous copies or the buffers of sums; at its end they are copied back or decoded."""
 
     def __init__(self, group: GroupState, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
-                 outputs: list[torch.Tensor], what: str, agreed: str = "", job: Job | None = None, parts: Sequence[Sum] = ()):
-        """``agreed``: "": no collective of all ranks. ``job``: that has to end when the ranks do not agree. ``parts``: begun."""
-        super().__init__(group, outputs, what, "Gloo" if agreed else "", agreed)
+                 outputs: list[torch.Tensor], title: str, agreed: str = "", job: Job | None = None, parts: Sequence[Sum] = ()):
+        """``agreed``: "": not a collective of all ranks. ``job``: ended if the ranks disagree. ``parts``: begun."""
+        super().__init__(group, outputs, title, "Gloo" if agreed else "", agreed)
         self._work, self._copies, self._job, self._parts = work, copies, job, parts
         self._failure = ""
 
-    def _disagreed(self, reason: str) -> None:
+    def _disagree(self, reason: str) -> None:
         self._failure = reason
         if self._job is not None:
             self._job.abort(reason)
@@ -271,7 +273,7 @@ class GlooWork(LazyWork):
             raise RuntimeError(self._failure)
         if not seconds and not self._work.is_completed():
             return False
-        if not seconds or self._call is None:  # a message's wait that runs out of time is its end
+        if not seconds or self._call is None:  # a message ends with a wait that times out
             self._work.wait()
         else:
             try:
@@ -279,7 +281,7 @@ class GlooWork(LazyWork):
             except RuntimeError:
                 if not self._work.is_completed():
                     return False
-                self._work.wait()  # perhaps it has ended since the wait ran out of time: how, only a new wait says
+                self._work.wait()  # it may have ended after the time-out: only a new wait returns its outcome
         with torch.no_grad():
             for tensor, copy in self._copies:
                 tensor.copy_(copy)

@@ -1,4 +1,4 @@
-"""The headers of ``host/`` that the compiled part was made with: what is compiled later, and called by it, needs the same."""
+"""ABI check: the SHA-256 of the headers of ``host/`` that the compiled part was built with; extensions need the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ina.base.native import ffi, lib
 
 
 def made_with() -> str:
-    """Their SHA-256. ValueError: those that lie in ``host/`` now are others, so structures would differ."""
+    """Returns that SHA-256. ValueError: the headers in ``host/`` have changed since, so structures would differ."""
     digest = ffi.string(lib.INA_HEADERS).decode()
     if digest != paths.host_headers():
         raise ValueError(f"the package's compiled part was made with other headers than those in {paths.root() / 'host'}: "

@@ -1,4 +1,4 @@
-"""Numbers from outside have two ends: what a machine cannot hold, or a field cannot carry, is an error and not an attempt.
+"""Bounds of numbers from outside: a value that a machine cannot hold, or a field cannot carry, is an error.
 
     parser.add_argument("--count", type=whole(1, 1_000_000, "each is a probe on the wire"))
 """
@@ -13,7 +13,7 @@ SECONDS = 1e6  # eleven days: no wait, and no experiment, is longer
 
 
 def outside(value: float, low: float, high: float, why: str = "") -> str:
-    """Say which range was expected; empty if `value` is in `low` to `high`. NaN is outside of every range."""
+    """Returns text with the expected range, or "" if `value` is in `low` to `high`. NaN is outside of every range."""
     if low <= value <= high:
         return ""
     return f"expected {_text(low)} to {_text(high)}" + (f" ({why})" if why else "")
@@ -24,21 +24,21 @@ def _text(value: float) -> str:
 
 
 def whole(low: int, high: int, why: str = "") -> Callable[[str], int]:
-    """For argparse: a whole number from `low` to `high`."""
+    """Returns an argparse type: a whole number from `low` to `high`."""
     return _parser(int, "a whole number", low, high, why)
 
 
 def real(low: float, high: float, why: str = "") -> Callable[[str], float]:
-    """For argparse: a number from `low` to `high`."""
+    """Returns an argparse type: a number from `low` to `high`."""
     return _parser(float, "a number", low, high, why)
 
 
-def _parser(kind: type, what: str, low: float, high: float, why: str) -> Callable[[str], Any]:
+def _parser(kind: type, noun: str, low: float, high: float, why: str) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
             value = kind(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected {what} from {_text(low)} to {_text(high)}") from None
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected {noun} from {_text(low)} to {_text(high)}") from None
         if wrong := outside(value, low, high, why):
             raise argparse.ArgumentTypeError(f"{text[:40]}: {wrong}")
         return value

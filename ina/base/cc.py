@@ -1,6 +1,6 @@
-"""The C compiler, and what it made: shared objects, cached under a key of everything that they depend on.
+"""The C compiler, and the cache of shared objects that it built, keyed by everything that they depend on.
 
-Files appear under their final name only when complete, and are used only if they are as they were made (cache.py).
+Files appear under their final name only when complete, and are used only if they have not changed since (cache.py).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class BuildError(RuntimeError):
 
 
 def c_compiler() -> list[str]:
-    """`$CC`, else cc, gcc or clang. Raises BuildError when there is none."""
-    chosen = os.environ.get("CC")
-    if chosen:
-        command = shlex.split(chosen)
+    """Returns `$CC`, else cc, gcc or clang. Raises BuildError when there is none."""
+    setting = os.environ.get("CC")
+    if setting:
+        command = shlex.split(setting)
         if shutil.which(command[0]):
             return command
-        raise BuildError(f"CC={chosen}: no such program; set CC to a C compiler or unset it")
+        raise BuildError(f"CC={setting}: no such program; set CC to a C compiler or unset it")
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return [name]
@@ -41,20 +41,20 @@ def c_compiler() -> list[str]:
 
 @functools.cache
 def toolchain(command: tuple[str, ...]) -> str:
-    """What identifies compiler and processor (`-march=native`)."""
+    """Returns a hash that identifies the compiler and the processor (`-march=native`)."""
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     digest = hashlib.sha256(version.encode())
     digest.update(platform.machine().encode())
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         lines = cpuinfo.read_text(errors="replace").splitlines()
-        wanted = ("model name", "flags", "Features", "CPU part")
-        digest.update("\n".join(sorted({x for x in lines if x.startswith(wanted)})).encode())
+        fields = ("model name", "flags", "Features", "CPU part")
+        digest.update("\n".join(sorted({x for x in lines if x.startswith(fields)})).encode())
     return digest.hexdigest()
 
 
 def compile_to(target: Path, call: Sequence[str]) -> None:
-    """Runs the compiler's `call`, to which `-o` is added. Raises BuildError with what it said."""
+    """Runs the compiler's `call`, to which `-o` is added. Raises BuildError with the compiler's output."""
     handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     os.close(handle)
     try:
@@ -67,10 +67,10 @@ def compile_to(target: Path, call: Sequence[str]) -> None:
 
 def shared_object(name: str, flags: Sequence[str], sources: Sequence[Path], libraries: Sequence[str] = (),
                   also: str = "") -> Path:
-    """The shared object of C sources, compiled unless it is in the cache.
+    """Returns the shared object of C sources, compiled unless it is in the cache.
 
-    It depends on the compiler, the processor, the flags, the sources with all that they include, the libraries' names and
-    `also`, whatever else the caller knows. Raises BuildError.
+    The cache key covers the compiler, the processor, the flags, the preprocessed sources, the libraries' names and `also`, which
+    is whatever else the caller wants in it. Raises BuildError.
     """
     compiler = c_compiler()
     digest = hashlib.sha256(repr((toolchain(tuple(compiler)), compiler, list(flags), list(libraries), also)).encode())
@@ -87,9 +87,9 @@ def shared_object(name: str, flags: Sequence[str], sources: Sequence[Path], libr
 
 def _run(call: Sequence[str]) -> str:
     try:
-        done = subprocess.run(call, capture_output=True, text=True, timeout=CC_DEADLINE, check=False)
+        process = subprocess.run(call, capture_output=True, text=True, timeout=CC_DEADLINE, check=False)
     except subprocess.TimeoutExpired:
         raise BuildError(f"{shlex.join(call)} did not finish within {CC_DEADLINE} s") from None
-    if done.returncode:
-        raise BuildError(f"{shlex.join(call)} failed:\n{done.stderr[-4000:]}")
-    return done.stdout
+    if process.returncode:
+        raise BuildError(f"{shlex.join(call)} failed:\n{process.stderr[-4000:]}")
+    return process.stdout

@@ -1,6 +1,5 @@
-"""TOML and JSON from files and messages: read whole, or refused, files by their names. Python's own parsers let more than
-ValueError out of what others wrote: RecursionError of brackets within brackets, and JSON's infinities, which no integer can hold.
-"""
+"""TOML and JSON from files and messages. Every error is Unreadable, and names the file where there is one. Python's own parsers
+also raise RecursionError (nested brackets), and accept JSON infinities, which no integer can hold."""
 
 from __future__ import annotations
 
@@ -14,47 +13,47 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 DEEP = "brackets are nested too deep"
-BITS = 14_000  # of an integer: with fewer than 4300 decimal digits, or Python refuses to print it
+BITS = 14_000  # longest integer: fewer than 4300 decimal digits, as Python prints no longer ones
 LONG = "a number has more digits than Python takes (4300)"
 
 
 class Unreadable(ValueError):
-    """Not such a document: says why."""
+    """Text that is not such a document; the message says why."""
 
 
 def toml(path: Path) -> dict[str, Any]:
-    """Raises Unreadable, OSError."""
-    return _parsed(toml_text, path)
+    """Parses a TOML file. Raises Unreadable, OSError."""
+    return _parse_file(toml_text, path)
 
 
 def toml_text(text: str) -> dict[str, Any]:
-    """Every number can be printed. Raises Unreadable."""
-    content = _understood(tomllib.loads, tomllib.TOMLDecodeError, text)
-    left: list[Any] = [content]
-    while left:
-        value = left.pop()
-        left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    """Parses TOML; every number in it can be printed. Raises Unreadable."""
+    content = _parse_text(tomllib.loads, tomllib.TOMLDecodeError, text)
+    pending: list[Any] = [content]
+    while pending:
+        value = pending.pop()
+        pending += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         if isinstance(value, int) and value.bit_length() > BITS:  # tomllib takes any number of hexadecimal digits
             raise Unreadable(LONG)
     return content
 
 
 def json_of(path: Path) -> Any:
-    """Numbers are finite. Raises Unreadable, OSError."""
-    return _parsed(json_text, path)
+    """Parses a JSON file; numbers are finite. Raises Unreadable, OSError."""
+    return _parse_file(json_text, path)
 
 
 def json_text(text: str | bytes) -> Any:
-    """Numbers are finite. Raises Unreadable."""
+    """Parses JSON; numbers are finite. Raises Unreadable."""
     if isinstance(text, bytes):
         try:
             text = text.decode()
         except UnicodeDecodeError:
             raise Unreadable("not a text: expected UTF-8") from None
-    return _understood(_JSON.decode, json.JSONDecodeError, text)
+    return _parse_text(_JSON.decode, json.JSONDecodeError, text)
 
 
-def _parsed(parse: Callable[[str], T], path: Path) -> T:
+def _parse_file(parse: Callable[[str], T], path: Path) -> T:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -65,7 +64,7 @@ def _parsed(parse: Callable[[str], T], path: Path) -> T:
         raise Unreadable(f"{path}: {error}") from None
 
 
-def _understood(parse: Callable[[str], T], error: type[ValueError], text: str) -> T:
+def _parse_text(parse: Callable[[str], T], error: type[ValueError], text: str) -> T:
     try:
         return parse(text)
     except (error, Unreadable) as reason:

@@ -1,13 +1,13 @@
-"""How an exception of any kind is put into words, where all kinds are caught."""
+"""Text of an exception of any kind, for places that catch all kinds."""
 
 from __future__ import annotations
 
-WORDED = (OSError, RuntimeError, ValueError)  # by custom their texts say what happened
+WORDED = (OSError, RuntimeError, ValueError)  # by convention their texts describe the error
 
 
 def reason(error: BaseException) -> str:
-    """Describe ``error`` within another error's text; never empty. An assertion's text is empty, and a missing key's is the key
-    alone: what is not of ``WORDED`` or this package's own has its type before its text."""
+    """Returns a text for ``error`` that fits into another error's message; never empty. The text of an assertion is empty and
+    that of a KeyError only the key, so the type comes first, except for ``WORDED`` and this package's own exceptions."""
     text = str(error)
     if text and (isinstance(error, WORDED) or type(error).__module__.partition(".")[0] == "ina"):
         return text

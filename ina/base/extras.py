@@ -1,9 +1,9 @@
-"""Optional packages: which extra of this package brings them, and an error that says so where one is missing.
+"""Optional packages: the extra that installs each, and an error that names it where one is missing.
 
     with extra("p4runtime"):
         import grpc
 
-Every import of such a package stands in this block; tests/house/test_architecture.py holds the modules to it.
+Every import of such a package stands in this block; tests/house/test_architecture.py checks this for all modules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Missing(ImportError):
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Around imports of the packages of extra `name`. Raises Missing where one of them is missing."""
+    """Context manager for imports of the packages of extra `name`. Raises Missing where one of them is missing."""
     try:
         yield
     except Missing:

@@ -1,8 +1,8 @@
-"""Which files each compiled part, digest and package is made of; nothing else looks for them by itself.
+"""Files that each compiled part, digest and package is made of: the only list of them.
 
-A pattern that matches nothing and a file that is empty are errors: the digest of nothing always agrees, and a part without one
-of its sources may still build. Imports nothing of ina, since the build loads it by its path; as a command it lists a group,
-which is how the Makefile knows what the compiled part depends on.
+A pattern that matches nothing and a file that is empty are errors: the digest of nothing always agrees, and a part without one of
+its sources may still build. Imports nothing of ina, since the build loads it by its path; as a command it lists a group, from
+which the Makefile takes the dependencies of the compiled part.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
-HOST = ("host/net", "host/protocol")  # of end hosts, in the compiled part; host/dpdk is compiled where it is used
-INCLUDES = ("host/net", "ina/p4/runtime/c")  # whose headers a compiled P4 program finds
-FOLDERS = (*HOST, "ina/p4/runtime/c", "ina/worlds/virtual/c")  # of the compiled part
+HOST = ("host/net", "host/protocol")  # end hosts, in the compiled part; host/dpdk is compiled where it is used
+INCLUDES = ("host/net", "ina/p4/runtime/c")  # include path of a compiled P4 program
+FOLDERS = (*HOST, "ina/p4/runtime/c", "ina/worlds/virtual/c")  # the compiled part
 PROGRAM_HEADERS = ("host/net/packet.h", "ina/p4/runtime/c/program.h", "ina/p4/runtime/c/table.h", "ina/p4/runtime/c/tna.h")
 
 # The headers whose declarations Python sees, each after those that it needs.
@@ -45,8 +45,8 @@ BOUND = (
 )
 
 GROUPS = {
-    "headers": tuple(f"{folder}/*.h" for folder in HOST),  # of which a worker compiled later needs the same
-    # what results call the worker's version
+    "headers": tuple(f"{folder}/*.h" for folder in HOST),  # ABI: a worker compiled later needs the same ones
+    # the worker's version in results
     "worker": tuple(f"{folder}/*{suffix}" for folder in HOST for suffix in (".c", ".h")),
     "native": tuple(f"{folder}/*{suffix}" for folder in FOLDERS for suffix in (".c", ".h")),
     "binding": ("host/binding.py", "ina/base/manifest.py"),
@@ -58,7 +58,7 @@ GROUPS = {
     "dpdk headers": ("host/dpdk/*.h",),
 }
 
-# What an installed package carries of the checkout: under ina/data as it lies in the checkout, and beside the modules.
+# Files of the checkout in an installed package: DATA under ina/data with the same paths, BESIDE among the modules.
 DATA = {
     "p4": ("*.p4",),
     "p4/include": ("*.p4",),
@@ -88,7 +88,7 @@ class Incomplete(FileNotFoundError):
 
 
 def root(package: Path = PACKAGE) -> Path:
-    """The checkout, or the folder of an installed package that stands for it. Raises Incomplete."""
+    """Returns the checkout, or the folder of an installed package that stands for it. Raises Incomplete."""
     mark = Path("p4", "switchml.p4")  # a folder p4/ alone says nothing: the package p4runtime puts one into site-packages
     for candidate in (package.parent, package / "data"):
         if (candidate / mark).is_file():
@@ -97,22 +97,23 @@ def root(package: Path = PACKAGE) -> Path:
 
 
 def folder(name: str, package: Path = PACKAGE) -> Path:
-    """Where a folder of the checkout lies: those of the package are where it is installed."""
+    """Returns the path of a folder of the checkout; folders of the package are where it is installed."""
     return package.parent / name if name.split("/")[0] == "ina" else root(package) / name
 
 
 def listed(patterns: Iterable[str], package: Path = PACKAGE) -> list[Path]:
-    """The files that `patterns` name, sorted within each pattern. Raises Incomplete that names the pattern or the file."""
-    found = []
+    """Returns the files that `patterns` match, sorted within each pattern. Raises Incomplete that names the pattern or the
+    file."""
+    paths = []
     for pattern in patterns:
         top, _, rest = pattern.partition("/")
-        matched = sorted(path for path in folder(top, package).glob(rest) if not path.name.startswith("_native."))
-        if not matched:
+        matches = sorted(path for path in folder(top, package).glob(rest) if not path.name.startswith("_native."))
+        if not matches:
             raise Incomplete(f"{folder(top, package)}: expected {rest} there, found none: the sources are incomplete")
-        if empty := [path for path in matched if not path.stat().st_size and path.name not in ("__init__.py", "py.typed")]:
+        if empty := [path for path in matches if not path.stat().st_size and path.name not in ("__init__.py", "py.typed")]:
             raise Incomplete(f"{empty[0]} is empty: the sources are incomplete")
-        found += matched
-    return found
+        paths += matches
+    return paths
 
 
 def files(group: str, package: Path = PACKAGE) -> list[Path]:
@@ -129,7 +130,7 @@ def digest(group: str, package: Path = PACKAGE) -> str:
 
 
 def package_data() -> dict[str, list[str]]:
-    """What setuptools calls so. Raises Incomplete."""
+    """Returns setuptools' package_data: patterns by package. Raises Incomplete."""
     data = {data_package(name): list(patterns) for name, patterns in DATA.items()}
     data |= {name.replace("/", "."): list(patterns) for name, patterns in BESIDE.items()}
     listed(f"{name}/{pattern}" for name, patterns in (DATA | BESIDE).items() for pattern in patterns)
@@ -147,11 +148,11 @@ def main() -> int:
         print(f"manifest: {unknown[0]}: expected one of {', '.join(GROUPS)}", file=sys.stderr)
         return 2
     try:
-        found = [path for name in names for path in files(name)]
+        paths = [path for name in names for path in files(name)]
     except Incomplete as error:
         print(f"manifest: {error}", file=sys.stderr)
         return 1
-    print(*(path.relative_to(PACKAGE.parent) for path in found))
+    print(*(path.relative_to(PACKAGE.parent) for path in paths))
     return 0
 
 

@@ -1,8 +1,8 @@
-"""The compiled part: its functions (``lib``), cffi's means to call them (``ffi``), its values (``CData``), and the shared object
-they are in (``PATH``).
+"""The compiled part: its functions (``lib``), cffi's means to call them (``ffi``), its values (``CData``), and the path of its
+shared object (``PATH``).
 
-Raises Missing where it is not built, or was built from other sources than those that lie here: what an older one lacks would
-only show where it is called, and what it does otherwise not at all.
+Raises Missing where it is not built, or was built from other sources than those that lie here: without this check a missing
+function would show only when it is called, and a changed one not at all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ if TYPE_CHECKING:
 else:
     CData = ffi.CData
 
-_made_from = ffi.string(lib.INA_SOURCES).decode() if hasattr(lib, "INA_SOURCES") else "those of an earlier version"
-if (here := paths.native_sources()) and here != _made_from:
+_built_from = ffi.string(lib.INA_SOURCES).decode() if hasattr(lib, "INA_SOURCES") else "those of an earlier version"
+if (_current := paths.native_sources()) and _current != _built_from:
     raise Missing(f"ina's compiled part {PATH} was built from other sources than those in {paths.root()}: {BUILD}")

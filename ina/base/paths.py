@@ -1,4 +1,4 @@
-"""Where the project's own data lie, in a checkout and in an installed package alike."""
+"""Paths of the project's own data, in a checkout and in an installed package alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKAGE = manifest.PACKAGE
 
 
 def root() -> Path:
-    """The checkout (or, installed, the folder that carries ``p4/`` and ``host/`` as package data)."""
+    """Returns the checkout (or, installed, the folder that carries ``p4/`` and ``host/`` as package data)."""
     return manifest.root(PACKAGE)
 
 
@@ -27,7 +27,7 @@ def config_home() -> Path:
 
 
 def include_dirs() -> list[Path]:
-    """C include folders that a compiled program needs."""
+    """C include folders of a compiled program."""
     return [manifest.folder(name, PACKAGE) for name in manifest.INCLUDES]
 
 
@@ -42,7 +42,7 @@ def host_dirs() -> list[Path]:
 
 
 def host_headers() -> str:
-    """SHA-256 of the headers of ``host/``; the compiled part says which ones it was made with (``lib.INA_HEADERS``)."""
+    """SHA-256 of the headers of ``host/``; ``lib.INA_HEADERS`` is that of those the compiled part was built with."""
     return manifest.digest("headers", PACKAGE)
 
 

@@ -1,4 +1,4 @@
-"""Settings that somebody wrote: what is said where a key or a value is wrong."""
+"""Errors about settings that a user wrote: a wrong key or value."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ class ConfigError(ValueError):
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """``; did you mean 'workers'?``, or what there is."""
+    """Returns ``; did you mean 'workers'?`` for a similar word, else the list of ``known`` words."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"

@@ -1,7 +1,7 @@
-"""Signals that raise an exception in the main thread, and raise it again where it got lost.
+"""Signals that raise an exception in the main thread, and raise it again where Python dropped it.
 
 Python runs a handler between two instructions of the main thread, whatever that is doing. An exception in a destructor, or in a
-callback from C, ends there: Python hands it to ``sys.unraisablehook`` and goes on as though nobody had asked it to stop.
+callback from C, ends there: Python hands it to ``sys.unraisablehook`` and goes on as if there had been no signal.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-AGAIN = 0.05  # seconds after an exception was lost: what runs then is not the same destructor
+AGAIN = 0.05  # seconds from a dropped exception to the next signal: by then the destructor has ended
 
 
 def raising(exception: Callable[[int], BaseException], *numbers: int) -> dict[int, Any]:
-    """From now on each signal of ``numbers`` raises ``exception(number)``; the handlers before, by number, to be set again.
+    """Makes each signal of ``numbers`` raise ``exception(number)``; returns the previous handlers by number.
 
     Main thread only, as ``signal.signal``.
     """
@@ -28,7 +28,7 @@ def raising(exception: Callable[[int], BaseException], *numbers: int) -> dict[in
     def handler(number: int, frame: FrameType | None) -> None:
         while frame is not None and frame.f_code is not _lost.__code__:
             frame = frame.f_back
-        if frame is not None:  # the hook itself was interrupted: there it would be lost once more, and unheard
+        if frame is not None:  # the hook itself was interrupted: an exception in it would be dropped too
             _again(number)
             return
         _last[:] = [(number, error := exception(number))]
@@ -37,8 +37,8 @@ def raising(exception: Callable[[int], BaseException], *numbers: int) -> dict[in
     return {number: signal.signal(number, handler) for number in numbers}
 
 
-_last: list[tuple[int, BaseException]] = []  # what was raised last; one, as a later signal only asks for the same again
-_sending: set[int] = set()  # signals that a thread is about to send once more
+_last: list[tuple[int, BaseException]] = []  # the last exception raised; one is enough, as a later signal asks for the same
+_sending: set[int] = set()  # signals that a thread is about to send again
 _others: list[Callable[[Any], object]] = []  # the hook before ours
 
 
@@ -49,7 +49,7 @@ def _watch() -> None:
 
 
 def _lost(unraisable: Any) -> None:
-    """The hook: of exceptions that are not ours, who heard of them before hears."""
+    """The unraisable hook: sends our signals again, and passes other exceptions to the previous hook."""
     if _last and unraisable.exc_value is _last[0][1]:
         _again(_last[0][0])
     else:
@@ -57,7 +57,7 @@ def _lost(unraisable: Any) -> None:
 
 
 def _again(number: int) -> None:
-    """Sends the signal to the main thread once more, a little later."""
+    """Sends the signal to the main thread again after AGAIN."""
 
     def send() -> None:
         time.sleep(AGAIN)
@@ -66,4 +66,4 @@ def _again(number: int) -> None:
 
     if number not in _sending:
         _sending.add(number)
-        _thread.start_new_thread(send, ())  # threading's waits until it runs, where the next signal would come upon it
+        _thread.start_new_thread(send, ())  # Thread.start waits until the thread runs: a signal could interrupt that

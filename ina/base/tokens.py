@@ -1,8 +1,8 @@
-"""Tokens: what proves to a socket that other machines reach that one may use it.
+"""Tokens: the secret with which a client may use a socket that other machines reach.
 
 ``INA_TOKEN`` is the token; else it is in a file, which the first server that needs one makes: ``INA_TOKEN_FILE``, or
 ``ina.token`` in ``$XDG_CONFIG_HOME`` or ``~/.config``. So clients of the same user on the same machine need nothing; others copy
-the file, or are given INA_TOKEN.
+the file, or set INA_TOKEN.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ MOST = 255
 
 
 class TokenError(ValueError):
-    """There is no token, or none that is secret; says what to do."""
+    """No token, or one that others can read; the message says what to do."""
 
 
 def path() -> Path:
-    """The path of the token's file, which need not exist."""
-    if named := os.environ.get("INA_TOKEN_FILE"):
-        return Path(named)
+    """Returns the path of the token's file, which need not exist."""
+    if setting := os.environ.get("INA_TOKEN_FILE"):
+        return Path(setting)
     return paths.config_home() / "ina.token"
 
 
 def find() -> str:
-    """A client's token. Raises TokenError."""
-    if said := os.environ.get("INA_TOKEN"):
-        return _checked(said, "INA_TOKEN")
+    """Returns a client's token. Raises TokenError."""
+    if token := os.environ.get("INA_TOKEN"):
+        return _checked(token, "INA_TOKEN")
     file = path()
     try:
         return _read(file)
@@ -42,7 +42,7 @@ def find() -> str:
 
 
 def make() -> str:
-    """A server's token: the one that clients would find here, or a new one in the file. Raises TokenError."""
+    """Returns a server's token: the one that clients would find here, or a new one in the file. Raises TokenError."""
     if os.environ.get("INA_TOKEN"):
         return find()
     file = path()
@@ -60,33 +60,33 @@ def make() -> str:
 
 
 def where() -> str:
-    """For people: where the token of ``find`` is."""
+    """Returns the place of ``find``'s token, for messages."""
     return "INA_TOKEN" if os.environ.get("INA_TOKEN") else str(path())
 
 
 def is_same(one: str | bytes, other: str | bytes) -> bool:
-    """In a time that tells nothing of how much of them is equal."""
+    """Compares two tokens in constant time."""
     return hmac.compare_digest(*(each.encode() if isinstance(each, str) else each for each in (one, other)))
 
 
 def _read(file: Path) -> str:
-    """Raises FileNotFoundError."""
+    """Reads the token's file and checks its owner and mode. Raises FileNotFoundError, TokenError."""
     try:
         with file.open() as reading:
-            about = os.fstat(reading.fileno())
+            status = os.fstat(reading.fileno())
             text = reading.read(MOST + 2).strip()
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:
         raise TokenError(f"{file}: {getattr(error, 'strerror', None) or error}; expected a file with a token") from error
-    if about.st_uid not in (os.geteuid(), 0):
-        raise TokenError(f"{file} belongs to user {about.st_uid}: expected a file of one's own (or root's)")
-    if about.st_mode & 0o077:
+    if status.st_uid not in (os.geteuid(), 0):
+        raise TokenError(f"{file} belongs to user {status.st_uid}: expected a file of one's own (or root's)")
+    if status.st_mode & 0o077:
         raise TokenError(f"{file} can be read by others: chmod 600 {file}")
     return _checked(text, str(file))
 
 
-def _checked(token: str, where: str) -> str:
+def _checked(token: str, source: str) -> str:
     if not (LEAST <= len(token) <= MOST and token.isascii() and token.isprintable() and " " not in token):
-        raise TokenError(f"{where}: expected a token of {LEAST} to {MOST} printable characters without spaces")
+        raise TokenError(f"{source}: expected a token of {LEAST} to {MOST} printable characters without spaces")
     return token

@@ -1,6 +1,6 @@
 """The command line: ``ina run``, ``ina compile``, ``ina switch``, ...
 
-What the commands need is imported by `parser`, so that whatever happens meanwhile is said as what happens later.
+Imports happen in `parser`, so that their errors, and Ctrl-C meanwhile, are reported like any other.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """What no command can do anything about: a compiled part that is older than its sources, an extra or memory that is missing,
-    Ctrl-C, a pipe whose reader has gone."""
+    """Runs a command. Handles errors outside of any command: a compiled part older than its sources, a missing extra or memory,
+    Ctrl-C, a closed pipe."""
     try:
         args = parser().parse_args(argv)
         status = args.main(args)
@@ -62,14 +62,14 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
         return 141
     except Missing as error:
-        return _say(error, 1)
+        return _fail(error, 1)
     except MemoryError as error:
-        return _say(f"not enough memory: {error or 'none is left'}", 1)
+        return _fail(f"not enough memory: {error or 'none is left'}", 1)
     except KeyboardInterrupt:
-        return _say("interrupted", 130)
+        return _fail("interrupted", 130)
 
 
-def _say(what: object, status: int) -> int:
-    print(f"ina: {what}", file=sys.stderr)
+def _fail(message: object, status: int) -> int:
+    print(f"ina: {message}", file=sys.stderr)
     return status
 

@@ -25,7 +25,7 @@ EPILOG = """
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
-    """Add `ina deploy` to the commands."""
+    """Adds `ina deploy` to the commands."""
     deploy = commands.add_parser("deploy", help="write an experiment's ports, tables, groups and sessions to real switches",
                                  description="Reads the [tofino] table of an experiment's file, plans every write, makes them, "
                                  "reads them back, and takes them back where one fails.",
@@ -40,11 +40,11 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     deploy.add_argument("--device-id", type=whole(0, 2**64 - 1), metavar="N", help="default: 0 with bfrt, 1 with p4runtime")
     deploy.add_argument("--timeout", type=real(1e-3, SECONDS), default=10.0, metavar="S",
                         help="for each answer (default: %(default)s)")
-    what = deploy.add_mutually_exclusive_group()
-    what.add_argument("--dry-run", action="store_true", help="print every write, and make none; planned against the switch, or "
-                      "against the embedded one where nobody says where the switch is")  # fmt: skip
-    what.add_argument("--embedded", action="store_true", help="as --dry-run, against the embedded switch wherever they are")
-    what.add_argument("--hosts", action="store_true", help="print what is done on each host")
+    modes = deploy.add_mutually_exclusive_group()
+    modes.add_argument("--dry-run", action="store_true", help="print every write, and make none; planned against the switch, or "
+                       "against the embedded one where nobody says where the switch is")  # fmt: skip
+    modes.add_argument("--embedded", action="store_true", help="as --dry-run, against the embedded switch wherever they are")
+    modes.add_argument("--hosts", action="store_true", help="print what is done on each host")
     deploy.add_argument("--host", metavar="NAME", help="this machine is that host: give its NIC its address, routes and "
                         "neighbours, unless other routes overlap; with --dry-run only look and say")  # fmt: skip
     deploy.add_argument("--json", action="store_true", help="with --dry-run: the plan as JSON")
@@ -87,7 +87,7 @@ def _deploy(args: argparse.Namespace) -> int:
     addresses = {} if args.embedded else d.addresses(args.at)
     if addresses or not (args.dry_run or args.embedded):
         addresses = d.all_addresses(args.at, " (or --dry-run, or --hosts)" if not addresses else "")
-    with _connected(args, d, addresses) as switches:
+    with _connect(args, d, addresses) as switches:
         steps = deploy.plan(d, switches)
         if args.dry_run or args.embedded:
             _show(args, switches, steps)
@@ -106,10 +106,10 @@ def _where(switches: dict[str, Any]) -> str:
 def _show(args: argparse.Namespace, switches: dict[str, Any], plan: dict[str, list[Any]]) -> None:
     counts = {name: sum(len(s.changes) for s in steps) for name, steps in plan.items()}
     if args.json:
-        made = [{"name": name, "switch": switches[name].address, "api": args.api,
-                 "steps": [{"what": s.what, "there": s.there, "changes": [c.as_json() for c in s.changes]} for s in steps]}
-                for name, steps in plan.items()]  # fmt: skip
-        print(json.dumps(made[0] if len(made) == 1 else {"switches": made}, indent=2, default=str))
+        plans = [{"name": name, "switch": switches[name].address, "api": args.api,
+                  "steps": [{"what": s.what, "there": s.there, "changes": [c.as_json() for c in s.changes]} for s in steps]}
+                 for name, steps in plan.items()]  # fmt: skip
+        print(json.dumps(plans[0] if len(plans) == 1 else {"switches": plans}, indent=2, default=str))
         return
     language = next(iter(switches.values())).name
     print(f"{args.experiment} on {_where(switches)} over {language}: {sum(counts.values())} writes")
@@ -122,8 +122,8 @@ def _show(args: argparse.Namespace, switches: dict[str, Any], plan: dict[str, li
 
 
 @contextmanager
-def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Connections to all switches, by name; where there are no addresses, to embedded ones."""
+def _connect(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Connects to all switches, by name; without addresses, to embedded ones."""
     from ina.p4.runtime.p4info import EntityError
     from ina.worlds.deployed.deployable import Bfrt, DeploymentError, P4Runtime
 
@@ -157,7 +157,7 @@ def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> I
 
 @contextmanager
 def _embedded(args: argparse.Namespace, d: Any, p4_name: str) -> Iterator[Any]:
-    """A switch in this process that runs the TNA twin of the experiment's program, as something to deploy on."""
+    """Starts an embedded switch that runs the TNA twin of the experiment's program, to plan against."""
     from ina.base import paths
     from ina.base.settings import ConfigError
     from ina.p4.bfrt.device import Device

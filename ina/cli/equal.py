@@ -1,4 +1,4 @@
-"""`ina p4 equal`: are two programs twins? Its arguments, and what it prints."""
+"""`ina p4 equal`, which compares two programs: its arguments and output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ says what is called otherwise in B, and which differences are meant (docs/p4.md)
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
-    """Add the command `p4` to `ina`; each of its commands sets `main`, a function of the parsed arguments."""
+    """Adds the command `p4` to `ina`; each of its commands sets `main`, a function of the parsed arguments."""
     group = commands.add_parser("p4", help="compare a P4 program with its twin")
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     equal = verbs.add_parser("equal", help="whether two programs answer every sequence of packets alike", description=DESCRIPTION,
@@ -110,9 +110,9 @@ def _search(args: argparse.Namespace) -> int:
 
 
 def _extent(outcome: Outcome, depth: int) -> str:
-    done = f"sequences of up to {outcome.depth} of {outcome.letters} packets, " if outcome.depth and depth else ""
+    systematic = f"sequences of up to {outcome.depth} of {outcome.letters} packets, " if outcome.depth and depth else ""
     end = ", when the time was over" if outcome.over else ""
-    return (f"{done}{outcome.states:,} states, {outcome.sequences:,} random sequences; {outcome.sent:,} packets into each, "
+    return (f"{systematic}{outcome.states:,} states, {outcome.sequences:,} random sequences; {outcome.sent:,} packets into each, "
             f"{outcome.ways:,} ways through the programs, {outcome.seconds:.1f} s{end}")  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def _report(args: argparse.Namespace, task: Task, outcome: Outcome) -> int:
     try:
         for file, test in zip(files, tests, strict=True):
             file.write_text(test, encoding="utf-8")
-    except OSError as error:  # they differ all the same
+    except OSError as error:  # the result stands without the files
         print(f"ina: {error.filename}: {error.strerror}", file=sys.stderr)
         return DIFFER
     print("Again (A's answers are what is expected):")

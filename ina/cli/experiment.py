@@ -14,13 +14,13 @@ from ina.base.settings import ConfigError
 from ina.lab import plan
 from ina.lab.config import KINDS, SWITCHES
 
-RUN_KEYS = (  # flags of their own
+RUN_KEYS = (  # keys with flags of their own
     "switch", "protocol", "workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap",
 )
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
-    """Add the commands to ``ina``; each sets ``main``, a function of the parsed arguments."""
+    """Adds the commands to ``ina``; each sets ``main``, a function of the parsed arguments."""
     run = commands.add_parser("run", help="train a model through the P4 switch and over Gloo, and compare")
     run.add_argument(
         "config", nargs="?", type=Path, help="TOML file with an experiment's keys (default: Fashion-MNIST, 4 workers)"
@@ -63,9 +63,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     start.add_argument(
         "--sweep", action="append", default=[], metavar="KEY=[...]", help="values to sweep, in place of the file's"
     )
-    which = start.add_mutually_exclusive_group()
-    which.add_argument("--resume", type=Path, metavar="FOLDER", help="go on in this folder (default: newest unfinished)")
-    which.add_argument("--new", action="store_true", help="a new folder, even if an unfinished one is there")
+    folder = start.add_mutually_exclusive_group()
+    folder.add_argument("--resume", type=Path, metavar="FOLDER", help="go on in this folder (default: newest unfinished)")
+    folder.add_argument("--new", action="store_true", help="a new folder, even if an unfinished one is there")
     start.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
                        help="points in virtual time that run at once (default: one a processor)")
     start.add_argument("--ray", metavar="ADDRESS", default="",
@@ -79,16 +79,16 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                       help="of virtual time, at once")
     _common(both)
     both.set_defaults(main=_agree)
-    take = verbs.add_parser("measure", help="write the training's layers, timed on this machine, as a workload for virtual time")
-    take.add_argument("file", type=Path, help="a .csv file, which the key `layers` takes")
-    take.add_argument("--model", default="cnn", help="one of the training's models (default: cnn)")
-    take.add_argument("--batch", type=whole(1, 65536), default=64, help="images of a step (default: 64)")
-    take.set_defaults(main=_measure)
-    every = verbs.add_parser("all", help="run every experiment in virtual time, one after the other; all of them are small")
-    every.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
-                       help="points that run at once")
-    every.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
-    every.set_defaults(main=_all)
+    meter = verbs.add_parser("measure", help="write the training's layers, timed on this machine, as a workload for virtual time")
+    meter.add_argument("file", type=Path, help="a .csv file, which the key `layers` takes")
+    meter.add_argument("--model", default="cnn", help="one of the training's models (default: cnn)")
+    meter.add_argument("--batch", type=whole(1, 65536), default=64, help="images of a step (default: 64)")
+    meter.set_defaults(main=_measure)
+    all_ = verbs.add_parser("all", help="run every experiment in virtual time, one after the other; all of them are small")
+    all_.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
+                      help="points that run at once")
+    all_.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
+    all_.set_defaults(main=_all)
 
     figures = commands.add_parser("figures", help="published figures, made again in virtual time, beside what was published")
     figures.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
@@ -115,17 +115,17 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 
 def _pairs(items: list[str], flag: str) -> dict[str, str]:
-    out = {}
+    pairs = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise ConfigError(f"{flag} {item!r}: expected key=value")
-        out[key] = value
-    return out
+        pairs[key] = value
+    return pairs
 
 
 def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int:
-    """Runs it; everything that a user can do something about becomes one message and an exit status."""
+    """Runs ``action``; errors that a user can act on become one message and an exit status."""
     from ina.aggregation.controller.client import ControlError
     from ina.aggregation.controller.jobs import AdmissionError
     from ina.aggregation.worker.errors import JobError
@@ -148,7 +148,7 @@ def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int
         print(f"ina: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        raise  # not of a file
+        raise  # no file's error
     except OSError as error:
         print(f"ina: {error.filename or results}: {error.strerror}", file=sys.stderr)
         return 1
@@ -161,10 +161,10 @@ def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int
     return 0
 
 
-def _needs(kind: str) -> None:
-    """Raises ConfigError: a package is missing that this kind of experiment, or its report, needs."""
-    wanted = ("torch", "matplotlib") if kind == "training" else ("matplotlib",)
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+def _check_packages(kind: str) -> None:
+    """Checks the packages that this kind of experiment and its report need. Raises ConfigError if one is missing."""
+    packages = ("torch", "matplotlib") if kind == "training" else ("matplotlib",)
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"{kind} needs {' and '.join(missing)}: pip install 'ina[torch,report]'")
 
@@ -180,24 +180,24 @@ def _run(args: argparse.Namespace) -> int:
         if args.world == "virtual":
             from ina.lab import sweep
 
-            compared = {"algorithm": '["in-network", "ring"]'} if "algorithm" not in overrides else {}
-            replayed = plan.load(args.config, {"kind": "workload", **overrides}, compared)
-            _needs(replayed.base.kind)
-            sweep.sweep(replayed, args.results, Console(), new=True)
+            sweeps = {"algorithm": '["in-network", "ring"]'} if "algorithm" not in overrides else {}
+            virtual = plan.load(args.config, {"kind": "workload", **overrides}, sweeps)
+            _check_packages(virtual.base.kind)
+            sweep.sweep(virtual, args.results, Console(), new=True)
             return
         if args.world or args.switch == "bmv2":
             overrides["world"] = _world(args.world or "auto", args.switch)
-        chosen = plan.load(args.config, overrides).single
-        _needs(chosen.kind)
-        run.run(chosen, args.results, Console())
+        config = plan.load(args.config, overrides).single
+        _check_packages(config.kind)
+        run.run(config, args.results, Console())
 
     return _guarded(action, args.results)
 
 
-def _world(asked: str, switch: str | None) -> str:
-    """What the command line asked for, or local, saying so, where this machine cannot make a testbed."""
-    if asked == "local" or switch == "bmv2":  # BMv2 is nowhere else: why it cannot be, the testbed says
-        return "local" if asked == "local" else "testbed"
+def _world(world: str, switch: str | None) -> str:
+    """Returns the world of the command line, or local, with a message, where this machine cannot make a testbed."""
+    if world == "local" or switch == "bmv2":  # BMv2 runs nowhere else; the testbed says why it cannot
+        return "local" if world == "local" else "testbed"
     from ina.worlds.testbed.mininet import missing
 
     if not (reason := missing()):
@@ -217,9 +217,9 @@ def _experiment(args: argparse.Namespace) -> int:
         if args.switch == "bmv2":
             overrides["world"] = "testbed"
         overrides |= {key: value for key in ("world", "switch") if (value := getattr(args, key))}
-        chosen = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
-        _needs(chosen.base.kind)
-        sweep.sweep(chosen, args.results, Console(), args.resume, args.new, args.processes, ray=args.ray)
+        experiment = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
+        _check_packages(experiment.base.kind)
+        sweep.sweep(experiment, args.results, Console(), args.resume, args.new, args.processes, ray=args.ray)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
 
@@ -230,7 +230,7 @@ def _agree(args: argparse.Namespace) -> int:
 
         from ina.lab import agree
 
-        _needs("allreduce")
+        _check_packages("allreduce")
         overrides, sweeps = _pairs(args.set, "--set"), _pairs(args.sweep, "--sweep")
         agree.agree(plan.find(args.name), overrides, sweeps, args.results, Console(), args.processes)
 
@@ -243,11 +243,11 @@ def _figures(args: argparse.Namespace) -> int:
 
         from ina.lab.results import figures
 
-        _needs("allreduce")
-        known = [figure.name for figure in figures.FIGURES]
+        _check_packages("allreduce")
+        names = [figure.name for figure in figures.FIGURES]
         for name in args.names:
-            if name not in known:
-                raise ConfigError(f"no figure {name!r}; there are: {', '.join(known)}")
+            if name not in names:
+                raise ConfigError(f"no figure {name!r}; there are: {', '.join(names)}")
         figures.make(args.results, Console(), args.names, args.processes)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
@@ -257,7 +257,7 @@ def _measure(args: argparse.Namespace) -> int:
     def action() -> None:
         from ina.lab.config import MODELS
 
-        _needs("training")
+        _check_packages("training")
         if args.model not in MODELS:
             raise ConfigError(f"--model {args.model!r}: expected {' or '.join(MODELS)}")
         from ina.lab.training import measure
@@ -276,11 +276,11 @@ def _all(args: argparse.Namespace) -> int:
         from ina.lab import sweep
 
         for path in plan.available():
-            chosen = plan.load(path)
-            if chosen.base.world == "virtual":
-                _needs(chosen.base.kind)
+            experiment = plan.load(path)
+            if experiment.base.world == "virtual":
+                _check_packages(experiment.base.kind)
                 Console().rule(path.stem)
-                sweep.sweep(chosen, args.results, Console(), processes=args.processes)
+                sweep.sweep(experiment, args.results, Console(), processes=args.processes)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
 
@@ -288,10 +288,10 @@ def _all(args: argparse.Namespace) -> int:
 def _list(_args: argparse.Namespace) -> int:
     def action() -> None:
         paths = [*plan.available(), *plan.large()]
-        wide = max(len(plan.named(path)) for path in paths)
+        width = max(len(plan.named(path)) for path in paths)
         for path in paths:
-            found = plan.load(path)
-            print(f"{plan.named(path):<{wide}} {len(found.points):>3} x {found.base.kind} ({found.base.world}): {found.about}")
+            entry = plan.load(path)
+            print(f"{plan.named(path):<{width}} {len(entry.points):>3} x {entry.base.kind} ({entry.base.world}): {entry.about}")
 
     return _guarded(action, Path())
 
@@ -301,8 +301,8 @@ def _show(args: argparse.Namespace) -> int:
         if args.name is None:
             print("\n\n".join(f"# ---- {name}\n{plan.show(kind)}" for name, kind in KINDS.items()))
         else:
-            chosen = plan.load(plan.find(args.name))
-            print(plan.show(type(chosen.base), chosen))
+            experiment = plan.load(plan.find(args.name))
+            print(plan.show(type(experiment.base), experiment))
 
     return _guarded(action, Path())
 
@@ -313,7 +313,7 @@ def _why(args: argparse.Namespace) -> int:
 
         for folder in args.folders:
             results = compare.points(folder)
-            base = folder if len(args.folders) == 1 else folder.parent  # of several, each line says of which
+            base = folder if len(args.folders) == 1 else folder.parent  # with several folders, each line begins with its own
             names = [str(result.path.relative_to(base)) for result in results]
             names = ["" if name == "." else name for name in names]
             print("\n".join(why.lines(results, names)))
@@ -329,9 +329,9 @@ def _report(args: argparse.Namespace) -> int:
         from ina.lab.results.progress import say_where
 
         results = [result for folder in args.folders for result in compare.points(folder)]
-        one = args.folders[0] if len(args.folders) == 1 else None
-        output = args.output or (one / "comparison.html" if one else args.folders[0].parent / "comparison.html")
-        title = one.name if one else "Comparison"
+        single = args.folders[0] if len(args.folders) == 1 else None
+        output = args.output or (single / "comparison.html" if single else args.folders[0].parent / "comparison.html")
+        title = single.name if single else "Comparison"
         output.write_text(compare.page(title, "", results))
         console = Console()
         compare.show(console, title, results)

@@ -12,7 +12,7 @@ from ina.base.bounds import whole
 
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `explore` to `ina`; it sets `main`, a function of the parsed arguments."""
+    """Adds the command `explore` to `ina`; it sets `main`, a function of the parsed arguments."""
     explore = subparsers.add_parser(
         "explore",
         help="walk every interleaving of a small job: is a wrong sum, or a job that cannot finish, possible?",
@@ -61,7 +61,7 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
 
 
 class _Bounds(ValueError):
-    """What was asked for makes no sense."""
+    """Arguments that make no sense."""
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -92,8 +92,8 @@ def main(args: argparse.Namespace) -> int:
         built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)},
                                 include_dirs=[paths.p4_dir()])  # fmt: skip
         program = Program(built.so_path)
-        found = recognise(program.p4info, args.program)
-        if found is None or found[0].name != protocols.DEFAULT:
+        protocol = recognise(program.p4info, args.program)
+        if protocol is None or protocol[0].name != protocols.DEFAULT:
             raise _Bounds(f"{args.program}: not SwitchML's registers and tables, which are what this command explores")
         options = {"slots": args.slots, "elements": args.elements, "restarts": args.forgetful}
         if args.forgetful and any(getattr(args, name) is not None for name in ("losses", "duplicates", "timeouts", "depth")):
@@ -114,7 +114,7 @@ def main(args: argparse.Namespace) -> int:
               f"{budget.duplicates} duplicates, {budget.timeouts} time-outs")  # fmt: skip
         report = explorer.explore(args.depth or sys.maxsize, budget, args.max_states)
     extent = "all of them" if report.complete else f"not all of them, {report.depth} steps deep"
-    print(f"{report.states} states ({extent}), {report.asked} steps of machines, {time.monotonic() - began:.1f} s")
+    print(f"{report.states} states ({extent}), {report.executed} steps of machines, {time.monotonic() - began:.1f} s")
     print("states of " + ", ".join(f"{name}: {count}" for name, count in report.local.items()))
     if report.violation is None:
         finishes = f"; the job can finish from every {'state' if report.complete else 'one of these states'}"
@@ -137,7 +137,7 @@ def simulate_main(args: argparse.Namespace) -> int:
     from ina.p4.runtime.loaded_program import Program
     from ina.worlds.virtual.simulation import Simulation, macros
 
-    # which warn of switches, and parameter servers, that do not answer
+    # these loggers warn of switches, and parameter servers, that do not answer
     for name in ("ina.aggregation.controller", "ina.p4.runtime"):
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
@@ -165,6 +165,6 @@ def simulate_main(args: argparse.Namespace) -> int:
         events, tensors, seed = events + report.events, tensors + report.tensors, seed + 1
         faults.update(report.faults)
     print(f"seeds {args.seed} to {seed - 1}: {events:,} events, {tensors:,} sums, {time.monotonic() - began:.1f} s")
-    print(", ".join(f"{what}: {count:,}" for what, count in sorted(faults.items())))
+    print(", ".join(f"{kind}: {count:,}" for kind, count in sorted(faults.items())))
     print("no wrong sum, no leaked slot or aggregator, no stuck job")
     return 0

@@ -19,7 +19,7 @@ PATIENCE = 10.0  # seconds for a network's own process to take it down
 
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
+    """Adds the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
     net = commands.add_parser("net", help="a Mininet network around the P4 switch, to play with (needs root)")
     verbs = net.add_subparsers(title="commands", metavar="COMMAND", required=True)
     up = verbs.add_parser("up", help="bring a network up and give Mininet's prompt; leaving it takes the network down")
@@ -58,7 +58,7 @@ def _up(args: argparse.Namespace) -> int:
                           cables=args.cables)  # fmt: skip
         with network:
             if network.cleaned:
-                print(f"ina: {network.left_before}", file=sys.stderr)
+                print(f"ina: {network.cleanup_message}", file=sys.stderr)
             print(f"{topology.name} is up after {network.up_seconds:.1f} s: "
                   f"{', '.join(f'{h.name} {h.ip}' for h in topology.hosts)}; "
                   f"INA_SWITCH={network.socket}", flush=True)  # fmt: skip
@@ -76,7 +76,7 @@ def _terminate(number: int, _frame: object) -> None:
 
 
 def _down(_args: argparse.Namespace) -> int:
-    """Asks the network's own process; if that has been killed, cleans up after it."""
+    """Ends the network's own process; if that has been killed, cleans up after it."""
     if os.geteuid() != 0:
         print("ina: only root can take a network down", file=sys.stderr)
         return 1
@@ -86,13 +86,13 @@ def _down(_args: argparse.Namespace) -> int:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            left = state.State("going down")
+            lock = state.State("going down")
             break
         except state.Busy as error:
             if time.monotonic() > deadline:
                 print(f"ina: process {pid} did not take its network down within {PATIENCE:g} s: {error}", file=sys.stderr)
                 return 1
             time.sleep(0.05)
-    left.close()
-    print("Removed: " + ", ".join(left.cleaned) if left.cleaned else "The network is down." if since else "No network was up.")
+    lock.close()
+    print("Removed: " + ", ".join(lock.cleaned) if lock.cleaned else "The network is down." if since else "No network was up.")
     return 0

@@ -1,4 +1,4 @@
-"""`ina compile`, `ina stf`, `ina explain`, `ina trace`: their arguments, and what they print when something is wrong."""
+"""`ina compile`, `ina stf`, `ina explain`, `ina trace`: their arguments and error messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from ina.base.bounds import whole
 
-PORT_BITS = 9  # of v1model and of a Tofino 1
+PORT_BITS = 9  # of a port number, in v1model and on a Tofino 1
 
 
 def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands to `ina`; each sets `main`, a function of the parsed arguments."""
+    """Adds the commands to `ina`; each sets `main`, a function of the parsed arguments."""
     compile_ = _command(subparsers, "compile", _compile, "compile a P4_16 program to a native switch program")
     _program(compile_)
     compile_.add_argument("-o", dest="output", type=Path, metavar="FILE.so", help="copy the shared object there")
@@ -53,7 +53,7 @@ def _command(
     text: str,
 ) -> argparse.ArgumentParser:
     command = subparsers.add_parser(name, help=text)
-    command.set_defaults(main=lambda args: _reported(run, args))
+    command.set_defaults(main=lambda args: _report_errors(run, args))
     return command
 
 
@@ -73,7 +73,7 @@ def _preprocessing(command: argparse.ArgumentParser) -> None:
 
 
 def _folders(args: argparse.Namespace) -> list[Path]:
-    """As wherever a protocol's program is compiled: what all protocols share is found without being asked for."""
+    """Returns include folders, with the package's own last, as wherever a protocol's program is compiled."""
     from ina.base import paths
 
     return [*args.include, paths.p4_dir()]
@@ -85,8 +85,8 @@ def _defines(args: argparse.Namespace) -> dict[str, str]:
     return macros(args.define)
 
 
-def _loaded(args: argparse.Namespace) -> Any:
-    """The checked program; its warnings go to stderr."""
+def _load(args: argparse.Namespace) -> Any:
+    """Loads and checks the program; its warnings go to stderr."""
     from ina.p4.compiler import errors, frontend
 
     program = frontend.load(args.program, defines=_defines(args), include_dirs=_folders(args))
@@ -95,8 +95,8 @@ def _loaded(args: argparse.Namespace) -> Any:
     return program
 
 
-def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
-    """Runs a command; what is wrong with its input goes to stderr as it is, with status 1."""
+def _report_errors(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Runs a command; errors in its input go to stderr, with status 1."""
     from ina.base.cc import BuildError
     from ina.p4.compiler.errors import CompileError
     from ina.p4.compiler.reference.expressions import InterpreterError
@@ -110,7 +110,7 @@ def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace
     except (BuildError, StfError, InterpreterError, TableError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
     except BrokenPipeError:
-        raise  # not of a file
+        raise  # no file's error
     except OSError as error:
         print(f"ina: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
     return 1
@@ -142,12 +142,12 @@ def _compile(args: argparse.Namespace) -> int:
     return 0
 
 
-def _copy(made: Path, target: Path) -> None:
-    """Raises OSError about `target`: what is copied has just been written."""
+def _copy(source: Path, target: Path) -> None:
+    """Copies a file. Raises OSError about `target`: the source has just been written."""
     import shutil
 
     try:
-        shutil.copyfile(made, target)
+        shutil.copyfile(source, target)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(target)) from error
 
@@ -163,14 +163,14 @@ def _stf(args: argparse.Namespace) -> int:
     else:
         tests = [(args.program, args.test or args.program.with_suffix(".stf"))]
         for path in tests[0]:
-            path.stat()  # what is not there is said before a table begins
+            path.stat()  # reports a missing file before a table begins
     return stf.report(tests, targets, _defines(args), _folders(args))
 
 
 def _explain(args: argparse.Namespace) -> int:
     from ina.p4.tools import explain, parser_graph
 
-    program = _loaded(args)
+    program = _load(args)
     print("\n".join(explain.lines(program)))
     if args.svg:
         args.svg.write_text(parser_graph.svg(parser_graph.graphs(explain.parser_of(program))), encoding="utf-8")
@@ -180,7 +180,7 @@ def _explain(args: argparse.Namespace) -> int:
 def _trace(args: argparse.Namespace) -> int:
     from ina.p4.tools import trace
 
-    program = _loaded(args)
+    program = _load(args)
     entries = args.entries.read_text(encoding="utf-8") if args.entries else ""
     if not 0 <= args.port < 1 << PORT_BITS:
         raise ValueError(f"--port {args.port}: expected 0 to {(1 << PORT_BITS) - 1}: programs have {PORT_BITS} bits for it")

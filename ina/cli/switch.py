@@ -27,13 +27,13 @@ LEVELS = {
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
-    """Add the command to `ina`; it sets `main`, a function of the parsed arguments."""
+    """Adds the command to `ina`; it sets `main`, a function of the parsed arguments."""
     switch = commands.add_parser("switch", help="run an embedded switch with a P4Runtime server")
     verbs = switch.add_subparsers(title="commands", metavar="COMMAND", required=True)
     run = verbs.add_parser("run", help="run a P4 program on interfaces, until Ctrl-C", description=__doc__)
-    what = run.add_mutually_exclusive_group(required=True)
-    what.add_argument("program", nargs="?", type=Path, help="a P4 source, or a compiled program (.so)")
-    what.add_argument("--no-p4", action="store_true", help="wait for a controller to bring the program")
+    programs = run.add_mutually_exclusive_group(required=True)
+    programs.add_argument("program", nargs="?", type=Path, help="a P4 source, or a compiled program (.so)")
+    programs.add_argument("--no-p4", action="store_true", help="wait for a controller to bring the program")
     run.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
     run.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
     run.add_argument(
@@ -84,7 +84,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def one_line(record: logging.LogRecord) -> bool:
-    """gRPC logs a traceback for every message that is none; what any client can send is worth a line."""
+    """Logging filter: gRPC logs a traceback for every malformed message; as any client can send one, one line is enough."""
     if record.exc_info:
         record.msg, record.args = f"{record.getMessage()} {record.exc_info[1]}", ()
         record.exc_info = record.exc_text = None
@@ -135,7 +135,7 @@ def _run(args: argparse.Namespace) -> None:
                 name = where if isinstance(where, str) else f"port{number}"
                 port.with_capture(args.pcap / f"{name}.pcap")
             device.add_port(number, port)
-            stack.callback(device.remove_port, number)  # before it is closed
+            stack.callback(device.remove_port, number)  # before the port is closed
         server = stack.enter_context(Server(device, args.grpc, access))
         for address in access.exposed(args.grpc, args.bfrt):
             logging.warning("whoever reaches %s can drive this switch, and send it programs (--insecure)", address)
@@ -157,7 +157,7 @@ Udp = tuple[tuple[str, int], tuple[str, int]]
 
 
 def parse_interface(text: str) -> tuple[int, str | Udp]:
-    """`PORT@WHERE` as the port's number and an interface's name, or UDP addresses to bind and of the peer."""
+    """Parses `PORT@WHERE` as the port's number and an interface's name, or UDP addresses to bind and of the peer."""
     number, at, where = text.partition("@")
     if not at or not number.isdigit() or not where or int(number) >= 511:
         raise ValueError(f"-i {text}: expected PORT@INTERFACE or PORT@udp:HOST:PORT,HOST:PORT, with a port of 0..510")
@@ -175,7 +175,7 @@ def parse_interface(text: str) -> tuple[int, str | Udp]:
 
 
 def open_port(number: int, where: str | Udp) -> Any:
-    """Raises OSError. What comes by UDP has the headers of worker `number` of the local world, job 0."""
+    """Opens a port. Datagrams of UDP get the headers of worker `number` of the local world, job 0. Raises OSError."""
     from ina.aggregation.worker import SWITCH, worker_address
     from ina.net.ports import MAX_FRAME, open_packet, open_udp
 
@@ -188,7 +188,7 @@ def open_port(number: int, where: str | Udp) -> Any:
 
 
 def mtu_of(interface: str) -> int:
-    """Of an interface in this thread's network namespace (netdevice(7), SIOCGIFMTU). Raises OSError."""
+    """Returns the MTU of an interface in this thread's network namespace (netdevice(7), SIOCGIFMTU). Raises OSError."""
     request = struct.pack("16si12x", interface.encode()[:15], 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:

@@ -1,4 +1,4 @@
-"""`ina tofino`: what a program asks of a Tofino."""
+"""`ina tofino`: resources that a program needs of a Tofino, and deployed switches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ina.p4.rpc import connections as rpc
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
-    """Add the commands to `ina`; each sets `main`, a function of the parsed arguments."""
+    """Adds the commands to `ina`; each sets `main`, a function of the parsed arguments."""
     from ina.worlds.deployed.daemon import add_packet_lifetime
 
     tofino = commands.add_parser("tofino", help="look at a program for Tofino as far as its source tells")
@@ -81,8 +81,8 @@ def _controller(args: argparse.Namespace) -> int:
     try:
         d = deployment(args.experiment)
         slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
-        which = d, d.all_addresses(args.at), args.device_id, rpc.Access.of(args), args.packet_lifetime
-        return daemon.serve(lambda: DeployedHost(*which), args.name, args.state, slots, args.user)
+        arguments = d, d.all_addresses(args.at), args.device_id, rpc.Access.of(args), args.packet_lifetime
+        return daemon.serve(lambda: DeployedHost(*arguments), args.name, args.state, slots, args.user)
     except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
@@ -96,8 +96,8 @@ def _doctor(args: argparse.Namespace) -> int:
 
     try:
         d = deployment(args.experiment)
-        found = examine(d, d.all_addresses(args.at), args.device_id, args.timeout, rpc.Access.of(args))
-        return show(found, args.json)
+        findings = examine(d, d.all_addresses(args.at), args.device_id, args.timeout, rpc.Access.of(args))
+        return show(findings, args.json)
     except (ConfigError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
@@ -111,11 +111,11 @@ def _compile(args: argparse.Namespace) -> int:
     status = 0
     try:
         defines = macros(args.define)
-        found = compiler.find()
+        command = compiler.find()
         for program in args.program or sorted((paths.p4_dir() / "tofino").glob("*.p4")):
-            made = compiler.compile_with(found, program, args.out / program.stem, defines, args.include)
-            print(compiler.report(made), flush=True)
-            status |= not made.fits
+            result = compiler.compile_with(command, program, args.out / program.stem, defines, args.include)
+            print(compiler.report(result), flush=True)
+            status |= not result.fits
     except (compiler.NoCompiler, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
@@ -149,17 +149,17 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _compare(report: Any, program: Path, defines: dict[str, str], include: list[Path]) -> bool:
-    """Whether the compiler takes the program, and that check was right about it."""
+    """Compiles the program too and prints both figures. Returns True if the compiler accepts it."""
     import tempfile
 
     from ina.p4.tofino import compare, compiler
 
     try:
         with tempfile.TemporaryDirectory() as out:
-            made = compiler.compile_with(compiler.find(), program, Path(out), defines, include)
+            result = compiler.compile_with(compiler.find(), program, Path(out), defines, include)
     except (compiler.NoCompiler, OSError, TimeoutError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return False
     print()
-    print(compare.text(report, made) if made.ok else compiler.report(made))
-    return made.ok
+    print(compare.text(report, result) if result.ok else compiler.report(result))
+    return result.ok

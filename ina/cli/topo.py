@@ -1,4 +1,4 @@
-"""``ina topo list`` and ``ina topo show NAME``: what topologies there are, and drawings with a job's aggregation tree."""
+"""``ina topo list`` and ``ina topo show NAME``: the topologies, and drawings with a job's aggregation tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ina.topology.points import host_list
 
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
+    """Adds the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
     topo = commands.add_parser("topo", help="list topologies, show one with a job's aggregation tree")
     verbs = topo.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verbs.add_parser("list", help="the topologies with their parameters").set_defaults(main=_list)
@@ -30,12 +30,12 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def parameters() -> dict[str, tuple[type, list[str]]]:
     """Parameter -> its type and the topologies that have it."""
-    found: dict[str, tuple[type, list[str]]] = {}
+    owners: dict[str, tuple[type, list[str]]] = {}
     for name in topologies.names():
         for key, parameter in inspect.signature(topologies.maker(name)).parameters.items():
             kind = str if parameter.default is None else type(parameter.default)
-            found.setdefault(key, (kind, []))[1].append(name)
-    return found
+            owners.setdefault(key, (kind, []))[1].append(name)
+    return owners
 
 
 def _list(_: argparse.Namespace) -> int:
@@ -47,9 +47,10 @@ def _list(_: argparse.Namespace) -> int:
     return 0
 
 
-def _free(topology: topologies.Topology, signature: inspect.Signature, given: dict[str, int]) -> float:
-    """Of TopoOpt's interfaces, those that the least connected server does not use: a transmitter or a receiver is half of one."""
-    degree: int = given.get("degree", signature.parameters["degree"].default)
+def _free(topology: topologies.Topology, signature: inspect.Signature, arguments: dict[str, int]) -> float:
+    """Returns the TopoOpt interfaces that the least connected server leaves unused; a transmitter or a receiver is half of
+    one."""
+    degree: int = arguments.get("degree", signature.parameters["degree"].default)
     used: defaultdict[str, float] = defaultdict(float)
     for link in topology.links:
         if link.a[0] == link.b[0] == "s":
@@ -62,12 +63,12 @@ def _show(args: argparse.Namespace) -> int:
     from ina.topology import draw
     from ina.topology.tree import aggregation_tree
 
-    given = {key: getattr(args, key) for key in args.keys if getattr(args, key) is not None}
+    arguments = {key: getattr(args, key) for key in args.keys if getattr(args, key) is not None}
     try:
-        topology = topologies.load(args.name, **given)
+        topology = topologies.load(args.name, **arguments)
         tree = aggregation_tree(topology, host_list(args.job)) if args.job else None
         print(draw.text(topology, tree), end="")
-        if args.name == "topoopt" and (free := _free(topology, inspect.signature(topologies.maker("topoopt")), given)):
+        if args.name == "topoopt" and (free := _free(topology, inspect.signature(topologies.maker("topoopt")), arguments)):
             print(f"{free:g} of each server's interfaces are free: there are no more rings or demands for them")
         if args.svg:
             args.svg.write_text(draw.svg(topology, tree))

@@ -16,7 +16,7 @@ ATP_SOURCE = "p4/include/atp/headers.p4"
 
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `wire` to `ina`; each of its commands sets `main`, a function of the parsed arguments."""
+    """Adds the command `wire` to `ina`; each of its commands sets `main`, a function of the parsed arguments."""
     wire = subparsers.add_parser("wire", help="show the wire layout, or generate C or a Wireshark dissector from it")
     commands = wire.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, text in (
@@ -33,8 +33,8 @@ def main(args: argparse.Namespace) -> int:
     from ina.aggregation.wire import c_header, dissector, dissector_atp, layout  # the compiler's front end: not for `ina --help`
 
     if args.values not in layout.VALUES:
-        known = ", ".join(map(str, layout.VALUES))
-        print(f"ina: --values {args.values}: expected one of {known}", file=sys.stderr)
+        sizes = ", ".join(map(str, layout.VALUES))
+        print(f"ina: --values {args.values}: expected one of {sizes}", file=sys.stderr)
         return 2
     wire, atp = layout.load(args.values), layout.load_atp(args.values)
     if args.what == "c":
@@ -66,7 +66,7 @@ def _line(wire: Layout, name: str, field: Field, start: int) -> str:
 
 
 def _table(wire: Layout) -> list[str]:
-    """A line for each field with its place in the frame, and one for each kind of frame."""
+    """Returns a line for each field with its place in the frame, and one for each kind of frame."""
     from ina.aggregation.wire.layout import DATA, HEAD, PENDING
 
     lines = [f"{'header':10} {'field':16} {'byte':>5} {'bit':>3} {'width':>9}"]

@@ -1,1 +1,1 @@
-"""Experiments: plans, sweeps, and what they need of the worlds."""
+"""Experiments: plans, sweeps, and their kinds in each of the worlds."""

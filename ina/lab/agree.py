@@ -1,7 +1,7 @@
-"""Do two worlds agree? One experiment under Mininet, by the clock on the wall, and in virtual time, point by point.
+"""Comparison of two worlds: one experiment under Mininet, by the clock on the wall, and in virtual time, point by point.
 
-Where links are slow enough for this machine to keep their pace (10 Mb/s is), times must be within ``TOLERATED`` of each
-other; where nothing was lost, every worker must have sent the same number of packets in both. What else runs on this machine only
+Where links are slow enough for this machine to keep up (10 Mb/s is), times must be within ``TOLERATED`` of each
+other; where nothing was lost, every worker must have sent the same number of packets in both. Other load on this machine only
 adds to the time on the wall: where times disagree the testbed tries again, ``TRIES`` times at most, and the fastest counts.
 """
 
@@ -44,50 +44,50 @@ class Pair:
 
     @property
     def apart(self) -> float:
-        """How much longer it took in the testbed; negative: shorter."""
+        """Relative difference of the times: positive if the testbed took longer."""
         return self.seconds[0] / self.seconds[1] - 1
 
     @property
     def wrong(self) -> str:
-        """What does not agree; empty if all does."""
+        """The disagreement in words; empty: there is none."""
         if abs(self.apart) > TOLERATED:
             return f"times are {self.apart:+.1%} apart, expected at most {TOLERATED:.0%} (the fastest of {self.tries})"
         return self.wrong_packets
 
     @property
     def wrong_packets(self) -> str:
-        """The part of it that does not depend on how fast this machine is."""
+        """The part of ``wrong`` that does not depend on the speed of this machine."""
         if self.lossless and self.packets[0] != self.packets[1]:
             return f"{self.packets[0]} and {self.packets[1]} packets were sent, expected the same number: nothing was lost"
         return ""
 
 
 def pairs(real: Sequence[Result], virtual: Sequence[Result], names: Sequence[str]) -> list[Pair]:
-    """``names``: of the points, in the order of both lists."""
-    found = []
-    for name, there, here in zip(names, real, virtual, strict=True):
-        config = here.config
+    """Pairs the results of both worlds. ``names``: of the points, in the order of both lists."""
+    rows = []
+    for name, measured, simulated in zip(names, real, virtual, strict=True):
+        config = simulated.config
         assert isinstance(config, AllReduce)
         lossless = config.loss == config.corrupt == config.duplicate == config.reorder == 0
-        for a, b in zip(there.summary, here.summary, strict=True):
-            found.append(Pair(name, a["job"], (1e-3 * a["time_ms"], 1e-3 * b["time_ms"]), (a["packets"], b["packets"]), lossless))
-    return found
+        for a, b in zip(measured.summary, simulated.summary, strict=True):
+            rows.append(Pair(name, a["job"], (1e-3 * a["time_ms"], 1e-3 * b["time_ms"]), (a["packets"], b["packets"]), lossless))
+    return rows
 
 
 def again(pair: Pair, config: AllReduce) -> Pair:
-    """Tries the testbed again until times agree; the fastest time, and packets as they were each time."""
+    """Tries the testbed again until times agree. Returns the fastest time, and the packets of the last try."""
     while pair.tries < TRIES and not pair.wrong_packets and abs(pair.apart) > TOLERATED:
-        done = next(run for run in processes.reduce(config) if run.job == pair.job)
-        packets = (int(done.stats["workers"]["tx_packets"]), pair.packets[1])
-        pair = replace(pair, seconds=(min(done.seconds, pair.seconds[0]), pair.seconds[1]), packets=packets, tries=pair.tries + 1)
+        job = next(run for run in processes.reduce(config) if run.job == pair.job)
+        packets = (int(job.stats["workers"]["tx_packets"]), pair.packets[1])
+        pair = replace(pair, seconds=(min(job.seconds, pair.seconds[0]), pair.seconds[1]), packets=packets, tries=pair.tries + 1)
     return pair
 
 
-def table(found: Sequence[Pair]) -> Table:
+def table(rows: Sequence[Pair]) -> Table:
     result = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("point", "testbed ms", "of", "virtual ms", "apart", "packets", "packets"):
         result.add_column(heading, justify="left" if heading == "point" else "right")
-    for pair in found:
+    for pair in rows:
         jobs = f" {pair.job}" if pair.job != "job 0" else ""
         real, virtual = (f"{1e3 * s:.2f}" for s in pair.seconds)
         result.add_row(pair.point + jobs, real, str(pair.tries), virtual, f"{pair.apart:+.1%}", *(f"{n:,}" for n in pair.packets))
@@ -96,7 +96,7 @@ def table(found: Sequence[Pair]) -> Table:
 
 
 def agree(path: Path, overrides: dict[str, str], sweeps: dict[str, str], root: Path, console: Console, at_once: int) -> None:
-    """Runs the experiment in both worlds and prints what each measured.
+    """Runs the experiment in both worlds and prints the figures of each.
 
     Raises:
         Disagreement: a point differs by more than it may.
@@ -108,10 +108,10 @@ def agree(path: Path, overrides: dict[str, str], sweeps: dict[str, str], root: P
     if plans[0].base.kind != "allreduce":
         raise ConfigError(f"kind = {plans[0].base.kind!r}: expected 'allreduce', which both worlds have")
     real, virtual = (compare.points(sweep.sweep(each, root, console, processes=at_once, tables=False)) for each in plans)
-    found = pairs(real, virtual, [str(point) for point in plans[0].points])
+    compared = pairs(real, virtual, [str(point) for point in plans[0].points])
     configs = {str(point): point.config for point in plans[0].points if isinstance(point.config, AllReduce)}
-    found = [again(pair, configs[pair.point]) for pair in found]
-    console.print(table(found))
-    if wrong := [f"{pair.point} {pair.job}: {pair.wrong}" for pair in found if pair.wrong]:
-        raise Disagreement("\n".join([f"{len(wrong)} of {len(found)} do not agree", *wrong]))
-    console.print(f"All {len(found)} agree: times within {TOLERATED:.0%}, as many packets where nothing was lost")
+    compared = [again(pair, configs[pair.point]) for pair in compared]
+    console.print(table(compared))
+    if wrong := [f"{pair.point} {pair.job}: {pair.wrong}" for pair in compared if pair.wrong]:
+        raise Disagreement("\n".join([f"{len(wrong)} of {len(compared)} do not agree", *wrong]))
+    console.print(f"All {len(compared)} agree: times within {TOLERATED:.0%}, as many packets where nothing was lost")

@@ -1,4 +1,4 @@
-"""What an experiment is: plain keys with types and defaults; a typo never runs the wrong experiment.
+"""Keys of experiments, plain, with types and defaults; unknown ones fail: a typo never runs the wrong experiment.
 
 Every kind of experiment is one dataclass; its fields are the keys of the TOML file. ``ina/lab/plan.py`` reads files.
 """
@@ -18,7 +18,7 @@ from ina.aggregation.worker.config import VALUES
 from ina.base import paths
 from ina.base.bounds import outside
 from ina.base.settings import ConfigError, nearest
-from ina.lab.kinds.oracle import asked
+from ina.lab.kinds.oracle import choose_reduction
 from ina.lab.ranges import RANGES
 from ina.lab.testbed_hosts import described, hosts_of, server_host
 from ina.net.faults import parse_faults
@@ -29,14 +29,14 @@ from ina.worlds.testbed import switch_kinds
 ALGORITHMS = ("in-network", "ring", "halving-doubling", "tree", "parameter-server")
 STRIPED = ("in-network", "ring", "parameter-server")
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
-MODELS = {"cnn": 409_034, "small": 39_418}  # what can be trained (rank.py), and its parameters
+MODELS = {"cnn": 409_034, "small": 39_418}  # models that can be trained (rank.py), and their parameters
 SWITCHES = tuple(switch_kinds.KINDS)
 PAYLOAD = "true; or false: packets without values, for scale: the same packets and times, but no sums to check"
 SAMPLE = "s of virtual time between two looks at links, queues and slot pools, for trace.json and the report; 0: none"
 SWITCH = ("testbed: embedded (all switches in one process), process (each in one) or bmv2 (BMv2); anywhere: tna (the program for "
           "Tofino, on the embedded switch)")
-TNA_VALUES = 256  # a packet goes round for each 32 of them
-BMV2_WINDOW = 8  # it takes 0.1 ms and more for a packet: what waits longer is sent again for nothing
+TNA_VALUES = 256  # a packet recirculates for each 32 of them
+BMV2_WINDOW = 8  # BMv2 takes 0.1 ms and more for a packet: a longer queue only causes retransmissions
 
 
 Value = TypeVar("Value")
@@ -44,12 +44,12 @@ PLAIN: dict[type, Callable[[str | int | float], object]] = {str: str, int: int, 
 
 
 def key(default: Value, text: str) -> Value:
-    """A key with its default and what `ina experiment show` and docs/experiments.md say about it."""
+    """Returns a key with its default and its help for `ina experiment show` and docs/experiments.md."""
     return dataclasses.field(default=default, metadata={"help": text})
 
 
 def from_environment(name: str, default: int) -> int:
-    """What the environment says of a key that the experiment leaves open; results record the value either way."""
+    """Returns the default of a key from the environment, or ``default``; results record the value either way."""
     text = os.environ.get(name, "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise ConfigError(f"{name} = {text[:40]!r}: expected a number up to 999999999")
@@ -57,7 +57,7 @@ def from_environment(name: str, default: int) -> int:
 
 
 class Keys:
-    """What all kinds share: these keys, checks, and the way to JSON and back."""
+    """Base of all kinds: shared keys, checks, and conversion to JSON."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
     kind: str
@@ -80,14 +80,14 @@ class Keys:
             raise ConfigError(f"{key} = {getattr(self, key)!r}: expected {expected}")
 
     def check_ranges(self) -> None:
-        """Every key that is a number (ranges.py)."""
+        """Checks the range of every key that is a number (ranges.py)."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, (int, float)) and not isinstance(value, bool) and (wrong := outside(value, *RANGES[field.name])):
                 raise ConfigError(f"{field.name} = {value!r}: {wrong}")
 
     def check_common(self, worlds: tuple[str, ...]) -> None:
-        """Keys that every kind has."""
+        """Checks keys that every kind has."""
         need = self.need
         self.check_ranges()
         need(self.world in worlds, "world", " or ".join(map(repr, worlds)))
@@ -96,11 +96,11 @@ class Keys:
         need(self.name != "" and "/" not in self.name, "name", "a name without '/'")
         self.check_protocol()
         need(1 <= self.workers <= self.most_workers, "workers", f"1 to {self.most_workers}")
-        known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
-        need(self.program_path.is_file(), "program", f"one of {known}, or the path of a .p4 file")
+        names = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
+        need(self.program_path.is_file(), "program", f"one of {names}, or the path of a .p4 file")
 
     def check_protocol(self) -> None:
-        """The protocol is there; a user's own compiles, and has what a protocol must."""
+        """Checks that the protocol exists; a user's own must compile, and have all parts of a protocol."""
         self.need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
         try:
             program_named(self.protocol)
@@ -109,12 +109,12 @@ class Keys:
             raise ConfigError(f"protocol = {self.protocol!r}: {error}") from None
 
     def check_reductions(self) -> None:
-        """The protocol has what the experiment asks of it: what is trained, or replayed, is sums. ValueError: it has not."""
+        """Checks that the protocol has the experiment's reduction: sums, for trainings and traces. Raises ValueError."""
         protocols.check_reduction(self.protocol, protocols.SUM)
 
     @property
     def most_workers(self) -> int:
-        """Of a job: what a switch's bitmap has bits for."""
+        """Largest number of workers of a job: the bits of a switch's bitmap."""
         return BITMAP
 
     @property
@@ -129,7 +129,7 @@ class Keys:
 
 
 class Sampled(Keys):
-    """What the kinds in virtual time share."""
+    """Keys that the kinds in virtual time share."""
 
     sample: float
 
@@ -179,13 +179,13 @@ class Config(Keys):
     points: str = key("", "testbed: captured into pcap as well: ports, links, hosts, switches (s1-eth1,h1-s1,h2,s2), or all")
 
     def with_backend(self, backend: str) -> Config:
-        """The configuration by which one of the back ends runs."""
+        """Returns the configuration of one of the back ends."""
         if backend in ("ina", "gloo"):
             return self
         return dataclasses.replace(self, protocol=backend, program="")
 
     def check_places(self) -> None:
-        """Keys of the testbed's network."""
+        """Checks keys of the testbed's network."""
         try:
             key = "topology"
             topology = described(self)
@@ -226,8 +226,8 @@ class Config(Keys):
         need(0 <= self.queue <= 1 << 30, "queue", "bytes from 0 (no limit) to 2^30")
         need(0 <= self.buffer <= 1 << 40, "buffer", "bytes from 0 (no limit) to 2^40")
         need(0 <= self.loss < 1, "loss", "a probability below 1")
-        known = ("ina", *protocols.names(), "gloo")
-        need(len(self.backends) > 0 and set(self.backends) <= set(known), "backends", "some of " + ", ".join(known))
+        names = ("ina", *protocols.names(), "gloo")
+        need(len(self.backends) > 0 and set(self.backends) <= set(names), "backends", "some of " + ", ".join(names))
         need(len(set(self.backends)) == len(self.backends), "backends", "each back end once")
         need(self.lr > 0, "lr", "more than 0")
         need(0 <= self.momentum < 1, "momentum", "0 up to, not including, 1")
@@ -247,7 +247,7 @@ class Config(Keys):
 
 @dataclass(frozen=True)
 class Virtual(Sampled):
-    """What all-reduces and trainings in virtual time have in common: jobs of workers in a network, and how they reduce."""
+    """Keys that all-reduces, trainings and traces in virtual time share: jobs of workers in a network, and their reduction."""
 
     kind: str = key("", "what is done")
     name: str = key("", "the results folder's name begins with it")
@@ -297,8 +297,8 @@ class Virtual(Sampled):
         anywhere = ("embedded", "tna")
         outside = f"{' or '.join(map(repr, anywhere))} outside world = 'testbed'"
         need(self.switch in anywhere or self.world == "testbed", "switch", outside)
-        usual = (100e-6, 10e-3) if self.world == "virtual" else (10e-3, 500e-3)
-        for name, default in zip(("rto_min", "rto_max"), usual, strict=True):
+        defaults = (100e-6, 10e-3) if self.world == "virtual" else (10e-3, 500e-3)
+        for name, default in zip(("rto_min", "rto_max"), defaults, strict=True):
             object.__setattr__(self, name, getattr(self, name) or default)
         self.check_common(self.worlds)
         need(self.dtype in ("int32", "float32"), "dtype", "int32 or float32")
@@ -338,7 +338,7 @@ class Virtual(Sampled):
         return self.window_of(self.jobs)
 
     def window_of(self, jobs: int) -> int:
-        """Of each of so many jobs, and tree: as asked, or the largest power of two that all can have."""
+        """Returns slots of each of so many jobs, and tree: ``slots``, or the largest power of two that all can have."""
         share = self.pool // (jobs * self.stripes)
         return min(8192, self.slots or (1 << share.bit_length() >> 1))
 
@@ -382,12 +382,12 @@ class AllReduce(Virtual):
 
     @property
     def reduction(self) -> int:
-        """The reduction to ask for: one that the protocol declares; hosts among themselves compute sums."""
-        return asked(self.protocol, self.dtype, self.payload) if self.algorithm == "in-network" else protocols.SUM
+        """The reduction to request: one that the protocol declares; baselines between hosts compute sums."""
+        return choose_reduction(self.protocol, self.dtype, self.payload) if self.algorithm == "in-network" else protocols.SUM
 
     def check_reductions(self) -> None:
         if self.algorithm == "in-network":
-            asked(self.protocol, self.dtype, self.payload)
+            choose_reduction(self.protocol, self.dtype, self.payload)
 
 
 @dataclass(frozen=True)
@@ -424,7 +424,7 @@ class Workload(Virtual):
 
 @dataclass(frozen=True)
 class Trace(Virtual):
-    """Chakra's execution traces in virtual time: ranks compute and communicate as they did, the all-reduces as we like."""
+    """Chakra's execution traces in virtual time: ranks compute and communicate as recorded, all-reduces by any algorithm."""
 
     kind: str = key("trace", "what is done: trace")
     name: str = key("trace", "the results folder's name begins with it")
@@ -449,11 +449,11 @@ class Trace(Virtual):
 
 
 def trace_files(prefix: str) -> list[Path]:
-    """Of ranks 0, 1, ... of Chakra's traces; empty: there is none."""
-    found: list[Path] = []
-    while prefix and (path := Path(f"{prefix}.{len(found)}.et")).is_file():
-        found.append(path)
-    return found
+    """Returns the files of Chakra's traces of ranks 0, 1, ...; empty: there is none."""
+    files: list[Path] = []
+    while prefix and (path := Path(f"{prefix}.{len(files)}.et")).is_file():
+        files.append(path)
+    return files
 
 
 def known_workloads() -> list[str]:
@@ -505,15 +505,15 @@ class Sharing(Sampled):
 
     @property
     def reduction(self) -> int:
-        """The reduction to ask for: one that the protocol declares."""
-        return asked(self.protocol, "int32", self.payload)
+        """The reduction to request: one that the protocol declares."""
+        return choose_reduction(self.protocol, "int32", self.payload)
 
     def check_reductions(self) -> None:
-        asked(self.protocol, "int32", self.payload)
+        choose_reduction(self.protocol, "int32", self.payload)
 
     @property
     def shared(self) -> bool:
-        """Jobs hold no slots of their own."""
+        """True if jobs hold no slots of their own."""
         return not program_named(self.protocol).reserves
 
     @property
@@ -523,7 +523,7 @@ class Sharing(Sampled):
 
     @property
     def slots(self) -> int:
-        """What a job is admitted with: its window, or, where slots are reserved, as many of it as all can have."""
+        """Slots that a job is admitted with: its window, or, where slots are reserved, as many of it as all can have."""
         part = self.pool // self.jobs
         return self.window if self.shared else min(self.window, 1 << part.bit_length() >> 1)
 
@@ -533,7 +533,7 @@ KINDS: dict[str, type[Keys]] = {"training": Config, "allreduce": AllReduce, "wor
 
 
 def convert(kind: type[Keys], name: str, value: object, where: str, parse: bool = False) -> object:
-    """``value`` as the type of the key. ``parse``: it is a text of the command line; in a file "4" is no number.
+    """Converts ``value`` to the type of the key. ``parse``: it is a text of the command line; in a file "4" is no number.
 
     Raises:
         ConfigError: there is no such key (the nearest is named), or the value is of another type.
@@ -541,32 +541,32 @@ def convert(kind: type[Keys], name: str, value: object, where: str, parse: bool 
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     if name not in defaults:
         raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, list(defaults))}")
-    want = type(defaults[name])
+    expected_type = type(defaults[name])
     try:
-        if isinstance(value, str) and want in (int, float, bool) and not parse:
+        if isinstance(value, str) and expected_type in (int, float, bool) and not parse:
             raise ValueError
-        if want is tuple:
+        if expected_type is tuple:
             items = value.split(",") if isinstance(value, str) else value
             if not isinstance(items, (list, tuple)):
                 raise ValueError
             return tuple(str(item).strip() for item in items)
-        if want is bool:
+        if expected_type is bool:
             if str(value) not in ("true", "false", "True", "False"):
                 raise ConfigError(f"{where}: {name} = {value!r}: expected true or false")
             return str(value).lower() == "true"
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise ValueError
-        if want is int and isinstance(value, float):
+        if expected_type is int and isinstance(value, float):
             raise ValueError
-        if want is str and not isinstance(value, str):
+        if expected_type is str and not isinstance(value, str):
             raise ValueError
-        return PLAIN[want](value)
+        return PLAIN[expected_type](value)
     except ValueError:
-        raise ConfigError(f"{where}: {name} = {value!r}: expected {want.__name__}") from None
+        raise ConfigError(f"{where}: {name} = {value!r}: expected {expected_type.__name__}") from None
 
 
 def from_dict(values: dict[str, object]) -> Keys:
-    """What ``as_dict`` made, also by way of JSON. Raises ConfigError."""
+    """Returns the configuration of ``as_dict``, also after a round trip through JSON. Raises ConfigError."""
     name = values.get("kind")
     if not isinstance(name, str) or name not in KINDS:
         raise ConfigError(f"config.json: kind = {name!r}: expected {' or '.join(map(repr, KINDS))}")

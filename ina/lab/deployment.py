@@ -9,5 +9,5 @@ from ina.worlds.deployed.config import Deployment, read
 
 
 def deployment(path: Path) -> Deployment:
-    """Raises ConfigError, which names the file and the key."""
+    """Reads an experiment's deployment. Raises ConfigError, which names the file and the key."""
     return read(path, plan.load(path).base)

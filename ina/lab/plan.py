@@ -1,4 +1,4 @@
-"""A TOML file becomes a plan: one experiment, or the points of a sweep, all checked before anything runs.
+"""Plans from TOML files: one experiment, or the points of a sweep, all checked before anything runs.
 
     about = "one line that says what it shows"
     kind = "allreduce"            # the keys of its dataclass in config.py
@@ -8,7 +8,7 @@
     jobs = [1, 2]
     loss = [0.0, 0.01]
 
-Several tables [[sweep]] are swept one after the other, for what is no full product.
+Several tables [[sweep]] are swept one after the other, for points that are no full product.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Point:
         return " ".join(f"{name}={_plain(value)}" for name, value in self.values.items())
 
     def folder(self, index: int) -> str:
-        """A file name that says which point it is."""
-        said = re.sub(r"[^\w.=,+-]+", "_", str(self).replace(" ", ","))[:80]
-        return f"{index:03}-{said}" if said else f"{index:03}"
+        """Returns a file name that names the point's values."""
+        text = re.sub(r"[^\w.=,+-]+", "_", str(self).replace(" ", ","))[:80]
+        return f"{index:03}-{text}" if text else f"{index:03}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``base`` holds every key that is not swept; ``sweeps`` the swept ones with their values, of each table."""
+    """A plan: ``base`` holds every key that is not swept; ``sweeps`` the swept ones with their values, of each table."""
 
     about: str
     base: Keys
@@ -73,7 +73,7 @@ def _plain(value: object) -> str:
 
 
 def find(name: str) -> Path:
-    """The file of a named experiment, or the file itself when ``name`` is a path that ends with ``.toml``."""
+    """Returns the file of a named experiment, or the file itself when ``name`` is a path that ends with ``.toml``."""
     if name.endswith(".toml"):
         return Path(name)
     names = [named(path) for path in (*available(), *large())]
@@ -87,17 +87,17 @@ def available() -> list[Path]:
 
 
 def large() -> list[Path]:
-    """Those that take minutes; only asked for by name."""
+    """Returns experiments that take minutes; they run only by name."""
     return sorted((paths.root() / "experiments").glob("scale/*.toml"))
 
 
 def named(path: Path) -> str:
-    """The name of an experiment that comes with the package: ``loss-sweep``, ``scale/fat-tree``."""
+    """Returns the name of an experiment that comes with the package: ``loss-sweep``, ``scale/fat-tree``."""
     return str(path.relative_to(paths.root() / "experiments").with_suffix(""))
 
 
 def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: Mapping[str, str] | None = None) -> Plan:
-    """The plan of a TOML file (``None``: training with its defaults).
+    """Returns the plan of a TOML file (``None``: training with its defaults).
 
     ``overrides`` are ``key=value`` from the command line, and one value in place of a sweep of the key; ``sweeps``
     are TOML lists by key, in place of the file's.
@@ -107,25 +107,25 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
     """
     table = _read(path) if path is not None else {}
     where = str(path or "defaults")
-    about, asked = table.pop("about", ""), table.pop("sweep", {})
+    about, sweep_tables = table.pop("about", ""), table.pop("sweep", {})
     table.pop("tofino", None)  # where it is deployed: ina/worlds/deployed/config.py
     if not isinstance(about, str):
         raise ConfigError(f"{where}: about = {about!r}: expected a line of text")
-    if isinstance(asked, dict):
-        asked = [asked]
-    if not isinstance(asked, list) or not all(isinstance(axes, dict) for axes in asked):
-        raise ConfigError(f"{where}: sweep = {asked!r}: expected a table, [sweep], or several, [[sweep]]")
+    if isinstance(sweep_tables, dict):
+        sweep_tables = [sweep_tables]
+    if not isinstance(sweep_tables, list) or not all(isinstance(axes, dict) for axes in sweep_tables):
+        raise ConfigError(f"{where}: sweep = {sweep_tables!r}: expected a table, [sweep], or several, [[sweep]]")
     overrides = dict(overrides or {})
     kind_name = overrides.get("kind", table.get("kind", "training"))
     if not isinstance(kind_name, str) or kind_name not in KINDS:
         raise ConfigError(f"{where}: kind = {kind_name!r}: expected {' or '.join(map(repr, KINDS))}")
     kind = KINDS[kind_name]
-    known = {"about", "sweep", *(field.name for field in dataclasses.fields(kind))}
+    known_keys = {"about", "sweep", *(field.name for field in dataclasses.fields(kind))}
     for name in table:
-        if name not in known:
-            raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, sorted(known))}")
+        if name not in known_keys:
+            raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, sorted(known_keys))}")
     values = {name: convert(kind, name, value, where) for name, value in table.items()}
-    tables = [{name: _axis(kind, name, items, f"{where}: [sweep]") for name, items in axes.items()} for axes in asked]
+    tables = [{name: _axis(kind, name, items, f"{where}: [sweep]") for name, items in axes.items()} for axes in sweep_tables]
     for name, text in (sweeps or {}).items():
         items = _axis(kind, name, _toml_list(name, text), "--sweep")
         tables = [{**axes, name: items} for axes in tables]
@@ -133,8 +133,8 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
         values[name] = convert(kind, name, value, "command line", parse=True)
         for axes in tables:
             axes.pop(name, None)
-    said = {**dict.fromkeys(sweeps or {}, "--sweep"), **dict.fromkeys(overrides, "command line")}
-    points = _points(kind, values, tables, where, said)
+    places = {**dict.fromkeys(sweeps or {}, "--sweep"), **dict.fromkeys(overrides, "command line")}
+    points = _points(kind, values, tables, where, places)
     return Plan(about, points[0].config, [axes for axes in tables if axes], points)
 
 
@@ -165,17 +165,17 @@ def _axis(kind: type[Keys], name: str, items: object, where: str) -> list[object
     return values
 
 
-def _points(kind: type[Keys], values: dict, tables: list[dict[str, list[object]]], where: str, said: dict) -> list[Point]:
-    """Each combination once, in the order of the tables. ``said``: where keys stand that are not in the file."""
+def _points(kind: type[Keys], values: dict, tables: list[dict[str, list[object]]], where: str, places: dict) -> list[Point]:
+    """Each combination once, in the order of the tables. ``places``: of keys that are not in the file."""
     points: dict[Keys, Point] = {}
     for axes in tables:
         for combination in itertools.product(*axes.values()):
-            here = dict(zip(axes, combination, strict=True))
+            swept = dict(zip(axes, combination, strict=True))
             try:
-                point = Point(here, kind(**{**values, **here}))
+                point = Point(swept, kind(**{**values, **swept}))
             except ConfigError as error:
                 key = str(error).partition(" = ")[0]
-                raise ConfigError(f"{said.get(key, where)}: {error}") from None
+                raise ConfigError(f"{places.get(key, where)}: {error}") from None
             points.setdefault(point.config, point)
             if len(points) > MOST_POINTS:
                 raise ConfigError(f"{where}: [sweep] has more than {MOST_POINTS} points")
@@ -183,7 +183,7 @@ def _points(kind: type[Keys], values: dict, tables: list[dict[str, list[object]]
 
 
 def show(kind: type[Keys], plan: Plan | None = None) -> str:
-    """Every key of a kind with its default, or a plan's values, as a TOML file that can be run."""
+    """Returns every key of a kind with its default, or a plan's values, as a TOML file that can be run."""
     lines = [f"about = {_toml(plan.about)}"] if plan else []
     for field in dataclasses.fields(kind):
         swept = plan is not None and field.name in plan.axes
@@ -204,7 +204,7 @@ def _toml(value: object) -> str:
 
 
 def markdown(kind: type[Keys]) -> str:
-    """The table of a kind's keys for docs/experiments.md."""
+    """Returns the table of a kind's keys for docs/experiments.md."""
     rows = [
         f"| `{field.name}` | `{_toml(field.default)}` | {field.metadata['help']} |"
         for field in dataclasses.fields(kind)

@@ -1,7 +1,7 @@
-"""From where to where each key of an experiment goes that is a number: what a machine can hold, or the format carry.
+"""Ranges of an experiment's numeric keys: the limits of a machine, or of the packet format.
 
-A key means the same in every kind of experiment. What depends on other keys, config.py checks; how much memory tensors may take,
-what makes them (allreduce.py).
+A key means the same in every kind of experiment. config.py checks limits that depend on other keys; allreduce.py checks the
+memory that tensors take.
 """
 
 from __future__ import annotations

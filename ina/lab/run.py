@@ -1,4 +1,4 @@
-"""An experiment from its configuration to its report. All kinds, alone or as a point of a sweep, go this way."""
+"""Runs an experiment, from its configuration to its report: any kind, alone or as a point of a sweep."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(config: Keys, root: Path, console: Console) -> Path:
     """Runs one experiment in a new results folder, which it returns, and prints its table.
 
     Raises:
-        launch.JobFailed, ina.aggregation.worker.JobError: a rank or a job failed; what was measured before is in the folder.
+        launch.JobFailed, ina.aggregation.worker.JobError: a rank or a job failed; earlier results are in the folder.
     """
     path = new_folder(root, config.name)
     say_where(console, "Results go to", path)
@@ -51,7 +51,7 @@ def run(config: Keys, root: Path, console: Console) -> Path:
     where = f"{config.workers} workers"
     if isinstance(config, Config):
         where += f", {runs[0].dataset}, {runs[0].parameters:,} parameters, {_where(config)}"
-    console.print(f"{config.name}: {where}", highlight=False, soft_wrap=True)  # as a title of the table it would break
+    console.print(f"{config.name}: {where}", highlight=False, soft_wrap=True)  # as a title of the table it would be wrapped
     console.print(report.table(config.kind, runs))
     for key, value in comparison.items():
         console.print(f"  {key}: {value:.3g}", highlight=False)
@@ -71,8 +71,8 @@ def _where(config: Config) -> str:
 FAILURES = (launch.JobFailed, JobError, allreduce.WrongSum, Unbalanced, AdmissionError, ConfigError)
 
 
-def tried(config: Keys, path: Path, console: Console | None = None) -> str:
-    """As `measure`, of which only the folder is of interest; what went wrong, or nothing."""
+def attempt(config: Keys, path: Path, console: Console | None = None) -> str:
+    """Runs one experiment like `measure`, for its folder only. Returns the error, or ""."""
     try:
         measure(config, path, console or Console(quiet=True))
     except FAILURES as error:
@@ -81,7 +81,8 @@ def tried(config: Keys, path: Path, console: Console | None = None) -> str:
 
 
 def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str, float]]:
-    """Runs one experiment in the folder ``path``: its runs and how they compare. The folder is whole, or says why it is not."""
+    """Runs one experiment in the folder ``path``. Returns its runs and their comparison. If it fails, the folder has the
+    reason."""
     path.mkdir(parents=True, exist_ok=True)
     with reasoned(path):
         return _measure(config, Folder(path, config), console)
@@ -100,10 +101,10 @@ def _measure(config: Keys, folder: Folder, console: Console) -> tuple[list, dict
     assert isinstance(config, Config)
     runs: list[Run] = []
     try:
-        for there, backends in _worlds(config):
-            with _world(there, console) as network:
+        for own, backends in _worlds(config):
+            with _world(own, console) as network:
                 for backend in backends:
-                    runs.append(_train(there, backend, folder, console, network))
+                    runs.append(_train(own, backend, folder, console, network))
                     folder.save(runs, {}, finished=False)
     finally:
         comparison = compare(config, folder, runs)
@@ -121,20 +122,20 @@ def _reduce(config: AllReduce, timeline: Timeline | None) -> list[Reduction]:
 
 
 def _worlds(config: Config) -> list[tuple[Config, list[str]]]:
-    """Back ends that run one after the other in one network: those of one protocol, and Gloo in whichever it comes to."""
+    """Returns groups of back ends that share a network: those of one protocol, and Gloo in the current one."""
     worlds: list[tuple[Config, list[str]]] = []
     for backend in config.backends:
-        there = config.with_backend(backend)
-        if worlds and (backend == "gloo" or worlds[-1][0].program_path == there.program_path):
+        own = config.with_backend(backend)
+        if worlds and (backend == "gloo" or worlds[-1][0].program_path == own.program_path):
             worlds[-1][1].append(backend)
         else:
-            worlds.append((there, [backend]))
+            worlds.append((own, [backend]))
     return worlds
 
 
 @contextmanager
 def _world(config: Config, console: Console) -> Iterator[Network | None]:
-    """The testbed's network, if that is where ``config`` runs."""
+    """Starts the testbed's network, if ``config`` runs there."""
     if config.world != "testbed":
         yield None
         return
@@ -154,7 +155,7 @@ def _world(config: Config, console: Console) -> Iterator[Network | None]:
 
 
 def _forecast(config: Config) -> str:
-    """How long BMv2 will take: who waits for minutes wants to know before."""
+    """Returns a line that says how long BMv2 will take, before minutes of waiting."""
     from ina.lab.kinds import testbed
     from ina.p4.p4runtime.bmv2 import is_compiled
 
@@ -220,34 +221,35 @@ def _train(config: Config, backend: str, folder: Folder, console: Console, netwo
 
 
 def compare(config: Config, folder: Folder, runs: list[Run]) -> dict[str, float]:
-    """How far each back end's training is from Gloo's; empty unless that ran, too."""
+    """Compares each back end's training with Gloo's; empty unless Gloo ran, too."""
     gloo = next((r for r in runs if r.backend == "gloo"), None)
     if gloo is None:
         return {}
     others = [r for r in runs if r is not gloo]
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for ours in others:
         assert ours.accuracy is not None and gloo.accuracy is not None  # both have ended
-        which = f", {ours.backend}" if len(others) > 1 else ""
+        suffix = f", {ours.backend}" if len(others) > 1 else ""
         step = min(config.compare_step, len(ours.losses))
         a, b = (np.load(folder.path / f"parameters-{r.backend}-step{step}.npy") for r in (ours, gloo))
         apart = float(np.linalg.norm(a - b) / np.linalg.norm(b))
-        found |= {
-            f"relative L2 distance of the parameters after {step} steps{which}": apart,
+        figures |= {
+            f"relative L2 distance of the parameters after {step} steps{suffix}": apart,
             f"test accuracy, {ours.backend} less gloo, points": 100 * (ours.accuracy - gloo.accuracy),
             f"time in all-reduce, whole run, gloo over {ours.backend}": sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds),
-            **{f"{key}{which}": value for key, value in _gain(config.with_backend(ours.backend), ours, gloo).items()},
+            **{f"{key}{suffix}": value for key, value in _gain(config.with_backend(ours.backend), ours, gloo).items()},
         }
-    return found
+    return figures
 
 
 def _gain(config: Config, ours: Run, gloo: Run) -> dict[str, float]:
-    """The testbed's: what the cost model predicts where the link is the bottleneck, and how much of it came true."""
+    """Returns, for the testbed, the cost model's prediction where the link is the bottleneck, and the share of it that was
+    measured."""
     if config.world != "testbed":
         return {}
     predicted = cost_model.speed_up(config.workers, config.values, config.mtu, config.protocol)
     measured = sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds)
-    found = {"the same, predicted by the cost model (ring over in-network)": predicted}
+    figures = {"the same, predicted by the cost model (ring over in-network)": predicted}
     if not {"host-limited", "BMv2"} & {ours.summary()["bound"], gloo.summary()["bound"]}:
-        found["share of the predicted gain"] = (measured - 1) / (predicted - 1)
-    return found
+        figures["share of the predicted gain"] = (measured - 1) / (predicted - 1)
+    return figures

@@ -1,10 +1,10 @@
-"""All points of a plan; what is finished is never run again. Points in virtual time run beside each other in processes.
+"""Runs all points of a plan; finished ones are never run again. Points in virtual time run in parallel processes.
 
     results/<name>-<time>/experiment.json     the plan, with the hashes of program and worker
     results/<name>-<time>/000-loss=0.0/       a run's folder (ina/lab/results/record.py); finished, or run again
-    results/<name>-<time>/report.html         all points beside each other, as far as they are
-    results/<name>-<time>/unfinished          there until the sweep came to its end, the report included
-    results/<name>-<time>/error.txt           what failed, if anything did; so in a point's folder
+    results/<name>-<time>/report.html         comparison of all finished points
+    results/<name>-<time>/unfinished          there until the sweep has ended, the report included
+    results/<name>-<time>/error.txt           what failed, if anything; also in a point's folder
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SweepFailed(RuntimeError):
 
 
 class Held(ResultsError):
-    """Another process works on this folder."""
+    """Another process runs a sweep in this folder."""
 
 
 def _document(plan: Plan) -> dict:
@@ -49,18 +49,18 @@ def _document(plan: Plan) -> dict:
     ]
     document = {"schema": SCHEMA, "name": plan.base.name, "about": plan.about, "kind": plan.base.kind,
                 "axes": plan.axes, "points": points}  # fmt: skip
-    return json.loads(json.dumps(document))  # as it is read back: tuples are lists
+    return json.loads(json.dumps(document))  # as when read back: tuples become lists
 
 
-def _same(known: dict, wanted: dict) -> str:
-    """Why a folder's plan is not this one; empty if it is."""
-    if known.get("schema") != SCHEMA:
-        return f"its schema is {known.get('schema')!r}, expected {SCHEMA}"
-    if [p["config"] for p in known["points"]] != [p["config"] for p in wanted["points"]]:
+def _same(old: dict, new: dict) -> str:
+    """Returns why a folder's plan is not this one; empty: it is."""
+    if old.get("schema") != SCHEMA:
+        return f"its schema is {old.get('schema')!r}, expected {SCHEMA}"
+    if [p["config"] for p in old["points"]] != [p["config"] for p in new["points"]]:
         return "its points are others"
     changed = {
         part
-        for a, b in zip(known["points"], wanted["points"], strict=True)
+        for a, b in zip(old["points"], new["points"], strict=True)
         for part in a["sources"]
         if a["sources"][part] != b["sources"][part]
     }
@@ -69,7 +69,7 @@ def _same(known: dict, wanted: dict) -> str:
 
 
 def _hold(folder: Path) -> int:
-    """An exclusive hold on the folder, which the kernel ends with this process. Raises Held."""
+    """Takes an exclusive lock on the folder, which the kernel releases when this process ends. Raises Held."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,18 +80,18 @@ def _hold(folder: Path) -> int:
 
 
 def unfinished(root: Path, document: dict) -> list[Path]:
-    """Folders of this plan, newest first, in which points are missing or whose sweep was interrupted."""
-    found = []
+    """Returns folders of this plan, newest first, in which points are missing or whose sweep was interrupted."""
+    folders = []
     for path in sorted(root.glob(f"{document['name']}-*/experiment.json"), reverse=True):
-        known, folder = read_json(path), path.parent
-        missing = not all(finished(folder / p["folder"]) for p in known["points"])
-        if not _same(known, document) and (missing or (folder / UNFINISHED).exists()):
-            found.append(folder)
-    return found
+        old, folder = read_json(path), path.parent
+        missing = not all(finished(folder / p["folder"]) for p in old["points"])
+        if not _same(old, document) and (missing or (folder / UNFINISHED).exists()):
+            folders.append(folder)
+    return folders
 
 
 def open_folder(plan: Plan, root: Path, resume: Path | None, new: bool) -> tuple[Path, int]:
-    """The folder to work in and the hold on it: ``resume``, else the newest unfinished one, else a new one.
+    """Returns the folder to work in and the lock on it: ``resume``, else the newest unfinished one, else a new one.
 
     Raises:
         ResultsError: ``resume`` is no folder of this plan, or another process works on it.
@@ -117,7 +117,7 @@ def sweep(
     plan: Plan, root: Path, console: Console, resume: Path | None = None, new: bool = False, processes: int = 1,
     tables: bool = True, ray: str = "",
 ) -> Path:  # fmt: skip
-    """Runs what is not finished, also writes the report when interrupted; returns the results folder.
+    """Runs unfinished points and writes the report, also when interrupted; returns the results folder.
 
     ``tables``: printed at the end. ``processes``: points in virtual time that run at once; others run one by one. ``ray``: the
     address of a cluster that runs them instead (ina/lab/cluster.py).
@@ -139,7 +139,7 @@ def sweep(
 
 def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: bool, ray: str) -> None:
     say_where(console, "Results go to", folder)
-    (folder / UNFINISHED).touch()  # points under way may all end after Ctrl-C: nothing is missing then but the end
+    (folder / UNFINISHED).touch()  # after Ctrl-C all points may be finished, but not the sweep
     places = [folder / point.folder(i) for i, point in enumerate(plan.points)]
     todo = [i for i, place in enumerate(places) if not finished(place)]
     if len(todo) < len(places):
@@ -150,7 +150,7 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
     except launch.Terminated:
         _end_points()
         raise
-    finally:  # also of what there is when it was interrupted
+    finally:  # also after an interrupt, of the finished points
         if any(map(finished, places)):
             results = compare.points(folder)
             (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
@@ -164,51 +164,51 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
 
 
 def _check_networks(plan: Plan) -> None:
-    """What only a network can tell, which is too much work for every configuration that is read. Raises ConfigError."""
+    """Checks each point against its network, once: too much work for every configuration that is read. Raises ConfigError."""
     places: dict[str, virtual_network.Place] = {}
     for point in plan.points:
         config = point.config
-        if isinstance(config, Virtual) and config.topology != "star":  # which has as many hosts as are wanted
+        if isinstance(config, Virtual) and config.topology != "star":  # a star has as many hosts as needed
             if config.topology not in places:
                 places[config.topology] = virtual_network.place(config)
             places[config.topology].hosts(config)
 
 
 def _run(plan: Plan, places: list[Path], todo: list[int], console: Console, processes: int, ray: str) -> list[str]:
-    """Runs points; returns what failed."""
+    """Runs points; returns the failures."""
     at_once = min(processes, len(todo)) if plan.base.world == "virtual" else 1
     failures, began = [], time.monotonic()
     if ray:
         if plan.base.world != "virtual":
             raise ConfigError(f"world = {plan.base.world!r}: expected 'virtual' with --ray, which runs points anywhere")
-        some = cluster.finished(ray, {index: plan.points[index].config for index in todo}, places, console)
+        ended = cluster.run_points(ray, {index: plan.points[index].config for index in todo}, places, console)
     else:
-        some = _finished(plan, places, todo, console, at_once)
-    for done, (index, error) in enumerate(some, start=1):
-        point, left = plan.points[index], (time.monotonic() - began) / done * (len(todo) - done)
-        note = f", about {left:.0f} s to go" if done < len(todo) else ""
+        ended = _run_here(plan, places, todo, console, at_once)
+    for count, (index, error) in enumerate(ended, start=1):
+        point, remaining = plan.points[index], (time.monotonic() - began) / count * (len(todo) - count)
+        note = f", about {remaining:.0f} s to go" if count < len(todo) else ""
         name = f": {point}" if point.values else ""
-        console.print(f"[bold]{len(places) - len(todo) + done} of {len(places)}[/bold]{name}{note}", highlight=False)
+        console.print(f"[bold]{len(places) - len(todo) + count} of {len(places)}[/bold]{name}{note}", highlight=False)
         if error:
             failures.append(f"{point}: {error}")
             console.print(f"  failed: {error}", highlight=False, markup=False)
     return failures
 
 
-def _finished(
+def _run_here(
     plan: Plan, places: list[Path], todo: list[int], console: Console, at_once: int
 ) -> Iterator[tuple[int, str]]:
-    """Points as they get done, each with what went wrong."""
+    """Runs points; yields the number of each as it ends, with its error or ""."""
     if at_once < 2:
         for index in todo:
-            yield index, run.tried(plan.points[index].config, places[index], console)
+            yield index, run.attempt(plan.points[index].config, places[index], console)
         return
     for config in (point.config for point in plan.points):
         if isinstance(config, Virtual):
             virtual_network.program(config)  # before processes ask for it at once
     pool = ProcessPoolExecutor(at_once, get_context("spawn"), _begin, (os.getpid(),))
     try:
-        under_way = {pool.submit(run.tried, plan.points[index].config, places[index]): index for index in todo}
+        under_way = {pool.submit(run.attempt, plan.points[index].config, places[index]): index for index in todo}
         for future in as_completed(under_way):
             yield under_way[future], future.result()
     except launch.Terminated:
@@ -224,7 +224,7 @@ def _end_points() -> None:
 
 
 def _begin(runner: int) -> None:
-    """Ctrl-C goes to all processes: this one finishes its point, and the one that waits begins no more. When that one goes
-    away, so does this one, however it went."""
+    """Sets up a process of the pool. Ctrl-C reaches all processes: this one finishes its point, and the runner begins no more.
+    This process ends with the runner, however that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     launch.die_with_parent(runner)

@@ -1,4 +1,4 @@
-"""Where the workers of an experiment in the testbed are: its network, and their hosts there."""
+"""Places of an experiment's workers in the testbed: its network, and their hosts there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Placed(Protocol):
 
 
 def described(config: Placed) -> topologies.Topology:
-    """The network that ``config`` means. Raises TopologyError."""
+    """Returns the network of ``config``. Raises TopologyError."""
     number = {} if config.topology != "star" else {"hosts": config.workers + program_named(config.protocol).needs_server}
     topology = topologies.specified(config.topology, rate=config.rate, delay=config.delay, queue=config.queue,
                                     loss=config.loss, mtu=config.mtu, **number)  # fmt: skip
@@ -56,17 +56,17 @@ def described(config: Placed) -> topologies.Topology:
 
 
 def with_buffer(topology: topologies.Topology, buffer: int) -> topologies.Topology:
-    """The network with so many bytes of buffer in each of its switches; 0: with what it has. Raises TopologyError."""
+    """Returns the network with so many bytes of buffer in each switch; 0: unchanged. Raises TopologyError."""
     return replace(topology, buffer=buffer) if buffer else topology
 
 
 def hosts_of(config: Placed, topology: topologies.Topology) -> list[str]:
-    """The ranks' hosts, in order. Raises TopologyError."""
-    known = [host.name for host in topology.hosts]
-    hosts = host_list(config.hosts) or known[: config.workers]
+    """Returns the ranks' hosts, in order. Raises TopologyError."""
+    names = [host.name for host in topology.hosts]
+    hosts = host_list(config.hosts) or names[: config.workers]
     for host in hosts:
-        if host not in known:
-            raise topologies.TopologyError(f"{topology.name}: there is no host {host!r}; there are {', '.join(known)}")
+        if host not in names:
+            raise topologies.TopologyError(f"{topology.name}: there is no host {host!r}; there are {', '.join(names)}")
     if len(set(hosts)) != config.workers or len(hosts) != config.workers:
         raise topologies.TopologyError(f"{config.workers} workers need {config.workers} hosts, each its own; {topology.name} "
                                        f"gives them: {', '.join(hosts)}")
@@ -74,7 +74,7 @@ def hosts_of(config: Placed, topology: topologies.Topology) -> list[str]:
 
 
 def server_host(config: Placed, topology: topologies.Topology) -> str:
-    """Of the parameter server: the first host without a rank. "": the protocol has none. Raises TopologyError."""
+    """Returns the parameter server's host: the first without a rank; "": the protocol has none. Raises TopologyError."""
     if not program_named(config.protocol).needs_server:
         return ""
     ranks = hosts_of(config, topology)

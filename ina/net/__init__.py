@@ -1,1 +1,1 @@
-"""Ports, faults, network namespaces, and what a running network has left behind."""
+"""Ports, faults, network namespaces, and the record of a running network for clean-up."""

@@ -1,4 +1,4 @@
-"""Faults as a command line, a file or the environment names them: ``loss=0.01,dup=0.02,seed=1``."""
+"""Fault settings from a command line, a file or the environment: ``loss=0.01,dup=0.02,seed=1``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ FAULT_KEYS = {"loss": "loss", "dup": "duplicate", "reorder": "reorder", "corrupt
 
 
 def parse_faults(text: str) -> Faults:
-    """``loss=0.01,seed=1`` to Faults; delays default to a few round trips. Raises ValueError naming the key."""
-    found, seed = {"duplicate_delay": 2e-3, "reorder_delay": 1e-3}, Faults.seed
+    """Parses ``loss=0.01,seed=1``; delays default to a few round trips. Raises ValueError naming the key."""
+    values, seed = {"duplicate_delay": 2e-3, "reorder_delay": 1e-3}, Faults.seed
     for item in text.split(","):
         key, equals, value = item.partition("=")
         if key not in FAULT_KEYS or not equals:
@@ -19,7 +19,7 @@ def parse_faults(text: str) -> Faults:
             if key == "seed":
                 seed = int(value)
             else:
-                found[FAULT_KEYS[key]] = float(value)
+                values[FAULT_KEYS[key]] = float(value)
         except ValueError:
             raise ValueError(f"{item!r}: {value!r} is not a number") from None
-    return Faults(**found, seed=seed)
+    return Faults(**values, seed=seed)

@@ -1,4 +1,4 @@
-"""Network namespaces of this process's own: nothing is in a new one, and nothing of it stays."""
+"""Private network namespaces: a new one is empty, and the kernel removes it after its last user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLONE_NEWNET = 0x40000000  # unshare(2)
 
 @contextmanager
 def own_namespace() -> Iterator[None]:
-    """This thread is in a new network namespace until the end; processes that it starts and sockets that it opens stay there.
+    """Moves this thread into a new network namespace for the body; its child processes and sockets stay there.
 
     Needs root. The namespace lives as long as any of these do.
     """

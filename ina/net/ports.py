@@ -1,7 +1,7 @@
 """Ports: frames in and out of a world, from the Ethernet header on (``host/net/port.h``).
 
 A :class:`Port` owns a port of the compiled part. Switches and endpoints drive ports in C; :meth:`Port.send` and
-:meth:`Port.receive` copy frames as ``bytes`` and are for tests and tools. Seconds here are picoseconds there.
+:meth:`Port.receive` copy frames as ``bytes`` and are for tests and tools. Times are seconds here, picoseconds in C.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MIN_FRAME: int = lib.INA_PORT_MIN_FRAME
 MAX_FRAME: int = lib.INA_PORT_MAX_FRAME
 _NEVER = 2**64 - 1
 _BATCH = 64
-SO_MEMINFO = 55  # of Linux, which the module socket does not name
+SO_MEMINFO = 55  # Linux's value; the module socket lacks it
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class FaultCounts:
-    """What a faulted direction did; ``overflow`` counts frames lost because too many were delayed at once."""
+    """Counters of a direction with faults; ``overflow``: frames lost because too many were delayed at once."""
 
     packets: int
     lost: int
@@ -90,8 +90,8 @@ class CaptureCounts:
 
 @dataclass(frozen=True)
 class LinkCounts:
-    """What a link in front of a port did: frames and bytes (with Ethernet's overhead) transmitted, frames that found the
-    queue full, seconds spent serialising, longest queue in bytes."""
+    """Counters of a link in front of a port: frames and bytes (with Ethernet's overhead) transmitted, frames that found the queue
+    full, seconds spent serialising, longest queue in bytes."""
 
     packets: int
     bytes: int
@@ -110,7 +110,7 @@ class Address:
 
 
 def _overrun(fd: int) -> int:
-    """Packets that the socket has dropped: the last of the words of SO_MEMINFO (socket(7), linux/sock_diag.h)."""
+    """Returns how many packets the socket has dropped: the last word of SO_MEMINFO (socket(7), linux/sock_diag.h)."""
     with socket.socket(fileno=os.dup(fd)) as sock:
         words: tuple[int, ...] = struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))
         return words[8]
@@ -139,7 +139,7 @@ class Port:
         return int(self.handle.max_frame)
 
     def fileno(self) -> int:
-        """Readable when frames wait and the port was armed."""
+        """Returns a descriptor that is readable when frames wait and the port was armed."""
         return int(self.handle.fd)
 
     @property
@@ -147,15 +147,15 @@ class Port:
         """Counters by name, see ``struct ina_port_stats``; of a port over a socket also ``rx_overrun``: frames that the kernel
         dropped because its buffer was full."""
         stats = self.handle.stats
-        found = {name: getattr(stats, name) for name, _ in ffi.typeof(stats).fields}
+        counters = {name: getattr(stats, name) for name, _ in ffi.typeof(stats).fields}
         if self.handle.fd >= 0 and not self.handle.bell:
-            found["rx_overrun"] = _overrun(self.handle.fd)
-        return found
+            counters["rx_overrun"] = _overrun(self.handle.fd)
+        return counters
 
     # ---- wrappers ----------------------------------------------------------------------------------------------
 
     def with_faults(self, rx: Faults | None = None, tx: Faults | None = None, held: int = 4096) -> Port:
-        """Faults on what this port receives and sends; at most ``held`` frames are delayed at once per direction."""
+        """Applies faults to frames that this port receives and sends; at most ``held`` are delayed at once per direction."""
         configs = [faults.native() if faults else ffi.NULL for faults in (rx, tx)]
         wrapped = lib.ina_port_fault_wrap(self.handle, configs[0], configs[1], held)
         if wrapped == ffi.NULL:
@@ -164,7 +164,7 @@ class Port:
         return self
 
     def with_link(self, rate: float, delay: float = 0.0, queue: int = 0) -> Port:
-        """A link in front of what this port receives: bit/s (0: infinite), seconds, bytes of queue (0: no limit)."""
+        """Puts a link in front of the receive side: bit/s (0: infinite), seconds, bytes of queue (0: no limit)."""
         config = {"rate_bps": round(rate), "delay_ps": round(delay * PS), "queue_bytes": queue, "ecn_bytes": 0}
         wrapped = lib.ina_port_link_wrap(self.handle, ffi.new("struct ina_link_config *", config))
         if wrapped == ffi.NULL:
@@ -174,7 +174,7 @@ class Port:
 
     @property
     def link(self) -> LinkCounts:
-        """What the link of :meth:`with_link` did so far."""
+        """Counters of the link since :meth:`with_link`."""
         if self._link is None or self._handle is None:
             raise ValueError(f"port {self.name} has no link: call with_link first")
         stats = ffi.new("struct ina_link_stats *")
@@ -206,7 +206,7 @@ class Port:
 
     @property
     def capture(self) -> CaptureCounts:
-        """How the capture goes; a full disk stops it (``error`` is ENOSPC) and not the traffic."""
+        """State of the capture; a full disk stops it (``error`` is ENOSPC) and not the traffic."""
         if self._capture is None or self._handle is None:
             raise ValueError(f"port {self.name} has no capture: call with_capture first")
         report = ffi.new("struct ina_pcap_report *")
@@ -224,18 +224,18 @@ class Port:
         pkts, sent = ffi.new("struct ina_packet[]", _BATCH), 0
         while sent < len(frames):
             batch = frames[sent : sent + _BATCH]
-            lent = lib.ina_port_tx_get(self.handle, pkts, len(batch))
-            for pkt, frame in zip(pkts[0:lent], batch, strict=False):
+            room = lib.ina_port_tx_get(self.handle, pkts, len(batch))
+            for pkt, frame in zip(pkts[0:room], batch, strict=False):
                 ffi.memmove(pkt.data, frame, len(frame))
                 pkt.len = pkt.wire_len = len(frame)
-            lib.ina_port_tx_put(self.handle, pkts, lent, _time(now))
-            sent += lent
-            if lent < len(batch):
+            lib.ina_port_tx_put(self.handle, pkts, room, _time(now))
+            sent += room
+            if room < len(batch):
                 break
         return sent
 
     def receive(self, limit: int = 1024, now: int | None = None) -> list[bytes]:
-        """Frames that wait, at most ``limit``, oldest first. Never blocks: :meth:`wait` does."""
+        """Returns waiting frames, at most ``limit``, oldest first. Never blocks: :meth:`wait` does."""
         pkts = ffi.new("struct ina_packet[]", _BATCH)
         frames: list[bytes] = []
         while len(frames) < limit:
@@ -258,23 +258,23 @@ class Port:
         return bool(lib.ina_port_arm(self.handle))
 
     def drain(self) -> None:
-        """Makes the bell silent after it has woken its owner."""
+        """Silences the bell after it has woken its owner."""
         lib.ina_port_drain(self.handle)
 
     def next_due(self) -> int | None:
-        """Picoseconds at which a delayed frame is due, or None."""
+        """Returns when a delayed frame is due, in picoseconds, or None."""
         due = lib.ina_port_next_due(self.handle)
         return None if due == _NEVER else due
 
     # ---- end ---------------------------------------------------------------------------------------------------
 
     def release(self) -> CData:
-        """Gives the ``struct ina_port *`` to a caller who closes it from now on."""
+        """Hands the ``struct ina_port *`` to a caller who closes it from now on."""
         handle, self._handle = self.handle, None
         return handle
 
     def close(self) -> None:
-        """Releases memory, sockets and files; twice is once. Frames that were delayed are gone."""
+        """Releases memory, sockets and files, and drops delayed frames. A second call does nothing."""
         if self._handle is not None:
             lib.ina_port_close(self.release())
 
@@ -289,17 +289,17 @@ class Port:
 
 
 def memory_pair(frames: int = 256, max_frame: int = 2048) -> tuple[Port, Port]:
-    """Two ports of this process, connected to each other. ``frames``: per direction, a power of two."""
+    """Returns two ports of this process, connected to each other. ``frames``: per direction, a power of two."""
     _check_ring(frames, max_frame)
     pair = ffi.new("struct ina_port *[2]")
-    failed = lib.ina_port_mem_pair(frames, max_frame, pair)
-    if failed:
-        raise OSError(-failed, f"cannot open a pair of memory ports: {os.strerror(-failed)}")
+    error = lib.ina_port_mem_pair(frames, max_frame, pair)
+    if error:
+        raise OSError(-error, f"cannot open a pair of memory ports: {os.strerror(-error)}")
     return Port(pair[0], "memory 0"), Port(pair[1], "memory 1")
 
 
 def create_segment(frames: int = 256, max_frame: int = 2048) -> int:
-    """Shared memory for two ports as a sealed memfd, which the caller closes. It has no name: nothing stays behind."""
+    """Creates shared memory for two ports: a sealed memfd, which has no name and which the caller closes."""
     _check_ring(frames, max_frame)
     memfd = lib.ina_shm_create(frames, max_frame)
     if memfd < 0:
@@ -315,7 +315,7 @@ class Bells(NamedTuple):
     of_host: int
 
     def of(self, side: int) -> tuple[int, int]:
-        """As :func:`open_shared` takes them: what wakes ``side`` (0: switch, 1: host), and what it wakes the other by."""
+        """Returns :func:`open_shared`'s two bells for ``side`` (0: switch, 1: host): the one that wakes it, and the peer's."""
         return (self.of_host, self.of_switch) if side else (self.of_switch, self.to_host)
 
     def close(self) -> None:
@@ -324,16 +324,16 @@ class Bells(NamedTuple):
 
 
 def create_bells() -> Bells:
-    """Bells for two ports on one segment. Raises OSError."""
+    """Creates bells for two ports on one segment. Raises OSError."""
     bells = ffi.new("struct ina_bells *")
-    failed = lib.ina_bells_create(bells)
-    if failed:
-        raise OSError(-failed, f"cannot create bells for a port: {os.strerror(-failed)}")
+    error = lib.ina_bells_create(bells)
+    if error:
+        raise OSError(-error, f"cannot create bells for a port: {os.strerror(-error)}")
     return Bells(bells.of_switch, bells.to_host, bells.of_host)
 
 
 def open_shared(memfd: int, side: int, bell: int = -1, peer_bell: int = -1) -> Port:
-    """The port on one side (0: switch, 1: host) of a segment. The caller keeps its descriptors and may close them."""
+    """Opens the port on one side (0: switch, 1: host) of a segment. The caller keeps its descriptors and may close them."""
     if side not in (0, 1):
         raise ValueError(f"shared-memory port: side is {side!r}, expected 0 (switch) or 1 (host)")
     handle = lib.ina_port_shm_open(memfd, side, bell, peer_bell)
@@ -359,7 +359,7 @@ def open_udp(
     max_frame: int = 2048,
     frames: int = 256,
 ) -> Port:
-    """A port over a UDP socket at ``bind`` (port 0: any) that hears nobody but ``peer``.
+    """Opens a port over a UDP socket at ``bind`` (port 0: any) that receives from ``peer`` only.
 
     Received frames carry ``source`` and ``destination`` in their headers. ``frames``: longest batch.
     """
@@ -372,17 +372,17 @@ def open_udp(
 
 
 def udp_pair() -> tuple[int, int]:
-    """Two UDP sockets on loopback that hear each other only; the caller closes them. Raises OSError."""
+    """Returns two UDP sockets on loopback that receive from each other only; the caller closes them. Raises OSError."""
     fds = ffi.new("int[2]")
-    failed = lib.ina_udp_pair(fds)
-    if failed:
-        raise OSError(-failed, f"cannot make UDP sockets on loopback: {os.strerror(-failed)}")
+    error = lib.ina_udp_pair(fds)
+    if error:
+        raise OSError(-error, f"cannot make UDP sockets on loopback: {os.strerror(-error)}")
     return fds[0], fds[1]
 
 
 def adopt_udp(fd: int, source: Address, destination: Address, max_frame: int = 2048, frames: int = 256) -> Port:
-    """As :func:`open_udp` over a socket that is connected to its peer, such as one of a :func:`udp_pair`. The caller keeps its
-    descriptor and may close it."""
+    """Opens a port like :func:`open_udp`, over a socket that is connected to its peer, such as one of a :func:`udp_pair`. The
+    caller keeps its descriptor and may close it."""
     config = _udp_config(source, destination, max_frame, frames)
     handle = lib.ina_port_udp_adopt(ffi.new("struct ina_udp_config *", config), fd)
     if handle == ffi.NULL:
@@ -406,7 +406,7 @@ def _udp_config(source: Address, destination: Address, max_frame: int, frames: i
 
 
 def open_packet(interface: str, max_frame: int = 1514, frames: int = 256) -> Port:
-    """A port over a network interface (AF_PACKET): every frame that comes in by it. ``frames``: lent per direction.
+    """Opens a port over a network interface (AF_PACKET): it receives every frame. ``frames``: lent per direction.
 
     ``max_frame``: the interface's MTU and 14 bytes, or less; longer frames are counted as malformed. Needs root.
     """
@@ -421,12 +421,12 @@ def open_packet(interface: str, max_frame: int = 1514, frames: int = 256) -> Por
 
 
 def bound_port(port: Port) -> int:
-    """The UDP port number at which a port from :func:`open_udp` receives."""
+    """Returns the UDP port number at which a port from :func:`open_udp` receives."""
     return lib.ina_port_udp_bound(port.handle)
 
 
-def _error(what: str) -> OSError:
-    return OSError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")
+def _error(message: str) -> OSError:
+    return OSError(ffi.errno, f"{message}: {os.strerror(ffi.errno)}")
 
 
 def _check_ring(frames: int, max_frame: int) -> None:

@@ -1,7 +1,7 @@
-"""What a running network has made outside its own process, in a file: so that a later start can clean up after a crash.
+"""Record of what a running network has made outside its own process, in a file: a later start can clean up after a crash.
 
-Processes are known by id *and* start time, so that a number that the system has given to another process since is left
-alone; interfaces by name. Nothing is ever looked for by pattern.
+Processes are identified by id *and* start time, so that a process that got the same id later is left alone; interfaces by name.
+Nothing is looked for by pattern.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import time
 from pathlib import Path
 from typing import TypedDict
 
-LOCK = "\0ina-network"  # an abstract socket: its name is free again when its process ends, however it ends
+LOCK = "\0ina-network"  # an abstract socket: the kernel frees its name when its process ends
 
 
 def run_dir() -> Path:
-    """Where sockets and state of running networks lie: ``$INA_RUN_DIR``, else ``/run/ina``."""
+    """Returns the folder for sockets and state of running networks: ``$INA_RUN_DIR``, else ``/run/ina``."""
     path = Path(os.environ.get("INA_RUN_DIR") or "/run/ina")
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def start_time(pid: int) -> int:
-    """When process ``pid`` started, in the kernel's ticks since boot (proc(5), field 22); 0: there is none, or a zombie."""
+    """Returns when process ``pid`` started, in the kernel's ticks since boot (proc(5), field 22); 0 for none, or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -36,7 +36,7 @@ def start_time(pid: int) -> int:
 
 
 def interface_exists(name: str) -> bool:
-    return any(name == known for _, known in socket.if_nameindex())
+    return any(name == interface for _, interface in socket.if_nameindex())
 
 
 class Busy(RuntimeError):
@@ -44,7 +44,7 @@ class Busy(RuntimeError):
 
 
 class Record(TypedDict, total=False):
-    """What a network has made, for whoever cleans up after it; processes with the time when each began."""
+    """A network's processes (id and start time), interfaces and files, for clean-up."""
 
     name: str
     owner: list[int]
@@ -54,8 +54,8 @@ class Record(TypedDict, total=False):
 
 
 class State:
-    """The record of the one network that can be up in this network namespace: names of interfaces are taken once. Holding
-    it means holding a lock, which the kernel gives back when the process ends, however it ends."""
+    """The record of the one network that can be up in this network namespace, where names of interfaces are unique. It holds a
+    lock, which the kernel frees when the process ends."""
 
     def __init__(self, name: str) -> None:
         self._file = run_dir() / "network.json"
@@ -85,7 +85,7 @@ class State:
         self._write()
 
     def close(self) -> None:
-        """All is taken down: what is left of the record is cleaned up, and forgotten."""
+        """Cleans up what the record still lists, and removes it."""
         if self._lock.fileno() >= 0:
             clean_up(self._record)
             self._file.unlink(missing_ok=True)
@@ -98,16 +98,16 @@ class State:
 
 
 def _holder() -> object:
-    with socket.socket(socket.AF_UNIX) as asking:
+    with socket.socket(socket.AF_UNIX) as client:
         try:
-            asking.connect(LOCK)
-            return struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            client.connect(LOCK)
+            return struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         except OSError:
             return "that has ended just now"
 
 
 def read() -> Record:
-    """The record of the network that is up, or was when its process ended; empty: none."""
+    """Reads the record of the network that is up, or was when its process ended; empty: none."""
     try:
         record: Record = json.loads((run_dir() / "network.json").read_text())
         return record
@@ -116,22 +116,22 @@ def read() -> Record:
 
 
 def clean_up(record: Record) -> list[str]:
-    """Ends the processes and removes the interfaces and files of ``record`` that are still there; says which."""
-    done = []
+    """Ends the processes and removes the interfaces and files of ``record`` that are still there; returns a list of them."""
+    actions = []
     for sign, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 2.0)):
         alive = [(pid, since) for pid, since in record.get("processes", []) if since and start_time(pid) == since]
         for pid, _ in alive:
             os.kill(pid, sign)
-            done.append(f"process {pid}: {sign.name}")
+            actions.append(f"process {pid}: {sign.name}")
         deadline = time.monotonic() + patience
         while any(start_time(pid) == since for pid, since in alive) and time.monotonic() < deadline:
             time.sleep(0.01)
     for name in record.get("interfaces", []):
         if interface_exists(name):
-            subprocess.run(["ip", "link", "del", name], capture_output=True)  # its pair may have taken it along just now
-            done.append(f"interface {name}")
+            subprocess.run(["ip", "link", "del", name], capture_output=True)  # it may have gone with its peer just now
+            actions.append(f"interface {name}")
     for path in record.get("files", []):
         if Path(path).exists():
             Path(path).unlink()
-            done.append(f"file {path}")
-    return done
+            actions.append(f"file {path}")
+    return actions

@@ -1,7 +1,7 @@
 """Networks as data: ``load("star", hosts=4, rate=100e6)`` gives a Topology; ina/worlds/testbed makes it real.
 
-Each file of the folder ``topologies`` makes one, by its function ``topology``: they are found there by their names, as switch
-programs are in ``p4``.
+Each file of the folder ``topologies`` defines one, in its function ``topology``; its name is the file's, as with switch programs
+in ``p4``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Link", "Node", "Topology", "TopologyError", "load", "maker", "module
 
 
 def names() -> list[str]:
-    """The topologies that there are: the files of ``topologies``, with - for _."""
+    """Returns the names of all topologies: the files of ``topologies``, with - for _."""
     return sorted(path.stem.replace("_", "-") for path in _folder().glob("*.py"))
 
 
@@ -31,20 +31,20 @@ def _folder() -> Path:
 
 @functools.cache
 def module(name: str) -> ModuleType:
-    """The file of topology ``name`` (``fat-tree`` or ``fat_tree``), executed once. Raises TopologyError: there is none."""
+    """Executes the file of topology ``name`` (``fat-tree`` or ``fat_tree``) once. Raises TopologyError: there is none."""
     if name.replace("_", "-") not in names():
         raise TopologyError(f"there is no topology {name!r}; there are: {', '.join(names())}, and files that end with .toml")
     stem = name.replace("-", "_")
     spec = spec_from_file_location(f"topologies.{stem}", _folder() / f"{stem}.py")
-    assert spec is not None and spec.loader is not None  # for a name that ends in .py there are
-    made = module_from_spec(spec)
-    sys.modules[spec.name] = made  # dataclasses look there
-    spec.loader.exec_module(made)
-    return made
+    assert spec is not None and spec.loader is not None  # never None for a name that ends in .py
+    result = module_from_spec(spec)
+    sys.modules[spec.name] = result  # dataclasses look there
+    spec.loader.exec_module(result)
+    return result
 
 
 def maker(name: str) -> Callable[..., Topology]:
-    """The function that makes topology ``name`` (``fat-tree`` or ``fat_tree``). Raises TopologyError: there is none."""
+    """Returns the function that makes topology ``name`` (``fat-tree`` or ``fat_tree``). Raises TopologyError: there is none."""
     make: Callable[..., Topology] = module(name).topology
     return make
 
@@ -56,7 +56,8 @@ def _reader() -> Callable[..., Topology]:
 
 
 def load(name: str, **parameters: object) -> Topology:
-    """Topology ``name`` with the parameters of its module's ``topology`` function, or of a TOML file (ina/topology/file.py).
+    """Makes topology ``name`` with the parameters of its module's ``topology`` function, or of a TOML file
+    (ina/topology/file.py).
 
     Raises TopologyError.
     """
@@ -64,35 +65,35 @@ def load(name: str, **parameters: object) -> Topology:
         make, parameters = _reader(), {"path": name, **parameters}
     else:
         make = maker(name)
-    known = inspect.signature(make).parameters
+    signature = inspect.signature(make).parameters
     for key in parameters:
-        if key not in known:
-            raise TopologyError(f"topology {name!r} has no parameter {key!r}; it has: {', '.join(known)}")
+        if key not in signature:
+            raise TopologyError(f"topology {name!r} has no parameter {key!r}; it has: {', '.join(signature)}")
     return make(**parameters)
 
 
 def specified(text: str, **common: object) -> Topology:
-    """The topology that ``text`` says: "fat-tree k=4" is a name and parameters, "racks.toml" a file.
+    """Makes the topology that ``text`` specifies: "fat-tree k=4" is a name and parameters, "racks.toml" a file.
 
-    ``common``: parameters that it gets too, where it has them and the text does not say otherwise. Raises TopologyError.
+    ``common``: defaults for parameters that the topology has and the text does not set. Raises TopologyError.
     """
-    name, given = parameters(text, **common)
-    return load(name, **given)
+    name, values = parameters(text, **common)
+    return load(name, **values)
 
 
 def parameters(text: str, **common: object) -> tuple[str, dict[str, object]]:
-    """The name and the parameters that ``text`` says (see specified). Raises TopologyError."""
+    """Parses the name and the parameters in ``text`` (see specified). Raises TopologyError."""
     name, *words = text.split() or [""]
     if name.endswith(".toml"):
         return name, dict(word.partition("=")[::2] for word in words)
-    known = inspect.signature(maker(name)).parameters
-    given: dict[str, object] = {key: value for key, value in common.items() if key in known}
+    signature = inspect.signature(maker(name)).parameters
+    values: dict[str, object] = {key: value for key, value in common.items() if key in signature}
     for word in words:
         key, _, value = word.partition("=")
-        default = known[key].default if key in known else ""
+        default = signature[key].default if key in signature else ""
         kind = str if default is None else type(default)
         try:
-            given[key] = kind(value)
+            values[key] = kind(value)
         except ValueError:
             raise TopologyError(f"topology {text!r}: {key} is {value!r}, expected {kind.__name__}") from None
-    return name, given
+    return name, values

@@ -17,7 +17,7 @@ rect{fill:#e7eefb;stroke:#4a6fa5}circle{fill:#f4f4f4;stroke:#777}
 
 
 def text(topology: Topology, tree: Tree | None = None) -> str:
-    """The switches with what is at each port, by level; then the tree, root first."""
+    """Lists the switches with the neighbour at each port, by level; then the tree, root first."""
     hosts, switches = topology.hosts, topology.switches
     between = [link for link in topology.links if "h" not in (link.a[0], link.b[0])]
     simplex = sum(link.simplex for link in between)
@@ -53,7 +53,7 @@ def _branches(tree: Tree, node: str, indent: str) -> list[str]:
 
 
 def svg(topology: Topology, tree: Tree | None = None) -> str:
-    """One SVG file without anything from outside. Levels are rows; where switches of one level are linked, a circle."""
+    """Draws one SVG file without external references. Levels are rows; if switches of one level are linked, a circle."""
     levels = topology.levels()
     flat = any(levels[link.a] == levels[link.b] for link in topology.links)
     place, width, height = _circle(topology) if flat else _rows(topology, levels)
@@ -77,10 +77,10 @@ def svg(topology: Topology, tree: Tree | None = None) -> str:
         )
         parts += [f'<path class="link" marker-mid="url(#a)" d="{_middle(step)}"/>' for step in arrows]
     parts += [f'<path class="{kind}" d="{"".join(steps)}"/>' for kind, steps in (("link", plain), ("tree", coloured)) if steps]
-    used = {tree.root, *tree.parent} if tree else set()
+    members = {tree.root, *tree.parent} if tree else set()
     for node in topology.nodes:
         x, y = place[node.name]
-        mark = ' class="root"' if tree and node.name == tree.root else ' class="on"' if node.name in used else ""
+        mark = ' class="root"' if tree and node.name == tree.root else ' class="on"' if node.name in members else ""
         if node.is_host:
             parts.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="13"{mark}/>')
         else:
@@ -99,7 +99,7 @@ Place = dict[str, tuple[float, float]]
 
 
 def _rows(topology: Topology, levels: dict[str, int]) -> tuple[Place, float, float]:
-    """Hosts in the bottom row, in the order of their switches; above them one row for each level."""
+    """Places hosts in the bottom row, in the order of their switches; above them one row for each level."""
     rows: list[list[str]] = [[] for _ in range(max(levels.values()) + 1)]
     for switch in topology.switches:
         rows[levels[switch.name]].append(switch.name)
@@ -118,7 +118,7 @@ def _rows(topology: Topology, levels: dict[str, int]) -> tuple[Place, float, flo
 
 
 def _circle(topology: Topology) -> tuple[Place, float, float]:
-    """Switches on a circle, clockwise from the top; the hosts of each outside, fanned out."""
+    """Places switches on a circle, clockwise from the top; the hosts of each outside, fanned out."""
     switches = sorted(topology.switches, key=lambda node: node.number)
     most = max(len(topology.host_links(switch.name)) for switch in switches)
     radius = max(110.0, len(switches) * (18 + 14 * most) / math.tau)

@@ -1,10 +1,10 @@
-"""Networks of your own: a TOML file with the links; the nodes are those that the links name.
+"""Parser of user-defined networks: a TOML file with the links; the nodes are those that the links name.
 
     name = "two-racks"            # else the file's name
     mtu = 9000                    # else 1500
     buffer = 16_000_000           # bytes that wait at a switch, in all of its queues together; else no limit
 
-    [every-link]                  # what a link has unless it says otherwise: rate, delay, queue, loss
+    [every-link]                  # defaults of links: rate, delay, queue, loss
     rate = 10e9                   # bit/s
 
     [[link]]
@@ -35,7 +35,7 @@ KEYS = {"ends": list, **PROPERTIES, "simplex": bool}
 
 
 def parse(path: Path) -> dict[str, object]:
-    """The file's content. Raises TopologyError with the file, and the line where the TOML is at fault."""
+    """Parses a TOML file. Raises TopologyError with the file, and the line of a syntax error."""
     try:
         return documents.toml(path)
     except OSError as error:
@@ -45,7 +45,7 @@ def parse(path: Path) -> dict[str, object]:
 
 
 def read(path: str | Path) -> Topology:
-    """The network that a file describes. Raises TopologyError with file, line and key."""
+    """Reads the network that a file describes. Raises TopologyError with file, line and key."""
     path = Path(path)
     raw = parse(path)
     lines = _Lines(path)
@@ -66,18 +66,18 @@ def read(path: str | Path) -> Topology:
     for number, entry in enumerate(entries):
         _check(entry, KEYS, partial(lines.at, table="link", number=number))
         ends = entry.get("ends")
-        where = lines.at("ends", "link", number)
+        place = lines.at("ends", "link", number)
         if ends is None or len(ends) != 2 or not all(isinstance(end, str) for end in ends):
-            raise TopologyError(f"{where}: ends is {ends!r}, expected two nodes such as [\"h1\", \"s1\"] or [\"h1-h4\", \"s1\"]")
+            raise TopologyError(f"{place}: ends is {ends!r}, expected two nodes such as [\"h1\", \"s1\"] or [\"h1-h4\", \"s1\"]")
         properties = {**common, **{key: value for key, value in entry.items() if key != "ends"}}
         try:
             first, second = _nodes(ends[0]), _nodes(ends[1])
             check_sizes(path.name, 1, 1, len(links) + len(first) * len(second))
             links += [Link(a, b, **properties) for a in first for b in second]
         except TopologyError as error:
-            at = next((key for key in properties if f": {key} is" in str(error)), "ends")
-            table = ("every-link",) if at in common and at not in entry else ("link", number)
-            raise TopologyError(f"{lines.at(at, *table)}: {error}") from None
+            bad_key = next((key for key in properties if f": {key} is" in str(error)), "ends")
+            table = ("every-link",) if bad_key in common and bad_key not in entry else ("link", number)
+            raise TopologyError(f"{lines.at(bad_key, *table)}: {error}") from None
     names = dict.fromkeys(end for link in links for end in (link.a, link.b))
     nodes = sorted(map(Node, names), key=lambda node: (not node.is_host, node.number))
     try:
@@ -93,18 +93,18 @@ def _octets(table: dict[str, object], key: str, default: int, lines: _Lines) -> 
     return value
 
 
-def _check(table: dict[str, object], known: dict[str, type], where: Callable[[str], str]) -> None:
+def _check(table: dict[str, object], known: dict[str, type], place: Callable[[str], str]) -> None:
     for key, value in table.items():
         if key not in known:
-            raise TopologyError(f"{where(key)}: unknown key {key!r}{_nearest(key, tuple(known))}")
-        want = known[key]
-        fits = isinstance(value, (int, float) if want is float else want) and (want is bool or not isinstance(value, bool))
+            raise TopologyError(f"{place(key)}: unknown key {key!r}{_nearest(key, tuple(known))}")
+        kind = known[key]
+        fits = isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool))
         if not fits:
-            raise TopologyError(f"{where(key)}: {key} is {value!r}, expected {'a number' if want is float else want.__name__}")
+            raise TopologyError(f"{place(key)}: {key} is {value!r}, expected {'a number' if kind is float else kind.__name__}")
 
 
 def _nodes(text: str) -> list[str]:
-    """``h3``, or ``h1-h4`` for h1, h2, h3, h4."""
+    """Parses ``h3``, or ``h1-h4`` for h1, h2, h3, h4."""
     first, dash, last = text.partition("-")
     names = [Node(part) for part in ((first, last) if dash else (first,))]
     if not dash:
@@ -120,21 +120,21 @@ def _nearest(word: str, known: tuple[str, ...]) -> str:
 
 
 class _Lines:
-    """Where keys stand in the file: tomllib does not say, so they are looked for below their table's header."""
+    """Line numbers of keys, found by searching below their table's header, since tomllib does not report them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines = path.read_text().splitlines()
 
     def at(self, key: str, table: str = "", number: int = 0) -> str:
-        """``file:line`` of ``key`` in the ``number``-th table of that name, of the table if it has no such line."""
+        """Returns ``file:line`` of ``key`` in the ``number``-th table of that name, of the table if it has no such line."""
         start = 0
         if table:
             header = re.compile(rf"\s*\[\[?\s*\"?{re.escape(table)}\"?\s*\]")
-            places = [i for i, line in enumerate(self._lines) if header.match(line)]
-            if number >= len(places):
+            headers = [i for i, line in enumerate(self._lines) if header.match(line)]
+            if number >= len(headers):
                 return str(self._path)  # written inline: no line of its own
-            start = places[number]
+            start = headers[number]
         for i in range(start + bool(table), len(self._lines)):
             if re.match(rf"\s*(\[\[?\s*)?\"?{re.escape(key)}\"?\s*[=\]]", self._lines[i]):
                 return f"{self._path}:{i + 1}"

@@ -1,9 +1,8 @@
 """Shortest routes as forwarding tables: one port for each switch and host, the same for every frame to that host.
 
-Where several ports are as near, the host's number chooses: its lowest digit in base (number of choices) at the edge, the
-next one a level up, so that consecutive hosts spread over all core switches. That is what the suffix tables of the
-fat-tree paper do with host identifiers (Al-Fares SIGCOMM'08 §3.3, §3.5). Every hop is one nearer to the host: no loops.
-Broadcasts go along a tree.
+Where several ports are equally near, the host's number chooses: its lowest digit in base (number of choices) at the edge, the
+next one a level up, so that consecutive hosts spread over all core switches. The suffix tables of the fat-tree paper do the same
+with host identifiers (Al-Fares SIGCOMM'08 §3.3, §3.5). Every hop is one nearer to the host: no loops. Broadcasts go along a tree.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ Tables = dict[str, dict[str, Hop]]  # switch -> host -> way out
 
 
 def tables(topology: Topology) -> Tables:
-    """For every switch, the way out towards every host."""
+    """Returns the forwarding table of every switch: the hop towards every host."""
     entries = len(topology.hosts) * len(topology.switches)
     check_size(topology.name, "hosts times switches", entries, 1, MOST_ENTRIES, "each switch has a route to each host")
     levels = topology.levels()
-    found: Tables = {switch.name: {} for switch in topology.switches}
+    result: Tables = {switch.name: {} for switch in topology.switches}
     into: dict[str, list[str]] = {node.name: [] for node in topology.nodes}
     for node, hops in topology.hops.items():
         for hop in () if topology.is_host(node) else hops:  # hosts do not forward
@@ -30,51 +29,51 @@ def tables(topology: Topology) -> Tables:
         if edge not in nearness:
             nearness[edge] = _distances_to(edge, into)
         distance = nearness[edge]
-        for switch, table in found.items():
+        for switch, table in result.items():
             if switch == edge:
                 table[host.name] = next(hop for hop in topology.hops[switch] if hop.node == host.name)
                 continue
             best = [hop for hop in topology.hops[switch] if distance.get(hop.node, 1 << 30) == distance[switch] - 1]
             digit = host.number // len(best) ** (levels[switch] - 1)
             table[host.name] = best[digit % len(best)]
-    return found
+    return result
 
 
 def flood_ports(topology: Topology) -> dict[str, list[int]]:
-    """For every switch the ports that lead to a host, or to a switch along one tree that spans all: of duplex links, so that
-    broadcasts stay among the switches that these join."""
+    """Returns for every switch the ports that lead to a host, or to a switch along a spanning tree of duplex links, so that
+    broadcasts stay among the switches that these links join."""
     ports: dict[str, set[int]] = {switch.name: set() for switch in topology.switches}
     reached: set[str] = set()
     for root in ports:
-        waiting = [] if root in reached else [root]
+        queue = [] if root in reached else [root]
         reached.add(root)
-        for switch in waiting:
+        for switch in queue:
             for hop in topology.hops[switch]:
                 if hop.node not in ports:
                     ports[switch].add(hop.port)
                 elif hop.node not in reached and not topology.links[hop.link].simplex:
                     reached.add(hop.node)
-                    waiting.append(hop.node)
+                    queue.append(hop.node)
                     ports[switch].add(hop.port)
                     ports[hop.node].add(next(end.port for end in topology.ends[hop.link] if end.node == hop.node))
-    return {switch: sorted(found) for switch, found in ports.items()}
+    return {switch: sorted(numbers) for switch, numbers in ports.items()}
 
 
 def _distances_to(switch: str, into: dict[str, list[str]]) -> dict[str, int]:
-    """Links on the shortest way from every switch to ``switch``."""
-    found, waiting = {switch: 0}, [switch]
-    for node in waiting:
+    """Returns the links on the shortest path from every switch to ``switch``."""
+    distances, queue = {switch: 0}, [switch]
+    for node in queue:
         for before in into[node]:
-            if before not in found:
-                found[before] = found[node] + 1
-                waiting.append(before)
-    return found
+            if before not in distances:
+                distances[before] = distances[node] + 1
+                queue.append(before)
+    return distances
 
 
 def route(topology: Topology, way: Tables, source: str, destination: str) -> list[str]:
-    """Nodes on the way from host ``source`` to host ``destination``, both included.
+    """Returns the nodes on the path from host ``source`` to host ``destination``, both included.
 
-    Raises TopologyError: the tables have no entry, or lead in a circle.
+    Raises TopologyError: the tables have no entry, or a loop.
     """
     path, node = [source], topology.switch_of(source)
     while node != destination:

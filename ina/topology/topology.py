@@ -1,4 +1,4 @@
-"""What a network is: hosts and switches by name, and links between them. Pure data; names imply addresses.
+"""Networks as data: hosts and switches by name, and links between them. Pure data; names imply addresses.
 
     h3   host    10.0.0.3, 00:00:00:00:00:03, interface h3-eth0; h300 is 10.0.1.44, 00:00:00:00:01:2c
     s3   switch  10.255.0.3, 02:ff:00:00:00:03, where it aggregates for a tree; interfaces s3-eth1, s3-eth2, ... in the order
@@ -12,25 +12,25 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-MOST_NODES = 9999  # hosts, and as many switches: names of interfaces have 15 characters
+MOST_NODES = 9999  # hosts, and as many switches: Linux allows 15 characters in an interface's name
 MOST_LINKS = 1 << 16
 FRAME_OVERHEAD = 14  # Ethernet header: a frame is the MTU and this
 
 
 class TopologyError(ValueError):
-    """The network makes no sense; the message names the node or link and what was expected."""
+    """An invalid network; the message names the node or link and what was expected."""
 
 
 def check_size(topology: str, key: str, value: int, low: int, high: int, why: str) -> None:
-    """Before anything of that size is made. Raises TopologyError: ``value`` is not from ``low`` to ``high``."""
+    """Checks a number before anything of that size is made. Raises TopologyError: ``value`` is not from ``low`` to ``high``."""
     if not low <= value <= high:
         raise TopologyError(f"{topology}: {key} is {value:,}, expected {low:,} to {high:,}: {why}")
 
 
 def check_sizes(topology: str, hosts: int, switches: int, links: int) -> None:
-    """Check the numbers of a network before it is made. Raises TopologyError."""
-    for what, count in (("hosts", hosts), ("switches", switches)):
-        check_size(topology, f"the number of {what}", count, 1, MOST_NODES, f"names go from {what[0]}1 to {what[0]}{MOST_NODES}")
+    """Checks the numbers of a network's parts before it is made. Raises TopologyError."""
+    for noun, count in (("hosts", hosts), ("switches", switches)):
+        check_size(topology, f"the number of {noun}", count, 1, MOST_NODES, f"names go from {noun[0]}1 to {noun[0]}{MOST_NODES}")
     check_size(topology, "the number of links", links, 1, MOST_LINKS, "each has queues and counters")
 
 
@@ -38,9 +38,9 @@ def check_sizes(topology: str, hosts: int, switches: int, links: int) -> None:
 class Node:
     """``h<number>`` is a host, ``s<number>`` a switch; numbers from 1 to 9999 (interfaces' names have 15 characters).
 
-    One that is ``like`` such a node has any name, with that node's kind and number, and its addresses, unless others are given.
-    ``ip``: a host's is in 10.0.0.0/16; a switch's in 10.255.0.0/16, by which it is a member of a job's tree. ``mac``: a switch's
-    is locally administered.
+    A node with ``like`` may have any name; it takes kind, number and default addresses from the node that ``like`` names. ``ip``:
+    a host's is in 10.0.0.0/16; a switch's, its address in a job's tree, in 10.255.0.0/16. ``mac``: a switch's is locally
+    administered.
     """
 
     name: str
@@ -53,8 +53,8 @@ class Node:
             raise TopologyError(f"node {self._sample!r}: expected h1, h2, ... for a host or s1, s2, ... for a switch, up to 9999")
         number = self.number
         object.__setattr__(self, "ip", self.ip or f"10.{0 if self.is_host else 255}.{number >> 8}.{number & 255}")
-        begins = "00:00" if self.is_host else "02:ff"
-        object.__setattr__(self, "mac", self.mac or f"{begins}:00:00:{number >> 8:02x}:{number & 255:02x}")
+        prefix = "00:00" if self.is_host else "02:ff"
+        object.__setattr__(self, "mac", self.mac or f"{prefix}:00:00:{number >> 8:02x}:{number & 255:02x}")
 
     @property
     def _sample(self) -> str:
@@ -71,10 +71,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Link:
-    """A full-duplex link; what is said of it holds for each direction. ``simplex``: it carries frames from a to b only.
+    """A full-duplex link; its properties hold for each direction. ``simplex``: it carries frames from a to b only.
 
-    ``rate`` in bit/s including Ethernet's overhead (0: no limit), ``delay`` in seconds, ``queue`` in bytes that wait
-    before tail drop (0: no limit), ``loss``: probability that a frame is lost on the way.
+    ``rate`` in bit/s including Ethernet's overhead (0: no limit), ``delay`` in seconds, ``queue`` in bytes that wait before tail
+    drop (0: no limit), ``loss``: probability that a frame is lost on the link.
     """
 
     a: str
@@ -112,7 +112,7 @@ class End:
 
 @dataclass(frozen=True)
 class Hop:
-    """A way out of a node: through ``port``, over ``links[link]``, to ``node``."""
+    """A step out of a node: through ``port``, over ``links[link]``, to ``node``."""
 
     node: str
     port: int
@@ -123,8 +123,8 @@ class Hop:
 class Topology:
     """Nodes and links, checked: no stray node, every host has one link and it leads to a switch, all reach each other.
 
-    ``numbers``: of each link the port numbers at both ends, where they are not 1, 2, ... in the order of the links.
-    ``buffer``: bytes that may wait in the queues of one switch's links together, whose ports share it (0: no limit).
+    ``numbers``: for each link the port numbers at both ends, where they are not 1, 2, ... in the order of the links. ``buffer``:
+    bytes that may wait in all queues of one switch, whose ports share it (0: no limit).
     """
 
     name: str
@@ -140,24 +140,24 @@ class Topology:
     def __post_init__(self) -> None:
         if len(self.links) > MOST_LINKS:
             check_sizes(self.name, 1, 1, len(self.links))
-        known = self.by_name
+        nodes = self.by_name
         for node in self.nodes:
-            if node.name in known:
+            if node.name in nodes:
                 raise TopologyError(f"{self.name}: node {node.name} is there twice")
-            known[node.name] = node
+            nodes[node.name] = node
         if not 576 <= self.mtu <= 9000:
             raise TopologyError(f"{self.name}: mtu is {self.mtu}, expected 576 to 9000")
         if not 0 <= self.buffer <= 1 << 40:
             raise TopologyError(f"{self.name}: buffer is {self.buffer}, expected bytes from 0 (no limit) to 2^40")
         if not self.hosts or not self.switches:
             raise TopologyError(f"{self.name}: expected at least one host and one switch")
-        used: dict[str, int] = {}
-        ends = []
-        out: dict[str, list[Hop]] = {name: [] for name in known}
-        back: dict[str, list[Hop]] = {name: [] for name in known}
+        counts: dict[str, int] = {}
+        pairs = []
+        out: dict[str, list[Hop]] = {name: [] for name in nodes}
+        back: dict[str, list[Hop]] = {name: [] for name in nodes}
         for number, link in enumerate(self.links):
             for end in (link.a, link.b):
-                if end not in known:
+                if end not in nodes:
                     raise TopologyError(f"{self.name}: link {link.a}-{link.b}: there is no node {end!r}")
             if self.is_host(link.a) and self.is_host(link.b):
                 raise TopologyError(f"{self.name}: link {link.a}-{link.b}: a host's link leads to a switch")
@@ -165,23 +165,23 @@ class Topology:
                 raise TopologyError(f"{self.name}: link {link.a}-{link.b}: a host's link carries both directions")
             pair = []
             for side, end in enumerate((link.a, link.b)):
-                used[end] = used.get(end, 0) + 1
-                port = used[end] - self.is_host(end)
+                counts[end] = counts.get(end, 0) + 1
+                port = counts[end] - self.is_host(end)
                 pair.append(End(end, self.numbers[number][side] if self.numbers else port))
-            ends.append(tuple(pair))
+            pairs.append(tuple(pair))
             for here, there in (pair, pair[::-1])[: 1 if link.simplex else 2]:
                 out[here.node].append(Hop(there.node, here.port, number))
                 back[there.node].append(Hop(here.node, there.port, number))
         for host in self.hosts:
-            if used.get(host.name, 0) != 1:
-                raise TopologyError(f"{self.name}: host {host.name} has {used.get(host.name, 0)} links, expected one")
-        object.__setattr__(self, "ends", tuple(ends))
+            if counts.get(host.name, 0) != 1:
+                raise TopologyError(f"{self.name}: host {host.name} has {counts.get(host.name, 0)} links, expected one")
+        object.__setattr__(self, "ends", tuple(pairs))
         object.__setattr__(self, "hops", {name: tuple(hops) for name, hops in out.items()})
         start = self.nodes[0].name
-        if stray := sorted(known.keys() - self._reached(start, out)):
-            raise TopologyError(f"{self.name}: no way from {start} to {', '.join(stray)}")
-        if stray := sorted(known.keys() - self._reached(start, back)):
-            raise TopologyError(f"{self.name}: no way from {', '.join(stray)} to {start}")
+        if unreached := sorted(nodes.keys() - self._reached(start, out)):
+            raise TopologyError(f"{self.name}: no way from {start} to {', '.join(unreached)}")
+        if unreached := sorted(nodes.keys() - self._reached(start, back)):
+            raise TopologyError(f"{self.name}: no way from {', '.join(unreached)} to {start}")
 
     def is_host(self, name: str) -> bool:
         return self.by_name[name].is_host
@@ -195,49 +195,50 @@ class Topology:
         return tuple(node for node in self.nodes if not node.is_host)
 
     def host_links(self, switch: str) -> list[tuple[Node, Link, End]]:
-        """The hosts at ``switch``: host, its link, and the switch's end of it, by port number."""
+        """Returns the hosts at ``switch``: host, its link, and the switch's end of it, by port number."""
         at = [hop for hop in self.hops[switch] if self.is_host(hop.node)]
         return [(self.by_name[hop.node], self.links[hop.link], End(switch, hop.port)) for hop in at]
 
     def link_names(self) -> list[str]:
-        """Of each link: the host's name, or both switches', "s1-s9"; the second between these two is "s1-s9:2"."""
-        seen: Counter[str] = Counter()
+        """Returns the name of each link: the host's, or both switches', "s1-s9"; of the second between these two, "s1-s9:2"."""
+        uses: Counter[str] = Counter()
         names = []
         for link in self.links:
             hosts = [end for end in (link.a, link.b) if self.is_host(end)]
             name = hosts[0] if hosts else f"{link.a}-{link.b}"
-            seen[name] += 1
-            names.append(name if seen[name] == 1 else f"{name}:{seen[name]}")
+            uses[name] += 1
+            names.append(name if uses[name] == 1 else f"{name}:{uses[name]}")
         return names
 
     def switch_of(self, host: str) -> str:
-        """The switch that ``host`` hangs at."""
+        """Returns the switch to which ``host`` is linked."""
         return self.hops[host][0].node
 
     def distances(self, start: str) -> dict[str, int]:
-        """Links on a shortest way from ``start`` to every node, against no simplex link; hosts do not forward."""
-        found, waiting = {start: 0}, [start]
-        for node in waiting:
+        """Returns the links on a shortest path from ``start`` to every node, in the direction of simplex links; hosts do not
+        forward."""
+        distances, queue = {start: 0}, [start]
+        for node in queue:
             if self.is_host(node) and node != start:
                 continue
             for hop in self.hops[node]:
-                if hop.node not in found:
-                    found[hop.node] = found[node] + 1
-                    waiting.append(hop.node)
-        return found
+                if hop.node not in distances:
+                    distances[hop.node] = distances[node] + 1
+                    queue.append(hop.node)
+        return distances
 
     def levels(self) -> dict[str, int]:
-        """Links from the nearest host: 0 for hosts, 1 at the edge, 2 above it, ..."""
-        found, waiting = {host.name: 0 for host in self.hosts}, [host.name for host in self.hosts]
-        for node in waiting:
+        """Returns each node's distance from the nearest host: 0 for hosts, 1 at the edge, 2 above it, ..."""
+        levels, queue = {host.name: 0 for host in self.hosts}, [host.name for host in self.hosts]
+        for node in queue:
             for hop in self.hops[node]:
-                if hop.node not in found:
-                    found[hop.node] = found[node] + 1
-                    waiting.append(hop.node)
-        return found
+                if hop.node not in levels:
+                    levels[hop.node] = levels[node] + 1
+                    queue.append(hop.node)
+        return levels
 
     def degree(self, switch: str) -> int:
-        """Interfaces of ``switch`` towards other switches, each a transmitter and a receiver."""
+        """Returns the number of interfaces of ``switch`` towards other switches, each a transmitter and a receiver."""
         sends = sum(1 for hop in self.hops[switch] if not self.is_host(hop.node))
         receives = sum(1 for a, b in self.ends
                        if switch in (a.node, b.node) and not (self.is_host(a.node) or self.is_host(b.node)))  # fmt: skip
@@ -246,10 +247,10 @@ class Topology:
 
     @staticmethod
     def _reached(start: str, hops: dict[str, list[Hop]]) -> set[str]:
-        reached, waiting = {start}, [start]
-        while waiting:
-            for hop in hops[waiting.pop()]:
+        reached, stack = {start}, [start]
+        while stack:
+            for hop in hops[stack.pop()]:
                 if hop.node not in reached:
                     reached.add(hop.node)
-                    waiting.append(hop.node)
+                    stack.append(hop.node)
         return reached

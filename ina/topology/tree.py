@@ -1,6 +1,6 @@
 """The tree over switches along which one job aggregates: partial sums go up to the root, results down from it.
 
-A switch adds up what its children send and sends one packet up (as SwitchML NSDI'21 sketches under "Scaling beyond a rack";
+A switch adds up its children's packets and sends one packet up (as SwitchML NSDI'21 sketches under "Scaling beyond a rack";
 ATP NSDI'21 has two levels). One tensor goes up and one down each link of the tree, whatever the number of workers below it.
 """
 
@@ -17,8 +17,8 @@ from ina.topology.topology import Topology, TopologyError
 
 @dataclass(frozen=True)
 class Tree:
-    """``parent``: of every worker and of every switch but the root. ``links``: numbers in the topology's ``links``, of the
-    link from each of these nodes to its parent, in the same order."""
+    """``parent``: by name, of every worker and of every switch but the root. ``links``: numbers in the topology's ``links``, of
+    the link from each of these nodes to its parent, in the same order."""
 
     root: str
     parent: dict[str, str]
@@ -26,7 +26,7 @@ class Tree:
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """The root, then the others by name's number."""
+        """The root, then the others by the numbers in their names."""
         others = set(self.parent.values()) - {self.root}
         return (self.root, *sorted(others, key=_number))
 
@@ -35,16 +35,16 @@ class Tree:
         return tuple(sorted(self.parent.keys() - set(self.parent.values()), key=_number))
 
     def children(self, switch: str) -> tuple[str, ...]:
-        """What ``switch`` adds up: switches before hosts, each by number."""
+        """Returns the children of ``switch``: switches before hosts, each by number."""
         inner = set(self.parent.values())
         return tuple(sorted((n for n, p in self.parent.items() if p == switch), key=lambda n: (n not in inner, _number(n))))
 
     def path(self, node: str) -> list[str]:
-        """From ``node`` up to the root, both included."""
-        way = [node]
-        while way[-1] != self.root:
-            way.append(self.parent[way[-1]])
-        return way
+        """Returns the nodes from ``node`` up to the root, both included."""
+        nodes = [node]
+        while nodes[-1] != self.root:
+            nodes.append(self.parent[nodes[-1]])
+        return nodes
 
     @property
     def depth(self) -> int:
@@ -54,7 +54,7 @@ class Tree:
 
 @functools.cache
 def _number(name: str) -> tuple[str | int, ...]:
-    """Names in the order of the numbers in them: h2, h10; leaf2-1, leaf10-1."""
+    """Returns a sort key that orders names by the numbers in them: h2, h10; leaf2-1, leaf10-1."""
     return tuple(int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name)))
 
 
@@ -62,15 +62,15 @@ def aggregation_tree(
     topology: Topology, workers: Sequence[str], without: Collection[str] = (), load: Mapping[int, float] | None = None,
     roots: Collection[str] = (),
 ) -> Tree:  # fmt: skip
-    """The least deep tree that reaches all ``workers``; among these the one with fewest links, then least load, then the
+    """Returns the least deep tree that reaches all ``workers``; among these the one with fewest links, then least load, then the
     lowest root.
 
-    Every switch of it lies on a shortest way from the root to a worker. In a fat-tree the root is the workers' edge switch, an
-    aggregation switch of their pod or a core switch, whichever is enough. ``without``: switches to stay away from (failed,
-    or out of slots). ``load``: of links, by number, from other jobs or trees, in any unit: the most loaded link of the tree
-    counts, then their sum. ``roots``: one of these is to be the root; none: any switch. Only links that carry both
-    directions are used. That the links are fewest is sure where ways down from a root are unique (star, leaf-spine,
-    fat-tree) and a greedy choice elsewhere.
+    Every switch of it lies on a shortest path from the root to a worker. In a fat-tree the root is the workers' edge switch, an
+    aggregation switch of their pod or a core switch, whichever is enough. ``without``: switches to avoid (failed, or out of
+    slots). ``load``: of links, by number, from other jobs or trees, in any unit: the most loaded link of the tree counts, then
+    their sum. ``roots``: one of these is to be the root; none: any switch. Only links that carry both directions are used. The
+    number of links is minimal where paths down from a root are unique (star, leaf-spine, fat-tree); elsewhere the choice is
+    greedy.
 
     Raises TopologyError: a worker is not a host of the topology or named twice, or no switch reaches all of them.
     """
@@ -87,7 +87,7 @@ def aggregation_tree(
     load = load or {}
     graph = _duplex(topology, set(without), load)
     edges = sorted({topology.switch_of(worker) for worker in workers}, key=_number)
-    distance = {edge: _distances(graph, edge) for edge in edges}  # both ways alike: the links are duplex
+    distance = {edge: _distances(graph, edge) for edge in edges}  # the same in both directions: the links are duplex
     farthest = {
         switch: max(distance[edge][switch] for edge in edges)
         for switch in sorted(graph, key=_number)
@@ -95,8 +95,8 @@ def aggregation_tree(
     }
     if not farthest:
         hint = "; rings=undirected makes its links duplex" if any(link.simplex for link in topology.links) else ""
-        which = f"none of the switches {', '.join(sorted(roots))}" if roots else "no switch"
-        raise TopologyError(f"{topology.name}: {which} reaches all of {', '.join(workers)} over duplex links{hint}")
+        candidates = f"none of the switches {', '.join(sorted(roots))}" if roots else "no switch"
+        raise TopologyError(f"{topology.name}: {candidates} reaches all of {', '.join(workers)} over duplex links{hint}")
     nearest = min(farthest.values())
     best: tuple[tuple[object, ...], dict[str, str], str] | None = None
     for candidate in (switch for switch, far in farthest.items() if far == nearest):
@@ -106,7 +106,7 @@ def aggregation_tree(
         if best is None or cost < best[0]:
             best = cost, parent, candidate
         if cost[:3] == (len(edges) - (candidate in edges), 0, 0) and candidate in edges:
-            break  # no switch but the workers' own, no load: none can be better
+            break  # only the workers' own switches, no load: optimal
     assert best is not None
     _, parent, root = best
     parent |= {worker: topology.switch_of(worker) for worker in sorted(workers, key=_number)}
@@ -115,8 +115,8 @@ def aggregation_tree(
 
 
 def striped_trees(topology: Topology, workers: Sequence[str], count: int, without: Collection[str] = ()) -> tuple[Tree, ...]:
-    """``count`` trees of which each aggregates an equal part of the tensor, chosen one after the other by what the links
-    carry already. Raises as aggregation_tree."""
+    """Returns ``count`` trees of which each aggregates an equal part of the tensor; each avoids links loaded by those before it.
+    Raises as aggregation_tree."""
     load: Counter[int] = Counter()
     trees = []
     for _ in range(count):
@@ -126,17 +126,18 @@ def striped_trees(topology: Topology, workers: Sequence[str], count: int, withou
 
 
 def tensors_per_link(trees: Sequence[Tree]) -> dict[int, float]:
-    """What each link carries in each direction, in tensors, when ``trees`` share one tensor evenly."""
+    """Returns the tensors that each link carries in each direction, when ``trees`` share one tensor evenly."""
     return {link: uses / len(trees) for link, uses in Counter(link for tree in trees for link in tree.links).items()}
 
 
 def _duplex(topology: Topology, without: set[str], load: Mapping[int, float]) -> dict[str, dict[str, int]]:
-    """Switch -> neighbouring switch -> the link between them that carries both directions; of several the least loaded."""
+    """Returns switch -> neighbouring switch -> the link between them that carries both directions; of several the least
+    loaded."""
     graph: dict[str, dict[str, int]] = {s.name: {} for s in topology.switches if s.name not in without}
     for number, link in enumerate(topology.links):
         if not link.simplex and link.a in graph and link.b in graph:
-            known = graph[link.a].get(link.b)
-            if known is None or load.get(number, 0) < load.get(known, 0):
+            other = graph[link.a].get(link.b)
+            if other is None or load.get(number, 0) < load.get(other, 0):
                 graph[link.a][link.b] = graph[link.b][link.a] = number
     return graph
 
@@ -144,22 +145,22 @@ def _duplex(topology: Topology, without: set[str], load: Mapping[int, float]) ->
 def _distances(graph: dict[str, dict[str, int]], start: str) -> dict[str, int]:
     if start not in graph:
         return {}
-    found, waiting = {start: 0}, [start]
-    for node in waiting:
+    distances, queue = {start: 0}, [start]
+    for node in queue:
         for neighbour in graph[node]:
-            if neighbour not in found:
-                found[neighbour] = found[node] + 1
-                waiting.append(neighbour)
-    return found
+            if neighbour not in distances:
+                distances[neighbour] = distances[node] + 1
+                queue.append(neighbour)
+    return distances
 
 
 def _grow(
     graph: dict[str, dict[str, int]], root: str, edges: list[str], far: dict[str, int], load: Mapping[int, float]
 ) -> dict[str, str]:
-    """Parents, from the farthest level up to ``root``. At each level, switches are taken until all below have one, first
-    those that are in the tree anyway, then those that most can use; then each below chooses the least loaded link."""
+    """Returns parents, from the farthest level up to ``root``. At each level, switches are added until all nodes below have a
+    parent: first those that are in the tree anyway, then those that most nodes can use; each node takes the least loaded link."""
 
-    def used(node: str, up: str) -> float:
+    def cost(node: str, up: str) -> float:
         return load.get(graph[node][up], 0)
 
     parent: dict[str, str] = {}
@@ -169,17 +170,17 @@ def _grow(
     for level in range(max(levels), 0, -1):
         nodes = sorted(levels.get(level, set()), key=_number)
         above = levels.setdefault(level - 1, set())
-        can = {node: [up for up in graph[node] if far[up] == level - 1] for node in nodes}
-        orphans = [node for node in nodes if not above.intersection(can[node])]
+        ups = {node: [up for up in graph[node] if far[up] == level - 1] for node in nodes}
+        orphans = [node for node in nodes if not above.intersection(ups[node])]
         while orphans:
             usable: dict[str, list[str]] = {}
             for node in orphans:
-                for up in can[node]:
+                for up in ups[node]:
                     usable.setdefault(up, []).append(node)
-            above.add(min(usable, key=lambda up: (-len(usable[up]), max(used(n, up) for n in usable[up]), _number(up))))  # noqa: B023
-            orphans = [node for node in orphans if not above.intersection(can[node])]
+            above.add(min(usable, key=lambda up: (-len(usable[up]), max(cost(n, up) for n in usable[up]), _number(up))))  # noqa: B023
+            orphans = [node for node in orphans if not above.intersection(ups[node])]
         for node in nodes:
-            parent[node] = min(above.intersection(can[node]), key=lambda up: (used(node, up), _number(up)))  # noqa: B023
+            parent[node] = min(above.intersection(ups[node]), key=lambda up: (cost(node, up), _number(up)))  # noqa: B023
     return parent
 
 

@@ -21,13 +21,13 @@ WIRE = np.dtype(">i4")
 
 
 def shift(workers: int) -> int:
-    """Fraction bits for a fan-in of ``workers``: 30 - ceil(log2 n), so that n values cannot overflow int32."""
+    """Returns the fraction bits for a fan-in of ``workers``: 30 - ceil(log2 n), so that n values cannot overflow int32."""
     _check_workers(workers)
     return lib.ina_codec_shift(workers)
 
 
 def exponent(x: np.ndarray) -> int:
-    """Exponent of a float32 block: the smallest e with ``|x| <= 2**e``, clamped to [EXP_MIN, EXP_MAX].
+    """Returns the exponent of a float32 block: the smallest e with ``|x| <= 2**e``, clamped to [EXP_MIN, EXP_MAX].
 
     EXP_NONFINITE if any value is NaN or infinite; a block of zeros has EXP_MIN.
     """
@@ -35,7 +35,7 @@ def exponent(x: np.ndarray) -> int:
 
 
 def encode(x: np.ndarray, exponent: int, workers: int, out: np.ndarray | None = None) -> np.ndarray:
-    """A float32 block as big-endian int32 of the same shape, given the agreed (largest) exponent of all workers.
+    """Encodes a float32 block as big-endian int32 of the same shape, with the agreed (largest) exponent of all workers.
 
     Values beyond ``2**exponent`` saturate. With EXP_NONFINITE the words are zero. ``out``: C-contiguous, ``>i4``.
     """
@@ -49,7 +49,7 @@ def encode(x: np.ndarray, exponent: int, workers: int, out: np.ndarray | None = 
 def decode(
     wire: np.ndarray, exponent: int, workers: int, average: bool = False, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """The float32 sum (``average``: mean over ``workers``) for big-endian int32 sums; NaN for EXP_NONFINITE."""
+    """Decodes big-endian int32 sums to the float32 sum (``average``: mean over ``workers``); NaN for EXP_NONFINITE."""
     _check_exponent(exponent)
     out = _output(out, wire.shape, np.dtype(np.float32))
     source = _pointer("uint8_t *", wire, WIRE, "wire")
@@ -61,7 +61,7 @@ def decode(
 
 
 def encode_int32(x: np.ndarray) -> np.ndarray:
-    """An int32 array in wire order."""
+    """Converts an int32 array to wire order."""
     out = np.empty(x.shape, WIRE)
     source = _pointer("int32_t *", x, np.int32, "x")
     lib.ina_codec_put_int32(_pointer("uint8_t *", out, WIRE, "out"), source, x.size)
@@ -69,7 +69,7 @@ def encode_int32(x: np.ndarray) -> np.ndarray:
 
 
 def decode_int32(wire: np.ndarray) -> np.ndarray:
-    """An int32 array from wire order."""
+    """Converts an int32 array from wire order."""
     out = np.empty(wire.shape, np.int32)
     source = _pointer("uint8_t *", wire, WIRE, "wire")
     lib.ina_codec_get_int32(_pointer("int32_t *", out, np.int32, "out"), source, wire.size)
@@ -77,7 +77,7 @@ def decode_int32(wire: np.ndarray) -> np.ndarray:
 
 
 def encode_exact(x: np.ndarray) -> np.ndarray:
-    """Exact code of a float32 array, also of infinities and NaN: ``>i4`` of shape ``x.shape + (EXACT_WORDS,)``."""
+    """Encodes a float32 array exactly, also infinities and NaN: ``>i4`` of shape ``x.shape + (EXACT_WORDS,)``."""
     out = np.empty((*x.shape, EXACT_WORDS), WIRE)
     source = _pointer("float *", x, np.float32, "x")
     lib.ina_codec_encode_exact(_pointer("uint8_t *", out, WIRE, "out"), source, x.size)
@@ -85,9 +85,8 @@ def encode_exact(x: np.ndarray) -> np.ndarray:
 
 
 def decode_exact(wire: np.ndarray, divisor: int = 1) -> np.ndarray:
-    """float32 nearest to the exact sum / ``divisor`` (1..32), ties to even; ``wire`` is the sum of up to 32 encodings.
-
-    Infinities and NaN are what IEEE 754 makes of them."""
+    """Returns the float32 nearest to the exact sum / ``divisor`` (1..32), ties to even; ``wire`` is the sum of up to 32
+    encodings. Infinities and NaN follow IEEE 754."""
     _check_workers(divisor)
     if wire.ndim == 0 or wire.shape[-1] != EXACT_WORDS:
         raise ValueError(f"wire: shape {wire.shape}, expected a last dimension of {EXACT_WORDS}")
@@ -98,10 +97,10 @@ def decode_exact(wire: np.ndarray, divisor: int = 1) -> np.ndarray:
 
 
 def error_bound(exponent: int, workers: int, average: bool = False) -> float:
-    """Largest distance of a decoded sum (or mean) from the exact one before float32 rounding.
+    """Returns the largest distance of a decoded sum (or mean) from the exact one before float32 rounding.
 
-    Half a unit per worker, ``n * 2**(e - shift - 1)``; to it comes one float32 rounding of the sum, or three of the
-    mean (a relative error of 2**-24 each). Blocks with a value beyond ``2**126`` have EXP_NONFINITE.
+    Half a unit per worker, ``n * 2**(e - shift - 1)``; added to it are one float32 rounding of the sum, or three of the mean (a
+    relative error of 2**-24 each). Blocks with a value beyond ``2**126`` have EXP_NONFINITE.
     """
     _check_exponent(exponent)
     if exponent == EXP_NONFINITE:

@@ -1,8 +1,8 @@
 """Access control at the control socket.
 
-A principal is fixed when its connection is accepted, and no message changes it: on a Unix socket it is the user whom the kernel
-names (SO_PEERCRED), over TCP who brings the socket's token (ina/base/tokens.py) in front of everything else, in a line ``ina
-TOKEN`` or HTTP's ``Authorization: Bearer TOKEN``. What it may then do is the table ``RULES``, for every way to ask.
+A principal is fixed when its connection is accepted, and no message changes it. On a Unix socket it is the user whom the kernel
+names (SO_PEERCRED); over TCP it is the sender of the socket's token (ina/base/tokens.py), which comes before everything else, in
+a line ``ina TOKEN`` or HTTP's ``Authorization: Bearer TOKEN``. The table ``RULES`` says what it may do, in both protocols.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVERYBODY = "everybody"
 
 @dataclass(frozen=True)
 class Principal:
-    """``uid``: of a user of this machine; None: of another machine, with the socket's token."""
+    """A client. ``uid``: of a user of this machine; None: of another machine, with the socket's token."""
 
     uid: int | None
 
@@ -35,12 +35,12 @@ class Role(IntEnum):
 
     ANYONE = 0  # a user of this machine
     USER = 1  # may have jobs: --user named it
-    OWNER = 2  # the user of the switch process, root, or who has the socket's token
+    OWNER = 2  # the user of the switch process, root, or a holder of the socket's token
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Allows principals with ``role``; with ``of_job``, of an existing job only its owner, or, ``or_switch``, the switch's."""
+    """Allows principals with ``role``; ``of_job``: for an existing job only its owner or, with ``or_switch``, the switch's."""
 
     role: Role
     of_job: bool = False
@@ -64,7 +64,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Access:
-    """``owner``: uid of the switch process. ``users``: uids of those who may have jobs, too; None: everybody."""
+    """``owner``: uid of the switch process. ``users``: uids that may have jobs, too; None: everybody."""
 
     owner: int
     users: Collection[int] | None = ()
@@ -75,39 +75,39 @@ class Access:
         return Role.USER if self.users is None or principal.uid in self.users else Role.ANYONE
 
     def check(self, principal: Principal, request: messages.Request) -> Rule:
-        """The rule of ``request``; that of its job is still to be looked at. Raises AdmissionError."""
+        """Returns the rule of ``request``; the caller checks the part about its job. Raises AdmissionError."""
         rule, name = RULES[type(request)], type(request).__name__.lower()
         if (role := self.role(principal)) >= rule.role:
             return rule
-        what = "only looks at this switch" if role is Role.ANYONE else "has jobs at this switch"
+        verb = "only looks at this switch" if role is Role.ANYONE else "has jobs at this switch"
         needed = f"user {user_name(self.owner)}, root" + (" or those that --user named" if rule.role is Role.USER else "")
-        raise AdmissionError("denied", f"{name}: {principal} {what}; expected {needed}")
+        raise AdmissionError("denied", f"{name}: {principal} {verb}; expected {needed}")
 
 
 @dataclass(frozen=True)
 class JobOwner:
-    """The owner of a job: who has its token; if it has none, the principal that asked for it."""
+    """The owner of a job: the holders of its token; without a token, the principal that asked for it."""
 
     principal: Principal
     token: str
 
     def check(self, job: str, principal: Principal, token: str) -> None:
-        """Raises AdmissionError."""
+        """Raises AdmissionError for another's job."""
         if self.token and not tokens.is_same(self.token, token):
-            what = "the token is wrong" if token else "a token is needed"
-            raise AdmissionError("token", f"job {job!r} belongs to others: {what}; all workers of a job bring the one that its "
-                                          "first request brought")
+            reason = "the token is wrong" if token else "a token is needed"
+            raise AdmissionError("token", f"job {job!r} belongs to others: {reason}; all workers of a job bring the one that "
+                                          "its first request brought")
         if not self.token and (token or principal != self.principal):
-            whose = "you asked for it without a token" if principal == self.principal else f"it is {self.principal}'s"
-            raise AdmissionError("token", f"job {job!r} has no token: {whose}")
+            owner = "you asked for it without a token" if principal == self.principal else f"it is {self.principal}'s"
+            raise AdmissionError("token", f"job {job!r} has no token: {owner}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--user``, which names the users who may have jobs."""
+    """Adds ``--user``, which names the users who may have jobs."""
     parser.add_argument("--user", action="append", default=[], metavar="NAME",
                         help=f"a user who may have jobs here beside you and root: a name, a number or {EVERYBODY}; repeatable")
 
 
 def users(names: Collection[str]) -> Collection[int] | None:
-    """User ids of the ``--user`` options; None: everybody. Raises ValueError."""
+    """Returns the user ids of the ``--user`` options; None: everybody. Raises ValueError."""
     return None if EVERYBODY in names else frozenset(user_id(name, "--user") for name in names)

@@ -1,4 +1,4 @@
-"""Clients of the switch process: start it, join a job, get a port, learn why a job failed."""
+"""Clients of the switch process: they start it, join a job, get a port, and learn why a job failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ina.net.ports import Address
 
 
 class ControlError(RuntimeError):
-    """The switch process refused a request, or is gone. ``code``: the reply's, or ``gone``."""
+    """The switch process refused a request, or has ended. ``code``: the reply's, or ``gone``."""
 
     def __init__(self, code: str, text: str):
         super().__init__(text)
@@ -28,7 +28,7 @@ class ControlError(RuntimeError):
 
 @dataclass(frozen=True)
 class Attachment:
-    """What a worker gets: addresses as frames say them, its window, and its port's offer with descriptors."""
+    """A worker's configuration: addresses as frames have them, its window, and its port's offer with descriptors."""
 
     job: str
     worker: int
@@ -41,8 +41,8 @@ class Attachment:
     protocol: str
     address: Address
     switch: Address
-    outlives: bool  # the switches outlive the controller: packets go on without it
-    moves: bool  # the job is moved when a switch fails: `Client.moved` then says so, and the worker attaches anew
+    outlives: bool  # the switches outlive the controller, and forward without it
+    moves: bool  # the job is moved when a switch fails: then `Client.moved` has an entry, and the worker attaches again
     port: dict
     fds: list[int]
 
@@ -50,11 +50,10 @@ class Attachment:
 class Client:
     """One connection to the switch process at ``name`` (abstract, or a path with a "/"): at most one worker of one job.
 
-    ``token``: the job's; all its workers bring the same. A job whose first worker brought none is its user's. ``host``: of the
-    network, that this process is in, for a controller that cannot see it; default: INA_HOST. ``access``: the socket's token,
-    where that is TCP; default: ina/base/tokens.py finds it. Not thread-safe. Every call takes its time-out in seconds; a dead
-    switch process is a ControlError at once, and so is one of a user who is neither this one nor root (INA_SWITCH_USER names
-    another).
+    ``token``: the job's; all its workers send the same. A job whose first worker sent none is its user's. ``host``: the network's
+    host that this process is in, for a controller that cannot see it; default: INA_HOST. ``access``: the socket's token, where
+    that is TCP; default: ina/base/tokens.py finds it. Not thread-safe. ``timeout`` of each call in seconds; a dead switch process
+    is a ControlError at once, and so is one of a user who is neither this one nor root (INA_SWITCH_USER names another).
     """
 
     def __init__(self, name: str, timeout: float = 60.0, token: str = "", host: str | None = None, access: str = ""):
@@ -63,12 +62,12 @@ class Client:
         self.access = access
         self.host = os.environ.get("INA_HOST", "") if host is None else host
         self.timeout = timeout
-        self.failure = ""  # the reason that the switch process gave, once it has
+        self.failure = ""  # why the job is over, once the switch process has sent that
         self.gone = False  # the switch process ended without a reason
-        self.moved: list[tuple[int, str]] = []  # each time the job was moved to other switches: its incarnation there, and why
-        self.left: dict[int, float] = {}  # workers that left in peace: when we heard of it, monotonic seconds
-        self._unanswered = 0  # replies to requests that nobody waits for
-        self._refused: ControlError | None = None  # this connection, or what nobody waits for the answer of
+        self.moved: list[tuple[int, str]] = []  # moves to other switches: the job's incarnation there, and the reason
+        self.left: dict[int, float] = {}  # workers that left without failure: when we heard of it, monotonic seconds
+        self._unanswered = 0  # number of replies to come that no caller waits for
+        self._refused: ControlError | None = None  # refusal of this connection, or of a request without a waiting caller
         try:
             sock = connect(name, timeout, access)
         except PermissionError as error:
@@ -83,60 +82,60 @@ class Client:
         self._channel = Channel(sock)
 
     def fileno(self) -> int:
-        """The connection: its hang-up means that the switch process, or the job, is gone."""
+        """Returns the connection's descriptor; its hang-up means that the switch process, or the job, has ended."""
         return self._channel.fileno()
 
     def ping(self) -> dict:
         return self._call("ping")[0]
 
     def join(self, job: str, worker: int) -> None:
-        """Be worker ``worker`` of ``job`` from now on, without waiting for the answer (attach would tell)."""
+        """Joins ``job`` as worker ``worker``, without waiting for the reply (attach raises a refusal)."""
         self._send({"op": "join", "job": job, "worker": worker, "token": self.token, "host": self.host})
         self._unanswered += 1
 
     def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True) -> dict:
-        """Admit ``job``, or learn how it was admitted: all its workers ask and get the same answer.
+        """Admits ``job``, or returns its admission: all its workers ask and get the same answer.
 
-        ``slots``: its window, a power of two (default: what the switch process was told). Raises ControlError.
+        ``slots``: its window, a power of two (default: that of the switch process). Raises ControlError.
         """
         return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token)[0]
 
     def attach(self, job: str, worker: int, port: str = "shm", protocol: str = "", values: int = 0,
                moves: bool = False, held: int = 0) -> Attachment:
-        """Attach worker ``worker`` with a port of kind ``shm`` or ``udp``; the caller owns the descriptors.
+        """Attaches worker ``worker`` with a port of kind ``shm`` or ``udp``; the caller owns the descriptors.
 
-        ``protocol`` and ``values`` per packet: refused if the switch's program has others; default: whatever it has.
-        ``moves``: this worker goes on when its job is moved (ina/aggregation/worker/failover.py). ``held``: the incarnation of
-        the attachment that it has already, where it comes back to a controller that was started anew.
+        ``protocol`` and ``values`` per packet: refused if the switch's program has others; default: the program's. ``moves``:
+        this worker goes on when its job is moved (ina/aggregation/worker/failover.py). ``held``: the incarnation of its previous
+        attachment, where it comes back to a restarted controller.
         """
         reply, fds = self._call("attach", job=job, worker=worker, port=port, token=self.token, protocol=protocol, values=values,
                                 moves=moves, held=held)
         try:
             reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
             return Attachment(job=job, fds=fds, **reply)
-        except (KeyError, TypeError) as error:  # of another version, perhaps
+        except (KeyError, TypeError) as error:  # another version, perhaps
             for fd in fds:
                 os.close(fd)
             raise ControlError("invalid", f"{shown(self.name)} answers 'attach' with what is no attachment: {error}") from None
 
-    def ask(self, what: str) -> dict:
-        """``jobs``, ``switches`` or ``counters``: what there is now (operations.py)."""
-        return self._call(what)[0]
+    def ask(self, operation: str) -> dict:
+        """Returns the reply to ``jobs``, ``switches`` or ``counters`` (operations.py)."""
+        return self._call(operation)[0]
 
     def counters(self) -> dict:
         return self.ask("counters")
 
     def release(self) -> None:
-        """Leave the job in peace."""
+        """Leaves the job without failing it."""
         self._call("release")
 
     def stop(self) -> None:
-        """Let the switch process end once its clients are gone. Does not wait for an answer."""
+        """Asks the switch process to end once its clients are gone. Does not wait for an answer."""
         self._send({"op": "stop"})
         self._unanswered += 1
 
     def poll(self) -> str:
-        """Read what came unasked. Returns why the job is over, or ""."""
+        """Reads events that have arrived. Returns why the job is over, or ""."""
         while not self.failure:
             try:
                 self._event(*self._channel.receive(None, "events"))
@@ -148,7 +147,7 @@ class Client:
         return self.failure
 
     def close(self) -> None:
-        """Hang up: a worker that has not released is then lost to its job."""
+        """Hangs up: a worker that has not released is then lost to its job."""
         self._channel.hang_up()
         self._channel.close()
 
@@ -161,20 +160,20 @@ class Client:
             except TimeoutError as error:
                 raise ControlError("timeout", f"{error} for {self.timeout:g} s") from error
             except (ChannelClosed, ValueError) as error:
-                raise self._refused or ControlError("gone", self._gone(op)) from error
+                raise self._refused or ControlError("gone", self._end_text(op)) from error
             try:
                 if self._event(message, fds):
                     continue
             except Malformed as error:
                 raise ControlError("invalid", f"{shown(self.name)} tells what is no event: {error}") from None
-            if self._refused:  # an earlier request of this connection: that is the reason
+            if self._refused:  # an earlier request of this connection was refused
                 raise self._refused
             if not message.pop("ok", False):
                 raise _refusal(message)
             return message, fds
 
     def _event(self, message: dict, fds: list[int]) -> bool:
-        """Whether the message is not the reply that is waited for."""
+        """Handles an event, or a reply without a waiting caller; False: the message is the reply that the caller waits for."""
         kind = message.get("event")
         if kind is None and not self._unanswered:
             return False
@@ -197,7 +196,7 @@ class Client:
                     self.failure = str(self._refused)
         return True
 
-    def _gone(self, op: str) -> str:
+    def _end_text(self, op: str) -> str:
         return self.failure or f"the switch process (socket {shown(self.name)}) ended before it answered {op!r}"
 
     def _send(self, message: dict) -> None:
@@ -205,7 +204,7 @@ class Client:
             self._channel.send(message)
         except ChannelClosed as error:
             self.poll()
-            raise self._refused or ControlError("gone", self._gone(message["op"])) from error
+            raise self._refused or ControlError("gone", self._end_text(message["op"])) from error
 
 
 def _refusal(message: dict) -> ControlError:
@@ -225,15 +224,15 @@ def _reason(message: dict) -> str:
 class SwitchProcess:
     """A switch process that this process started and keeps alive.
 
-    It ends when ``close`` was called (or this process has ended, however) and its last client is gone. The socket is
-    listening before the process runs: clients may connect at once and wait for their first answer.
+    It ends when its last client is gone after ``close`` was called, or after this process has ended in any way. The socket
+    listens before the process runs: clients may connect at once and wait for their first answer.
     """
 
     def __init__(self, program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,
                  job_slots: int | None = None, verbose: bool = False, module: str = "ina.aggregation.controller.server",
                  arguments: Sequence[str] = ()):
-        """``module``: of the process, with ``arguments`` of its own; default: one embedded switch, which makes ports for
-        workers."""
+        """``module``: the process's main module, with ``arguments`` of its own; default: one embedded switch, which makes ports
+        for workers."""
         self.name = name or f"ina-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         listener = listen(self.name)
         starter_end, self._alive = os.pipe()
@@ -268,7 +267,7 @@ class SwitchProcess:
         return self.process.pid
 
     def wait_ready(self, timeout: float = 120.0) -> dict:
-        """Wait until it serves (the first start of a program compiles it). Returns what it says of itself."""
+        """Waits until it serves (the first start of a program compiles it). Returns its reply to ``ping``."""
         client = Client(self.name, timeout)
         try:
             return client.ping()
@@ -278,29 +277,29 @@ class SwitchProcess:
             client.close()
 
     def log_tail(self, lines: int = 15) -> str:
-        """What it said last on its standard error, ready to be appended to an error message; "" if nothing."""
+        """Returns the last lines of its standard error, ready to be appended to an error message; "" if none."""
         data = os.pread(self._log, 1 << 16, max(0, os.fstat(self._log).st_size - (1 << 16)))
         text = data.decode(errors="replace").strip().splitlines()[-lines:]
         return "".join(f"\n  switch| {line}" for line in text)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Let go of it, and wait up to ``timeout`` seconds for its end (it lives on while it has clients)."""
+        """Stops keeping it alive, and waits up to ``timeout`` seconds for its end (it goes on while it has clients)."""
         if self._alive < 0:
             return
         os.close(self._alive)
         self._alive = -1
         os.close(self._log)
         with suppress(ControlError):  # gone already
-            client = Client(self.name)  # forked children may hold copies of the pipe: say it, too
+            client = Client(self.name)  # forked children may hold copies of the pipe: ask, too
             client.stop()
             client.close()
-        with suppress(subprocess.TimeoutExpired):  # it has clients, and lives on with them
+        with suppress(subprocess.TimeoutExpired):  # it has clients, and goes on with them
             self.process.wait(timeout)
 
 
 def start_server(program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,
                  job_slots: int | None = None, timeout: float = 120.0, verbose: bool = False) -> SwitchProcess:
-    """Start a switch process and wait until it serves. ControlError with the end of its log when it does not."""
+    """Starts a switch process and waits until it serves. ControlError with the end of its log when it does not."""
     process = SwitchProcess(program, defines, name, job_slots, verbose)
     try:
         process.wait_ready(timeout)

@@ -1,10 +1,10 @@
-"""Controller: which jobs its switches serve, and what of them each job holds.
+"""Controller: the jobs that its switches serve, and each job's resources.
 
-A job owns a number, a life of that number, an incarnation (incarnations.py: by the first, packets of a finished job are
-recognised, by the second its rows), and at every switch of its aggregation tree a power-of-two range of slots, a multicast group,
-and one port per child: a worker or a switch below. One switch is a tree of one. Which entries make a switch's program serve a
-job, the protocol knows (ina/aggregation/entries/). All of it is written through switch targets in P4Runtime's terms; registers
-are never touched.
+A job owns a number, a life of that number, an incarnation (incarnations.py: the life tells packets of earlier jobs, the
+incarnation their rows), and at every switch of its aggregation tree a power-of-two range of slots, a multicast group, and one
+port per child: a worker or a switch below. One switch is a tree of one. The protocol defines the entries that make a switch's
+program serve a job (ina/aggregation/entries/). All of it is written through switch targets in P4Runtime's terms; registers are
+never touched.
 
     controller = Controller({"s1": a, "s2": b, "s3": c}, slots=512, topology=topology)
     (tree,) = controller.place("training", hosts, slots=64)
@@ -37,17 +37,17 @@ __all__ = ["AdmissionError", "Controller", "Job", "WriteTarget", "switch_address
 
 
 def switch_address(switch: str, udp_port: int = SWITCH.port) -> Address:
-    """By which a switch is a member of trees, and of which its workers send to. ``udp_port``: the protocol's."""
+    """Returns a switch's address in trees, to which its workers send. ``udp_port``: the protocol's."""
     node = Node(switch)
     return Address(node.mac, node.ip, udp_port)
 
 
 class Controller:
-    """Jobs of the switches ``targets`` (by name; a lone target is a switch s1), whose programs speak ``protocol`` (its name, or
-    a JobProgram with other parameters than the default ones).
+    """Jobs of the switches ``targets`` (by name; a lone target is a switch s1), whose programs use ``protocol`` (its name, or a
+    JobProgram with other parameters than the default ones).
 
-    ``slots``: each program's pool, which jobs share; by switch, where they differ. ``topology``: says which ports the links of a
-    tree have; needed for trees only. ``chance``: where incarnations and lives begin; a seeded one for runs that are to repeat
+    ``slots``: each program's pool, which jobs share; by switch, where they differ. ``topology``: gives the ports of a tree's
+    links; needed for trees only. ``chance``: source of the first incarnation and lives; a seeded one for runs that are to repeat
     exactly, with switches that have no other jobs.
     """
 
@@ -59,23 +59,23 @@ class Controller:
         self.program = protocol if isinstance(protocol, JobProgram) else program_named(protocol)
         self.topology = topology
         self.jobs: dict[str, Job] = {}
-        self.servers: dict[str, Parent] = {}  # parameter servers, by the switch that they are at
-        self.unsure: set[str] = set()  # switches of which nobody knows what they hold
-        self.down: dict[str, str] = {}  # switches that do not work, and why
-        self.forgotten: set[tuple[str, int]] = set()  # switches that were given a job's entries anew, and its incarnation
+        self.servers: dict[str, Parent] = {}  # parameter servers, by switch
+        self.unsure: set[str] = set()  # switches whose entries are unknown
+        self.down: dict[str, str] = {}  # failed switches, and the reasons
+        self.forgotten: set[tuple[str, int]] = set()  # switches to which a job's entries were written again, and its incarnation
         self.incarnations = Incarnations(chance)
         self.lives = Lives(self.program.last_life, chance)
         self._last_number = self.program.max_jobs - 1
 
     def admit(self, name: str, workers: int, slots: int, strict: bool = True, tree: Tree | None = None,
               hosts: Sequence[str] = ()) -> Job:
-        """Give job ``name`` its resources at every switch of ``tree``. Raises AdmissionError; then nothing has changed.
+        """Reserves resources for job ``name`` at every switch of ``tree``. Raises AdmissionError; then nothing has changed.
 
-        ``hosts``: of the workers in order (default: the tree's, by number). Without a tree the controller's only switch
-        serves the job, and workers may be at any of its ports.
+        ``hosts``: of the workers in order (default: the tree's, by number). Without a tree the controller's only switch serves
+        the job, and workers may be at any of its ports.
         """
         self._check(name, workers, slots)
-        self._know(tree.switches if tree else self.targets)  # before a life is given: it may not be one that they hold
+        self._repair_unsure(tree.switches if tree else self.targets)  # reads the lives in use there
         number = self._free_number()
         if number is None:
             raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
@@ -84,22 +84,22 @@ class Controller:
             if len(self.targets) != 1:
                 raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
             (switch,) = self.targets
-            everyone = tuple(range(workers))
+            seats = tuple(range(workers))
             self._check_children(name, switch, workers)
-            job.branches[switch] = Branch(switch, self._reserve(name, switch, slots), everyone, everyone,
+            job.branches[switch] = Branch(switch, self._reserve(name, switch, slots), seats, seats,
                                           self._server(name, switch))
         else:
             self._plant(job, tree, tuple(hosts) or tree.workers)
-        wanted = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
+        entries_by_switch = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
         self._write([Change(switch, [*self.program.clear(job.place(job.branches[switch])), *insert(*entries)], delete(*entries))
-                     for switch, entries in wanted.items()])
+                     for switch, entries in entries_by_switch.items()])
         self.jobs[name] = job
         self._last_number = number
         return job
 
     def place(self, name: str, hosts: Sequence[str], slots: int, stripes: int = 1,
               load: Mapping[int, float] | None = None) -> tuple[Tree, ...]:
-        """Trees for a job whose workers are at ``hosts``: what ``admit`` takes, one after the other (placement.py).
+        """Returns trees for a job whose workers are at ``hosts``, each for one ``admit`` (placement.py).
 
         Raises AdmissionError with the switch that is in the way.
         """
@@ -116,7 +116,7 @@ class Controller:
             raise AdmissionError(error.code, f"job {name!r} asks for {slots} slots: {error}") from error
 
     def attach(self, job: Job, worker: int, port: int | None = None, address: Address | None = None) -> Child:
-        """Register a worker of ``job`` where it is. Raises AdmissionError.
+        """Registers a worker of ``job`` at its port. Raises AdmissionError.
 
         ``port`` of its switch and ``address``: default, where the job has a tree, those of its host.
         """
@@ -128,11 +128,11 @@ class Controller:
         branch = job.branch_of(worker)
         if job.tree is not None:
             host = job.hosts[worker]
-            _, there = self._ends(job.tree, host)
-            if port not in (None, there):
+            _, host_port = self._ends(job.tree, host)
+            if port not in (None, host_port):
                 raise AdmissionError("invalid", f"worker {worker} of job {job.name!r} is at port {port}, but its host {host} is "
-                                                f"at port {there} of {branch.switch}")
-            port, address = there, address or self._host_address(job, host)
+                                                f"at port {host_port} of {branch.switch}")
+            port, address = host_port, address or self._host_address(job, host)
         if port is None:
             raise AdmissionError("invalid", f"worker {worker} of job {job.name!r}: expected a port of {branch.switch}")
         seat = branch.seats.index(worker)
@@ -141,8 +141,8 @@ class Controller:
         return child
 
     def detach(self, job: Job, worker: int) -> None:
-        """Take ``attach`` back: of a worker that was told nothing of it yet. One that may have sent must not be replaced, since
-        whoever began anew in its place would meet rows in which it was seen. Raises AdmissionError."""
+        """Undoes ``attach`` for a worker that has not been told of it. One that may have sent must not be replaced, since its
+        successor would meet rows in which it was seen. Raises AdmissionError."""
         if worker not in job.attached:
             raise AdmissionError("unknown", f"worker {worker} of job {job.name!r} is not attached")
         branch = job.branch_of(worker)
@@ -150,7 +150,7 @@ class Controller:
         self._change_children(job, branch, {i: child for i, child in branch.attached.items() if i != seat})
 
     def release(self, name: str) -> None:
-        """Take everything back from job ``name``: its number, slots, groups and entries. Unknown names are an error.
+        """Frees all of job ``name``: its number, slots, groups and entries. Unknown names are an error.
 
         A switch that does not answer is `unsure` from then on; the job is over all the same.
         """
@@ -159,14 +159,14 @@ class Controller:
             raise AdmissionError("unknown", f"there is no job {name!r}")
         self.forgotten -= {(switch, job.incarnation) for switch in job.branches}
         for branch in reversed(job.branches.values()):
-            if branch.switch in self.unsure:  # what is there may be another job's
+            if branch.switch in self.unsure:  # its entries may be another job's
                 with suppress(*REFUSED):
                     self.repair(branch.switch)
             elif not try_write(self.targets[branch.switch], branch.switch, delete(*self._entries(job, branch))):
                 self.unsure.add(branch.switch)
 
     def free_slots(self, switch: str | None = None) -> int:
-        """Of one switch; of the one where there are fewest."""
+        """Returns the free slots of one switch; by default of the one with the fewest."""
         if switch is None:
             return min(self.free_slots(name) for name in self.targets)
         return self.slots[switch] - (sum(job.slots for job in self._at(switch)) if self.program.reserves else 0)
@@ -174,7 +174,7 @@ class Controller:
     # ---- after a crash
 
     def move(self, name: str) -> Job:
-        """Give a job another tree, number, life and incarnation, on switches that work; its workers attach anew.
+        """Gives a job another tree, number, life and incarnation, on switches that work; its workers attach again.
 
         Raises AdmissionError: there is no such job, or no other tree for it; then it is released.
         """
@@ -189,68 +189,68 @@ class Controller:
         return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts)
 
     def missing(self, switch: str, ask: bool = False) -> list[str]:
-        """Jobs whose own entries are not at ``switch`` as they should be, or were not when it was last repaired: it was started
-        anew, or has another's. Raises what its target raises; ``ask``: of one without jobs, too."""
-        here = self._at(switch)
-        if not here and not ask:
+        """Returns jobs whose own entries at ``switch`` are absent or different, or were so when it was last repaired: it was
+        restarted, or another controller wrote it. Raises what its target raises; ``ask``: reads a switch without jobs, too."""
+        jobs = self._at(switch)
+        if not jobs and not ask:
             return []
-        there = self.targets[switch].read([TableEntry(self.program.tables[0])])
-        self._learn(there)
-        lacking = {job.name for job in self._lacking(switch, there)}
-        return [job.name for job in here if job.name in lacking or (switch, job.incarnation) in self.forgotten]
+        entries = self.targets[switch].read([TableEntry(self.program.tables[0])])
+        self._learn(entries)
+        names = {job.name for job in self._lacking(switch, entries)}
+        return [job.name for job in jobs if job.name in names or (switch, job.incarnation) in self.forgotten]
 
-    def _lacking(self, switch: str, there: Sequence[Entity]) -> list[Job]:
-        """Jobs at ``switch`` whose own entry is not in ``there``, which it holds."""
-        return [job for job in self._at(switch) if absent(there, self.program.job(job.place(job.branches[switch]))[:1])]
+    def _lacking(self, switch: str, entries: Sequence[Entity]) -> list[Job]:
+        """Returns the jobs at ``switch`` whose own entry is not among its ``entries``."""
+        return [job for job in self._at(switch) if absent(entries, self.program.job(job.place(job.branches[switch]))[:1])]
 
     def survey(self) -> None:
-        """Read all switches before any is written: nothing of what they hold is known, and lives and incarnations that are
-        there are not given again. Those that do not answer are read before they are used."""
+        """Reads all switches before any is written: their entries are unknown, and lives and incarnations in them must not be
+        given again. Switches that do not answer are read before they are used."""
         self.unsure = set(self.targets)
         for switch in self.targets:
             with suppress(*REFUSED):
                 self.missing(switch, ask=True)
 
-    def _learn(self, there: Sequence[Entity]) -> None:
-        """Mark lives and incarnations of others' jobs in the entries of a switch as used, so that they are not given again."""
-        ours = {job.incarnation for job in self.jobs.values()}
-        for entry in there:
-            if (other := self.program.identity(entry)) is not None and other.incarnation not in ours:
+    def _learn(self, entries: Sequence[Entity]) -> None:
+        """Marks lives and incarnations of other jobs in a switch's entries as used, so that they are not given again."""
+        incarnations = {job.incarnation for job in self.jobs.values()}
+        for entry in entries:
+            if (other := self.program.identity(entry)) is not None and other.incarnation not in incarnations:
                 self.lives.use(other.number, other.life)
                 self.incarnations.take(other.incarnation)
 
     def repair(self, switch: str) -> int:
-        """Make ``switch`` hold what it should; how many entries it had not or had too many. Raises what its target raises."""
-        wanted = [entry for job in self._at(switch) for entry in self._entries(job, job.branches[switch])]
+        """Writes the entries that ``switch`` should hold; returns how many differed. Raises what its target raises."""
+        expected = [entry for job in self._at(switch) for entry in self._entries(job, job.branches[switch])]
 
-        def learn(there: list[Entity]) -> None:
-            self._learn(there)
-            self.forgotten |= {(switch, job.incarnation) for job in self._lacking(switch, there)}
+        def learn(entries: list[Entity]) -> None:
+            self._learn(entries)
+            self.forgotten |= {(switch, job.incarnation) for job in self._lacking(switch, entries)}
 
-        changed = repair(self.targets[switch], self.program, wanted, learn)
+        updates = repair(self.targets[switch], self.program, expected, learn)
         self.unsure.discard(switch)
-        return len(changed)
+        return len(updates)
 
     def snapshot(self) -> dict:
-        """What ``restore`` needs, in JSON's terms."""
+        """Returns ``restore``'s argument, in JSON's terms."""
         return {"lives": self.lives.snapshot(), "last_number": self._last_number,
                 "jobs": [job_to_json(job) for job in self.jobs.values()]}
 
     def restore(self, snapshot: dict) -> None:
-        """Have the jobs of the controller that ``snapshot`` was taken of, and its lives, but other incarnations. No switch is
-        written: all are ``unsure``, until they are repaired.
+        """Restores jobs and lives from ``snapshot``, but no other incarnations. No switch is written: all are ``unsure``, until
+        they are repaired.
 
         Raises StateError: jobs are at switches that this controller does not have, or it is no snapshot.
         """
         try:
-            jobs = [job_from_json(said) for said in snapshot["jobs"]]
+            jobs = [job_from_json(data) for data in snapshot["jobs"]]
             last_number, lives = int(snapshot["last_number"]), snapshot["lives"]
             self.lives.restore(lives)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"not a controller's jobs and lives: {described(error)}") from error
         for job in jobs:
-            if missing := set(job.branches) - set(self.targets):
-                raise StateError(f"job {job.name!r} is at switch {sorted(missing)[0]}, which this controller does not drive "
+            if unknown := set(job.branches) - set(self.targets):
+                raise StateError(f"job {job.name!r} is at switch {sorted(unknown)[0]}, which this controller does not drive "
                                  f"(it has {', '.join(self.targets)})")
         self.jobs = {job.name: job for job in jobs}
         self._last_number = last_number
@@ -261,7 +261,7 @@ class Controller:
     # ---- resources
 
     def _server(self, name: str, root: str) -> Parent | None:
-        """What is above the root of a job's tree."""
+        """Returns the parent of the root of a job's tree."""
         if not self.program.needs_server:
             return None
         if root not in self.servers:
@@ -287,7 +287,7 @@ class Controller:
                                                      f"switch adds up at most {most}; spread them over a tree of more switches")
 
     def _reserve(self, name: str, switch: str, slots: int) -> int:
-        """The lowest free range."""
+        """Returns the lowest free range."""
         if free := self._ranges(switch, slots):
             return free[0]
         holders = ", ".join(f"{job.name}: {job.slots}" for job in self._at(switch)) or "none"
@@ -296,7 +296,7 @@ class Controller:
                                      "slots, or compile the program with a larger SLOTS")
 
     def _ranges(self, switch: str, slots: int) -> list[int]:
-        """Where free ranges start, aligned to their size (so ranges of powers of two never fragment needlessly)."""
+        """Returns the starts of free ranges, aligned to their size (so ranges of powers of two never fragment needlessly)."""
         if not self.program.reserves:
             return [0]
         held = [(job.branches[switch].slot_base, job.branches[switch].slot_base + job.slots) for job in self._at(switch)]
@@ -307,24 +307,24 @@ class Controller:
         return [job for job in self.jobs.values() if switch in job.branches]
 
     def _free_number(self) -> int | None:
-        """Numbers go round, so that one is reused as late as possible: late packets of its old job die out."""
-        used, most = {job.number for job in self.jobs.values()}, self.program.max_jobs
+        """Returns a number in round-robin order, so that reuse is as late as possible: late packets of its old job die out."""
+        numbers, most = {job.number for job in self.jobs.values()}, self.program.max_jobs
         order = ((self._last_number + 1 + i) % most for i in range(most))
-        return next((number for number in order if number not in used), None)
+        return next((number for number in order if number not in numbers), None)
 
     # ---- trees
 
     def _plant(self, job: Job, tree: Tree, hosts: tuple[str, ...]) -> None:
-        """Branches of ``job`` at every switch of ``tree``."""
-        what = f"job {job.name!r}"
+        """Makes the branches of ``job`` at every switch of ``tree``."""
+        title = f"job {job.name!r}"
         if not job.strict:
-            raise AdmissionError("invalid", f"{what}: published clients (strict=False) are served by one switch, without a tree")
+            raise AdmissionError("invalid", f"{title}: published clients (strict=False) are served by one switch, without a tree")
         if sorted(hosts) != sorted(tree.workers) or len(hosts) != job.workers:
-            raise AdmissionError("invalid", f"{what}: {job.workers} workers at {', '.join(hosts)}, but the tree reaches "
+            raise AdmissionError("invalid", f"{title}: {job.workers} workers at {', '.join(hosts)}, but the tree reaches "
                                             f"{', '.join(tree.workers)}; expected one worker at each of them")
         for switch in tree.switches:
             if switch not in self.targets:
-                raise AdmissionError("switch", f"{what}: its tree goes through {switch}, which this controller does not drive "
+                raise AdmissionError("switch", f"{title}: its tree goes through {switch}, which this controller does not drive "
                                                f"(it has {', '.join(self.targets)})")
         below: dict[str, set[int]] = {switch: set() for switch in tree.switches}
         for worker, host in enumerate(hosts):
@@ -354,7 +354,7 @@ class Controller:
         return self.topology
 
     def _ends(self, tree: Tree, node: str) -> tuple[int, int]:
-        """Port numbers of the link from ``node`` to its parent: at the node, at the parent."""
+        """Returns the port numbers of the link from ``node`` to its parent: at the node, at the parent."""
         topology = self._network()
         parent, link = tree.parent[node], dict(zip(tree.parent, tree.links, strict=True))[node]
         if link < len(topology.ends):
@@ -377,7 +377,7 @@ class Controller:
     # ---- entries
 
     def _entries(self, job: Job, branch: Branch) -> list:
-        """All that the job has at this switch now."""
+        """Returns all present entries of the job at this switch."""
         place, children = job.place(branch), branch.children
         return [*self.program.job(place), *(entry for child in children for entry in self.program.child(place, child)),
                 self.program.group(place, children)]
@@ -386,15 +386,15 @@ class Controller:
         place, before = job.place(branch), branch.attached
 
         def updates(old: dict[int, Child], new: dict[int, Child]) -> list:
-            gone = [e for i, child in old.items() if i not in new for e in self.program.child(place, child)]
-            come = [e for i, child in new.items() if i not in old for e in self.program.child(place, child)]
-            return [*delete(*gone), *insert(*come), *modify(self.program.group(place, [*new.values()]))]
+            old_entries = [e for i, child in old.items() if i not in new for e in self.program.child(place, child)]
+            new_entries = [e for i, child in new.items() if i not in old for e in self.program.child(place, child)]
+            return [*delete(*old_entries), *insert(*new_entries), *modify(self.program.group(place, [*new.values()]))]
 
         self._write([Change(branch.switch, updates(before, attached), updates(attached, before))])
         branch.attached = attached
 
-    def _know(self, switches: Iterable[str]) -> None:
-        """Repair those of ``switches`` whose entries are not known for sure. Raises AdmissionError."""
+    def _repair_unsure(self, switches: Iterable[str]) -> None:
+        """Repairs those of ``switches`` whose entries are unknown. Raises AdmissionError."""
         for switch in self.unsure.intersection(switches):
             try:
                 self.repair(switch)
@@ -402,12 +402,12 @@ class Controller:
                 raise AdmissionError("switch", f"switch {switch}: {error}") from error
 
     def _write(self, changes: list[Change]) -> None:
-        self._know(change.switch for change in changes)
+        self._repair_unsure(change.switch for change in changes)
         try:
             write(self.targets, changes)
         except WriteFailed as error:
             self.unsure |= error.unsure
-            if isinstance(error.reason, EntityError):  # it answers: it can be asked what it holds
+            if isinstance(error.reason, EntityError):  # it answers, so its entries can be read
                 for switch in error.unsure:
                     with suppress(*REFUSED):
                         self.repair(switch)

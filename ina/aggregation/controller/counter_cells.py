@@ -1,4 +1,4 @@
-"""What cells of a program's counter mean: counter ``drops`` has a cell for each member of the program's enum ``Drop``."""
+"""Names of a program's counter cells: counter ``drops`` has a cell for each member of the program's enum ``Drop``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ina.p4.compiler.errors import CompileError
 
 
 def labels(program: str, counter: str, cells: int) -> list[str]:
-    """A name for each cell; its number where the program has no such enum (any more). A counter with several times as many
-    cells as the enum has members has them for each job."""
+    """Returns a name for each cell; its number where the program has no such enum (any more). A counter with several times as
+    many cells as the enum has members has them for each job."""
     kind = counter.rpartition(".")[2].removesuffix("s").capitalize()
     members = _enums(program).get(kind)
     if not members or cells % len(members):
@@ -23,7 +23,7 @@ def labels(program: str, counter: str, cells: int) -> list[str]:
 
 @functools.cache
 def _enums(program: str) -> dict[str, list[str]]:
-    """Members of the program's enums, in lower case and words, by value."""
+    """Returns the members of the program's enums, in lower case and words, by value."""
     try:
         types = frontend.load(Path(program), defines={"VALUES": "32", "SLOTS": "64"}).types
     except (CompileError, OSError):

@@ -1,4 +1,4 @@
-"""The embedded switch as the switch process runs it: a compiled program, its data-plane thread, and workers' ports."""
+"""The embedded switch in the switch process: a compiled program, its data-plane thread, and workers' ports."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ PORTS = 510  # the CPU port and the drop port are beyond
 
 
 def protocol_of(program: Path, p4info: P4Info) -> tuple[str, Sizes]:
-    """The protocol that ``program`` aggregates by, and what it was made for. Raises ValueError: none that is known."""
-    known = recognise(p4info, program)
-    if known is None:
+    """Returns the protocol of ``program``, and its compiled sizes. Raises ValueError: no known protocol."""
+    match = recognise(p4info, program)
+    if match is None:
         raise ValueError(f"{program} is no aggregation program that the controller knows: its registers are those of none "
                          f"of the protocols {', '.join(p.name for p in programs())} (ina/aggregation/entries/)")
-    return known[0].name, known[1]
+    return match[0].name, match[1]
 
 
 def payload(program: JobProgram, sizes: Sizes, defines: dict[str, str]) -> int:
-    """Values of a packet: the program's, or of a program that takes several those that VALUES says. Raises ValueError."""
+    """Returns the values of a packet: the program's or, where it takes several numbers, VALUES. Raises ValueError."""
     if not program.payloads:
         return sizes.values
-    asked = int(defines.get("VALUES", program.payloads[0]))
-    if asked not in program.payloads:
-        raise ValueError(f"VALUES={asked}: {program.title} takes {' or '.join(map(str, program.payloads))} values in a packet")
-    return asked
+    count = int(defines.get("VALUES", program.payloads[0]))
+    if count not in program.payloads:
+        raise ValueError(f"VALUES={count}: {program.title} takes {' or '.join(map(str, program.payloads))} values in a packet")
+    return count
 
 
 class EmbeddedSwitch:
-    """A running switch that can be given ports. Raises what compiling and loading the program raise.
+    """A running switch to which ports can be added. Raises what compiling and loading the program raise.
 
     ``switch``: that of the program at ``program``, where it has been made already; started and closed by its owner.
     """
@@ -79,13 +79,13 @@ class EmbeddedSwitch:
     def targets(self) -> dict[str, WriteTarget]:
         return {"s1": self.switch}
 
-    def host_of(self, pid: int, said: str) -> str:
+    def host_of(self, pid: int, name: str) -> str:
         return ""
 
     def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
         return self._open(kind, worker_address(job, index), frames_for(slots))
 
-    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
+    def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
         return "s1", self._open(kind, SERVER, SERVER_FRAMES)
 
     def _open(self, kind: str, address: Address, frames: int) -> Plug:
@@ -109,7 +109,7 @@ class EmbeddedSwitch:
         self._ports.pop(number).close()
 
     def protect(self, switch: str) -> None:
-        """Its guard entries end with this process, as it does."""
+        """No-op: guard entries end with this process."""
 
     def counters(self) -> dict:
         program = {name: cells.tolist() for name, cells in self.switch.counters().items()}

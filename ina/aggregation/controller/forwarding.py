@@ -19,9 +19,9 @@ GUARD = ("guard", "host")  # tables
 
 
 def forwarding(hosts: dict[str, int], flood_ports: Sequence[int] = ()) -> list[Update]:
-    """Entries that forward to hosts by MAC address (``hosts``: address -> port), and flood broadcasts (ARP, ...).
+    """Returns entries that forward to hosts by MAC address (``hosts``: address -> port), and flood broadcasts (ARP, ...).
 
-    ``flood_ports``: those that lead to other nodes without a circle; none: broadcasts are dropped.
+    ``flood_ports``: those that lead to other nodes without a loop; none: broadcasts are dropped.
     """
     entries = [TableEntry("l2", {"hdr.ethernet.dst_addr": mac}, "forward", {"port": port}) for mac, port in hosts.items()]
     if not flood_ports:
@@ -32,19 +32,19 @@ def forwarding(hosts: dict[str, int], flood_ports: Sequence[int] = ()) -> list[U
 
 
 def guards(topology: Topology) -> dict[str, list[Update]]:
-    """By switch, entries by which it forwards from its hosts only what says truly whom it is from, from other switches all, and
-    from ports that the topology does not know nothing."""
+    """Returns by switch the entries that make it forward from its hosts only frames with their own source addresses, from other
+    switches all frames, and none from ports that are not in the topology."""
     trusted: dict[str, list[TableEntry]] = {switch.name: [] for switch in topology.switches}
     hosts: dict[str, list[TableEntry]] = {switch.name: [] for switch in topology.switches}
     for ends in topology.ends:
-        for here, far in (ends, ends[::-1]):
-            if topology.is_host(here.node):
+        for near, far in (ends, ends[::-1]):
+            if topology.is_host(near.node):
                 continue
-            port, node = {"standard.ingress_port": here.port}, topology.by_name[far.node]
+            port, node = {"standard.ingress_port": near.port}, topology.by_name[far.node]
             if not node.is_host:
-                trusted[here.node].append(TableEntry("guard", port, "trust"))
+                trusted[near.node].append(TableEntry("guard", port, "trust"))
                 continue
-            hosts[here.node] += [TableEntry("host", {**port, "hdr.ethernet.src_addr": node.mac, "source": source}, "is_here")
+            hosts[near.node] += [TableEntry("host", {**port, "hdr.ethernet.src_addr": node.mac, "source": source}, "is_here")
                                  for source in (node.ip, 0)]  # fmt: skip
     check = TableEntry("guard", {}, "check", is_default=True)
     return {name: [*insert(*trusted[name], *hosts[name]), *modify(check)] for name in trusted}

@@ -1,9 +1,9 @@
-"""The controller's socket for people: HTTP/1.1 with JSON (RFC 9112), so that curl and any script can look and ask.
+"""The controller's HTTP interface: HTTP/1.1 with JSON (RFC 9112), for curl and scripts.
 
     curl --unix-socket /run/ina/switch.sock http://ina/jobs             (a path)
     curl --abstract-unix-socket ina-1234-0123456789ab http://ina/jobs   (an abstract name)
 
-    GET    /            what there is to ask
+    GET    /            list of requests
     GET    /status      program, protocol, free slots
     GET    /jobs        jobs with their switches, slots and workers
     GET    /switches    switches with their pools
@@ -11,9 +11,9 @@
     POST   /jobs        admit a job: {"job": "a", "workers": 4, "slots": 64, "hosts": ["h1", ...]}; the reply has its token
     DELETE /jobs/NAME   end a job; with "Authorization: Bearer TOKEN" where it has one
 
-Over TCP every request has the socket's token there instead. Who may ask what, access.py says; pages of browsers may nothing.
-Each connection takes one request. Workers speak JSON lines on the same socket instead (server.py): theirs is a session, whose
-end means that the worker is gone, in which descriptors of shared memory come with answers and news come unasked.
+Over TCP every request has the socket's token there instead. access.py defines permissions; pages in browsers have none. Each
+connection takes one request. Workers use JSON lines on the same socket instead (server.py): their connection is a session whose
+end means that the worker is lost, replies carry descriptors of shared memory, and the server sends events.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ina.aggregation.controller.operations import NotYet, Operations, Session, e
 from ina.aggregation.socket import messages
 from ina.aggregation.socket.messages import MAX_REQUEST
 
-MAX_HEAD = 1 << 13  # bytes that are looked at of somebody who has not brought a token
+MAX_HEAD = 1 << 13  # bytes that are parsed of a client before it has sent a token
 NO_TOKEN = "a token is needed: ina.token of the user who started this (ina/base/tokens.py), in Authorization: Bearer TOKEN"
 ROUTES = {"status": "ping", "jobs": "jobs", "switches": "switches", "counters": "counters"}
 STATUS = {
@@ -58,7 +58,7 @@ def looks_like(first: int) -> bool:
 
 
 def parse(data: bytes) -> Request | None:
-    """The request in ``data``; None while it is not whole. Raises ValueError for what is none."""
+    """Parses the request in ``data``; None while it is not complete. Raises ValueError for an invalid one."""
     head, blank, body = data.partition(b"\r\n\r\n")
     if not blank:
         if len(data) > MAX_REQUEST:
@@ -78,7 +78,7 @@ def parse(data: bytes) -> Request | None:
 
 
 def _head(head: bytes) -> tuple[list[str], dict[str, str]]:
-    """Method, path and version; headers, each of which is there once. Raises ValueError."""
+    """Returns method, path and version; headers, each of which is there once. Raises ValueError."""
     first, *lines = head.decode("latin-1").split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
@@ -91,8 +91,8 @@ def _head(head: bytes) -> tuple[list[str], dict[str, str]]:
 
 
 def answer(service: Operations, session: Session, data: bytes, names: Collection[str] = ()) -> bytes | None:
-    """The response to the request in ``data``, which ``session`` sent; None while it is not whole. ``names``: of this server,
-    beside those of ``check_browser``."""
+    """Returns the response to the request in ``data``, which ``session`` sent; None while it is not complete. ``names``: of this
+    server, beside those of ``check_browser``."""
     try:
         request = parse(data)
         if request is None:
@@ -105,9 +105,9 @@ def answer(service: Operations, session: Session, data: bytes, names: Collection
     return respond(service, request, session)
 
 
-def respond(service: Operations, request: Request, who: Session) -> bytes:
-    """The whole response to ``who``."""
-    session = Session(who.pid, lambda message, fds: None, who.principal)
+def respond(service: Operations, request: Request, client: Session) -> bytes:
+    """Returns the complete response to ``client``."""
+    session = Session(client.pid, lambda message, fds: None, client.principal)
     try:
         return response(HTTPStatus.OK, _answer(service, request, session))
     except NotYet as error:
@@ -117,7 +117,7 @@ def respond(service: Operations, request: Request, who: Session) -> bytes:
 
 
 def bearer(data: bytes) -> str | None:
-    """The token that the request in ``data`` brings in its head; None while that is not whole. Raises ValueError."""
+    """Returns the token in the head of the request in ``data``; None while that is not complete. Raises ValueError."""
     head, blank, _ = data.partition(b"\r\n\r\n")
     if not blank and len(data) <= MAX_HEAD:
         return None
@@ -133,8 +133,8 @@ def unauthorised() -> bytes:
 
 
 def check_browser(request: Request, names: Collection[str]) -> None:
-    """A page that somebody's browser shows may not ask: browsers say where it is from, and by which name they look for us. Raises
-    AdmissionError."""
+    """Refuses requests that a page in a browser makes: browsers send the page's origin, and the name by which they reached us.
+    Raises AdmissionError."""
     if origin := request.headers.get("origin"):
         raise AdmissionError("denied", f"Origin: {origin[:64]!r}: pages of browsers may not ask")
     host = request.headers.get("host", "")
@@ -156,21 +156,21 @@ def _answer(service: Operations, request: Request, session: Session) -> dict:
     if first not in ROUTES:
         raise AdmissionError("unknown", f"there is no {request.path[:64]!r}; GET / says what there is")
     if request.method == "GET":
-        found = service.call(session, [], messages.parse({"op": ROUTES[first]}))
+        reply = service.call(session, [], messages.parse({"op": ROUTES[first]}))
         if first == "jobs" and name:
-            if name not in found["jobs"]:
+            if name not in reply["jobs"]:
                 raise AdmissionError("unknown", f"there is no job {name[:256]!r}")
-            return found["jobs"][name]
-        return found
+            return reply["jobs"][name]
+        return reply
     if first != "jobs" or request.method not in ("POST", "DELETE"):
         allowed = "GET, POST or DELETE" if first == "jobs" else "only GET"
         raise AdmissionError("method", f"/{first}: {allowed}")
     if request.method == "POST":
-        asked = messages.parse({**messages.decode(request.body or b"{}"), "op": "admit"})
-        assert isinstance(asked, messages.Admit)
-        asked = asked if asked.token else replace(asked, token=secrets.token_hex(16))
-        return {**service.call(session, [], asked), "token": asked.token}
-    token = "" if session.principal.uid is None else token_of(request.headers)  # else it was the socket's
+        admission = messages.parse({**messages.decode(request.body or b"{}"), "op": "admit"})
+        assert isinstance(admission, messages.Admit)
+        admission = admission if admission.token else replace(admission, token=secrets.token_hex(16))
+        return {**service.call(session, [], admission), "token": admission.token}
+    token = "" if session.principal.uid is None else token_of(request.headers)  # else it is the socket's
     return service.call(session, [], messages.parse({"op": "end", "job": name, "token": token}))
 
 
@@ -179,7 +179,7 @@ def _error(code: str, text: str) -> bytes:
 
 
 def response(status: HTTPStatus, content: dict, more: str = "") -> bytes:
-    """``more``: headers."""
+    """Formats a response. ``more``: headers."""
     body = json.dumps(content, indent=2).encode() + b"\n"
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return (head + more).encode() + b"Connection: close\r\n\r\n" + body

@@ -1,4 +1,4 @@
-"""What the controller knows of a job: its numbers, and its branches, one at each switch of its aggregation tree."""
+"""Jobs of the controller: their numbers, and their branches, one at each switch of the aggregation tree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ina.topology.tree import Tree
 
 class AdmissionError(Exception):
     """A job or worker was refused. ``code``: full, too_many_workers, mismatch, duplicate, unknown, invalid or switch (which
-    does not do what it is told, or is not there)."""
+    refuses a write, or does not answer)."""
 
     def __init__(self, code: str, text: str):
         super().__init__(text)
@@ -19,7 +19,7 @@ class AdmissionError(Exception):
 
 @dataclass
 class Branch:
-    """A job at one switch. ``seats``: whom it adds up, by child's number: the worker's number in the job, or the name of a
+    """A job at one switch. ``seats``: its children there, by child's number: the worker's number in the job, or the name of a
     switch below; ``workers``: all below it; ``attached``: children whose entries are written, by number."""
 
     switch: str
@@ -36,10 +36,9 @@ class Branch:
 
 @dataclass
 class Job:
-    """One admitted job. ``slots`` at every switch of it; ``incarnation`` and ``life``: incarnations.py. ``branches``: by switch,
-    the root first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes workers at
-    any port.
-    """
+    """One admitted job. ``slots`` at each of its switches; ``incarnation`` and ``life``: incarnations.py. ``branches``: by
+    switch, the root first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes
+    workers at any port."""
 
     name: str
     number: int
@@ -62,7 +61,7 @@ class Job:
 
     @property
     def slot_base(self) -> int:
-        """At the root."""
+        """First slot at the root."""
         return self.root.slot_base
 
     @property
@@ -72,7 +71,7 @@ class Job:
         return dict(sorted((worker, child) for worker, child in seated if isinstance(worker, int)))
 
     def branch_of(self, worker: int) -> Branch:
-        """Where a worker's packets are added up first."""
+        """Returns the branch that sums a worker's packets first."""
         return next(branch for branch in self.branches.values() if worker in branch.seats)
 
     def place(self, branch: Branch) -> Place:

@@ -1,29 +1,28 @@
-"""What workers and people can ask of the controller's process, whatever way they ask (server.py, http.py).
+"""Operations of the controller's process, for both of its protocols (server.py, http.py).
 
     ping                                          -> pid, server (the parameter server's, 0: none), program, source_hash,
                                                      protocol, values, slots, free_slots
-    join     job worker                           -> this connection is that worker of that job: its end will be told
+    join     job worker                           -> this connection is that worker of that job: its end is reported
     admit    job workers [slots] [strict] [hosts] -> number, incarnation, life, slot_base, slots (all workers ask; the first
-                                                     creates, all get the same answer, a refusal too)
+                                                     creates, all get the same answer, also a refusal)
     attach   job worker port [protocol] [values]  -> the worker's configuration, and the port's descriptors; whether the job is
-             [moves] [held]                          moved when a switch fails, where its workers say that they can be; ``held``:
-                                                     the incarnation that a worker has which comes back to a controller
-    release                                       -> this connection's worker leaves its job in peace
-    end      job                                  -> the job is over: its workers are told, as if one were lost
-    serve    port [host]                          -> this connection is the parameter server, and is called from now on
+             [moves] [held]                          moved when a switch fails (its workers must support that); ``held``: the
+                                                     incarnation of a worker that comes back to a restarted controller
+    release                                       -> this connection's worker leaves its job without failing it
+    end      job                                  -> the job is over: its workers get the event of a lost worker
+    serve    port [host]                          -> this connection is the parameter server, and takes calls from now on
                                                      (parameter_server.py); its port, and the port's descriptors
-    jobs, switches, counters                      -> what there is, and what it has done
+    jobs, switches, counters                      -> their state and counters
     stop                                          -> ends when the last client is gone
 
-Who may ask what, access.py says. A job belongs to who knows its ``token``: the one that its first request brings; later ones must
-bring the same. One without a token is its user's. When a job has failed, its name can be used again with another token.
+access.py defines permissions. A job belongs to the holders of its ``token``: its first request has it, and later ones must have
+the same. A job without a token is its user's. When a job has failed, its name can be used again with another token.
 
 In a network a job's tree is placed once all workers have joined, as only then their hosts are known; requests for admission
-wait for that, up to JOINING seconds. Joining waits for nobody, so whichever order members take their jobs in, nothing can
-dead-lock.
+wait for that, up to JOINING seconds. Joining never waits, so members may take their jobs in any order without a dead-lock.
 
-A request (messages.py) is done as a whole, or nothing of it: what it has taken is given back when a later step fails. A job that
-was admitted and that nobody has joined is its asker's: it is over with that connection, or after LEASE seconds.
+A request (messages.py) takes effect as a whole or not at all: resources are freed when a later step fails. A job that was
+admitted and that nobody has joined is its requester's: it is over with that connection, or after LEASE seconds.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ from ina.aggregation.socket.messages import Malformed, Request, decode, parse
 JOINING = 30.0  # seconds for all workers of a job in a network to join
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
 DEFAULT_SLOTS = 128
-LEASE = 60.0  # seconds for somebody to join a job that was admitted before
+LEASE = 60.0  # seconds for a first worker to join an admitted job
 UNJOINED = 16  # such jobs of one user at a time
-JOBS = 64  # of a user who is not the switch's owner
+JOBS = 64  # of a user other than the switch's owner
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
 
 log = logging.getLogger("ina.p4.runtime")
@@ -63,7 +62,7 @@ log = logging.getLogger("ina.p4.runtime")
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a job is over, as its late workers are told until then (monotonic seconds)."""
+    """Reason why a job is over, which late workers get ``until`` then (monotonic seconds)."""
 
     reason: str
     until: float
@@ -71,15 +70,15 @@ class Failure:
 
 @dataclass(eq=False)
 class Session:
-    """One connection. ``send``: a message with descriptors; errors are its business. ``sock``: where it has one."""
+    """One connection. ``send``: sends a message with descriptors, and handles errors itself. ``sock``: its socket, if any."""
 
     pid: int
     send: Callable[[dict, list[int]], None]
     principal: Principal
     sock: socket.socket | None = None
-    job: str = ""  # of which it is a member, "" before join
-    index: int = -1  # as which worker
-    host: str = ""  # where the worker is, if that matters
+    job: str = ""  # the job that it joined, "" before
+    index: int = -1  # the worker's number
+    host: str = ""  # the worker's host, in a network
     attached: bool = False
     moves: bool = False  # it goes on when its job is moved
     released: bool = False
@@ -87,7 +86,7 @@ class Session:
 
 
 class NotYet(Exception):
-    """A request must wait; says for what."""
+    """A request must wait; the message says for what."""
 
 
 @dataclass
@@ -101,7 +100,7 @@ class Pending:
 
 @dataclass
 class Lease:
-    """A job that nobody has joined: whose connection asked for it, and until when it stays (monotonic seconds)."""
+    """A job that nobody has joined: the connection that requested it, and how long it stays (monotonic seconds)."""
 
     session: Session
     until: float
@@ -111,15 +110,15 @@ class Lease:
 class Refusal:
     text: str
     code: str
-    asked: int = 0
+    count: int = 0  # workers that got it
 
 
 class Operations:
-    """``failure``: why there is no switch; then every request is answered with it. ``state``: where jobs are remembered, for
-    switches that outlive this process. ``access``: who may have jobs; default: this process's user, and root. Raises StateError
-    for a state that is of other switches.
+    """``failure``: why there is no switch; then it is the reply to every request. ``state``: file of jobs, for switches that
+    outlive this process. ``access``: users who may have jobs; default: this process's user, and root. Raises StateError for a
+    state that is of other switches.
 
-    ``host``, ``controller`` and ``watch`` are there where ``works`` is true: without them every request but a stop is refused.
+    ``host``, ``controller`` and ``watch`` exist if ``works`` is true: without them every request but a stop is refused.
     """
 
     host: SwitchHost
@@ -132,15 +131,15 @@ class Operations:
         self.access = access or Access(os.geteuid())
         self.stopping = False
         self.sessions: list[Session] = []
-        self.upstream: PsClient | None = None  # of the parameter server
+        self.upstream: PsClient | None = None  # the parameter server
         if host is not None:
-            self.host, about = host, host.describe()
-            self.controller = Controller(host.targets, about["slots"], protocol=getattr(host, "job_program", about["protocol"]),
+            self.host, config = host, host.describe()
+            self.controller = Controller(host.targets, config["slots"], protocol=getattr(host, "job_program", config["protocol"]),
                                          topology=host.topology)
         self.ports: dict[str, list[int]] = {}  # open ports by job
         self.tokens: dict[str, str] = {}
-        self.principals: dict[str, Principal] = {}  # by job: who asked for it first
-        self.left: dict[str, set[int]] = {}  # by job: workers that have left in peace
+        self.principals: dict[str, Principal] = {}  # by job: principal of its first request
+        self.left: dict[str, set[int]] = {}  # by job: workers that have left without failing it
         self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
         self.failures: OrderedDict[tuple[str, str], Failure] = OrderedDict()
         self.pending: list[Pending] = []
@@ -157,7 +156,7 @@ class Operations:
     # ---- answers
 
     def hear(self, session: Session, line: bytes) -> None:
-        """Answer what one line asks."""
+        """Answers the request in one line."""
         try:
             message = decode(line)
         except Malformed as error:
@@ -166,7 +165,7 @@ class Operations:
         self.answer(session, message)
 
     def answer(self, session: Session, message: dict) -> None:
-        """Do what ``message`` asks, and reply to ``session``: now, or when it can be said."""
+        """Performs the request ``message``, and replies to ``session`` at once or later."""
         try:
             request = parse(message)
             if any(pending.session is session for pending in self.pending):
@@ -194,21 +193,21 @@ class Operations:
             for fd in fds:
                 os.close(fd)
 
-    def _give_up(self, session: Session, why: str) -> None:
-        """Nobody knows what was done for it: its connection and its job are over, and nobody else's."""
+    def _give_up(self, session: Session, reason: str) -> None:
+        """Ends the connection and the job of a request whose effects are unknown, and nothing else."""
         if session.job and not session.released:
-            self.fail(session.job, f"a request of worker {session.index} of job {session.job!r} failed: {why}")
+            self.fail(session.job, f"a request of worker {session.index} of job {session.job!r} failed: {reason}")
         session.hang_up_at = time.monotonic()
 
     def retry(self) -> None:
-        """What waits, once more: somebody has come, or time has passed."""
-        waiting, self.pending = self.pending, []
-        for pending in waiting:
+        """Tries pending requests again, after a client has come or time has passed."""
+        earlier, self.pending = self.pending, []
+        for pending in earlier:
             if pending.session in self.sessions:
                 self._answer(pending.session, pending.request, pending.deadline)
 
     def tick(self) -> None:
-        """Do what is due: because a client has come or gone, or because time has passed."""
+        """Performs due work, after a client has come or gone or time has passed."""
         self.retry()
         now = time.monotonic()
         for job, lease in list(self.leases.items()):
@@ -219,14 +218,14 @@ class Operations:
             self.watch.tick()
 
     def due(self) -> float | None:
-        """When something is to be done without anybody asking (monotonic seconds); None: nothing is."""
+        """Returns when there is work without a request (monotonic seconds); None: never."""
         times = [p.deadline for p in self.pending] + [s.hang_up_at for s in self.sessions if s.hang_up_at]
         times += [lease.until for lease in self.leases.values()]
         times += [due] if self.works and (due := self.watch.due()) is not None else []
         return min(times, default=None)
 
     def call(self, session: Session, fds: list[int], request: Request) -> dict:
-        """The reply. Raises AdmissionError, NotYet, OSError (the machine's no), ValueError: it makes no sense here."""
+        """Returns the reply. Raises AdmissionError, NotYet, OSError (the system refuses), ValueError: invalid here."""
         if self.failure and not isinstance(request, messages.Stop):
             raise AdmissionError("failed", self.failure)
         rule = self.access.check(session.principal, request)
@@ -246,18 +245,18 @@ class Operations:
             JobOwner(owner, self.tokens.get(job, "")).check(job, principal, token)
 
     def _owner(self, job: str) -> Principal | None:
-        """None: there is no such job. One that nobody asked for is the switch's."""
+        """Returns a job's owner; None: there is no such job. A job without a known request is the switch's."""
         admitted = self.works and job in self.controller.jobs
         return self.principals.get(job) or (Principal(self.access.owner) if admitted else None)
 
     # ---- about the switches
 
-    def ping(self, session: Session, fds: list[int], asked: messages.Ping) -> dict:
+    def ping(self, session: Session, fds: list[int], request: messages.Ping) -> dict:
         server = self.upstream.pid if self.upstream and self.upstream.ready else 0
         return {"pid": os.getpid(), "server": server, "free_slots": self.controller.free_slots(), **self.host.describe()}
 
-    def jobs(self, session: Session, fds: list[int], asked: messages.Jobs) -> dict:
-        """``jobs``: by name, what each has at its switches, and its workers that are here."""
+    def jobs(self, session: Session, fds: list[int], request: messages.Jobs) -> dict:
+        """``jobs``: by name, each job's resources at its switches, and its connected workers."""
         return {"jobs": {name: self._job(job) for name, job in self.controller.jobs.items()}}
 
     def _job(self, job: Job) -> dict:
@@ -271,7 +270,7 @@ class Operations:
                             "ip": child.address.ip} for i, child in job.attached.items()},
         }  # fmt: skip
 
-    def switches(self, session: Session, fds: list[int], asked: messages.Switches) -> dict:
+    def switches(self, session: Session, fds: list[int], request: messages.Switches) -> dict:
         """``switches``: by name, its pool and jobs."""
         controller = self.controller
         return {"switches": {name: {
@@ -280,25 +279,25 @@ class Operations:
             "jobs": [job.name for job in controller.jobs.values() if name in job.branches]} for name in controller.targets},
             **self.host.describe()}  # fmt: skip
 
-    def counters(self, session: Session, fds: list[int], asked: messages.Counters) -> dict:
+    def counters(self, session: Session, fds: list[int], request: messages.Counters) -> dict:
         try:
             return {**self.host.counters(), **(self.upstream.counters() if self.upstream else {})}
         except ServerGone as error:
             raise AdmissionError("failed", str(error)) from error
 
-    def stop(self, session: Session, fds: list[int], asked: messages.Stop) -> dict:
+    def stop(self, session: Session, fds: list[int], request: messages.Stop) -> dict:
         self.stopping = True
         return {}
 
     # ---- members
 
-    def join(self, session: Session, fds: list[int], asked: messages.Join) -> dict:
-        self._enter(session, asked, self._seat(session, asked, asked.host))
+    def join(self, session: Session, fds: list[int], request: messages.Join) -> dict:
+        self._enter(session, request, self._seat(session, request, request.host))
         return {}
 
-    def _seat(self, session: Session, asked: messages.Join | messages.Attach, host: str) -> str:
-        """The host that the worker is in, if it may be that worker. Changes nothing. Raises AdmissionError, ValueError."""
-        job, worker = asked.job, asked.worker
+    def _seat(self, session: Session, request: messages.Join | messages.Attach, host: str) -> str:
+        """Returns the host of the worker, if it may be that worker. Changes nothing. Raises AdmissionError, ValueError."""
+        job, worker = request.job, request.worker
         if (session.job, session.index) not in (("", -1), (job, worker)):
             raise AdmissionError("duplicate", f"this connection is worker {session.index} of job {session.job!r} "
                                               "already; open another one")
@@ -313,18 +312,18 @@ class Operations:
                                                   "job needs a host of its own")
         return host
 
-    def _enter(self, session: Session, asked: messages.Join | messages.Attach, host: str) -> None:
-        self._own(session, asked.job, asked.token)
-        self.leases.pop(asked.job, None)
-        session.job, session.index, session.host = asked.job, asked.worker, host
+    def _enter(self, session: Session, request: messages.Join | messages.Attach, host: str) -> None:
+        self._own(session, request.job, request.token)
+        self.leases.pop(request.job, None)
+        session.job, session.index, session.host = request.job, request.worker, host
 
-    def admit(self, session: Session, fds: list[int], asked: messages.Admit) -> dict:
-        job, workers, strict = asked.job, asked.workers, asked.strict
-        slots = asked.slots or self.job_slots
-        if refusal := self.refusals.get((job, asked.token)):
-            refusal.asked += 1
-            if refusal.asked >= workers:
-                del self.refusals[job, asked.token]
+    def admit(self, session: Session, fds: list[int], request: messages.Admit) -> dict:
+        job, workers, strict = request.job, request.workers, request.strict
+        slots = request.slots or self.job_slots
+        if refusal := self.refusals.get((job, request.token)):
+            refusal.count += 1
+            if refusal.count >= workers:
+                del self.refusals[job, request.token]
             raise AdmissionError(refusal.code, refusal.text)
         admitted = self.controller.jobs.get(job)
         if admitted is None and (quiet := self.watch.quiet_until - time.monotonic()) > 0:
@@ -336,12 +335,12 @@ class Operations:
             raise NotYet("the parameter server to start")
         if admitted is None:
             self._check_share(session.principal, job)
-            at = tuple(asked.hosts or self._hosts(job, workers)) if strict and self.controller.topology else ()
+            at = tuple(request.hosts or self._hosts(job, workers)) if strict and self.controller.topology else ()
             try:
-                admitted = self._new_job(session, asked, slots, at)
+                admitted = self._new_job(session, request, slots, at)
             except AdmissionError as error:
                 if workers > 1:
-                    _remember(self.refusals, (job, asked.token), Refusal(str(error), error.code, asked=1))
+                    _remember(self.refusals, (job, request.token), Refusal(str(error), error.code, count=1))
                 raise
             if not any(True for _ in self.members(job)):
                 self.leases[job] = Lease(session, time.monotonic() + LEASE)
@@ -355,7 +354,7 @@ class Operations:
                 "slot_base": admitted.slot_base, "slots": admitted.slots, "workers": admitted.workers}
 
     def _check_share(self, principal: Principal, job: str) -> None:
-        """Nobody can lock the others out: jobs of other users are not all there are, and those that nobody has joined are few."""
+        """Keeps room for other users: one may not have all jobs, and only few that nobody has joined."""
         of_user = [name for name in self.controller.jobs if self.principals.get(name) == principal]
         if len(of_user) >= JOBS and self.access.role(principal) is not Role.OWNER:
             raise AdmissionError("full", f"job {job!r}: {principal} has {JOBS} jobs already; end one")
@@ -363,22 +362,22 @@ class Operations:
             raise AdmissionError("full", f"job {job!r}: {UNJOINED} jobs have been admitted that nobody has joined; join one, or "
                                          f"wait: each is over after {LEASE:g} s")
 
-    def _new_job(self, session: Session, asked: messages.Admit, slots: int, at: tuple[str, ...]) -> Job:
-        """Admitted, known to the parameter server and remembered; or nothing of it. Raises AdmissionError, OSError."""
-        name = asked.job
+    def _new_job(self, session: Session, request: messages.Admit, slots: int, at: tuple[str, ...]) -> Job:
+        """Admits a job, adds it to the parameter server and saves it; or does none of these. Raises AdmissionError, OSError."""
+        name = request.job
         tree = self.controller.place(name, at, slots)[0] if at else None
-        job = self.controller.admit(name, asked.workers, slots, asked.strict, tree, at)
-        is_joined, is_told = name in self.principals, False
-        self._own(session, name, asked.token)
+        job = self.controller.admit(name, request.workers, slots, request.strict, tree, at)
+        is_joined, is_served = name in self.principals, False
+        self._own(session, name, request.token)
         try:
             if self.upstream:
                 self.upstream.add(job)
-                is_told = True
+                is_served = True
             self.watch.save()
         except BaseException as error:
             if not is_joined:
                 self._disown(name)
-            if self.upstream and is_told:
+            if self.upstream and is_served:
                 self.upstream.remove(job.number)
             self.controller.release(name)
             if isinstance(error, ServerGone):
@@ -387,7 +386,7 @@ class Operations:
         return job
 
     def _own(self, session: Session, job: str, token: str) -> None:
-        """It is the session's, unless it is somebody's."""
+        """Makes the session's principal the owner, unless the job has one."""
         if job not in self.principals:
             self.principals[job], self.tokens[job] = session.principal, token
 
@@ -396,7 +395,7 @@ class Operations:
         self.tokens.pop(job, None)
 
     def _hosts(self, job: str, workers: int) -> tuple[str, ...]:
-        """Of the job's workers in a network, in order. Raises NotYet, until all have joined."""
+        """Returns the hosts of the job's workers in a network, in order. Raises NotYet, until all have joined."""
         joined = {s.index: s.host for s in self.members(job)}
         if not joined:
             raise AdmissionError("invalid", f"job {job!r}: in a network its workers join before they are admitted, for its tree "
@@ -405,37 +404,37 @@ class Operations:
             raise NotYet(f"workers {', '.join(map(str, missing))} of job {job!r} to join")
         return tuple(joined[index] for index in range(workers))
 
-    def attach(self, session: Session, fds: list[int], asked: messages.Attach) -> dict:
-        job, worker = asked.job, asked.worker
-        host = self._seat(session, asked, "")
+    def attach(self, session: Session, fds: list[int], request: messages.Attach) -> dict:
+        job, worker = request.job, request.worker
+        host = self._seat(session, request, "")
         admitted = self.controller.jobs.get(job)
         if admitted is None:
             raise AdmissionError("unknown", f"there is no job {job!r}; it was never admitted, or is over")
-        about = self.host.describe()
-        for what, wanted in (("protocol", asked.protocol), ("values", asked.values)):
-            if wanted and wanted != about[what]:
-                raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {what}={wanted}, but the switch runs "
-                                                 f"{about['program']} with {what}={about[what]}; start both alike")
-        plug = self.host.open_port(asked.port, admitted.number, worker, admitted.slots, host)
+        config = self.host.describe()
+        for name, value in (("protocol", request.protocol), ("values", request.values)):
+            if value and value != config[name]:
+                raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {name}={value}, but the switch runs "
+                                                 f"{config['program']} with {name}={config[name]}; start both alike")
+        plug = self.host.open_port(request.port, admitted.number, worker, admitted.slots, host)
         fds += plug.fds
         try:
             _check_reach(session, plug)
-            if not self.watch.came_back(admitted, worker, asked.held):
+            if not self.watch.came_back(admitted, worker, request.held):
                 self._attach(admitted, worker, plug)
         except BaseException:
             self.host.close_port(plug.number, admitted.number)
             raise
-        self._enter(session, asked, host)
-        session.attached, session.moves = True, asked.moves
+        self._enter(session, request, host)
+        session.attached, session.moves = True, request.moves
         self.ports.setdefault(job, []).append(plug.number)
-        log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, asked.port)
+        log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, request.port)
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
-                "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": about["values"],
-                "protocol": about["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
-                "outlives": self.host.outlives, "moves": asked.moves and self.watch.can_move(admitted)}
+                "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": config["values"],
+                "protocol": config["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
+                "outlives": self.host.outlives, "moves": request.moves and self.watch.can_move(admitted)}
 
     def _attach(self, job: Job, worker: int, plug: Plug) -> None:
-        """At the switches and remembered, or neither. Raises AdmissionError, OSError."""
+        """Attaches at the switches and saves that, or does neither. Raises AdmissionError, OSError."""
         self.controller.attach(job, worker, plug.number, plug.address)
         try:
             self.watch.save()
@@ -444,7 +443,7 @@ class Operations:
                 self.controller.detach(job, worker)
             raise
 
-    def release(self, session: Session, fds: list[int], asked: messages.Release) -> dict:
+    def release(self, session: Session, fds: list[int], request: messages.Release) -> dict:
         if not session.job:
             raise AdmissionError("unknown", "this connection has joined no job")
         job, worker = session.job, session.index
@@ -460,8 +459,8 @@ class Operations:
         self.over(job)
         return {}
 
-    def end(self, session: Session, fds: list[int], asked: messages.End) -> dict:
-        job = asked.job
+    def end(self, session: Session, fds: list[int], request: messages.End) -> dict:
+        job = request.job
         if job not in self.controller.jobs:
             raise AdmissionError("unknown", f"there is no job {job!r}")
         self.fail(job, f"job {job!r} was ended by process {session.pid}")
@@ -470,18 +469,18 @@ class Operations:
 
     # ---- the parameter server
 
-    def serve(self, session: Session, fds: list[int], asked: messages.Serve) -> dict:
+    def serve(self, session: Session, fds: list[int], request: messages.Serve) -> dict:
         if session.job:
             raise AdmissionError("invalid", f"this connection is worker {session.index} of job {session.job!r}")
         if session.sock is None:
             raise AdmissionError("invalid", "a parameter server is called over its connection, and needs one of its own")
         assert self.upstream is not None  # the server's
-        reply, offered = self.upstream.serve(session, session.sock, session.pid, lambda: self._server_port(session, asked))
-        fds += offered
+        reply, descriptors = self.upstream.serve(session, session.sock, session.pid, lambda: self._server_port(session, request))
+        fds += descriptors
         return reply
 
-    def _server_port(self, session: Session, asked: messages.Serve) -> tuple[str, Plug]:
-        switch, plug = self.host.open_server_port(asked.port, session.pid, asked.host)
+    def _server_port(self, session: Session, request: messages.Serve) -> tuple[str, Plug]:
+        switch, plug = self.host.open_server_port(request.port, session.pid, request.host)
         try:
             _check_reach(session, plug)
         except AdmissionError:
@@ -491,13 +490,13 @@ class Operations:
             raise
         return switch, plug
 
-    def _server_lost(self, upstream: PsClient, session: Session, why: str) -> None:
-        """Every job that the parameter server served is over."""
+    def _server_lost(self, upstream: PsClient, session: Session, cause: str) -> None:
+        """Fails every job that the parameter server served."""
         if upstream.ready:
             self.host.close_server_port(upstream.number)
         upstream.lost()
-        if why:
-            reason = f"the parameter server (process {session.pid}) is lost: {why}"
+        if cause:
+            reason = f"the parameter server (process {session.pid}) is lost: {cause}"
             log.warning("%s", reason)
             for job in list(self.controller.jobs):
                 self.fail(job, reason)
@@ -505,46 +504,46 @@ class Operations:
     # ---- ends
 
     def deserted(self) -> bool:
-        """Nobody is here but the parameter server, and those who may only look."""
+        """Returns True if only the parameter server and clients that may only read are connected."""
         return all(self.upstream and session is self.upstream.session or self.access.role(session.principal) is Role.ANYONE
                    for session in self.sessions)
 
-    def gone(self, session: Session, why: str) -> None:
-        """Its connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
+    def gone(self, session: Session, cause: str) -> None:
+        """Handles the end of a connection; the other workers of its job get ``cause`` (empty: we ended it)."""
         self.sessions.remove(session)
         if self.upstream and session is self.upstream.session:
-            self._server_lost(self.upstream, session, why)
+            self._server_lost(self.upstream, session, cause)
         for job in [name for name, lease in self.leases.items() if lease.session is session]:
             self.over(job)
         if not session.job or session.released:
             return
-        if why:
-            reason = f"worker {session.index} of job {session.job!r} (process {session.pid}) is lost: {why}"
+        if cause:
+            reason = f"worker {session.index} of job {session.job!r} (process {session.pid}) is lost: {cause}"
             log.warning("%s", reason)
             self.fail(session.job, reason)
         self.over(session.job)
 
     def fail(self, job: str, reason: str) -> None:
-        """The job cannot go on: its workers are told, and hung up after GRACE, so that results which are under way arrive."""
+        """Fails the job: its workers get the reason, and are hung up after GRACE, so that results in flight arrive."""
         self.remember_failure(job, self.tokens.get(job, ""), reason)
         for member in self.members(job):
             member.send({"event": "failed", "reason": reason}, [])
             member.hang_up_at = member.hang_up_at or time.monotonic() + GRACE
 
     def remember_failure(self, job: str, token: str, reason: str) -> None:
-        """For workers of the job that come late. A token is one run's; without one the name is all that there is, and another
-        run may have it soon, or at once where everybody had come (over)."""
+        """Keeps the reason for late workers of the job. A token belongs to one run; without one, the name may soon be another
+        run's, or at once where all workers had come (over)."""
         _remember(self.failures, (job, token), Failure(reason, math.inf if token else time.monotonic() + JOINING))
 
     def members(self, job: str) -> Iterator[Session]:
-        """Workers of the job that are here and have not left."""
+        """Yields workers of the job that are connected and have not left."""
         return (s for s in self.sessions if s.job == job and not s.released)
 
     def _others(self, session: Session) -> list[Session]:
         return [s for s in self.members(session.job) if s is not session]
 
     def over(self, job: str) -> None:
-        """The last worker that leaves a job releases it; until then ports stay, results may be under way."""
+        """Releases the job after its last worker has left; until then ports stay, as results may be in flight."""
         if any(True for _ in self.members(job)) or self.watch.awaited.get(job):
             return
         self.watch.forget(job)
@@ -569,22 +568,22 @@ class Operations:
 
 
 def _check_reach(session: Session, plug: Plug) -> None:
-    """Check that the port's descriptors can be sent to the session. Raises AdmissionError."""
+    """Checks that the port's descriptors can be sent to the session. Raises AdmissionError."""
     if plug.fds and session.principal.uid is None:
         raise AdmissionError("invalid", "this switch process is plugged into its workers by descriptors, which no TCP connection "
                                         "carries: name its Unix socket, on its machine, with INA_SWITCH")
 
 
-def explain(error: Exception, what: str) -> tuple[str, str]:
-    """Code and text of the refusal of ``what`` that ``error`` is. ``internal``: it is a defect of ours, and logged."""
+def explain(error: Exception, operation: str) -> tuple[str, str]:
+    """Returns code and text of the refusal for ``error`` in ``operation``. ``internal``: a defect of ours, which is logged."""
     if isinstance(error, AdmissionError):
         return error.code, str(error)
-    if isinstance(error, OSError):  # the machine's no, not the asker's fault
-        return "system", f"{what}: {error.strerror or error}"
+    if isinstance(error, OSError):  # the system refused, the request is valid
+        return "system", f"{operation}: {error.strerror or error}"
     if isinstance(error, ValueError):
-        return "invalid", f"{what}: {error}"
-    log.error("%s: this should not have happened; please report it", what, exc_info=error)
-    return "internal", f"{what}: the switch process has a defect: {type(error).__name__}: {error}"
+        return "invalid", f"{operation}: {error}"
+    log.error("%s: this should not have happened; please report it", operation, exc_info=error)
+    return "internal", f"{operation}: the switch process has a defect: {type(error).__name__}: {error}"
 
 
 def _refusal(code: str, text: str) -> dict:
@@ -595,7 +594,7 @@ def _name(request: Request) -> str:
     return type(request).__name__.lower()
 
 
-def _remember(memory: OrderedDict, key: object, what: object) -> None:
-    memory[key] = what
+def _remember(memory: OrderedDict, key: object, value: object) -> None:
+    memory[key] = value
     while len(memory) > REMEMBERED:
         memory.popitem(last=False)

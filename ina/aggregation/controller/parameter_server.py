@@ -1,7 +1,7 @@
 """The parameter server as a process: ``ina ps``, or started by the switch process of the local world.
 
-It asks the switch process for a port of the switch (``serve``), and is then told of jobs over the same connection, one call
-at a time, each of which it answers (``op: answer``, with ``error``):
+It asks the switch process for a port of the switch (``serve``), and then takes calls over the same connection, one at a time,
+each of which it answers (``op: answer``, with ``error``):
 
     add     number life workers        slots values multicast          -> serves that job from now on
     remove  number                                                     -> with the job's last counters
@@ -34,22 +34,22 @@ ANSWER = 60.0  # seconds for the switch process, which may have to compile its p
 
 
 def serve(channel: Channel, port: str, say: Callable[[str], None], host: str = "") -> None:
-    """Serves until the switch process hangs up. ``host``: where this is, for one that cannot see it. Raises ValueError if it
-    gives no port, OSError, TimeoutError."""
+    """Serves until the switch process hangs up. ``host``: this process's host, for a controller that cannot see it. Raises
+    ValueError if it gets no port, OSError, TimeoutError."""
     channel.send({"op": "serve", "port": port, "host": host})
     offer, fds = channel.receive(time.monotonic() + ANSWER, "the switch process to give a port")
     try:
         if not offer.get("ok"):
-            said = offer.get("error") or offer.get("reason", "no reason given")
-            raise ValueError(f"the switch process refuses: {printable(said)}")
+            message = offer.get("error") or offer.get("reason", "no reason given")
+            raise ValueError(f"the switch process refuses: {printable(message)}")
         own, switch = Address(*offer["address"]), Address(*offer["switch"])
         max_frame = protocols.frame_bytes(offer["protocol"], offer["values"])
-        opened = open_offered_port(offer["port"], fds, own, switch, max_frame, offer["frames"])
+        switch_port = open_offered_port(offer["port"], fds, own, switch, max_frame, offer["frames"])
     finally:
         for fd in fds:
             os.close(fd)
     say(f"serving jobs of {offer['protocol']} at {own.ip}, port {own.port}")
-    with Server(opened) as server:
+    with Server(switch_port) as server:
         while True:
             try:
                 call, _ = channel.receive(time.monotonic() + 3600, "a call")
@@ -61,28 +61,28 @@ def serve(channel: Channel, port: str, say: Callable[[str], None], host: str = "
 
 
 def answer(server: Server, own: Address, switch: Address, call: dict, say: Callable[[str], None]) -> dict:
-    """Do what the switch process calls for; the answer's fields."""
-    what = call.pop("call", None)
+    """Performs a call of the switch process; returns the answer's fields."""
+    operation = call.pop("call", None)
     try:
-        if what == "add":
+        if operation == "add":
             number = call.pop("number")
             server.add(ServerConfig(address=own, switch=switch, job=number, **call))
             say(f"job {number}: {call['workers']} workers, windows of {call['slots']} packets")
             return {}
-        if what == "remove":
+        if operation == "remove":
             stats = server.stats(call["number"])
             server.remove(call["number"])
             say(f"job {call['number']} is over: " + ", ".join(f"{n} {name}" for name, n in stats.items() if n))
             return {"stats": stats}
-        if what == "counters":
+        if operation == "counters":
             return {"jobs": {str(job): server.stats(job) for job in server.jobs}, "port": server.port_stats}
-        return {"error": f"unknown call {what!r}"}
+        return {"error": f"unknown call {operation!r}"}
     except (KeyError, TypeError, ValueError, OSError) as error:
-        return {"error": f"{what}: {reason(error)}"}
+        return {"error": f"{operation}: {reason(error)}"}
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
-    """Add ``ina ps`` to the commands."""
+    """Adds ``ina ps`` to the commands."""
     _add_options(commands.add_parser("ps", help="run the parameter server of a switch process"))
 
 
@@ -98,14 +98,14 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str], None], host: str = "") -> int:
-    """Serves until the end; exit status."""
+    """Serves until the end; returns the exit status."""
     signals.raising(lambda number: SystemExit(128 + number), signal.SIGTERM)
     try:
         serve(Channel(connection()), port, say, host)
         return 0
     except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
-        print(f"ina ps: {said}", file=sys.stderr, flush=True)
+        message = getattr(error, "strerror", None) or error
+        print(f"ina ps: {message}", file=sys.stderr, flush=True)
         return 1
     except KeyboardInterrupt:
         print("ina ps: interrupted", file=sys.stderr, flush=True)
@@ -113,8 +113,8 @@ def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str],
 
 
 def main() -> int:
-    """``python -m ina.aggregation.controller.parameter_server``: as ``ina ps``; or, as a child of the switch process, with
-    CHANNEL-FD alone."""
+    """``python -m ina.aggregation.controller.parameter_server``: as ``ina ps``; or, as a child of the switch process, with the
+    only argument CHANNEL-FD."""
     if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
         parser = argparse.ArgumentParser(prog="ina ps")
         _add_options(parser)

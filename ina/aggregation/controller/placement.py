@@ -1,12 +1,12 @@
-"""Which tree a job gets: shallow, on links that carry little, through switches that work and have slots left.
+"""Placement of a job's tree: shallow, on links that carry little, through switches that work and have slots left.
 
     fat-tree          the root is the workers' edge switch, an aggregation switch of their pod, or a core switch: the lowest that
                       reaches all of them, and of equals the one whose links other jobs use least
     direct connect    a spanning tree of least depth from the best root, within the degree that the graph has
 
-A tree's links carry each tensor once up and once down, so a job weighs on a link with its share of the link's time: one over
-the rate. Several trees (``stripes``) share the tensor; each is placed with the load of those before it. Where hosts have one
-link, that link carries the whole tensor whatever the trees; stripes gain where a worker's switch has several links of its own.
+A tree's links carry each tensor once up and once down, so a job weighs on a link with its share of the link's time: one over the
+rate. Several trees (``stripes``) share the tensor; each is placed with the load of those before it. Where hosts have one link,
+that link carries the whole tensor whatever the trees; stripes gain where a worker's switch has several links of its own.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ def place(
     load: Mapping[int, float] | None = None, failed: Mapping[str, str] | None = None, stripes: int = 1,
     roots: Collection[str] = (),
 ) -> tuple[Tree, ...]:  # fmt: skip
-    """``stripes`` trees over the workers at ``hosts``.
+    """Returns ``stripes`` trees over the workers at ``hosts``.
 
-    ``free``: by switch, how many jobs of this one's slots it has room for; switches that are left out are not ours.
-    ``running``: trees of other jobs. ``load``: of links by number beyond that, as the share of their time that is taken.
-    ``failed``: switches to stay away from, and why. ``roots``: the trees' roots are among these; none: any switch.
+    ``free``: by switch, for how many jobs of this one's slots it has room; switches that are left out are not ours. ``running``:
+    trees of other jobs. ``load``: of links by number beyond that, as a share of their time. ``failed``: switches to avoid, and
+    why. ``roots``: the trees' roots are among these; none: any switch.
 
-    Raises AdmissionError: ``full`` (where slots are missing, and how many fit), ``unreachable`` (failed switches, or no way
-    at all), ``invalid`` (a host that is none, or is named twice).
+    Raises AdmissionError: ``full`` (where slots are missing, and how many fit), ``unreachable`` (failed switches, or no path at
+    all), ``invalid`` (a host that is none, or is named twice).
     """
     if stripes < 1:
         raise AdmissionError("invalid", f"{stripes} stripes: expected at least 1")
     weight, room = _weights(topology), Counter(free)
-    taken = {link: (load or {}).get(link, 0.0) + own for link, own in enumerate(weight)}  # with this job's own share
+    loads = {link: (load or {}).get(link, 0.0) + own for link, own in enumerate(weight)}  # with this job's own share
     for tree in running:
         for link in tree.links:
-            taken[link] += weight[link]
+            loads[link] += weight[link]
     trees: list[Tree] = []
     for _ in range(stripes):
-        closed = {name: ("unreachable", why) for name, why in (failed or {}).items()}
+        closed = {name: ("unreachable", reason) for name, reason in (failed or {}).items()}
         closed |= {s.name: ("unreachable", "not ours") for s in topology.switches if s.name not in free}
         closed |= {name: ("full", "no slots left") for name in free if room[name] <= 0 and name not in closed}
-        trees.append(_tree(topology, hosts, closed, taken, roots))
+        trees.append(_tree(topology, hosts, closed, loads, roots))
         room.subtract(trees[-1].switches)
         for link in trees[-1].links:
-            taken[link] += weight[link]
+            loads[link] += weight[link]
     return tuple(trees)
 
 
 def _weights(topology: Topology) -> list[float]:
-    """By link: what a tensor on it costs, 1 on the fastest; links without a limit cost nothing beside those that have one."""
+    """Returns by link the cost of a tensor, 1 on the fastest; links without a limit cost nothing beside others."""
     fastest = max((link.rate for link in topology.links), default=0.0)
     return [fastest / link.rate if link.rate else 0.0 if fastest else 1.0 for link in topology.links]
 
@@ -64,22 +64,22 @@ def _tree(
     topology: Topology, hosts: Sequence[str], closed: Mapping[str, tuple[str, str]], load: Mapping[int, float],
     roots: Collection[str],
 ) -> Tree:  # fmt: skip
-    """``closed``: code and reason by switch. Raises AdmissionError with the switch that is in the way, where it is one."""
+    """``closed``: code and reason by switch. Raises AdmissionError with the switch that is in the way, if it is one."""
     for host in hosts:
         if host in topology.hops and (edge := topology.switch_of(host)) in closed:
-            code, why = closed[edge]
-            raise AdmissionError(code, f"{edge}, which {host} is connected to: {why}")
+            code, reason = closed[edge]
+            raise AdmissionError(code, f"{edge}, which {host} is connected to: {reason}")
     try:
         return aggregation_tree(topology, hosts, closed, load, roots)
     except TopologyError as error:
         try:
-            usual = aggregation_tree(topology, hosts, roots=roots)
+            unrestricted = aggregation_tree(topology, hosts, roots=roots)
         except TopologyError:
             code = "unreachable" if "no switch reaches" in str(error) else "invalid"
             raise AdmissionError(code, str(error)) from error
         levels = topology.levels()
-        inner = [switch for switch in closed if levels[switch] > 1 or switch in usual.switches]
-        inner.sort(key=lambda switch: (switch not in usual.switches, switch))
+        inner = [switch for switch in closed if levels[switch] > 1 or switch in unrestricted.switches]
+        inner.sort(key=lambda switch: (switch not in unrestricted.switches, switch))
         reasons = "; ".join(f"{switch}: {closed[switch][1]}" for switch in inner[:NAMED]) + "; ..." * (len(inner) > NAMED)
         code = "full" if any(closed[switch][0] == "full" for switch in inner) else "unreachable"
         raise AdmissionError(code, f"no tree reaches {', '.join(hosts)}: {reasons}") from error

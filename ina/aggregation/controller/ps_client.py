@@ -1,4 +1,4 @@
-"""The switch process's side of its parameter server (parameter_server.py): a connection that is called, not one that asks.
+"""RPC to the parameter server (parameter_server.py); here the switch process is the client.
 
 Calls are answered from memory, within microseconds where the processor is free: the switch process waits for them.
 """
@@ -20,24 +20,24 @@ from ina.aggregation.entries import Parent
 from ina.aggregation.socket.channel import Channel, ChannelClosed
 
 CALL = 20.0  # seconds for an answer
-END = 5.0  # seconds until a parameter server that was hung up on is killed
+END = 5.0  # seconds from the hang-up until a parameter server is killed
 
 log = logging.getLogger("ina.p4.runtime")
 
 
 class ServerGone(RuntimeError):
-    """The parameter server has ended, does not answer, or refuses."""
+    """The parameter server has ended, does not answer, or refuses a call."""
 
 
 class PsClient:
     """The parameter server of a switch process, if its protocol needs one: from its start to its end.
 
-    ``welcome``: takes the connection to a child; ``starts``: it is a child of this process, started now.
+    ``welcome``: takes over the connection to a child; ``starts``: start it now, as a child of this process.
     """
 
     def __init__(self, controller: Controller, values: int, welcome: Callable[[socket.socket, int], object], starts: bool):
         self.needed = controller.program.needs_server
-        self.session: object = None  # its connection, as the switch process knows it
+        self.session: object = None  # its connection, a Session of the switch process
         self.ready = False
         self.failure = ""  # why there will be none
         self._controller, self._values, self._welcome = controller, values, welcome
@@ -49,33 +49,34 @@ class PsClient:
         self.start()
 
     def start(self) -> None:
-        """Starts the child, if there is to be one and there is none."""
+        """Starts the child, if there should be one and there is none."""
         if not self._starts or self.session is not None:
             return
         self._end_child()
-        ours, theirs = socket.socketpair()
+        own_end, far_end = socket.socketpair()
         try:
-            command = [sys.executable, "-m", "ina.aggregation.controller.parameter_server", str(theirs.fileno())]
+            command = [sys.executable, "-m", "ina.aggregation.controller.parameter_server", str(far_end.fileno())]
             self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                           pass_fds=[theirs.fileno()])
+                                           pass_fds=[far_end.fileno()])
         except OSError:
-            ours.close()
+            own_end.close()
             raise
         finally:
-            theirs.close()
+            far_end.close()
         self.pid = self._child.pid
-        self.session = self._welcome(ours, self.pid)
+        self.session = self._welcome(own_end, self.pid)
 
     def expected(self) -> bool:
-        """It does not serve yet, but will."""
+        """Returns True while it starts: it does not serve yet, and has not failed."""
         return self._starts and not self.ready and not self.failure
 
     def serve(
         self, session: object, sock: socket.socket, pid: int, open_port: Callable[[], tuple[str, Plug]]
     ) -> tuple[dict, list[int]]:
-        """It asks for its port: the reply, and the port's descriptors. Raises AdmissionError, and what ``open_port`` raises.
+        """Gives the parameter server its port; returns the reply and descriptors. Raises AdmissionError, and ``open_port``'s
+        errors.
 
-        ``open_port``: the name of the switch that it is at, and where it is plugged in.
+        ``open_port``: returns the name of its switch, and its Plug there.
         """
         if not self.needed:
             raise AdmissionError("invalid", f"the protocol {self._controller.program.name!r} has no parameter server")
@@ -89,13 +90,13 @@ class PsClient:
                 "protocol": self._controller.program.name, "values": self._values}, plug.fds
 
     def add(self, job: Job) -> None:
-        """It serves ``job`` when this comes back. Raises ServerGone."""
+        """Adds ``job``; the parameter server serves it on return. Raises ServerGone."""
         if self.needed:
             self._call("add", number=job.number, life=job.life, workers=job.workers, slots=job.slots,
                        values=self._values, multicast=self._controller.program.multicasts)
 
     def remove(self, number: int) -> None:
-        """The job is over."""
+        """Removes a job that is over."""
         if self.ready:
             try:
                 self._call("remove", number=number)
@@ -103,21 +104,21 @@ class PsClient:
                 log.warning("%s", error)
 
     def counters(self) -> dict:
-        """``server``: counters by job number, and of its port; nothing if there is none. Raises ServerGone."""
+        """``server``: counters by job number, and of its port; {} without one. Raises ServerGone."""
         if not self.ready:
             return {}
         answer = self._call("counters")
         return {"server": {"jobs": answer.get("jobs", {}), "port": answer.get("port", {})}}
 
     def lost(self) -> None:
-        """Its connection is over. One that ended before it served would do so again."""
+        """Handles the end of its connection. A server that ended before it served is not started again."""
         if self._starts and not self.ready:
             self.failure = f"the parameter server (process {self.pid}) ended before it served"
         self.session, self._channel, self.ready = None, None, False
         self._controller.servers.clear()
 
     def close(self) -> None:
-        """After its connection was closed."""
+        """Ends the child; its connection is closed before."""
         self._end_child()
 
     def _end_child(self) -> None:
@@ -130,14 +131,14 @@ class PsClient:
             self._child.wait()
         self._child = None
 
-    def _call(self, what: str, **arguments: object) -> dict:
+    def _call(self, operation: str, **arguments: object) -> dict:
         if self._channel is None:
             raise ServerGone("there is no parameter server")
         try:
-            self._channel.send({"call": what, **arguments})
-            answer, _ = self._channel.receive(time.monotonic() + CALL, f"the parameter server to answer {what!r}")
+            self._channel.send({"call": operation, **arguments})
+            answer, _ = self._channel.receive(time.monotonic() + CALL, f"the parameter server to answer {operation!r}")
         except (ChannelClosed, TimeoutError, ValueError) as error:
-            self._channel.hang_up()  # one that is silent once is waited for once; its hang-up comes to the switch process, too
+            self._channel.hang_up()  # no second wait for a silent one; the switch process sees the hang-up, too
             raise ServerGone(f"the parameter server (process {self.pid}) is lost: {error}") from error
         if answer.get("error"):
             raise ServerGone(f"the parameter server (process {self.pid}) refuses: {answer['error']}")

@@ -1,4 +1,4 @@
-"""What happens to jobs when this process, or a switch, ends: they are remembered, moved to other switches, or over."""
+"""Recovery of jobs when this process, or a switch, ends: they are restored, moved to other switches, or over."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
 from ina.aggregation.controller.transaction import REFUSED
 
-COMING_BACK = 30.0  # seconds for workers to come back to a controller that has been started anew
-CHECK = 2.0  # seconds between two looks at the switches of a network
-SILENCES = 3  # looks without an answer after which a switch is lost; one that nobody listens at is lost at once
+COMING_BACK = 30.0  # seconds for workers to come back to a restarted controller
+CHECK = 2.0  # seconds between checks of the switches of a network
+SILENCES = 3  # checks without an answer after which a switch is lost; one that refuses connections is lost at once
 
 log = logging.getLogger("ina.p4.runtime")
 
@@ -33,7 +33,7 @@ class Member(Protocol):
 
 
 class Jobs(Protocol):
-    """Who is in which job, as who answers workers knows it (ina/aggregation/controller/operations.py)."""
+    """Jobs and their members, as ina/aggregation/controller/operations.py has them."""
 
     controller: Controller
     host: SwitchHost
@@ -43,7 +43,7 @@ class Jobs(Protocol):
 
     @property
     def failures(self) -> Mapping[tuple[str, str], object]:
-        """By name and token."""
+        """Failures by name and token."""
 
     def remember_failure(self, job: str, token: str, reason: str) -> None: ...
 
@@ -57,26 +57,26 @@ class Jobs(Protocol):
 
 
 class Recovery:
-    """``state``: where jobs are remembered; None: they end with this process. ``begin`` comes first."""
+    """``state``: file of jobs; None: jobs end with this process. Call ``begin`` first."""
 
     def __init__(self, service: Jobs, state: StateFile | None):
         self.service, self.state = service, state
         self.controller = service.controller
-        self.awaited: dict[str, set[int]] = {}  # by job: workers that an earlier controller had, until they come back
+        self.awaited: dict[str, set[int]] = {}  # by job: workers of an earlier controller, until they come back
         self.awaited_until = 0.0  # monotonic seconds
         self.earlier: set[str] = set()  # jobs that an earlier controller admitted
         self._checked_at = time.monotonic()
-        self._unsaved = False  # the state is older than what has happened
-        self._silent: Counter[str] = Counter()  # by switch: looks without an answer, one after the other
-        self.quiet_until = time.monotonic() + service.host.packet_lifetime  # packets of jobs that nobody knows of die out
+        self._unsaved = False  # the state file is out of date
+        self._silent: Counter[str] = Counter()  # by switch: consecutive checks without an answer
+        self.quiet_until = time.monotonic() + service.host.packet_lifetime  # packets of unknown jobs die out
 
     # ---- this process
 
     def begin(self) -> None:
-        """Learn what an earlier process has left at the switches and in the state, which may be older. Its jobs are this one's,
-        where their switches hold them as the state says: their workers come back, or are lost. What else is there goes.
+        """Reads what an earlier process has left at the switches and in the state, which may be older. Jobs that the switches
+        hold as the state says are this process's: their workers come back, or are lost. Other entries are removed.
 
-        Raises StateError, of a state that is another switches', too.
+        Raises StateError, also for other switches' state.
         """
         if not self.service.host.outlives:
             return
@@ -84,7 +84,7 @@ class Recovery:
             self._restore(self.state, state)
         self.controller.survey()
         for switch in self.controller.targets:
-            self._look_at(switch)
+            self._check_switch(switch)
         log.info("%d jobs of an earlier controller", len(self.awaited))
         if self.controller.program.needs_server and self.awaited:
             self._end_all("its parameter server has ended with the controller that it was told of jobs by")
@@ -103,28 +103,28 @@ class Recovery:
         self.awaited = {name: set(job.attached) - service.left.get(name, set()) for name, job in controller.jobs.items()}
         self.awaited_until = time.monotonic() + COMING_BACK
 
-    def _end_all(self, why: str) -> None:
-        """Before anybody has come back."""
+    def _end_all(self, reason: str) -> None:
+        """Ends all jobs before any worker has come back."""
         service, self.awaited = self.service, {}
         self.earlier.clear()
         for name in list(self.controller.jobs):
-            service.remember_failure(name, service.tokens.pop(name, ""), f"job {name!r} is over: {why}")
+            service.remember_failure(name, service.tokens.pop(name, ""), f"job {name!r} is over: {reason}")
             service.principals.pop(name, None)
             service.left.pop(name, None)
             self.controller.release(name)
         self.save_or_later()
 
     def save(self) -> None:
-        """Nothing that was answered is forgotten: this comes before every answer that tells of a change."""
+        """Saves the state, before every answer that reports a change."""
         if self.state is not None:
-            left = {job: sorted(workers) for job, workers in self.service.left.items()}
+            departed = {job: sorted(workers) for job, workers in self.service.left.items()}
             principals = {job: principal.uid for job, principal in self.service.principals.items()}
             self.state.save({"controller": self.controller.snapshot(), "tokens": self.service.tokens, "principals": principals,
-                             "left": left})  # fmt: skip
+                             "left": departed})  # fmt: skip
         self._unsaved = False
 
     def save_or_later(self) -> None:
-        """Save the state after a change that cannot be undone; if that fails, try again later."""
+        """Saves the state after a change that cannot be undone; if that fails, tries again later."""
         try:
             self.save()
         except OSError as error:
@@ -132,15 +132,15 @@ class Recovery:
                 log.error("%s; jobs go on, and it is tried again every %g s", error, CHECK)
             self._unsaved = True
 
-    def came_back(self, job: Job, worker: int, held: int) -> bool:
-        """True if the worker was attached before this process began, and is awaited. ``held``: its incarnation, 0: none.
+    def came_back(self, job: Job, worker: int, incarnation: int) -> bool:
+        """Returns True if the worker was attached before this process began, and is awaited. ``incarnation``: its own, 0: none.
 
-        Raises AdmissionError: it would take the place of one that was there: packets of that one's are under way, and sums.
+        Raises AdmissionError: it would replace a worker whose packets and sums may still be in flight.
         """
-        if held and held != job.incarnation:
-            raise AdmissionError("failed", f"job {job.name!r} has begun anew meanwhile: worker {worker} has incarnation {held} "
-                                           f"of it, not {job.incarnation}")  # fmt: skip
-        if job.name in self.earlier and not held:
+        if incarnation and incarnation != job.incarnation:
+            raise AdmissionError("failed", f"job {job.name!r} has begun anew meanwhile: worker {worker} has incarnation "
+                                           f"{incarnation} of it, not {job.incarnation}")  # fmt: skip
+        if job.name in self.earlier and not incarnation:
             raise AdmissionError("failed", f"job {job.name!r} began before the controller was started anew: only workers that it "
                                            "had then come back to it; choose another name, or wait until it is over, for "
                                            f"{COMING_BACK:g} s")  # fmt: skip
@@ -150,24 +150,24 @@ class Recovery:
         return True
 
     def forget(self, job: str) -> None:
-        """It is over, or has begun anew: its name is free for another."""
+        """Frees the name of a job that is over, or has begun again."""
         self.awaited.pop(job, None)
         self.earlier.discard(job)
 
     # ---- time
 
     def due(self) -> float | None:
-        """When ``tick`` has something to do (monotonic seconds)."""
-        times = [self.awaited_until] * bool(self.awaited) + [self._checked_at + CHECK] * (self._looks or self._unsaved)
+        """Returns when ``tick`` has work (monotonic seconds)."""
+        times = [self.awaited_until] * bool(self.awaited) + [self._checked_at + CHECK] * (self._has_network or self._unsaved)
         times += [self.quiet_until] * (self.quiet_until > time.monotonic())
         return min(times, default=None)
 
     @property
-    def _looks(self) -> bool:
+    def _has_network(self) -> bool:
         return self.controller.topology is not None
 
     def tick(self) -> None:
-        """Workers that have not come back are lost; switches are looked at."""
+        """Fails workers that have not come back in time, and checks switches."""
         now = time.monotonic()
         if self.awaited and now >= self.awaited_until:
             awaited, self.awaited = self.awaited, {}
@@ -176,29 +176,29 @@ class Recovery:
                     missing = ", ".join(map(str, sorted(workers)))
                     self.service.fail(job, f"workers {missing} of job {job!r} have not come back within {COMING_BACK:g} s after "
                                            "the controller was started anew")
-                self.service.over(job)  # unless somebody is here; one that was admitted and nobody attached to is over, too
-        if (self._looks or self._unsaved) and now >= self._checked_at + CHECK:
+                self.service.over(job)  # unless workers are here; ends also a job that nobody attached to
+        if (self._has_network or self._unsaved) and now >= self._checked_at + CHECK:
             if self._unsaved:
                 self.save_or_later()
-            for switch in self.controller.targets if self._looks else ():
-                self._look_at(switch)
+            for switch in self.controller.targets if self._has_network else ():
+                self._check_switch(switch)
             self._checked_at = time.monotonic()
 
     # ---- switches
 
-    def _look_at(self, switch: str) -> None:
-        """Does it answer, and hold what it should? Sums of its jobs are lost with it."""
+    def _check_switch(self, switch: str) -> None:
+        """Checks that a switch answers and has its entries; else its jobs' sums are lost."""
         controller = self.controller
         try:
             if self.service.host.outlives:
                 self.service.host.protect(switch)
-            missing = controller.missing(switch, ask=self.service.host.outlives)  # others end with this process
-            if missing:
-                self._lost(switch, f"it does not hold the entries of {', '.join(missing)} as they were written: it was started "
-                                   "anew, or another controller has written it", missing)
-            if missing or switch in controller.down or switch in controller.unsure:
-                changed = controller.repair(switch)
-                log.info("switch %s is here; %d entries were not as they should be", switch, changed)
+            jobs = controller.missing(switch, ask=self.service.host.outlives)  # others end with this process
+            if jobs:
+                self._lost(switch, f"it does not hold the entries of {', '.join(jobs)} as they were written: it was started "
+                                   "anew, or another controller has written it", jobs)
+            if jobs or switch in controller.down or switch in controller.unsure:
+                count = controller.repair(switch)
+                log.info("switch %s is here; %d entries were not as they should be", switch, count)
         except REFUSED as error:
             self._silent[switch] += 1
             if not isinstance(error, TimeoutError) or self._silent[switch] >= SILENCES:
@@ -208,21 +208,21 @@ class Recovery:
         self._silent[switch] = 0
         controller.down.pop(switch, None)
 
-    def _lost(self, switch: str, why: str, jobs: list[str]) -> None:
+    def _lost(self, switch: str, cause: str, jobs: list[str]) -> None:
         service = self.service
         for job in jobs:
-            reason = f"switch {switch} is lost: {why}"
-            if (job, service.tokens.get(job, "")) not in service.failures and (stays := self._move(job, reason)) is not None:
-                service.fail(job, reason + stays)
+            reason = f"switch {switch} is lost: {cause}"
+            if (job, service.tokens.get(job, "")) not in service.failures and (obstacle := self._move(job, reason)) is not None:
+                service.fail(job, reason + obstacle)
                 self.forget(job)
                 service.over(job)
 
     def can_move(self, job: Job) -> bool:
-        """A parameter server would have to move with it."""
+        """Returns True if the job can be moved; a parameter server would have to move with it."""
         return job.tree is not None and len(self.controller.targets) > 1 and not self.controller.program.needs_server
 
-    def _move(self, name: str, why: str) -> str | None:
-        """To a tree of switches that work, if all of its workers are here and can go on there. None, or why it stays."""
+    def _move(self, name: str, cause: str) -> str | None:
+        """Moves a job to working switches, if all its workers are here and support that. Returns None, or why it stays."""
         service, job = self.service, self.controller.jobs[name]
         members = list(service.members(name))
         if not self.can_move(job) or len(members) < job.workers or not all(m.attached and m.moves for m in members):
@@ -234,7 +234,7 @@ class Recovery:
             return f"; and there is no other way: {error}"
         self.forget(name)
         self.save_or_later()
-        reason = f"{why}; job {name} goes on over {', '.join(moved.branches)}"
+        reason = f"{cause}; job {name} goes on over {', '.join(moved.branches)}"
         log.warning("%s", reason)
         for member in members:
             member.attached = False

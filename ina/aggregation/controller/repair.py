@@ -1,6 +1,6 @@
-"""Make a switch hold what its controller believes: after it was silent, after it or the controller has started anew.
+"""Repair: writes the controller's entries to a switch that was silent, or after it or the controller was restarted.
 
-Entries of a program's job tables are the controller's, every one of them, so what is there and not wanted is an older job's.
+All entries of a program's job tables are the controller's, so unexpected ones belong to an older job.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, TableEnt
 WIDEST = 128  # bits of a match or parameter
 
 
-def repair(target: WriteTarget, program: JobProgram, wanted: Iterable[Entity],
+def repair(target: WriteTarget, program: JobProgram, expected: Iterable[Entity],
            learn: Callable[[list[Entity]], None]) -> list[Update]:
-    """Reads what ``target`` holds and writes the difference, which is also what comes back. ``learn`` is called with what it
-    holds before that. Raises what the target raises."""
+    """Reads the entries of ``target`` and writes the difference to ``expected``; returns it. ``learn`` is called with the entries
+    before that. Raises what the target raises."""
     patterns: list[Entity] = [TableEntry(table) for table in program.tables]
-    held = [entity for entity in target.read([*patterns, MulticastGroupEntry(0)]) if _is_ours(entity, program)]
-    learn(held)
-    return _change(target, held, wanted)
+    present = [entity for entity in target.read([*patterns, MulticastGroupEntry(0)]) if _is_ours(entity, program)]
+    learn(present)
+    return _change(target, present, expected)
 
 
-def agree(target: WriteTarget, tables: Iterable[str], wanted: Sequence[Entity]) -> list[Update]:
-    """As ``repair`` for tables that have nothing to do with jobs; ``wanted`` may say what they do by default."""
-    defaults = [TableEntry(e.table, is_default=True) for e in wanted if isinstance(e, TableEntry) and e.is_default]
-    there = [e for e in target.read([TableEntry(table) for table in tables]) if _is_entry(e)]
-    return _change(target, [*there, *(target.read(defaults) if defaults else ())], wanted)
+def agree(target: WriteTarget, tables: Iterable[str], expected: Sequence[Entity]) -> list[Update]:
+    """Writes the difference like ``repair``, for ``tables`` without jobs; ``expected`` may have their default actions."""
+    defaults = [TableEntry(e.table, is_default=True) for e in expected if isinstance(e, TableEntry) and e.is_default]
+    present = [e for e in target.read([TableEntry(table) for table in tables]) if _is_entry(e)]
+    return _change(target, [*present, *(target.read(defaults) if defaults else ())], expected)
 
 
-def _change(target: WriteTarget, found: Iterable[Entity], wanted: Iterable[Entity]) -> list[Update]:
-    want, there = {_key(entity): entity for entity in wanted}, {_key(entity): entity for entity in found}
-    gone = [entity for key, entity in there.items() if key not in want]
-    other = [entity for key, entity in want.items() if key in there and _value(there[key]) != _value(entity)]
-    new = [entity for key, entity in want.items() if key not in there]
-    updates = [*delete(*gone), *insert(*new), *modify(*other)]
+def _change(target: WriteTarget, present: Iterable[Entity], expected: Iterable[Entity]) -> list[Update]:
+    new_by_key, old_by_key = {_key(entity): entity for entity in expected}, {_key(entity): entity for entity in present}
+    extra = [entity for key, entity in old_by_key.items() if key not in new_by_key]
+    other = [entity for key, entity in new_by_key.items() if key in old_by_key and _value(old_by_key[key]) != _value(entity)]
+    new = [entity for key, entity in new_by_key.items() if key not in old_by_key]
+    updates = [*delete(*extra), *insert(*new), *modify(*other)]
     if updates:
         target.write(updates)
     return updates
 
 
-def absent(there: Sequence[Entity], entries: Sequence[Entity]) -> list[Entity]:
-    """Those of ``entries`` that are not in ``there``, or otherwise."""
-    held = {(_key(entity), _value(entity)) for entity in there}
-    return [entity for entity in entries if (_key(entity), _value(entity)) not in held]
+def absent(present: Sequence[Entity], entries: Sequence[Entity]) -> list[Entity]:
+    """Returns those of ``entries`` that are not ``present``, or differ there."""
+    values = {(_key(entity), _value(entity)) for entity in present}
+    return [entity for entity in entries if (_key(entity), _value(entity)) not in values]
 
 
 def _is_ours(entity: Entity, program: JobProgram) -> bool:
-    """Multicast groups of jobs have the numbers from 1 on; higher ones are others'."""
+    """Returns True for entries of jobs; their multicast groups have the numbers from 1 on, others' are higher."""
     if isinstance(entity, MulticastGroupEntry):
         return entity.group_id <= program.max_jobs
     return _is_entry(entity)
@@ -74,7 +74,7 @@ def _value(entity: Entity) -> object:
 
 
 def _last(name: object) -> str:
-    """What we call ``worker`` a switch calls ``SwitchIngress.admission.worker``."""
+    """Returns the last part of a name: a switch's ``SwitchIngress.admission.worker`` is our ``worker``."""
     return str(name).rpartition(".")[2]
 
 

@@ -1,16 +1,15 @@
-"""The switch process: running switches, their controller, and a door for workers and people.
+"""The switch process: running switches, their controller, and the control socket.
 
     python -m ina.aggregation.controller.server --program p4/switchml.p4 -DVALUES=256 --name my-switch
 
-Workers speak JSON lines (channel.py) on a Unix socket: requests have ``op`` (operations.py says which there are); every request
-gets one reply with ``ok``, or ``ok: false`` with ``error`` (text) and ``code``. Unasked, a connection may get ``event: left``
-(worker), ``event: failed`` or ``event: refused`` (reason); after these two it is hung up on. On the same socket people speak HTTP
-(http.py).
+Workers send JSON lines (channel.py) on a Unix socket: requests have ``op`` (operations.py lists them); every request gets one
+reply with ``ok``, or ``ok: false`` with ``error`` (text) and ``code``. A connection may also get ``event: left`` (worker),
+``event: failed`` or ``event: refused`` (reason); after these two it is hung up. The same socket takes HTTP (http.py).
 
 Liveness: a worker joins early and keeps its connection open. When its connection or its process ends before ``release``, the
-other workers of the job are told which one is lost, and are hung up after GRACE seconds. A parameter server that ends takes all
-jobs with it. The process ends when its starter (the other end of ``--starter-fd``) and all clients are gone, and a parameter
-server that it started ends with it.
+other workers of the job get an event that names the lost worker, and are hung up after GRACE seconds. When a parameter server
+ends, all jobs fail. The process ends when its starter (the other end of ``--starter-fd``) and all clients are gone, and a
+parameter server that it started ends with it.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ from ina.base.documents import Unreadable
 from ina.base.error_text import reason
 from ina.p4.compiler.errors import CompileError
 
-HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
-HEADROOM = 64  # descriptors that no connection gets: for ports of workers, the state file, switches
-SHARE = 64  # connections of a user who is neither the switch's owner nor root, and of all who have brought no token yet
-LAST_WORDS = 1 << 18  # bytes that are read of a process that has ended: more than its socket holds
-GREETING = 10.0  # seconds to bring the socket's token
+HTTP_PATIENCE = 5.0  # seconds for an HTTP client to send its request, and to read the response
+HEADROOM = 64  # descriptors reserved for ports of workers, the state file, switches
+SHARE = 64  # connections of a user other than the switch's owner and root, and of all clients without a token
+LAST_WORDS = 1 << 18  # bytes to read from an ended process: more than its socket holds
+GREETING = 10.0  # seconds to send the socket's token
 WRONG_TOKEN = ("the token of this socket is needed: that of the user who started it, in INA_TOKEN or a copy of its ina.token "
                "(INA_TOKEN_FILE names another file)")
-PAUSE = 1.0  # seconds without taking connections, where the system has no means for one
+PAUSE = 1.0  # seconds without accepting connections, after the system had no resources for one
 
 log = logging.getLogger("ina.p4.runtime")
 
@@ -67,17 +66,17 @@ class Client:
     session: Session
     pidfd: int  # -1: the process cannot be watched
     trusted: bool
-    lines: bool | None = None  # it speaks JSON lines, or HTTP; None: it has not spoken yet
-    answered: bool = False  # in HTTP: it goes when it has taken its answer
-    ends_at: float = 0.0  # monotonic seconds; 0: it may stay
+    lines: bool | None = None  # protocol: JSON lines, or HTTP; None: nothing received yet
+    answered: bool = False  # HTTP: to be closed once the response is read
+    ends_at: float = 0.0  # monotonic seconds of its time limit; 0: none
 
 
 class Server:
     """Serves one listening socket until its starter and all clients are gone.
 
-    ``failure``: why there is no switch; then every request is answered with it. ``starts_server``: it starts the parameter server
-    itself, if the protocol needs one. ``state`` and ``access``: as Operations's. ``token``: the socket's, which it must have
-    where other machines reach it. Raises ValueError: it has none.
+    ``failure``: why there is no switch; then it is the reply to every request. ``starts_server``: start the parameter server
+    here, if the protocol needs one. ``state`` and ``access``: as Operations's. ``token``: the socket's, required where other
+    machines reach it. Raises ValueError: it has none.
     """
 
     def __init__(self, listener: socket.socket, host: SwitchHost | None, starter_fd: int = -1, starter_pidfd: int = -1,
@@ -88,13 +87,13 @@ class Server:
         self.service = Operations(host, failure, job_slots, state, access)
         self.listener, self.host, self._token = listener, host, token
         self.clients: dict[Connection, Client] = {}
-        self.hurried: set[Client] = set()  # those that must do something within a time
+        self.hurried: set[Client] = set()  # clients with a time limit
         self.selector = selectors.DefaultSelector()
         self.listener.setblocking(False)
-        self._reserve = _reserved()  # given up for a moment to turn somebody away
-        where = listener.getsockname() if listener.family != socket.AF_UNIX else ("",)
-        self.names = {str(where[0])}  # that a client may look for it by
-        self._listens_at = 0.0  # monotonic seconds: when connections are taken again; 0: they are
+        self._reserve = _reserved()  # a descriptor to close for a moment, in order to refuse a connection
+        bound = listener.getsockname() if listener.family != socket.AF_UNIX else ("",)
+        self.names = {str(bound[0])}  # names by which clients reach it
+        self._listens_at = 0.0  # monotonic seconds when to accept connections again; 0: now
         self._is_full = False
         self._listen()
         if starter_fd >= 0:
@@ -116,7 +115,7 @@ class Server:
             self._attempt(self._tick)
 
     def _attempt(self, do: Callable[[], None]) -> None:
-        """A defect of ours that gets here has hit nobody's request (those are answered): it must not end what others use."""
+        """Runs ``do``; a defect of ours that was not answered as a request's must not end what others use."""
         try:
             do()
         except Exception:
@@ -128,7 +127,7 @@ class Server:
         return min(times, default=None)
 
     def _tick(self) -> None:
-        """Do what is due by time."""
+        """Performs work that is due by time."""
         now = time.monotonic()
         if self._listens_at and now >= self._listens_at:
             self._listen()
@@ -144,7 +143,7 @@ class Server:
                 self._drop(client, f"it has not read what it was told for {UNREAD:g} s")
 
     def close(self) -> None:
-        """Hang up every client and take the switch down; jobs that are remembered go on without this process."""
+        """Hangs up every client and closes the switch; saved jobs go on without this process."""
         for client in list(self.clients.values()):
             if not self.service.works or self.service.watch.state is None:
                 self._drop(client, "")
@@ -173,11 +172,11 @@ class Server:
     def _accept(self) -> None:
         try:
             sock, _ = self.listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):  # it has gone again
+        except (BlockingIOError, ConnectionAbortedError):  # it has gone already
             return
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._turn_away(error):
-                self._say_full(f"no connections are taken for {PAUSE:g} s: {error.strerror}")
+                self._log_full(f"no connections are taken for {PAUSE:g} s: {error.strerror}")
                 self.selector.unregister(self.listener)
                 self._listens_at = time.monotonic() + PAUSE
             return
@@ -188,7 +187,7 @@ class Server:
             keep_alive(sock)
             pid, principal = 0, Principal(None)
             mute = [client for client in self.clients.values() if not client.trusted]
-            if len(mute) >= SHARE:  # who has a token brings it at once: the others cannot keep it out
+            if len(mute) >= SHARE:  # a client with a token sends it at once: others cannot keep it out
                 self._drop(mute[0], "")
         else:
             pid, uid = peer(sock)
@@ -201,7 +200,7 @@ class Server:
         self._take(sock, pid, principal)
 
     def _turn_away(self, error: OSError) -> bool:
-        """Takes the connection with the descriptor that is kept for that, and hangs up; whether it could."""
+        """Accepts a connection with the reserved descriptor, and refuses it; returns False if it could not."""
         if self._reserve < 0:
             self._reserve = _reserved()
             return False
@@ -217,28 +216,28 @@ class Server:
             self._reserve = _reserved()
         return True
 
-    def _refuse(self, sock: socket.socket, why: str) -> None:
-        self._say_full(why)
+    def _refuse(self, sock: socket.socket, cause: str) -> None:
+        self._log_full(cause)
         connection = Connection(sock, lambda _: None)
         connection.send({"event": "refused", "code": "full", "reason": f"the switch process (process {os.getpid()}) has no room: "
-                         f"{why}"}, [])  # fmt: skip
+                         f"{cause}"}, [])  # fmt: skip
         connection.hang_up()
 
-    def _say_full(self, why: str) -> None:
-        """Once, not for each that comes."""
+    def _log_full(self, cause: str) -> None:
+        """Logs once that connections are refused, not for each."""
         if not self._is_full:
-            log.warning("connections are refused: %s", why)
+            log.warning("connections are refused: %s", cause)
         self._is_full = True
 
     def _welcome(self, sock: socket.socket, pid: int) -> Session | None:
-        """A connection to a child of this process."""
+        """Adds a connection to a child of this process."""
         return self._take(sock, pid, Principal(os.geteuid()))
 
     def _take(self, sock: socket.socket, pid: int, principal: Principal) -> Session | None:
-        """A new connection, of process ``pid``; None if it cannot be served."""
+        """Adds a connection of process ``pid``; returns None if it cannot be served."""
         try:
             pidfd = os.pidfd_open(pid) if pid > 0 else -1
-        except ProcessLookupError:  # it died meanwhile; the connection says so, too, after what was sent
+        except ProcessLookupError:  # it has ended; the connection reports that, too, after the data
             pidfd = -1
         except OSError as error:
             log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)
@@ -265,14 +264,14 @@ class Server:
         return client.session
 
     def _interest(self, connection: Connection) -> None:
-        """It waits to be read, or its client to take what waits for it."""
+        """Selects for reading, or for writing while data wait for the client."""
         client = self.clients[connection]
         (self.hurried.add if connection.is_stuck or client.ends_at else self.hurried.discard)(client)
         self.selector.modify(connection.sock, selectors.EVENT_WRITE if connection.is_stuck else selectors.EVENT_READ,
                              lambda: self._serve(client))  # fmt: skip
 
-    def _serve(self, client: Client, why: str = "") -> None:
-        """``why`` it is dropped if the connection ends; default: what happened to the connection."""
+    def _serve(self, client: Client, cause: str = "") -> None:
+        """Reads or writes a connection. ``cause``: why it is dropped if it ends; default: the connection's error."""
         try:
             if client.connection.is_stuck:
                 client.connection.flush()
@@ -280,13 +279,13 @@ class Server:
                 client.connection.read()
             self._answer(client)
         except ChannelClosed as error:
-            self._drop(client, why or str(error))
-        except Exception as error:  # what operations.py has not answered itself: it would come again and again
+            self._drop(client, cause or str(error))
+        except Exception as error:  # not handled in operations.py: it would repeat for ever
             log.exception("this should not have happened; please report it")
             self._drop(client, f"the switch process has a defect: {error!r}")
 
     def _answer(self, client: Client) -> None:
-        """Answer the requests that have arrived completely, as long as the client reads the answers. Raises ChannelClosed."""
+        """Answers the requests that have arrived completely, as long as the client reads the answers. Raises ChannelClosed."""
         connection = client.connection
         if client.lines is None and connection.text:
             client.lines = not http.looks_like(connection.text[0])
@@ -307,7 +306,7 @@ class Server:
             self._drop(client, "")
 
     def _greet(self, client: Client) -> bool:
-        """True if the client has sent the socket's token; nothing else is parsed before that."""
+        """Returns True if the client has sent the socket's token; nothing else is parsed before that."""
         connection = client.connection
         if client.lines is None:
             return False
@@ -315,10 +314,10 @@ class Server:
             line, expected = connection.line(most=tokens.MOST + len(greeting(""))), greeting(self._token)[:-1]
         else:
             try:
-                brought = http.bearer(bytes(connection.text))
+                token = http.bearer(bytes(connection.text))
             except ValueError:
-                brought = ""
-            line, expected = brought if brought is None else brought.encode(), self._token.encode()
+                token = ""
+            line, expected = token if token is None else token.encode(), self._token.encode()
         if line is None:
             return False
         client.trusted = tokens.is_same(line, expected)
@@ -334,16 +333,16 @@ class Server:
         return client.trusted
 
     def _ended(self, client: Client) -> None:
-        """Its process has. What it had sent counts: it may have joined a job, whose workers wait for it."""
-        why = "its process ended"
+        """Handles the end of a client's process, after what it had sent: it may have joined a job, whose workers wait for it."""
+        cause = "its process ended"
         for _ in range(LAST_WORDS // CHUNK):
-            if client.connection not in self.clients:  # it has come to the end of them
+            if client.connection not in self.clients:  # all read, and dropped
                 return
-            self._serve(client, why)
-        self._drop(client, why)
+            self._serve(client, cause)
+        self._drop(client, cause)
 
-    def _drop(self, client: Client, why: str) -> None:
-        """The connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
+    def _drop(self, client: Client, cause: str) -> None:
+        """Drops a connection; the other workers of its job get ``cause`` (empty: we dropped it)."""
         if self.clients.pop(client.connection, None) is None:
             return
         self.hurried.discard(client)
@@ -352,11 +351,11 @@ class Server:
             self.selector.unregister(client.pidfd)
             os.close(client.pidfd)
         client.connection.hang_up()
-        self.service.gone(client.session, why)
+        self.service.gone(client.session, cause)
 
 
 def _reserved() -> int:
-    """A descriptor; -1: there is none."""
+    """Returns a descriptor; -1: there is none."""
     try:
         return os.open(os.devnull, os.O_RDONLY)
     except OSError:
@@ -364,27 +363,27 @@ def _reserved() -> int:
 
 
 def most_descriptors() -> int:
-    """From which number on they are kept for other things than connections: half of them where there are few."""
+    """Returns the descriptor number from which on none is for connections: half of them where there are few."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(most // 2, most - HEADROOM)
 
 
 class Made(NamedTuple):
-    """Switches of one process. `starts_server`: the parameter server is its child; else one is to come."""
+    """Switches of one process. `starts_server`: it starts the parameter server; else one is to connect."""
 
     host: SwitchHost
     starts_server: bool
 
 
 def embedded(program: Path, defines: dict[str, str], args: argparse.Namespace) -> Made:
-    """One embedded switch, with ports for workers anywhere on this machine."""
+    """Makes one embedded switch, with ports for workers anywhere on this machine."""
     from ina.aggregation.controller.embedded import EmbeddedSwitch
 
     return Made(EmbeddedSwitch(program, defines), True)
 
 
 def parser(name: str) -> argparse.ArgumentParser:
-    """Command line of a process of switches, which is module ``name``."""
+    """Returns the command line of a process of switches, which is module ``name``."""
     parser = argparse.ArgumentParser(prog=f"python -m {name}", description="the switch process")
     parser.add_argument("--program", required=True, help="the P4 program")
     parser.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME[=VALUE]",
@@ -402,7 +401,8 @@ def main(
     argv: list[str] | None = None, options: argparse.ArgumentParser | None = None,
     make: Callable[[Path, dict[str, str], argparse.Namespace], Made] = embedded,
 ) -> int:  # fmt: skip
-    """Runs a process of switches until its end; exit status. ``options``: of its command line; ``make``: the switches."""
+    """Runs a process of switches until its end; returns the exit status. ``options``: its command line; ``make``: makes the
+    switches."""
     options = options or parser("ina.aggregation.controller.server")
     args = options.parse_args(argv)
     if (args.name is None) == (args.listen_fd is None):
@@ -416,7 +416,7 @@ def main(
     try:
         program, defines = Path(args.program), dict(d.partition("=")[::2] for d in args.defines)
         host, starts_server = make(program, defines, args)
-    except Exception as error:  # told to every client: they must not be left with a connection that says nothing
+    except Exception as error:  # the reply to every client's request
         failure = f"the switch process cannot run {args.program}: {reason(error)}"
         log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, Unreadable, OSError)))
         if args.starter_fd < 0:
@@ -438,12 +438,12 @@ def main(
 
 
 def _watch_starter(pid: int) -> int:
-    """A descriptor that becomes readable when process ``pid`` ends; -1 if there is nothing to watch."""
+    """Returns a descriptor that becomes readable when process ``pid`` ends; -1 if there is nothing to watch."""
     if pid <= 0:
         return -1
     try:
         return os.pidfd_open(pid)
-    except OSError as error:  # its pipe tells, unless it left children behind
+    except OSError as error:  # its pipe shows its end, unless children of it hold copies
         log.warning("cannot watch the starter, process %d: %s", pid, error.strerror)
         return -1
 

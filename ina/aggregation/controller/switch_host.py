@@ -1,4 +1,4 @@
-"""Running switches that workers can be plugged into, as the controller's process has them: embedded.py, network.py, ..."""
+"""Switch hosts: running switches to which workers connect, in the controller's process: embedded.py, network.py, ..."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ina.topology.topology import Topology
 
 
 def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
-    """A process in ``host`` that sends from its UDP ``port`` to its switch's ``switch_port``."""
+    """Returns the Plug of a process in ``host`` that sends from its UDP ``port`` to its switch's ``switch_port``."""
     node, hop = topology.by_name[host], topology.hops[host][0]
     end, switch = next(end for end in topology.ends[hop.link] if end.node == hop.node), topology.by_name[hop.node]
     offer = {"kind": "udp", "bind": [node.ip, port], "peer": [switch.ip, switch_port]}
@@ -20,8 +20,8 @@ def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
 
 
 class SwitchHost(Protocol):
-    """``targets``: the switches by name. ``topology``: of a network whose hosts workers are in; None: one switch, and ports are
-    made for workers wherever they are."""
+    """``targets``: the switches by name. ``topology``: of a network whose hosts workers are in; None: one switch, which makes
+    ports for workers anywhere."""
 
     @property
     def targets(self) -> Mapping[str, WriteTarget]: ...
@@ -30,43 +30,44 @@ class SwitchHost(Protocol):
     def topology(self) -> Topology | None: ...
 
     def describe(self) -> dict:
-        """``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of each switch's pool)."""
+        """Returns ``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of each switch's pool)."""
 
     @property
     def outlives(self) -> bool:
-        """The controller's process: what switches hold is there when that is started anew."""
+        """True if the switches, with their entries, outlive the controller's process."""
 
     @property
     def packet_lifetime(self) -> float:
-        """Seconds after which no packet that was there before this process is under way any more."""
+        """Seconds after which no packet from before this process is in flight any more."""
 
-    def host_of(self, pid: int, said: str) -> str:
-        """The host that process ``pid`` is in; "": there are no hosts. ``said``: by the process, for who cannot see it.
+    def host_of(self, pid: int, name: str) -> str:
+        """Returns the host of process ``pid``; "": there are no hosts. ``name``: the process's own claim, for controllers that
+        cannot see it.
 
         Raises ValueError: it is in none.
         """
 
     def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
-        """A port for worker ``index`` of job number ``job`` with a window of ``slots``, which is in ``host`` (``host_of``).
+        """Opens a port for worker ``index`` of job number ``job`` with a window of ``slots``, which is in ``host`` (``host_of``).
 
         Raises ValueError for an unknown kind or place, OSError.
         """
 
     def close_port(self, number: int, job: int) -> None:
-        """Worker of job number ``job`` at that port is gone."""
+        """Closes the port of a worker of job number ``job`` that is gone."""
 
-    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
-        """A port for the parameter server, which is process ``pid`` in host ``said`` (``host_of``), and the name of its switch.
-        Raises as ``open_port``."""
+    def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
+        """Opens a port for the parameter server, which is process ``pid`` in host ``name`` (``host_of``); returns the name of its
+        switch, too. Raises as ``open_port``."""
 
     def close_server_port(self, number: int) -> None:
-        """The parameter server is gone."""
+        """Closes the port of the parameter server, which is gone."""
 
     def protect(self, switch: str) -> None:
-        """Write ``switch``'s guard entries (forwarding.py) where they are missing or differ; for hosts with ``outlives``.
-        Raises what its target raises."""
+        """Writes ``switch``'s guard entries (forwarding.py) where they are missing or differ; for hosts with ``outlives``. Raises
+        what its target raises."""
 
     def counters(self) -> dict:
-        """``program``: cells (packets, bytes) by counter; ``ports``; further keys are the host's own."""
+        """Returns ``program``: cells (packets, bytes) by counter; ``ports``; further keys are the host's own."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""A switch that runs a program as its protocol wants it: pipes, ports that loop back, and what it is told before any job."""
+"""Setup of a switch for its protocol: pipes, loopback ports, and entries that do not depend on jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ina.p4.runtime.loaded_program import Program
 
 
 def make_switch(loaded: Program, program: JobProgram | None, **options: Any) -> Switch:
-    """Not started. ``options``: Switch's. ``program``: None, if no protocol's. Raises what loading and writing raise."""
+    """Makes a switch, not started. ``options``: Switch's. ``program``: None for no protocol. Raises what loading and writing
+    raise."""
     if program is None:
         return Switch(loaded, **options)
     switch = Switch(loaded, pipes=program.pipes, **options)

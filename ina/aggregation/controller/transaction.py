@@ -10,24 +10,24 @@ from typing import Protocol
 from ina.p4.runtime.entities import Entity, Update
 from ina.p4.runtime.p4info import EntityError
 
-REFUSED = (EntityError, TimeoutError, OSError)  # what a target raises that does not do as it is told
+REFUSED = (EntityError, TimeoutError, OSError)  # errors of a target that does not perform a write
 
 log = logging.getLogger("ina.aggregation.controller")
 
 
 class WriteTarget(Protocol):
-    """What the controller needs of a switch; embedded, BMv2 and Tofino stand behind it."""
+    """Interface of a switch to the controller; implemented for embedded, BMv2 and Tofino switches."""
 
     def write(self, updates: list[Update]) -> None:
         """Makes all updates, in order, or none."""
 
     def read(self, entities: Sequence[Entity]) -> list[Entity]:
-        """What is there for each of ``entities``, which serve as patterns."""
+        """Returns the entities that match ``entities``, which serve as patterns."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Updates of one switch, and those that take them back."""
+    """Updates of one switch, and those that undo them."""
 
     switch: str
     updates: list[Update]
@@ -35,9 +35,8 @@ class Change:
 
 
 class WriteFailed(Exception):
-    """``switch`` did not take its part, for ``reason``; what others had taken is taken back. ``unsure``: switches of which nobody
-    knows what they hold now: that one, as not every switch makes all of a batch or nothing, and those that would not take it
-    back."""
+    """``switch`` refused its updates, for ``reason``; those of others are undone. ``unsure``: switches whose entries are unknown
+    now: that one, as not every switch makes all of a batch or nothing, and those that refused the undo."""
 
     def __init__(self, switch: str, reason: Exception, unsure: set[str]):
         super().__init__(f"switch {switch}: {reason}")
@@ -46,22 +45,22 @@ class WriteFailed(Exception):
 
 
 def write(targets: Mapping[str, WriteTarget], changes: Sequence[Change]) -> None:
-    """Raises WriteFailed."""
-    done: list[Change] = []
+    """Writes changes at all switches or at none. Raises WriteFailed."""
+    completed: list[Change] = []
     for change in changes:
         try:
             targets[change.switch].write(change.updates)
         except REFUSED as error:
             unsure = {change.switch}
-            for earlier in reversed(done):
+            for earlier in reversed(completed):
                 if not try_write(targets[earlier.switch], earlier.switch, earlier.undo):
                     unsure.add(earlier.switch)
             raise WriteFailed(change.switch, error, unsure) from error
-        done.append(change)
+        completed.append(change)
 
 
 def try_write(target: WriteTarget, switch: str, updates: list[Update]) -> bool:
-    """Whether the switch took ``updates``; if not, the log says why."""
+    """Writes ``updates``; returns False if the switch refuses them, and logs why."""
     try:
         target.write(updates)
         return True

@@ -19,8 +19,8 @@ SERVER_FRAMES = 1024  # per direction of a parameter server's port, which all jo
 
 @dataclass(frozen=True)
 class Plug:
-    """Where a worker is plugged in: the port's number at its switch, its own address and the switch's as frames say them,
-    what the worker must know of the port, and descriptors for the worker (the caller closes them)."""
+    """Attachment point of a worker: the port's number at its switch, its own address and the switch's as frames have them, the
+    offer for the worker, and descriptors for the worker (the caller closes them)."""
 
     number: int
     address: Address
@@ -30,7 +30,7 @@ class Plug:
 
 
 def frames_for(slots: int) -> int:
-    """Frames per direction of a worker's port: no more than its window and as many repetitions are ever under way.
+    """Returns the frames per direction of a worker's port: its window and as many repetitions are in flight at most.
 
     Small rings stay in the cache: every frame of a ring is used in turn.
     """
@@ -40,10 +40,10 @@ def frames_for(slots: int) -> int:
 def open_switch_port(
     kind: str, worker: Address, switch: Address, max_frame: int, frames: int
 ) -> tuple[Port, dict, list[int]]:
-    """The switch's end of a new port, the offer, and descriptors for the worker (the caller closes them).
+    """Opens the switch's end of a new port; returns it, the offer, and descriptors for the worker (the caller closes them).
 
-    It holds ``frames`` of up to ``max_frame`` bytes each way. Raises ValueError for an unknown kind, OSError
-    when the system refuses.
+    It holds ``frames`` of up to ``max_frame`` bytes each way. Raises ValueError for an unknown kind, OSError when the system
+    refuses.
     """
     if kind == "shm":
         memory = create_segment(frames, max_frame)
@@ -77,10 +77,10 @@ def open_switch_port(
 def open_offered_port(
     offer: dict, fds: list[int], own: Address, switch: Address, max_frame: int, frames: int
 ) -> Port:
-    """The far end of a port, from the switch's offer; the descriptors stay the caller's. Raises OSError.
+    """Opens the far end of a port, from the switch's offer; the descriptors stay the caller's. Raises OSError.
 
-    ``own`` and ``switch``: both ends, as frames say them; ``max_frame`` (bytes) and ``frames``: of a UDP port. Its socket comes
-    with the offer, or the offer says the addresses of both ends.
+    ``own`` and ``switch``: both ends, as frames have them; ``max_frame`` (bytes) and ``frames``: of a UDP port. Its socket comes
+    with the offer, or the offer has the addresses of both ends.
     """
     if offer["kind"] == "shm":
         return open_shared(fds[0], 1, *fds[1:])
@@ -92,10 +92,10 @@ def open_offered_port(
 
 def open_worker_port(attachment: Attachment, faults: Faults | None = None,
                      own: Callable[[int], Port] | None = None) -> Port:
-    """The worker's end of the port that it was offered. Raises OSError.
+    """Opens the worker's end of the port in its attachment. Raises OSError.
 
-    ``faults`` go both ways; worker and direction each have random numbers of their own. ``own``: the worker has a port of its
-    own, and opens it for frames up to so many bytes. The descriptors of the attachment stay the caller's.
+    ``faults`` apply in both directions; each worker and direction has its own random numbers. ``own``: opens a port of the
+    worker's own for frames up to so many bytes. The descriptors of the attachment stay the caller's.
     """
     max_frame = protocols.frame_bytes(attachment.protocol, attachment.values)
     if own is not None:

@@ -1,6 +1,6 @@
 """The protocols' tables, found by the protocol's name: ``ina/aggregation/entries/<name>.py`` makes one JobProgram, ``PROGRAM``.
 
-Of a protocol of the user's (ina/aggregation/protocols.py) the file lies beside its program.
+For a user's own protocol (ina/aggregation/protocols.py) the file lies beside its program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ __all__ = ["BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "
 
 
 def program_named(name: str) -> JobProgram:
-    """Raises ValueError: there is no such protocol, no controller for it, or a user's own is wrong (file, line and what)."""
+    """Returns a protocol's JobProgram. Raises ValueError: no such protocol, no controller for it, or an error in a user's own
+    (file, line)."""
     protocols.named(name)
     if protocols.is_own(name):
         return _own(Path(name).resolve())
@@ -34,29 +35,29 @@ def program_named(name: str) -> JobProgram:
 @functools.cache
 def _own(path: Path) -> JobProgram:
     spec = spec_from_file_location(f"ina_protocol_{path.stem}", path.with_suffix(".py"))
-    assert spec is not None and spec.loader is not None  # for a name that ends in .py there are
+    assert spec is not None and spec.loader is not None  # never None for a name that ends in .py
     module = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a user's file may raise
+    except Exception as error:  # a user's file may raise anything
         places = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == spec.origin]
         line = error.lineno if isinstance(error, SyntaxError) else places[-1] if places else 1
         raise ValueError(f"{spec.origin}:{line}: {type(error).__name__}: {error}") from error
     program = getattr(module, "PROGRAM", None)
     if not isinstance(program, JobProgram):
         raise ValueError(f"{spec.origin}: no PROGRAM, the JobProgram that says which entries serve a job (docs/new-protocol.md)")
-    program.name = str(path)  # by which every process finds it
+    program.name = str(path)  # a path, by which every process finds it
     return program
 
 
 def programs() -> list[JobProgram]:
-    """Of all protocols that the controller can set up."""
+    """Returns the JobPrograms of all protocols that the controller can set up."""
     return [program_named(name) for name in protocols.names() if find_spec(f"{__name__}.{name}")]
 
 
 def recognise(p4info: P4Info, path: Path | None = None) -> tuple[JobProgram, Sizes] | None:
-    """Whose program a switch runs: of a protocol's own it is known by its ``path``, of another by what it declares; None: no
-    protocol's that the controller knows."""
+    """Returns the JobProgram and sizes of a switch's program: a user's own by its ``path``, others by their tables; None: no
+    known protocol's."""
     if path is not None and protocols.is_own(str(path)):
         program = program_named(str(path))
         sizes = program.sizes(p4info)

@@ -2,10 +2,10 @@
 a parameter server is above every root.
 
     job       (job)                                 -> set_job(full, incarnation, life, group, aggregate, ecn_depth, lifetime)
-    worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for what is above
+    worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for the parent
     parent    (job)                                 -> to_parent(port, its address, own address)
     replica   (job, replication id)                 -> to_worker(mac, ip, port)
-    one       (job, a worker's bit)                 -> to_child(port, address): the way to one worker alone
+    one       (job, a worker's bit)                 -> to_child(port, address): the route to one worker
 
 A child's bits are those of all workers below it, so a bitmap names workers at every level of a tree.
 """
@@ -23,8 +23,8 @@ from ina.p4.runtime.p4info import EntityError, P4Info
 
 
 class ATP(JobProgram):
-    """``ecn_depth``: packets in an egress queue from which congestion is marked, 0: never. ``lifetime``: seconds after which
-    a job may take over an aggregator that another one holds: longer than any packet or retransmission is under way."""
+    """``ecn_depth``: packets in an egress queue from which congestion is marked, 0: never. ``lifetime``: seconds after which a
+    job may take over another's aggregator: longer than any packet or retransmission is in flight."""
 
     name = "atp"
     title = "ATP"
@@ -71,11 +71,11 @@ class ATP(JobProgram):
         ]
 
     def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
-        """Aggregators whose bitmap is not empty, by the job that has claimed them."""
+        """Returns the number of aggregators whose bitmap is not empty, by the job that has claimed them."""
         try:
             owners = read("SwitchIngress.aggregator.owners")[read("SwitchIngress.aggregator.bitmaps") != 0]
             incarnations = owners >> np.uint64(32)
-        except EntityError:  # for Tofino: in two words, and with a mark
+        except EntityError:  # Tofino: in two words, and with a mark
             owners = read("SwitchIngress.aggregator.owners.incarnation")
             incarnations = owners[read("SwitchIngress.aggregator.holds.held") != 0]
         return {place.number: int((incarnations == place.incarnation).sum()) for place in places}

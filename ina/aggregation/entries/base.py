@@ -1,8 +1,8 @@
-"""What the controller asks of a protocol: the entries that make a switch's program serve a job.
+"""Interface of protocols to the controller: the entries that make a switch's program serve a job.
 
-The controller knows jobs, slots, trees and ports; which tables and actions a program has, a JobProgram knows. Both speak
-P4Runtime's terms (ina/p4/runtime/entities.py). Of our programs registers are never written: rows have the
-job's incarnation, and packets its life.
+The controller knows jobs, slots, trees and ports; a JobProgram knows the tables and actions of a program. Both use P4Runtime's
+terms (ina/p4/runtime/entities.py). Registers of our programs are never written: rows have the job's incarnation, and packets its
+life.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ BITMAP = 32  # bits of the programs' bitmaps
 
 @dataclass(frozen=True)
 class Child:
-    """Whose packets a switch adds up: a worker, or a switch below. ``index``: its number at this switch, from 0; ``port``:
-    the switch's port towards it; ``address``: what its frames say, and where results for it go; ``workers``: the numbers in
-    the job of the worker that it is, or of all below it."""
+    """A worker, or a switch below, whose packets a switch sums. ``index``: its number at this switch, from 0; ``port``: the
+    switch's port towards it; ``address``: the source of its frames, and the destination of results; ``workers``: the number in
+    the job of the worker, or of all workers below the switch."""
 
     index: int
     port: int
@@ -35,8 +35,8 @@ class Child:
 
 @dataclass(frozen=True)
 class Parent:
-    """The switch, or parameter server, above: ``port`` towards it, its ``address``, and the ``own`` one of the switch that is
-    its child."""
+    """The switch, or parameter server, above: ``port`` towards it, its ``address``, and ``own``, the address of the switch that
+    is its child."""
 
     port: int
     address: Address
@@ -46,11 +46,10 @@ class Parent:
 @dataclass(frozen=True)
 class Place:
     """A job at one switch. ``number``, ``incarnation`` (1..2^32-1), ``life`` (1..the program's last_life) and ``slots`` are the
-    same at every switch of the job;
-    ``slot_base`` (in slots) and ``group`` (multicast, from 1) are this switch's. ``children``: how many there are to be;
-    ``workers``: the numbers in the job of all below. ``parent``: at the root of the job's tree the parameter server, if the
-    protocol needs one, else None.
-    ``seats``: the job has more workers than a bitmap has bits, so its bits are the children's here."""
+    same at every switch of the job; ``slot_base`` (in slots) and ``group`` (multicast, from 1) are this switch's. ``children``:
+    how many there will be; ``workers``: the numbers in the job of all below. ``parent``: at the root of the job's tree the
+    parameter server, if the protocol needs one, else None. ``seats``: the job has more workers than a bitmap has bits, so bits
+    here stand for children."""
 
     number: int
     incarnation: int
@@ -66,11 +65,11 @@ class Place:
 
     @property
     def full(self) -> int:
-        """The bits of everybody below: of workers by their number in the job, or of children by theirs."""
+        """Bits of all below: of workers by their number in the job, or of children by theirs."""
         return bits(range(self.children) if self.seats else self.workers)
 
     def bits(self, child: Child) -> int:
-        """Those of one child."""
+        """Returns the bits of one child."""
         return bits([child.index] if self.seats else child.workers)
 
 
@@ -85,52 +84,52 @@ class Identity:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a compiled program was made for: int32 ``values`` in a packet, and ``slots`` that its jobs share."""
+    """Sizes that a program was compiled for: int32 ``values`` in a packet, and ``slots`` that its jobs share."""
 
     values: int
     slots: int
 
 
 class JobProgram(ABC):
-    """One protocol's tables. Stateless: what it returns depends on its arguments only."""
+    """One protocol's tables. Stateless: results depend on the arguments only."""
 
     name: str  # the protocol's, as in WorkerConfig
     title: str  # for people
-    tables: tuple[str, ...]  # those whose entries are the controller's, every one of them
+    tables: tuple[str, ...]  # tables all of whose entries are the controller's
     max_workers: int  # of one job
     max_children: int = BITMAP  # of one switch of its tree: workers, and switches below
     max_jobs: int  # job numbers are 0..max_jobs-1
     max_slots: int  # of one job, a power of two
-    last_life: int = 2**8 - 1  # of a job number, as its packets carry it
-    udp_port: int = SWITCH.port  # by which its packets are known
+    last_life: int = 2**8 - 1  # largest life in packets
+    udp_port: int = SWITCH.port  # of its packets
     reserves: bool = True  # a job holds slots of its own; False: all jobs share the pool
     needs_server: bool = False  # a parameter server is above the root of every job's tree: its ``parent``
-    lifetime: float = 0.0  # seconds for which a row without an owner is believed, where jobs share them; 0: rows are a job's own
-    floats: bool = False  # a block that integers cannot carry goes as float32; False: it becomes NaN
+    lifetime: float = 0.0  # seconds for which a shared row without an owner stays valid; 0: rows are a job's own
+    floats: bool = False  # a block that integers cannot represent is sent as float32; False: it becomes NaN
     multicasts: bool = True  # the switch copies a result to all workers; False: the parameter server sends each its own
     payloads: tuple[int, ...] = ()  # values of a packet that one program takes; none: it is compiled for those of ``sizes``
-    pipes: int = 0  # that its switch must have
-    ports: Sequence[int] = ()  # where workers can be; none: at any
-    loopback: Sequence[int] = ()  # ports by which packets come back
+    pipes: int = 0  # of its switch
+    ports: Sequence[int] = ()  # for workers; none: any
+    loopback: Sequence[int] = ()  # ports that send packets back
 
     @abstractmethod
     def sizes(self, p4info: P4Info) -> Sizes | None:
-        """Of a program of this protocol; None: it is another's."""
+        """Returns the sizes of a program of this protocol; None: it is another's."""
 
     def setup(self) -> list[Update]:
-        """What a switch of the program is told before any job."""
+        """Returns updates for a switch of the program, before any job."""
         return []
 
     def clear(self, place: Place) -> list[Update]:
-        """What comes before the entries of a job, for programs that do not know jobs apart."""
+        """Returns updates before the entries of a job, for programs that do not tell jobs apart."""
         return []
 
     @abstractmethod
     def job(self, place: Place) -> list[Entity]:
-        """Entries that are there while the job is: of itself, and of the switch above."""
+        """Returns entries for the time of the job: its own, and those of its parent."""
 
     def identity(self, entity: Entity) -> Identity | None:
-        """Read a job's identity from its entry in the first table, as a switch holds it; None: the entity is no such entry."""
+        """Reads a job's identity from its entry in the first table of a switch; None: the entity is no such entry."""
         if not isinstance(entity, TableEntry) or str(entity.table).rpartition(".")[2] != self.tables[0]:
             return None
         if entity.is_default or not {"incarnation", "life"} <= set(entity.params):
@@ -140,21 +139,22 @@ class JobProgram(ABC):
 
     @abstractmethod
     def child(self, place: Place, child: Child) -> list[Entity]:
-        """Entries that admit one child's packets and address results to it."""
+        """Returns entries that admit one child's packets and address results to it."""
 
     def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
-        """Slots of one switch that hold sums which are not complete, by job number: what a look at its pool shows.
+        """Returns the number of slots of one switch with incomplete sums, by job number.
 
-        ``read`` gives a register's cells by its name, ``places`` the jobs there. A protocol that does not say has none."""
+        ``read`` returns a register's cells by its name, ``places`` are the jobs there. {} if a protocol does not implement it.
+        """
         return {}
 
     def reduced(self, tensors: np.ndarray) -> np.ndarray | None:
-        """For experiments to check: what a protocol whose worker declares a reduction of its own (INA_OWN) makes of the workers'
-        ``tensors`` (a row each, int32 or float32). None: it has none, or does not say."""
+        """Returns the oracle's result for the workers' ``tensors`` (a row each, int32 or float32), where the protocol's worker
+        declares a reduction of its own (INA_OWN). None: it has none, or does not implement this."""
         return None
 
     def group(self, place: Place, children: Sequence[Child]) -> MulticastGroupEntry:
-        """Results go to every child that is there; the replication id is its index."""
+        """Returns the multicast group of results: every attached child; the replication id is its index."""
         return MulticastGroupEntry(place.group, tuple(Replica(c.port, c.index) for c in sorted(children, key=_index)))
 
 
@@ -163,20 +163,20 @@ def _index(child: Child) -> int:
 
 
 def has_key(p4info: P4Info, field: str) -> bool:
-    """Whether a program has a table with this key: how protocols tell their programs from others'."""
+    """Returns True if a program has a table with this key, by which protocols recognise their programs."""
     return any(key.name == field for table in p4info.tables.values() for key in table.fields)
 
 
 def held_values(p4info: P4Info, rows: str) -> tuple[int, int]:
-    """How many values a packet has, and how many rows of them the program: there is a register of which the name ends in ``rows``
-    with a cell for each row, and each ``SwitchIngress.values.value...`` has one for each row, or (Tofino: of a packet of more
-    values than a pass handles) for each row and pass. (0, 0): not these registers."""
+    """Returns how many values a packet has, and how many rows of them the program has: a register whose name ends in ``rows`` has
+    a cell for each row, and each ``SwitchIngress.values.value...`` has one for each row, or (Tofino: packets of more values than
+    a pass handles) for each row and pass. (0, 0): no such registers."""
     registers = p4info.registers.values()
-    held = next((r.size for r in registers if r.name.endswith(rows)), 0)
+    count = next((r.size for r in registers if r.name.endswith(rows)), 0)
     cells = sum(r.size for r in registers if r.name.startswith("SwitchIngress.values.value"))
-    return (cells // held, held) if held and cells else (0, 0)
+    return (cells // count, count) if count and cells else (0, 0)
 
 
 def bits(workers: Iterable[int]) -> int:
-    """A bitmap: worker i in bit i."""
+    """Returns a bitmap: worker i in bit i."""
     return sum(1 << worker for worker in workers)

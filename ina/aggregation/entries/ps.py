@@ -1,4 +1,4 @@
-"""Entries of p4/ps.p4: as those of p4/atp.p4, for jobs that the switch does not aggregate for."""
+"""Entries of p4/ps.p4: those of p4/atp.p4, for jobs that the switch does not aggregate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ParameterServer(ATP):
     multicasts = False
 
     def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
-        """None: its program has no aggregators."""
+        """Returns {}: its program has no aggregators."""
         return {}
 
 

@@ -1,15 +1,15 @@
 """The published SwitchML program for Tofino (p4lang/p4app-switchML, dev_root/p4/switchml.p4) with the entries that its own
 controller writes, for workers of the protocol "switchml".
 
-    next_step            (size, worker, packet type, first/last, bitmap)  -> how a packet goes on: once, for the switch
-    switch_mac_and_ip    default                                          -> the address that results come from: once
+    next_step            (size, worker, packet type, first/last, bitmap)  -> the packet's next step: once, for the switch
+    switch_mac_and_ip    default                                          -> the source address of results: once
     receive_udp          (addresses, UDP port)                            -> set_bitmap(group, worker, workers, bit)
     dst_addr             (worker)                                         -> set_dst_addr(mac, ip)
 
 It takes packets of 64 and of 256 values. 64 stay in pipe 0, with one more pass for half of a result; 256 go through all four
-pipes, one for each 64, and come back for 32 at a time, by ports that loop back. It keeps no phases: a duplicate that is late by
-two is added again, sums wrap silently, and one job has the switch (docs/tna-programs.md). Packets without values, in which our
-workers agree on the exponents of floats, it does not know: integers only.
+pipes, one for each 64, and come back for 32 at a time, by loopback ports. It keeps no phases: a duplicate that is late by two is
+added again, sums wrap silently, and one job has the switch (docs/tna-programs.md). It lacks packets without values, with which
+our workers agree on the exponents of floats: integers only.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ UDP = 1  # worker_type
 BITS = {"packet_size": 3, "worker_id": 16, "packet_type": 4, "first_last_flag": 8, "map_result": 32}
 CONSUME, HARVEST = 4, 8  # the first of the packet types of these names
 FIRST, LAST = 0, 1
-# By which ports a packet comes back for each harvest: of pipes 3, 2, 2, 1, 1, 0, 0. The published controller names port 448 for
+# Loopback ports for each harvest: in pipes 3, 2, 2, 1, 1, 0, 0. The published controller names port 448 for
 # the third (controller/next_step_selector.py), which is in pipe 3: then values 128 to 159 of a result are those of 192 to 223.
 HARVEST_PORTS = (0, 452, 324, 324, 196, 192, 64, 68)
-CONSUMED_AT = 16  # workers' packets of 256 values go on to pipe 1 by a port of each worker's, four apart
+CONSUMED_AT = 16  # packets of 256 values go on to pipe 1 by one port for each worker, four apart
 
 
 class Published(JobProgram):
@@ -34,13 +34,13 @@ class Published(JobProgram):
     title = "SwitchML as published"
     tables = ("receive_udp", "dst_addr")
     max_workers = max_children = CONSUMED_AT
-    max_jobs = 1  # slots are everybody's
+    max_jobs = 1  # slots do not belong to jobs
     max_slots = 8192
     payloads = (64, 256)
     pipes = 4
     loopback = sorted({*(pipe << 7 | 4 * worker for pipe in (1, 2, 3) for worker in range(CONSUMED_AT)),
                        *(port for port in HARVEST_PORTS[1:] if port % 128 < 68)})  # fmt: skip
-    ports = range(64)  # all others' packets are taken for ones that went round
+    ports = range(64)  # packets from other ports count as recirculated
     only_local = "the published SwitchML program has one switch with one address: it runs in the local world"
 
     def sizes(self, p4info: P4Info) -> Sizes | None:
@@ -50,13 +50,13 @@ class Published(JobProgram):
         return Sizes(self.payloads[0], slots) if slots else None
 
     def setup(self) -> list[Update]:
-        """For the switch, whatever its jobs."""
+        """Returns entries for the switch, independent of jobs."""
         own = TableEntry("Egress.udp_sender.switch_mac_and_ip", {}, "Egress.udp_sender.set_switch_mac_and_ip",
                          {"switch_mac": SWITCH.mac, "switch_ip": SWITCH.ip}, is_default=True)  # fmt: skip
         return [*insert(*_next_steps()), *modify(own)]
 
     def clear(self, place: Place) -> list[Update]:
-        """Who was seen, and how many are missing, of the job before."""
+        """Clears the bitmaps and counts of workers of the job before."""
         registers = "update_and_check_worker_bitmap.worker_bitmap", "workers_counter.workers_count"
         return modify(*(RegisterEntry(f"Ingress.{name}.{word}") for name in registers for word in ("first", "second")))
 
@@ -79,7 +79,7 @@ class Published(JobProgram):
 
 
 def _next_steps() -> list[TableEntry]:
-    """What the published controller writes for packets of 256 B and 1024 B, in its order: the first that matches counts."""
+    """Returns the published controller's entries for packets of 256 B and 1024 B, in its order: the first match counts."""
     small, large = 1, 3  # packet_size
     steps: list[tuple[dict[str, int], str, int | None]] = [
         ({"packet_size": small, "packet_type": CONSUME, "first_last_flag": LAST}, "recirculate_for_HARVEST7", HARVEST_PORTS[7]),
@@ -88,8 +88,8 @@ def _next_steps() -> list[TableEntry]:
         ({"packet_size": small, "packet_type": CONSUME}, "drop", None),
     ]
     to_next = {"packet_size": large, "packet_type": CONSUME}
-    for seen in ({"map_result": 0}, {"first_last_flag": FIRST}):  # novel, or of a slot that is full: the same way
-        steps += [({**to_next, **seen, "worker_id": worker}, "recirculate_for_CONSUME1", 1 << 7 | 4 * worker)
+    for condition in ({"map_result": 0}, {"first_last_flag": FIRST}):  # a new contribution, or to a full slot: the same step
+        steps += [({**to_next, **condition, "worker_id": worker}, "recirculate_for_CONSUME1", 1 << 7 | 4 * worker)
                   for worker in range(CONSUMED_AT)]  # fmt: skip
     steps += [
         (to_next, "drop", None),

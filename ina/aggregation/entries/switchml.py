@@ -26,7 +26,7 @@ class SwitchML(JobProgram):
     name = "switchml"
     title = "SwitchML"
     tables = ("job", "worker", "parent", "replica")
-    max_workers = 1024  # what the codec leaves head-room for; a switch of their tree has up to max_children
+    max_workers = 1024  # the codec's head-room; a switch of their tree has up to max_children
     max_jobs = 256  # the header's job number has 8 bits
     max_slots = 8192  # slot numbers have 14 bits; a job's window is at most half of them
 
@@ -59,20 +59,20 @@ class SwitchML(JobProgram):
         ]
 
     def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
-        """Slots with a packet of some children and not of all, in either set."""
+        """Returns the number of slots with contributions of some children and not of all, in either set."""
         incarnations = read("SwitchIngress.phase.incarnations")
         try:
-            waiting = (read("SwitchIngress.phase.bitmaps") != 0) & (read("SwitchIngress.phase.missing") != 0)
-        except EntityError:  # for Tofino: by slot, in one pipe
+            incomplete = (read("SwitchIngress.phase.bitmaps") != 0) & (read("SwitchIngress.phase.missing") != 0)
+        except EntityError:  # Tofino: by slot, in one pipe
             missing = [read(f"SwitchIngress.phase.missing.set{n}") for n in (0, 1)]
-            waiting = np.stack(missing, axis=-1).any(axis=0).reshape(-1) != 0
+            incomplete = np.stack(missing, axis=-1).any(axis=0).reshape(-1) != 0
             incarnations = incarnations.max(axis=0)
-        found = {}
+        counts = {}
         for place in places:
             rows = slice(2 * place.slot_base, 2 * (place.slot_base + place.slots))
-            open_rows = (incarnations[rows] == place.incarnation) & (waiting[rows] != 0)
-            found[place.number] = int(open_rows.reshape(-1, 2).any(axis=1).sum())
-        return found
+            open_rows = (incarnations[rows] == place.incarnation) & (incomplete[rows] != 0)
+            counts[place.number] = int(open_rows.reshape(-1, 2).any(axis=1).sum())
+        return counts
 
 
 def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:

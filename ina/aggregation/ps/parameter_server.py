@@ -1,6 +1,6 @@
-"""A parameter server without I/O: frames in, frames out, at times that the caller names.
+"""A parameter server without I/O: frames in, frames out, at times that the caller passes.
 
-It is the C state machine of ``host/protocol/ps.c``, for one job: what switches could not add up, it adds up, and answers.
+It wraps the C state machine of ``host/protocol/ps.c``, for one job: it sums what the switches could not, and replies.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ina.net.ports import Address
 class ServerConfig:
     """``struct ina_ps_config``; addresses default to those of the local world.
 
-    ``direct``: a plain parameter server, to which workers send without a switch's help. Otherwise frames come from the
-    switch, and with ``multicast`` it spreads the results, without each worker gets a copy of its own.
+    ``direct``: a plain parameter server, to which workers send without a switch's help. Otherwise frames come from the switch,
+    and with ``multicast`` it spreads the results; without, each worker gets a copy of its own.
     """
 
     workers: int
     job: int = 0
-    life: int = field(kw_only=True)  # as the workers'; no default
+    life: int = field(kw_only=True)  # the workers'; no default
     slots: int = 64
     values: int = 256
     direct: bool = False
@@ -49,7 +49,7 @@ class ServerConfig:
             raise ValueError(f"worker_addresses: {len(self.worker_addresses)}, expected {self.workers}")
 
     def to_c(self) -> CData:
-        """A new ``struct ina_ps_config *``."""
+        """Returns a new ``struct ina_ps_config *``."""
         c = ffi.new("struct ina_ps_config *")
         fill_address(c.self, self.address)
         fill_address(c.peer, self.switch)
@@ -83,7 +83,7 @@ class ParameterServer(Block):
         lib.ina_ps_receive(self._state, self._packet, now)
 
     def frames_to_send(self, now: int) -> list[bytes]:
-        """All answers that are due."""
+        """Returns all replies that are due."""
         frames: list[bytes] = []
         while True:
             self._packet.data, self._packet.len, self._packet.wire_len = self._frame, 0, 0
@@ -93,7 +93,7 @@ class ParameterServer(Block):
             frames.append(bytes(ffi.buffer(self._packet.data, self._packet.len)))
 
     def next_timer(self) -> int | None:
-        """None: it only answers."""
+        """Returns the next timer; None: it only replies."""
         t = lib.ina_ps_next_timer(self._state)
         return None if t == 2**64 - 1 else t
 

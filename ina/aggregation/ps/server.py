@@ -14,7 +14,7 @@ __all__ = ["Server", "ServerConfig"]
 
 
 class Server:
-    """Serves jobs over ``port``, which it owns from now on (not when it cannot start). Jobs come and go while it runs."""
+    """Serves jobs over ``port``, which it then owns (not if it cannot start). Jobs may be added and removed while it runs."""
 
     def __init__(self, port: Port):
         server = lib.ina_ps_server_start(port.handle)
@@ -25,30 +25,30 @@ class Server:
         self.jobs: list[int] = []  # their numbers
 
     def add(self, config: ServerConfig) -> None:
-        """Serve another job. OSError: its number is taken, its frames do not fit, there is no memory for it."""
+        """Adds a job. OSError: its number is taken, its frames do not fit, there is no memory for it."""
         self._check(lib.ina_ps_server_add(self._server, config.to_c()), f"job {config.job}")
         self.jobs.append(config.job)
 
     def remove(self, job: int) -> None:
-        """The job is over. OSError: there is none of that number."""
+        """Removes a job. OSError: there is none of that number."""
         self._check(lib.ina_ps_server_remove(self._server, job), f"job {job}")
         self.jobs.remove(job)
 
     def stats(self, job: int) -> dict[str, int]:
-        """Counters of ``struct ina_ps_stats``. OSError: there is no such job."""
+        """Returns counters of ``struct ina_ps_stats``. OSError: there is no such job."""
         stats = ffi.new("struct ina_ps_stats *")
         self._check(lib.ina_ps_server_stats(self._server, job, stats), f"job {job}")
         return stats_dict(stats)
 
     @property
     def port_stats(self) -> dict[str, int]:
-        """Counters of the port, and ``strangers``: frames that were of no job."""
+        """Counters of the port, and ``strangers``: frames that belong to no job."""
         stats, strangers = ffi.new("struct ina_port_stats *"), ffi.new("uint64_t *")
         lib.ina_ps_server_port_stats(self._server, stats, strangers)
         return {**stats_dict(stats), "strangers": strangers[0]}
 
     def close(self) -> None:
-        """Ends the thread and closes the port. More than once does nothing."""
+        """Ends the thread and closes the port. A second call does nothing."""
         server, self._pointer = self._pointer, ffi.NULL
         lib.ina_ps_server_stop(server)
 
@@ -64,6 +64,6 @@ class Server:
             raise BrokenPipeError("the parameter server is closed")
         return self._pointer
 
-    def _check(self, result: int, what: str) -> None:
+    def _check(self, result: int, title: str) -> None:
         if result < 0:
-            raise OSError(-result, f"{what}: {os.strerror(-result)}")
+            raise OSError(-result, f"{title}: {os.strerror(-result)}")

@@ -1,1 +1,1 @@
-"""The control socket: connections, messages and who is at the other end."""
+"""The control socket: connections, messages and authentication of peers."""

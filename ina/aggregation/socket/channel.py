@@ -1,10 +1,9 @@
-"""JSON lines with file descriptors over a Unix stream socket: what the switch process and its clients speak.
+"""JSON lines with file descriptors over a Unix stream socket, between the switch process and its clients.
 
-One message is one line of JSON; descriptors travel as SCM_RIGHTS ancillary data of the line's first byte and are
-handed out with that line. Sockets are in the abstract name space, so no file is ever left behind; but abstract names
-reach as far as one network namespace, so where clients are in others, the name is a path (it has a '/'). Of a controller that
-other machines reach, the name is "tcp:HOST:PORT": without descriptors, and without anybody's word for who a process is but
-the socket's token, which comes first (peers.py).
+One message is one line of JSON; descriptors travel as SCM_RIGHTS ancillary data of the line's first byte and are handed out with
+that line. Sockets are in the abstract name space, so no file is left behind; but abstract names are private to one network
+namespace, so where clients are in others, the name is a path (it has a '/'). Where other machines reach the controller, the name
+is "tcp:HOST:PORT": without descriptors, and authenticated only by the socket's token, which comes first (peers.py).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ina.base import tokens
 
 MAX_FDS = 8
 TCP = "tcp:"
-SILENCE = 15  # s after which a machine that says nothing, and answers no probe, is gone
+SILENCE = 15  # seconds after which a machine that sends nothing, and answers no probe, counts as gone
 
 
 class ChannelClosed(ConnectionError):
@@ -33,7 +32,7 @@ class ChannelClosed(ConnectionError):
 
 
 class Channel:
-    """One end of a connection. Not thread-safe: its owner serialises calls. ``longest``: line, in bytes, that it takes."""
+    """One end of a connection. Not thread-safe: its owner serialises calls. ``longest``: bytes of a line."""
 
     def __init__(self, sock: socket.socket, longest: int = MAX_REPLY):
         self.sock, self.longest = sock, longest
@@ -44,22 +43,22 @@ class Channel:
         return self.sock.fileno()
 
     def send(self, message: dict, fds: list[int] | tuple[int, ...] = ()) -> None:
-        """Send one message. Raises ChannelClosed if the other end is gone."""
+        """Sends one message. Raises ChannelClosed if the other end is gone."""
         data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
-            sent = self.sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
-            if sent < len(data):
-                self.sock.sendall(data[sent:])
+            count = self.sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+            if count < len(data):
+                self.sock.sendall(data[count:])
         except OSError as error:
             raise ChannelClosed(f"cannot send: {error.strerror}") from error
 
     def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict, list[int]]:
-        """Next message and its descriptors (the caller owns them).
+        """Returns the next message and its descriptors (the caller owns them).
 
-        ``deadline`` is a ``time.monotonic()`` value; None takes only what has arrived already.
-        Raises ChannelClosed on hang-up, and for a line that is too long; TimeoutError (saying ``waiting_for``); Malformed for a
-        line that is no message (the next one may be).
+        ``deadline`` is a ``time.monotonic()`` value; None takes only what has arrived already. Raises ChannelClosed on hang-up,
+        and for a line that is too long; TimeoutError (naming ``waiting_for``); Malformed for a line that is no message (the next
+        one may be).
         """
         while b"\n" not in self._text:
             if len(self._text) > self.longest:
@@ -87,7 +86,7 @@ class Channel:
             raise
 
     def hang_up(self) -> None:
-        """Shut both directions: the peer sees POLLHUP at once, even while copies of the socket are open elsewhere."""
+        """Shuts both directions: the peer sees POLLHUP at once, even while copies of the socket are open elsewhere."""
         try:
             self.sock.shutdown(socket.SHUT_RDWR)
         except OSError:  # already gone: nothing to shut
@@ -101,12 +100,12 @@ class Channel:
 
 
 def elsewhere(name: str) -> bool:
-    """Whether clients of other machines reach ``name``."""
+    """Returns True if clients of other machines reach ``name``."""
     return name.startswith(TCP)
 
 
 def address(name: str) -> str | tuple[str, int]:
-    """The socket address of ``name``: the path that it is, an abstract one, or TCP's. Raises ValueError."""
+    """Returns the socket address of ``name``: a path, an abstract name, or TCP's. Raises ValueError."""
     if not elsewhere(name):
         return name if "/" in name else "\0" + name
     host, _, port = name.removeprefix(TCP).rpartition(":")
@@ -116,12 +115,12 @@ def address(name: str) -> str | tuple[str, int]:
 
 
 def shown(name: str) -> str:
-    """``name`` as people write it: abstract ones with an @."""
+    """Formats ``name`` for messages: abstract names with an @."""
     return name if "/" in name or elsewhere(name) else "@" + name
 
 
 def new_socket(name: str) -> socket.socket:
-    """One that connects to ``name``, or listens there; nobody sends descriptors to it."""
+    """Returns a socket that can connect to ``name``, or listen there, and refuses descriptors."""
     if not elsewhere(name):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         descriptors.allow(sock, False)
@@ -133,10 +132,10 @@ def new_socket(name: str) -> socket.socket:
 
 
 def connect(name: str, timeout: float, access: str = "") -> socket.socket:
-    """A connection to the server at ``name``, which is who it should be; ``timeout`` in seconds, until it takes the connection.
+    """Connects to the server at ``name`` and authenticates; ``timeout`` in seconds, until it accepts the connection.
 
-    ``access``: the socket's token, where it is TCP; default: ina/base/tokens.py finds it. Raises OSError that says where,
-    ValueError for what is no name, and where there is no token.
+    ``access``: the socket's token, where it is TCP; default: ina/base/tokens.py finds it. Raises OSError that names the socket,
+    ValueError for an invalid name, and where there is no token.
     """
     sock = new_socket(name)
     try:
@@ -151,7 +150,7 @@ def connect(name: str, timeout: float, access: str = "") -> socket.socket:
             descriptors.allow(sock, True)
     except PermissionError as error:
         descriptors.close(sock)
-        if error.errno is None:  # ours
+        if error.errno is None:  # raised by check_server
             raise
         raise OSError(error.errno, f"no way to socket {shown(name)}: {error.strerror}") from error
     except OSError as error:
@@ -164,8 +163,8 @@ def connect(name: str, timeout: float, access: str = "") -> socket.socket:
 
 
 def _connect(sock: socket.socket, name: str, timeout: float) -> None:
-    """Connect to a Unix socket within ``timeout`` seconds. The kernel waits for room in a full queue as long as SO_SNDTIMEO says,
-    by default for ever, and any user can listen at a name and accept nobody. Raises OSError."""
+    """Connects to a Unix socket within ``timeout`` seconds. The kernel waits SO_SNDTIMEO for room in a full queue, by default for
+    ever, and any user can listen at a name and accept nobody. Raises OSError."""
     whole = max(0, int(timeout))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, max(1, int((timeout - whole) * 1e6))))
     try:
@@ -176,7 +175,7 @@ def _connect(sock: socket.socket, name: str, timeout: float) -> None:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """A machine that is switched off sends no hang-up: the kernel asks whether it is there."""
+    """Enables probes: a machine that is switched off sends no hang-up."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE // 3)
@@ -186,8 +185,8 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 def listen(name: str, everybody: bool = False) -> socket.socket:
-    """Listening socket at ``name``. OSError (EADDRINUSE) if it is taken. A path's file is the caller's to remove; ``everybody``
-    may write to it, and connect; else those whom the umask lets."""
+    """Returns a listening socket at ``name``. OSError (EADDRINUSE) if it is taken. The caller removes a path's file;
+    ``everybody`` may connect to it, else those whom the umask lets."""
     sock = new_socket(name)
     try:
         sock.bind(address(name))

@@ -1,7 +1,7 @@
-"""The server's end of a client's socket: bytes come in, messages with descriptors go out, and neither ever waits.
+"""The server's end of a client's socket: bytes come in, messages with descriptors go out, and neither ever blocks.
 
-What a client does not take is queued, and meanwhile nothing more is read from it: so its queue is one answer long, and news. A
-client that takes nothing for UNREAD seconds, or leaves more than MAX_UNREAD bytes, is hung up on. So is one that sends
+Data that a client does not read are queued, and meanwhile nothing more is read from it: so its queue is one answer long, and
+events. A client that reads nothing for UNREAD seconds, or leaves more than MAX_UNREAD bytes, is hung up on. So is one that sends
 descriptors (descriptors.py).
 """
 
@@ -19,20 +19,20 @@ from ina.aggregation.socket import descriptors
 from ina.aggregation.socket.channel import ChannelClosed
 from ina.aggregation.socket.messages import MAX_REQUEST
 
-CHUNK = 4096  # bytes read in one turn: then it is the others' turn
+CHUNK = 4096  # bytes read in one turn: then other clients' turn
 MAX_UNREAD = 1 << 20  # bytes that may wait for a client before one more message
-UNREAD = 30.0  # seconds without taking a byte of what waits
+UNREAD = 30.0  # seconds without reading a byte of waiting data
 
 
 class Connection:
-    """``sock`` stays in blocking mode; calls say that they do not wait. ``wants``: told when the direction that it waits for
-    changes. ``broken``: why it is to be hung up on, once there is a reason. ``text``: what has come and was not taken yet."""
+    """``sock`` stays in blocking mode; calls pass MSG_DONTWAIT. ``on_change``: called when it waits for the other direction.
+    ``broken``: why it is to be hung up, once there is a reason. ``text``: bytes received and not taken yet."""
 
-    def __init__(self, sock: socket.socket, wants: Callable[[Connection], None]):
+    def __init__(self, sock: socket.socket, on_change: Callable[[Connection], None]):
         self.sock = sock
         self.broken = ""
-        self.stuck_until = 0.0  # monotonic seconds: when its patience ends; 0: nothing waits for the client
-        self._wants = wants
+        self.stuck_until = 0.0  # monotonic seconds: deadline for the client to read; 0: nothing waits for it
+        self._on_change = on_change
         self.text = bytearray()
         self._queue: deque[tuple[bytes, list[int]]] = deque()
         self._queued = 0
@@ -43,7 +43,7 @@ class Connection:
     # ---- in
 
     def read(self) -> None:
-        """Takes what has come to ``text``. Raises ChannelClosed."""
+        """Appends received bytes to ``text``. Raises ChannelClosed."""
         try:
             data = descriptors.read(self.sock, CHUNK)
         except BlockingIOError:
@@ -57,7 +57,7 @@ class Connection:
         self.text += data
 
     def line(self, most: int = MAX_REQUEST) -> bytes | None:
-        """The next whole line of up to ``most`` bytes; None: there is none yet, or answers wait to be taken first. Raises
+        """Returns the next complete line of up to ``most`` bytes; None: there is none yet, or answers must be read first. Raises
         ChannelClosed: it is longer."""
         if self.is_stuck:
             return None
@@ -74,56 +74,56 @@ class Connection:
 
     @property
     def is_stuck(self) -> bool:
-        """Something waits to be taken."""
+        """True while data wait for the client."""
         return bool(self._queue)
 
     def send(self, message: dict, fds: list[int]) -> None:
-        """Sends or queues; the descriptors stay the caller's."""
+        """Sends or queues a message; the descriptors stay the caller's."""
         self.put(json.dumps(message, separators=(",", ":")).encode() + b"\n", fds)
 
     def put(self, data: bytes, fds: list[int]) -> None:
         if self.broken:
             return
         if not self._queue:
-            sent = self._try(data, fds)
-            if sent == len(data) or self.broken:
+            count = self._try(data, fds)
+            if count == len(data) or self.broken:
                 return
-            data, fds = data[sent:], fds if sent == 0 else []
+            data, fds = data[count:], fds if count == 0 else []
         elif self._queued > MAX_UNREAD:
             self.broken = f"it has left more than {MAX_UNREAD} bytes unread"
             return
         try:
-            kept = [os.dup(fd) for fd in fds]
+            copies = [os.dup(fd) for fd in fds]
         except OSError as error:
             self.broken = f"what it was to get cannot be kept: {error.strerror}"
             return
         if not self._queue:
             self.stuck_until = time.monotonic() + UNREAD
-        self._queue.append((data, kept))
+        self._queue.append((data, copies))
         self._queued += len(data)
-        self._wants(self)
+        self._on_change(self)
 
     def flush(self) -> None:
-        """The client takes something again."""
+        """Sends queued data, as the client reads again."""
         while self._queue:
             data, fds = self._queue[0]
-            sent = self._try(data, fds)
-            if not sent:
+            count = self._try(data, fds)
+            if not count:
                 break
             for fd in fds:
                 os.close(fd)
-            self._queued -= sent
+            self._queued -= count
             self.stuck_until = time.monotonic() + UNREAD
-            if sent < len(data):
-                self._queue[0] = data[sent:], []
+            if count < len(data):
+                self._queue[0] = data[count:], []
                 break
             self._queue.popleft()
         if not self._queue:
             self.stuck_until = 0.0
-            self._wants(self)
+            self._on_change(self)
 
     def _try(self, data: bytes, fds: list[int]) -> int:
-        """How many bytes the kernel took."""
+        """Sends without waiting; returns how many bytes the kernel took."""
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             return self.sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)

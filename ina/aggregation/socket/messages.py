@@ -2,9 +2,9 @@
 
     bytes of a line --decode--> a JSON object within limits --parse--> a request with valid fields (``Join``, ``Admit``, ...)
 
-What comes from a socket was written by anybody. ``decode`` bounds its size and depth and takes no JSON that two readers could
-read differently (a key twice, NaN, bytes that are no text). ``parse`` checks operation and fields. Both raise Malformed, which
-names what is wrong and says what was expected; the connection lives on.
+Data from a socket are not trusted. ``decode`` bounds their size and depth and refuses JSON that two readers could read
+differently (a key twice, NaN, bytes that are no text). ``parse`` checks operation and fields. Both raise Malformed, which names
+the wrong part and the expected value; the connection stays open.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, get_type_hints
 
-MAX_REQUEST = 1 << 17  # bytes of a line that asks: 1,024 hosts with names of 100 characters
-MAX_REPLY = 1 << 25  # bytes of a line that answers: the counters of thousands of ports
+MAX_REQUEST = 1 << 17  # bytes of a request: 1,024 hosts with names of 100 characters
+MAX_REPLY = 1 << 25  # bytes of a reply: the counters of thousands of ports
 MAX_DEPTH = 16  # objects and lists within each other; requests need 2, counters 6
 MAX_DIGITS = 20  # of a number: 64 bits
 
-# Possessive, and a string that is not closed goes to the end: linear in whatever comes.
+# Possessive, and an unclosed string extends to the end: linear time for any input.
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 class Malformed(ValueError):
-    """Not a request: says which part of it, and what was expected."""
+    """An invalid request; the message names the wrong part, and what was expected."""
 
 
 def printable(text: object, keep: str = "") -> str:
-    """Escape control characters, so that others' text can be printed on a terminal, except those in ``keep``."""
+    """Escapes control characters, so that others' text can be printed on a terminal, except those in ``keep``."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in str(text))
 
 
@@ -37,7 +37,7 @@ def printable(text: object, keep: str = "") -> str:
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """The JSON object that ``line`` is. Raises Malformed."""
+    """Parses the JSON object in ``line``. Raises Malformed."""
     try:
         _check_depth(line)
         message = _JSON.decode(line.decode())
@@ -62,11 +62,11 @@ def _check_depth(line: bytes) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         raise Malformed(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
-    return found
+    return result
 
 
 def _integer(text: str) -> int:
@@ -93,7 +93,7 @@ def _kind(value: object) -> str:
 
 @dataclass(frozen=True)
 class Text:
-    """Printable characters, so that no name can pretend to be two lines, or colours, on anybody's terminal."""
+    """Printable characters only, so that no name can fake lines or colours on a terminal."""
 
     most: int
     least: int = 0
@@ -148,7 +148,7 @@ class Texts:
         return next((f"one of {wrong}" for item in value if (wrong := self.each.wrong(item))), "")
 
 
-MAX_WORKERS = 1 << 16  # more than any protocol takes: those that take fewer say so themselves
+MAX_WORKERS = 1 << 16  # more than any protocol takes; protocols check their own limits
 JOB = Text(255, 1)
 HOST = Text(100)
 TOKEN = Text(255)
@@ -176,7 +176,7 @@ class Join:
 
 @dataclass(frozen=True, kw_only=True)
 class Admit:
-    """None: as many slots as the switch process was told; the hosts of the workers that have joined."""
+    """``slots``: None for the switch process's default; ``hosts``: None for those of the workers that have joined."""
 
     job: Annotated[str, JOB]
     workers: Annotated[int, Number(1, MAX_WORKERS)]
@@ -242,11 +242,11 @@ Request = Ping | Join | Admit | Attach | Release | End | Serve | Jobs | Switches
 
 
 def parse(message: dict[str, Any]) -> Request:
-    """The request that ``message`` is: ``op`` says which, its other keys are the fields. Raises Malformed."""
+    """Parses a request: ``op`` names its type, the other keys are its fields. Raises Malformed."""
     op = message.get("op")
     if not isinstance(op, str) or op not in REQUESTS:
-        said = repr(op) if isinstance(op, str) and len(op) < 64 else "of this kind" if "op" in message else "without 'op'"
-        raise Malformed(f"unknown operation {said}; expected one of {', '.join(REQUESTS)}")
+        title = repr(op) if isinstance(op, str) and len(op) < 64 else "of this kind" if "op" in message else "without 'op'"
+        raise Malformed(f"unknown operation {title}; expected one of {', '.join(REQUESTS)}")
     kind = REQUESTS[op]
     checks = _checks(kind)
     for key, value in message.items():
@@ -255,8 +255,8 @@ def parse(message: dict[str, Any]) -> Request:
         if key not in checks:
             raise Malformed(f"{op}: unknown field {key[:64]!r}; expected {', '.join(checks) or 'none'}")
         check, optional = checks[key]
-        if (wrong := check.wrong(value)) and not (optional and value is None):
-            raise Malformed(f"{op}: {key}: expected {check}, got {wrong}")
+        if (problem := check.wrong(value)) and not (optional and value is None):
+            raise Malformed(f"{op}: {key}: expected {check}, got {problem}")
     for field in fields(kind):
         if field.default is MISSING and field.name not in message:
             raise Malformed(f"{op}: {field.name} is missing; expected {checks[field.name][0]}")
@@ -265,6 +265,6 @@ def parse(message: dict[str, Any]) -> Request:
 
 @cache
 def _checks(kind: type) -> dict[str, tuple[Any, bool]]:
-    """By field: its check, and whether it may be null."""
+    """Returns for each field its check, and whether it may be null."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: (hints[field.name].__metadata__[0], field.default is None) for field in fields(kind)}

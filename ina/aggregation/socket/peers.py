@@ -9,25 +9,25 @@ import struct
 
 
 def peer(sock: socket.socket) -> tuple[int, int]:
-    """Process (0: in a name space that we cannot see) and user of the other end of a Unix socket: of a client who connected, of
-    a server who began to listen."""
+    """Returns process (0: in a name space that we cannot see) and user of the other end of a Unix socket: at the time when a
+    client connected, or a server began to listen."""
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return pid, uid
 
 
 def greeting(token: str) -> bytes:
-    """The first line of a connection over TCP."""
+    """Returns the first line of a connection over TCP."""
     return b"ina " + token.encode() + b"\n"
 
 
 def check_server(sock: socket.socket, name: str) -> None:
-    """Anyone can listen at an abstract name: is it one's own user, root, or the one that INA_SWITCH_USER names?
+    """Checks that a socket is one's own user's, root's, or that of INA_SWITCH_USER: anyone can listen at an abstract name.
 
     Raises PermissionError, ValueError.
     """
     _, uid = peer(sock)
-    named = os.environ.get("INA_SWITCH_USER", "")
-    if uid not in (0, os.geteuid()) and (not named or uid != user_id(named, "INA_SWITCH_USER")):
+    user = os.environ.get("INA_SWITCH_USER", "")
+    if uid not in (0, os.geteuid()) and (not user or uid != user_id(user, "INA_SWITCH_USER")):
         raise PermissionError(f"{name} is a socket of user {user_name(uid)}, who is neither you nor root; if that is right, set "
                               f"INA_SWITCH_USER={user_name(uid)}")
 
@@ -39,11 +39,11 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def user_id(name: str, where: str) -> int:
-    """Raises ValueError."""
+def user_id(name: str, source: str) -> int:
+    """Returns a user's id. Raises ValueError."""
     if name.isascii() and name.isdigit():
         return int(name)
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
-        raise ValueError(f"{where}: there is no user {name!r} here; expected a name or a number") from None
+        raise ValueError(f"{source}: there is no user {name!r} here; expected a name or a number") from None

@@ -18,7 +18,7 @@ _HEADERS = ("switchml", "exponents", "pending", "values")
 
 
 def generate(layout: Layout, sizes: Mapping[int, int], source: str) -> str:
-    """Lua text for Wireshark 3 and later. `sizes`: integers in the payload by size code."""
+    """Returns Lua text for Wireshark 3 and later. `sizes`: integers in the payload by size code."""
     constants = layout.constants
     fields = [line for name in _HEADERS for line in field_lines(layout[name], "switchml")]
     first, ports = constants["SWITCHML_PORT"], 0x10000 - constants["SWITCHML_MASK"]
@@ -64,7 +64,7 @@ def _name(header: Header, field: str) -> str:
 
 
 def field_lines(header: Header, protocol: str) -> list[str]:
-    """Declarations of the header's fields, with the mask of each in its unit."""
+    """Declares the header's fields, with the mask of each in its unit."""
     lines = []
     for unit in header.units:
         for field in unit.fields:
@@ -84,8 +84,8 @@ def add_lines(header: Header, start: int, indent: str = "    ") -> list[str]:
     """Adds every field of the header that starts at byte `start`."""
 
     def place(unit: Unit) -> str:
-        here = f"buffer({start + unit.offset}, {unit.size})"
-        return here if unit.size in (1, 2, 3, 4, 8) else f"{here}, {here}:uint64()"
+        text = f"buffer({start + unit.offset}, {unit.size})"
+        return text if unit.size in (1, 2, 3, 4, 8) else f"{text}, {text}:uint64()"
 
     return [f"{indent}t:add({_name(header, field.name)}, {place(unit)})" for unit in header.units for field in unit.fields]
 

@@ -2,7 +2,7 @@
 
 tshark -X lua_script:ina.lua -r run.pcap -Y 'inatp.resend == 1' -T fields -e inatp.job -e inatp.sequence -e inatp.bitmap
 
-Wireshark's own `atp` is AppleTalk's, so it is called `inatp` there.
+Wireshark's own `atp` is AppleTalk's, so this one's name is `inatp`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ina.p4.compiler.types import SerEnumType
 
 
 def kinds() -> dict[str, int]:
-    """Message types by name, as the P4 source has them."""
-    found = frontend.load(p4_dir() / "include/atp/headers.p4").types["Type"]
-    assert isinstance(found, SerEnumType)
-    return dict(found.members)
+    """Returns message types by name, from the P4 source."""
+    enum = frontend.load(p4_dir() / "include/atp/headers.p4").types["Type"]
+    assert isinstance(enum, SerEnumType)
+    return dict(enum.members)
 
 
 def generate(layout: Layout, source: str) -> str:
-    """Lua text for Wireshark 3 and later; the payload's length is what UDP says."""
+    """Returns Lua text for Wireshark 3 and later; UDP gives the payload's length."""
     constants, head, types = layout.constants, layout["atp"], kinds()
     first, ports = constants["ATP_PORT"], 0x10000 - constants["ATP_MASK"]
     kind, job, size = head["msg_type"], head["job"], head.size

@@ -1,13 +1,12 @@
-"""Where every field of every header is, derived from p4/include/switchml/headers.p4 by the compiler's own front end.
+"""Positions of all header fields, derived from p4/include/switchml/headers.p4 by the compiler's own front end.
 
     wire = load(values=256)
     wire["switchml"].unpack(frame, 42)                     -> {"msg_type": 1, "overflow": 0, "size": 3, ...}
     wire.pack(ethernet={...}, ipv4={...}, ...)             -> bytes, headers in the order of the program's `headers_t`
     wire["ipv4"].dtype                                     -> numpy structured dtype, big endian
 
-Bits are counted from the first bit on the wire, as P4 and the RFCs do. Fields that are numbered in order (v_00, v_01,
-...) are one array field. Fields that do not fill whole bytes are grouped into *units* that do: what C and numpy can
-address.
+Bits are counted from the first bit on the wire, as in P4 and the RFCs. Fields that are numbered in order (v_00, v_01, ...) are
+one array field. Fields that do not fill whole bytes are grouped into *units* that do, which C and numpy can address.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import numpy as np
 from ina.base.paths import p4_dir
 from ina.p4.compiler import ast, frontend, types
 
-VALUES = (32, 64, 128, 256, 1024, 2048)  # payload sizes, in integers, that p4/include/size.p4 knows
+VALUES = (32, 64, 128, 256, 1024, 2048)  # payload sizes, in integers, of p4/include/size.p4
 HEAD = ("ethernet", "ipv4", "udp", "switchml", "exponents")
 DATA = (*HEAD, "values")
 PENDING = (*HEAD, "pending")
@@ -61,11 +60,11 @@ class Unit:
     fields: tuple[Field, ...]
 
     def shift(self, field: Field) -> int:
-        """How far `field` is from the unit's lowest bit."""
+        """Returns the distance of `field` from the unit's lowest bit."""
         return 8 * (self.offset + self.size) - field.end
 
     def mask(self, field: Field) -> int:
-        """The bits of `field` in the unit, taken as one big endian number."""
+        """Returns the bits of `field` in the unit, as one big endian number."""
         return ((1 << field.width) - 1) << self.shift(field)
 
 
@@ -111,7 +110,7 @@ class Header:
         return np.dtype(members)
 
     def pack(self, values: Mapping[str, Any]) -> bytes:
-        """Bytes of the header; fields left out are 0, an array field takes a sequence of `count` integers.
+        """Returns the bytes of the header; fields left out are 0, an array field takes a sequence of `count` integers.
 
         Raises LayoutError for unknown fields and for values that do not fit.
         """
@@ -127,7 +126,7 @@ class Header:
         return number.to_bytes(self.size, "big")
 
     def unpack(self, data: bytes | memoryview, offset: int = 0) -> dict[str, Any]:
-        """Fields of the header that starts at byte `offset`. Raises LayoutError when `data` ends before it does."""
+        """Returns the fields of the header at byte `offset`. Raises LayoutError when `data` ends before it does."""
         if len(data) < offset + self.size:
             raise LayoutError(f"header {self.name} at byte {offset}: {self.size} bytes expected, "
                               f"{max(0, len(data) - offset)} are there")  # fmt: skip
@@ -172,32 +171,33 @@ class Layout:
         return self.headers[header]
 
     def size(self, names: Sequence[str]) -> int:
-        """Bytes of a frame that has the headers `names` and nothing more."""
+        """Returns the bytes of a frame that has the headers `names` and nothing more."""
         return sum(self[name].size for name in names)
 
     def offset(self, name: str, frame: Sequence[str] = DATA) -> int:
-        """Byte at which header `name` starts in a frame of the headers `frame`."""
+        """Returns the byte at which header `name` starts in a frame of the headers `frame`."""
         return self.size(frame[: list(frame).index(name)])
 
     def dtype(self, frame: Sequence[str] = DATA) -> np.dtype:
-        """One frame as a structured dtype with a member for each header."""
+        """Returns one frame as a structured dtype with a member for each header."""
         return np.dtype([(name, self[name].dtype) for name in frame])
 
     def pack(self, **headers: Mapping[str, Any]) -> bytes:
-        """A frame of the headers given, each a mapping of field values, in the program's order."""
+        """Returns a frame of the headers given, each a mapping of field values, in the program's order."""
         unknown = set(headers) - set(self.headers)
         if unknown:
             raise LayoutError(f"there is no header {min(unknown)!r}; there are: {', '.join(self.headers)}")
         return b"".join(header.pack(headers[name]) for name, header in self.headers.items() if name in headers)
 
     def unpack(self, data: bytes | memoryview, frame: Sequence[str] = DATA) -> dict[str, dict[str, Any]]:
-        """Fields by header of a frame that starts with the headers `frame`. Raises LayoutError when it is too short."""
+        """Returns fields by header of a frame that starts with the headers `frame`. Raises LayoutError when it is too short."""
         return {name: self[name].unpack(data, self.offset(name, frame)) for name in frame}
 
 
 @functools.cache
 def load(values: int = 256, path: Path | None = None, struct: str = "headers_t") -> Layout:
-    """Layout of `struct` in the P4 file `path` (default: p4/include/switchml/headers.p4) with `values` integers per packet.
+    """Loads the layout of `struct` in the P4 file `path` (default: p4/include/switchml/headers.p4) with `values` integers per
+    packet.
 
     Raises CompileError for P4 that does not compile, LayoutError for headers without a fixed layout in whole bytes.
     """
@@ -220,12 +220,12 @@ def load(values: int = 256, path: Path | None = None, struct: str = "headers_t")
 
 
 def load_atp(values: int = 256) -> Layout:
-    """Layout of ATP's frames, from p4/include/atp/headers.p4."""
+    """Loads the layout of ATP's frames, from p4/include/atp/headers.p4."""
     return load(values, p4_dir() / "include/atp/headers.p4")
 
 
 def size_codes() -> dict[int, int]:
-    """Integers in the payload by the header's size code, as p4/include/size.p4 has them."""
+    """Returns the integers in the payload by the header's size code, from p4/include/size.p4."""
     return {load(values).constants["SIZE_CODE"]: values for values in VALUES}
 
 
@@ -243,11 +243,11 @@ def _header(name: str, header: types.HeaderType) -> Header:
 
 
 def _array(fields: list[Field]) -> tuple[Field] | None:
-    """The one array that fields of one type named prefix + 0, 1, 2, ... (hexadecimal, of one length) are."""
-    found = re.fullmatch(r"(.*?)_(0+)", fields[0].name) if fields else None
-    if found is None or len(fields) < 2:
+    """Returns the array of fields with one type and the names prefix + 0, 1, 2, ... (hexadecimal, of one length), or None."""
+    match = re.fullmatch(r"(.*?)_(0+)", fields[0].name) if fields else None
+    if match is None or len(fields) < 2:
         return None
-    prefix, digits = found[1], len(found[2])
+    prefix, digits = match[1], len(match[2])
     first = fields[0]
     for i, field in enumerate(fields):
         if (field.name, field.width, field.signed) != (f"{prefix}_{i:0{digits}x}", first.width, first.signed):

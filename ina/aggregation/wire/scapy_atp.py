@@ -4,7 +4,7 @@
     ATP(frame[42:]).show()
     Ether() / IP() / UDP(dport=0xBEF0) / ATP(job=1, bitmap=1) / ATPValues(v=list(range(256)))
 
-Importing this module binds the layers to ATP's UDP ports. The payload is as long as UDP says.
+Importing this module binds the layers to ATP's UDP ports. UDP gives the payload's length.
 """
 
 from __future__ import annotations

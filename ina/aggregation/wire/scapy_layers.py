@@ -30,19 +30,19 @@ DEFAULTS = {"msg_type": _CONSTANTS["SWITCHML_DATA"], "size": _CONSTANTS["SIZE_CO
 
 
 def described(header: layout.Header, defaults: Mapping[str, int] = DEFAULTS) -> list[AnyField]:
-    """Scapy's description of a header's fields; a field of whole bytes at a whole byte is a number, others are bits."""
-    found: list[AnyField] = []
+    """Returns Scapy fields for a header; aligned fields of whole bytes are numbers, others are bits."""
+    result: list[AnyField] = []
     for field in header.fields:
         default = defaults.get(field.name, 0)
         format_ = _FORMATS.get((field.width, field.signed))
-        if field.count > 1:  # as many as the packet before says, or as there are
+        if field.count > 1:  # as many as the header before declares, or the default
             one: AnyField = Field("", 0, _FORMATS[field.width, field.signed])
-            found.append(FieldListField(field.name, [], one, count_from=_count, max_count=MOST))
+            result.append(FieldListField(field.name, [], one, count_from=_count, max_count=MOST))
         elif field.offset % 8 == 0 and format_:
-            found.append(Field(field.name, default, format_))
+            result.append(Field(field.name, default, format_))
         else:
-            found.append(BitField(field.name, default, field.width))
-    return found
+            result.append(BitField(field.name, default, field.width))
+    return result
 
 
 def _count(packet: Packet) -> int:
@@ -61,7 +61,7 @@ class SwitchML(Packet):
 
 
 class Exponents(Packet):
-    """Largest exponents; then the workers missing, values, or nothing, as the SwitchML header before says."""
+    """Largest exponents; then the workers missing, values, or nothing, depending on the SwitchML header before."""
 
     name = "SwitchML exponents"
     fields_desc = described(_WIRE["exponents"])

@@ -1,4 +1,4 @@
-"""Transport: the host protocol over frames. ``Worker`` is the machine without I/O, ``Endpoint`` runs it on a port."""
+"""Transport: the host protocol over frames. ``Worker`` is the state machine without I/O, ``Endpoint`` runs it on a port."""
 
 from ina.aggregation.worker.config import SERVER, SWITCH, WorkerConfig, slots_for, worker_address
 from ina.aggregation.worker.endpoint import Endpoint

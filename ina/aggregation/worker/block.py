@@ -1,4 +1,4 @@
-"""A machine's state as one block of C: what is compared, kept and put back as bytes."""
+"""State of a C state machine as one block, which can be compared, saved and restored as bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ina.base.native import CData, ffi
 
 
 class Block:
-    """``size`` bytes, zero at first; what decides the machine's behaviour comes first, statistics and times behind ``head``."""
+    """``size`` bytes, zero at first; state that decides the behaviour comes first, statistics and times after ``head``."""
 
     _size: int
     _head: int
@@ -19,20 +19,20 @@ class Block:
         return stats_dict(ffi.cast(f"struct {kind} *", ffi.cast("uint8_t *", self._state) + self._head))
 
     def snapshot(self) -> bytes:
-        """The whole state; ``restore`` takes it back. What a worker's tensors contain is the caller's."""
+        """Returns the whole state, for ``restore``. The contents of a worker's tensors are the caller's."""
         return bytes(ffi.buffer(self._state, self._size))
 
     def restore(self, snapshot: bytes) -> None:
-        """Goes back to a snapshot of this machine."""
+        """Restores a snapshot of this machine."""
         if len(snapshot) != self._size:
             raise ValueError(f"snapshot: {len(snapshot)} bytes, expected {self._size}: of another configuration?")
         ffi.memmove(self._state, snapshot, self._size)
 
     def behaviour(self) -> bytes:
-        """The part of the state that decides what the machine does, without times and counters."""
+        """Returns the part of the state that decides the behaviour, without times and counters."""
         return bytes(ffi.buffer(self._state, self._head))
 
 
 def stats_dict(stats: CData) -> dict[str, int]:
-    """A C struct of counters as a dict."""
+    """Converts a C struct of counters to a dict."""
     return {name: getattr(stats, name) for name, _ in ffi.typeof(stats).item.fields}

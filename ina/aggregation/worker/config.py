@@ -1,4 +1,4 @@
-"""What a worker must know: addresses, its place in the job, window and timers; and tensors as the C side takes them."""
+"""Configuration of a worker: addresses, its place in the job, window and timers; and tensors in their C form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ina.aggregation import protocols
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Address
 
-VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that there are size codes for
+VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that have size codes
 HEADERS = 52  # bytes: Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2
 ETHERNET_OVERHEAD: int = lib.INA_ETHERNET_OVERHEAD
 MAX_SLOTS = 8192
@@ -22,13 +22,13 @@ DTYPES = {np.dtype(np.int32): lib.INA_INT32, np.dtype(np.float32): lib.INA_FLOAT
 
 
 def worker_address(job: int, worker: int) -> Address:
-    """Address of a worker in the local world: 10.0.0.1 and up, UDP source port 4000 + job."""
+    """Returns the address of a worker in the local world: 10.0.0.1 and up, UDP source port 4000 + job."""
     return Address(f"00:00:00:00:00:{worker + 1:02x}", f"10.0.0.{worker + 1}", 4000 + job)
 
 
 SWITCH = Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
 ATP_SWITCH = Address(SWITCH.mac, SWITCH.ip, 0xBEF0)
-SERVER = Address("02:00:00:00:ff:fd", "10.0.255.253", 0xBED0)  # its port is none of the switches': plain frames are forwarded
+SERVER = Address("02:00:00:00:ff:fd", "10.0.255.253", 0xBED0)  # its port is not the switches': plain frames are forwarded
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class WorkerConfig:
     worker: int
     workers: int
     job: int = 0
-    life: int = field(kw_only=True)  # of the job's number, as who admitted the job says: 1..255, ATP 1..65535; no default
+    life: int = field(kw_only=True)  # of the job's number, from its admission: 1..255, ATP 1..65535; no default
     slots: int = 64
     values: int = 256
     rto_min: float = 1e-3
@@ -49,7 +49,7 @@ class WorkerConfig:
     server: Address | None = None  # the job's parameter server, for protocols that have one
     reply_in_place: bool = False
     protocol: str = protocols.DEFAULT
-    first_packet: int = 0  # number of the job's first packet: other than 0 only to see it wrap
+    first_packet: int = 0  # number of the job's first packet: not 0 only in tests of its wrap
     window: int = 0  # ATP: first congestion window, packets; 0: 60 KB
     shards: int = 1  # SwitchML: of the switch; packets of slot s go to its UDP port + s mod shards
     exponent: int | None = None  # ATP: float32 in fixed point, values up to 2**exponent; None: agreed for each block
@@ -86,7 +86,7 @@ class WorkerConfig:
         return int(protocols.named(self.protocol).frame_size(self.to_c()))
 
     def to_c(self) -> CData:
-        """A new ``struct ina_worker_config *``."""
+        """Returns a new ``struct ina_worker_config *``."""
         c = ffi.new("struct ina_worker_config *")
         own = self.address or worker_address(self.job, self.worker)
         for end, address in ((c.self, own), (c.peer, self.switch), (c.server, self.server)):
@@ -109,8 +109,8 @@ def fill_address(c: CData, address: Address | None) -> None:
 
 
 def slots_for(rate_bps: float, rtt_s: float, frame_bytes: int) -> int:
-    """Slots that keep a link of ``rate_bps`` busy for a round trip of ``rtt_s``: the bandwidth-delay product in frames,
-    rounded up to a power of two (SwitchML NSDI'21 §3.6); 24 B of Ethernet overhead count."""
+    """Returns the slots that keep a link of ``rate_bps`` busy for a round trip of ``rtt_s``: the bandwidth-delay product in
+    frames, rounded up to a power of two (SwitchML NSDI'21 §3.6); 24 B of Ethernet overhead count."""
     if rate_bps <= 0 or rtt_s <= 0 or frame_bytes <= 0:
         raise ValueError(f"rate {rate_bps} b/s, rtt {rtt_s} s, frame {frame_bytes} B: all must be positive")
     frames = rate_bps * rtt_s / (8 * (frame_bytes + ETHERNET_OVERHEAD))

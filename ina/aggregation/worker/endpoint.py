@@ -20,14 +20,14 @@ from ina.aggregation.worker.errors import Event, event_from_c
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Port
 
-_SLICE = 0.2  # seconds: signals (Ctrl-C) are seen this often while waiting
+_SLICE = 0.2  # seconds: longest delay of signals (Ctrl-C) while waiting
 
 
 class Endpoint:
-    """All-reduces of one worker over ``port``, which the endpoint owns from now on (not when it cannot start).
+    """All-reduces of one worker over ``port``, which the endpoint then owns (not if it cannot start).
 
     ``alive_fd`` is a socket to the switch process: its hang-up fails the job at once (``PeerLost``); -1: none. ``spin``: seconds
-    after the last frame for which the port is looked at without pause, before the driver sleeps between looks.
+    after the last frame for which the driver polls the port without pause, before it sleeps between polls.
     """
 
     def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1, spin: float = 0.0):
@@ -43,7 +43,7 @@ class Endpoint:
         lib.ina_endpoint_spin(endpoint, round(spin * PS))
         # freed with the last reference: other threads may still be inside when this one closes it
         self._endpoint = ffi.gc(endpoint, lib.ina_endpoint_stop)
-        self._arrays: dict[int, object] = {}  # buffers of tickets not known to be done
+        self._arrays: dict[int, object] = {}  # buffers of tickets that may be in flight
 
     def submit(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
@@ -63,9 +63,9 @@ class Endpoint:
         self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
         tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0,
     ) -> int:  # fmt: skip
-        """As ``submit`` for ``count`` contiguous elements at two addresses, which ``owner`` keeps valid.
+        """Starts an all-reduce like ``submit``, of ``count`` contiguous elements at two addresses, which ``owner`` keeps valid.
 
-        ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before coming back.
+        ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before returning.
         """
         tensor = _tensor_at(source, out, count, dtype, average, tag)
         tensor.reduction = self._checked(reduction)
@@ -99,7 +99,7 @@ class Endpoint:
         raise TimeoutError(f"tensor {ticket} is not done within {timeout} s; it is still in flight")
 
     def next(self, timeout: float) -> tuple[int, Event] | None:
-        """The next finished ticket in order of completion, failed or not; None: none within ``timeout`` seconds.
+        """Returns the next finished ticket in order of completion, failed or not; None: none within ``timeout`` seconds.
 
         For one completion thread. BrokenPipeError: the endpoint is closed.
         """
@@ -114,12 +114,12 @@ class Endpoint:
         return None
 
     def abort(self) -> None:
-        """Fails what is in flight with JobAborted, and the job."""
+        """Fails all tensors in flight with JobAborted, and the job."""
         lib.ina_endpoint_abort(self._endpoint)
 
     @property
     def failure(self) -> Event | None:
-        """How the job failed; None while it lives."""
+        """The event that failed the job; None while it lives."""
         event = ffi.new("struct ina_event *")
         return event_from_c(event, self.config.workers) if lib.ina_endpoint_failure(self._endpoint, event) else None
 
@@ -138,7 +138,7 @@ class Endpoint:
         return stats_dict(stats)
 
     def close(self) -> None:
-        """Fails what is in flight, ends the thread, closes the port. More than once does nothing."""
+        """Fails all tensors in flight, ends the thread, closes the port. A second call does nothing."""
         lib.ina_endpoint_close(self._endpoint)
         self._arrays.clear()
 
@@ -200,10 +200,10 @@ def _tensor_at(source: int, out: int, count: int, dtype: np.dtype | type, averag
 
 
 def _slices(timeout: float | None) -> Iterator[int]:
-    """Nanoseconds to wait at a time: at least once, until ``timeout`` seconds have passed."""
+    """Yields nanoseconds to wait at a time: at least once, until ``timeout`` seconds have passed."""
     end = math.inf if timeout is None else time.monotonic() + timeout
     while True:
-        left = end - time.monotonic()
-        yield int(max(0.0, min(_SLICE, left)) * 1e9)
-        if left <= _SLICE:
+        rest = end - time.monotonic()
+        yield int(max(0.0, min(_SLICE, rest)) * 1e9)
+        if rest <= _SLICE:
             return

@@ -1,4 +1,4 @@
-"""How a job ends before its time. Each error names what was waited for, and who is missing."""
+"""Errors that end a job early. Each names what was waited for, and the missing workers."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from ina.base.native import CData, lib
 
 @dataclass(frozen=True)
 class Event:
-    """A finished tensor: ``code`` 0 is success; the rest says where a failed job was (times in ps)."""
+    """A finished tensor: ``code`` 0 is success; other fields describe the state of a failed job (times in ps)."""
 
     handle: int
     code: int
     overflow: bool  # a signed int32 overflow happened in some block: the sum wrapped
     slot: int
     tsi: int
-    missing: tuple[int, ...] | None  # workers the switch had not seen; None: it never answered for this slot
+    missing: tuple[int, ...] | None  # missing workers of the slot; None: the switch never answered for it
     last_rx: int  # time of the last frame that was accepted, 0: none
     children: bool = False  # `missing` are children of some switch of the tree: the job has more workers than a bitmap has bits
 
     def error(self, waited: float | None = None) -> JobError | None:
-        """The exception for a failed tensor, else None."""
+        """Returns the exception for a failed tensor, else None."""
         return None if self.code == lib.INA_OK else self.exception(waited)
 
     def exception(self, waited: float | None = None) -> JobError:
-        """The exception for a tensor that has failed."""
+        """Returns the exception for a tensor that has failed."""
         return _ERRORS[self.code](self, waited)
 
 
@@ -71,7 +71,7 @@ class JobMismatch(JobError, ValueError):
 
 
 class JobAborted(JobError):
-    """This worker gave the job up."""
+    """The job was aborted by this worker."""
 
     def describe(self, event: Event, waited: float | None) -> str:
         return f"aborted by this worker (slot {event.slot}, packet {event.tsi})"
@@ -93,7 +93,7 @@ _ERRORS: dict[int, type[JobError]] = {
 
 
 def event_from_c(event: CData, workers: int) -> Event:
-    """An ``Event`` from ``struct ina_event``."""
+    """Returns an ``Event`` from ``struct ina_event``."""
     bits = range(min(workers, lib.INA_BITMAP_WORKERS))
     missing = tuple(i for i in bits if event.missing >> i & 1) if event.have_missing else None
     return Event(event.op, event.code, bool(event.overflow), event.slot, event.tsi, missing, event.last_rx,

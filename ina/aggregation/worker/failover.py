@@ -1,18 +1,19 @@
-"""All-reduces that go on when their job is moved to other switches: what is finished stays, what is not begins again.
+"""All-reduces that go on when their job is moved to other switches: finished parts stay, others begin again.
 
-A switch that fails takes partial sums with it, and perhaps results that some workers have and others have not. So a tensor is
-cut into parts; inputs are kept until all of a tensor is done, and results until every worker must have them. When a job is moved,
+A switch that fails loses partial sums, and perhaps results that some workers have and others have not. So a tensor is cut into
+parts; inputs are kept until all of a tensor is done, and results until every worker must have them. When a job is moved,
 
-    halt      stops the old endpoint: which parts of which tensors does this worker have?
-    give      the workers' reports, compared: parts that this one has and another one lacks
-    resume    takes what others gave; parts that nobody has are submitted again, from the kept inputs, in one order at all workers
+    halt      stops the old endpoint, and reports which parts of which tensors this worker has
+    give      compares the workers' reports, and returns parts that this one has and another one lacks
+    resume    takes the parts from others; parts that nobody has are submitted again, from the kept inputs, in one order at all
+              workers
 
-Exchanging reports and parts is the caller's business (ina/backend/recovery.py does it through the group's store); no clock is
-read here and nothing is awaited but the endpoint.
+The caller exchanges reports and parts (ina/backend/recovery.py does it through the group's store); no clock is read here, and
+only the endpoint is waited for.
 
-When is a result not needed any more? A packet of a later tensor that this worker has the result of was sent by every worker, in a
-slot that each of them uses in turn only after it has the result before. So when as many packets of later tensors are complete
-as there are slots, all workers have all results before those (docs/protocol.md); twice as many are waited for here.
+When is a result not needed any more? A packet of a later tensor whose result this worker has was sent by every worker, in a slot
+that each of them uses again only after it has the result before. So when as many packets of later tensors are complete as there
+are slots, all workers have all results before those (docs/protocol.md); twice as many are waited for here.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from ina.aggregation import protocols
 from ina.aggregation.worker.errors import JobError
 
 PARTS = 8  # of a tensor, at most
-LEAST = 1 << 16  # elements of a part, at least; but for the last
+LEAST = 1 << 16  # elements of a part, at least, except for the last
 BLOCK = 1 << 11  # parts are whole blocks of any program, so that sums do not depend on how a tensor is cut
 
 Key = tuple[int, int]  # tensor, part
 
 
 class Report(TypedDict):
-    """JSON: number of the next tensor; by tensor's number "1" and "0" for each part."""
+    """JSON: number of the next tensor; by tensor's number "1" or "0" for each part: finished or not."""
 
     next: int
     parts: dict[str, str]
 
 
 class Options(TypedDict):
-    """Of a tensor, beside its arrays."""
+    """Options of a tensor, beside its arrays."""
 
     average: bool
     tag: int
@@ -52,16 +53,16 @@ class Options(TypedDict):
 
 
 class MoveFailed(RuntimeError):
-    """The job cannot go on: a result that a worker lacks is nowhere any more."""
+    """The job cannot go on: no worker has a result any more that one lacks."""
 
 
 class Machine(Protocol):
-    """What tensors are submitted to: an Endpoint, or a machine in virtual time."""
+    """State machine that tensors are submitted to: an Endpoint, or one in virtual time."""
 
     def submit(self, source: np.ndarray, out: np.ndarray, *, average: bool, tag: int, reduction: int) -> int: ...
 
     def wait(self, ticket: int, timeout: float | None) -> object:
-        """Raises TimeoutError: not yet; JobError: it failed."""
+        """Waits for a tensor. Raises TimeoutError: not yet; JobError: it failed."""
 
     def abort(self) -> None: ...
 
@@ -81,7 +82,7 @@ class Tensor:
     options: Options
     owner: object
     bounds: list[tuple[int, int]]
-    tickets: list[int] = field(default_factory=list)  # of the parts that are submitted, in order
+    tickets: list[int] = field(default_factory=list)  # of submitted parts, in order
     done: list[bool] = field(default_factory=list)
     result: np.ndarray | None = None
 
@@ -95,44 +96,45 @@ class Tensor:
 
 
 def bounds_of(count: int) -> list[tuple[int, int]]:
-    """Where the parts of a tensor of ``count`` elements begin and end: the same at every worker."""
+    """Returns beginnings and ends of the parts of a tensor of ``count`` elements: the same at every worker."""
     size = max(LEAST, -(-count // (PARTS * BLOCK)) * BLOCK)
     return [(begin, min(begin + size, count)) for begin in range(0, count, size)] or [(0, 0)]
 
 
 def array_at(pointer: int, count: int, dtype: np.dtype) -> np.ndarray:
-    """``count`` contiguous elements at an address, which their owner keeps."""
+    """Returns ``count`` contiguous elements at an address, which their owner keeps."""
     memory = memoryview((ctypes.c_char * (count * dtype.itemsize)).from_address(pointer) if count else b"")
     return np.frombuffer(memory, dtype)
 
 
 def compare(reports: Sequence[Report]) -> tuple[dict[Key, int], list[Key]]:
-    """Parts that somebody has and somebody lacks, with the first worker that has them; parts that nobody has, in order.
+    """Returns parts that some workers have and others lack, with the first worker that has them; and parts that nobody has, in
+    order.
 
     Raises MoveFailed.
     """
-    given: dict[Key, int] = {}
+    givers: dict[Key, int] = {}
     again: list[Key] = []
     parts = [{int(number): flags for number, flags in report["parts"].items()} for report in reports]
     for number in sorted(set().union(*parts)):
-        listed = {worker: said[number] for worker, said in enumerate(parts) if number in said}
+        listed = {worker: own[number] for worker, own in enumerate(parts) if number in own}
         for part in range(len(next(iter(listed.values())))):
             have = [worker for worker, flags in listed.items() if flags[part] == "1"]
             if len(have) == len(listed):
                 continue
             if have:
-                given[number, part] = have[0]
+                givers[number, part] = have[0]
                 continue
             forgot = [w for w, report in enumerate(reports) if w not in listed and number < report["next"]]
             if forgot:
                 raise MoveFailed(f"worker {forgot[0]} has thrown the result of tensor {number} away, which others lack")
             again.append((number, part))
-    return given, again
+    return givers, again
 
 
 class Movable:
-    """Like an Endpoint; its tickets are numbers of tensors. ``packets``: of later tensors after whose completion a result is
-    thrown away, each of ``values`` elements."""
+    """An Endpoint that can be replaced; its tickets are numbers of tensors. ``packets``, of ``values`` elements each: a result is
+    dropped when so many of later tensors are complete."""
 
     def __init__(self, machine: Machine, slots: int, values: int):
         self.machine = machine
@@ -148,7 +150,8 @@ class Movable:
         self, source: np.ndarray, out: np.ndarray, *, average: bool = False, tag: int = 0, reduction: int = protocols.SUM,
         owner: object = None,
     ) -> int:  # fmt: skip
-        """``source`` may be ``out``. Waits while the job is being moved. Raises JobError if it has failed."""
+        """Starts an all-reduce; ``source`` may be ``out``. Waits while the job is being moved. Raises JobError if it has
+        failed."""
         with self._changed:
             self._changed.wait_for(lambda: not self._halted)
             self._settle()
@@ -167,23 +170,23 @@ class Movable:
             return tensor.number
 
     def wait(self, number: int, timeout: float | None = None) -> None:
-        """Raises TimeoutError: not yet; JobError: it failed, and the job was not moved."""
-        until = None if timeout is None else time.monotonic() + timeout
+        """Waits for a tensor. Raises TimeoutError: not yet; JobError: it failed, and the job was not moved."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._changed:
-                left = None if until is None else max(0.0, until - time.monotonic())
-                if not self._changed.wait_for(lambda: not self._halted, left):
+                remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if not self._changed.wait_for(lambda: not self._halted, remaining):
                     raise TimeoutError(f"tensor {number}: the job is being moved to other switches")
                 tensor, machine = self._tensors.get(number), self.machine
                 if tensor is None:
-                    return  # waited for before, and thrown away
+                    return  # waited for before, and dropped
                 if tensor.complete or self._settle(tensor):
                     self._keep(tensor)
                     return
-                ticket = next(ticket for ticket, done in zip(tensor.tickets, tensor.done, strict=True) if not done)
-            left = None if until is None else max(0.0, until - time.monotonic())
+                ticket = next(ticket for ticket, finished in zip(tensor.tickets, tensor.done, strict=True) if not finished)
+            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                machine.wait(ticket, left)
+                machine.wait(ticket, remaining)
             except JobError:
                 with self._changed:
                     if machine is self.machine and not self._halted:
@@ -201,11 +204,11 @@ class Movable:
         return self.machine.submit(source, out, **tensor.options)
 
     def _settle(self, only: Tensor | None = None) -> bool:
-        """Look which parts are done by now, of one tensor or of all; whether all are."""
+        """Updates which parts are done, of one tensor or of all; returns True if all are."""
         whole = True
         for tensor in [only] if only else list(self._tensors.values()):
-            for part, done in enumerate(tensor.done):
-                if not done and part < len(tensor.tickets):
+            for part, finished in enumerate(tensor.done):
+                if not finished and part < len(tensor.tickets):
                     try:
                         self.machine.wait(tensor.tickets[part], 0)
                         tensor.done[part] = True
@@ -215,7 +218,7 @@ class Movable:
         return whole
 
     def _keep(self, tensor: Tensor) -> None:
-        """The caller gets ``tensor``: its result is kept, and others' are thrown away that every worker must have."""
+        """Keeps the result of ``tensor`` for the caller, and drops results that every worker must have."""
         if tensor.result is None:
             tensor.result, tensor.source, tensor.owner = tensor.out.copy(), None, None
         packets = 0
@@ -225,34 +228,35 @@ class Movable:
                 continue
             if packets >= self.packets:
                 del self._tensors[number]
-            packets += sum(1 + (end - begin) // self.values for begin, end in other.bounds)  # the first says what the part is
+            packets += sum(1 + (end - begin) // self.values for begin, end in other.bounds)  # one packet first describes the part
 
     # ---- the move
 
     def halt(self) -> Report:
-        """Stops the old machine. What this worker has."""
+        """Stops the old machine; returns this worker's report."""
         self._halted = True
-        self.machine.abort()  # who is inside, submitting, comes out
+        self.machine.abort()  # so that callers in submit return
         with self._changed:
             self._settle()
             self.machine.close()
-            return {"next": self._next, "parts": {str(tensor.number): "".join("01"[done] for done in tensor.done)
+            return {"next": self._next, "parts": {str(tensor.number): "".join("01"[finished] for finished in tensor.done)
                                                   for tensor in self._tensors.values()}}  # fmt: skip
 
     def give(self, worker: int, reports: Sequence[Report]) -> dict[Key, bytes]:
-        """Parts that this one, which is ``worker``, has for others. Raises MoveFailed."""
-        given, _ = compare(reports)
-        return {key: self._result(*key).tobytes() for key, giver in given.items() if giver == worker}
+        """Returns the parts that this worker, ``worker``, has for others. Raises MoveFailed."""
+        givers, _ = compare(reports)
+        return {key: self._result(*key).tobytes() for key, giver in givers.items() if giver == worker}
 
     def wanted(self, reports: Sequence[Report]) -> list[Key]:
-        """Parts that others give and this one lacks. Raises MoveFailed."""
-        given, _ = compare(reports)
-        return [(number, part) for number, part in given if number in self._tensors and not self._tensors[number].done[part]]
+        """Returns the parts that this worker lacks and others give. Raises MoveFailed."""
+        givers, _ = compare(reports)
+        return [(number, part) for number, part in givers if number in self._tensors and not self._tensors[number].done[part]]
 
-    def resume(self, machine: Machine, reports: Sequence[Report], given: Mapping[Key, bytes]) -> int:
-        """Go on with ``machine``; ``given``: what is ``wanted``. How many parts begin again. Raises MoveFailed, JobError."""
+    def resume(self, machine: Machine, reports: Sequence[Report], results: Mapping[Key, bytes]) -> int:
+        """Continues on ``machine``; ``results``: the parts from ``wanted``. Returns how many parts begin again. Raises
+        MoveFailed, JobError."""
         with self._changed:
-            for (number, part), data in given.items():
+            for (number, part), data in results.items():
                 tensor = self._tensors[number]
                 tensor.part(tensor.out, part)[:] = np.frombuffer(data, tensor.out.dtype)
                 tensor.done[part] = True
@@ -269,11 +273,11 @@ class Movable:
 
     @property
     def stats(self) -> dict[str, int]:
-        """Of the machine that there is now."""
+        """Counters of the current machine."""
         return self.machine.stats
 
     def give_up(self) -> None:
-        """The move has failed: who waits hears it from the old machine."""
+        """Ends a failed move: callers in wait get the old machine's error."""
         with self._changed:
             self._halted = False
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""A worker without I/O: tensors in, frames out, frames in, results out, at times that the caller names.
+"""A worker without I/O: tensors in, frames out, frames in, results out, at times that the caller passes.
 
 It is the C state machine of the configuration's protocol (``host/<protocol>.c``) behind NumPy arrays and bytes, for
 tests, emulation and exploration; ``Endpoint`` drives the same machine over a port.
@@ -65,7 +65,7 @@ class Worker(Block):
         return None
 
     def frames_to_send(self, now: int, limit: int | None = None) -> list[bytes]:
-        """All frames that are due now (at most ``limit``)."""
+        """Returns all frames that are due now (at most ``limit``)."""
         frames: list[bytes] = []
         while limit is None or len(frames) < limit:
             self._packet.data, self._packet.len, self._packet.wire_len = self._frame, 0, 0
@@ -76,12 +76,12 @@ class Worker(Block):
         return frames
 
     def next_timer(self) -> int | None:
-        """When frames_to_send has to be called again even if nothing arrives; None: never."""
+        """Returns when frames_to_send has to be called again even if nothing arrives; None: never."""
         t = self._protocol.next_timer(self._state)
         return None if t == 2**64 - 1 else t
 
     def expire(self, slot: int, now: int) -> bool:
-        """An explicit time-out of one slot; False: it has nothing in flight."""
+        """Times out one slot; returns False if it has nothing in flight."""
         return bool(self._protocol.expire(self._state, slot, now) == 0)
 
     def abort(self, now: int, code: int = lib.INA_ERR_ABORTED) -> None:
@@ -89,10 +89,10 @@ class Worker(Block):
         self._protocol.abort(self._state, code, now)
 
     def events(self) -> list[Event]:
-        """Tensors that have finished since the last call, in order."""
-        found = ffi.new("struct ina_event[]", MAX_OPS)
-        n = self._protocol.events(self._state, found, MAX_OPS)
-        return [event_from_c(found[i], self.config.workers) for i in range(n)]
+        """Returns tensors that have finished since the last call, in order."""
+        buffer = ffi.new("struct ina_event[]", MAX_OPS)
+        n = self._protocol.events(self._state, buffer, MAX_OPS)
+        return [event_from_c(buffer[i], self.config.workers) for i in range(n)]
 
     @property
     def stats(self) -> dict[str, int]:

@@ -1,1 +1,1 @@
-"""`ina doctor`: is this machine, its links or a deployment fit for a run?"""
+"""`ina doctor`: checks that this machine, its links or a deployment are fit for a run."""

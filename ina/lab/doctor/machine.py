@@ -24,7 +24,7 @@ from ina.aggregation.controller.client import Client, ControlError, SwitchProces
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
-from ina.backend.settings import Said, Settings
+from ina.backend.settings import Settings, Sources
 from ina.base.bounds import SECONDS, real, whole
 from ina.lab.doctor import reachability
 from ina.worlds.dpdk import requirements as fast_path
@@ -41,7 +41,8 @@ ROUNDS = 20
 
 @dataclass(frozen=True)
 class Finding:
-    """``verdict``: good, warning (it runs, but not as it could), bad (it does not run) or fact; ``advice``: what to do."""
+    """One result of a check. ``verdict``: good, warning (it runs, but could run better), bad (it does not run) or fact;
+    ``advice``: what to do."""
 
     verdict: str
     what: str
@@ -60,19 +61,19 @@ def read(path: str) -> str:
 
 
 def settings(options: argparse.Namespace) -> Iterator[Finding]:
-    """What the environment and the configuration file say to a group; of what ``options`` leave open they are the word."""
-    usual = {"protocol": protocols.DEFAULT, "values": 256, "slots": 64, "port": "shm"}
+    """Settings from the environment and ina.toml; defaults for ``options`` that are not given."""
+    defaults = {"protocol": protocols.DEFAULT, "values": 256, "slots": 64, "port": "shm"}
     try:
-        said, told = Settings.read(), Said(None)
-        here = {key: getattr(said, key) for key in usual if told.text(key)}
+        configured, sources = Settings.read(), Sources(None)
+        own = {key: getattr(configured, key) for key in defaults if sources.text(key)}
     except ValueError as error:
         yield Finding(BAD, "settings", str(error), "no group can be made as long as the environment or the file says so")
-        here = {}
-    if here:
-        yield Finding(FACT, "settings", ", ".join(f"{key} {value}" for key, value in here.items()))
-    if here.get("port", "").startswith("dpdk"):
-        del here["port"]  # whose trial is ina doctor --target dpdk, and ina-dpdk-worker
-    for key, value in {**usual, **here}.items():
+        own = {}
+    if own:
+        yield Finding(FACT, "settings", ", ".join(f"{key} {value}" for key, value in own.items()))
+    if own.get("port", "").startswith("dpdk"):
+        del own["port"]  # its trials are ina doctor --target dpdk, and ina-dpdk-worker
+    for key, value in {**defaults, **own}.items():
         if getattr(options, key) is None:
             setattr(options, key, value)
 
@@ -89,11 +90,11 @@ def software() -> Iterator[Finding]:
         return
     version = metadata.version("torch")
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    tried = f"{'.'.join(map(str, TORCH[0]))} to {'.'.join(map(str, TORCH[1]))}"
+    versions = f"{'.'.join(map(str, TORCH[0]))} to {'.'.join(map(str, TORCH[1]))}"
     if TORCH[0] <= number <= TORCH[1]:
         yield Finding(GOOD, "torch", version)
     else:
-        yield Finding(WARNING, "torch", version, f"the back end was tried with {tried}")
+        yield Finding(WARNING, "torch", version, f"the back end was tried with {versions}")
     if not any(point.value.startswith("ina.") for point in metadata.entry_points(group="torch.backends")):
         advice = "install the package, or call ina.backend.register()"
         yield Finding(WARNING, "back end", "torch does not find it by itself", advice)
@@ -101,11 +102,11 @@ def software() -> Iterator[Finding]:
 
 def processors(workers: int) -> Iterator[Finding]:
     count = len(os.sched_getaffinity(0))
-    found = f"{count} for {workers} workers and a switch"
+    summary = f"{count} for {workers} workers and a switch"
     if count > workers:
-        yield Finding(GOOD, "processors", found)
+        yield Finding(GOOD, "processors", summary)
     else:
-        yield Finding(WARNING, "processors", found, "they take turns: times are the machine's, not the network's")
+        yield Finding(WARNING, "processors", summary, "they take turns: times are the machine's, not the network's")
     if load := os.getloadavg()[0] / count:
         yield Finding(GOOD if load < 0.5 else WARNING, "load", f"{load:.2f} per processor",
                       "" if load < 0.5 else "something else is running: measure when it is not")  # fmt: skip
@@ -131,7 +132,7 @@ def clock() -> Iterator[Finding]:
 
 
 def program(protocol: str, values: int, slots: int) -> Iterator[Finding]:
-    """Compiles it, or finds it compiled."""
+    """Checks that the protocol's program compiles, and how many jobs have room."""
     path, began = protocols.program(protocol), time.monotonic()
     process = _switch(protocol, values, slots)
     try:
@@ -158,7 +159,7 @@ def testbed() -> Iterator[Finding]:
 
 
 def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
-    """``frame``: longest frame, bytes from the Ethernet header on, with ``values`` elements."""
+    """Checks a network interface. ``frame``: longest frame, bytes from the Ethernet header on, with ``values`` elements."""
     place = f"/sys/class/net/{name}"
     if not Path(place).is_dir():
         others = ", ".join(sorted(path.name for path in Path("/sys/class/net").iterdir()))
@@ -176,12 +177,12 @@ def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
         rate = int(speed) * 1e6 * values / (8 * (frame + ETHERNET_OVERHEAD))
         yield Finding(FACT, f"{name} rate", f"{int(speed) / 1000:g} Gb/s: at most {rate / 1e6:.0f} M elements/s")
     if shutil.which("ethtool"):
-        said = subprocess.run(["ethtool", "-k", name], capture_output=True, text=True, timeout=20).stdout
-        on = [feature for feature in ("generic-receive-offload", "large-receive-offload", "tcp-segmentation-offload")
-              if re.search(rf"^{feature}: on", said, re.M)]  # fmt: skip
+        features = subprocess.run(["ethtool", "-k", name], capture_output=True, text=True, timeout=20).stdout
+        enabled = [feature for feature in ("generic-receive-offload", "large-receive-offload", "tcp-segmentation-offload")
+                   if re.search(rf"^{feature}: on", features, re.M)]  # fmt: skip
         advice = f"a switch on it may see frames longer than the wire's: ethtool -K {name} gro off lro off tso off"
-        if on:
-            yield Finding(WARNING, f"{name} offloads", f"{', '.join(on)} on", advice)
+        if enabled:
+            yield Finding(WARNING, f"{name} offloads", f"{', '.join(enabled)} on", advice)
         else:
             yield Finding(GOOD, f"{name} offloads", "off")
     for key in ("rmem_max", "wmem_max"):
@@ -190,38 +191,38 @@ def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
             yield Finding(WARNING, key, f"{size} bytes", f"bursts overflow a socket's buffer: sysctl -w net.core.{key}=4194304")
 
 
-# ---- the way to other hosts
+# ---- paths to other hosts
 
 
 def peers(addresses: list[str], frame: int, count: int) -> Iterator[Finding]:
     """Round trip and loss to every host's agent, with datagrams as long as the run's."""
     size = frame - ETHERNET - 28  # IPv4 and UDP
     for ip in addresses:
-        alone = reachability.probe(ip, min(count, 200), size)
-        if alone.error:
-            yield Finding(BAD, ip, f"{size} bytes: {alone.error}", LARGER)
+        single = reachability.probe(ip, min(count, 200), size)
+        if single.error:
+            yield Finding(BAD, ip, f"{size} bytes: {single.error}", LARGER)
             continue
-        if not alone.answered:
+        if not single.answered:
             small = reachability.probe(ip, 20, reachability.HEAD.size)
             if small.answered:
                 yield Finding(BAD, ip, f"short datagrams are answered, those of {size} bytes are not", LARGER)
                 continue
-            known = reachability.neighbour(ip)
-            why = f"its MAC address is known, {known}: is it right, and forwarded?" if known else (
+            mac = reachability.neighbour(ip)
+            reason = f"its MAC address is known, {mac}: is it right, and forwarded?" if mac else (
                 "its MAC address is not known: ip neigh replace ..., or broadcasts do not get through")  # fmt: skip
-            advice = f"is the agent there (ina doctor --target tofino --agent 600)? {why}"
-            yield Finding(BAD, ip, f"no answer to {alone.sent} probes", advice)
+            advice = f"is the agent there (ina doctor --target tofino --agent 600)? {reason}"
+            yield Finding(BAD, ip, f"no answer to {single.sent} probes", advice)
             continue
         burst = reachability.probe(ip, count, size, burst=32)
-        median, worst = alone.quantile(0.5), alone.quantile(0.99)
+        median, worst = single.quantile(0.5), single.quantile(0.99)
         yield Finding(GOOD, f"{ip} round trip", f"{median * 1e6:.0f} us, 99 % within {worst * 1e6:.0f} us ({size} bytes)")
-        lost, sent = alone.sent - alone.answered + burst.sent - burst.answered, alone.sent + burst.sent
+        lost, sent = single.sent - single.answered + burst.sent - burst.answered, single.sent + burst.sent
         verdict = GOOD if not lost else WARNING if lost <= sent * LOST else BAD
         yield Finding(verdict, f"{ip} loss", f"{lost} of {sent} datagrams", "" if not lost else
                       "FEC and cable (ethtool -S: symbol and CRC errors), or a host that does not keep up")  # fmt: skip
 
 
-# ---- what it does
+# ---- a trial run
 
 
 def _switch(protocol: str, values: int, slots: int) -> SwitchProcess:
@@ -230,7 +231,7 @@ def _switch(protocol: str, values: int, slots: int) -> SwitchProcess:
 
 
 def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> Iterator[Finding]:
-    """A real job of ``workers`` threads and a switch process: round trip, goodput, and what they were bound by."""
+    """Runs a real job of ``workers`` threads and a switch process: round trip, goodput, and bottleneck."""
     process = _switch(protocol, values, slots)
     clients: list[Client] = []
     endpoints: list[Endpoint] = []
@@ -242,9 +243,9 @@ def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> It
             client.admit("doctor", workers)
         for index, client in enumerate(clients):
             endpoints.append(_endpoint(client, index, port))
-        small = _together(endpoints, lambda i: np.ones(1, np.float32), ROUNDS)
+        small = _all_reduce_seconds(endpoints, lambda i: np.ones(1, np.float32), ROUNDS)
         busy, began = _processor_seconds(), time.monotonic()
-        large = _together(endpoints, lambda i: np.full(ELEMENTS, i, np.float32), ROUNDS)
+        large = _all_reduce_seconds(endpoints, lambda i: np.full(ELEMENTS, i, np.float32), ROUNDS)
         busy, spent = _processor_seconds() - busy, time.monotonic() - began
         stats = [endpoint.stats for endpoint in endpoints]
     except (ControlError, OSError, RuntimeError) as error:
@@ -259,9 +260,9 @@ def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> It
     yield Finding(FACT, "4-byte all-reduce", f"{small * 1e6:.0f} us over {port}")
     goodput = f"{ELEMENTS * 32 / large / 1e9:.1f} Gb/s for each worker"
     yield Finding(FACT, f"{ELEMENTS * 4 >> 20} MiB all-reduce", f"{large * 1e3:.2f} ms: {goodput}")
-    again = sum(each["retransmissions"] for each in stats) / max(1, sum(each["tx_packets"] for each in stats))
-    yield Finding(GOOD if again < 0.001 else WARNING, "sent again", f"{again:.2%} of the packets",
-                  "" if again < 0.001 else "lost, or later than the time-out: another process takes the processors")  # fmt: skip
+    resent = sum(each["retransmissions"] for each in stats) / max(1, sum(each["tx_packets"] for each in stats))
+    yield Finding(GOOD if resent < 0.001 else WARNING, "sent again", f"{resent:.2%} of the packets",
+                  "" if resent < 0.001 else "lost, or later than the time-out: another process takes the processors")  # fmt: skip
     count = len(os.sched_getaffinity(0))
     use = busy / spent / count
     yield Finding(FACT, "bound by", f"{'the processors' if use > 0.85 else 'waiting for each other'}: {use:.0%} of {count} busy")
@@ -280,19 +281,19 @@ def _endpoint(client: Client, index: int, kind: str) -> Endpoint:
             os.close(fd)
 
 
-def _together(endpoints: list[Endpoint], make: Callable[[int], np.ndarray], rounds: int) -> float:
-    """Median seconds of an all-reduce by all of them; checks the sum."""
+def _all_reduce_seconds(endpoints: list[Endpoint], make: Callable[[int], np.ndarray], rounds: int) -> float:
+    """Returns the median seconds of an all-reduce by all endpoints; checks the sum."""
     arrays = [make(i) for i in range(len(endpoints))]
     expected = sum(float(array[0]) for array in arrays)
     times: list[float] = []
     failures: list[Exception] = []
-    meet = threading.Barrier(len(endpoints))
+    barrier = threading.Barrier(len(endpoints))
 
     def work(index: int) -> None:
         try:
             out = np.empty_like(arrays[index])
             for _ in range(rounds):
-                meet.wait(30)
+                barrier.wait(30)
                 began = time.monotonic()
                 endpoints[index].run(arrays[index], out, timeout=60.0)
                 if index == 0:
@@ -301,7 +302,7 @@ def _together(endpoints: list[Endpoint], make: Callable[[int], np.ndarray], roun
                     raise RuntimeError(f"worker {index}: the sum is {out[0]}, not {expected}")
         except Exception as error:
             failures.append(error)
-            meet.abort()
+            barrier.abort()
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(endpoints))]
     for thread in threads:
@@ -314,7 +315,7 @@ def _together(endpoints: list[Endpoint], make: Callable[[int], np.ndarray], roun
 
 
 def _processor_seconds() -> float:
-    """Busy seconds of all processors since the machine started (proc(5))."""
+    """Returns busy seconds of all processors since the machine started (proc(5))."""
     ticks = list(map(int, read("/proc/stat").split("\n", 1)[0].split()[1:9]))
     return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
 
@@ -335,7 +336,7 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
     frame = protocols.frame_bytes(options.protocol, options.values)
     if options.target == "dpdk":
         yield from processors(options.workers)
-        yield from (Finding(*said) for said in fast_path.examine())
+        yield from (Finding(*finding) for finding in fast_path.examine())
         for name in options.interface:
             yield from interface(name, frame, options.values)
         return
@@ -371,23 +372,23 @@ def main(options: argparse.Namespace) -> int:
 
 
 def show(findings: Iterable[Finding], as_json: bool) -> int:
-    """Prints them as they come; 1: there are bad ones."""
-    told = []
+    """Prints findings as they come. Returns the exit status; 1: there are bad ones."""
+    shown = []
     colours = {GOOD: "green", WARNING: "yellow", BAD: "red", FACT: "blue"}
     if not as_json:
         from rich.console import Console
 
         console = Console(highlight=False)
     for finding in findings:
-        told.append(finding)
+        shown.append(finding)
         if not as_json:
             console.print(f"[{colours[finding.verdict]}]{finding.verdict:8}[/] {finding.what:18} {finding.found}", soft_wrap=True)
             if finding.advice:
                 console.print(f"{'':27} [dim]-> {finding.advice}[/]", soft_wrap=True)
     if as_json:
-        json.dump([dataclasses.asdict(finding) for finding in told], sys.stdout, indent=1)
+        json.dump([dataclasses.asdict(finding) for finding in shown], sys.stdout, indent=1)
         print()
-    return int(any(finding.verdict == BAD for finding in told))
+    return int(any(finding.verdict == BAD for finding in shown))
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:

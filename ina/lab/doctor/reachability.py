@@ -1,7 +1,7 @@
-"""Between the hosts of a switch, before a run (`ina doctor --target tofino`): round trips, loss, and whether frames get through.
+"""Probes between the hosts of a switch, before a run (`ina doctor --target tofino`): round trips, loss, and frame sizes.
 
-On every host an agent answers (`--agent SECONDS`); each host in turn asks its `--peer`s. Probes are UDP datagrams of the run's
-own size that must not be cut (IP_PMTUDISC_DO, ip(7)), a bounded number of them, one after the other and then in bursts.
+On every host an agent answers (`--agent SECONDS`); each host in turn probes its `--peer`s. Probes are UDP datagrams of the run's
+own size that must not be fragmented (IP_PMTUDISC_DO, ip(7)), a bounded number of them, one after the other and then in bursts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PORT = 5589
-MAGIC, ANSWER = b"ina?", b"ina!"  # an answer is not answered: no forged sender sets two agents against each other
+MAGIC, ANSWER = b"ina?", b"ina!"  # answers get no answer: a forged sender cannot make two agents answer each other for ever
 HEAD = struct.Struct("!4s8sI")  # magic, this probe run, number
 MOST = 100_000  # probes
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # ip(7)
 
 
 def open_socket(bind: tuple[str, int], whole: bool = True) -> socket.socket:
-    """UDP at `bind`; `whole`: longer datagrams than the path takes are refused, not cut. Raises OSError."""
+    """Opens a UDP socket at `bind`; `whole`: datagrams longer than the path's MTU are refused, not fragmented. Raises OSError."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
@@ -37,26 +37,26 @@ def open_socket(bind: tuple[str, int], whole: bool = True) -> socket.socket:
 
 
 def answer(seconds: float, bind: str = "0.0.0.0", port: int = PORT) -> int:
-    """Answers every probe where it came from; returns how many after `seconds`. Raises OSError."""
+    """Answers every probe to its sender for `seconds`; returns their number. Raises OSError."""
     end, count = time.monotonic() + seconds, 0
     with open_socket((bind, port)) as sock:
         sock.setblocking(False)
-        while (left := end - time.monotonic()) > 0:
-            if not select.select([sock], [], [], left)[0]:
+        while (remaining := end - time.monotonic()) > 0:
+            if not select.select([sock], [], [], remaining)[0]:
                 continue
             try:
                 data, peer = sock.recvfrom(65536)
                 if data.startswith(MAGIC):
                     sock.sendto(ANSWER + data[len(MAGIC) :], peer)
                     count += 1
-            except OSError:  # one that cannot be answered is one that is lost
+            except OSError:  # a probe that cannot be answered counts as lost
                 continue
     return count
 
 
 @dataclass
 class Probes:
-    """`rtts` in seconds, as they came; `error`: why nothing could be sent."""
+    """Results of probes: `rtts` in seconds, in order of arrival; `error`: why nothing could be sent."""
 
     sent: int = 0
     answered: int = 0
@@ -73,13 +73,13 @@ class Probes:
 
 
 def probe(peer: str, count: int = 1000, size: int = 1024, port: int = PORT, burst: int = 1, wait: float = 0.2) -> Probes:
-    """`count` datagrams of `size` bytes to the agent at `peer`, `burst` at a time; each burst waits `wait` s at most.
+    """Sends `count` datagrams of `size` bytes to the agent at `peer`, `burst` at a time; waits up to `wait` s for each burst.
 
     Gives up after ten bursts without any answer. Raises ValueError.
     """
     if not 1 <= count <= MOST or not HEAD.size <= size <= 65507 or burst < 1:
         raise ValueError(f"count {count}, size {size}: expected 1..{MOST} probes of {HEAD.size}..65507 bytes")
-    found, run, silent = Probes(), secrets.token_bytes(8), 0
+    probes, run, silent = Probes(), secrets.token_bytes(8), 0
     with open_socket(("0.0.0.0", 0)) as sock:
         sock.setblocking(False)
         for first in range(0, count, burst):
@@ -90,35 +90,35 @@ def probe(peer: str, count: int = 1000, size: int = 1024, port: int = PORT, burs
                     sock.sendto(HEAD.pack(MAGIC, run, number).ljust(size, b"\0"), (peer, port))
                 except OSError as error:
                     too_long = error.errno == errno.EMSGSIZE
-                    found.error = "the path takes no datagrams of this length" if too_long else str(error.strerror)
-                    return found
-                found.sent += 1
-            before = found.answered
-            _collect(sock, run, sent, found, wait)
-            silent = 0 if found.answered > before else silent + 1
-            if silent == 10 and not found.answered:
+                    probes.error = "the path takes no datagrams of this length" if too_long else str(error.strerror)
+                    return probes
+                probes.sent += 1
+            before = probes.answered
+            _collect(sock, run, sent, probes, wait)
+            silent = 0 if probes.answered > before else silent + 1
+            if silent == 10 and not probes.answered:
                 break
-    return found
+    return probes
 
 
-def _collect(sock: socket.socket, run: bytes, sent: dict[int, float], found: Probes, wait: float) -> None:
+def _collect(sock: socket.socket, run: bytes, sent: dict[int, float], probes: Probes, wait: float) -> None:
     end = time.monotonic() + wait
-    while sent and (left := end - time.monotonic()) > 0:
-        if not select.select([sock], [], [], left)[0]:
+    while sent and (remaining := end - time.monotonic()) > 0:
+        if not select.select([sock], [], [], remaining)[0]:
             return
         try:
             data = sock.recv(65536)
         except ConnectionError:  # nobody listens there
             continue
         if len(data) >= HEAD.size:
-            magic, whose, number = HEAD.unpack_from(data)
-            if magic == ANSWER and whose == run and number in sent:
-                found.rtts.append(time.monotonic() - sent.pop(number))
-                found.answered += 1
+            magic, owner, number = HEAD.unpack_from(data)
+            if magic == ANSWER and owner == run and number in sent:
+                probes.rtts.append(time.monotonic() - sent.pop(number))
+                probes.answered += 1
 
 
 def neighbour(ip: str) -> str:
-    """The MAC address that the kernel knows for `ip`; "": none (proc_net(5))."""
+    """Returns the MAC address that the kernel knows for `ip`; "": none (proc_net(5))."""
     try:
         rows = [line.split() for line in Path("/proc/net/arp").read_text().splitlines()[1:]]
     except OSError:

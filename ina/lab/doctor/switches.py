@@ -1,4 +1,4 @@
-"""`ina tofino doctor`: are the switches of a deployment there, deployed, and their links up? It reads, and writes nothing."""
+"""`ina tofino doctor`: checks that the switches of a deployment are there, deployed, and their links up. It writes nothing."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CABLE = "cable, optics, speed, FEC and autonegotiation at both ends"
 
 def examine(d: Deployment, addresses: Mapping[str, str], device_id: int = 0, timeout: float = 5.0,
             access: Access | None = None) -> Iterator[Finding]:  # fmt: skip
-    """Switch by switch, then of all together."""
+    """Examines switch by switch, then all together."""
     with ExitStack() as stack:
-        there: dict[str, Bfrt] = {}
+        switches: dict[str, Bfrt] = {}
         for s in d.switches:
             address, name = addresses[s.name], _name(d, s)
             try:
@@ -37,15 +37,15 @@ def examine(d: Deployment, addresses: Mapping[str, str], device_id: int = 0, tim
                 yield Finding(BAD, name, str(error))
                 continue
             stack.callback(target.close)
-            there[s.name] = Bfrt(target)
+            switches[s.name] = Bfrt(target)
             try:
                 yield Finding(GOOD, name, f"{target.client.program} at {address}")
                 yield from _program(d, s, target)
                 yield from _ports(d, s, target)
             except (EntityError, TimeoutError) as error:
                 yield Finding(BAD, name, str(error))
-        if len(there) == len(d.switches):
-            yield from _together(d, there)
+        if len(switches) == len(d.switches):
+            yield from _together(d, switches)
 
 
 def _name(d: Deployment, s: Tofino) -> str:
@@ -53,42 +53,42 @@ def _name(d: Deployment, s: Tofino) -> str:
 
 
 def _program(d: Deployment, s: Tofino, target: BfRuntimeTarget) -> Iterator[Finding]:
-    what, known = f"{_name(d, s)} program", recognise(target.p4info)
-    if known is None:
-        yield Finding(WARNING, what, "none that the controller knows", "`ina tofino controller` needs one of ours")
+    name, recognised = f"{_name(d, s)} program", recognise(target.p4info)
+    if recognised is None:
+        yield Finding(WARNING, name, "none that the controller knows", "`ina tofino controller` needs one of ours")
         return
-    program, sizes = known
-    wanted: Any = getattr(d.config, "values", sizes.values)
+    program, sizes = recognised
+    values: Any = getattr(d.config, "values", sizes.values)
     slots = getattr(d.config, "slots", 0) or 64
     room = sizes.slots // slots
-    found = f"{program.title}, {sizes.values} values per packet, {sizes.slots} slots: room for {room} jobs of {slots}"
-    if sizes.values != wanted:
-        yield Finding(BAD, what, found, f"the file says values = {wanted}: the program with -D VALUES={wanted}, or another file")
+    text = f"{program.title}, {sizes.values} values per packet, {sizes.slots} slots: room for {room} jobs of {slots}"
+    if sizes.values != values:
+        yield Finding(BAD, name, text, f"the file says values = {values}: the program with -D VALUES={values}, or another file")
     elif not room:
-        yield Finding(BAD, what, found, "fewer slots in the file, or the program with more: -D SLOTS=...")
+        yield Finding(BAD, name, text, "fewer slots in the file, or the program with more: -D SLOTS=...")
     else:
-        yield Finding(GOOD, what, found)
+        yield Finding(GOOD, name, text)
 
 
 def _ports(d: Deployment, s: Tofino, target: BfRuntimeTarget) -> Iterator[Finding]:
-    """Those that something is connected to."""
-    far = {(h.switch, h.port): h.name for h in d.hosts}
+    """Checks the ports that something is connected to."""
+    peers = {(h.switch, h.port): h.name for h in d.hosts}
     for c in d.cables:
-        far |= {(c.a, c.a_port): f"{c.b}:{c.b_port}", (c.b, c.b_port): f"{c.a}:{c.a_port}"}
-    configured, counted = target.ports(), target.statistics()
+        peers |= {(c.a, c.a_port): f"{c.b}:{c.b_port}", (c.b, c.b_port): f"{c.a}:{c.a_port}"}
+    configured, statistics = target.ports(), target.statistics()
     for port in s.ports:
-        end = far.get((s.name, port.name))
+        end = peers.get((s.name, port.name))
         if end is None:
             continue
         number = target.dev_port(port.name)
-        what = f"{s.name} {port.name}" if d.several else f"port {port.name}"
+        name = f"{s.name} {port.name}" if d.several else f"port {port.name}"
         if number not in configured:
-            yield Finding(WARNING, what, f"to {end}: not configured", "ina deploy writes it")
+            yield Finding(WARNING, name, f"to {end}: not configured", "ina deploy writes it")
             continue
         up = configured[number].get("$PORT_UP")
-        wrong = sum(counted.get(number, {}).get(key, 0) for key in ERRORS)
-        text = f"to {end}: {'up' if up else 'down'}, {port.speed}, FEC {port.fec}" + f", {wrong} frames with errors" * bool(wrong)
-        yield Finding(BAD if not up else WARNING if wrong else GOOD, what, text, CABLE if wrong or not up else "")
+        bad = sum(statistics.get(number, {}).get(key, 0) for key in ERRORS)
+        text = f"to {end}: {'up' if up else 'down'}, {port.speed}, FEC {port.fec}" + f", {bad} frames with errors" * bool(bad)
+        yield Finding(BAD if not up else WARNING if bad else GOOD, name, text, CABLE if bad or not up else "")
 
 
 def _together(d: Deployment, switches: Mapping[str, Bfrt]) -> Iterator[Finding]:

@@ -20,20 +20,20 @@ from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
 from ina.worlds.virtual.network import Completion
 
-EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
+EVENTS_AT_ONCE = 100_000  # between two checks for Ctrl-C
 
 
 def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reduction]:
     """Runs all jobs at once, each with one tensor, and checks every worker's result (not without payload), and every link's
-    account.
+    counters.
 
-    ``timeline`` notes when what happened.
+    ``timeline`` records the events.
 
     Raises:
         JobError: a tensor failed, at a deadline or otherwise.
-        WrongSum: a result is not what NumPy says, or the protocol's own entries.
-        Unbalanced: packets or bytes were lost or made by no fault, or a link carried more than it can.
-        ConfigError: the topology is none, or does not have enough hosts.
+        WrongSum: a result differs from NumPy's, or from that of the protocol's own entries.
+        Unbalanced: packets or bytes were lost or duplicated by no fault, or a link carried more than it can.
+        ConfigError: the topology does not exist, or does not have enough hosts.
     """
     place, timeline = virtual_network.place(config), timeline or Timeline()
     with virtual_network.fabric(config, place) as fabric:
@@ -63,21 +63,21 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
 
 
 def _end(job: FabricJob, worker: int, done: dict[int, Completion]) -> float:
-    """When the worker had all of its sums, s."""
+    """Returns the time at which the worker had all of its sums, s."""
     return max(done[stripe[worker]].time for stripe in job.stripes if stripe[worker] in done) / PS
 
 
 def _must_fit(config: AllReduce, jobs: int) -> None:
-    """Raises ConfigError: rather than that the kernel ends this process, or another."""
+    """Checks that the tensors fit into memory, before the kernel ends this process, or another. Raises ConfigError."""
     tensors = jobs * (config.workers if config.tensors == "own" else 2)
-    wanted, there = tensors * 4 * config.elements, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if wanted > there:
-        raise ConfigError(f"elements = {config.elements}: {tensors} tensors are {wanted / 2**30:,.0f} GiB; this machine has "
-                          f"{there / 2**30:,.0f} GiB (tensors = 'common' is one for all workers)")  # fmt: skip
+    needed, available = tensors * 4 * config.elements, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > available:
+        raise ConfigError(f"elements = {config.elements}: {tensors} tensors are {needed / 2**30:,.0f} GiB; this machine has "
+                          f"{available / 2**30:,.0f} GiB (tensors = 'common' is one for all workers)")  # fmt: skip
 
 
 def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:
-    """One a worker; or the one that all have."""
+    """Returns a tensor for each worker, or the one that all have in common."""
     different = config.workers if config.tensors == "own" else 1
     if config.dtype == "int32":
         return [rng.integers(-(2**31), 2**31, config.elements, np.int32) for _ in range(different)]
@@ -85,7 +85,8 @@ def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:
 
 
 def _submit(fabric: Fabric, job: FabricJob, arrays: list[np.ndarray], reduction: int) -> None:
-    """What all workers have, they need until the last has sent it: its sum goes to a place of its own, which is then `arrays`."""
+    """Submits the tensors. A common one is sent until the last worker has sent it, so its sum goes to another array, which then
+    replaces it in `arrays`."""
     if len(arrays) == len(job.hosts):
         fabric.submit_all(job, arrays, reduction=reduction)
         return
@@ -101,9 +102,9 @@ def _check(
     if config.algorithm != "in-network" and config.dtype == "float32":  # n - 1 additions, each rounded
         allowed += config.workers**2 / len(arrays) * 2.0**-23 * float(np.sum(np.abs(arrays), axis=0).max())
     for worker, array in enumerate(arrays):
-        off = float(np.abs(array - right.astype(np.float64)).max())
-        if off > allowed:
-            raise WrongSum(f"{job.name}: worker {worker}'s result is off by {off:g}, expected at most {allowed:g}")
+        deviation = float(np.abs(array - right.astype(np.float64)).max())
+        if deviation > allowed:
+            raise WrongSum(f"{job.name}: worker {worker}'s result is off by {deviation:g}, expected at most {allowed:g}")
         if not np.array_equal(array, arrays[0]):
             raise WrongSum(f"{job.name}: workers 0 and {worker} have different results")
 
@@ -112,7 +113,7 @@ def _reduction(
     fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int, Completion], links: virtual_network.LinkFigures,
     network: dict[str, dict],
 ) -> Reduction:
-    """``links``, ``network``: figures of the whole network, which its jobs have in common."""
+    """Returns a job's result. ``links``, ``network``: figures of the whole network, which its jobs have in common."""
     seconds = max(done[machine].time for machine in job.machines if machine in done) / PS
     size = 4 * config.elements
     star = config.topology.split()[0] == "star" and config.algorithm == "in-network"
@@ -129,6 +130,6 @@ def _reduction(
 
 
 def ring_model(config: AllReduce, size: int) -> float:
-    """2(n-1) steps of size/n bytes, each over two wires and the switch (Patarasuk and Yuan, 2009, §3)."""
+    """Returns seconds of 2(n-1) steps of size/n bytes, each over two wires and the switch (Patarasuk and Yuan, 2009, §3)."""
     steps = 2 * (config.workers - 1)
     return steps * (8 * size / config.workers / config.rate + 2 * config.delay + config.latency)

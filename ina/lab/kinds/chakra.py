@@ -4,8 +4,8 @@ A file is a sequence of protobuf messages, each with its length in front as a va
 et_def.proto of the package mlc-chakra; files may be compressed with gzip). A node begins when the nodes in its ``ctrl_deps`` and
 ``data_deps`` have ended.
 
-    COMP_NODE         takes ``duration_micros`` of the rank's GPU, or of its CPU if ``is_cpu_op``; without a duration, what a
-                      roofline says of its ``num_ops`` and ``tensor_size``
+    COMP_NODE         takes ``duration_micros`` of the rank's GPU, or of its CPU if ``is_cpu_op``; without a duration, that of a
+                      roofline for its ``num_ops`` and ``tensor_size``
     COMM_COLL_NODE    ``comm_type`` of ``comm_size`` bytes, which each rank puts in, in the process group ``pg_name``
     COMM_SEND_NODE    ``comm_size`` bytes to rank ``comm_dst``; COMM_RECV_NODE from rank ``comm_src``; ``comm_tag``
     METADATA_NODE     takes no time; one whose inputs list process groups ({"pg_name", "ranks"}) names their ranks
@@ -37,7 +37,7 @@ US, PS = 1_000_000, 10**12  # ps
 LONGEST = 10**6  # s that the nodes of one rank compute together; the emulator's clock ends at 2^64 ps
 READ = {"is_cpu_op", "num_ops", "tensor_size", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name",
         "involved_dim", "root", "comm_root", "root_rank"}  # fmt: skip
-# What Chakra's converters note of where a node comes from: times, dependencies and sizes do not follow from it.
+# Attributes of Chakra's converters that describe a node's origin: times, dependencies and sizes do not depend on them.
 DESCRIPTIONS = {"rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema", "kernel_backend", "kernel_file", "pid"}
 
 
@@ -52,7 +52,8 @@ class Roofline:
     bandwidth: float = 0.0
 
     def duration(self, where: str, operations: float, moved: float) -> int:
-        """ps of so many floating-point operations on so many bytes. Raises ConfigError with ``where``: a key is missing."""
+        """Returns ps for so many floating-point operations on so many bytes. Raises ConfigError with ``where``: a key is
+        missing."""
         need = {"peak_flops": (operations, self.peak), "memory_bandwidth": (moved, self.bandwidth)}
         if missing := [key for key, (amount, rate) in need.items() if amount and not rate]:
             keys = f"key{'s' * (len(missing) > 1)} {' and '.join(missing)}"
@@ -64,9 +65,9 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Node:
-    """``kind``: COMPUTE, NOTHING, SEND, RECEIVE or one of COLLECTIVES. ``duration``: ps, on ``processor`` ("cpu", "gpu").
-    ``bytes``: that this rank puts in; ``group``: of a collective, "": all ranks; ``peer`` and ``tag``: of a message, and ``own``,
-    the rank that the trace says has the node, -1: it does not say."""
+    """A node. ``kind``: COMPUTE, NOTHING, SEND, RECEIVE or one of COLLECTIVES. ``duration``: ps, on ``processor`` ("cpu", "gpu").
+    ``bytes``: this rank's input; ``group``: of a collective, "": all ranks; ``peer`` and ``tag``: of a message, and ``own``, the
+    node's rank in the trace, -1: not given."""
 
     number: int
     name: str
@@ -83,8 +84,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Traces:
-    """``ranks``: the nodes of each, in the order of its file; ``groups``: the ranks of each process group, "": all. ``ignored``:
-    attributes of nodes that have no meaning here, though they may have one elsewhere, and how often each was there."""
+    """All traces. ``ranks``: the nodes of each, in the order of its file; ``groups``: the ranks of each process group, "": all.
+    ``ignored``: attributes of nodes that have no meaning here, though they may have one elsewhere, and their counts."""
 
     ranks: list[list[Node]]
     groups: dict[str, tuple[int, ...]]
@@ -95,26 +96,26 @@ UNKNOWN = Roofline()
 
 
 def read(prefix: str, groups: str = "", roofline: Roofline = UNKNOWN) -> Traces:
-    """All ranks' traces. ``groups``: a JSON file of process groups as ASTRA-sim has it, {"0": [0, 1], ...}. ``roofline``: of
-    nodes that compute and have no duration.
+    """Reads all ranks' traces. ``groups``: a JSON file of process groups as ASTRA-sim has it, {"0": [0, 1], ...}. ``roofline``:
+    for nodes that compute and have no duration.
 
     Raises ConfigError with file and node.
     """
     paths = trace_files(prefix)
-    named = {"": tuple(range(len(paths)))} | (_groups(Path(groups)) if groups else {})
+    groups_by_name = {"": tuple(range(len(paths)))} | (_groups(Path(groups)) if groups else {})
     ranks: list[list[Node]] = []
     ignored: Counter[str] = Counter()
     for path in paths:
-        nodes, told, extra = _rank(path, roofline)
+        nodes, own_groups, unread = _rank(path, roofline)
         ranks.append(nodes)
-        ignored += extra
-        for name, members in told.items():
-            if named.setdefault(name, members or named[""]) != (members or named[""]):
-                raise ConfigError(f"{path}: process group {name!r} has ranks {members}, elsewhere {named[name]}")
+        ignored += unread
+        for name, members in own_groups.items():
+            if groups_by_name.setdefault(name, members or groups_by_name[""]) != (members or groups_by_name[""]):
+                raise ConfigError(f"{path}: process group {name!r} has ranks {members}, elsewhere {groups_by_name[name]}")
     for rank, (path, nodes) in enumerate(zip(paths, ranks, strict=True)):
         for node in nodes:
-            _check(path, node, rank, named)
-    return Traces(ranks, named, dict(sorted(ignored.items())))
+            _check(path, node, rank, groups_by_name)
+    return Traces(ranks, groups_by_name, dict(sorted(ignored.items())))
 
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:
@@ -134,8 +135,8 @@ def _check(path: Path, node: Node, rank: int, groups: dict[str, tuple[int, ...]]
         raise ConfigError(f"{where}: {node.kind} with rank {node.peer}, expected another of ranks 0 to {len(everyone) - 1}")
     if node.kind in COLLECTIVES:
         if node.group not in groups:
-            known = ", ".join(map(repr, groups))
-            raise ConfigError(f"{where}: no process group {node.group!r}; known: {known}; the key `groups` names a file of them")
+            names = ", ".join(map(repr, groups))
+            raise ConfigError(f"{where}: no process group {node.group!r}; known: {names}; the key `groups` names a file of them")
         members = groups[node.group]
         if rank not in members or not set(members) <= set(everyone):
             raise ConfigError(f"{where}: process group {node.group!r} has ranks {members}, expected rank {rank} among them, and "
@@ -176,32 +177,32 @@ def _messages(path: Path) -> Iterator[bytes]:
 
 
 def _rank(path: Path, roofline: Roofline) -> tuple[list[Node], dict[str, tuple[int, ...]], Counter[str]]:
-    """Nodes, process groups, and attributes that nobody reads."""
+    """Returns nodes, process groups, and counts of unread attributes."""
     from google.protobuf.message import DecodeError
 
     schema, messages = _schema(), _messages(path)
     nodes: list[Node] = []
     groups: dict[str, tuple[int, ...]] = {}
-    extra: Counter[str] = Counter()
+    unread: Counter[str] = Counter()
     try:
         if (first := next(messages, None)) is None:
             raise ConfigError(f"{path}: empty; expected Chakra's GlobalMetadata and nodes")
         schema.GlobalMetadata.FromString(first)
         for message in messages:
             raw = schema.Node.FromString(message)
-            node, told = _node(path, schema, raw, roofline)
+            node, own_groups = _node(path, schema, raw, roofline)
             nodes.append(node)
             if node.kind != NOTHING:
-                extra.update(attr.name for attr in raw.attr if attr.name not in READ | DESCRIPTIONS)
-            groups |= told
+                unread.update(attr.name for attr in raw.attr if attr.name not in READ | DESCRIPTIONS)
+            groups |= own_groups
     except DecodeError as error:
         raise ConfigError(f"{path}: message {len(nodes) + 1}: {error}") from None
-    known = {node.number for node in nodes}
-    if len(known) < len(nodes):
-        twice = next(n.number for i, n in enumerate(nodes) if n.number in {m.number for m in nodes[:i]})
-        raise ConfigError(f"{path}: node {twice} is there twice")
+    numbers = {node.number for node in nodes}
+    if len(numbers) < len(nodes):
+        duplicate = next(n.number for i, n in enumerate(nodes) if n.number in {m.number for m in nodes[:i]})
+        raise ConfigError(f"{path}: node {duplicate} is there twice")
     for node in nodes:
-        if missing := [number for number in node.after if number not in known]:
+        if missing := [number for number in node.after if number not in numbers]:
             raise ConfigError(f"{path}: node {node.number} ({node.name!r}) comes after node {missing[0]}, which is not there")
     try:
         TopologicalSorter({node.number: node.after for node in nodes}).prepare()
@@ -212,7 +213,7 @@ def _rank(path: Path, roofline: Roofline) -> tuple[list[Node], dict[str, tuple[i
         longest = max(nodes, key=lambda node: node.duration)
         raise ConfigError(f"{path}: its nodes compute for {total / PS:g} s, node {longest.number} ({longest.name!r}) the longest "
                           f"of them: expected {LONGEST:g} s at most")  # fmt: skip
-    return nodes, groups, extra
+    return nodes, groups, unread
 
 
 def _node(path: Path, schema: Any, raw: Any, roofline: Roofline) -> tuple[Node, dict[str, tuple[int, ...]]]:
@@ -229,8 +230,8 @@ def _node(path: Path, schema: Any, raw: Any, roofline: Roofline) -> tuple[Node, 
     if kind in ("COMM_SEND_NODE", "COMM_RECV_NODE"):
         side, key = (SEND, "comm_dst") if kind == "COMM_SEND_NODE" else (RECEIVE, "comm_src")
         size, peer = (_number(where, values, name) for name in ("comm_size", key))
-        mine = "comm_src" if side == SEND else "comm_dst"
-        own = _number(where, values, mine) if mine in values else -1
+        own_key = "comm_src" if side == SEND else "comm_dst"
+        own = _number(where, values, own_key) if own_key in values else -1
         tag = _number(where, values, "comm_tag") if "comm_tag" in values else 0
         return Node(kind=side, bytes=size, peer=peer, tag=tag, own=own, **common), {}
     if kind == "COMM_COLL_NODE":
@@ -245,7 +246,7 @@ def _node(path: Path, schema: Any, raw: Any, roofline: Roofline) -> tuple[Node, 
 
 
 def _duration(where: str, raw: Any, values: dict, processor: str, roofline: Roofline) -> int:
-    """ps of a node that computes: as it was measured, or as the roofline says."""
+    """Returns ps of a node that computes: as measured, or by the roofline."""
     if raw.duration_micros:
         return raw.duration_micros * US
     numbers = ("num_ops", "tensor_size")
@@ -257,7 +258,7 @@ def _duration(where: str, raw: Any, values: dict, processor: str, roofline: Roof
 
 
 def _check_whole(where: str, values: dict) -> None:
-    """A collective is of a whole process group, and its root is the first rank. Raises ConfigError."""
+    """Checks that a collective is of a whole process group, and its root the first rank. Raises ConfigError."""
     dimensions = list(getattr(values.get("involved_dim"), "values", ()))
     if not all(dimensions):
         raise ConfigError(f"{where}: involved_dim is {dimensions}, a collective along some dimensions of a topology: expected "
@@ -274,9 +275,9 @@ def _number(where: str, values: dict, name: str, types: tuple[type, ...] = (int,
 
 
 def _process_groups(text: str) -> dict[str, tuple[int, ...]]:
-    """Of PyTorch's traces: the inputs of the metadata node are a list with one string, the groups in JSON."""
+    """Parses PyTorch's process groups: the inputs of the metadata node are a list with one string, the groups in JSON."""
     try:
-        listed = documents.json_text(text[2:-2])
-        return {str(item["pg_name"]): tuple(item["ranks"]) for item in listed}
+        items = documents.json_text(text[2:-2])
+        return {str(item["pg_name"]): tuple(item["ranks"]) for item in items}
     except (ValueError, TypeError, KeyError):
         return {}

@@ -1,4 +1,4 @@
-"""Workloads: a model's layers with their sizes and compute times, and the gradient buckets that DDP makes of them.
+"""Workloads: a model's layers with their sizes and compute times, and DDP's gradient buckets for them.
 
     name,elements,forward_ns,backward_ns       in the order of the forward pass; lines that begin with # are comments
     conv1,9408,810000,1620000                  elements: parameters of the layer, 0: it has none
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Layer:
-    """``forward`` and ``backward`` in ps."""
+    """A layer; ``forward`` and ``backward`` in ps."""
 
     name: str
     elements: int
@@ -28,21 +28,21 @@ class Layer:
     backward: int
 
     def scaled(self, share: float) -> Layer:
-        """One of as much less to compute and to reduce; of parameters, at least one is left."""
+        """Returns a layer with this share of its times and elements; a layer with parameters keeps at least one."""
         elements = max(1, round(self.elements * share)) if self.elements else 0
         return Layer(self.name, elements, round(self.forward * share), round(self.backward * share))
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """``ready``: ps after the backward pass began, when the last of its gradients is there."""
+    """A bucket. ``ready``: ps from the start of the backward pass to the last of its gradients."""
 
     elements: int
     ready: int
 
 
 def read(path: Path) -> list[Layer]:
-    """Raises ConfigError with file and line."""
+    """Reads a file of layers. Raises ConfigError with file and line."""
     try:
         lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), start=1)
                  if line.strip() and not line.startswith("#")]  # fmt: skip
@@ -58,7 +58,7 @@ def read(path: Path) -> list[Layer]:
             (row,) = csv.reader([line])  # quotes end in their line
             name, elements, forward, backward = row
             layer = Layer(name, int(elements), round(float(forward) * NS), round(float(backward) * NS))
-        except (ValueError, OverflowError, csv.Error):  # what is infinite overflows
+        except (ValueError, OverflowError, csv.Error):  # infinity overflows
             raise ConfigError(f"{path}:{number}: {line!r}: expected a name and three numbers") from None
         if layer.elements < 0 or layer.forward < 0 or layer.backward < 0:
             raise ConfigError(f"{path}:{number}: {line!r}: expected numbers of 0 or more")
@@ -74,9 +74,9 @@ def write(path: Path, layers: Sequence[Layer], about: str) -> None:
 
 
 def buckets(layers: Sequence[Layer], first_bytes: float, bucket_bytes: float) -> list[Bucket]:
-    """As DDP fills them, in the order of the backward pass: a bucket is full when it has reached its size, float32; the first
-    one is smaller, so that communication begins early (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)."""
-    found: list[Bucket] = []
+    """Fills buckets as DDP does, in the order of the backward pass: a bucket is full when it has reached its size, float32; the
+    first one is smaller, so that communication begins early (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)."""
+    filled: list[Bucket] = []
     size, elapsed, ready, limit = 0, 0, 0, first_bytes
     for layer in reversed(layers):
         elapsed += layer.backward
@@ -84,8 +84,8 @@ def buckets(layers: Sequence[Layer], first_bytes: float, bucket_bytes: float) ->
             continue
         size, ready = size + layer.elements, elapsed
         if 4 * size >= limit:
-            found.append(Bucket(size, ready))
+            filled.append(Bucket(size, ready))
             size, limit = 0, bucket_bytes
     if size:
-        found.append(Bucket(size, ready))
-    return found
+        filled.append(Bucket(size, ready))
+    return filled

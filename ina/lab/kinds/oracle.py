@@ -11,32 +11,32 @@ from ina.aggregation.entries import program_named
 from ina.aggregation.protocols import MAX, OWN, SUM
 
 
-def asked(protocol: str, dtype: str, checked: bool = True) -> int:
-    """The reduction that an experiment asks of the protocol: its sums, or else maxima (of int32), or else its own.
+def choose_reduction(protocol: str, dtype: str, checked: bool = True) -> int:
+    """Returns an experiment's reduction: the protocol's sums, or else maxima (of int32), or else its own.
 
-    ValueError: it declares none for tensors of ``dtype``; or, if it is to be ``checked``, one that nobody says what it gives.
+    ValueError: it declares none for tensors of ``dtype``; or, if results are ``checked``, one without expected results.
     """
-    there = protocols.reductions(protocol)
-    found = next((each for each in (SUM, MAX, OWN) if each in there and (each != MAX or dtype == "int32")), None)
-    if found is None:
-        raise ValueError(f"its worker declares no reduction of {dtype} (reductions = {sum(1 << each for each in there)})")
-    if found == OWN and checked and program_named(protocol).reduced(np.zeros((1, 1), dtype)) is None:
+    declared = protocols.reductions(protocol)
+    reduction = next((each for each in (SUM, MAX, OWN) if each in declared and (each != MAX or dtype == "int32")), None)
+    if reduction is None:
+        raise ValueError(f"its worker declares no reduction of {dtype} (reductions = {sum(1 << each for each in declared)})")
+    if reduction == OWN and checked and program_named(protocol).reduced(np.zeros((1, 1), dtype)) is None:
         raise ValueError("its worker declares a reduction of its own, but its entries do not say what that gives "
                          "(`reduced` of ina.aggregation.entries.base.JobProgram); or give payload = false")  # fmt: skip
-    return found
+    return reduction
 
 
 def expected(arrays: Sequence[np.ndarray], workers: int, protocol: str, reduction: int) -> tuple[np.ndarray, float]:
-    """The exact result for so many workers' tensors, or for so many times the only one (int32 sums wrap), and how far off it may
-    be: docs/protocol.md, "off by at most"."""
+    """Returns the exact result for the workers' tensors, or for ``workers`` times the only one (int32 sums wrap), and the largest
+    deviation: docs/protocol.md, "off by at most"."""
     times = workers // len(arrays)
     if reduction == MAX:
         return np.max(arrays, axis=0), 0.0
     if reduction == OWN:
         rows = np.broadcast_to(arrays[0], (workers, arrays[0].size)) if times > 1 else np.stack(arrays)
-        given = program_named(protocol).reduced(rows)
-        assert given is not None  # `asked` refuses a reduction that nobody says what it gives
-        right: np.ndarray = given
+        reduced = program_named(protocol).reduced(rows)
+        assert reduced is not None  # `choose_reduction` refuses a reduction without expected results
+        right: np.ndarray = reduced
     elif arrays[0].dtype == np.int32:
         right = np.asarray(np.sum(arrays, axis=0, dtype=np.int32) * np.int32(times))
     else:

@@ -38,7 +38,7 @@ def reduce(config: AllReduce) -> list[Reduction]:
     base = Specification("", "shm", 0, 0, config.workers, config.window, config.elements, config.dtype, config.seed,
                          config.rto_min, config.rto_max, config.timeout)  # fmt: skip
     if config.world == "local":
-        faults["loss"] = config.loss  # both ways of a worker's port are its wire
+        faults["loss"] = config.loss  # a worker's port is its wire, both ways
         process = start_server(config.program_path, defines)
         try:
             return _run(config, replace(base, switch=process.name), faults, here(), None)
@@ -50,8 +50,8 @@ def reduce(config: AllReduce) -> list[Reduction]:
     mtu = max(place.topology.mtu, protocols.frame_bytes(config.protocol, config.values) - ETHERNET)
     topology = replace(place.topology, links=links, mtu=mtu)
     with testbed.opened(Network(topology, config.program_path, defines, seed=config.seed, kind=config.switch)) as network:
-        there = testbed.place(network, hosts)
-        return _run(config, replace(base, switch=network.socket, port="udp"), faults, there, network)
+        ranks = testbed.place(network, hosts)
+        return _run(config, replace(base, switch=network.socket, port="udp"), faults, ranks, network)
 
 
 def _run(config: AllReduce, base: Specification, faults: dict, place: Place, network: Network | None) -> list[Reduction]:
@@ -61,37 +61,37 @@ def _run(config: AllReduce, base: Specification, faults: dict, place: Place, net
         seeded = {**faults, "seed": faults["seed"] * 1024 + index} if any(
             faults.get(key) for key in ("loss", "duplicate", "reorder", "corrupt")) else None  # fmt: skip
         specifications.append(replace(base, job=job, worker=worker, faults=seeded))
-    with _started(specifications, place) as crew:
+    with _start(specifications, place) as crew:
         crew.answers(START, "ready")
         meter = testbed.Meter(network) if network else None
         if meter:
             meter.start()
         crew.go_on()
-        said = crew.answers(config.timeout + 30, "done")
+        answers = crew.answers(config.timeout + 30, "done")
         links = meter.stop()["links"] if meter else {}
         counters = _counters(base.switch)
         crew.go_on()
         crew.ended(30)
-    began = min(answer["began"] for answer in said)
-    whole = max(answer["ended"] for answer in said) - began
-    busiest, load, use = _busiest(links, whole)
+    began = min(answer["began"] for answer in answers)
+    seconds = max(answer["ended"] for answer in answers) - began
+    busiest, load, use = _busiest(links, seconds)
     ring = ring_model(config, 4 * config.elements) if config.world == "testbed" and config.rate else None
-    found = []
+    reductions = []
     for job in range(config.jobs):
-        mine = said[job * config.workers : (job + 1) * config.workers]
-        found.append(Reduction(
+        own = answers[job * config.workers : (job + 1) * config.workers]
+        reductions.append(Reduction(
             job=f"job {job}", workers=config.workers, bytes=4 * config.elements,
-            seconds=max(answer["ended"] for answer in mine) - min(answer["began"] for answer in mine),
+            seconds=max(answer["ended"] for answer in own) - min(answer["began"] for answer in own),
             busiest_link=busiest, busiest_bytes=load, link_use=use,
             ring_model_seconds=ring if config.topology == "star" else None,
-            stats={"workers": {key: sum(answer["stats"][key] for answer in mine) for key in mine[0]["stats"]},
+            stats={"workers": {key: sum(answer["stats"][key] for answer in own) for key in own[0]["stats"]},
                    "network": links, "drops": counters},
         ))  # fmt: skip
-    return found
+    return reductions
 
 
 def _busiest(links: dict[str, dict], seconds: float) -> tuple[str, int, float | None]:
-    """The direction of a link that worked longest: name, bytes, share of the time."""
+    """Returns the direction of a link that was busy longest: name, bytes, share of the time."""
     ways = [(8 * link[f"{way}_bytes"] / (link["rate"] or 1e15), f"{name} {way}", link[f"{way}_bytes"], link["rate"])
             for name, link in links.items() for way in ("up", "down")]  # fmt: skip
     if not ways:
@@ -109,32 +109,32 @@ def _counters(switch: str) -> dict:
 
 
 class Crew:
-    """Processes that work together, in step: all say a line, then all are told to go on."""
+    """Processes that work in step: each prints a line, then all get a line and go on."""
 
     def __init__(self, processes: list[subprocess.Popen[str]], logs: list[Path]) -> None:
         self._processes, self._logs = processes, logs
 
-    def answers(self, seconds: float, what: str) -> list[dict]:
-        """The next line of each, from JSON. Raises JobFailed."""
+    def answers(self, seconds: float, state: str) -> list[dict]:
+        """Returns the next line of each, from JSON. Raises JobFailed if one is missing after ``seconds``."""
         deadline = time.monotonic() + seconds
-        found: dict[int, dict] = {}
+        lines: dict[int, dict] = {}
         with selectors.DefaultSelector() as selector:
             for number, process in enumerate(self._processes):
                 selector.register(piped(process.stdout), selectors.EVENT_READ, number)
-            while len(found) < len(self._processes):
+            while len(lines) < len(self._processes):
                 events = selector.select(max(0.0, deadline - time.monotonic()))
                 if not events:
-                    silent = [n for n in range(len(self._processes)) if n not in found]
+                    silent = [n for n in range(len(self._processes)) if n not in lines]
                     parts = conditions("process", {n: self._processes[n] for n in silent}, self._logs)
-                    raise JobFailed(f"waited {seconds:g} s for processes {', '.join(map(str, silent))} to be {what}:\n{parts}")
+                    raise JobFailed(f"waited {seconds:g} s for processes {', '.join(map(str, silent))} to be {state}:\n{parts}")
                 for key, _ in events:
                     stream = piped(self._processes[key.data].stdout)
                     line = stream.readline()
                     if not line:
                         self._failed(key.data)
-                    found[key.data] = json.loads(line)
+                    lines[key.data] = json.loads(line)
                     selector.unregister(stream)
-        return [found[number] for number in range(len(self._processes))]
+        return [lines[number] for number in range(len(self._processes))]
 
     def go_on(self) -> None:
         for process in self._processes:
@@ -143,7 +143,7 @@ class Crew:
             stdin.flush()
 
     def ended(self, seconds: float) -> None:
-        """All have ended well, within ``seconds``. Raises JobFailed."""
+        """Waits until all have ended well, up to ``seconds``. Raises JobFailed."""
         deadline = time.monotonic() + seconds
         for number, process in enumerate(self._processes):
             try:
@@ -154,13 +154,13 @@ class Crew:
                 self._failed(number)
 
     def _failed(self, number: int) -> None:
-        with suppress(subprocess.TimeoutExpired):  # it may have closed its output, and live on
+        with suppress(subprocess.TimeoutExpired):  # it may have closed its output, and still run
             self._processes[number].wait(5)
         raise JobFailed(conditions("process", {number: self._processes[number]}, self._logs))
 
 
 @contextmanager
-def _started(specifications: list[Specification], place: Place) -> Iterator[Crew]:
+def _start(specifications: list[Specification], place: Place) -> Iterator[Crew]:
     processes: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory() as folder:
         logs = [Path(folder) / f"{rank}.log" for rank in range(len(specifications))]

@@ -1,6 +1,6 @@
 """One worker of an all-reduce: ``python -m ina.lab.kinds.reducer SPECIFICATION`` (JSON), which processes.py starts.
 
-It says "ready" when all workers of its job are there, begins when it reads a line, and then says what it measured.
+It prints "ready" when all workers of its job are there, begins when it reads a line, and then prints its measurements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ina.aggregation.controller.client import Client
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
-from ina.lab.kinds.oracle import asked, expected
+from ina.lab.kinds.oracle import choose_reduction, expected
 from ina.lab.kinds.virtual_network import WrongSum
 from ina.lab.training.launch import die_with_parent, say_where_on_request
 from ina.net.ports import Faults
@@ -23,7 +23,7 @@ from ina.net.ports import Faults
 
 @dataclass(frozen=True)
 class Specification:
-    """What one worker is told. ``faults``: fields of Faults, None: none; times in seconds."""
+    """Arguments of one worker. ``faults``: fields of Faults, None: none; times in seconds."""
 
     switch: str  # socket of the switch process
     port: str
@@ -40,7 +40,7 @@ class Specification:
     faults: dict | None = None
 
     def tensor(self, worker: int) -> np.ndarray:
-        """Any worker's: each can tell what the sum must be."""
+        """Returns any worker's tensor: each worker can compute the expected sum."""
         rng = np.random.default_rng([self.seed, self.job, worker])
         if self.dtype == "int32":
             return rng.integers(-(2**31), 2**31, self.elements, np.int32)
@@ -54,17 +54,17 @@ def main() -> None:
     client = Client(spec.switch, timeout=spec.timeout + 30)
     client.join(f"job {spec.job}", spec.worker)
     client.admit(f"job {spec.job}", spec.workers, spec.slots)
-    given = client.attach(f"job {spec.job}", spec.worker, spec.port)
+    grant = client.attach(f"job {spec.job}", spec.worker, spec.port)
     config = WorkerConfig(
-        worker=given.worker, workers=given.workers, job=given.number, life=given.life, protocol=given.protocol,
-        slots=given.slots, values=given.values, rto_min=spec.rto_min, rto_max=spec.rto_max, timeout=spec.timeout,
-        address=given.address, switch=given.switch,
+        worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
+        slots=grant.slots, values=grant.values, rto_min=spec.rto_min, rto_max=spec.rto_max, timeout=spec.timeout,
+        address=grant.address, switch=grant.switch,
     )  # fmt: skip
     tensors = [spec.tensor(worker) for worker in range(spec.workers)]
-    reduction = asked(given.protocol, spec.dtype)
-    right, allowed = expected(tensors, len(tensors), given.protocol, reduction)
+    reduction = choose_reduction(grant.protocol, spec.dtype)
+    right, allowed = expected(tensors, len(tensors), grant.protocol, reduction)
     own = tensors[spec.worker]
-    port = open_worker_port(given, Faults(**spec.faults) if spec.faults else None)
+    port = open_worker_port(grant, Faults(**spec.faults) if spec.faults else None)
     with Endpoint(config, port, client.fileno()) as endpoint:
         endpoint.run(np.zeros(1, spec.dtype), reduction=reduction)
         print(json.dumps("ready"), flush=True)
@@ -72,12 +72,12 @@ def main() -> None:
         before, began = endpoint.stats, time.monotonic()
         endpoint.run(own, reduction=reduction)
         ended, after = time.monotonic(), endpoint.stats
-        off = float(np.abs(own - right.astype(np.float64)).max())
-        if off > allowed:
-            raise WrongSum(f"job {spec.job}: worker {spec.worker}'s result is off by {off:g}, expected at most {allowed:g}")
+        deviation = float(np.abs(own - right.astype(np.float64)).max())
+        if deviation > allowed:
+            raise WrongSum(f"job {spec.job}: worker {spec.worker}'s result is off by {deviation:g}, expected at most {allowed:g}")
         stats = {key: after[key] - before[key] for key in after if not key.endswith("_ps")}
         print(json.dumps({"began": began, "ended": ended, "stats": stats}), flush=True)
-        sys.stdin.readline()  # the others may need its repetitions: it leaves when all are done
+        sys.stdin.readline()  # the others may need its retransmissions: it leaves when all are done
     client.release()
     client.close()
 

@@ -2,8 +2,7 @@
 
 A rank's GPU and its CPU each compute one node at a time, of those that are ready the first in the trace. Collectives of a process
 group begin in the order of the trace on every rank, as on a communicator's stream; groups, messages and computation overlap.
-What is no all-reduce goes between the hosts by the schedules of ina/worlds/virtual/collectives.py, without values; sums are
-checked.
+Other collectives go between the hosts by the schedules of ina/worlds/virtual/collectives.py, without values; sums are checked.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ina.base.settings import ConfigError
 from ina.lab.config import Trace
 from ina.lab.kinds import chakra, virtual_network
 from ina.lab.kinds.chakra import Node
-from ina.lab.kinds.timeline import Timeline, covered, is_compute
+from ina.lab.kinds.timeline import Timeline, busy_time, is_compute
 from ina.lab.kinds.virtual_network import WrongSum
 from ina.lab.results.record import Replayed
 from ina.net.ports import PS
@@ -35,19 +34,19 @@ SCHEDULES: dict[str, Callable[[int], collectives.Schedule]] = {
     "scatter": collectives.scatter, "broadcast": collectives.broadcast, "all-to-all": collectives.all_to_all,
     "reduce-scatter": collectives.reduce_scatter, "barrier": lambda n: collectives.tree(n, 1),
 }  # fmt: skip
-TIMES = {"all-gather": 1, "gather": 1, "all-to-all": 1}  # the tensor is n times as large as what a rank puts in
+TIMES = {"all-gather": 1, "gather": 1, "all-to-all": 1}  # the tensor is n times as large as a rank's input
 
 
 @dataclass
 class Rank:
-    """Where one rank is. Times in ps."""
+    """Progress of one rank. Times in ps."""
 
     number: int
     nodes: dict[int, Node]
-    waiting: dict[int, int]  # by node: those that it comes after and that have not ended
+    waiting: dict[int, int]  # by node: number of its predecessors that have not ended
     children: dict[int, list[int]]
     turns: dict[str, list[int]]  # collectives of each group that have not begun, last one first
-    ready: set[int] = field(default_factory=set)  # of these
+    ready: set[int] = field(default_factory=set)  # those of them that are ready
     queues: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: {"cpu": [], "gpu": []})  # place in the trace, node
     busy: dict[str, bool] = field(default_factory=lambda: {"cpu": False, "gpu": False})
     began: dict[int, int] = field(default_factory=dict)
@@ -58,8 +57,8 @@ class Rank:
     def of(cls, number: int, nodes: list[Node]) -> Rank:
         children: dict[int, list[int]] = defaultdict(list)
         for node in nodes:
-            for before in node.after:
-                children[before].append(node.number)
+            for predecessor in node.after:
+                children[predecessor].append(node.number)
         turns: dict[str, list[int]] = defaultdict(list)
         for node in reversed(nodes):
             if node.kind in chakra.COLLECTIVES:
@@ -68,7 +67,7 @@ class Rank:
 
 
 def replay(config: Trace, timeline: Timeline | None = None) -> list[Replayed]:
-    """Runs the trace and notes in ``timeline`` what happened. Raises as allreduce.reduce does."""
+    """Runs the trace and records its events in ``timeline``. Raises as allreduce.reduce does."""
     traces = chakra.read(config.trace, config.groups, chakra.Roofline(config.peak_flops, config.memory_bandwidth))
     _match(config, traces)
     place, timeline = virtual_network.place(config), timeline or Timeline()
@@ -77,7 +76,7 @@ def replay(config: Trace, timeline: Timeline | None = None) -> list[Replayed]:
 
 
 class Replay:
-    """One run."""
+    """One replay of traces."""
 
     def __init__(self, config: Trace, fabric: Fabric, place: virtual_network.Place, traces: chakra.Traces, timeline: Timeline):
         self.config, self.fabric, self.place, self.traces, self.timeline = config, fabric, place, traces, timeline
@@ -85,13 +84,13 @@ class Replay:
         self.ranks = [Rank.of(number, nodes) for number, nodes in enumerate(traces.ranks)]
         self.order = [{node.number: i for i, node in enumerate(nodes)} for nodes in traces.ranks]
         self.jobs: dict[tuple, FabricJob] = {}
-        self.due: list[tuple[int, int, int, int]] = []  # when, in which order, rank and node: computations that end
+        self.due: list[tuple[int, int, int, int]] = []  # computations that end: time, sequence number, rank, node
         self.under_way: dict[int, tuple[Rank, int, np.ndarray | None]] = {}  # by ticket
-        self.left: Counter[tuple[int, int]] = Counter()  # tickets of a node
+        self.pending: Counter[tuple[int, int]] = Counter()  # tickets of a node
         self.nothing, self.count = np.zeros(1, np.int32), itertools.count()
         self._admit()
 
-    # ---- who talks to whom
+    # ---- communicators
 
     def _admit(self) -> None:
         reducing = {n.group for nodes in self.traces.ranks for n in nodes if n.kind == "all-reduce" and self._size(n.group) > 1}
@@ -122,7 +121,7 @@ class Replay:
                                       congestion=virtual_network.CONGESTION[self.config.transport], bare=True)  # fmt: skip
 
     def _key(self, rank: int, node: Node) -> tuple | None:
-        """Of the communicator that a node uses; None: it needs none."""
+        """Returns the key of the communicator that a node uses; None: it needs none."""
         if node.kind == chakra.SEND:
             return "message", rank, node.peer, node.tag
         if node.kind == chakra.RECEIVE:
@@ -138,34 +137,34 @@ class Replay:
         for rank in self.ranks:
             for node in list(rank.nodes.values()):
                 if not node.after:
-                    self._may_begin(rank, node, 0)
+                    self._begin(rank, node, 0)
         while True:
             idle = self.timeline.run(self.fabric, EVENTS_AT_ONCE, self.due[0][0] if self.due else NEVER - 1)
             done = self.fabric.completions()
             for completion in done:
                 if (error := completion.event.error()) is not None:
                     raise error
-                self._arrived(completion.ticket, completion.time)
+                self._complete(completion.ticket, completion.time)
             if done:
-                continue  # what they began may end before anything else
+                continue  # nodes that they started may end before anything else
             if self.due and (idle or self.due[0][0] <= self.fabric.now):
                 when, _, place, number = heapq.heappop(self.due)
-                self._computed(self.ranks[place], number, when)
+                self._end_compute(self.ranks[place], number, when)
             elif idle:
                 break
-        self._all_ended()
+        self._check_ended()
         self.fabric.check()
         self.timeline.jobs.append(("trace", [rank.spans for rank in self.ranks]))
-        return self._replayed()
+        return self._result()
 
-    def _may_begin(self, rank: Rank, node: Node, now: int) -> None:
-        """All that it comes after has ended."""
+    def _begin(self, rank: Rank, node: Node, now: int) -> None:
+        """Begins a node whose predecessors have ended: at once, or when its processor or turn is free."""
         rank.began[node.number] = now
         if node.kind == chakra.COMPUTE:
             heapq.heappush(rank.queues[node.processor], (self.order[rank.number][node.number], node.number))
             self._compute(rank, node.processor, now)
         elif node.kind == chakra.NOTHING:
-            self._ended(rank, node, now)
+            self._end(rank, node, now)
         elif node.kind in (chakra.SEND, chakra.RECEIVE):
             self._submit(rank, node, now)
         else:
@@ -174,7 +173,7 @@ class Replay:
             while turns and turns[-1] in rank.ready:
                 first = rank.nodes[turns.pop()]
                 rank.began[first.number] = now
-                self._submit(rank, first, now) if self._key(rank.number, first) else self._ended(rank, first, now)
+                self._submit(rank, first, now) if self._key(rank.number, first) else self._end(rank, first, now)
 
     def _compute(self, rank: Rank, processor: str, now: int) -> None:
         if rank.busy[processor] or not rank.queues[processor]:
@@ -185,20 +184,20 @@ class Replay:
         ends = now + round(rank.nodes[number].duration * self.config.compute)
         heapq.heappush(self.due, (ends, next(self.count), rank.number, number))
 
-    def _computed(self, rank: Rank, number: int, now: int) -> None:
+    def _end_compute(self, rank: Rank, number: int, now: int) -> None:
         node = rank.nodes[number]
         rank.busy[node.processor] = False
-        self._ended(rank, node, now)
+        self._end(rank, node, now)
         self._compute(rank, node.processor, now)
 
-    def _ended(self, rank: Rank, node: Node, now: int) -> None:
+    def _end(self, rank: Rank, node: Node, now: int) -> None:
         rank.ended.add(node.number)
         if node.kind != chakra.NOTHING:
             rank.spans.append((f"{node.kind} {node.name}", rank.began[node.number] / PS, now / PS))
         for child in rank.children[node.number]:
             rank.waiting[child] -= 1
             if not rank.waiting[child]:
-                self._may_begin(rank, rank.nodes[child], now)
+                self._begin(rank, rank.nodes[child], now)
 
     def _submit(self, rank: Rank, node: Node, now: int) -> None:
         key = self._key(rank.number, node)
@@ -214,26 +213,26 @@ class Replay:
             source, out = np.full(elements, worker + 1, np.int32), np.empty(elements, np.int32)
         for ticket in self.fabric.submit_one(job, worker, source, out, after=after):
             self.under_way[ticket] = rank, node.number, out
-            self.left[rank.number, node.number] += 1
+            self.pending[rank.number, node.number] += 1
 
     def _zeros(self, elements: int) -> np.ndarray:
-        """Nobody reads them, or writes them: all have the same."""
+        """Returns zeros that are neither read nor written: all operations share one array."""
         if self.nothing.size < elements:
             self.nothing = np.zeros(elements, np.int32)
         return self.nothing[:elements]
 
-    def _arrived(self, ticket: int, now: int) -> None:
+    def _complete(self, ticket: int, now: int) -> None:
         rank, number, out = self.under_way.pop(ticket)
-        self.left[rank.number, number] -= 1
-        if self.left[rank.number, number]:
+        self.pending[rank.number, number] -= 1
+        if self.pending[rank.number, number]:
             return  # stripes of it are still under way
         node = rank.nodes[number]
         right = self._size(node.group) * (self._size(node.group) + 1) // 2
         if out is not None and not np.all(out == right):
             raise WrongSum(f"rank {rank.number}: node {number} ({node.name!r}): a sum is not {right}")
-        self._ended(rank, node, now)
+        self._end(rank, node, now)
 
-    def _all_ended(self) -> None:
+    def _check_ended(self) -> None:
         for rank in self.ranks:
             if len(rank.ended) < len(rank.nodes):
                 stuck = next(n for n in rank.nodes.values() if not rank.waiting[n.number] and n.number not in rank.ended)
@@ -241,9 +240,9 @@ class Replay:
 
     # ---- figures
 
-    def _replayed(self) -> Replayed:
+    def _result(self) -> Replayed:
         seconds = max((end for rank in self.ranks for _, _, end in rank.spans), default=0.0)
-        computing = [covered([span for span in rank.spans if is_compute(span[0])]) for rank in self.ranks]
+        computing = [busy_time([span for span in rank.spans if is_compute(span[0])]) for rank in self.ranks]
         counts = Counter(n.kind for nodes in self.traces.ranks for n in nodes if n.kind in (*chakra.COLLECTIVES, chakra.SEND))
         return Replayed(
             job="trace", workers=len(self.ranks), nodes=sum(map(len, self.traces.ranks)), seconds=seconds,
@@ -256,12 +255,12 @@ class Replay:
 
 
 def _match(config: Trace, traces: chakra.Traces) -> None:
-    """Ranks that talk to each other do so as often, and about as many bytes. Raises ConfigError with both nodes."""
+    """Checks that ranks which communicate have equally many operations, of equal sizes. Raises ConfigError with both nodes."""
     for group, members in traces.groups.items():
         lists = [[n for n in traces.ranks[rank] if n.kind in chakra.COLLECTIVES and n.group == group] for rank in members]
-        for rank, mine in zip(members, lists, strict=True):
-            for place in range(max(len(mine), len(lists[0]))):
-                _same(config, (members[0], lists[0]), (rank, mine), place, f"{place + 1}. collective of process group {group!r}")
+        for rank, own in zip(members, lists, strict=True):
+            for place in range(max(len(own), len(lists[0]))):
+                _same(config, (members[0], lists[0]), (rank, own), place, f"{place + 1}. collective of process group {group!r}")
     sides: dict[tuple[int, int, int], dict[str, list[Node]]] = defaultdict(lambda: {chakra.SEND: [], chakra.RECEIVE: []})
     for rank, nodes in enumerate(traces.ranks):
         for node in nodes:
@@ -270,16 +269,16 @@ def _match(config: Trace, traces: chakra.Traces) -> None:
                 sides[(*ends, node.tag)][node.kind].append(node)
     for (source, target, tag), side in sides.items():
         for place in range(max(map(len, side.values()))):
-            what = f"{place + 1}. message from rank {source} to rank {target} with tag {tag}"
-            _same(config, (source, side[chakra.SEND]), (target, side[chakra.RECEIVE]), place, what, kinds=False)
+            operation = f"{place + 1}. message from rank {source} to rank {target} with tag {tag}"
+            _same(config, (source, side[chakra.SEND]), (target, side[chakra.RECEIVE]), place, operation, kinds=False)
 
 
-def _same(config: Trace, a: tuple[int, list[Node]], b: tuple[int, list[Node]], place: int, what: str, kinds: bool = True) -> None:
+def _same(config: Trace, a: tuple[int, list[Node]], b: tuple[int, list[Node]], place: int, name: str, kinds: bool = True) -> None:
     one, other = (nodes[place] if place < len(nodes) else None for _, nodes in (a, b))
     if one is None or other is None or one.bytes != other.bytes or (kinds and one.kind != other.kind):
-        said = "; ".join(
+        sides = "; ".join(
             f"{config.trace}.{rank}.et: "
             + ("there is none" if n is None else f"node {n.number} ({n.name!r}), {n.kind} of {n.bytes} bytes")
             for rank, n in ((a[0], one), (b[0], other))
         )
-        raise ConfigError(f"the {what} is not the same on both sides: {said}")
+        raise ConfigError(f"the {name} is not the same on both sides: {sides}")

@@ -1,4 +1,4 @@
-"""Jobs that share one switch in virtual time: what each gets of it, what its aggregators and the parameter servers do.
+"""Jobs that share one switch in virtual time: the share of each, and the use of aggregators and parameter servers.
 
 All jobs are alike; each has a parameter server at a host of its own if its protocol has one. No clock is read.
 """
@@ -27,7 +27,7 @@ from ina.worlds.virtual.shared_switch import Shared, SharedJob
 
 @dataclass
 class Shares:
-    """What all jobs of one run got. ``seconds``: of every tensor of every job, from its start, or the end of the one before
+    """Results of all jobs of one run. ``seconds``: of every tensor of every job, from its start, or the end of the one before
     it if that is later, to its last result."""
 
     protocol: str
@@ -47,7 +47,7 @@ class Shares:
 
     @property
     def goodputs(self) -> list[float]:
-        """Gb/s by job, of its last tensor: windows, and aggregators that do not collide, have been found by then."""
+        """Gb/s by job, of its last tensor: windows, and aggregators that do not collide, have settled by then."""
         return [8e-9 * self.bytes / times[-1] for times in self.seconds]
 
     def summary(self) -> dict[str, object]:
@@ -70,11 +70,11 @@ class Shares:
 
 
 def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
-    """Runs all jobs at once, and checks every sum. ``timeline`` notes when what happened.
+    """Runs all jobs at once, and checks every sum. ``timeline`` records the events.
 
     Raises:
         JobError: a tensor failed, at a deadline or otherwise.
-        WrongSum: a sum is not what NumPy says.
+        WrongSum: a sum differs from NumPy's.
     """
     protocol, timeline = _protocol(config), timeline or Timeline()
     program = compile_program(config.program_path, defines={"VALUES": str(config.values), "SLOTS": str(config.pool)},
@@ -110,11 +110,11 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
 
 
 def _protocol(config: Sharing) -> JobProgram:
-    found = program_named(config.protocol)
-    if found.needs_server:  # whatever a packet may take, or a retransmission, an aggregator is not taken from a live job before
-        make: Callable[..., JobProgram] = type(found)
+    protocol = program_named(config.protocol)
+    if protocol.needs_server:  # longer than any packet or retransmission of a live job takes: it keeps its aggregators
+        make: Callable[..., JobProgram] = type(protocol)
         return make(ecn_depth=config.ecn_depth, lifetime=10 * config.rto_max)
-    return found
+    return protocol
 
 
 def _admit(network: Shared, config: Sharing, number: int) -> SharedJob:
@@ -137,12 +137,12 @@ def _check(completion: Completion, result: np.ndarray, right: np.ndarray | None,
 
 
 def _spans(config: Sharing, jobs: Sequence[SharedJob], done: Sequence[Completion], started: dict) -> list[tuple[str, list]]:
-    found: list[tuple[str, list]] = [(job.job.name, [[] for _ in job.machines]) for job in jobs]
+    spans: list[tuple[str, list]] = [(job.job.name, [[] for _ in job.machines]) for job in jobs]
     for completion in done:
         number, turn, at = started[completion.ticket]
         worker = jobs[number].machines.index(completion.machine)
-        found[number][1][worker].append((f"all-reduce of tensor {turn}", at / PS, completion.time / PS))
-    return found
+        spans[number][1][worker].append((f"all-reduce of tensor {turn}", at / PS, completion.time / PS))
+    return spans
 
 
 def _seconds(config: Sharing, done: Sequence[Completion], started: dict[int, tuple[int, int, int]]) -> list[list[float]]:
@@ -152,8 +152,8 @@ def _seconds(config: Sharing, done: Sequence[Completion], started: dict[int, tup
         ends[number][turn] = max(ends[number][turn], completion.time)
         starts[number][turn] = at
     return [
-        [(end - max(start, before)) / PS for start, before, end in zip(begun, [0, *ended], ended, strict=False)]
-        for begun, ended in zip(starts, ends, strict=True)
+        [(end - max(start, before)) / PS for start, before, end in zip(begins, [0, *finishes], finishes, strict=False)]
+        for begins, finishes in zip(starts, ends, strict=True)
     ]
 
 

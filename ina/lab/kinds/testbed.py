@@ -1,4 +1,4 @@
-"""World ``testbed``: the ranks of a training in the hosts of a Mininet network, and what its links carried meanwhile."""
+"""World ``testbed``: the ranks of a training in the hosts of a Mininet network, and measurements of its links."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from ina.worlds.testbed.mininet import MininetMissing, Network, missing
 __all__ = ["Meter", "defines", "missing", "opened", "place", "processor_times", "training"]
 
 SERVER_START = 60.0  # seconds
-STORE_PORT = 29500  # a host's ports are its own
+STORE_PORT = 29500  # the same in every host: each has its own ports
 
 
 def defines(config: Config) -> dict[str, str]:
-    """Preprocessor definitions of the switches' program."""
+    """Returns preprocessor definitions of the switches' program."""
     return {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
 
 
 @contextmanager
 def training(config: Config) -> Iterator[Network]:
-    """The network of a training, up. Raises ConfigError."""
+    """Starts the network of a training. Raises ConfigError."""
     capture = Path(config.pcap) if config.points else None
     try:
         topology = described(config)
@@ -52,9 +52,9 @@ def training(config: Config) -> Iterator[Network]:
 
 @contextmanager
 def opened(network: Network, server_host: str = "") -> Iterator[Network]:
-    """``network``, up, with a parameter server in ``server_host``. SIGTERM takes it down as Ctrl-C does.
+    """Starts ``network``, with a parameter server in ``server_host``. SIGTERM takes it down as Ctrl-C does.
 
-    Raises ConfigError where it cannot be made, saying why.
+    Raises ConfigError where it cannot be made, with the reason.
     """
     server = None
     before = signals.raising(lambda number: KeyboardInterrupt(signal.Signals(number).name), signal.SIGTERM)
@@ -62,7 +62,7 @@ def opened(network: Network, server_host: str = "") -> Iterator[Network]:
         try:
             network.start()
             if network.cleaned:
-                print(f"ina: {network.left_before}", file=sys.stderr)
+                print(f"ina: {network.cleanup_message}", file=sys.stderr)
             server = _parameter_server(network, server_host)
         except (MininetMissing, Busy, topologies.TopologyError) as error:
             raise ConfigError(f"world = 'testbed': {error}") from error
@@ -75,7 +75,7 @@ def opened(network: Network, server_host: str = "") -> Iterator[Network]:
 
 
 def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
-    """``ina ps`` in ``host``, when it serves. None: there is to be none. Raises ConfigError with what it said."""
+    """Starts ``ina ps`` in ``host`` and waits until it serves; None: ``host`` is empty. Raises ConfigError with its output."""
     if not host:
         return None
     with tempfile.TemporaryFile() as log:
@@ -86,7 +86,7 @@ def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
                                   env=environment)  # fmt: skip
         network.adopt(server.pid)
         deadline = time.monotonic() + SERVER_START
-        while not _asked(network)["server"]:
+        while not _ping(network)["server"]:
             if server.poll() is not None or time.monotonic() > deadline:
                 _end(server)
                 log.seek(0)
@@ -95,7 +95,7 @@ def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
     return server
 
 
-def _asked(network: Network) -> dict:
+def _ping(network: Network) -> dict:
     client = network.client()
     try:
         return client.ping()
@@ -113,7 +113,8 @@ def _end(server: subprocess.Popen) -> None:
 
 
 def place(network: Network, hosts: Sequence[str] = ()) -> Place:
-    """Rank i in the i-th of ``hosts`` (default: all): Gloo and the store on its interface, the switch at the network's socket."""
+    """Places rank i in the i-th of ``hosts`` (default: all): Gloo and the store on its interface, the switch at the network's
+    socket."""
     hosts = hosts or [host.name for host in network.topology.hosts]
     common = {"MASTER_ADDR": topologies.Node(hosts[0]).ip, "MASTER_PORT": str(STORE_PORT), "INA_SWITCH": network.socket}
     return Place(
@@ -125,7 +126,7 @@ def place(network: Network, hosts: Sequence[str] = ()) -> Place:
 
 @dataclass
 class Meter:
-    """What links and processors did between two moments: bytes on the wire by host, share of busy processor time.
+    """Meter of links and processors between two moments: bytes on the wire by host, share of busy processor time.
 
     ``network``: None in the local world, which has no links.
     """
@@ -133,25 +134,25 @@ class Meter:
     network: Network | None
 
     def start(self) -> None:
-        self._links, self._cpu, self._began = self._counted(), processor_times(), time.monotonic()
+        self._links, self._cpu, self._began = self._counters(), processor_times(), time.monotonic()
 
     def stop(self) -> Use:
-        """``links``: by name their rate and the differences of the counters; ``processors``: 0..1; ``seconds``."""
+        """Returns ``links``: by name their rate and the differences of the counters; ``processors``: 0..1; ``seconds``."""
         links = {
             host: {"rate": now["rate"],
                    **{key: now[key] - self._links[host][key] for key in now if key.startswith(("up_", "down_", "lost"))}}
-            for host, now in self._counted().items()
+            for host, now in self._counters().items()
         }
         busy, total = (b - a for a, b in zip(self._cpu, processor_times(), strict=True))
         return {"links": links, "processors": busy / total if total else 0.0, "seconds": time.monotonic() - self._began}
 
-    def _counted(self) -> dict[str, dict]:
+    def _counters(self) -> dict[str, dict]:
         links = self.network.counters()["links"] if self.network else {}
         assert isinstance(links, dict)
         return links
 
 
 def processor_times() -> tuple[int, int]:
-    """Busy and all ticks of all processors (proc(5): user nice system idle iowait irq softirq steal)."""
+    """Returns busy and all ticks of all processors (proc(5): user nice system idle iowait irq softirq steal)."""
     ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)

@@ -1,7 +1,7 @@
-"""What happened when, in a run in virtual time: spans of every worker and, now and then, a look at links, queues and slot pools.
+"""Timeline of a run in virtual time: spans of every worker, and samples of links, queues and slot pools.
 
 ``trace.json`` is in Chrome's trace format, which Perfetto (ui.perfetto.dev) and chrome://tracing open: one process a job, one
-thread a worker; what overlaps, such as all-reduces and the backward pass, are asynchronous spans. Links and pools are counters of
+thread a worker; spans that overlap, such as all-reduces and the backward pass, are asynchronous. Links and pools are counters of
 processes of their own. The report plots the busiest ones.
 """
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 US = 1e6
 PLOTTED = 6  # lines of a plot: the busiest ones
 
-Span = tuple[str, float, float]  # what, from when, until when, s
+Span = tuple[str, float, float]  # name, begin, end, s
 
 
 @dataclass
 class Timeline:
-    """``every``: s between two looks, 0: none. A packet counts for a link's use where its sending begins.
+    """Spans and samples. ``every``: s between two samples, 0: none. A packet counts for a link's use where its sending begins.
 
-    ``links``: by direction, (until when, share of the time in use, packets waiting on average); ``pools``: by switch and job,
-    (when, slots held); times in s. ``jobs``: spans of each worker.
+    ``links``: by direction, (end, share of the time in use, packets waiting on average); ``pools``: by switch and job,
+    (time, slots held); times in s. ``jobs``: spans of each worker.
     """
 
     every: float = 0.0
-    watch: Callable[[Fabric], None] | None = None  # called now and then
+    watch: Callable[[Fabric], None] | None = None  # called after each step of the run
     jobs: list[tuple[str, list[list[Span]]]] = field(default_factory=list)
     links: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
     pools: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
@@ -44,16 +44,16 @@ class Timeline:
     _last: int = 0
 
     def run(self, fabric: Fabric, max_events: int, until: int = NEVER - 1) -> bool:
-        """``fabric.run``, to ``until`` ps at most, with looks when they are due."""
+        """Runs ``fabric``, to ``until`` ps at most, and takes samples when they are due."""
         step = round(self.every * PS)
         idle = fabric.run(min(until, self._last + step if step else until), max_events)
         if self.watch:
             self.watch(fabric)
         if step and fabric.now > self._last and (idle or fabric.now >= self._last + step):
-            self._look(fabric)
+            self._sample(fabric)
         return idle
 
-    def _look(self, fabric: Fabric) -> None:
+    def _sample(self, fabric: Fabric) -> None:
         now, span = fabric.now, fabric.now - self._last
         for traffic in fabric.links():
             busy, queue = (traffic.utilisation or 0) * now, traffic.mean_queue * now
@@ -67,7 +67,7 @@ class Timeline:
     # ---- for Perfetto
 
     def write(self, path: Path) -> None:
-        """Times in us of virtual time."""
+        """Writes the trace; times in us of virtual time."""
         events: list[dict] = []
         for pid, (job, workers) in enumerate(self.jobs, start=1):
             events.append({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": job}})
@@ -82,8 +82,8 @@ class Timeline:
         for name, samples in self.links.items():
             begin = 0.0
             for end, use, waiting in samples:  # a counter's value holds until its next one
-                for what, value in (("use", use), ("packets waiting", waiting)):
-                    events.append(_counter(pid, f"{name} {what}", begin, {what: round(value, 4)}))
+                for quantity, value in (("use", use), ("packets waiting", waiting)):
+                    events.append(_counter(pid, f"{name} {quantity}", begin, {quantity: round(value, 4)}))
                 begin = end
         return events
 
@@ -96,7 +96,7 @@ class Timeline:
     # ---- for the report
 
     def plots(self) -> list[tuple[str, str]]:
-        """Captions and SVGs; none without samples."""
+        """Returns captions and SVGs; none without samples."""
         if not self.links:
             return []
         busiest = sorted(self.links, key=lambda name: -_mean(self.links[name], 1))[:PLOTTED]
@@ -104,12 +104,12 @@ class Timeline:
         fullest = sorted(self.pools, key=lambda place: -max(slots for _, slots in self.pools[place]))[:PLOTTED]
         use = {name: [(t, 100 * use) for t, use, _ in self.links[name]] for name in busiest}
         queues = {name: [(t, waiting) for t, _, waiting in self.links[name]] for name in longest}
-        drawn = [("Use of the busiest links", _drawn(use, "use of the link, %")),
-                 ("The longest queues", _drawn(queues, "packets that wait"))]  # fmt: skip
+        figures = [("Use of the busiest links", _plot(use, "use of the link, %")),
+                   ("The longest queues", _plot(queues, "packets that wait"))]  # fmt: skip
         if fullest:
-            held = {f"{switch}, {job}": self.pools[switch, job] for switch, job in fullest}
-            drawn.append(("Slots that hold sums which are not complete", _drawn(held, "slots of the switch")))
-        return drawn
+            slots_held = {f"{switch}, {job}": self.pools[switch, job] for switch, job in fullest}
+            figures.append(("Slots that hold sums which are not complete", _plot(slots_held, "slots of the switch")))
+        return figures
 
 
 def _spans(pid: int, tid: int, spans: Sequence[Span]) -> list[dict]:
@@ -125,12 +125,12 @@ def _spans(pid: int, tid: int, spans: Sequence[Span]) -> list[dict]:
 
 
 def is_compute(name: str) -> bool:
-    """A span in which the worker computes; others may overlap."""
+    """Returns True for a span in which the worker computes; others may overlap."""
     return name.startswith(("forward", "backward", "compute"))
 
 
-def covered(spans: Sequence[Span]) -> float:
-    """Time in which at least one of these was under way, in their unit."""
+def busy_time(spans: Sequence[Span]) -> float:
+    """Returns the time in which at least one of the spans was under way, in their unit."""
     total: float = 0
     end: float = 0
     for _, first, last in sorted(spans, key=lambda span: span[1]):
@@ -144,16 +144,16 @@ def _counter(pid: int, name: str, when: float, values: dict[str, float]) -> dict
 
 
 def _mean(samples: Sequence[tuple[float, float, float]], column: int) -> float:
-    """Over time: samples may be of different lengths."""
+    """Returns the mean over time: samples may be of different lengths."""
     begins = [0.0, *(sample[0] for sample in samples)]
     return sum(s[column] * (s[0] - begin) for s, begin in zip(samples, begins, strict=False)) / samples[-1][0]
 
 
-def _drawn(lines: Mapping[str, Sequence[tuple[float, float]]], what: str) -> str:
+def _plot(lines: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> str:
     def draw(axes: Axes) -> None:
         for name, samples in lines.items():
             axes.step([1e3 * t for t, _ in samples], [y for _, y in samples], where="pre", label=name, linewidth=1)
-        axes.set(xlabel="virtual time, ms", ylabel=what, ylim=(0, None), xlim=(0, None))
+        axes.set(xlabel="virtual time, ms", ylabel=ylabel, ylim=(0, None), xlim=(0, None))
         report.legend(axes)
 
     return report.svg(draw)

@@ -1,5 +1,4 @@
-"""The network of an experiment in virtual time: its topology, its routes, where workers are, how they reduce, and what its
-links did."""
+"""The network of an experiment in virtual time: topology, routes, places of workers, reduction, and figures of its links."""
 
 from __future__ import annotations
 
@@ -23,28 +22,29 @@ from ina.worlds.virtual import collectives
 from ina.worlds.virtual.fabric import Fabric, FabricJob
 from ina.worlds.virtual.parameter_servers import Servers
 
-LEAST_SLOTS = 512  # a program with more slots than the controller gives away is the same program, and compiled already
+LEAST_SLOTS = 512  # smaller pools use the same program, which is compiled already
 CONGESTION = {"ideal": collectives.IDEAL, "dctcp": collectives.DCTCP}
 
 
 class WrongSum(RuntimeError):
-    """A worker got something else than the sum. Never, or the switch or the worker is broken."""
+    """A worker's result is not the sum: the switch or the worker is broken."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """``ways``: forwarding tables, None: shortest. ``rings``: orders of the servers' numbers that have circuits of their own."""
+    """A topology with its routes. ``ways``: forwarding tables, None: shortest. ``rings``: orders of the servers' numbers that
+    have circuits of their own."""
 
     topology: Topology
     ways: routes.Tables | None = None
     rings: tuple[tuple[int, ...], ...] = ()
 
     def hosts(self, config: Virtual) -> list[list[str]]:
-        """The hosts of each job, worker by worker. Raises ConfigError: there are not enough."""
+        """Returns the hosts of each job, worker by worker. Raises ConfigError: there are not enough."""
         names = [host.name for host in self.topology.hosts]
-        wanted = config.workers * config.jobs
-        if wanted > len(names):
-            raise ConfigError(f"topology = {config.topology!r}: it has {len(names)} hosts, expected {wanted}, one for each of "
+        needed = config.workers * config.jobs
+        if needed > len(names):
+            raise ConfigError(f"topology = {config.topology!r}: it has {len(names)} hosts, expected {needed}, one for each of "
                               f"workers = {config.workers} in jobs = {config.jobs}")  # fmt: skip
         if config.placement == "spread":
             seats: Counter[str] = Counter()
@@ -56,28 +56,29 @@ class Place:
         return [names[job * config.workers : (job + 1) * config.workers] for job in range(config.jobs)]
 
     def orders(self, hosts: Sequence[str], count: int) -> list[list[int]]:
-        """``count`` rings of the ranks at ``hosts``. Raises ConfigError: there are not so many that share no circuit."""
+        """Returns ``count`` rings of the ranks at ``hosts``. Raises ConfigError: there are not so many that share no circuit."""
         rank = {host: i for i, host in enumerate(hosts)}
         if self.rings:
-            found = [[rank[f"h{server}"] for server in ring if f"h{server}" in rank] for ring in self.rings]
+            orders = [[rank[f"h{server}"] for server in ring if f"h{server}" in rank] for ring in self.rings]
         else:
-            found = [list(range(len(hosts))), list(range(len(hosts)))[::-1]]  # the other way round, on the links' other half
-        if count > len(found):
-            raise ConfigError(f"stripes = {count}: expected at most {len(found)}, the rings of {self.topology.name} that share "
+            orders = [list(range(len(hosts))), list(range(len(hosts)))[::-1]]  # the other way round, on the links' other half
+        if count > len(orders):
+            raise ConfigError(f"stripes = {count}: expected at most {len(orders)}, the rings of {self.topology.name} that share "
                               "no link and direction")  # fmt: skip
-        return found[:count]
+        return orders[:count]
 
 
 def place(config: Virtual) -> Place:
-    """What ``config.topology`` says: a name and parameters, with the experiment's rate, delay and queue. Raises ConfigError."""
+    """Returns the network of ``config.topology``, a name and parameters, with the experiment's rate, delay and queue. Raises
+    ConfigError."""
     number = {"hosts": config.workers * config.jobs + _needs_server(config)} if config.topology == "star" else {}
     try:
-        name, given = topologies.parameters(config.topology, rate=config.rate, delay=config.delay, queue=config.queue, **number)
-        topology = with_buffer(topologies.load(name, **given), config.buffer)
+        name, values = topologies.parameters(config.topology, rate=config.rate, delay=config.delay, queue=config.queue, **number)
+        topology = with_buffer(topologies.load(name, **values), config.buffer)
         if name != "topoopt":
             return Place(topology)
-        connected = topologies.module("topoopt").fabric  # of parameters that `parameters` has looked at
-        fabric = connected(**given)
+        connected = topologies.module("topoopt").fabric  # with parameters that `parameters` has checked
+        fabric = connected(**values)
         everyone = next((group for group in fabric.groups if len(group.members) == fabric.servers), None)
         return Place(topology, fabric.tables(topology), tuple(map(tuple, everyone.cycles)) if everyone else ())
     except TopologyError as error:
@@ -85,7 +86,7 @@ def place(config: Virtual) -> Place:
 
 
 def schedule(config: Virtual, place: Place, hosts: Sequence[str]) -> collectives.Schedule:
-    """Of the baseline that ``config.algorithm`` names. Raises ConfigError."""
+    """Returns the schedule of the baseline ``config.algorithm``. Raises ConfigError."""
     n = len(hosts)
     if config.algorithm == "ring":
         return collectives.ring(place.orders(hosts, config.stripes), config.slices)
@@ -97,35 +98,35 @@ def schedule(config: Virtual, place: Place, hosts: Sequence[str]) -> collectives
 
 
 def program(config: Virtual) -> Path:
-    """The compiled switch program; it is compiled once."""
+    """Returns the compiled switch program; compiles it once."""
     slots = max(LEAST_SLOTS, config.pool) if program_named(config.protocol).reserves else config.pool
     defines = {"VALUES": str(config.values), "SLOTS": str(slots)}
     return compile_program(config.program_path, defines=defines, include_dirs=[paths.p4_dir()]).so_path
 
 
 def fabric(config: Virtual, place: Place) -> Fabric:
-    """The network, with nothing on it yet but its hosts' processors."""
+    """Makes the network, with its hosts' processors, and without jobs."""
     round_trip = 2 * config.delay + config.latency
     faults = Faults(
         config.loss, config.duplicate, config.reorder, config.corrupt, 10 * round_trip, 2 * round_trip, config.seed
     )
-    made = Fabric(
+    network = Fabric(
         program(config), place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults,
         seed=config.seed, ways=place.ways, nic=config.nic, protocol=config.protocol, max_frame=_longest(config),
         payload=config.payload,
     )  # fmt: skip
     for host in place.topology.hosts:
-        made.set_cpu(made.host(host.name), config.host_packet, config.host_byte, config.host_cores)
-    return made
+        network.set_cpu(network.host(host.name), config.host_packet, config.host_byte, config.host_cores)
+    return network
 
 
 def _longest(config: Virtual) -> int:
-    """The longest frame, bytes: memory is what the runs of large networks need most."""
+    """Returns the longest frame, bytes: for large networks memory is scarce."""
     return max(protocols.frame_bytes(config.protocol, config.values), collectives.HEADERS + 4 * config.values, 256)
 
 
 def admit(fabric: Fabric, config: Virtual, place: Place) -> list[FabricJob]:
-    """All jobs, with their workers. Raises AdmissionError, ConfigError."""
+    """Admits all jobs, with their workers. Raises AdmissionError, ConfigError."""
     above = servers(fabric, config, place)
     return [admit_one(fabric, config, place, hosts, f"job {number}", config.window, above)
             for number, hosts in enumerate(place.hosts(config))]  # fmt: skip
@@ -134,7 +135,8 @@ def admit(fabric: Fabric, config: Virtual, place: Place) -> list[FabricJob]:
 def admit_one(
     fabric: Fabric, config: Virtual, place: Place, hosts: Sequence[str], name: str, slots: int, above: Servers | None
 ) -> FabricJob:
-    """A job whose workers are at ``hosts``, reduced as the experiment says. ``above``: the protocol's parameter servers."""
+    """Admits a job whose workers are at ``hosts``, with the experiment's algorithm. ``above``: the protocol's parameter
+    servers."""
     if config.algorithm == "in-network":
         job = fabric.admit(hosts, slots, config.values, name=name, stripes=config.stripes,
                            rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout)  # fmt: skip
@@ -150,26 +152,26 @@ def _needs_server(config: Virtual) -> bool:
 
 
 def servers(fabric: Fabric, config: Virtual, place: Place) -> Servers | None:
-    """The parameter servers that all jobs share, if the protocol has any: at hosts without a worker, each at a switch of its own,
-    as far apart as there are such switches. Raises ConfigError: there are not enough."""
+    """Adds the parameter servers that all jobs share, if the protocol has any: at hosts without a worker, each at a switch of its
+    own, as far apart as there are such switches. Raises ConfigError: there are not enough."""
     if not _needs_server(config):
         return None
-    taken = {host for hosts in place.hosts(config) for host in hosts}
+    occupied = {host for hosts in place.hosts(config) for host in hosts}
     free: dict[str, str] = {}  # by switch
     for host in place.topology.hosts:
-        if host.name not in taken:
+        if host.name not in occupied:
             free.setdefault(place.topology.switch_of(host.name), host.name)
     if len(free) < config.servers:
         raise ConfigError(f"servers = {config.servers}: topology = {config.topology!r} has {len(free)} switches with a host left "
                           f"for a parameter server of {config.protocol}")  # fmt: skip
-    found, places = Servers(fabric), list(free.values())
+    added, places = Servers(fabric), list(free.values())
     for number in range(config.servers):
-        found.add(places[number * len(places) // config.servers])
-    return found
+        added.add(places[number * len(places) // config.servers])
+    return added
 
 
 class LinkFigures(TypedDict):
-    """As of record.Reduction."""
+    """Figures of the busiest link, as in record.Reduction."""
 
     busiest_link: str
     busiest_bytes: int
@@ -177,24 +179,25 @@ class LinkFigures(TypedDict):
 
 
 def link_figures(fabric: Fabric, seconds: float) -> LinkFigures:
-    """Of the busiest link and direction: its name, bytes with all headers, and its use within ``seconds``."""
+    """Returns, for the busiest link and direction, its name, bytes with all headers, and use within ``seconds``."""
     busiest = fabric.busiest()
     use = None if busiest.utilisation is None else busiest.utilisation * fabric.now / PS / seconds
     return {"busiest_link": busiest.name, "busiest_bytes": busiest.bytes, "link_use": use}
 
 
 def whole(fabric: Fabric) -> dict[str, dict]:
-    """Of the whole network: its counters, and packets that ended other than they should have, by reason."""
+    """Returns the whole network's counters, and packets that were dropped other than by the program, by reason."""
     return {"network": fabric.stats(), "drops": fabric.drops()}
 
 
 def counters(
     fabric: Fabric, config: Virtual, jobs: Sequence[FabricJob], hosts: Sequence[str], network: dict[str, dict] | None = None
 ) -> dict[str, dict]:
-    """Sums over these jobs' workers, the ``whole`` network's (default: as it is now), and the use of the busiest host's cores."""
+    """Returns sums over these jobs' workers, the ``whole`` network's (default: as it is now), and the use of the busiest host's
+    cores."""
     each = [(fabric.worker_stats if job.jobs else fabric.collective_stats)(machine) for job in jobs for machine in job.machines]
-    known = each[0] if each else dict.fromkeys(("tx_packets", "retransmissions", "timeouts"), 0)
-    keys = [key for key in known if not key.endswith("_ps")]
+    first = each[0] if each else dict.fromkeys(("tx_packets", "retransmissions", "timeouts"), 0)
+    keys = [key for key in first if not key.endswith("_ps")]
     busy = max(fabric.cpu_busy(fabric.host(host)) for host in hosts)
     return {
         "workers": {key: sum(s[key] for s in each) for key in keys},

@@ -1,4 +1,4 @@
-"""Trainings in virtual time: every worker computes its layers, and each gradient bucket is reduced as soon as it is there.
+"""Trainings in virtual time: every worker computes its layers, and each gradient bucket is reduced as soon as it is ready.
 
     forward ── backward: bucket 0 is ready ── bucket 1 ── ... ── end of the backward pass
                          └─ all-reduce 0 ──┘ └─ all-reduce 1 ──┘        └─ what is left is exposed ─┘ next step
@@ -15,7 +15,7 @@ import numpy as np
 
 from ina.lab.config import Workload
 from ina.lab.kinds import layers, virtual_network
-from ina.lab.kinds.timeline import Timeline, covered
+from ina.lab.kinds.timeline import Timeline, busy_time
 from ina.lab.kinds.virtual_network import WrongSum
 from ina.lab.results.record import Training
 from ina.net.ports import PS
@@ -26,7 +26,7 @@ EVENTS_AT_ONCE = 100_000
 
 @dataclass
 class Worker:
-    """One rank: where it is in its training. Times in ps."""
+    """Progress of one rank in its training. Times in ps."""
 
     job: FabricJob
     rank: int
@@ -37,13 +37,13 @@ class Worker:
     began: int = 0
     computed: int = 0  # when the backward pass ends
     waiting: dict[int, int] = field(default_factory=dict)  # ticket -> bucket
-    spans: list[tuple[str, int, int]] = field(default_factory=list)  # what it did: name, begin, end
+    spans: list[tuple[str, int, int]] = field(default_factory=list)  # name, begin, end
     ends: list[int] = field(default_factory=list)  # of its steps
     busy: list[int] = field(default_factory=list)  # compute time of its steps
 
 
 def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
-    """Runs all jobs, and notes in ``timeline`` what happened. Raises as allreduce.reduce does."""
+    """Runs all jobs, and records their spans in ``timeline``. Raises as allreduce.reduce does."""
     timeline = timeline or Timeline()
     model = [layer.scaled(config.scale) for layer in layers.read(config.layers_path)]
     buckets = layers.buckets(model, layers.MIB * config.first_bucket_mb, layers.MIB * config.bucket_mb)
@@ -51,24 +51,24 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
     with virtual_network.fabric(config, place) as fabric:
         jobs = virtual_network.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
-        arrays = _arrays(config, buckets, 0)  # without payload nobody reads them or writes them: all have the same
+        arrays = _arrays(config, buckets, 0)  # without payload they are neither read nor written: all share these
         workers = [_worker(config, job, rank, arrays if not config.payload else _arrays(config, buckets, rank), rng)
                    for job in jobs for rank in range(config.workers)]  # fmt: skip
         _run(config, fabric, workers, model, buckets, timeline)
         fabric.check()
         seconds = max(worker.ends[-1] for worker in workers) / PS
         figures, network = virtual_network.link_figures(fabric, seconds), virtual_network.whole(fabric)
-        found = [
+        trainings = [
             _training(config, model, buckets, [w for w in workers if w.job is job], figures,
                       virtual_network.counters(fabric, config, [job], job.hosts, network))
             for job in jobs
         ]  # fmt: skip
-        timeline.jobs += [(training.job, training.spans) for training in found]
-        return found
+        timeline.jobs += [(training.job, training.spans) for training in trainings]
+        return trainings
 
 
 def _arrays(config: Workload, buckets: Sequence[layers.Bucket], rank: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """A worker's gradient, the same values for every bucket, and places for the results."""
+    """Returns a worker's gradient, the same values for every bucket, and places for the results."""
     dtype = np.dtype(config.dtype)
     gradient = np.full(max(bucket.elements for bucket in buckets), rank + 1, dtype)
     if not config.payload:
@@ -156,7 +156,7 @@ def _training(
         buckets=len(buckets),
         step_seconds=[(end - begin) / PS for begin, end in zip([0, *ends], ends, strict=False)],
         compute_seconds=[max(worker.busy[step] for worker in workers) / PS for step in range(config.steps)],
-        reduce_seconds=covered(reductions) / PS / config.steps,
+        reduce_seconds=busy_time(reductions) / PS / config.steps,
         spans=[[(name, begin / PS, end / PS) for name, begin, end in worker.spans] for worker in workers],
         stats=stats,
         checked=config.payload,

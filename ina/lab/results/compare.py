@@ -1,4 +1,4 @@
-"""Results beside each other: the points of a sweep, or any results folders, as a table and as one HTML page."""
+"""Comparison of results: the points of a sweep, or any results folders, as a table and as one HTML page."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Lines = dict[str, list[tuple[float | str, float]]]  # by name: points (x, y); x 
 MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 MARKERS = "os^DvP*X"
-UNPLOTTED = ("ring_model_ms", "link_use", "bound", "packets", "sums")  # another figure in other words
-MOST_LINES = 16  # of a plot: of more only the ends and the middle are drawn
+UNPLOTTED = ("ring_model_ms", "link_use", "bound", "packets", "sums")  # derived from other figures
+MOST_LINES = 16  # of a plot: of more, only most, median and least are drawn
 
 
 @dataclass(frozen=True)
@@ -47,30 +47,30 @@ class Group:
 
 
 def points(folder: Path) -> list[Result]:
-    """The finished runs of a results folder: of a sweep, all its points; else the one run.
+    """Returns the finished runs of a results folder: of a sweep, all its points; else the one run.
 
     Raises:
-        ResultsError: it is no results folder, or no run in it is finished.
+        ResultsError: it is not a results folder, or no run in it is finished.
     """
     if (folder / "experiment.json").exists():
         plan = read_json(folder / "experiment.json")
         try:
-            listed = [folder / point["folder"] for point in plan["points"]]
+            paths = [folder / point["folder"] for point in plan["points"]]
         except (KeyError, TypeError):
             raise ResultsError(f"{folder / 'experiment.json'}: expected 'points', each with its 'folder'") from None
-        found = [load(path) for path in listed if (path / "metrics.json").exists()]
+        results = [load(path) for path in paths if (path / "metrics.json").exists()]
     elif (folder / "metrics.json").exists():
-        found = [load(folder)]
+        results = [load(folder)]
     else:
         raise ResultsError(f"{folder}: neither experiment.json (of a sweep) nor metrics.json (of a run) is there")
-    found = [result for result in found if result.finished]
-    if not found:
+    results = [result for result in results if result.finished]
+    if not results:
         raise ResultsError(f"{folder}: no run in it is finished")
-    return found
+    return results
 
 
 def grouped(results: Sequence[Result]) -> list[Group]:
-    """One group a kind."""
+    """Returns a group for each kind."""
     groups = []
     for kind in dict.fromkeys(result.config.kind for result in results):
         chosen = [result for result in results if result.config.kind == kind]
@@ -81,7 +81,7 @@ def grouped(results: Sequence[Result]) -> list[Group]:
 
 
 def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
-    """Headings and, for each row, what distinguishes it: its folder where no key does."""
+    """Returns headings and, for each row, the values that distinguish it: its folder where no key does."""
     head = [*group.keys, "back end" if group.kind == "training" else "job"]
     rows = [
         [*(said(getattr(result.config, key), key) for key in group.keys), report.row_name(summary)]
@@ -95,7 +95,7 @@ def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
 
 @dataclass(frozen=True)
 class Column:
-    """Of a table in the terminal: its heading there, the whole heading, and a cell a row."""
+    """Column of a table in the terminal: its heading there, the whole heading, and a cell for each row."""
 
     short: str
     heading: str
@@ -109,25 +109,26 @@ class Column:
 
 
 def show(console: Console, title: str, results: Sequence[Result]) -> None:
-    """Prints the tables: whole into files and pipes, as much as fits into a terminal."""
+    """Prints the tables: whole into files and pipes, as many columns as fit into a terminal."""
     for table, notes in tables(title, results, console.width if console.is_terminal else None):
         console.print(table, crop=False)
         console.print(notes, highlight=False, style="dim")
 
 
 def tables(title: str, results: Sequence[Result], width: int | None = None) -> list[tuple[Table, str]]:
-    """For the terminal: one row a run, and what is to be said below: headings in full, and what is the same in all rows.
+    """Returns tables for the terminal, one row a run, with notes below: headings in full, and columns that are the same in all
+    rows.
 
-    ``width``: characters that there are; columns at the end that do not fit are only named. None: no limit.
+    ``width``: of the terminal, characters; columns at the end that do not fit are only named. None: no limit.
     """
-    out = []
+    pairs = []
     for group in grouped(results):
         columns = _columns(group)
         same = [column for column in columns if len(column.cells) > 1 and len(set(column.cells)) == 1]
         shown = [column for column in columns if column not in same]
-        left: list[Column] = []
+        omitted: list[Column] = []
         while width is not None and len(shown) > 1 and _total(shown) > width:
-            left.insert(0, shown.pop())
+            omitted.insert(0, shown.pop())
         table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
         for column in shown:
             table.add_column(column.short, justify=column.justify, width=column.width)
@@ -136,9 +137,9 @@ def tables(title: str, results: Sequence[Result], width: int | None = None) -> l
         table.width = _total(shown)  # else rich cuts figures until it fits 80 characters
         notes = [f"{column.short}: {column.heading}" for column in shown if column.heading != column.short]
         notes += [f"in all rows {column.heading}: {column.cells[0]}" for column in same]
-        notes += [f"only in the report: {', '.join(column.heading for column in left)}"] if left else []
-        out.append((table, "; ".join(notes)))
-    return out
+        notes += [f"only in the report: {', '.join(column.heading for column in omitted)}"] if omitted else []
+        pairs.append((table, "; ".join(notes)))
+    return pairs
 
 
 def _columns(group: Group) -> list[Column]:
@@ -155,7 +156,7 @@ def _columns(group: Group) -> list[Column]:
 
 
 def _total(columns: Sequence[Column]) -> int:
-    """Characters of a table of these: two between columns, and its edges."""
+    """Returns the width of a table of these columns: two characters between columns, and its edges."""
     return sum(column.width + 2 for column in columns) + 1
 
 
@@ -163,7 +164,7 @@ def _total(columns: Sequence[Column]) -> int:
 
 
 def _across(group: Group) -> str | None:
-    """The key of the horizontal axis: the one with the most values, numbers before words; repetitions (seed) last."""
+    """Returns the key of the horizontal axis: the one with the most values, numbers before words; repetitions (seed) last."""
 
     def rank(key: str) -> tuple:
         values = {getattr(result.config, key) for result in group.results}
@@ -173,7 +174,7 @@ def _across(group: Group) -> str | None:
 
 
 def _lines(group: Group, across: str | None, figure: str) -> Lines:
-    """Points (x, y) by the name of their line; repetitions with other seeds are on one line."""
+    """Returns points (x, y) by the name of their line; repetitions with other seeds are on one line."""
     lines: Lines = {}
     by = [key for key in group.keys if key not in (across, "seed")]
     for result, summary in group.rows():
@@ -190,7 +191,7 @@ def _lines(group: Group, across: str | None, figure: str) -> Lines:
 
 
 def _few(lines: Lines) -> Lines:
-    """The lines, or where there are many of them (jobs) the most, median and least at each place."""
+    """Returns the lines, or where there are many of them (jobs) the most, median and least at each place."""
     if len(lines) <= MOST_LINES:
         return lines
     at: dict[float | str, list[float]] = {}
@@ -202,7 +203,7 @@ def _few(lines: Lines) -> Lines:
 
 
 def _model(group: Group, across: str | None) -> Lines:
-    """What the model says for each line of measured times; one line where all are the same."""
+    """Returns the model's line for each line of measured times; one line where all are the same."""
     lines = _lines(group, across, "ring_model_ms")
     if len({tuple(sorted(set(line))) for line in lines.values()}) == 1:
         return {MODEL: next(iter(lines.values()))}
@@ -210,7 +211,7 @@ def _model(group: Group, across: str | None) -> Lines:
 
 
 class Style(TypedDict, total=False):
-    """How matplotlib draws a line."""
+    """Keywords of matplotlib for a line."""
 
     color: str
     marker: str
@@ -222,7 +223,8 @@ class Style(TypedDict, total=False):
 
 
 def line_style(index: int) -> Style:
-    """Of the line at `index` in a plot: among MOST_LINES no two are alike, and what lies on each other stays visible."""
+    """Returns the style of line `index` of a plot: among MOST_LINES no two are alike, and lines on top of each other stay
+    visible."""
     turn, place = divmod(index, len(SERIES))
     size = max(1.5, 4.5 - index)
     return {"color": SERIES[place], "marker": MARKERS[place], "linestyle": "--" if turn % 2 else "-", "linewidth": size,
@@ -263,16 +265,16 @@ def _draw(axes: Axes, lines: Lines, across: str, heading: str) -> None:
 
 
 def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, heading: str) -> None:
-    """Words have nothing between them: a group of bars for each, with its figure on top; no gap for what was not run."""
+    """Draws a group of bars for each word on the axis, with its figure on top; no gap for points that were not run."""
     ticks, at = [], 0.0
     for place in places:
         here = [(name, statistics.median([y for x, y in line if x == place]))
                 for name, line in lines.items() if any(x == place for x, _ in line)]  # fmt: skip
         for offset, (name, y) in enumerate(here):
             index = list(lines).index(name)
-            known = name in axes.get_legend_handles_labels()[1]
-            drawn = axes.bar(at + offset, y, 0.9, color=SERIES[index % len(SERIES)], label=None if known else name)
-            axes.bar_label(drawn, [f"{y:.3g}"], fontsize=7)
+            in_legend = name in axes.get_legend_handles_labels()[1]
+            bars = axes.bar(at + offset, y, 0.9, color=SERIES[index % len(SERIES)], label=None if in_legend else name)
+            axes.bar_label(bars, [f"{y:.3g}"], fontsize=7)
         ticks.append(at + (len(here) - 1) / 2)
         at += len(here) + 1
     axes.set_xticks(ticks, [said(place, across) for place in places])
@@ -327,20 +329,20 @@ def _plots(group: Group) -> list[tuple[str, str]]:
 
 
 def _origin(results: Sequence[Result]) -> str:
-    """Commit, machine and hashes, or a warning where the runs differ in them."""
+    """Returns commit, machine and hashes, or a warning where the runs differ in them."""
     kinds = {
         "commit": {r.environment["commit"] for r in results},
         "machine": {f"{r.environment['cpu']}, {r.environment['cores']} cores" for r in results},
         "switch program": {r.environment["sources"]["program"][:16] for r in results},
         "worker": {r.environment["sources"]["worker"][:16] for r in results},
     }
-    other = [name for name, found in kinds.items() if len(found) > 1 and name != "switch program"]
+    other = [name for name, values in kinds.items() if len(values) > 1 and name != "switch program"]
     warning = f"<p><strong>These runs differ in {' and '.join(other)}.</strong></p>" if other else ""
-    return warning + report.definition_table({name: ", ".join(sorted(found)) for name, found in kinds.items()})
+    return warning + report.definition_table({name: ", ".join(sorted(values)) for name, values in kinds.items()})
 
 
 def page(title: str, about: str, results: Sequence[Result]) -> str:
-    """One HTML page with everything inside: table, plots and where the figures come from."""
+    """Returns one HTML page with everything inside: table, plots and where the figures come from."""
     parts = [f"<p>{html.escape(about)}</p>"] if about else []
     for group in grouped(results):
         head, identities = _identity(group)

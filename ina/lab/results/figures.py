@@ -1,6 +1,6 @@
-"""Figures of published systems, made again in virtual time: `ina figures`, one page with what was published beside it.
+"""Figures of published systems, reproduced in virtual time: `ina figures`, one page with the published values beside them.
 
-Published values and where they are from stand here; what was only computed or remembered says so. Experiments are those of
+Published values and their sources stand here; values that were only computed or remembered are marked. Experiments are those of
 experiments/, so that each figure can also be run, changed and compared alone.
 """
 
@@ -36,7 +36,7 @@ TOLERATED = 0.05  # deviations above are explained
 class Figure:
     """One plot: ``value`` of the runs of ``experiment`` over key ``across``, a line for each combination of ``by``.
 
-    ``published``: by the words of ``by``'s values, points (across, value). ``source``: of these. ``why``: what explains
+    ``published``: by the words of ``by``'s values, points (across, value). ``source``: of these. ``why``: explains
     deviations.
     """
 
@@ -52,11 +52,11 @@ class Figure:
     why: str = ""
     relative_to: float | None = None  # values are ratios to those at this point of `across`
     # (runs) -> (line, x, y) where these are no keys of a run's configuration
-    made: Callable[[Sequence[Result]], list[tuple[tuple[str, ...], float, float]]] | None = None
+    derive: Callable[[Sequence[Result]], list[tuple[tuple[str, ...], float, float]]] | None = None
 
 
 def elements_per_second(result: Result, summary: dict) -> float:
-    """Aggregated tensor elements per second, in millions."""
+    """Returns aggregated tensor elements per second, in millions."""
     assert isinstance(result.config, AllReduce)
     return 1e-6 * result.config.elements / (1e-3 * summary["time_ms"])
 
@@ -66,17 +66,17 @@ def milliseconds(result: Result, summary: dict) -> float:
 
 
 def ceiling(rate: float, values: int) -> float:
-    """Millions of elements per second that fit through a link in SwitchML's frames."""
+    """Returns millions of elements per second that fit through a link in SwitchML's frames."""
     return 1e-6 * rate * values / (8 * (protocols.frame_bytes("switchml", values) + ETHERNET_OVERHEAD))
 
 
 def goodput(result: Result, summary: dict) -> float:
-    """Of a job, mean over the jobs, Gb/s."""
+    """Returns the goodput of a job, mean over the jobs, Gb/s."""
     return summary["goodput_gbps"]
 
 
 def all_goodput(result: Result, summary: dict) -> float:
-    """Of the first job, over all of its tensors, Gb/s."""
+    """Returns the goodput of the first job, over all of its tensors, Gb/s."""
     run = result.runs[result.summary.index(summary)]
     return 8e-9 * run["bytes"] * len(run["seconds"][0]) / sum(run["seconds"][0])
 
@@ -90,20 +90,20 @@ SIMILAR_COST = {(4, 40e9): 84e9, (4, 100e9): 178e9, (6, 40e9): 145e9, (6, 100e9)
 
 
 def speed_ups(results: Sequence[Result]) -> list[tuple[tuple[str, ...], float, float]]:
-    """Of TopoOpt over the fat-tree of similar cost, by model and rate, over the degree."""
+    """Returns TopoOpt's speed-ups over the fat-tree of similar cost, by model and rate, over the degree."""
     steps = {(r.config.topology, r.config.rate, r.config.layers): r.summary[0]["step_ms"]
              for r in results if isinstance(r.config, Workload)}  # fmt: skip
-    found: list[tuple[tuple[str, ...], float, float]] = []
+    ratios: list[tuple[tuple[str, ...], float, float]] = []
     for (topology, rate, model), step in steps.items():
         if topology.startswith("topoopt"):
             degree = int(topology.rsplit("=", 1)[1])
             tree = steps["fat-tree k=8", SIMILAR_COST[degree, rate], model]
-            found.append(((model, f"{rate / 1e9:g}"), float(degree), tree / step))
-    return found
+            ratios.append(((model, f"{rate / 1e9:g}"), float(degree), tree / step))
+    return ratios
 
 
 def _shared(protocol: str, workers: Sequence[int], each: bool, rate: float = 100e9, values: int = 256) -> dict[float, float]:
-    """Gb/s of a job whose server's link carries ``each`` worker's packets, or one for all of them."""
+    """Returns Gb/s of a job whose server's link carries ``each`` worker's packets, or one for all of them."""
     frame = protocols.frame_bytes(protocol, values) + ETHERNET_OVERHEAD
     return {n: 1e-9 * rate * 4 * values / frame / (n if each else 1) for n in workers}
 
@@ -179,7 +179,7 @@ FIGURES = (
     ),
     Figure(
         "topoopt", "TopoOpt beside a fat-tree of similar cost, 128 servers: how many times as fast a training step is",
-        "scale/topoopt-training", "degree", ("model", "Gb/s"), "times as fast as on the fat-tree", milliseconds, made=speed_ups,
+        "scale/topoopt-training", "degree", ("model", "Gb/s"), "times as fast as on the fat-tree", milliseconds, derive=speed_ups,
         source="up to 3.4 times over all models of the paper, with model parallelism where it is better; values of single "
         "models are not known here",
         why="Data-parallel trainings only: the paper's largest factors are those of models with embeddings, whose traffic it "
@@ -193,7 +193,7 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Point:
-    """``ours``: median over repetitions; ``published``: None, if not known."""
+    """A point of a plot. ``ours``: median over repetitions; ``published``: None, if not known."""
 
     line: tuple[str, ...]
     across: float
@@ -206,15 +206,15 @@ class Point:
 
 
 def points(figure: Figure, results: Sequence[Result]) -> list[Point]:
-    """Of a figure's runs, line by line."""
-    found: dict[tuple[tuple[str, ...], float], list[float]] = {}
-    for line, x, y in figure.made(results) if figure.made else ():
-        found.setdefault((line, x), []).append(y)
-    for result in () if figure.made else results:
+    """Returns the points of a figure's runs, line by line."""
+    values: dict[tuple[tuple[str, ...], float], list[float]] = {}
+    for line, x, y in figure.derive(results) if figure.derive else ():
+        values.setdefault((line, x), []).append(y)
+    for result in () if figure.derive else results:
         line = tuple(said(getattr(result.config, key), key) for key in figure.by)
         for summary in result.summary:
-            found.setdefault((line, getattr(result.config, figure.across)), []).append(figure.value(result, summary))
-    medians = {key: statistics.median(values) for key, values in found.items()}
+            values.setdefault((line, getattr(result.config, figure.across)), []).append(figure.value(result, summary))
+    medians = {key: statistics.median(series) for key, series in values.items()}
     if figure.relative_to is not None:
         medians = {(line, x): y / medians[line, figure.relative_to] for (line, x), y in medians.items()}
     order = list(dict.fromkeys(line for line, _ in medians))  # as the experiment sweeps them
@@ -222,25 +222,25 @@ def points(figure: Figure, results: Sequence[Result]) -> list[Point]:
     return [Point(line, x, y, figure.published.get(line, {}).get(x)) for (line, x), y in ordered]
 
 
-def plot(figure: Figure, found: Sequence[Point]) -> str:
-    """Inline SVG: ours with lines, what was published as hollow marks of the same colour."""
-    across = sorted({point.across for point in found})
+def plot(figure: Figure, points: Sequence[Point]) -> str:
+    """Draws an inline SVG: our points with lines, published ones as hollow marks of the same colour."""
+    across = sorted({point.across for point in points})
     wide = len(across) > 2 and across[-1] / max(min(x for x in across if x > 0), 1e-12) >= 8
 
     def draw(axes: Axes) -> None:
-        for index, line in enumerate(dict.fromkeys(point.line for point in found)):
-            mine = [point for point in found if point.line == line]
+        for index, line in enumerate(dict.fromkeys(point.line for point in points)):
+            on_line = [point for point in points if point.line == line]
             style = compare.line_style(index)
             name = ", ".join(f"{key} {value}" for key, value in zip(figure.by, line, strict=True))
-            axes.plot([p.across for p in mine], [p.ours for p in mine], label=name, **style)
-            told = [(p.across, p.published) for p in mine if p.published is not None]
-            if told:
+            axes.plot([p.across for p in on_line], [p.ours for p in on_line], label=name, **style)
+            published = [(p.across, p.published) for p in on_line if p.published is not None]
+            if published:
                 style |= {"linestyle": "none", "markersize": 13, "markerfacecolor": "none"}
-                axes.plot([x for x, _ in told], [y for _, y in told], **style)
+                axes.plot([x for x, _ in published], [y for _, y in published], **style)
         if wide:
             least = min(x for x in across if x > 0)
             axes.set_xscale("symlog", linthresh=least) if across[0] <= 0 else axes.set_xscale("log")
-        values = [value for point in found for value in (point.ours, point.published) if value is not None]
+        values = [value for point in points for value in (point.ours, point.published) if value is not None]
         if max(values) / min(values) > 10:
             axes.set_yscale("log")
             report.logarithmic(axes.yaxis)
@@ -249,28 +249,28 @@ def plot(figure: Figure, found: Sequence[Point]) -> str:
         axes.set_xticks(across, [said(x, figure.across) for x in across])
         axes.minorticks_off()
         axes.set(xlabel=axis(figure.across), ylabel=figure.heading)
-        if any(point.published is not None for point in found):
+        if any(point.published is not None for point in points):
             axes.plot([], [], "o", color="#555f6b", markersize=11, markerfacecolor="none", label="hollow: published")
         report.legend(axes)
 
     return report.svg(draw)
 
 
-def rows(figure: Figure, found: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
-    """A table's head and rows."""
-    told = any(point.published is not None for point in found)
-    head = [*figure.by, figure.across, f"here, {figure.heading}", *(["published", "deviation"] if told else [])]
+def rows(figure: Figure, points: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
+    """Returns a table's head and rows."""
+    published = any(point.published is not None for point in points)
+    head = [*figure.by, figure.across, f"here, {figure.heading}", *(["published", "deviation"] if published else [])]
     body = []
-    for point in found:
+    for point in points:
         row = [*point.line, said(point.across, figure.across), f"{point.ours:.4g}"]
-        if told:
+        if published:
             row += ["—", "—"] if point.published is None else [f"{point.published:.4g}", f"{point.deviation:+.1%}"]
         body.append(row)
     return head, body
 
 
 def make(root: Path, console: Console, names: Sequence[str] = (), processes: int = 1) -> Path:
-    """Runs the figures' experiments, what is not there yet, and writes ``figures-<time>/index.html`` with a plot of each as SVG.
+    """Runs the missing experiments of the figures, and writes ``figures-<time>/index.html`` with a plot of each as SVG.
 
     Raises what sweep does.
     """
@@ -287,16 +287,16 @@ def _make(folder: Path, root: Path, console: Console, names: Sequence[str], proc
             continue
         console.rule(figure.title)
         runs = sweep.sweep(plan.load(plan.find(figure.experiment)), root, console, processes=processes, tables=False)
-        found = points(figure, compare.points(runs))
-        drawn = plot(figure, found)
-        (folder / f"{figure.name}.svg").write_text('<?xml version="1.0" encoding="utf-8"?>\n' + drawn)
-        head, body = rows(figure, found)
+        compared = points(figure, compare.points(runs))
+        svg = plot(figure, compared)
+        (folder / f"{figure.name}.svg").write_text('<?xml version="1.0" encoding="utf-8"?>\n' + svg)
+        head, body = rows(figure, compared)
         (folder / f"{figure.name}.md").write_text(markdown(head, body))
-        off = [point for point in found if point.deviation is not None and abs(point.deviation) > TOLERATED]
+        off = [point for point in compared if point.deviation is not None and abs(point.deviation) > TOLERATED]
         notes = f"<p>Published: {html.escape(figure.source)}. {html.escape(figure.why)}</p>"
-        note = f"<p>{len(off)} of {len(found)} points deviate by more than {TOLERATED:.0%}.</p>" if figure.published else ""
-        parts.append(f"<h2>{html.escape(figure.title)}</h2>{drawn}{report.html_table(head, body)}{note}{notes}")
-        console.print(f"{figure.name}: {len(found)} points, {len(off)} deviate by more than {TOLERATED:.0%}", highlight=False)
+        note = f"<p>{len(off)} of {len(compared)} points deviate by more than {TOLERATED:.0%}.</p>" if figure.published else ""
+        parts.append(f"<h2>{html.escape(figure.title)}</h2>{svg}{report.html_table(head, body)}{note}{notes}")
+        console.print(f"{figure.name}: {len(compared)} points, {len(off)} deviate by more than {TOLERATED:.0%}", highlight=False)
     (folder / "index.html").write_text(report.html_page("Published figures in virtual time", "".join(parts)))
     say_where(console, "Figures:", folder / "index.html")
 

@@ -1,5 +1,5 @@
-"""What a terminal says of a run: how far a long one in virtual time is (a bar, packet-hops a second, memory), what it took, and
-where its results are."""
+"""Terminal messages of a run: progress of a long one in virtual time (a bar, packet-hops a second, memory), its cost, and the
+path of its results."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ina.worlds.virtual.fabric import Fabric
 
-LONG = 3.0  # seconds after which it is worth a word
+LONG = 3.0  # seconds after which progress is shown
 
 
-def say_where(console: Console, what: str, path: Path) -> None:
-    """In one line, however long, as it is: to be copied."""
-    console.print(what, path, highlight=False, markup=False, soft_wrap=True)
+def say_where(console: Console, label: str, path: Path) -> None:
+    """Prints a path in one line, unwrapped, so that it can be copied."""
+    console.print(label, path, highlight=False, markup=False, soft_wrap=True)
 
 
 class Watch:
-    """A context manager, and what ``Timeline.watch`` takes. Wall-clock figures are for people: they are in no result."""
+    """Context manager for ``Timeline.watch``. Wall-clock figures are for people: they are in no result."""
 
     def __init__(self, console: Console):
         self._console, self._began, self._hops, self._now = console, time.monotonic(), 0, 0.0
@@ -58,7 +58,7 @@ class Watch:
         if self._shown:
             self._bar.stop()
         if kind is None and self._seconds >= LONG and self._hops:
-            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-            what = f"{self._hops / 1e6:.1f} M packet-hops, {1e3 * self._now:.3f} virtual ms, in {self._seconds:.1f} s"
-            rate = f"{self._rate / 1e6:.2f} M packet-hops/s; at most {most:.2f} GiB of memory"
-            self._console.print(f"{what}: {rate}", highlight=False)
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            work = f"{self._hops / 1e6:.1f} M packet-hops, {1e3 * self._now:.3f} virtual ms, in {self._seconds:.1f} s"
+            rate = f"{self._rate / 1e6:.2f} M packet-hops/s; at most {memory:.2f} GiB of memory"
+            self._console.print(f"{work}: {rate}", highlight=False)

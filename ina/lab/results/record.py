@@ -1,9 +1,9 @@
-"""The results folder of one run: what was asked, on what it ran, what came out. Enough to compare and to repeat.
+"""The results folder of one run: configuration, environment and figures. Enough to compare and to repeat.
 
     config.json        every key of the configuration, with its kind and seed
     environment.json   machine, versions, commit, and hashes of the switch program and of the worker
     metrics.json       schema, whether the run is finished, the table's figures (summary), everything measured (runs)
-    error.txt          why it is not finished, if it failed
+    error.txt          the reason, if it failed
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ERROR = "error.txt"
 
 
 class ResultsError(ValueError):
-    """A folder that holds no results, or those of another schema; the message names the file."""
+    """A folder without results, or with those of another schema; the message names the file."""
 
 
 @functools.cache
@@ -55,12 +55,12 @@ def program_hash(path: Path, values: int) -> str:
 
 
 def sources(config: Keys) -> dict[str, str]:
-    """Hashes of what decides a packet's way: the switch program and the worker."""
+    """Returns hashes of the code that handles a packet: the switch program and the worker."""
     return {"program": program_hash(config.program_path, config.values), "worker": worker_hash()}
 
 
 def environment() -> dict[str, object]:
-    """Machine, versions and commit: what the figures depend on besides the configuration."""
+    """Returns machine, versions and commit: the figures depend on them besides the configuration."""
 
     def version(package: str) -> str:
         try:
@@ -91,16 +91,16 @@ def environment() -> dict[str, object]:
 
 
 def switch_versions(config: Keys) -> dict[str, dict[str, str]]:
-    """Of switches that are not this project's."""
+    """Returns versions of switches that are not this project's."""
     if getattr(config, "switch", "") != "bmv2":
         return {}
     from ina.p4.p4runtime import bmv2
 
-    return {} if bmv2.missing() else {"bmv2": bmv2.versions()}  # without it, the network says so
+    return {} if bmv2.missing() else {"bmv2": bmv2.versions()}  # without it, the network raises an error
 
 
 def commit() -> str:
-    """The checkout's commit, ``-dirty`` if files differ from it; ``unknown`` outside a checkout."""
+    """Returns the checkout's commit, ``-dirty`` if files differ from it; ``unknown`` outside a checkout."""
     if not (paths.root() / ".git").exists():  # an installed package may lie in somebody else's repository
         return "unknown"
     done = subprocess.run(
@@ -110,7 +110,7 @@ def commit() -> str:
 
 
 class Use(TypedDict, total=False):
-    """What links and processors did between two moments (testbed.Meter)."""
+    """Use of links and processors between two moments (testbed.Meter)."""
 
     links: dict[str, dict[str, float]]  # by name: rate, and differences of counters
     processors: float  # share of the time that they were busy
@@ -119,17 +119,17 @@ class Use(TypedDict, total=False):
 
 
 class Measured(Protocol):
-    """What one back end or job did."""
+    """Results of one back end or job."""
 
     stats: dict[str, dict]
 
     def summary(self) -> dict[str, object]:
-        """Figures of the table."""
+        """Returns figures of the table."""
 
 
 @dataclass
 class Run:
-    """What one back end did in a training. Seconds and bytes; one entry a step in the lists."""
+    """Results of one back end in a training. Seconds and bytes; one entry for each step in the lists."""
 
     backend: str
     losses: list[float] = field(default_factory=list)
@@ -145,19 +145,19 @@ class Run:
     network: Use = field(default_factory=Use)
 
     def _link_figures(self) -> dict[str, object]:
-        """Of the busiest link and direction: MB, with all headers, and its use while an all-reduce was under way.
+        """Returns figures of the busiest link and direction: MB, with all headers, and its use while an all-reduce was under way.
 
-        ``bound`` says what the time was spent on: the link if it was used for 80 % and more; else BMv2 where that is the switch,
-        which is slower than links; else this machine, if its processors were busy for 90 % and more (then the row is no result);
-        else neither.
+        ``bound`` is the bottleneck: the link if it was used for 80 % and more; else BMv2 where that is the switch, which is
+        slower than links; else this machine, if its processors were busy for 90 % and more (then the row is no result); else
+        neither.
         """
         if not self.network:
             return {"link_mb": None, "link_use": None, "bound": None}
         limited = self.network["processors"] >= 0.9
-        if not self.network["links"]:  # the local world's are memory
+        if not self.network["links"]:  # links of the local world are memory
             return {"link_mb": None, "link_use": None, "bound": "host-limited" if limited else "neither"}
         carried = [(max(link["up_bytes"], link["down_bytes"]), link["rate"]) for link in self.network["links"].values()]
-        busiest, rate = max(carried, key=lambda link: link[0] / (link[1] or 1e15))  # the longest at work
+        busiest, rate = max(carried, key=lambda link: link[0] / (link[1] or 1e15))  # the one that is busy longest
         reduce_total = sum(self.allreduce_seconds)
         use = 8 * busiest / (rate * reduce_total) if rate and reduce_total else None
         other = "BMv2" if self.network.get("switch") == "bmv2" else "host-limited" if limited else "neither"
@@ -165,7 +165,7 @@ class Run:
         return {"link_mb": 1e-6 * busiest, "link_use": use, "bound": bound}
 
     def summary(self) -> dict[str, object]:
-        """Figures of the table. Goodput is gradient bits of one worker per second of all-reduce."""
+        """Returns figures of the table. Goodput is gradient bits of one worker per second of all-reduce."""
         warm = slice(min(3, len(self.step_seconds) - 1), None)
         reduce_total = sum(self.allreduce_seconds)
         worker = self.stats.get("worker", {})
@@ -185,19 +185,19 @@ class Run:
 
 
 def sums(checked: bool) -> str | None:
-    """What the table says of them; nothing where they are right, as always."""
+    """Returns the table's note on sums; None if they were checked."""
     return None if checked else "not checked"
 
 
 @dataclass
 class Reduction:
-    """What one job did; ``seconds`` from its submission to its last worker's result."""
+    """Results of one job; ``seconds`` from its submission to its last worker's result."""
 
     job: str
     workers: int
     bytes: int  # of one worker's tensor
     seconds: float
-    busiest_link: str  # the direction of a link that worked longest, with all jobs' packets; empty: links are memory
+    busiest_link: str  # the direction of a link that was busy longest, with all jobs' packets; empty: links are memory
     busiest_bytes: int  # on it, headers and Ethernet's own included
     link_use: float | None  # of that link, until the last job was done
     ring_model_seconds: float | None  # a ring all-reduce on these wires at best: no headers, no losses
@@ -205,7 +205,7 @@ class Reduction:
     checked: bool = True  # the sums; they are not where packets carry no values
 
     def summary(self) -> dict[str, object]:
-        """Figures of the table; counters are sums over the job's workers."""
+        """Returns figures of the table; counters are sums over the job's workers."""
         worker = self.stats["workers"]
         return {
             "job": self.job,
@@ -222,7 +222,7 @@ class Reduction:
 
 @dataclass
 class Training:
-    """What one job did in virtual time, step by step."""
+    """Results of one job in virtual time, step by step."""
 
     job: str
     workers: int
@@ -234,12 +234,12 @@ class Training:
     busiest_link: str  # as of Reduction
     busiest_bytes: int
     link_use: float | None
-    spans: list[list[tuple[str, float, float]]]  # by worker: what it did, from when to when
+    spans: list[list[tuple[str, float, float]]]  # by worker: name, begin, end
     stats: dict[str, dict] = field(default_factory=dict)
     checked: bool = True  # as of Reduction
 
     def summary(self) -> dict[str, object]:
-        """Figures of the table: means over the steps."""
+        """Returns figures of the table: means over the steps."""
         step, compute = statistics.mean(self.step_seconds), statistics.mean(self.compute_seconds)
         worker = self.stats["workers"]
         return {
@@ -259,12 +259,12 @@ class Training:
 
 @dataclass
 class Replayed:
-    """What a trace of all ranks did in virtual time."""
+    """Results of a trace of all ranks in virtual time."""
 
     job: str
     workers: int
     nodes: int  # of all ranks
-    bytes: float  # that a rank puts into collectives and messages, mean
+    bytes: float  # a rank's input to collectives and messages, mean
     seconds: float  # until the last node ended
     compute_by_rank: list[float]  # s in which it computed
     counts: dict[str, int]  # communication nodes of all ranks, by kind
@@ -275,7 +275,7 @@ class Replayed:
     stats: dict[str, dict] = field(default_factory=dict)
 
     def summary(self) -> dict[str, object]:
-        """Figures of the table."""
+        """Returns figures of the table."""
         compute, worker = max(self.compute_by_rank), self.stats["workers"]
         return {
             "job": self.job,
@@ -293,7 +293,7 @@ class Replayed:
 
 
 def new_folder(root: Path, name: str) -> Path:
-    """``root/<name>-<time>``, made."""
+    """Makes ``root/<name>-<time>``."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for attempt in range(100):
         path = root / (f"{name}-{stamp}" + (f"-{attempt}" if attempt else ""))
@@ -307,7 +307,8 @@ def new_folder(root: Path, name: str) -> Path:
 
 @contextmanager
 def reasoned(folder: Path) -> Iterator[None]:
-    """What goes wrong meanwhile is in the folder, too, until it goes right: who finds it knows why it is empty."""
+    """Writes the reason of an error meanwhile into the folder, and removes it after a success: an empty folder explains
+    itself."""
     path = folder / ERROR
     try:
         yield
@@ -319,27 +320,27 @@ def reasoned(folder: Path) -> Iterator[None]:
 
 
 def write_json(target: Path, value: object) -> None:
-    """In one rename: a reader never sees half a file."""
+    """Writes a file in one rename: a reader never sees half of it."""
     part = target.with_suffix(".part")
     part.write_text(json.dumps(value, indent=1) + "\n")
     part.replace(target)
 
 
 def read_json(path: Path) -> dict:
-    """Raises ResultsError: not there, or no JSON object."""
+    """Reads a JSON object. Raises ResultsError: not there, or no JSON object."""
     try:
-        found = documents.json_of(path)
+        content = documents.json_of(path)
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
     except documents.Unreadable as error:
         raise ResultsError(str(error)) from None
-    if not isinstance(found, dict):
-        raise ResultsError(f"{path}: a {type(found).__name__}, expected an object with keys")
-    return found
+    if not isinstance(content, dict):
+        raise ResultsError(f"{path}: a {type(content).__name__}, expected an object with keys")
+    return content
 
 
 class Folder:
-    """A run's folder. What is known is written at once, so that nothing computed is lost when a later part fails."""
+    """A run's folder. Results are written at once, so that none is lost when a later part fails."""
 
     def __init__(self, path: Path, config: Keys) -> None:
         self.path, self.config = path, config
@@ -376,7 +377,7 @@ class Result:
 
 
 def finished(path: Path) -> bool:
-    """Whether a run's folder holds all that the run was to give."""
+    """Returns True if a run's folder holds all results of the run."""
     try:
         return read_json(path / "metrics.json").get("finished") is True
     except ResultsError:
@@ -384,13 +385,13 @@ def finished(path: Path) -> bool:
 
 
 def load(path: Path) -> Result:
-    """Raises ResultsError naming the file: not a run's folder, or one of another schema."""
+    """Reads a run's folder. Raises ResultsError, which names the file: not a run's folder, or one of another schema."""
     metrics = read_json(path / "metrics.json")
     if metrics.get("schema") != SCHEMA:
         raise ResultsError(f"{path / 'metrics.json'}: schema {metrics.get('schema')!r}, expected {SCHEMA}: run it again")
     try:
         config = from_dict(read_json(path / "config.json"))
-    except ConfigError as error:  # which names config.json
+    except ConfigError as error:  # the error names config.json
         raise ResultsError(f"{path}/{error}") from None
     environment = read_json(path / "environment.json")
     for key, kind in (("summary", list), ("comparison", dict), ("runs", list)):

@@ -91,38 +91,38 @@ COLUMNS = {
 
 
 def row_name(summary: dict[str, object]) -> str:
-    """Whose figures these are: the back end's or the job's."""
+    """Returns the name of the back end or job of a row."""
     if "backend" not in summary:
         return str(summary["job"])
     return (NAMES if summary.get("link_mb") is None else TESTBED_NAMES)[str(summary["backend"])]
 
 
 def columns(kind: str, summaries: Sequence[dict[str, object]]) -> list[tuple[str, str, str, str]]:
-    """Those columns of ``COLUMNS`` for which any of the rows has a figure."""
+    """Returns those columns of ``COLUMNS`` for which any of the rows has a figure."""
     return [column for column in COLUMNS[kind] if any(summary.get(column[0]) is not None for summary in summaries)]
 
 
 def cells(shown: Sequence[tuple[str, str, str, str]], summary: dict[str, object]) -> list[str]:
-    """One formatted figure a column; an em dash where there is none."""
+    """Returns one formatted figure for each column; an em dash where there is none."""
     return [pattern.format(summary[key]) if summary.get(key) is not None else "—" for key, _, _, pattern in shown]
 
 
 def table(kind: str, runs: Sequence[Measured]) -> Table:
-    """For the terminal: one column a back end or job, so that it fits 80 characters."""
+    """Returns the terminal's table: one column for each back end or job, so that it fits 80 characters."""
     result = Table()
     result.add_column("")
     summaries = [run.summary() for run in runs]
     shown = columns(kind, summaries)
-    filled = [cells(shown, summary) for summary in summaries]
+    bodies = [cells(shown, summary) for summary in summaries]
     for summary in summaries:
         result.add_column(row_name(summary), justify="right")
     for index, (_, heading, _, _) in enumerate(shown):
-        result.add_row(heading, *(column[index] for column in filled))
+        result.add_row(heading, *(column[index] for column in bodies))
     return result
 
 
 def svg(draw: Callable[[Axes], None]) -> str:
-    """An inline SVG of what ``draw(axes)`` plots."""
+    """Returns an inline SVG of the plot of ``draw(axes)``."""
     with extra("report"):
         import matplotlib
 
@@ -135,29 +135,29 @@ def svg(draw: Callable[[Axes], None]) -> str:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None}, bbox_inches="tight")  # whatever stands beside the axes
+    figure.savefig(stream, format="svg", metadata={"Date": None}, bbox_inches="tight")  # also for a legend beside the axes
     pyplot.close(figure)
     text = stream.getvalue()
     return text[text.index("<svg") :]
 
 
 def legend(axes: Axes) -> None:
-    """Beside the axes, where it covers nothing."""
+    """Draws the legend beside the axes, where it covers nothing."""
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Ticks of an axis that counts."""
+    """Sets ticks of an axis that counts."""
     with extra("report"):
         from matplotlib.ticker import MaxNLocator
 
     locator = axis.get_major_locator()
-    assert isinstance(locator, MaxNLocator)  # as of every axis whose scale is linear
+    assert isinstance(locator, MaxNLocator)  # true of every linear axis
     locator.set_params(integer=True)
 
 
 def logarithmic(axis: Axis) -> None:
-    """Ticks of an axis whose scale is logarithmic: 1, 2, 5, 10, ... as numbers."""
+    """Sets ticks of an axis whose scale is logarithmic: 1, 2, 5, 10, ... as numbers."""
     with extra("report"):
         from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -215,8 +215,8 @@ svg{max-width:100%;height:auto}code,pre{background:#f3f5f8;padding:.1rem .3rem;b
 
 
 def definition_table(values: Mapping[str, object]) -> str:
-    said = {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in values.items()}
-    cells = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in said.items())
+    texts = {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in values.items()}
+    cells = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in texts.items())
     return f"<table>{cells}</table>"
 
 
@@ -237,14 +237,14 @@ def html_figures(plots: Sequence[tuple[str, str]]) -> str:
 
 
 def html_page(title: str, body: str) -> str:
-    """A whole page; nothing outside it is needed to read it."""
+    """Returns a whole page; it needs no other file."""
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
         f"<style>{STYLE}</style><h1>{html.escape(title)}</h1>{body}</html>\n"
     )
 
 
-def _described(folder: Folder, runs: Sequence[Measured]) -> str:
+def _description(folder: Folder, runs: Sequence[Measured]) -> str:
     config, first = folder.config, runs[0]
     if isinstance(first, Run):
         assert isinstance(config, Config)
@@ -260,16 +260,16 @@ def _described(folder: Folder, runs: Sequence[Measured]) -> str:
             f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, slow worker {config.straggler:g} x, seed {config.seed}."
         )
     assert isinstance(config, Virtual)
-    what = ""
+    work = ""
     if isinstance(config, Workload):
-        what = f"{config.steps} steps of {html.escape(config.layers)}"
+        work = f"{config.steps} steps of {html.escape(config.layers)}"
     elif isinstance(config, Trace):
-        what = html.escape(config.trace)
+        work = html.escape(config.trace)
     elif isinstance(config, AllReduce):
-        what = f"{config.elements:,} elements of {config.dtype}"
+        work = f"{config.elements:,} elements of {config.dtype}"
     return (
         f"{html.escape(config.topology)}, {html.escape(config.algorithm)} ({config.stripes}); "
-        f"{config.workers} workers in each of {config.jobs} jobs, {what}, wires of "
+        f"{config.workers} workers in each of {config.jobs} jobs, {work}, wires of "
         f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, loss {config.loss:g}, world <code>{config.world}</code>, "
         f"seed {config.seed}."
     )
@@ -278,7 +278,7 @@ def _described(folder: Folder, runs: Sequence[Measured]) -> str:
 def page(
     folder: Folder, runs: Sequence[Measured], comparison: Mapping[str, object], plots: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """The report of one run as HTML, with further ``plots``: captions and SVGs."""
+    """Returns the report of one run as HTML, with further ``plots``: captions and SVGs."""
     kind = folder.config.kind
     shown = columns(kind, [run.summary() for run in runs])
     head = ["back end" if kind == "training" else "job", *(heading for _, heading, _, _ in shown)]
@@ -293,7 +293,7 @@ def page(
     figures += html_figures(plots)
     return html_page(
         folder.config.name,
-        f"<p>{_described(folder, runs)}</p>{html_table(head, rows)}{compared}{figures}{stats}"
+        f"<p>{_description(folder, runs)}</p>{html_table(head, rows)}{compared}{figures}{stats}"
         f"<details><summary>Configuration</summary>{definition_table(folder.config.as_dict())}</details>"
         f"<details><summary>Machine and versions</summary>{definition_table(folder.environment)}</details>",
     )

@@ -1,8 +1,8 @@
-"""How tables and plots say the value of a key: with its unit, and as short as it can be read."""
+"""Values of keys in tables and plots: with their units, and short."""
 
 from __future__ import annotations
 
-# Of the keys whose help names a unit; those of SI get its prefixes, the others stand at the axis.
+# Units of the keys whose help names one; those of SI get prefixes, the others stand at the axis.
 UNITS = {
     "rate": "b/s",
     **dict.fromkeys(("delay", "latency", "host_packet", "host_byte", "rto_min", "rto_max", "timeout", "sample", "period"), "s"),
@@ -18,7 +18,7 @@ PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "
 
 
 def said(value: object, key: str = "") -> str:
-    """``100 Gb/s`` of a rate, ``100 us`` of a time; other numbers and words as they are."""
+    """Formats a value: ``100 Gb/s`` for a rate, ``100 us`` for a time; other numbers and words as they are."""
     if isinstance(value, (tuple, list)):
         return ", ".join(map(str, value))
     unit = UNITS.get(key)
@@ -29,6 +29,6 @@ def said(value: object, key: str = "") -> str:
 
 
 def axis(key: str) -> str:
-    """What an axis is called: the key, and the unit unless each value has it."""
+    """Returns the label of an axis: the key, and the unit unless each value has it."""
     unit = UNITS.get(key)
     return key if unit is None or unit in SI else f"{key}, {unit}"

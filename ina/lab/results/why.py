@@ -1,4 +1,4 @@
-"""What bounds a run: `ina why FOLDER` names it, with the figures that show it.
+"""Bottleneck of a run: `ina why FOLDER` names it, with the figures that show it.
 
     link        the busiest link sent most of the time: fewer bytes, more links or a higher rate would help
     processor   a host's cores worked most of the time: larger packets, more cores
@@ -30,7 +30,7 @@ FEW = 4  # windows of a tensor: below, round trips decide
 
 @dataclass(frozen=True)
 class Finding:
-    """``bound``: one of the words above; ``shown``: the figures."""
+    """A bottleneck. ``bound``: one of the words above; ``shown``: the figures."""
 
     job: str
     bound: str
@@ -38,7 +38,7 @@ class Finding:
 
 
 def explain(result: Result) -> list[Finding]:
-    """One finding a job or back end. What a run has no figures for is not guessed: `unknown`."""
+    """Returns a finding for each job or back end; `unknown` where a run has no figures."""
     config = result.config
     if isinstance(config, Sharing):
         return [_sharing(config, run, summary) for run, summary in zip(result.runs, result.summary, strict=True)]
@@ -48,45 +48,45 @@ def explain(result: Result) -> list[Finding]:
 
 
 def _real(world: str, summary: dict) -> Finding:
-    """In processes: what links carried is known, what processors did only of trainings."""
+    """Explains a run of processes: links were measured, processors only in trainings."""
     name, use = str(summary.get("backend", summary.get("job"))), summary.get("link_use")
     if summary.get("bound") is not None:
-        told = f", the busiest link was used for {use:.0%} of it" if use is not None else ""
-        return Finding(name, str(summary["bound"]), f"{summary['allreduce_ms']:.2f} ms a step in all-reduce{told}")
+        text = f", the busiest link was used for {use:.0%} of it" if use is not None else ""
+        return Finding(name, str(summary["bound"]), f"{summary['allreduce_ms']:.2f} ms a step in all-reduce{text}")
     if use is None:
         return Finding(name, "unknown", f"no link or processor was measured in world {world}")
-    told = f"the busiest link was used for {use:.0%} of the time"
+    text = f"the busiest link was used for {use:.0%} of the time"
     if use >= BUSY:
-        return Finding(name, "link", told)
+        return Finding(name, "link", text)
     if summary["retransmissions"]:
-        return Finding(name, "recovery", f"{summary['retransmissions']} of {summary['packets']} packets were sent again; {told}")
-    return Finding(name, "unknown", f"{told}, and no processor was measured in world {world}")
+        return Finding(name, "recovery", f"{summary['retransmissions']} of {summary['packets']} packets were sent again; {text}")
+    return Finding(name, "unknown", f"{text}, and no processor was measured in world {world}")
 
 
 def _sharing(config: Sharing, run: dict, summary: dict) -> Finding:
-    """All jobs of the run together: they are alike."""
+    """Explains all jobs of the run together: they are alike."""
     name, worker = summary["job"], run["stats"]["workers"]
     rates = summary["goodput_gbps"], summary["straggler_gbps"]
     if rates[1] is not None and rates[1] < 0.9 * rates[0]:
-        told = f"the wire of worker 0 of job 0 is {config.straggler:g} times as slow: that job runs at {rates[1]:.1f} Gb/s"
-        return Finding(name, "straggler", f"{told}, the others at {rates[0]:.1f}")
+        text = f"the wire of worker 0 of job 0 is {config.straggler:g} times as slow: that job runs at {rates[1]:.1f} Gb/s"
+        return Finding(name, "straggler", f"{text}, the others at {rates[0]:.1f}")
     busiest = f"the busiest link, {run['busiest_link']}, sent for {run['link_use']:.0%} of the time"
     if (crowded := _crowded(config.protocol, worker)) is not None:
         return Finding(name, "pool", f"{crowded}, of which there are {config.pool}; {busiest}")
     if run["link_use"] >= BUSY:
         return Finding(name, "link", busiest)
     if worker["timeouts"]:
-        told = f"{worker['timeouts']} time-outs, {worker['retransmissions']} packets sent again"
-        return Finding(name, "recovery", f"{told}; {busiest}")
+        text = f"{worker['timeouts']} time-outs, {worker['retransmissions']} packets sent again"
+        return Finding(name, "recovery", f"{text}; {busiest}")
     each = worker["tx_packets"] / (config.workers * config.jobs * config.tensors)
     if config.period or each < FEW * config.slots:
-        told = f"a worker sends {each:.0f} packets of a tensor, and may have {config.slots} under way"
-        return Finding(name, "latency", f"{told}; {busiest}")
+        text = f"a worker sends {each:.0f} packets of a tensor, and may have {config.slots} under way"
+        return Finding(name, "latency", f"{text}; {busiest}")
     return Finding(name, "pool", f"each job has {config.slots} slots of the switch's {config.pool}; {busiest}")
 
 
 def _crowded(protocol: str, worker: dict) -> str | None:
-    """Of a protocol whose jobs share aggregators: too many packets found theirs taken."""
+    """Returns a text if too many packets found their aggregator taken, for a protocol whose jobs share them; else None."""
     if program_named(protocol).reserves or worker["collided"] <= CROWDED * worker["results"]:
         return None
     share = worker["collided"] / worker["results"]
@@ -120,35 +120,35 @@ def _trace(config: Trace, run: dict, summary: dict) -> Finding:
 
 
 def _straggler(run: dict) -> str | None:
-    """The worker that computes longest, if by a tenth longer than most."""
+    """Returns a text on the worker that computes longest, if by a tenth longer than the median; else None."""
     spans = run.get("spans", ())
-    compute = run.get("compute_by_rank") or [sum(b - a for name, a, b in mine if is_compute(name)) for mine in spans]
-    slowest, usual = max(compute), statistics.median(compute)
-    if slowest <= 1.1 * usual or len(compute) < 3:
+    compute = run.get("compute_by_rank") or [sum(b - a for name, a, b in own if is_compute(name)) for own in spans]
+    slowest, median = max(compute), statistics.median(compute)
+    if slowest <= 1.1 * median or len(compute) < 3:
         return None
-    return f"worker {compute.index(slowest)} computes {slowest / usual:.2f} times as long as the median"
+    return f"worker {compute.index(slowest)} computes {slowest / median:.2f} times as long as the median"
 
 
 def _network(config: Virtual, run: dict, summary: dict, share: float) -> Finding:
-    """``share``: of the run in which an all-reduce was under way."""
+    """Explains a network's run. ``share``: of the run in which an all-reduce was under way."""
     job, worker = run["job"], run["stats"]["workers"]
     link, cpu = (run["link_use"] or 0) / share, run["stats"].get("hosts", {}).get("cpu_use", 0) / share
-    again = worker["retransmissions"] / max(1, worker["tx_packets"])
+    resent = worker["retransmissions"] / max(1, worker["tx_packets"])
     lost = run["stats"]["network"]["lost"] + run["stats"]["network"]["corrupted"] + sum(run["stats"]["drops"].values())
     each = worker["tx_packets"] / config.workers
     window = config.window * config.stripes if config.algorithm == "in-network" else config.flow
-    told = [f"the busiest link, {run['busiest_link']}, sent for {link:.0%} of the time", f"hosts' cores worked for {cpu:.0%}"]
+    facts = [f"the busiest link, {run['busiest_link']}, sent for {link:.0%} of the time", f"hosts' cores worked for {cpu:.0%}"]
     if cpu >= BUSY and cpu >= link:
-        return Finding(job, "processor", "; ".join(reversed(told)))
+        return Finding(job, "processor", "; ".join(reversed(facts)))
     if config.algorithm == "in-network" and (crowded := _crowded(config.protocol, worker)) is not None:
-        return Finding(job, "pool", f"{crowded}, of which there are {config.pool}; {told[0]}")
+        return Finding(job, "pool", f"{crowded}, of which there are {config.pool}; {facts[0]}")
     if link >= BUSY:
-        return Finding(job, "link", told[0])
+        return Finding(job, "link", facts[0])
     if lost and worker["timeouts"]:
-        shown = f"{lost} packets were lost, {worker['timeouts']} time-outs, {again:.2%} of the packets were sent again"
-        return Finding(job, "recovery", f"{shown}; {told[0]}")
+        shown = f"{lost} packets were lost, {worker['timeouts']} time-outs, {resent:.2%} of the packets were sent again"
+        return Finding(job, "recovery", f"{shown}; {facts[0]}")
     if each < FEW * window:
-        return Finding(job, "latency", f"a worker sends {each:.0f} packets, and may have {window} under way; {told[0]}")
+        return Finding(job, "latency", f"a worker sends {each:.0f} packets, and may have {window} under way; {facts[0]}")
     if config.algorithm == "in-network" and config.rate:
         whole = summary["reduce_ms"] * config.steps if isinstance(config, Workload) else summary["time_ms"]
         seconds = 1e-3 * whole
@@ -156,11 +156,11 @@ def _network(config: Virtual, run: dict, summary: dict, share: float) -> Finding
         frame = protocols.frame_bytes(config.protocol, config.values) + ETHERNET_OVERHEAD
         needed = answered * config.rate / (8 * frame)
         shown = f"each of {window} slots waits {1e6 * answered:.1f} us for its answer; {needed:.0f} of them would fill a link"
-        return Finding(job, "pool", f"{shown}; {told[0]}")
-    return Finding(job, "window", f"{told[0]}, and nothing was lost: flows of {window} packets, or the order of the steps")
+        return Finding(job, "pool", f"{shown}; {facts[0]}")
+    return Finding(job, "window", f"{facts[0]}, and nothing was lost: flows of {window} packets, or the order of the steps")
 
 
 def lines(results: Sequence[Result], names: Sequence[str]) -> list[str]:
-    """One line a finding; ``names``: of the results."""
+    """Returns one line for each finding; ``names``: of the results."""
     return [f"{name + ': ' if name else ''}{finding.job}: {finding.bound} — {finding.shown}"
             for name, result in zip(names, results, strict=True) for finding in explain(result)]  # fmt: skip

@@ -1,1 +1,1 @@
-"""Training with torch: data, ranks, what is measured and recorded of them."""
+"""Training with torch: data, ranks, measurements and recordings."""

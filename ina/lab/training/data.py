@@ -36,12 +36,12 @@ class Dataset:
     std: float
 
     def normalised(self, images: np.ndarray) -> np.ndarray:
-        """float32 [n, 1, 28, 28] of zero mean and unit variance; a batch at a time costs next to nothing."""
+        """Returns float32 [n, 1, 28, 28] of zero mean and unit variance; for a batch at a time the cost is negligible."""
         return ((images.astype(np.float32) - self.mean) / self.std)[:, None, :, :]
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An IDX file of unsigned bytes (magic 0x000008nn, n big-endian sizes, then the data), gzipped or not."""
+    """Reads an IDX file of unsigned bytes (magic 0x000008nn, n big-endian sizes, then the data), gzipped or not."""
     try:
         raw = path.read_bytes()
         blob = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
@@ -69,7 +69,7 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _moments(images: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of uint8 pixels, exactly, from their histogram."""
+    """Returns mean and standard deviation of uint8 pixels, exactly, from their histogram."""
     counts = np.bincount(images.reshape(-1), minlength=256)
     levels = np.arange(256)
     mean = float(counts @ levels) / images.size
@@ -85,7 +85,7 @@ def fashion_mnist(folder: Path) -> Dataset:
 
 
 def digits() -> Dataset:
-    """scikit-learn's 8x8 digits, each pixel three by three, amid a 28x28 image; every fifth is for testing."""
+    """Returns scikit-learn's 8x8 digits, each pixel three by three, centred in a 28x28 image; every fifth is for testing."""
     with extra("data"):
         from sklearn.datasets import load_digits
 
@@ -99,10 +99,10 @@ def digits() -> Dataset:
 
 
 def load(folder: str = "") -> tuple[Dataset, str]:
-    """The data set of ``folder`` (or of the distribution's package), and a sentence that says which it is and why.
+    """Returns the data set of ``folder`` (or of the distribution's package), and a sentence that names it and the reason.
 
     Raises:
-        DataError: ``folder`` was given and is not a Fashion-MNIST folder, or nothing at all is to be had.
+        DataError: ``folder`` was given and is not a Fashion-MNIST folder, or there is no data set at all.
     """
     if folder:
         return fashion_mnist(Path(folder)), f"Fashion-MNIST from {folder}"

@@ -1,4 +1,4 @@
-"""Starts the ranks of one job, listens to rank 0, and ends every one of them whatever happens."""
+"""Launcher: starts the ranks of one job, reads rank 0's messages, and ends all ranks in any case."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JobFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Place:
-    """Where ranks run: variables for a rank, its command as it is started there, and who is told of its process id."""
+    """A place for ranks: ``environment`` of a rank, its ``command`` there, and ``started``, called with its process id."""
 
     environment: Callable[[int], dict[str, str]]
     command: Callable[[int, list[str]], list[str]]
@@ -37,7 +37,7 @@ class Place:
 
 
 def here() -> Place:
-    """All on this machine, as processes of its own."""
+    """Returns the place for ranks that are processes on this machine."""
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return Place(lambda rank: rendezvous, lambda rank, argv: argv, lambda pid: None)
 
@@ -49,12 +49,12 @@ def free_port() -> int:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: what has been started is ended as after Ctrl-C, but nothing is waited for."""
+    """SIGTERM: ends all that was started, as Ctrl-C does, but waits for nothing."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM raises Terminated meanwhile; in threads other than the main one nothing changes."""
+    """Makes SIGTERM raise Terminated meanwhile; in threads other than the main one nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -67,23 +67,24 @@ def terminable() -> Iterator[None]:
 
 
 def die_with_parent(runner: int | str | None = None) -> None:
-    """Ask the kernel for SIGTERM when the runner goes away, however it goes (prctl(2), PR_SET_PDEATHSIG = 1)."""
-    runner = runner or os.environ.get("INA_RUNNER")  # the kernel says nothing of one that has gone before it was asked
+    """Asks the kernel for SIGTERM when the runner ends, in any way (prctl(2), PR_SET_PDEATHSIG = 1)."""
+    runner = runner or os.environ.get("INA_RUNNER")  # the kernel sends nothing if it has ended before the call
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
     if runner and os.getppid() != int(runner):
         raise SystemExit(f"the runner, process {runner}, is gone")
 
 
 def say_where_on_request() -> None:
-    """In a rank: SIGUSR1 writes the main thread's stack to standard error. The launcher asks when nothing is heard of rank 0."""
+    """Makes SIGUSR1 write a rank's main stack to standard error. The launcher sends it when rank 0 is silent."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)
 
 
 def leave() -> None:
-    """Ends a rank that is done, without the interpreter's own end.
+    """Ends a rank that is done, without the interpreter's own finalisation.
 
-    Gloo's threads may outlive destroy_process_group for a moment (a reference in a cycle is enough). One that wants the GIL of an
-    interpreter that is being torn down is ended by it, and C++ answers "terminate called without an active exception", SIGABRT.
+    Gloo's threads may outlive destroy_process_group for a moment (a reference in a cycle is enough). One that takes the GIL of an
+    interpreter that is being torn down is ended by it, and C++ aborts with "terminate called without an active exception",
+    SIGABRT.
     """
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -92,7 +93,7 @@ def leave() -> None:
 
 
 def tail(path: Path, lines: int = 12) -> str:
-    """The end of a log, and before it the error of its last traceback, if that is not in it: what follows may be chatter."""
+    """Returns the end of a log, preceded by the error of its last traceback if that is not in it."""
     log = path.read_text(errors="replace").splitlines()
     shown = log[-lines:]
     begins = max((i for i, line in enumerate(log) if line.startswith("Traceback (most recent call last)")), default=None)
@@ -149,7 +150,7 @@ def run(
 
 
 def piped(stream: IO[AnyStr] | None) -> IO[AnyStr]:
-    """An end of a process that was started with pipes."""
+    """Returns a stream of a process that was started with pipes."""
     assert stream is not None
     return stream
 
@@ -175,7 +176,7 @@ def _listen(
                 time.sleep(0.02)
             failed = [r for r, p in enumerate(ranks) if p.poll() not in (None, 0)]
             if failed:
-                time.sleep(1.0)  # let the others say why, too
+                time.sleep(1.0)  # let the others log their errors, too
                 _raise_failed(ranks, logs, label)
             if time.monotonic() - last > silence:
                 _raise_silent(ranks, logs, label, silence, message.decode(errors="replace"))
@@ -189,12 +190,12 @@ def _raise_silent(ranks: list[subprocess.Popen], logs: list[Path], label: str, s
 
 
 def conditions(word: str, processes: dict[int, subprocess.Popen], logs: list[Path]) -> str:
-    """Processes of a job that is stuck, by number, a paragraph each: how it is, and the end of its log (``logs[number]``), to
-    which those that can (say_where_on_request) write where they are."""
+    """Describes the processes of a stuck job by number, a paragraph each: its state, and the end of its log
+    (``logs[number]``), to which those that can (say_where_on_request) write their stacks."""
     for process in processes.values():
         if process.poll() is None and _catches(process.pid, signal.SIGUSR1):
             process.send_signal(signal.SIGUSR1)
-    time.sleep(1.0)  # for these to do so
+    time.sleep(1.0)  # time for them to write
     parts = []
     for number, process in processes.items():
         parts.append(f"{word} {number} (pid {process.pid}) {_condition(process)}"
@@ -212,7 +213,7 @@ def _condition(process: subprocess.Popen) -> str:
 
 
 def _status(pid: int) -> dict[str, str]:
-    """/proc/<pid>/status; empty: there is no such process."""
+    """Returns /proc/<pid>/status; empty: there is no such process."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
@@ -236,6 +237,6 @@ def _raise_failed(ranks: list[subprocess.Popen], logs: list[Path], label: str) -
     for rank, process in enumerate(ranks):
         code = process.poll()
         if code not in (None, 0):
-            said = f"; {_last_words(logs[rank])}" if len(parts) == 0 else f"; see {logs[rank]}"
-            parts.append(f"rank {rank} (pid {process.pid}) {_condition(process)}{said}")
+            details = f"; {_last_words(logs[rank])}" if len(parts) == 0 else f"; see {logs[rank]}"
+            parts.append(f"rank {rank} (pid {process.pid}) {_condition(process)}{details}")
     raise JobFailed(f"job {label}: " + "\n".join(parts))

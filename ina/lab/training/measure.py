@@ -18,18 +18,18 @@ from ina.lab.kinds import layers
 from ina.lab.training import rank
 
 
-def measured(model: nn.Module, batch: torch.Tensor, labels: torch.Tensor, repeats: int = 30) -> list[layers.Layer]:
-    """Each leaf module of a sequential model: medians over ``repeats`` training steps after three that do not count.
+def measure_layers(model: nn.Module, batch: torch.Tensor, labels: torch.Tensor, repeats: int = 30) -> list[layers.Layer]:
+    """Measures each leaf module of a sequential model: medians over ``repeats`` training steps after three that do not count.
 
-    A layer's backward time is that from when the gradient of its output is there, which is when the layer after it is done,
-    to that of its input.
+    A layer's backward time is from the gradient of its output, which is there when the layer after it is done, to that of its
+    input.
     """
     leaves = [(name, module) for name, module in model.named_modules() if not list(module.children())]
     marks: dict[str, dict[str, float]] = {name: {} for name, _ in leaves}
     times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name, _ in leaves}
 
-    def mark(name: str, what: str) -> Callable[..., None]:
-        return lambda *_: marks[name].__setitem__(what, time.perf_counter())
+    def mark(name: str, event: str) -> Callable[..., None]:
+        return lambda *_: marks[name].__setitem__(event, time.perf_counter())
 
     hooks = []
     for name, module in leaves:
@@ -39,16 +39,16 @@ def measured(model: nn.Module, batch: torch.Tensor, labels: torch.Tensor, repeat
     for turn in range(repeats + 3):
         model.zero_grad(set_to_none=True)
         loss = nn.functional.cross_entropy(model(batch), labels)
-        there = time.perf_counter()
+        before = time.perf_counter()
         loss.backward()
         marks[leaves[0][0]]["done"] = time.perf_counter()
         if turn < 3:
             continue
         for name, _ in reversed(leaves):
-            told = marks[name]
-            times[name][0].append(told["out"] - told["in"])
-            times[name][1].append(told["done"] - there)
-            there = told["done"]
+            own = marks[name]
+            times[name][0].append(own["out"] - own["in"])
+            times[name][1].append(own["done"] - before)
+            before = own["done"]
     for hook in hooks:
         hook.remove()
     sizes = {name: sum(p.numel() for p in module.parameters()) for name, module in leaves}
@@ -58,11 +58,11 @@ def measured(model: nn.Module, batch: torch.Tensor, labels: torch.Tensor, repeat
 
 
 def write_fashion_mnist(path: Path, name: str = "cnn", batch: int = 64) -> list[layers.Layer]:
-    """The training's own model on random images, one thread."""
+    """Measures the training's own model on random images, one thread, and writes its workload."""
     torch.set_num_threads(1)
     torch.manual_seed(1)
     images, labels = torch.randn(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
-    found = measured(rank.cnn(*rank.MODELS[name]), images, labels)
-    layers.write(path, found, f"Model {name} of the Fashion-MNIST training, {batch} images a worker.\nTimes measured with torch "
+    model = measure_layers(rank.cnn(*rank.MODELS[name]), images, labels)
+    layers.write(path, model, f"Model {name} of the Fashion-MNIST training, {batch} images a worker.\nTimes measured with torch "
                               f"{torch.__version__}, one thread, {platform.machine()}.")  # fmt: skip
-    return found
+    return model

@@ -1,7 +1,7 @@
 """One rank of a training job: ``python -m ina.lab.training.rank CONFIG.json BACKEND FOLDER`` with torchrun's variables.
 
-Rank 0 tells the runner what happens as JSON lines on standard output; everything else goes to standard error.
-(No postponed annotations here: torch looks at the hook's.)
+Rank 0 reports to the runner in JSON lines on standard output; everything else goes to standard error.
+(No postponed annotations here: torch inspects the hook's.)
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def cnn(channels: int, hidden: int) -> nn.Module:
     )  # fmt: skip
 
 
-MODELS = {"cnn": (16, 256), "small": (8, 48)}  # config.MODELS says how many parameters that makes
+MODELS = {"cnn": (16, 256), "small": (8, 48)}  # config.MODELS has their numbers of parameters
 
 
 class AllReduceClock:
@@ -70,7 +70,7 @@ class AllReduceClock:
         return future.then(done)
 
     def take(self) -> tuple[float, int]:
-        """Seconds in which at least one all-reduce was under way, and bytes reduced, since the last call."""
+        """Returns seconds in which at least one all-reduce was under way, and bytes reduced, since the last call."""
         total = 0.0
         end = 0.0
         for start, stop in sorted(self.spans):
@@ -141,7 +141,7 @@ def train(config: Config, backend: str, folder: Path) -> None:
 
 
 def backend_stats(backend: str) -> dict[str, object]:
-    """What this rank did, by path, and its worker's counters; empty for a back end that does not count them."""
+    """Returns this rank's operations by path, and its worker's counters; empty for a back end without counters."""
     if backend == "gloo":
         return {}
     import ina.backend
@@ -167,7 +167,7 @@ def main() -> None:
     if backend != "gloo":
         import ina.backend
 
-        ina.backend.register()  # where the package is not installed, only checked out
+        ina.backend.register()  # needed where the package is not installed, only checked out
     dist.init_process_group("gloo" if backend == "gloo" else "ina", timeout=timedelta(seconds=config.timeout))
     try:
         train(config, backend, Path(folder))

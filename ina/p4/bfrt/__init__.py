@@ -1,4 +1,4 @@
-"""BFRuntime, the interface of Tofino's driver: a client that drives a switch as any other, and a server before the embedded one.
+"""BFRuntime, the interface of Tofino's driver: a client (a `SwitchTarget`), and a server in front of the embedded switch.
 
     with BfRuntimeTarget("switch:50052") as target:          # a Tofino with its driver, or `ina switch run --bfrt`
         target.add_port(PortConfig(1, 0, "100G", fec="rs"))
@@ -6,7 +6,7 @@
 
 `messages.py` (the protobuf) -> `info.py` (names, ids and types of tables: the bfrt.json) -> `rows.py` (entries of any table, to
 messages and back) -> `client.py` (calls) -> `entities.py` (P4Runtime's terms to rows and back), `ports.py` -> `remote_switch.py`.
-On the other side `schema.py` writes a program's bfrt.json, `fixed_tables.py` that of the tables that every switch has, and
+For the server, `schema.py` writes a program's bfrt.json, `fixed_tables.py` that of the tables that every switch has, and
 `device.py`, `replication.py`, `service.py` serve them. Importing this package needs nothing; its modules need the extra
 `p4runtime`.
 """

@@ -1,11 +1,11 @@
 """Calls of a BFRuntime server: subscribe, write and read rows of a program.
 
 Every request names its program, so the client binds to none: Intel's driver lets one client bind to a program, and any number
-name it (open-p4studio, bf_rt_server_impl.cpp, Write and Read). So `ina deploy` can come while a controller is at work.
+name it (open-p4studio, bf_rt_server_impl.cpp, Write and Read). So `ina deploy` can run while a controller is connected.
 
-A batch of rows is one Write; the server makes each row that it can and says what was wrong with the others. `write` then takes
-back what was made (rows that were inserted are deleted, others put back as they were read before) and raises the first
-failure, so that all is made or nothing, whatever the server knows of transactions.
+A batch of rows is one Write; the server makes each change that it can and returns an error for each of the others. `write` then
+undoes the changes that were made (deletes inserted rows, restores others as they were read before) and raises the first failure,
+so that a batch is applied whole or not at all, even by a server without transactions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Change = tuple[str, Row]  # INSERT, MODIFY, DELETE or INSERT_OR_MODIFY
 
 
 class WriteFailed(EntityError):
-    """`update`: which of the changes was refused first; `failed`: why, of all that were."""
+    """`update`: index of the first change that was refused; `failed`: code and message of each one, by index."""
 
     def __init__(self, changes: Sequence[Change], failed: dict[int, tuple[str, str]]):
         first = min(failed)
@@ -58,8 +58,8 @@ class WriteFailed(EntityError):
 
 class Client:
     """A connection to the server at `address` (HOST:PORT) for the program `program` (default: the first that the device runs).
-    `client_id` may be used by one connection at a time, which a driver believes to be there until it hears of its end; default:
-    a number of its own.
+    `client_id` (default: a random number) serves one connection at a time; a driver takes it as in use until it learns that the
+    connection has ended.
 
     Raises TimeoutError: no server within `timeout` s; EntityError: it refuses; OSError: there are no certificates (`access`).
     """
@@ -83,7 +83,7 @@ class Client:
 
     @property
     def alive(self) -> bool:
-        """The connection has not been lost, as far as is known."""
+        """True until the client learns that the connection is lost."""
         return self._stream.is_active()
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Client:
         self._requests.put(request)
         self._stream = call(iter(self._requests.get, None))
         try:
-            # The stream lives as long as the connection, so its deadline is not gRPC's.
+            # The stream lives as long as the connection, so it takes no deadline of gRPC.
             status = self._first(self._stream).subscribe.status
         except grpc.RpcError as error:
             raise self._failure(error) from None
@@ -130,33 +130,33 @@ class Client:
         def receive() -> None:
             try:
                 answer.put(next(stream))
-                for _ in stream:  # notifications, which are nobody's: none are enabled
+                for _ in stream:  # notifications: ignored, none are enabled
                     pass
             except (grpc.RpcError, StopIteration) as error:
                 answer.put(error)
 
         threading.Thread(target=receive, name="bfrt-stream", daemon=True).start()
         try:
-            got = answer.get(timeout=self.timeout)
+            response = answer.get(timeout=self.timeout)
         except queue.Empty:
             raise TimeoutError(f"{self.address} does not answer a subscription within {self.timeout:g} s") from None
-        if isinstance(got, StopIteration):
+        if isinstance(response, StopIteration):
             raise EntityError(f"{self.address} ended the stream of client {self.client_id}", "UNAVAILABLE")
-        if isinstance(got, Exception):
-            raise got
-        return got
+        if isinstance(response, Exception):
+            raise response
+        return response
 
-    def _programs(self, wanted: str) -> tuple[str, Info]:
+    def _programs(self, program: str) -> tuple[str, Info]:
         request = bfrt.GetForwardingPipelineConfigRequest(device_id=self.device_id, client_id=self.client_id)
         response = self._call("GetForwardingPipelineConfig", request)
         names = [c.p4_name for c in response.config]
         for config in response.config:
-            if wanted in ("", config.p4_name):
+            if program in ("", config.p4_name):
                 return config.p4_name, Info(config.bfruntime_info, response.non_p4_config.bfruntime_info)
         if not names:
             raise EntityError(f"{self.address}: device {self.device_id} runs no program", "FAILED_PRECONDITION")
         raise EntityError(
-            f"{self.address}: device {self.device_id} does not run {wanted!r}; it runs {', '.join(names)}", "NOT_FOUND"
+            f"{self.address}: device {self.device_id} does not run {program!r}; it runs {', '.join(names)}", "NOT_FOUND"
         )
 
     # ---- rows
@@ -164,25 +164,25 @@ class Client:
     def write(self, changes: Iterable[Change], undo: bool = True) -> None:
         """Makes all changes in order, or none. Raises WriteFailed, EntityError, TimeoutError.
 
-        Rows of a device that keeps no entries (`undo` False) are not read before and not taken back.
+        With `undo` False, for a device that keeps no entries, rows are neither read before nor restored.
         """
         changes = list(changes)
         before = self._before(changes) if undo else [None] * len(changes)
-        made: list[int] = []
+        indices: list[int] = []
         try:
             for at in range(0, len(changes), BATCH):
                 failed = self._write(changes[at : at + BATCH])
-                made += [at + i for i in range(len(changes[at : at + BATCH])) if i not in failed]
+                indices += [at + i for i in range(len(changes[at : at + BATCH])) if i not in failed]
                 if failed:
-                    raise WriteFailed(changes, {at + i: why for i, why in failed.items()})
+                    raise WriteFailed(changes, {at + i: cause for i, cause in failed.items()})
         except (EntityError, TimeoutError):
             if undo:
-                with suppress(EntityError, TimeoutError):  # the first error is the one to tell
-                    self._write([back for i in reversed(made) if (back := inverse(changes[i], before[i])) is not None])
+                with suppress(EntityError, TimeoutError):  # the first error is the one to report
+                    self._write([reverse for i in reversed(indices) if (reverse := inverse(changes[i], before[i])) is not None])
             raise
 
     def _write(self, changes: Sequence[Change]) -> dict[int, tuple[str, str]]:
-        """Which were refused, and why."""
+        """Code and message of each refused change, by its index."""
         if not changes:
             return {}
         request = bfrt.WriteRequest(client_id=self.client_id, p4_name=self.program, target=self._target())
@@ -202,24 +202,24 @@ class Client:
         return {}
 
     def _before(self, changes: Sequence[Change]) -> list[Row | None]:
-        """What each change replaces. Of a table with many, all rows are read at once."""
+        """The row that each change replaces. Reads all rows of a table at once if many of them change."""
         counts = Counter(row.table for type_, row in changes if type_ != "INSERT" and not row.is_default)
-        known: dict[str, dict[Any, Row]] = {}
+        rows: dict[str, dict[Any, Row]] = {}
         for name, count in counts.items():
             if count > MANY and self.info.table(name).kind in MATCH_TABLES:
-                known[name] = {self._signature(row): row for row in self.read([Row(name)])}
+                rows[name] = {self._signature(row): row for row in self.read([Row(name)])}
         return [
-            known[row.table].get(self._signature(row)) if row.table in known and type_ != "INSERT" and not row.is_default
-            else self._found((type_, row)) for type_, row in changes
+            rows[row.table].get(self._signature(row)) if row.table in rows and type_ != "INSERT" and not row.is_default
+            else self._row_before((type_, row)) for type_, row in changes
         ]  # fmt: skip
 
     def _signature(self, row: Row) -> Any:
-        """Equal for rows of one key, however they are written."""
+        """A value that is equal for all forms of one key."""
         entry = of_row(row_of(message_of(Row(row.table, row.key), self.info), self.info), self.info)
         assert isinstance(entry, TableEntry)  # MATCH_TABLES have no others
         return frozenset(entry.match.items()), entry.priority
 
-    def _found(self, change: Change) -> Row | None:
+    def _row_before(self, change: Change) -> Row | None:
         type_, row = change
         if type_ == "INSERT":
             return None
@@ -229,7 +229,7 @@ class Client:
             return None
 
     def read(self, patterns: Sequence[Row], hardware: bool = True) -> list[Row]:
-        """Of each pattern: with a key its row, without one all of the table (or the default). Raises EntityError."""
+        """The row of each pattern with a key; for one without, all rows of its table (or the default). Raises EntityError."""
         request = bfrt.ReadRequest(client_id=self.client_id, p4_name=self.program, target=self._target())
         for pattern in patterns:
             message = message_of(Row(pattern.table, pattern.key, is_default=pattern.is_default), self.info)
@@ -267,12 +267,12 @@ class Client:
         return TimeoutError(text) if code is grpc.StatusCode.DEADLINE_EXCEEDED else EntityError(text, code.name)
 
 
-def inverse(change: Change, found: Row | None) -> Change | None:
-    """What takes a change back; `found`: what it replaced; None: nothing does."""
+def inverse(change: Change, before: Row | None) -> Change | None:
+    """The change that undoes `change`, which replaced the row `before`; None: no change does."""
     type_, row = change
-    if found is None:
+    if before is None:
         return ("DELETE", Row(row.table, row.key, is_default=row.is_default)) if type_ in ("INSERT", "INSERT_OR_MODIFY") else None
-    return ("INSERT" if type_ == "DELETE" and not row.is_default else "MODIFY", found)
+    return ("INSERT" if type_ == "DELETE" and not row.is_default else "MODIFY", before)
 
 
 def _details(error: Any) -> dict[int, tuple[str, str]]:

@@ -1,8 +1,8 @@
-"""BFRuntime's tables before an embedded switch: rows in, entities of the switch out, and back.
+"""BFRuntime's tables of an embedded switch: translates rows into the switch's entities, and back.
 
-Which part serves a table its type says: the program's tables here, ports in ports_table.py, replication and mirroring in
-replication.py. A part has `write(type, table, row, where)` and `read(table, row, where)`; without a key a row means all of the
-table. Every refusal is an EntityError.
+A table's type decides which part serves it: the program's tables here, ports in ports_table.py, replication and mirroring in
+replication.py. A part has `write(type, table, row, where)` and `read(table, row, where)`; a row without a key stands for the
+whole table. Every refusal is an EntityError.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from ina.p4.runtime.entities import (
 from ina.p4.runtime.p4info import EntityError
 
 SIZE = "$MAX_GROUP_SIZE"
-DEFAULT_HANDLE = 1  # of what a table does when nothing matches
-PIPE_BITS = 28  # of a handle, above which the pipe is
-TYPES = ("INSERT", "MODIFY", "MODIFY_INC", "MODIFY_DEC", "DELETE", "INSERT_OR_MODIFY", "RESET")  # DEC: MODIFY_INC that takes away
+DEFAULT_HANDLE = 1  # of a table's default entry
+PIPE_BITS = 28  # bits of a handle below its pipe
+TYPES = ("INSERT", "MODIFY", "MODIFY_INC", "MODIFY_DEC", "DELETE", "INSERT_OR_MODIFY", "RESET")  # DEC: MODIFY_INC that removes
 
 
 class Device:
     """The tables of `switch` (ina.p4.runtime.embedded.Switch), whose program is called `name` (default: its file's). `clock`: s,
-    for what happens by itself."""
+    for entries' idle time-outs."""
 
     def __init__(self, switch: Any, name: str = "", device_id: int = 0, clock: Callable[[], float] = time.monotonic):
         self.switch, self.device_id, self.clock = switch, device_id, clock
@@ -63,7 +63,7 @@ class Device:
         self.replication, self.idle, self.attributes = Replication(self), Idle(self), Attributes(self)
         self.ports = PortTables(self)
         parts = (ProgramTables, ValueSetTables, HashTables, PktgenTables, FilterTables)
-        for part in (*(made(self) for made in parts), self.ports, self.replication):
+        for part in (*(kind(self) for kind in parts), self.ports, self.replication):
             self._parts |= dict.fromkeys(part.kinds, part)
 
     def _part(self, table: Table) -> Any:
@@ -73,8 +73,7 @@ class Device:
             raise EntityError(f"table {table.name} of type {table.kind} is not served by this switch", "UNIMPLEMENTED") from None
 
     def write(self, type_: str, row: Row, where: Where = EVERYWHERE) -> None:
-        """One update. `where`: of state that each pipe has its own of, of entries whose scope is not all pipes. Raises
-        EntityError."""
+        """Makes one update. `where` matters for state and entries that differ between pipes. Raises EntityError."""
         if type_ not in TYPES:
             raise EntityError(f"an update of type {type_}: expected one of {', '.join(TYPES)}")
         table = self.info.table(row.table)
@@ -87,7 +86,7 @@ class Device:
         self._part(table).write(type_, table, row, where)
 
     def write_entities(self, updates: Iterable[Update]) -> None:
-        """To the switch; an error does not number what a client did not number."""
+        """Writes to the switch; errors leave out the update's number, which is none of the client's."""
         try:
             self.switch.write(list(updates))
         except EntityError as error:
@@ -95,10 +94,10 @@ class Device:
             raise EntityError(text, error.code) from None
 
     def operate(self, table: Table, operation: str) -> None:
-        """A table's operation: reads always look at the data plane, so most have nothing to do."""
+        """Performs a table's operation: most have nothing to do, as reads always look at the data plane."""
         if operation not in table.operations:
-            has = ", ".join(table.operations) or "none"
-            raise EntityError(f"table {table.name} has no operation {operation!r}; it has: {has}")
+            names = ", ".join(table.operations) or "none"
+            raise EntityError(f"table {table.name} has no operation {operation!r}; it has: {names}")
         if operation == "UpdateHitState":
             self.idle.update(table)
 
@@ -111,7 +110,7 @@ class Device:
         return part.usage(table, where.pipe) if table.kind in MATCH_TABLES else len(self.read(Row(table.name), where))
 
     def handle(self, row: Row, where: Where = EVERYWHERE) -> int:
-        """By which an entry can be read too: its number, and above it the pipe that it is in."""
+        """A number by which an entry can be read: its own, and in the bits above it its pipe."""
         table = self.info.table(row.table)
         return self._match_tables(table).handle(table, row, self._checked(where))
 
@@ -124,11 +123,11 @@ class Device:
         return self._part(table)
 
     def inverse(self, type_: str, row: Row, where: Where = EVERYWHERE) -> list[tuple[str, Row]]:
-        """What would take the update back, seen before it is made."""
-        found = self.read(Row(row.table, row.key, is_default=row.is_default), where) if type_ != "INSERT" else []
-        if type_ == "INSERT" or (type_ == "INSERT_OR_MODIFY" and not found):
+        """The updates that undo this one; called before it is made."""
+        rows = self.read(Row(row.table, row.key, is_default=row.is_default), where) if type_ != "INSERT" else []
+        if type_ == "INSERT" or (type_ == "INSERT_OR_MODIFY" and not rows):
             return [("DELETE", Row(row.table, row.key))]
-        return [("INSERT" if type_ == "DELETE" and not r.is_default else "MODIFY", r) for r in found]
+        return [("INSERT" if type_ == "DELETE" and not r.is_default else "MODIFY", r) for r in rows]
 
     def _checked(self, where: Where) -> Where:
         if where.pipe is None or (not self.switch.pipes and where.pipe == 0):
@@ -139,16 +138,16 @@ class Device:
 
 
 def following(switch: Callable[[], Any]) -> Callable[[], Device | None]:
-    """The Device of the switch that `switch` gives, which may be another one each time, or None."""
-    made: list[Device] = []
+    """Returns a function that gives the Device of the current `switch()`, which may change or be None."""
+    devices: list[Device] = []
 
     def current() -> Device | None:
         now = switch()
         if now is None:
             return None
-        if not made or made[0].switch is not now:
-            made[:] = [Device(now)]
-        return made[0]
+        if not devices or devices[0].switch is not now:
+            devices[:] = [Device(now)]
+        return devices[0]
 
     return current
 
@@ -161,7 +160,7 @@ class ProgramTables:
     def __init__(self, device: Device):
         self.device, self.switch = device, device.switch
         self.direct = DirectCells(device)
-        self._groups: dict[tuple[str, int], dict[str, Any]] = {}  # what was said of selectors' groups
+        self._groups: dict[tuple[str, int], dict[str, Any]] = {}  # data of selectors' groups, as written
 
     @property
     def info(self) -> Info:
@@ -170,10 +169,10 @@ class ProgramTables:
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
         pipe = where.pipe
         if table.kind in ("Action", "Selector"):
-            used = [t for t in self.info.of_kind(*MATCH_TABLES) if table.id in t.depends_on]
-            if table.kind == "Selector" and pipe is not None and not any(self._groups_of(t) for t in used):
+            tables = [t for t in self.info.of_kind(*MATCH_TABLES) if table.id in t.depends_on]
+            if table.kind == "Selector" and pipe is not None and not any(self._groups_of(t) for t in tables):
                 raise EntityError(f"table {table.name}: pipe {pipe}: all pipes have the same groups (the tables' entry scope)")
-            pipe = None  # what a profile has every pipe has
+            pipe = None  # all pipes share a profile
         if table.kind in ("Register", "RegisterParam"):
             self._registers(type_, table, row, pipe)
         elif table.kind in INDEX:
@@ -191,17 +190,17 @@ class ProgramTables:
     # ---- match-action tables and profiles
 
     def _entry(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
-        found = self._found(table, row, pipe) if type_ in ("MODIFY", "INSERT_OR_MODIFY") else []
+        rows = self._rows(table, row, pipe) if type_ in ("MODIFY", "INSERT_OR_MODIFY") else []
         if type_ == "INSERT_OR_MODIFY":
-            type_ = "MODIFY" if found else "INSERT"
+            type_ = "MODIFY" if rows else "INSERT"
         if type_ in ("MODIFY_INC", "MODIFY_DEC"):
             raise EntityError(f"table {table.name}: MODIFY_INC is for lists; use MODIFY", "UNIMPLEMENTED")
-        if type_ == "MODIFY" and found and table.kind != "Selector":
-            keep = row.action in ("", found[0].action)
-            data = (dict(found[0].data) if keep else {}) | dict(row.data)
-            row = Row(row.table, row.key, data, row.action or found[0].action)
-        elif type_ == "MODIFY" and found:
-            row = Row(row.table, row.key, dict(found[0].data) | dict(row.data))
+        if type_ == "MODIFY" and rows and table.kind != "Selector":
+            keep = row.action in ("", rows[0].action)
+            data = (dict(rows[0].data) if keep else {}) | dict(row.data)
+            row = Row(row.table, row.key, data, row.action or rows[0].action)
+        elif type_ == "MODIFY" and rows:
+            row = Row(row.table, row.key, dict(rows[0].data) | dict(row.data))
         if table.kind == "Selector" and type_ != "DELETE":
             row = self._group(table, row, type_ == "INSERT")
         if type_ == "INSERT" and entities.GROUP in row.data:
@@ -211,52 +210,54 @@ class ProgramTables:
         self._write([Update(type_, entity), *direct])
         if table.kind == "Selector":
             self._groups[table.name, entity.group_id] = dict(row.data) if type_ != "DELETE" else {}
-        if self.device.idle.has(table) and type_ != "DELETE":
-            self.device.idle.written(table, entity, row, type_ == "INSERT")
+        if self.device.idle.covers(table) and type_ != "DELETE":
+            self.device.idle.restart(table, entity, row, type_ == "INSERT")
 
     def _groups_of(self, table: Table) -> tuple[tuple[int, ...], ...]:
         return self.switch.entry_scope(own_name(table.name)).groups
 
-    def _found(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
-        """What is there with this key, without what is counted beside it."""
-        return [entities.to_row(e, self.info) for e in self._matching(table, Row(row.table, self._whole(table, row.key)), pipe)]
+    def _rows(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
+        """Rows with this key, without their direct counters and meters."""
+        return [
+            entities.to_row(e, self.info) for e in self._matching(table, Row(row.table, self._full_key(table, row.key)), pipe)
+        ]
 
     @staticmethod
-    def _whole(table: Table, key: Any) -> dict[str, Any]:
-        """The key with what it leaves out: fields that match anything, the first priority."""
-        full = {}
+    def _full_key(table: Table, key: Any) -> dict[str, Any]:
+        """The key with wildcards for the fields that it leaves out, and the first priority."""
+        fields = {}
         for k in table.keys:
             mask = (1 << k.width) - 1
             wild = {"exact": 0, "ternary": (0, 0), "lpm": (0, 0), "range": (0, mask), "optional": None}[k.match]
-            full[k.name] = key.get(k.name, wild)
-        return full
+            fields[k.name] = key.get(k.name, wild)
+        return fields
 
     def _direct(self, table: Table, row: Row, entity: TableEntry) -> list[Update]:
-        """Direct counters, meters, registers and filters that a row gives values of."""
-        made: list[Update] = []
+        """Updates of direct counters, meters, registers and filters for which a row has values."""
+        updates: list[Update] = []
         if PACKETS in row.data or BYTES in row.data:
-            made.append(
+            updates.append(
                 Update(
                     "MODIFY",
                     DirectCounterEntry(entity, entities.total(row.data.get(PACKETS)), entities.total(row.data.get(BYTES))),
                 )
             )
         if any(name.startswith("$METER_SPEC") for name in row.data):
-            made.append(Update("MODIFY", DirectMeterEntry(entity, entities.meter_config(table, row.data))))
-        return made + self.direct.write(table, row, entity)
+            updates.append(Update("MODIFY", DirectMeterEntry(entity, entities.meter_config(table, row.data))))
+        return updates + self.direct.write(table, row, entity)
 
     def _not_empty(self, table: Table, number: int) -> None:
-        """An entry names a group that has members, as the published driver wants it."""
+        """Raises EntityError: the group has no members; the published driver refuses an entry with it, too."""
         profile = own_name(self.info.table(self.info.table(table.depends_on[0]).depends_on[0]).name)
         if any(g.group_id == number and not g.members for g in self.switch.read([ProfileGroup(profile, number)])):
             raise EntityError(f"table {table.name}: group {number} has no members", "FAILED_PRECONDITION")
 
     def _group(self, table: Table, row: Row, new: bool) -> Row:
-        """With what it leaves out of its size; EntityError: it has more members, or room for more than a group may have."""
+        """The row with its group's size. Raises EntityError: it has more members, or more room than a group may have."""
         number = row.key.get("$SELECTOR_GROUP_ID", 0)
         profile = self.switch.p4info.profile(own_name(self.info.table(table.depends_on[0]).name))
-        said = {} if new else self._groups.get((table.name, number), {})
-        limit = row.data.get(SIZE) or said.get(SIZE) or profile.max_group_size
+        data = {} if new else self._groups.get((table.name, number), {})
+        limit = row.data.get(SIZE) or data.get(SIZE) or profile.max_group_size
         if profile.max_group_size and limit > profile.max_group_size:
             raise EntityError(f"table {table.name}: {SIZE} {limit}: at most {profile.max_group_size}")
         if limit and len(row.data.get(MEMBER) or ()) > limit:
@@ -271,7 +272,7 @@ class ProgramTables:
 
     def _default(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
         if type_ in ("DELETE", "RESET"):
-            if not table.const_default:  # one that the program fixes is what it was: published controllers reset every table
+            if not table.const_default:  # a const default stays: published controllers reset every table
                 self._write([Update("MODIFY", TableEntry(own_name(table.name), is_default=True, pipe=pipe))])
         elif type_ in ("MODIFY", "INSERT", "INSERT_OR_MODIFY"):
             self._write([Update("MODIFY", self._of_pipe(entities.of_row(row, self.info), pipe))])
@@ -282,23 +283,23 @@ class ProgramTables:
         self._write([Update("DELETE", e) for e in self._entities(table, pipe) if not getattr(e, "is_const", False)])
 
     def _matching(self, table: Table, row: Row, pipe: int | None) -> list[Any]:
-        """Entities with the row's key; without one all of the table."""
+        """Entities with the row's key; all of the table for a row without one."""
         if row.key and table.kind in MATCH_TABLES:
             if pipe is None and self.switch.entry_scope(own_name(table.name)).groups:
                 raise EntityError(f"table {table.name}: pipes have entries of their own: name one", "NOT_FOUND")
             pattern = self._of_pipe(entities.of_row(Row(row.table, row.key), self.info), pipe)
-            if pattern.match:  # the switch finds it; an entry that matches everything it takes for a pattern of all
+            if pattern.match:  # the switch takes an entry that matches everything for a pattern of all
                 return self.switch.read([pattern])
-        wanted = self._whole(table, row.key) if row.key else None
+        key = self._full_key(table, row.key) if row.key else None
         number = next(iter(row.key.values()), 0) if table.kind in ("Action", "Selector") else 0
-        said = ((e, entities.to_row(e, self.info)) for e in self._entities(table, pipe, number))
-        return [e for e, r in said if wanted in (None, self._whole(table, r.key))]
+        pairs = ((e, entities.to_row(e, self.info)) for e in self._entities(table, pipe, number))
+        return [e for e, r in pairs if key in (None, self._full_key(table, r.key))]
 
     def usage(self, table: Table, pipe: int | None) -> int:
         return len(self._entities(table, pipe if self.switch.entry_scope(own_name(table.name)).groups else None))
 
     def _entities(self, table: Table, pipe: int | None, number: int = 0) -> list[Any]:
-        """`number`: of one member or group; 0: all, of which 0 may be one."""
+        """Entities of the table. `number`: of one member or group; 0: all of them, including one with number 0."""
         name = own_name(table.name)
         if table.kind == "Action":
             return self.switch.read([ProfileMember(name, number)])
@@ -309,16 +310,16 @@ class ProgramTables:
     # ---- handles
 
     @staticmethod
-    def _kept_at(groups: tuple[tuple[int, ...], ...], pipe: int | None) -> bool:
-        """Whether a driver's copy of the entries is found there: it is kept for the first pipe of a scope, or for all."""
+    def _has_copy(groups: tuple[tuple[int, ...], ...], pipe: int | None) -> bool:
+        """Tells whether a driver has a copy of the entries for `pipe`: it keeps one for the first pipe of a scope, or for all."""
         return pipe is None or any(pipe == group[0] for group in groups)
 
     def handle(self, table: Table, row: Row, where: Where) -> int:
         scoped = self.switch.entry_scope(own_name(table.name)).groups
-        found = self._matching(table, row, where.pipe if scoped else None) if row.key else []
-        if not found:
+        entries = self._matching(table, row, where.pipe if scoped else None) if row.key else []
+        if not entries:
             raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
-        pipe, number = self.switch.entry_number(found[0])
+        pipe, number = self.switch.entry_number(entries[0])
         return (pipe or 0) << PIPE_BITS | number + DEFAULT_HANDLE + 1
 
     def read_handle(self, table: Table, handle: int, where: Where) -> list[Row]:
@@ -327,7 +328,7 @@ class ProgramTables:
         groups = self.switch.entry_scope(own_name(table.name)).groups
         pipe, number = handle >> PIPE_BITS, (handle & (1 << PIPE_BITS) - 1) - DEFAULT_HANDLE - 1
         other = where.pipe is not None and not any(pipe in g and where.pipe in g for g in groups)
-        if not where.fresh and (other or not self._kept_at(groups, where.pipe)):
+        if not where.fresh and (other or not self._has_copy(groups, where.pipe)):
             raise EntityError(f"table {table.name}: handle {handle}: pipe {where.pipe} has no such entry", "NOT_FOUND")
         if groups and other:
             raise EntityError(f"table {table.name}: handle {handle} is not of pipe {where.pipe}")
@@ -347,7 +348,7 @@ class ProgramTables:
         self._write([Update("MODIFY", self._of_pipe(entity, pipe))])
 
     def _registers(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
-        """Each field of a cell is a register of the switch. Deleted, a cell has its first value again."""
+        """Writes a cell: each of its fields is a register of the switch. DELETE restores its initial value."""
         index = 0 if table.kind == "RegisterParam" else row.key.get(INDEX["Register"])
         if index is None and type_ not in ("DELETE", "RESET"):
             raise EntityError(f"table {table.name}: which cell? {INDEX['Register']} is missing")
@@ -366,7 +367,7 @@ class ProgramTables:
         self._write(updates)
 
     def _together(self, table: Table, pipe: int | None) -> tuple[int | None, ...]:
-        """Pipes that the table's entry scope has written with `pipe`."""
+        """Pipes that are written with `pipe`, by the table's entry scope."""
         return next((g for g in self.device.attributes.groups(table) if pipe in g), (pipe,))
 
     def _first_value(self, register: str) -> int:
@@ -382,24 +383,24 @@ class ProgramTables:
     # ---- reading
 
     def read(self, table: Table, row: Row, where: Where) -> list[Row]:
-        pipe, its = where.pipe, where.pipe
+        pipe, entry_pipe = where.pipe, where.pipe
         if table.kind in ("Register", "RegisterParam"):
             return self._read_registers(table, row, pipe)
         if table.kind in INDEX:
             return self._read_cells(table, row, pipe)
         scoped = self.switch.entry_scope(own_name(table.name)).groups if table.kind in MATCH_TABLES else ()
-        if not scoped:  # any pipe has the entries of all; what is beside them it has its own of
-            its = None
+        if not scoped:  # pipes share their entries, but each has its own counters and cells
+            entry_pipe = None
         if row.is_default:
             if scoped and pipe is None:
                 raise EntityError(f"table {table.name}: pipes have defaults of their own: name one")
-            (default,) = self.switch.read([TableEntry(own_name(table.name), is_default=True, pipe=its)])
+            (default,) = self.switch.read([TableEntry(own_name(table.name), is_default=True, pipe=entry_pipe)])
             return [entities.to_row(default, self.info)] if default.action else []
-        if table.kind in MATCH_TABLES and not where.fresh and not self._kept_at(scoped, pipe):
+        if table.kind in MATCH_TABLES and not where.fresh and not self._has_copy(scoped, pipe):
             if row.key:
                 raise EntityError(f"table {table.name}: pipe {pipe} is not the first of its scope", "NOT_FOUND")
             return []
-        rows = [self._row(table, e, entities.to_row(e, self.info), where) for e in self._matching(table, row, its)]
+        rows = [self._row(table, e, entities.to_row(e, self.info), where) for e in self._matching(table, row, entry_pipe)]
         if row.key and not rows:
             raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
         return rows
@@ -416,31 +417,31 @@ class ProgramTables:
                 meter, *_ = self.switch.read([DirectMeterEntry(entity)])
                 data |= entities.to_row(meter, self.info).data
             data |= self.direct.read(table, entity, where.pipe)
-            if self.device.idle.has(table):
-                said = self.device.idle.data(table, entity, where.fresh)
-                data |= {n: v for n, v in said.items() if n in names}
+            if self.device.idle.covers(table):
+                values = self.device.idle.data(table, entity, where.fresh)
+                data |= {n: v for n, v in values.items() if n in names}
         elif isinstance(entity, ProfileGroup):
-            said = self._groups.get((table.name, entity.group_id), {})
-            if said and entities.of_row(Row(row.table, row.key, said), self.info) == entity:
-                data |= said  # members that stand in it several times, in the order in which they were given
+            values = self._groups.get((table.name, entity.group_id), {})
+            if values and entities.of_row(Row(row.table, row.key, values), self.info) == entity:
+                data |= values  # repeated members, in the order in which they were written
             data.setdefault(MEMBER, [])
             data.setdefault(STATUS, [])
-        return Row(row.table, self._whole(table, row.key), data, row.action)
+        return Row(row.table, self._full_key(table, row.key), data, row.action)
 
     def _read_registers(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
-        """A value for each pipe of each field."""
+        """Rows with a value for each pipe in each field."""
         param = table.kind == "RegisterParam"
         index = 0 if param else row.key.get(INDEX["Register"])
-        found: dict[int, dict[str, Any]] = {}
+        rows: dict[int, dict[str, Any]] = {}
         for f in table.data:
             pattern = self._of_pipe(RegisterEntry(register_of(f.name, table), index), pipe)
             for cell in self.switch.read([pattern]):
                 value = bool(cell.value) if f.type == "bool" else cell.value
-                data = found.setdefault(cell.index, {})
+                data = rows.setdefault(cell.index, {})
                 data[f.name] = (*data.get(f.name, ()), value)
         return [Row(table.name, {} if param else {INDEX["Register"]: i},
                     {name: v if len(v) > 1 and not param else v[0] for name, v in data.items()}, is_default=param)
-                for i, data in found.items()]  # fmt: skip
+                for i, data in rows.items()]  # fmt: skip
 
     def _read_cells(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
         pattern = self._of_pipe(entities.of_row(Row(row.table, row.key), self.info), pipe)
@@ -450,7 +451,7 @@ class ProgramTables:
         return [self._cell(table, index, cells) for index, cells in by_index.items()]
 
     def _cell(self, table: Table, index: int, cells: list[Any]) -> Row:
-        """Counters are summed up, meters are the same in all pipes."""
+        """The row of a cell: sums counters over pipes; meters are the same in all."""
         rows = [entities.to_row(c, self.info) for c in cells]
         data = dict(rows[0].data)
         if table.kind == "Counter":

@@ -1,4 +1,4 @@
-"""Direct registers and filters: cells of a table's entries, which BFRuntime has as fields of the entries' rows."""
+"""Direct registers and filters: cells of a table's entries, which BFRuntime shows as fields of the entries' rows."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ def register_of(field: str, table: Table | None = None) -> str:
 
 @dataclass
 class DirectCells:
-    """Of the device's switch."""
+    """The direct cells of the device's switch."""
 
     device: Any
 
-    def _of(self, kind: str, table: Table) -> list[dict[str, Any]]:
+    def _objects(self, kind: str, table: Table) -> list[dict[str, Any]]:
         return [o for o in self.device.switch.program.layout.get(kind, ()) if o.get("table") == own_name(table.name)]
 
     def write(self, table: Table, row: Row, entity: TableEntry) -> list[Update]:
-        """What sets the cells that a row of an entry gives values of; what it does not give of a filter stays."""
-        made = []
-        registers = {r["name"] for r in self._of("registers", table)}
+        """Updates of the cells for which an entry's row has values; other fields of a filter stay as they are."""
+        updates = []
+        registers = {r["name"] for r in self._objects("registers", table)}
         for name, value in row.data.items():
             if register_of(name) in registers:
                 for pipe, one in enumerate(value) if isinstance(value, tuple) else [(None, value)]:
-                    made.append(Update("MODIFY", RegisterEntry(register_of(name), None, int(one), pipe, entity)))
-        for cells in self._of("filters", table):
+                    updates.append(Update("MODIFY", RegisterEntry(register_of(name), None, int(one), pipe, entity)))
+        for cells in self._objects("filters", table):
             kind = cells["type"].capitalize()
-            given = {name: row.data[name] for name, _ in FIELDS[kind] if name in row.data}
-            if not given:
+            values = {name: row.data[name] for name, _ in FIELDS[kind] if name in row.data}
+            if not values:
                 continue
-            there = self.device.switch.has_entry(entity)
-            now = self.device.switch.read([FilterEntry(cells["name"], entry=entity)])[0].config if there else None
-            config = config_of(kind, data_of(kind, now) | given)
-            made.append(Update("MODIFY", FilterEntry(cells["name"], None, config, entry=entity)))
-        return made
+            exists = self.device.switch.has_entry(entity)
+            now = self.device.switch.read([FilterEntry(cells["name"], entry=entity)])[0].config if exists else None
+            config = config_of(kind, data_of(kind, now) | values)
+            updates.append(Update("MODIFY", FilterEntry(cells["name"], None, config, entry=entity)))
+        return updates
 
     def read(self, table: Table, entity: TableEntry, pipe: int | None) -> dict[str, Any]:
-        """Their values by field: of a register one for each pipe that has the entry."""
+        """The cells' values by field; a register has one for each pipe with the entry."""
         data: dict[str, Any] = {}
         names = {register_of(f.name): f for f in table.data}
-        for register in self._of("registers", table):
+        for register in self._objects("registers", table):
             field = names[register["name"]]
             cells = self.device.switch.read([RegisterEntry(register["name"], pipe=pipe, entry=entity)])
             values = tuple(bool(c.value) if field.type == "bool" else c.value for c in cells)
             data[field.name] = values if len(values) > 1 else values[0]
-        for cells in self._of("filters", table):
+        for cells in self._objects("filters", table):
             first, *_ = self.device.switch.read([FilterEntry(cells["name"], pipe=pipe, entry=entity)])
             data |= data_of(cells["type"].capitalize(), first.config)
         return data

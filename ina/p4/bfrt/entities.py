@@ -1,7 +1,7 @@
 """P4Runtime's entities as rows of BFRuntime's tables, and back: entries, profiles, counters, meters, registers, value sets.
 
-What differs in meaning: a priority counts the other way round (the lowest `$MATCH_PRIORITY` wins, 24 bits of it); a meter's rates
-are kbit/s and its bursts kbit, or packets; an entry without an action profile's member names its action.
+Differences in meaning: priorities are reversed (the lowest `$MATCH_PRIORITY` wins, 24 bits); a meter's rates are kbit/s and its
+bursts kbit, or packets; an entry without an action profile's member names its action.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MEMBER, GROUP, STATUS = "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMB
 INDEX = {"Counter": "$COUNTER_INDEX", "Meter": "$METER_INDEX", "Register": "$REGISTER_INDEX"}
 PACKETS, BYTES = "$COUNTER_SPEC_PKTS", "$COUNTER_SPEC_BYTES"
 UNLIMITED = (1 << 64) - 1  # of a meter's rates in packets: everything is green
-MOST = {"KBPS": 5195848221, "KBITS": 4380866642}  # and in bits: what the published driver says of Tofino's largest
+MOST = {"KBPS": 5195848221, "KBITS": 4380866642}  # and in bits: the largest that the published driver reports for Tofino
 
 
 def table_of(info: Info, name: str | int, *kinds: str) -> Table:
-    """By its name in the program or BFRuntime's, among tables of these kinds."""
+    """The table of one of these kinds with this name, the program's or BFRuntime's. Raises EntityError."""
     return find(kinds[0] if len(kinds) == 1 else "table", info.of_kind(*kinds), name)
 
 
@@ -46,7 +46,7 @@ def table_of(info: Info, name: str | int, *kinds: str) -> Table:
 
 
 def to_row(e: Entity, info: Info) -> Row:
-    """The row that says `e`; as a pattern to read, a row without what `e` leaves open. Raises EntityError."""
+    """The row for `e`; as a pattern to read, without the fields that `e` leaves open. Raises EntityError."""
     if isinstance(e, (DirectCounterEntry, DirectMeterEntry)):
         row = _entry(e.entry, info)
         table = info.table(row.table)
@@ -114,7 +114,7 @@ def _counts(table: Table, packets: int, octets: int) -> dict[str, int]:
 
 
 def meter_fields(table: Table) -> tuple[list[str], float]:
-    """Names of committed rate, peak rate, committed and peak burst, and how many bytes are one unit of theirs (0: packets)."""
+    """Names of committed rate, peak rate, committed and peak burst, and the bytes in one unit of theirs (0: packets)."""
     if any(f.name == "$METER_SPEC_CIR_KBPS" for f in table.data):
         return [f"$METER_SPEC_{n}" for n in ("CIR_KBPS", "PIR_KBPS", "CBS_KBITS", "PBS_KBITS")], 125.0
     if any(f.name == "$METER_SPEC_CIR_PPS" for f in table.data):
@@ -131,7 +131,7 @@ def _rates(table: Table, config: MeterConfig | None) -> dict[str, int]:
 
 
 def register_data(table: Table, value: Any) -> dict[str, int]:
-    """`value`: a number, whose upper bits are the first of two fields, or one for each field."""
+    """Data of a register's row. `value`: one for each field, or a number whose upper bits are the first of two fields."""
     if isinstance(value, (tuple, list)):
         return {f.name: v for f, v in zip(table.data, value, strict=True)}
     data, width = {}, sum(f.width for f in table.data)
@@ -147,7 +147,7 @@ def register_data(table: Table, value: Any) -> dict[str, int]:
 
 
 def of_row(row: Row, info: Info) -> Entity:
-    """The entity that a row of a program's table says. Raises EntityError."""
+    """The entity of a row in a program's table. Raises EntityError."""
     table = info.table(row.table)
     name = own_name(table.name)
     if table.kind in MATCH_TABLES:
@@ -175,14 +175,14 @@ def of_row(row: Row, info: Info) -> Entity:
 
 def _table_entry(row: Row, table: Table, name: str) -> TableEntry:
     match = {own_key(k): v for k, v in row.key.items() if k != PRIORITY and not _wild(v, table.key(k))}
-    needs = any(k.name == PRIORITY for k in table.keys) and not row.is_default
+    has_priority = any(k.name == PRIORITY for k in table.keys) and not row.is_default
     if MEMBER in row.data or GROUP in row.data:
         return TableEntry(name, match, member=row.data.get(MEMBER), group=row.data.get(GROUP), is_default=row.is_default,
-                          priority=HIGHEST - row.key.get(PRIORITY, 0) if needs else 0)  # fmt: skip
+                          priority=HIGHEST - row.key.get(PRIORITY, 0) if has_priority else 0)  # fmt: skip
     fields = table.action(row.action).fields if row.action else ()
-    params = {f.name: row.data.get(f.name, 0) for f in fields}  # what is not given is zero
+    params = {f.name: row.data.get(f.name, 0) for f in fields}  # missing parameters are zero
     return TableEntry(name, match, own_name(row.action) or None, params, is_default=row.is_default,
-                      priority=HIGHEST - row.key.get(PRIORITY, 0) if needs else 0)  # fmt: skip
+                      priority=HIGHEST - row.key.get(PRIORITY, 0) if has_priority else 0)  # fmt: skip
 
 
 def own_key(name: str) -> str:
@@ -191,7 +191,7 @@ def own_key(name: str) -> str:
 
 
 def _wild(value: Any, key: Any) -> bool:
-    """A match of everything: such fields an entity leaves out."""
+    """Tells whether a field matches everything; an entity leaves such fields out."""
     if value is None:
         return True
     if key.match == "range":
@@ -217,7 +217,7 @@ def meter_config(table: Table, data: Any) -> MeterConfig | None:
 
 
 def register_value(table: Table, data: Any, pipe: int | None = None) -> int:
-    """Of one pipe; None: of the first."""
+    """The register's value in one pipe; None: in the first."""
     value = 0
     for field in table.data:
         part = data.get(field.name, 0)

@@ -1,4 +1,4 @@
-"""Tables of Lpf and Wred before an embedded switch: BFRuntime's fields and what they say of a cell."""
+"""Tables of Lpf and Wred of an embedded switch: BFRuntime's fields to the configuration of a cell, and back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS = {
     "Lpf": ((TYPE, "RATE|SAMPLE"), (GAIN, "float"), (DECAY, "float"), (SCALE, "uint32")),
     "Wred": ((CONSTANT, "float"), (LOW, "uint32"), (HIGH, "uint32"), (PROBABILITY, "float")),
 }
-NEVER = 0xFF000000  # thresholds of a Wred that nobody configured, as the published driver gives them
+NEVER = 0xFF000000  # thresholds of a Wred that nobody configured, as the published driver shows them
 
 
 def config_of(kind: str, data: Any) -> LpfConfig | WredConfig:
@@ -34,7 +34,7 @@ def config_of(kind: str, data: Any) -> LpfConfig | WredConfig:
 
 
 def data_of(kind: str, config: Any) -> dict[str, Any]:
-    """None: as it is before anybody configures it."""
+    """Fields of a cell's configuration; None: of a cell that nobody has configured."""
     if kind == "Lpf":
         c = config or LpfConfig(0.0, 0.0)
         return {TYPE: "RATE" if c.rate else "SAMPLE", GAIN: c.rise, DECAY: c.fall, SCALE: c.scale_down}
@@ -44,7 +44,7 @@ def data_of(kind: str, config: Any) -> dict[str, Any]:
 
 @dataclass
 class FilterTables:
-    """Of the switch; every cell is always there."""
+    """The filters of the device's switch; all their cells always exist."""
 
     device: Any
     kinds = ("Lpf", "Wred")
@@ -62,6 +62,6 @@ class FilterTables:
 
     def read(self, table: Table, row: Row, where: Where) -> list[Row]:
         key = INDEX[table.kind]
-        found = self.device.switch.read([FilterEntry(own_name(table.name), row.key.get(key), pipe=where.pipe)])
-        first = found[0].pipe  # pipes that were configured one by one may differ: the first one's is told
-        return [Row(table.name, {key: e.index}, data_of(table.kind, e.config)) for e in found if e.pipe == first]
+        entries = self.device.switch.read([FilterEntry(own_name(table.name), row.key.get(key), pipe=where.pipe)])
+        first = entries[0].pipe  # pipes that were configured one by one may differ: shows the first
+        return [Row(table.name, {key: e.index}, data_of(table.kind, e.config)) for e in entries if e.pipe == first]

@@ -1,8 +1,8 @@
 """Tables that every Tofino 1 has, whatever its program: names, ids, fields and their types.
 
 Facts of the published bf_rt_*_tf1.json (Intel, Open-Tofino, share/bf_rt_shared); only the tables that are used here. One field a
-line: `key ID NAME TYPE`, `data ID NAME TYPE`. A type `a|b` is a choice of strings, `TYPE*` is repeated, `TYPE!` read-only; of an
-action's field (`action ID NAME`) the lines follow it.
+line: `key ID NAME TYPE`, `data ID NAME TYPE`. A type `a|b` is a choice of strings, `TYPE*` is repeated, `TYPE!` read-only; the
+lines of an action's fields follow that of the action (`action ID NAME`).
 """
 
 from __future__ import annotations
@@ -202,28 +202,28 @@ data 16 selector_member_order bool
 ATTRIBUTES = {"$PORT": ["port_status_notif_cb"], "$PORT_STAT": ["poll_intvl_ms"], "$pre.mgid": ["pre_device_config"]}
 
 
-def _type(said: str) -> dict[str, Any]:
-    if "|" in said:
-        return {"type": "string", "choices": said.split("|")}
-    name, _, width = said.partition(":")
+def _type(text: str) -> dict[str, Any]:
+    if "|" in text:
+        return {"type": "string", "choices": text.split("|")}
+    name, _, width = text.partition(":")
     return {"type": name} | ({"width": int(width)} if width else {})
 
 
 @functools.cache
 def fixed_tables() -> dict[str, Any]:
-    """As a bfrt.json: what a server gives as `non_p4_config`."""
+    """The bfrt.json that a server returns as `non_p4_config`."""
     tables: list[dict[str, Any]] = []
     action: dict[str, Any] | None = None
     for line in filter(None, TABLES.splitlines()):
-        what, first, *rest = line.split()
-        if what == "table":
+        word, first, *rest = line.split()
+        if word == "table":
             action = None
             tables.append({"name": first, "id": int(rest[0], 16), "table_type": rest[1], "size": int(rest[2]), "annotations": [],
                            "depends_on": [], "key": [], "action_specs": [], "data": [], "supported_operations": [],
                            "attributes": ATTRIBUTES.get(first, [])})  # fmt: skip
             continue
         table, name = tables[-1], rest[0]
-        if what == "action":
+        if word == "action":
             action = (
                 {"id": int(first), "name": name, "action_scope": "TableOnly", "annotations": [], "data": []}
                 if name != "-"
@@ -234,7 +234,7 @@ def fixed_tables() -> dict[str, Any]:
             continue
         kind, marks = re.fullmatch(r"(.*?)([*!]*)", rest[1]).groups()  # type: ignore[union-attr]
         field = {"id": int(first), "name": name, "repeated": "*" in marks, "annotations": [], "type": _type(kind)}
-        if what == "key":
+        if word == "key":
             table["key"].append({**field, "mandatory": True, "match_type": "Exact"})
         elif action is not None:
             action["data"].append({**field, "mandatory": False, "read_only": False})

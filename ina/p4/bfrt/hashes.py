@@ -1,10 +1,10 @@
-"""Hashes changed at run time before an embedded switch: BFRuntime's tables HASH.configure, .algorithm and .compute, and the one
-that says which member of a selector's group a hash chooses.
+"""Hashes of an embedded switch that change at run time: BFRuntime's tables HASH.configure, .algorithm and .compute, and the one
+that tells which member of a selector's group a hash chooses.
 
-`configure`: of which slices of its fields a hash is made, in the order of their `order`; two of the same order may change places,
-both are then replaced by their exclusive or; one of order 0, or of a field that is left out, does not count. `algorithm`: a known
-one by name, or a CRC of one's own. Meanings follow p4c's back end (bf-utils/dynamic_hash) and open-p4studio's tests; the rotation
-is over the bits of the hash's type.
+`configure`: the slices of its fields that a hash reads, sorted by their `order`; two slices with the same order are symmetric:
+each is replaced by their exclusive or; one of order 0, or of a field that is left out, does not count. `algorithm`: a predefined
+one by name, or a CRC by its parameters. Meanings follow p4c's back end (bf-utils/dynamic_hash) and open-p4studio's tests; the
+rotation is over the bits of the hash's type.
 """
 
 from __future__ import annotations
@@ -38,49 +38,49 @@ CRC_64_WE 64 42f0e1eba9ea3693 n ffffffffffffffff ffffffffffffffff|CRC_64_JONES 6
         _name, _width, _poly, _way, _init, _xor = _line.split()
         CRCS[_name] = int(_width), int(_poly, 16), _way == "r", int(_init, 16), int(_xor, 16)
 ALGORITHMS = ("IDENTITY", "RANDOM", "XOR", *CRCS)
-RANDOM = CRCS["CRC_64_JONES"]  # any fixed function: which one is the compiler's choice
+RANDOM = CRCS["CRC_64_JONES"]  # any fixed function will do: the compiler chooses it
 
 
 class HashTables:
-    """Of the device's switch."""
+    """The dynamic hashes of the device's switch."""
 
     kinds = ("DynHashConfigure", "DynHashAlgorithm", "DynHashCompute", "SelectorGetMember")
 
     def __init__(self, device: Any):
         self.device = device
         self.hashes = {h["name"]: h for h in device.switch.program.layout.get("hashes", ())}
-        self._slices: dict[str, dict[str, Any]] = {}  # what was configured, by hash and field
+        self._slices: dict[str, dict[str, Any]] = {}  # as configured, by hash and field
         self._algorithms: dict[str, Row] = {}
 
     def _hash(self, table: Table) -> dict[str, Any]:
         return self.hashes[own_name(table.name).rpartition(".")[0]]
 
-    # ---- written
+    # ---- writing
 
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
         if table.kind not in ("DynHashConfigure", "DynHashAlgorithm"):
             raise EntityError(f"table {table.name} can only be read", "PERMISSION_DENIED")
-        known: dict[str, Any] = self._slices if table.kind == "DynHashConfigure" else self._algorithms
-        made, name, before = self._hash(table), self._hash(table)["name"], dict(known)
+        settings: dict[str, Any] = self._slices if table.kind == "DynHashConfigure" else self._algorithms
+        hash_, name, before = self._hash(table), self._hash(table)["name"], dict(settings)
         if type_ in ("DELETE", "RESET"):
-            known.pop(name, None)
+            settings.pop(name, None)
         elif table.kind == "DynHashConfigure":
             self._slices[name] = dict(row.data)
         else:
-            self._algorithms[name] = self._whole(table, row)
+            self._algorithms[name] = self._with_defaults(table, row)
         try:
-            words = self.words(made)
+            words = self.words(hash_)
         except EntityError:
-            known.clear()
-            known.update(before)
+            settings.clear()
+            settings.update(before)
             raise
         if name not in self._slices and name not in self._algorithms:
-            words = [0]  # as the program has it
-        cells = [RegisterEntry(made["configure"], i, word, where.pipe) for i, word in enumerate(words)]
+            words = [0]  # the program's own
+        cells = [RegisterEntry(hash_["configure"], i, word, where.pipe) for i, word in enumerate(words)]
         self.device.write_entities([Update("MODIFY", cell) for cell in [*cells[1:], cells[0]]])
 
-    def _whole(self, table: Table, row: Row) -> Row:
-        """With what an algorithm does not say."""
+    def _with_defaults(self, table: Table, row: Row) -> Row:
+        """The row with default values for the fields that it leaves out. Raises EntityError."""
         common: dict[str, Any] = {"rotate": 0, "seed": 0, "msb": False, "extend": False}
         if row.action == "pre_defined":
             name = str(row.data.get("algorithm_name") or "RANDOM").upper()
@@ -88,112 +88,112 @@ class HashTables:
         if row.action == "user_defined":
             if not row.data.get("polynomial"):
                 raise EntityError(f"table {table.name}: polynomial is missing")
-            own = {"reverse": False, "init": 0, "final_xor": 0}
-            own["hash_bit_width"] = max(8, -(-int(row.data["polynomial"]).bit_length() // 8) * 8)
-            data = common | own | {k: v for k, v in row.data.items() if v is not None}
+            defaults = {"reverse": False, "init": 0, "final_xor": 0}
+            defaults["hash_bit_width"] = max(8, -(-int(row.data["polynomial"]).bit_length() // 8) * 8)
+            data = common | defaults | {k: v for k, v in row.data.items() if v is not None}
             return Row(row.table, {}, data, row.action, True)
         raise EntityError(f"table {table.name}: name an action: pre_defined or user_defined")
 
-    # ---- what the data plane is told
+    # ---- words for the data plane
 
-    def words(self, made: dict[str, Any]) -> list[int]:
-        """As ina_dynamic_hash (prelude_tna.h) reads them."""
-        sources = self._sources(made)
-        kind, width, numbers, common = self._function(made)
+    def words(self, hash_: dict[str, Any]) -> list[int]:
+        """The configuration of a hash, in the form that ina_dynamic_hash (prelude_tna.h) reads."""
+        sources = self._sources(hash_)
+        kind, width, numbers, common = self._function(hash_)
         poly, reverse, init, final = numbers
         if reverse:
             poly = int(f"{poly:0{width}b}"[::-1], 2)
-        rotate = int(common["rotate"]) % made["width"]
+        rotate = int(common["rotate"]) % hash_["width"]
         flags = width | reverse << 8 | bool(common["msb"]) << 9 | bool(common["extend"]) << 10
-        flags |= rotate << 16 | made["width"] << 32
+        flags |= rotate << 16 | hash_["width"] << 32
         seed = int(common["seed"])
         return [1, KINDS[kind], flags, poly, init, final, seed, len(sources), *(one | other << 32 for one, other in sources)]
 
-    def _function(self, made: dict[str, Any]) -> tuple[str, int, tuple[int, bool, int, int], dict[str, Any]]:
-        """Kind, width, (polynomial, reversed, init, final xor), and what all kinds have."""
-        row = self._algorithms.get(made["name"])
+    def _function(self, hash_: dict[str, Any]) -> tuple[str, int, tuple[int, bool, int, int], dict[str, Any]]:
+        """Kind, width, (polynomial, reversed, init, final xor), and the fields that all kinds have."""
+        row = self._algorithms.get(hash_["name"])
         if row is None:
-            said = made["initial"]
-            poly, init, xor = (int(said.get(n, 0)) for n in ("poly", "init", "xor"))
-            common = {"rotate": 0, "seed": 0, "msb": said.get("msb", False), "extend": said.get("extend", False)}
-            return str(said["kind"]), int(said.get("width", 64)), (poly, bool(said.get("reversed")), init, xor), common
+            initial = hash_["initial"]
+            poly, init, xor = (int(initial.get(n, 0)) for n in ("poly", "init", "xor"))
+            common = {"rotate": 0, "seed": 0, "msb": initial.get("msb", False), "extend": initial.get("extend", False)}
+            return str(initial["kind"]), int(initial.get("width", 64)), (poly, bool(initial.get("reversed")), init, xor), common
         data = dict(row.data)
         if row.action == "pre_defined":
             name = data["algorithm_name"]
             if name in ("IDENTITY", "XOR"):
-                return name.lower(), min(made["width"], 32) if name == "XOR" else 64, (0, False, 0, 0), data
+                return name.lower(), min(hash_["width"], 32) if name == "XOR" else 64, (0, False, 0, 0), data
             width, poly, way, init, xor = RANDOM if name == "RANDOM" else CRCS[name]
             return "crc", width, (poly, way, init, xor), data
         width = int(data["hash_bit_width"])
         if not 8 <= width <= 64:
-            raise EntityError(f"hash {made['name']}: hash_bit_width {width}: expected 8..64")
+            raise EntityError(f"hash {hash_['name']}: hash_bit_width {width}: expected 8..64")
         poly, init, xor = int(data["polynomial"]), int(data["init"]), int(data["final_xor"])
         for name, number in (("polynomial", poly), ("init", init), ("final_xor", xor)):
             if number >> width:
-                raise EntityError(f"hash {made['name']}: {name} {number:#x} does not fit {width} bits")
+                raise EntityError(f"hash {hash_['name']}: {name} {number:#x} does not fit {width} bits")
         return "crc", width, (poly, bool(data["reverse"]), init, xor), data
 
-    def configured(self, made: dict[str, Any]) -> dict[str, list[dict[str, int]]]:
+    def configured(self, hash_: dict[str, Any]) -> dict[str, list[dict[str, int]]]:
         """Slices by field."""
-        if made["name"] in self._slices:
-            return self._slices[made["name"]]
-        orders = list(range(1, len(made["fields"]) + 1))
-        for i, j in made["initial"]["symmetric"]:
+        if hash_["name"] in self._slices:
+            return self._slices[hash_["name"]]
+        orders = list(range(1, len(hash_["fields"]) + 1))
+        for i, j in hash_["initial"]["symmetric"]:
             orders[j] = orders[i]
-        fields = zip(made["fields"], orders, strict=True)
+        fields = zip(hash_["fields"], orders, strict=True)
         return {f["name"]: [{ORDER: order, START: 0, LENGTH: f["width"]}] for f, order in fields}
 
-    def _sources(self, made: dict[str, Any]) -> list[tuple[int, int]]:
-        """For each bit that goes in, most significant first: which one of all fields it is, from 1, and which one it is XORed
-        with."""
-        what, at = f"hash {made['name']}", 0
+    def _sources(self, hash_: dict[str, Any]) -> list[tuple[int, int]]:
+        """The bits that the hash reads, most significant first: the number of each among the bits of all fields, from 1, and that
+        of the bit it is XORed with (0: none)."""
+        place, at = f"hash {hash_['name']}", 0
         by_order: dict[int, list[list[int]]] = {}
-        given = self.configured(made)
-        for f in made["fields"]:
-            taken: set[int] = set()
-            for piece in given.get(f["name"]) or ():
+        slices = self.configured(hash_)
+        for f in hash_["fields"]:
+            used_bits: set[int] = set()
+            for piece in slices.get(f["name"]) or ():
                 start, length = piece.get(START) or 0, piece.get(LENGTH)
                 if start >= f["width"]:
-                    raise EntityError(f"{what}: {f['name']}: start_bit {start}: it has {f['width']} bits")
+                    raise EntityError(f"{place}: {f['name']}: start_bit {start}: it has {f['width']} bits")
                 end = min(f["width"], start + (f["width"] if length is None else length))
                 bits = set(range(start, end))
-                if bits & taken:
-                    raise EntityError(f"{what}: {f['name']}: slices overlap at bit {min(bits & taken)}")
-                taken |= bits
+                if bits & used_bits:
+                    raise EntityError(f"{place}: {f['name']}: slices overlap at bit {min(bits & used_bits)}")
+                used_bits |= bits
                 if piece.get(ORDER):
                     last = at + f["width"]  # of the field's least significant bit
                     by_order.setdefault(piece[ORDER], []).append([last - bit for bit in reversed(range(start, end))])
             at += f["width"]
-        found: list[tuple[int, int]] = []
+        sources: list[tuple[int, int]] = []
         for order in sorted(by_order):
             pieces = by_order[order]
             if len(pieces) > 2 or len(set(map(len, pieces))) > 1:
-                raise EntityError(f"{what}: order {order}: at most two slices, which are then as long as each other")
-            for own, other in (pieces, pieces[::-1]) if len(pieces) == 2 else [(pieces[0], None)]:
-                found += [(bit, other[i] if other else 0) for i, bit in enumerate(own)]
-        return found
+                raise EntityError(f"{place}: order {order}: at most two slices, which are then as long as each other")
+            for piece_bits, other in (pieces, pieces[::-1]) if len(pieces) == 2 else [(pieces[0], None)]:
+                sources += [(bit, other[i] if other else 0) for i, bit in enumerate(piece_bits)]
+        return sources
 
-    # ---- read
+    # ---- reading
 
     def read(self, table: Table, row: Row, where: Where) -> list[Row]:
         if table.kind == "SelectorGetMember":
             return [self._member(table, row)]
-        made = self._hash(table)
+        hash_ = self._hash(table)
         if table.kind == "DynHashConfigure":
-            return [Row(table.name, {}, self.configured(made), is_default=True)]
+            return [Row(table.name, {}, self.configured(hash_), is_default=True)]
         if table.kind == "DynHashCompute":
-            return [Row(table.name, row.key, {"hash_value": self.compute(made, row.key)})]
-        if made["name"] in self._algorithms:
-            return [self._algorithms[made["name"]]]
-        return []  # what the program has, whose name nobody has said
+            return [Row(table.name, row.key, {"hash_value": self.compute(hash_, row.key)})]
+        if hash_["name"] in self._algorithms:
+            return [self._algorithms[hash_["name"]]]
+        return []  # the program's own algorithm, which has no name here
 
-    def compute(self, made: dict[str, Any], key: Any) -> int:
-        """What the data plane makes of these fields, of the bits that the program uses."""
+    def compute(self, hash_: dict[str, Any], key: Any) -> int:
+        """The hash of these fields as the data plane computes it, cut to the bits that the program uses."""
         bits = ""
-        for f in made["fields"]:
+        for f in hash_["fields"]:
             constant = int(f["name"].rpartition("_")[2]) if f["constant"] else 0
             bits += f"{constant if f['constant'] else key.get(f['name'], 0):0{f['width']}b}"
-        return hash_of(self.words(made), bits) & (1 << made["used"]) - 1
+        return hash_of(self.words(hash_), bits) & (1 << hash_["used"]) - 1
 
     def _member(self, table: Table, row: Row) -> Row:
         selector = self.device.info.table(table.depends_on[0])
@@ -207,17 +207,17 @@ class HashTables:
 
 
 def hash_of(words: list[int], bits: str) -> int:
-    """ina_dynamic_hash of prelude_tna.h, of a string of bits."""
+    """The value of ina_dynamic_hash (prelude_tna.h) for a string of bits."""
     _, kind, flags, poly, init, final, seed, _, *sources = words
     width, result, rotate = flags & 0xFF, flags >> 32 & 0xFF, flags >> 16 & 0xFF
-    chosen = [int(bits[(s & 0xFFFFFFFF) - 1]) ^ (int(bits[(s >> 32) - 1]) if s >> 32 else 0) for s in sources]
+    inputs = [int(bits[(s & 0xFFFFFFFF) - 1]) ^ (int(bits[(s >> 32) - 1]) if s >> 32 else 0) for s in sources]
     unit = width if kind == KINDS["xor"] else 8
-    chosen = [0] * (-len(chosen) % unit) + chosen
-    mask, value = (1 << width) - 1, int("".join(map(str, chosen)) or "0", 2)
+    inputs = [0] * (-len(inputs) % unit) + inputs
+    mask, value = (1 << width) - 1, int("".join(map(str, inputs)) or "0", 2)
     if kind == KINDS["crc"]:
         total = init
-        for at in range(0, len(chosen), 8):
-            byte = int("".join(map(str, chosen[at : at + 8])), 2)
+        for at in range(0, len(inputs), 8):
+            byte = int("".join(map(str, inputs[at : at + 8])), 2)
             total ^= byte if flags >> 8 & 1 else byte << (width - 8)
             for _ in range(8):
                 if flags >> 8 & 1:
@@ -236,8 +236,8 @@ def hash_of(words: list[int], bits: str) -> int:
             value >>= width - result
         if flags >> 10 & 1:
             value = sum(value << at for at in range(0, result, width))
-    wanted = (1 << result) - 1
-    value &= wanted
+    result_mask = (1 << result) - 1
+    value &= result_mask
     if rotate:
-        value = (value << rotate | value >> (result - rotate)) & wanted
-    return (value ^ seed) & wanted
+        value = (value << rotate | value >> (result - rotate)) & result_mask
+    return (value ^ seed) & result_mask

@@ -1,10 +1,10 @@
-"""Idle time-outs of BFRuntime's tables: which entries are hit, and which have not been for their time to live.
+"""Idle time-outs of BFRuntime's tables: the entries that packets hit, and those not hit for their time to live.
 
-The data plane makes a byte of an entry 1 when it is hit (layout: `hits` of a table). In poll mode a client looks at the
+The data plane sets a byte of an entry to 1 when it is hit (layout: `hits` of a table). In poll mode a client reads the
 `$ENTRY_HIT_STATE` of entries, which the operation UpdateHitState brings up to date: hit since the last time, or idle. In notify
-mode they are swept every `ttl_query_interval`: an entry that was hit has its whole `$ENTRY_TTL` again, another loses the
-interval; one that has nothing left is told of once, and (to those who want that) when it is hit again. A time to live of 0 never
-ends.
+mode they are swept every `ttl_query_interval`: an entry that was hit gets its whole `$ENTRY_TTL` again, any other loses the
+interval; clients get one notice of an entry with no time left, and (if they ask for it) one when it is hit again. A time to live
+of 0 never ends.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ Place = tuple[int | None, int]  # an entry's pipe and number
 
 @dataclass(slots=True)
 class Entry:
-    """`ttl` and `left` in ms; `hit`: as the last look found it."""
+    """`ttl` and `remaining` in ms; `hit`: as last read; `notified`: clients have the notice that it is idle."""
 
     ttl: int = 0
-    left: int = 0
+    remaining: int = 0
     hit: bool = False
-    told: bool = False  # that it is idle
+    notified: bool = False
 
 
 @dataclass(slots=True)
 class Watched:
-    """A table with idle time-outs. `due`: of the next sweep, s."""
+    """A table with idle time-outs. `due`: time of the next sweep, s."""
 
-    said: Any  # bfrt.IdleTable
+    config: Any  # bfrt.IdleTable
     due: float | None = None
     entries: dict[Place, Entry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """`active`: the entry of the row is hit again; otherwise it has become idle. `pipe` None: it is in all."""
+    """`active`: the row's entry is hit again; otherwise it has become idle. `pipe` None: it is in all."""
 
     row: Row
     active: bool
@@ -55,39 +55,39 @@ class Notice:
 
 
 class Idle:
-    """Of the tables of a Device; `now` in s."""
+    """Idle time-outs of a Device's tables; `now` in s."""
 
     def __init__(self, device: Any):
         self.device = device
         self._hits = {t["name"] for t in device.switch.program.layout.get("tables", ()) if t.get("hits") is not None}
         self._tables: dict[str, Watched] = {}
 
-    def has(self, table: Table) -> bool:
+    def covers(self, table: Table) -> bool:
         return own_name(table.name) in self._hits
 
-    def configure(self, table: Table, said: Any) -> None:
-        """A bfrt.IdleTable. Switched off, entries keep what they have left."""
-        notify = said.idle_table_mode == bfrt.IdleTable.IDLE_TABLE_NOTIFY_MODE
-        if notify and said.enable and not said.ttl_query_interval:
+    def configure(self, table: Table, config: Any) -> None:
+        """Sets a bfrt.IdleTable. Entries keep their remaining time when it is disabled."""
+        notify = config.idle_table_mode == bfrt.IdleTable.IDLE_TABLE_NOTIFY_MODE
+        if notify and config.enable and not config.ttl_query_interval:
             raise EntityError(f"table {table.name}: ttl_query_interval: expected at least 1 ms")
         watched = self._tables.setdefault(table.name, Watched(bfrt.IdleTable()))
-        watched.said.CopyFrom(said)
+        watched.config.CopyFrom(config)
         if not notify:
-            watched.said.ttl_query_interval = watched.said.max_ttl = watched.said.min_ttl = 0  # they are notify mode's
-        watched.due = self.device.clock() + said.ttl_query_interval / 1000 if notify and said.enable else None
+            watched.config.ttl_query_interval = watched.config.max_ttl = watched.config.min_ttl = 0  # only for notify mode
+        watched.due = self.device.clock() + config.ttl_query_interval / 1000 if notify and config.enable else None
         if watched.due is not None:
-            self.device.switch.entry_hits(own_name(table.name))  # what was before does not count
+            self.device.switch.entry_hits(own_name(table.name))  # forgets earlier hits
 
     def configured(self, table: Table) -> Any:
-        return self._tables[table.name].said if table.name in self._tables else bfrt.IdleTable()
+        return self._tables[table.name].config if table.name in self._tables else bfrt.IdleTable()
 
     # ---- entries
 
     def _place(self, entry: TableEntry) -> Place:
         return self.device.switch.entry_number(entry)
 
-    def written(self, table: Table, entity: TableEntry, row: Row, new: bool) -> None:
-        """After an entry was written: a new one, or a change of one, whose time begins again."""
+    def restart(self, table: Table, entity: TableEntry, row: Row, new: bool) -> None:
+        """Begins an entry's time again after a write of it. `new`: it was inserted."""
         watched = self._tables.setdefault(table.name, Watched(bfrt.IdleTable()))
         place = self._place(entity)
         if new:
@@ -95,14 +95,14 @@ class Idle:
             self.device.switch.set_hit(entity, False)
         entry = watched.entries.setdefault(place, Entry())
         if TTL in row.data:
-            entry.ttl, entry.told = row.data[TTL] or 0, False
-        entry.left = entry.ttl
+            entry.ttl, entry.notified = row.data[TTL] or 0, False
+        entry.remaining = entry.ttl
         if row.data.get(STATE):
             entry.hit = row.data[STATE] == ACTIVE
             self.device.switch.set_hit(entity, entry.hit)
 
     def update(self, table: Table) -> None:
-        """The operation UpdateHitState."""
+        """Performs the operation UpdateHitState."""
         watched = self._tables.setdefault(table.name, Watched(bfrt.IdleTable()))
         hits = self.device.switch.entry_hits(own_name(table.name))
         for entity in self.device.switch.read([TableEntry(own_name(table.name))]):
@@ -110,13 +110,13 @@ class Idle:
             watched.entries.setdefault(place, Entry()).hit = place in hits
 
     def data(self, table: Table, entity: TableEntry, fresh: bool) -> dict[str, Any]:
-        """What a row of an entry says of it. `fresh`: look at the data plane, which forgets what was seen."""
+        """The idle fields of an entry's row. `fresh`: read and clear the data plane's hit byte."""
         watched = self._tables.get(table.name)
         if watched is None:
             return {TTL: 0, STATE: IDLE}
         entry = watched.entries.setdefault(self._place(entity), Entry())
-        if watched.said.idle_table_mode == bfrt.IdleTable.IDLE_TABLE_NOTIFY_MODE:
-            return {TTL: max(0, entry.left), STATE: IDLE if entry.told else ACTIVE}
+        if watched.config.idle_table_mode == bfrt.IdleTable.IDLE_TABLE_NOTIFY_MODE:
+            return {TTL: max(0, entry.remaining), STATE: IDLE if entry.notified else ACTIVE}
         if fresh:
             entry.hit = self.device.switch.take_hit(entity)
         return {TTL: 0, STATE: ACTIVE if entry.hit else IDLE}
@@ -124,13 +124,13 @@ class Idle:
     # ---- ageing
 
     def sweep(self, now: float) -> Iterator[Notice]:
-        """What there is to tell by `now`."""
+        """The notices due by `now`."""
         for name, watched in list(self._tables.items()):
             while watched.due is not None and now >= watched.due:
-                watched.due += watched.said.ttl_query_interval / 1000
-                yield from self._swept(self.device.info.table(name), watched)
+                watched.due += watched.config.ttl_query_interval / 1000
+                yield from self._sweep_table(self.device.info.table(name), watched)
 
-    def _swept(self, table: Table, watched: Watched) -> Iterator[Notice]:
+    def _sweep_table(self, table: Table, watched: Watched) -> Iterator[Notice]:
         hits = self.device.switch.entry_hits(own_name(table.name))
         for entity in self.device.switch.read([TableEntry(own_name(table.name))]):
             place = self._place(entity)
@@ -138,14 +138,14 @@ class Idle:
             if entry is None or not entry.ttl:
                 continue
             if place in hits:
-                entry.left = entry.ttl
-                if entry.told:
-                    entry.told = False
+                entry.remaining = entry.ttl
+                if entry.notified:
+                    entry.notified = False
                     yield self._notice(table, entity, True)
-            elif not entry.told:
-                entry.left -= watched.said.ttl_query_interval
-                if entry.left <= 0:
-                    entry.left, entry.told = 0, True
+            elif not entry.notified:
+                entry.remaining -= watched.config.ttl_query_interval
+                if entry.remaining <= 0:
+                    entry.remaining, entry.notified = 0, True
                     yield self._notice(table, entity, False)
 
     def _notice(self, table: Table, entity: TableEntry, active: bool) -> Notice:

@@ -13,7 +13,7 @@ from typing import Any
 from ina.base import documents
 from ina.p4.runtime.p4info import EntityError, find
 
-STORED = {"atcam": "exact", "dleft_hash": "exact"}  # words for how the hardware keeps a table: how its keys match
+STORED = {"atcam": "exact", "dleft_hash": "exact"}  # ways in which the hardware stores a table: how its keys match
 WIDTHS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
@@ -82,52 +82,52 @@ class Table:
             raise EntityError(f"table {self.name}: {error}", error.code) from None
 
 
-def _text(said: dict[str, Any], key: str) -> str:
-    text = said[key]
+def _text(spec: dict[str, Any], key: str) -> str:
+    text = spec[key]
     if not isinstance(text, str):
         raise TypeError(f"{key} is {text!r:.100}, expected a text")
     return text
 
 
-def _field(said: dict[str, Any], match: str = "", read_only: bool = False, mandatory: bool = False) -> Field:
-    kind = said.get("type") or {"type": "container"}
+def _field(spec: dict[str, Any], match: str = "", read_only: bool = False, mandatory: bool = False) -> Field:
+    kind = spec.get("type") or {"type": "container"}
     name = kind["type"]
-    items = tuple(_field(item["singleton"]) for item in said.get("container", ()))
+    items = tuple(_field(item["singleton"]) for item in spec.get("container", ()))
     width = int(kind.get("width", 0)) if name == "bytes" else WIDTHS.get(name, 0)
-    blob = name == "bytes" and bool(said.get("repeated"))  # bytes, as many as there are
-    return Field(int(said["id"]), _text(said, "name"), name if blob else "int" if width else name, width,
+    blob = name == "bytes" and bool(spec.get("repeated"))  # any number of bytes
+    return Field(int(spec["id"]), _text(spec, "name"), name if blob else "int" if width else name, width,
                  STORED.get(match.lower(), match.lower()),
-                 bool(said.get("repeated")), read_only or bool(said.get("read_only")), mandatory,
+                 bool(spec.get("repeated")), read_only or bool(spec.get("read_only")), mandatory,
                  tuple(kind.get("choices", ())), items)  # fmt: skip
 
 
-def _action(said: dict[str, Any]) -> Action:
-    fields = tuple(map(_field, said.get("data", ())))
-    return Action(int(said["id"]), _text(said, "name"), said.get("action_scope", "TableAndDefault"), fields)
+def _action(spec: dict[str, Any]) -> Action:
+    fields = tuple(map(_field, spec.get("data", ())))
+    return Action(int(spec["id"]), _text(spec, "name"), spec.get("action_scope", "TableAndDefault"), fields)
 
 
-def _table(said: dict[str, Any]) -> Table:
+def _table(spec: dict[str, Any]) -> Table:
     data: list[Field] = []
-    for item in said.get("data", ()):
+    for item in spec.get("data", ()):
         for one in [item["singleton"]] if "singleton" in item else item["oneof"]:
             data.append(_field(one, read_only=bool(item.get("read_only")), mandatory=bool(item.get("mandatory"))))
     return Table(
-        int(said["id"]), _text(said, "name"), _text(said, "table_type"), int(said.get("size", 0)),
-        tuple(_field(k, k["match_type"], mandatory=bool(k.get("mandatory"))) for k in said["key"]),
-        tuple(map(_action, said.get("action_specs", ()))),
-        tuple(data), tuple(said.get("attributes", ())), tuple(said.get("supported_operations", ())),
-        bool(said.get("has_const_default_action")), tuple(said.get("depends_on", ())),
+        int(spec["id"]), _text(spec, "name"), _text(spec, "table_type"), int(spec.get("size", 0)),
+        tuple(_field(k, k["match_type"], mandatory=bool(k.get("mandatory"))) for k in spec["key"]),
+        tuple(map(_action, spec.get("action_specs", ()))),
+        tuple(data), tuple(spec.get("attributes", ())), tuple(spec.get("supported_operations", ())),
+        bool(spec.get("has_const_default_action")), tuple(spec.get("depends_on", ())),
     )  # fmt: skip
 
 
 class Info:
-    """Of one program and of the fixed tables: the two parts that a server gives, each a bfrt.json (bytes or its value).
+    """Tables of one program and the fixed tables: the two parts that a server returns, each a bfrt.json (bytes or its value).
 
     Raises EntityError: one is no bfrt.json."""
 
     def __init__(self, program: bytes | dict[str, Any], fixed: bytes | dict[str, Any] | None = None):
         self.tables: dict[str, Table] = {}
-        self.learns: dict[str, Action] = {}  # digests: an "action" with the fields that come
+        self.learns: dict[str, Action] = {}  # digests: an "action" with a digest's fields
         for name, part in (("program", program), ("fixed tables", fixed)):
             try:
                 self._add(documents.json_text(part) if isinstance(part, (bytes, str)) and part else part or {})
@@ -147,8 +147,8 @@ class Info:
 
     def table(self, name: str | int) -> Table:
         """Raises EntityError (NOT_FOUND) with the nearest name."""
-        found = self.tables.get(name) if isinstance(name, str) else self._by_id.get(name)
-        return found or find("table", self.tables.values(), name)
+        table = self.tables.get(name) if isinstance(name, str) else self._by_id.get(name)
+        return table or find("table", self.tables.values(), name)
 
     def of_kind(self, *kinds: str) -> list[Table]:
         return [t for t in self.tables.values() if t.kind in kinds]

@@ -1,6 +1,6 @@
 """BFRuntime's protobuf messages (package bfrt_proto), described here and made with protobuf's own descriptors.
 
-What is written down is the published interface, which must be met to the number: names, numbers and types of fields of
+This is the published interface, to be met exactly: names, numbers and types of the fields in
 `bfruntime.proto` (Intel, Open-Tofino, share/bf_rt_shared/proto; open-p4studio adds what is marked +). One message a line:
 
     Message[.Nested]  field=number:type ...
@@ -132,12 +132,12 @@ def _described() -> Any:
     enums = set()
     for name, *values in (line.split() for line in ENUMS.strip().splitlines()):
         parent = _parent(file, name)
-        declared = parent.enum_type.add(name=name.rpartition(".")[2])
+        enum = parent.enum_type.add(name=name.rpartition(".")[2])
         enums.add(name)
         for number, value in enumerate(values):
-            declared.value.add(name=value, number=number)
+            enum.value.add(name=value, number=number)
 
-    def resolved(scope: str, name: str) -> str:
+    def full_name(scope: str, name: str) -> str:
         while scope:
             if f"{scope}.{name}" in names | enums:
                 return f"{scope}.{name}"
@@ -149,9 +149,9 @@ def _described() -> Any:
                        if m.name == name.rpartition(".")[2])  # fmt: skip
         for field in fields:
             group, slash, rest = field.partition("/")
-            label, _, described = (rest if slash else field).partition("=")
-            field_number, _, kind = described.partition(":")
-            made = message.field.add(
+            label, _, tail = (rest if slash else field).partition("=")
+            field_number, _, kind = tail.partition(":")
+            descriptor = message.field.add(
                 name=label, number=int(field_number), label="LABEL_REPEATED" if kind[-1] == "*" else "LABEL_OPTIONAL"
             )
             kind = kind.rstrip("*")
@@ -160,23 +160,23 @@ def _described() -> Any:
                 if group not in groups:
                     message.oneof_decl.add(name=group)
                     groups.append(group)
-                made.oneof_index = groups.index(group)
+                descriptor.oneof_index = groups.index(group)
             if f"TYPE_{kind.upper()}" in scalars.keys():
-                made.type = scalars.Value(f"TYPE_{kind.upper()}")
+                descriptor.type = scalars.Value(f"TYPE_{kind.upper()}")
             elif kind[0] == ".":
-                made.type, made.type_name = scalars.Value("TYPE_MESSAGE"), kind
+                descriptor.type, descriptor.type_name = scalars.Value("TYPE_MESSAGE"), kind
             else:
-                full = resolved(name, kind)
-                made.type = scalars.Value("TYPE_ENUM" if full in enums else "TYPE_MESSAGE")
-                made.type_name = f".{PACKAGE}.{full}"
+                type_name = full_name(name, kind)
+                descriptor.type = scalars.Value("TYPE_ENUM" if type_name in enums else "TYPE_MESSAGE")
+                descriptor.type_name = f".{PACKAGE}.{type_name}"
     return file
 
 
 def _load() -> dict[str, Any]:
-    """In a pool of their own: a client library in the same process may have registered the published file."""
+    """Message classes, in a pool of their own: a client library in the process may have registered the published file."""
     pool = descriptor_pool.DescriptorPool()
-    for known in (any_pb2, status_pb2):
-        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
+    for module in (any_pb2, status_pb2):
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     file = _described()
     pool.Add(file)
     return message_factory.GetMessageClassesForFiles([file.name, "google/rpc/status.proto"], pool)

@@ -1,7 +1,7 @@
-"""Keys that no entry has, told at once: a read of millions of them is answered in seconds.
+"""Fast answers for keys that no entry has: a read of millions of them takes seconds.
 
-Speaks of tables whose keys are exact and whose entries all pipes share, as they are when the request begins. Whatever else a read
-asks for, and every key that an entry has, goes the whole way (service.py).
+Covers tables whose keys are exact and whose entries all pipes share, in their state when the request begins. Everything else in a
+read, and every key that an entry has, takes the general path (service.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOT_FOUND = next(number for number, name in CODES.items() if name == "NOT_FOUND"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Of one table: for each field of the key its id and the largest value, in the order of `identities`."""
+    """The keys of one table. `fields`: id and largest value of each key field, in the order of `identities`."""
 
     fields: tuple[tuple[int, int], ...]
     identities: Container[tuple[tuple[tuple[int, int], ...], int]]
@@ -31,14 +31,14 @@ class Keys:
 
 
 class Absent:
-    """During one request, whose target is `where`."""
+    """The missing keys of one request, whose target is `where`."""
 
     def __init__(self, device: Device, where: Where):
         self._device, self._where = device, where
         self._tables: dict[int, Keys | None] = {}
 
     def error(self, entry: Any) -> Any:
-        """The bfrt_proto.Error of a TableEntry that is asked for; None: the read has to be made."""
+        """The bfrt_proto.Error for a requested TableEntry; None: it has to be read."""
         number = entry.table_id
         try:
             keys = self._tables[number]
@@ -48,7 +48,7 @@ class Absent:
             return None
         if entry.HasField("data") and (entry.data.action_id or entry.data.fields):
             return None
-        parts = entry.key.fields  # none where a handle is given
+        parts = entry.key.fields  # empty where the entry has a handle
         if len(parts) != len(keys.fields):
             return None
         identity = []
@@ -68,10 +68,10 @@ class Absent:
             table = self._device.info.table(number)
         except EntityError:
             return None
-        found = self._device.switch.exact_keys(own_name(table.name)) if table.kind in MATCH_TABLES else None
-        if found is None:
+        keys = self._device.switch.exact_keys(own_name(table.name)) if table.kind in MATCH_TABLES else None
+        if keys is None:
             return None
-        names, identities = found
+        names, identities = keys
         fields = {own_key(k.name): (k.id, (1 << k.width) - 1) for k in table.keys}
         error = bfrt.Error(canonical_code=NOT_FOUND, message=f"table {table.name}: there is no such entry", space="ina")
         return Keys(tuple(fields[name] for name in names), identities, error)

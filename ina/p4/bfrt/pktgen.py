@@ -1,4 +1,4 @@
-"""BFRuntime's tables of packet generators before an embedded switch: ports, applications, the buffer of packets."""
+"""BFRuntime's tables of an embedded switch's packet generators: ports, applications, the buffer of packets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PIPE_PORTS, LAST_PORT, CPU = 128, 71, range(64, 68)  # a pipe's ports; those of 
 
 
 class PktgenTables:
-    """Of the device's switch. Jitter is kept, and has no effect."""
+    """The packet generators of the device's switch. Jitter is stored, and has no effect."""
 
     kinds = ("PktgenPortCfg", "PktgenAppCfg", "PktgenPktBufferCfg")
 
@@ -32,7 +32,7 @@ class PktgenTables:
         self._apps: dict[tuple[int, int], Row] = {}  # by pipe and number
         self._buffers = [bytearray(BUFFER) for _ in range(device.pipes)]
 
-    def _of(self, where: Where) -> list[int]:
+    def _pipes_of(self, where: Where) -> list[int]:
         return list(range(self.pipes)) if where.pipe is None else [where.pipe]
 
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
@@ -45,14 +45,14 @@ class PktgenTables:
         elif table.kind == "PktgenPortCfg":
             self._port(table, row)
         elif table.kind == "PktgenAppCfg":
-            for pipe in self._of(where):
+            for pipe in self._pipes_of(where):
                 self._app(table, row, pipe)
         else:
             at, size, packet = row.key["pkt_buffer_offset"], row.key["pkt_buffer_size"], row.data.get("buffer") or b""
             if len(packet) != size or at + size > BUFFER or at % 16:
                 raise EntityError(f"table {table.name}: {len(packet)} B for {size} at {at}: as many, at a multiple of 16, "
                                   f"within {BUFFER}")  # fmt: skip
-            for pipe in self._of(where):
+            for pipe in self._pipes_of(where):
                 self.switch.set_pktgen_buffer(pipe, at, packet)
                 self._buffers[pipe][at : at + size] = packet
 
@@ -62,7 +62,7 @@ class PktgenTables:
                 self._port(table, Row(table.name, {"dev_port": port}, dict(PORT)))
                 self._ports.pop(port, None)
         elif table.kind == "PktgenAppCfg":
-            for pipe in self._of(where):
+            for pipe in self._pipes_of(where):
                 for number in [row.key["app_id"]] if row.key else range(APPS):
                     if self._apps.pop((pipe, number), None) is not None:
                         self.switch.set_app(pipe, number, PktgenApp())
@@ -70,7 +70,7 @@ class PktgenTables:
 
     def _port(self, table: Table, row: Row) -> None:
         port = row.key["dev_port"]
-        self._there(table, port)
+        self._check_port(table, port)
         data = {name: value for name, value in row.data.items() if value is not None}
         clear = bool(data.pop("clear_port_down_enable", False))
         self._recirculate(table, port, data.pop("recirculation_enable", self.switch.recirculates(port)))
@@ -82,12 +82,12 @@ class PktgenTables:
                               "for at 68 to 71") from None  # fmt: skip
         self._ports[port] = config
 
-    def _there(self, table: Table, port: int) -> None:
+    def _check_port(self, table: Table, port: int) -> None:
         if port >= PIPE_PORTS * self.pipes or port % PIPE_PORTS > LAST_PORT:
             raise EntityError(f"table {table.name}: port {port} is none of this switch's {self.pipes} pipes")
 
     def _recirculate(self, table: Table, port: int, on: bool) -> None:
-        """Port 64 speaks for the four of its pipe's CPU; the others recirculate always (68 to 71), or never."""
+        """Sets recirculation at port 64 for the four CPU ports of its pipe; others recirculate always (68 to 71), or never."""
         if on == self.switch.recirculates(port):
             return
         pipe, local = divmod(port, PIPE_PORTS)
@@ -108,9 +108,9 @@ class PktgenTables:
             raise EntityError(f"table {table.name}: app_id {number}: expected 0..{APPS - 1}")
         before = self._apps.get((pipe, number), Row(table.name))
         action = row.action or before.action or "trigger_timer_one_shot"
-        given = {k: v for k, v in row.data.items() if k not in COUNTERS and v is not None}
-        kept = before.data if row.action in ("", before.action) else {k: v for k, v in before.data.items() if k in DEFAULTS}
-        data = DEFAULTS | dict(kept) | given
+        changes = {k: v for k, v in row.data.items() if k not in COUNTERS and v is not None}
+        old = before.data if row.action in ("", before.action) else {k: v for k, v in before.data.items() if k in DEFAULTS}
+        data = DEFAULTS | dict(old) | changes
         triggers, batches, packets = self.switch.app_counters(pipe, number)
         app = PktgenApp(
             ACTIONS[action], data["app_enable"], data.get("timer_nanosec", 0), data["batch_count_cfg"] + 1,
@@ -119,8 +119,8 @@ class PktgenTables:
             data["increment_source_port"],
         )  # fmt: skip
         counts = [row.data.get(n) for n in COUNTERS]
-        known = zip(counts, (triggers, batches, packets), strict=True)
-        self.switch.set_app_counters(pipe, number, *(now if said is None else said for said, now in known))
+        counters = zip(counts, (triggers, batches, packets), strict=True)
+        self.switch.set_app_counters(pipe, number, *(now if count is None else count for count, now in counters))
         self.switch.set_app(pipe, number, app)
         self._apps[pipe, number] = Row(table.name, {"app_id": number}, data, action)
 
@@ -134,26 +134,26 @@ class PktgenTables:
             if at + size > BUFFER or at % 16:
                 raise EntityError(f"table {table.name}: {size} B at {at}: at a multiple of 16, within {BUFFER}")
             return [Row(table.name, row.key, {"buffer": bytes(self._buffers[where.pipe or 0][at : at + size])})]
-        found: list[Row] = []
+        rows: list[Row] = []
         if table.kind == "PktgenPortCfg":
-            wanted = row.key.get("dev_port")
-            if wanted is not None:  # every port has a configuration, whether anybody wrote it or not
-                self._there(table, wanted)
-            for port in self._ports if wanted is None else [wanted]:
+            number = row.key.get("dev_port")
+            if number is not None:  # every port has a configuration, written or not
+                self._check_port(table, number)
+            for port in self._ports if number is None else [number]:
                 data = {"recirculation_enable": self.switch.recirculates(port)} | self._ports.get(port, PORT)
-                found.append(Row(table.name, {"dev_port": port}, data))
+                rows.append(Row(table.name, {"dev_port": port}, data))
         else:
-            wanted = row.key.get("app_id")
-            first = self._of(where)[0]  # pipes that were configured one by one may differ: the first one's is told
-            found = [self._counted(r, where) for (p, n), r in self._apps.items() if p == first and wanted in (None, n)]
-            if wanted is not None and not found and wanted < APPS:
-                found = [self._counted(Row(table.name, row.key, dict(DEFAULTS), "trigger_timer_one_shot"), where)]
-        if wanted is not None and not found:
-            raise EntityError(f"table {table.name}: {wanted} is not there", "NOT_FOUND")
-        return found
+            number = row.key.get("app_id")
+            first = self._pipes_of(where)[0]  # pipes that were configured one by one may differ: shows the first
+            rows = [self._with_counters(r, where) for (p, n), r in self._apps.items() if p == first and number in (None, n)]
+            if number is not None and not rows and number < APPS:
+                rows = [self._with_counters(Row(table.name, row.key, dict(DEFAULTS), "trigger_timer_one_shot"), where)]
+        if number is not None and not rows:
+            raise EntityError(f"table {table.name}: {number} is not there", "NOT_FOUND")
+        return rows
 
-    def _counted(self, row: Row, where: Where) -> Row:
-        """Of all pipes that are asked for, together."""
-        counts = [self.switch.app_counters(pipe, row.key["app_id"]) for pipe in self._of(where)]
+    def _with_counters(self, row: Row, where: Where) -> Row:
+        """The row with its counters summed over the requested pipes."""
+        counts = [self.switch.app_counters(pipe, row.key["app_id"]) for pipe in self._pipes_of(where)]
         totals = dict(zip(COUNTERS, map(sum, zip(*counts, strict=True)), strict=True))
         return Row(row.table, row.key, dict(row.data) | totals, row.action)

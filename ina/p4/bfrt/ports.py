@@ -1,4 +1,4 @@
-"""Ports of a real switch, as a person means them: where on the front panel, speed, FEC, autonegotiation, loopback."""
+"""Ports of a real switch, as people write them: place on the front panel, speed, FEC, autonegotiation, loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEC_FOR = {"1G": ("none",), "10G": ("none", "fc"), "25G": ("none", "fc", "rs"), 
 AUTONEG = {"default": "PM_AN_DEFAULT", "on": "PM_AN_FORCE_ENABLE", "off": "PM_AN_FORCE_DISABLE"}
 LOOPBACKS = {"none": "BF_LPBK_NONE", "mac-near": "BF_LPBK_MAC_NEAR", "mac-far": "BF_LPBK_MAC_FAR", "pcs-near": "BF_LPBK_PCS_NEAR",
              "serdes-near": "BF_LPBK_SERDES_NEAR", "serdes-far": "BF_LPBK_SERDES_FAR"}  # fmt: skip
-SAME = {"BF_FEC_TYP_FC": "BF_FEC_TYP_FIRECODE", "BF_FEC_TYP_RS": "BF_FEC_TYP_REED_SOLOMON"}  # a driver may say either
+SAME = {"BF_FEC_TYP_FC": "BF_FEC_TYP_FIRECODE", "BF_FEC_TYP_RS": "BF_FEC_TYP_REED_SOLOMON"}  # a driver may use either
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class PortConfig:
             raise ValueError(
                 f"port {self.name!r}: expected CONNECTION/CHANNEL as on the front panel (1/0), or a device port's number"
             )
-        for key, known in (("speed", SPEEDS), ("fec", FECS), ("autoneg", AUTONEG), ("loopback", LOOPBACKS)):
-            if getattr(self, key) not in known:
-                raise ValueError(f"port {self.name}: {key} = {getattr(self, key)!r}: expected one of {', '.join(known)}")
+        for key, names in (("speed", SPEEDS), ("fec", FECS), ("autoneg", AUTONEG), ("loopback", LOOPBACKS)):
+            if getattr(self, key) not in names:
+                raise ValueError(f"port {self.name}: {key} = {getattr(self, key)!r}: expected one of {', '.join(names)}")
         if self.fec not in FEC_FOR[self.speed]:
             raise ValueError(f"port {self.name}: fec = {self.fec!r} does not exist at {self.speed}: expected one of "
                              f"{', '.join(FEC_FOR[self.speed])}")  # fmt: skip
@@ -49,7 +49,7 @@ class PortConfig:
 
     @property
     def lanes(self) -> range:
-        """Channels of its connection that it takes."""
+        """Channels of its connection that it uses."""
         first = int(self.name.partition("/")[2] or 0)
         return range(first, first + LANES[self.speed])
 
@@ -60,16 +60,16 @@ class PortConfig:
         })  # fmt: skip
 
 
-def said(value: Any) -> Any:
-    """A value of $PORT by the one name that we give it."""
+def canonical(value: Any) -> Any:
+    """A value of $PORT under the one name that we use for it."""
     return SAME.get(value, value)
 
 
-def differs(wanted: Row, found: Row) -> str:
-    """What of a port is not as it was written, in words; empty: all is."""
+def differs(expected: Row, actual: Row) -> str:
+    """Describes the fields of a port that differ from those written; empty: none does."""
     wrong = []
-    for name, value in wanted.data.items():
-        there = found.data.get(name)
-        if said(there) != said(value):
-            wrong.append(f"{name} is {there}, not {value}")
+    for name, value in expected.data.items():
+        current = actual.data.get(name)
+        if canonical(current) != canonical(value):
+            wrong.append(f"{name} is {current}, not {value}")
     return ", ".join(wrong)

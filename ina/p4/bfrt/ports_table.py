@@ -1,8 +1,8 @@
-"""$PORT, $PORT_STAT, $PORT_HDL_INFO and $PORT_STR_INFO before an embedded switch.
+"""$PORT, $PORT_STAT, $PORT_HDL_INFO and $PORT_STR_INFO of an embedded switch.
 
-A row of $PORT is what a controller wants of a port: speed, FEC, autonegotiation are kept and given back; loopback is
-carried out; enabled says whether it is up. The front panel is counted as Tofino's model does: connection n, channel c is
-device port (n - 1) // 16 * 128 + (n - 1) % 16 * 4 + c; which one a real switch has, its driver says.
+A row of $PORT configures a port: speed, FEC and autonegotiation are stored and returned; loopback is carried out;
+enabled sets whether it is up. The front panel is numbered as in Tofino's model: connection n, channel c is device port
+(n - 1) // 16 * 128 + (n - 1) % 16 * 4 + c; a real switch's driver has its own map.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def dev_port(connection: int, channel: int) -> int:
-    """Of the model's front panel. Raises EntityError: it has no such connection or channel."""
+    """A device port by its place on the model's front panel. Raises EntityError: it has no such connection or channel."""
     if connection not in CONNECTIONS or channel not in CHANNELS:
         raise EntityError(f"port {connection}/{channel}: expected a connection of 1..32 and a channel of 0..3", "NOT_FOUND")
     return (connection - 1) // 16 * 128 + (connection - 1) % 16 * 4 + channel
@@ -43,9 +43,9 @@ class PortTables:
     def __init__(self, device: Any):
         self.switch = device.switch
         self.pipes = device.pipes
-        self._own: set[int] = set()  # loopback ports that are there because a row says so
+        self._loopbacks: set[int] = set()  # loopback ports that exist because of a row
         self._ports: dict[int, dict[str, Any]] = {}
-        self._said: dict[str, Any] = {}
+        self._settings: dict[str, Any] = {}
 
     def configured(self, port: int) -> bool:
         return port in self._ports
@@ -54,8 +54,8 @@ class PortTables:
         if table.kind == "PortStat":
             raise EntityError("table $PORT_STAT: the embedded switch's statistics cannot be set", "UNIMPLEMENTED")
         elif table.kind == "DevConfigure":
-            # How a driver works: kept, and given back
-            self._said = {} if type_ in ("DELETE", "RESET") else self._said | dict(row.data)
+            # Settings of a driver: stored, and returned
+            self._settings = {} if type_ in ("DELETE", "RESET") else self._settings | dict(row.data)
         elif table.kind != "PortConfigure":
             raise EntityError(f"table {table.name} can only be read", "PERMISSION_DENIED")
         elif not row.key and type_ == "DELETE":
@@ -68,12 +68,12 @@ class PortTables:
         port = row.key.get(KEY)
         if port is None:
             raise EntityError("table $PORT: which port? $DEV_PORT is missing")
-        there = port in self._ports
+        exists = port in self._ports
         if type_ == "INSERT_OR_MODIFY":
-            type_ = "MODIFY" if there else "INSERT"
-        if type_ == "INSERT" and there:
+            type_ = "MODIFY" if exists else "INSERT"
+        if type_ == "INSERT" and exists:
             raise EntityError(f"table $PORT: port {port} is there already", "ALREADY_EXISTS")
-        if type_ != "INSERT" and not there:
+        if type_ != "INSERT" and not exists:
             raise EntityError(f"table $PORT: port {port} is not there", "NOT_FOUND")
         if port >= 128 * self.pipes:
             raise EntityError(
@@ -92,36 +92,36 @@ class PortTables:
 
     def _delete(self, port: int) -> None:
         self._apply(port, DEFAULTS)
-        if port in self.switch.ports:  # as it is where nobody configures it
+        if port in self.switch.ports:  # the state of a port without configuration
             self.switch.set_port(port, up=True)
         del self._ports[port]
 
     def _apply(self, port: int, config: dict[str, Any]) -> None:
-        """A loopback port is made where the switch has none of this number."""
+        """Sets a port's loopback; adds a loopback port if the switch has no port with this number."""
         loopback = config["$LOOPBACK_MODE"] != "BF_LPBK_NONE"
         try:
             if loopback and port not in self.switch.ports:
                 self.switch.add_port(port, loopback=True)
-                self._own.add(port)
-            elif not loopback and port in self._own:
+                self._loopbacks.add(port)
+            elif not loopback and port in self._loopbacks:
                 self.switch.remove_port(port)
-                self._own.remove(port)
-            elif loopback and port not in self._own:
+                self._loopbacks.remove(port)
+            elif loopback and port not in self._loopbacks:
                 self.switch.set_port(port, loopback=True)
         except ValueError as error:
             raise EntityError(f"table $PORT: {error}") from None
 
     def read(self, table: Table, row: Row, _where: Where) -> list[Row]:
         if table.kind == "DevConfigure":
-            return [Row(table.name, {}, self._device() | self._said, is_default=True)]
+            return [Row(table.name, {}, self._device() | self._settings, is_default=True)]
         if table.kind in ("PortHdlInfo", "PortStrInfo"):
             return self._panel(table, row)
-        wanted = row.key.get(KEY)
+        port = row.key.get(KEY)
         ports = self._ports if table.kind == "PortConfigure" else sorted({*self._ports, *self.switch.ports})
-        rows = [self._row(table, p) for p in ports if wanted in (None, p)]
-        rows = [r for r in rows if wanted is None or wanted in r.key.values()]
-        if wanted is not None and not rows:
-            raise EntityError(f"table {table.name}: port {wanted} is not there", "NOT_FOUND")
+        rows = [self._row(table, p) for p in ports if port in (None, p)]
+        rows = [r for r in rows if port is None or port in r.key.values()]
+        if port is not None and not rows:
+            raise EntityError(f"table {table.name}: port {port} is not there", "NOT_FOUND")
         return rows
 
     def _device(self) -> dict[str, Any]:
@@ -140,12 +140,12 @@ class PortTables:
         if table.kind == "PortStat":
             return Row(table.name, {KEY: port}, self._statistics(port))
         config = self._ports[port]
-        where = panel(port)
+        place = panel(port)
         up = config["$PORT_ENABLE"] and (port in self.switch.ports or config["$LOOPBACK_MODE"] != "BF_LPBK_NONE")
-        found = {"$IS_VALID": True, "$IS_INTERNAL": where is None, "$PORT_UP": up,
-                 "$PORT_NAME": f"{where[0]}/{where[1]}" if where else f"-/{port}",
-                 "$CONN_ID": where[0] if where else 0, "$CHNL_ID": where[1] if where else 0}  # fmt: skip
-        return Row(table.name, {KEY: port}, config | found)
+        state = {"$IS_VALID": True, "$IS_INTERNAL": place is None, "$PORT_UP": up,
+                 "$PORT_NAME": f"{place[0]}/{place[1]}" if place else f"-/{port}",
+                 "$CONN_ID": place[0] if place else 0, "$CHNL_ID": place[1] if place else 0}  # fmt: skip
+        return Row(table.name, {KEY: port}, config | state)
 
     def _statistics(self, port: int) -> dict[str, int]:
         values = dict.fromkeys(STATISTICS, 0)

@@ -1,7 +1,7 @@
-"""The P4Info that a bfrt.json implies: what a controller of ours asks a switch that speaks only BFRuntime.
+"""The P4Info that a bfrt.json implies: our controllers need it of a switch that speaks only BFRuntime.
 
-BFRuntime's names begin with the pipeline's; a program with one pipeline has its own names back ("pipe.SwitchIngress.forward"
-is `SwitchIngress.forward`). Ids are BFRuntime's.
+BFRuntime's names begin with the pipeline's; a program with one pipeline has its own names, without it
+("pipe.SwitchIngress.forward" is `SwitchIngress.forward`). Ids are BFRuntime's.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def _match_table(table: Table, info: Info) -> dict[str, Any]:
     profile = 0
     references = table.actions
     for number in table.depends_on:
-        depended = info.table(number)
-        if depended.kind == "Selector":
-            depended = info.table(depended.depends_on[0])
-        if depended.kind == "Action":
-            profile, references = depended.id, depended.actions
+        dependency = info.table(number)
+        if dependency.kind == "Selector":
+            dependency = info.table(dependency.depends_on[0])
+        if dependency.kind == "Action":
+            profile, references = dependency.id, dependency.actions
     return {
         "preamble": _preamble(table.id, table.name), "size": table.size, "implementationId": profile,
         "matchFields": [_match(k) for k in table.keys if k.name != "$MATCH_PRIORITY"],

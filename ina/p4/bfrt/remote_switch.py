@@ -1,10 +1,10 @@
-"""A switch at the other end of BFRuntime, behind the interface that the embedded one has too.
+"""A switch behind BFRuntime, with the same interface as the embedded one.
 
     with BfRuntimeTarget("switch:50052") as target:
         target.write(insert(TableEntry(...), MulticastGroupEntry(1, (Replica(132, 1), Replica(140, 2)))))
 
 A multicast group of P4Runtime is a tree of the replication engine: one node for each replication id, with all ports that have
-it. The number of node r of group g is g << 16 | r, so nothing needs remembering. A clone session with one replica is a mirror
+it. The number of node r of group g is g << 16 | r, so no map is needed. A clone session with one replica is a mirror
 session.
 """
 
@@ -66,30 +66,30 @@ class BfRuntimeTarget(SwitchTarget):
 
     @property
     def p4info(self) -> P4Info:
-        """What the switch's bfrt.json implies, with the program's names."""
+        """The P4Info that the switch's bfrt.json implies, with the program's names."""
         return self._p4info
 
     # ---- entities
 
     def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
         changes: list[Change] = []
-        of: list[int] = []  # of each change, the update that it is for
+        owners: list[int] = []  # of each change, the index of its update
         updates = list(updates)
         for i, update in enumerate(updates):
             try:
-                made = self.changes(update)
+                rows = self.changes(update)
             except EntityError as error:
                 raise EntityError(f"update {i}: {error}", error.code, i) from None
-            changes += made
-            of += [i] * len(made)
+            changes += rows
+            owners += [i] * len(rows)
         try:
             self.client.write(changes)
         except WriteFailed as failed:
-            i = of[min(failed.failed)]
+            i = owners[min(failed.failed)]
             raise EntityError(f"update {i}: {failed}", failed.code, i) from None
 
     def changes(self, update: Update) -> list[Change]:
-        """The rows that an update is, in the order in which they must be written. May read what is there. Raises EntityError."""
+        """The rows of an update, in the order in which to write them. May read current entries. Raises EntityError."""
         e, info = update.entity, self.client.info
         if update.type not in ("INSERT", "MODIFY", "DELETE"):
             raise EntityError(f"{update.type!r}: expected INSERT, MODIFY or DELETE")
@@ -99,10 +99,10 @@ class BfRuntimeTarget(SwitchTarget):
             return [(update.type, Row(MIRROR, {"$sid": e.session_id}) if update.type == "DELETE" else _mirror(e))]
         if isinstance(e, ValueSetEntry):
             table = table_of(info, e.value_set, "ParserValueSet").name
-            wanted, there = entities.value_set_rows(e, info), self.client.read([Row(table)])
-            keys = [dict(r.key) for r in there]
-            return [*(("DELETE", Row(table, r.key)) for r in there if dict(r.key) not in [dict(w.key) for w in wanted]),
-                    *(("INSERT", w) for w in wanted if dict(w.key) not in keys)]  # fmt: skip
+            members, current = entities.value_set_rows(e, info), self.client.read([Row(table)])
+            keys = [dict(r.key) for r in current]
+            return [*(("DELETE", Row(table, r.key)) for r in current if dict(r.key) not in [dict(w.key) for w in members]),
+                    *(("INSERT", w) for w in members if dict(w.key) not in keys)]  # fmt: skip
         row = entities.to_row(e, info)
         if isinstance(e, TableEntry) and e.is_default:
             return [("MODIFY" if e.action else "DELETE", row)]
@@ -119,16 +119,16 @@ class BfRuntimeTarget(SwitchTarget):
         nodes = {node_id(number, rid): (rid, [r.port for r in group.replicas if r.rid == rid])
                  for rid in dict.fromkeys(r.rid for r in group.replicas)}  # fmt: skip
         key = {"$MGID": number}
-        linked = {"$MULTICAST_NODE_ID": list(nodes), "$MULTICAST_NODE_L1_XID_VALID": [False] * len(nodes),
+        links = {"$MULTICAST_NODE_ID": list(nodes), "$MULTICAST_NODE_L1_XID_VALID": [False] * len(nodes),
                   "$MULTICAST_NODE_L1_XID": [0] * len(nodes)}  # fmt: skip
         rows = {
             n: Row(NODE, {"$MULTICAST_NODE_ID": n}, {"$MULTICAST_RID": rid, "$DEV_PORT": ports})
             for n, (rid, ports) in nodes.items()
         }
         if type_ == "INSERT":
-            return [*(("INSERT", row) for row in rows.values()), ("INSERT", Row(MGID, key, linked))]
-        (there,) = self.client.read([Row(MGID, key)])
-        before = there.data.get("$MULTICAST_NODE_ID") or []
+            return [*(("INSERT", row) for row in rows.values()), ("INSERT", Row(MGID, key, links))]
+        (tree,) = self.client.read([Row(MGID, key)])
+        before = tree.data.get("$MULTICAST_NODE_ID") or []
         foreign = [n for n in before if n >> 16 != number]
         if foreign:
             raise EntityError(
@@ -137,14 +137,14 @@ class BfRuntimeTarget(SwitchTarget):
             )
         if type_ == "DELETE":
             return [("DELETE", Row(MGID, key)), *(("DELETE", Row(NODE, {"$MULTICAST_NODE_ID": n})) for n in before)]
-        return [*(("MODIFY" if n in before else "INSERT", row) for n, row in rows.items()), ("MODIFY", Row(MGID, key, linked)),
+        return [*(("MODIFY" if n in before else "INSERT", row) for n, row in rows.items()), ("MODIFY", Row(MGID, key, links)),
                 *(("DELETE", Row(NODE, {"$MULTICAST_NODE_ID": n})) for n in before if n not in nodes)]  # fmt: skip
 
     def read(self, entities_: Sequence[E], timeout: float = 5.0) -> list[E]:
-        found: list[Any] = []
+        entries: list[Any] = []
         for e in entities_:
-            found += self._read(e)
-        return found
+            entries += self._read(e)
+        return entries
 
     def _read(self, e: Entity) -> list[Entity]:
         info = self.client.info
@@ -177,11 +177,11 @@ class BfRuntimeTarget(SwitchTarget):
                 RegisterEntry(e.register, row.key[entities.INDEX["Register"]], entities.register_value(table, row.data))
                 for row in rows
             ]
-        found = [entities.of_row(row, info) for row in rows if row.is_default == pattern.is_default]
-        return [f for f in found if not isinstance(f, TableEntry) or f.action or f.member is not None or f.group is not None]
+        entries = [entities.of_row(row, info) for row in rows if row.is_default == pattern.is_default]
+        return [f for f in entries if not isinstance(f, TableEntry) or f.action or f.member is not None or f.group is not None]
 
     def _rows(self, pattern: Row) -> list[Row]:
-        """Nothing there is an answer, too."""
+        """The rows that match; none where the server answers NOT_FOUND."""
         try:
             return self.client.read([pattern])
         except EntityError as error:
@@ -192,12 +192,12 @@ class BfRuntimeTarget(SwitchTarget):
     def _groups(self, e: MulticastGroupEntry) -> list[Entity]:
         trees = self._rows(Row(MGID, {"$MGID": e.group_id} if e.group_id else {}))
         nodes = {r.key["$MULTICAST_NODE_ID"]: r.data for r in self.client.read([Row(NODE)])} if trees else {}
-        found: list[Entity] = []
+        groups: list[Entity] = []
         for tree in trees:
             replicas = tuple(Replica(port, nodes[n]["$MULTICAST_RID"]) for n in tree.data.get("$MULTICAST_NODE_ID") or ()
                              for port in nodes[n].get("$DEV_PORT") or ())  # fmt: skip
-            found.append(MulticastGroupEntry(tree.key["$MGID"], replicas))
-        return found
+            groups.append(MulticastGroupEntry(tree.key["$MGID"], replicas))
+        return groups
 
     # ---- ports
 
@@ -213,11 +213,11 @@ class BfRuntimeTarget(SwitchTarget):
         return row.data["$DEV_PORT"]
 
     def ports(self) -> dict[int, dict[str, Any]]:
-        """What is configured, by device port: the fields of $PORT."""
+        """Configured ports, by device port: the fields of $PORT."""
         return {r.key["$DEV_PORT"]: dict(r.data) for r in self._rows(Row(PORT))}
 
     def add_port(self, port: PortConfig) -> int:
-        """Configures a port, or changes what it is; returns its device port. Raises EntityError with the port's name."""
+        """Adds a port, or changes its configuration; returns its device port. Raises EntityError with the port's name."""
         number = self.dev_port(port.name)
         try:
             self.client.write([("MODIFY" if number in self.ports() else "INSERT", port.row(number))])
@@ -229,11 +229,11 @@ class BfRuntimeTarget(SwitchTarget):
         self.client.write([("DELETE", Row(PORT, {"$DEV_PORT": self.dev_port(name)}))])
 
     def statistics(self) -> dict[int, dict[str, int]]:
-        """Counters of all ports, by device port: the fields of $PORT_STAT, as the MACs have them."""
+        """Counters of all ports, by device port: the fields of $PORT_STAT, as the MACs count them."""
         return {r.key["$DEV_PORT"]: dict(r.data) for r in self._rows(Row(STATISTICS))}
 
     def port_statistics(self, name: str) -> dict[str, int]:
-        """Counters of $PORT_STAT, such as $FramesReceivedOK, as the MAC has them."""
+        """Counters of $PORT_STAT, such as $FramesReceivedOK, as the MAC counts them."""
         (row,) = self.client.read([Row(STATISTICS, {"$DEV_PORT": self.dev_port(name)})])
         return dict(row.data)
 

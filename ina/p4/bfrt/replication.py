@@ -1,6 +1,6 @@
-"""$pre.* (packet replication), $mirror.cfg and $PORT_METADATA before an embedded TNA switch.
+"""$pre.* (packet replication), $mirror.cfg and $PORT_METADATA of an embedded TNA switch.
 
-A row of these tables is one entity of the switch (ina/p4/runtime/tna_entities.py), which knows what may refer to what.
+A row of these tables is one entity of the switch (ina/p4/runtime/tna_entities.py), which checks references between them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ina.p4.runtime.tna_entities import (
 COLORS = ("GREEN", "YELLOW", "YELLOW", "RED")  # by Tofino's number
 
 
-def _linked(data: Any, kind: str) -> tuple[tuple[int, int | None], ...]:
-    """Nodes or ECMP groups of a tree with their exclusion ids, which are lists side by side."""
+def _links(data: Any, kind: str) -> tuple[tuple[int, int | None], ...]:
+    """Nodes or ECMP groups of a tree with their exclusion ids, from parallel lists."""
     ids = data.get(f"$MULTICAST_{kind}_ID") or []
     valid = data.get(f"$MULTICAST_{kind}_L1_XID_VALID") or [False] * len(ids)
     xids = data.get(f"$MULTICAST_{kind}_L1_XID") or [0] * len(ids)
@@ -40,10 +40,10 @@ def _linked(data: Any, kind: str) -> tuple[tuple[int, int | None], ...]:
     return tuple((i, x if v else None) for i, v, x in zip(ids, valid, xids, strict=True))
 
 
-def _unlinked(kind: str, linked: Any) -> dict[str, Any]:
-    return {f"$MULTICAST_{kind}_ID": [i for i, _ in linked],
-            f"$MULTICAST_{kind}_L1_XID_VALID": [x is not None for _, x in linked],
-            f"$MULTICAST_{kind}_L1_XID": [x or 0 for _, x in linked]}  # fmt: skip
+def _link_lists(kind: str, links: Any) -> dict[str, Any]:
+    return {f"$MULTICAST_{kind}_ID": [i for i, _ in links],
+            f"$MULTICAST_{kind}_L1_XID_VALID": [x is not None for _, x in links],
+            f"$MULTICAST_{kind}_L1_XID": [x or 0 for _, x in links]}  # fmt: skip
 
 
 def _valid(data: Any, name: str) -> int | None:
@@ -73,7 +73,7 @@ def _mirror_data(s: MirrorSession) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# By kind of table: the key's field, the entity that a number and data say, the pattern of all, and the number and data of one.
+# By kind of table: key field, function from number and data to an entity, the entity's class, and the reverse function.
 Form = tuple[str, Callable[[int, Any], Any], Any, Callable[[Any], tuple[int, dict[str, Any]]]]
 FORMS: dict[str, Form] = {
     "PreNode": (
@@ -85,9 +85,9 @@ FORMS: dict[str, Form] = {
     ),
     "PreMgid": (
         "$MGID",
-        lambda n, d: MulticastTree(n, _linked(d, "NODE"), _linked(d, "ECMP")),
+        lambda n, d: MulticastTree(n, _links(d, "NODE"), _links(d, "ECMP")),
         MulticastTree,
-        lambda e: (e.group_id, _unlinked("NODE", e.nodes) | _unlinked("ECMP", e.ecmps)),
+        lambda e: (e.group_id, _link_lists("NODE", e.nodes) | _link_lists("ECMP", e.ecmps)),
     ),
     "PreEcmp": (
         "$MULTICAST_ECMP_ID",
@@ -131,68 +131,68 @@ class Replication:
 
     def __init__(self, device: Any):
         self.switch = device.switch
-        self._sessions: dict[int, dict[str, Any]] = {}  # what was said of mirror sessions: also of what is not valid
+        self._sessions: dict[int, dict[str, Any]] = {}  # data of mirror sessions as written, with fields that are not valid
 
     def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
         if table.kind == "PortMetadata":
             self._port_metadata(type_, table, row)
             return
-        field, made, _, said = FORMS[table.kind]
+        field, entity_of, _, data_of = FORMS[table.kind]
         if not row.key:
             if type_ != "DELETE":
                 raise EntityError(f"table {table.name}: which? {field} is missing")
-            self._write([Update("DELETE", e) for e in self._found(table, None)])
+            self._write([Update("DELETE", e) for e in self._entities(table, None)])
             return
         if row.action == "$coalescing":
             raise EntityError("table $mirror.cfg: coalescing sessions are not supported; use $normal", "UNIMPLEMENTED")
         number = row.key[field]
-        found = self._found(table, number)
+        entities = self._entities(table, number)
         data = dict(row.data)
         if type_ in ("INSERT_OR_MODIFY",):
-            type_ = "MODIFY" if found else "INSERT"
+            type_ = "MODIFY" if entities else "INSERT"
         if type_ in ("MODIFY_INC", "MODIFY_DEC"):
-            change = self._extended if type_ == "MODIFY_INC" else self._reduced
-            type_, data = "MODIFY", change(table, found, data)
-        if type_ == "MODIFY" and found:  # what the row leaves out stays
-            data = self._told(table, said(found[0])) | data
+            change = self._with_members if type_ == "MODIFY_INC" else self._without_members
+            type_, data = "MODIFY", change(table, entities, data)
+        if type_ == "MODIFY" and entities:  # fields that the row leaves out stay
+            data = self._with_invalid(table, data_of(entities[0])) | data
         if table.kind in ALWAYS_THERE and type_ == "INSERT":
             type_ = "MODIFY"
-        self._write([Update(type_, made(number, data))])
+        self._write([Update(type_, entity_of(number, data))])
         if table.kind == "MirrorCfg":
             self._sessions[number] = data
 
-    def _told(self, table: Table, one: tuple[int, dict[str, Any]]) -> dict[str, Any]:
-        """Data as it was said: a destination that is not valid keeps its number."""
-        number, data = one
-        kept = self._sessions.get(number, {}) if table.kind == "MirrorCfg" else {}
-        return data | {n: kept[n] for n in kept if data.get(f"{n}_valid") is False}
+    def _with_invalid(self, table: Table, numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
+        """Data as written: a destination that is not valid keeps its number."""
+        number, data = numbered
+        written = self._sessions.get(number, {}) if table.kind == "MirrorCfg" else {}
+        return data | {n: written[n] for n in written if data.get(f"{n}_valid") is False}
 
     @staticmethod
-    def _extended(table: Table, found: list[Any], data: dict[str, Any]) -> dict[str, Any]:
-        """What is there with more members at the end of its lists."""
-        if not found or table.kind not in INCREMENTAL:
+    def _with_members(table: Table, entities: list[Any], data: dict[str, Any]) -> dict[str, Any]:
+        """The entity's data with more members at the end of its lists."""
+        if not entities or table.kind not in INCREMENTAL:
             raise EntityError(f"table {table.name}: MODIFY_INC of what is not there, or of no list", "NOT_FOUND")
-        before = FORMS[table.kind][3](found[0])[1]
+        before = FORMS[table.kind][3](entities[0])[1]
         more = FORMS[table.kind][3](FORMS[table.kind][1](0, data))[1]
         return {name: before[name] + more[name] for name in before}
 
     @staticmethod
-    def _reduced(table: Table, found: list[Any], data: dict[str, Any]) -> dict[str, Any]:
-        """What is there without the members that `data` lists."""
-        if not found or table.kind not in INCREMENTAL:
+    def _without_members(table: Table, entities: list[Any], data: dict[str, Any]) -> dict[str, Any]:
+        """The entity's data without the members that `data` lists."""
+        if not entities or table.kind not in INCREMENTAL:
             raise EntityError(f"table {table.name}: MODIFY_INC of what is not there, or of no list", "NOT_FOUND")
-        left = dict(FORMS[table.kind][3](found[0])[1])
+        lists = dict(FORMS[table.kind][3](entities[0])[1])
         for field in INCREMENTAL[table.kind]:
-            gone = set(data.get(field) or ())
-            stay = [i for i, member in enumerate(left[field]) if member not in gone]
-            beside = field.removesuffix("_ID")  # exclusion ids, in the same order
-            for name in left:
-                if name == field or name.startswith(f"{beside}_L1_XID"):
-                    left[name] = [left[name][i] for i in stay]
-        return left
+            removed = set(data.get(field) or ())
+            positions = [i for i, member in enumerate(lists[field]) if member not in removed]
+            prefix = field.removesuffix("_ID")  # exclusion ids, in the same order
+            for name in lists:
+                if name == field or name.startswith(f"{prefix}_L1_XID"):
+                    lists[name] = [lists[name][i] for i in positions]
+        return lists
 
     def config(self, change: dict[str, Any] | None = None) -> ReplicationConfig:
-        """The attribute `pre_device_config` of $pre.mgid, with `change` made to it."""
+        """The attribute `pre_device_config` of $pre.mgid, after making `change` to it."""
         (now,) = self.switch.read([ReplicationConfig()])
         if change:
             now = replace(now, **change)
@@ -206,20 +206,20 @@ class Replication:
             text = str(error).partition(": ")[2] if error.update is not None else str(error)
             raise EntityError(text, error.code) from None
 
-    def _found(self, table: Table, number: int | None) -> list[Any]:
-        field, _, entity, said = FORMS[table.kind]
-        return [e for e in self.switch.read([entity(None)]) if number in (None, said(e)[0])]
+    def _entities(self, table: Table, number: int | None) -> list[Any]:
+        field, _, entity, data_of = FORMS[table.kind]
+        return [e for e in self.switch.read([entity(None)]) if number in (None, data_of(e)[0])]
 
     def read(self, table: Table, row: Row, _where: Where) -> list[Row]:
         if table.kind == "PortMetadata":
             return self._read_port_metadata(table, row)
-        field, _, _, said = FORMS[table.kind]
-        wanted = row.key.get(field)
-        found = self._found(table, wanted)
-        if wanted is not None and not found:
-            raise EntityError(f"table {table.name}: there is no {wanted}", "NOT_FOUND")
+        field, _, _, data_of = FORMS[table.kind]
+        number = row.key.get(field)
+        entities = self._entities(table, number)
+        if number is not None and not entities:
+            raise EntityError(f"table {table.name}: there is no {number}", "NOT_FOUND")
         action = "$normal" if table.kind == "MirrorCfg" else ""
-        return [Row(table.name, {field: one[0]}, self._told(table, one), action) for one in map(said, found)]
+        return [Row(table.name, {field: one[0]}, self._with_invalid(table, one), action) for one in map(data_of, entities)]
 
     # ---- port metadata
 
@@ -233,28 +233,28 @@ class Replication:
         port = row.key[table.keys[0].name]
         if type_ in ("INSERT", "INSERT_OR_MODIFY"):
             type_ = "MODIFY"
-        self._write([Update(type_, PortMetadata(port, self._named(name, dict(row.data)), name))])
+        self._write([Update(type_, PortMetadata(port, self._fields(name, dict(row.data)), name))])
 
     def _layout(self, name: str) -> list[dict[str, Any]]:
         return next((m["fields"] for m in self.switch.program.port_metadata if m["name"] == name), [])
 
-    def _named(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
-        """64 bits as the fields that the parser finds in them."""
+    def _fields(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
+        """The fields that the parser reads from 64 bits."""
         if DEFAULT not in data:
             return data
         return {f["name"]: data[DEFAULT] >> (64 - f["bit"] - f["width"]) & ((1 << f["width"]) - 1) for f in self._layout(name)}
 
-    def _given(self, table: Table, name: str, fields: Any) -> dict[str, Any]:
-        """The reverse, where that is what the table has."""
+    def _data(self, table: Table, name: str, fields: Any) -> dict[str, Any]:
+        """The reverse of `_fields`, where the table has the 64 bits."""
         if table.data[0].name != DEFAULT:
             return dict(fields)
         return {DEFAULT: sum(fields.get(f["name"], 0) << (64 - f["bit"] - f["width"]) for f in self._layout(name))}
 
     def _read_port_metadata(self, table: Table, row: Row) -> list[Row]:
         key = table.keys[0].name
-        wanted = row.key.get(key)
-        found = self.switch.read([PortMetadata(wanted, parser=own_name(table.name))])
-        if wanted is not None and not found:
-            raise EntityError(f"table {table.name}: nothing is set for port {wanted}", "NOT_FOUND")
+        port = row.key.get(key)
+        entities = self.switch.read([PortMetadata(port, parser=own_name(table.name))])
+        if port is not None and not entities:
+            raise EntityError(f"table {table.name}: nothing is set for port {port}", "NOT_FOUND")
         name = own_name(table.name)
-        return [Row(table.name, {key: e.port}, self._given(table, name, e.fields)) for e in found]
+        return [Row(table.name, {key: e.port}, self._data(table, name, e.fields)) for e in entities]

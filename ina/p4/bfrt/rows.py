@@ -1,8 +1,8 @@
-"""An entry of any BFRuntime table as a `Row`, to the message that says it and back.
+"""An entry of any BFRuntime table as a `Row`, to its message and back.
 
-On the wire integers are big-endian bytes of the field's width, strings, booleans and lists have fields of their own; a match
-field says its kind by the member of a oneof that it uses. A data field that a pipe has a value of each is there once a
-pipe: in a row, its value is then a tuple.
+On the wire integers are big-endian bytes of the field's width, strings, booleans and lists have fields of their own; the member
+of a oneof tells a match field's kind. A data field with a value for each pipe occurs once for each: in a row, its value is
+then a tuple.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Row:
     is_default: bool = False
 
     def __str__(self) -> str:
-        """As `ina deploy --dry-run` prints it."""
+        """The form that `ina deploy --dry-run` prints."""
         key = ", ".join(f"{k}={shown(v)}" for k, v in self.key.items())
         data = ", ".join(f"{k}={shown(v)}" for k, v in self.data.items())
-        what = f"{self.action}({data})" if self.action else data
-        return f"{self.table}[{'default' if self.is_default else key}] {what}".rstrip()
+        text = f"{self.action}({data})" if self.action else data
+        return f"{self.table}[{'default' if self.is_default else key}] {text}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What a TargetDevice says: `pipe`, `direction` (0 ingress, 1 egress), `parser` of a pipe; None: all of them. `fresh`: what
-    is read comes from the data plane, where a driver has a copy."""
+    """The target of a request (TargetDevice): `pipe`, `direction` (0 ingress, 1 egress), `parser` of a pipe; None: all of them.
+    `fresh`: read the data plane, not a driver's copy."""
 
     pipe: int | None = None
     direction: int | None = None
@@ -74,79 +74,79 @@ def message_of(row: Row, info: Info) -> Any:
         message.data.action_id = action.id
     message.data.SetInParent()
     for name, value in row.data.items():
-        found = table.field(name, action)
+        field = table.field(name, action)
         for one in value if isinstance(value, tuple) else (value,):
-            _set_data(message.data.fields.add(field_id=found.id), f"table {table.name}, field {found.name}", found, one)
+            _set_data(message.data.fields.add(field_id=field.id), f"table {table.name}, field {field.name}", field, one)
     return message
 
 
-def _set_key(to: Any, table: Table, found: Field, value: Any) -> None:
-    what = f"table {table.name}, key {found.name}"
-    to.field_id = found.id
-    if found.type == "string":
+def _set_key(to: Any, table: Table, field: Field, value: Any) -> None:
+    place = f"table {table.name}, key {field.name}"
+    to.field_id = field.id
+    if field.type == "string":
         to.exact.value = str(value).encode()
         return
-    low, high = as_match(value, MatchField(found.id, found.name, found.width, found.match), what)
-    first, second = (n.to_bytes(found.bytes, "big") for n in (low, high))
-    if found.match == "exact":
+    low, high = as_match(value, MatchField(field.id, field.name, field.width, field.match), place)
+    first, second = (n.to_bytes(field.bytes, "big") for n in (low, high))
+    if field.match == "exact":
         to.exact.value = first
-    elif found.match == "ternary":
+    elif field.match == "ternary":
         to.ternary.value, to.ternary.mask = first, second
-    elif found.match == "lpm":
+    elif field.match == "lpm":
         to.lpm.value, to.lpm.prefix_len = first, high.bit_count()
-    elif found.match == "range":
+    elif field.match == "range":
         to.range.low, to.range.high = first, second
     else:
         to.optional.value, to.optional.is_valid = first, True
 
 
-def _set_data(to: Any, what: str, found: Field, value: Any) -> None:
-    if found.type == "bytes":
+def _set_data(to: Any, place: str, field: Field, value: Any) -> None:
+    if field.type == "bytes":
         to.int_arr_val.val.extend(value)
         return
-    if found.repeated and not isinstance(value, (list, range)):
-        raise EntityError(f"{what}: {value!r}: expected a list")
-    values = list(value) if found.repeated else [value]
-    if found.type == "int":
-        values = [as_int(v, found.width, what) for v in values]
-        if found.repeated:
+    if field.repeated and not isinstance(value, (list, range)):
+        raise EntityError(f"{place}: {value!r}: expected a list")
+    values = list(value) if field.repeated else [value]
+    if field.type == "int":
+        values = [as_int(v, field.width, place) for v in values]
+        if field.repeated:
             to.int_arr_val.val.extend(values)
             to.int_arr_val.SetInParent()
         else:
-            to.stream = values[0].to_bytes(found.bytes, "big")
-    elif found.type == "bool":
-        if found.repeated:
+            to.stream = values[0].to_bytes(field.bytes, "big")
+    elif field.type == "bool":
+        if field.repeated:
             to.bool_arr_val.val.extend(map(bool, values))
             to.bool_arr_val.SetInParent()
         else:
             to.bool_val = bool(value)
-    elif found.type == "string":
+    elif field.type == "string":
         for v in values:
-            if found.choices and v not in found.choices:
-                raise EntityError(f"{what}: {v!r}: expected one of {', '.join(found.choices)}")
-        if found.repeated:
+            if field.choices and v not in field.choices:
+                raise EntityError(f"{place}: {v!r}: expected one of {', '.join(field.choices)}")
+        if field.repeated:
             to.str_arr_val.val.extend(values)
         else:
             to.str_val = value
-    elif found.type == "float":
+    elif field.type == "float":
         to.float_val = float(value)
-    elif found.type == "container":
+    elif field.type == "container":
         for one in values:
             container = to.container_arr_val.container.add()
             for name, part in one.items():
-                inner = next(item for item in found.items if item.name == name)
-                _set_data(container.val.add(field_id=inner.id), f"{what}, {name}", inner, part)
+                inner = next(item for item in field.items if item.name == name)
+                _set_data(container.val.add(field_id=inner.id), f"{place}, {name}", inner, part)
     else:
-        raise EntityError(f"{what}: a field of type {found.type} cannot be written from here", "UNIMPLEMENTED")
+        raise EntityError(f"{place}: a field of type {field.type} cannot be written from here", "UNIMPLEMENTED")
 
 
 # ---- from messages
 
 
 def row_of(message: Any, info: Info) -> Row:
-    """Of a bfrt_proto.TableEntry. Raises EntityError: it does not fit the table that it names."""
+    """The row of a bfrt_proto.TableEntry. Raises EntityError: it does not fit the table that it names."""
     table = info.table(message.table_id)
-    key = {found.name: _key(table, found, part) for part in message.key.fields for found in (table.key(part.field_id),)}
+    key = {field.name: _key(table, field, part) for part in message.key.fields for field in (table.key(part.field_id),)}
     if len(key) != len(message.key.fields):
         raise EntityError(f"table {table.name}: a key field is given twice")
     action = table.action(message.data.action_id) if message.data.action_id else None
@@ -157,37 +157,37 @@ def row_of(message: Any, info: Info) -> Row:
 def data_of(table: Table, action: Action | None, fields: Any) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for part in fields:
-        found = table.field(part.field_id, action)
-        value = _data(part, f"table {table.name}, field {found.name}", found)
-        if found.name in data:
-            before = data[found.name]
+        field = table.field(part.field_id, action)
+        value = _data(part, f"table {table.name}, field {field.name}", field)
+        if field.name in data:
+            before = data[field.name]
             value = (*(before if isinstance(before, tuple) else (before,)), value)
-        data[found.name] = value
+        data[field.name] = value
     return data
 
 
-def _key(table: Table, found: Field, part: Any) -> Any:
-    kind, what = part.WhichOneof("match_type"), f"table {table.name}, key {found.name}"
-    if kind != found.match:
-        raise EntityError(f"{what}: matched as {kind or 'nothing'}: expected {found.match}")
-    said = getattr(part, kind)
-    if found.type == "string":
+def _key(table: Table, field: Field, part: Any) -> Any:
+    kind, place = part.WhichOneof("match_type"), f"table {table.name}, key {field.name}"
+    if kind != field.match:
+        raise EntityError(f"{place}: matched as {kind or 'nothing'}: expected {field.match}")
+    match = getattr(part, kind)
+    if field.type == "string":
         try:
-            return said.value.decode()
+            return match.value.decode()
         except UnicodeDecodeError:
-            raise EntityError(f"{what}: {said.value!r} is not UTF-8") from None
+            raise EntityError(f"{place}: {match.value!r} is not UTF-8") from None
     if kind == "exact":
-        return as_int(said.value, found.width, what)
+        return as_int(match.value, field.width, place)
     if kind == "optional":
-        return as_int(said.value, found.width, what) if said.is_valid else None
+        return as_int(match.value, field.width, place) if match.is_valid else None
     if kind == "range":
-        return as_int(said.low, found.width, what), as_int(said.high, found.width, what)
-    # Bits of the value that do not count may be anything, and are kept as zero
-    value, full = as_int(said.value, found.width, what), (1 << found.width) - 1
+        return as_int(match.low, field.width, place), as_int(match.high, field.width, place)
+    # Bits of the value outside of the mask may be anything, and become zero
+    value, full_mask = as_int(match.value, field.width, place), (1 << field.width) - 1
     if kind == "lpm":
-        length = min(said.prefix_len, found.width)
-        return value & ~(full >> length), said.prefix_len
-    mask = as_int(said.mask, found.width, what)
+        length = min(match.prefix_len, field.width)
+        return value & ~(full_mask >> length), match.prefix_len
+    mask = as_int(match.mask, field.width, place)
     return value & mask, mask
 
 
@@ -195,35 +195,35 @@ MEMBERS = {"int": ("stream", "int_arr_val"), "bool": ("bool_val", "bool_arr_val"
            "float": ("float_val", "float_val"), "container": ("container_arr_val", "container_arr_val")}  # fmt: skip
 
 
-def _data(part: Any, what: str, found: Field) -> Any:
+def _data(part: Any, place: str, field: Field) -> Any:
     kind = part.WhichOneof("value")
-    expected = MEMBERS.get(found.type, ("",))[-1 if found.repeated else 0]
-    if kind is None:  # asked for, without a value
-        return [] if found.repeated else None
-    if found.type == "bytes" and kind in ("stream", "int_arr_val"):  # clients give one and take the other
-        said = part.stream if kind == "stream" else part.int_arr_val.val
-        if kind != "stream" and any(byte > 255 for byte in said):
-            raise EntityError(f"{what}: expected bytes of 0..255")
-        return bytes(said)
+    expected = MEMBERS.get(field.type, ("",))[-1 if field.repeated else 0]
+    if kind is None:  # requested, without a value
+        return [] if field.repeated else None
+    if field.type == "bytes" and kind in ("stream", "int_arr_val"):  # clients write one and read the other
+        octets = part.stream if kind == "stream" else part.int_arr_val.val
+        if kind != "stream" and any(byte > 255 for byte in octets):
+            raise EntityError(f"{place}: expected bytes of 0..255")
+        return bytes(octets)
     if kind != expected:
-        raise EntityError(f"{what}: given as {kind}: expected {expected or 'nothing: it cannot be written from here'}")
+        raise EntityError(f"{place}: given as {kind}: expected {expected or 'nothing: it cannot be written from here'}")
     value = getattr(part, kind)
     if kind == "container_arr_val":
-        return [_container(one, what, found) for one in value.container]
+        return [_container(one, place, field) for one in value.container]
     if kind.endswith("_arr_val"):
         return list(value.val)
     if kind == "stream":
-        return as_int(value, found.width, what)
-    if found.choices and value not in found.choices and value.upper() not in found.choices:
-        raise EntityError(f"{what}: {value!r}: expected one of {', '.join(found.choices)}")
+        return as_int(value, field.width, place)
+    if field.choices and value not in field.choices and value.upper() not in field.choices:
+        raise EntityError(f"{place}: {value!r}: expected one of {', '.join(field.choices)}")
     return value
 
 
-def _container(said: Any, what: str, found: Field) -> dict[str, Any]:
-    made = {}
-    for part in said.val:
-        inner = next((item for item in found.items if item.id == part.field_id), None)
+def _container(message: Any, place: str, field: Field) -> dict[str, Any]:
+    values = {}
+    for part in message.val:
+        inner = next((item for item in field.items if item.id == part.field_id), None)
         if inner is None:
-            raise EntityError(f"{what}: no field {part.field_id} in it; it has: {', '.join(i.name for i in found.items)}")
-        made[inner.name] = _data(part, f"{what}, {inner.name}", inner)
-    return made
+            raise EntityError(f"{place}: no field {part.field_id} in it; it has: {', '.join(i.name for i in field.items)}")
+        values[inner.name] = _data(part, f"{place}, {inner.name}", inner)
+    return values

@@ -1,8 +1,8 @@
-"""A program's bfrt.json, from its P4Info: what a driver of Tofino would say of it to clients.
+"""A program's bfrt.json, from its P4Info: the schema that a driver of Tofino returns to clients.
 
 Form, table types, names and ids are those of p4c's Tofino back end (control-plane/bfruntime.cpp, bfruntime_ext.cpp): the id of
-a table is the P4Info's with Tofino's own byte for its kind before it. The name of every object that is in a pipeline begins with
-the pipeline's: "pipe." where the program has one. `Info` reads the result (info.py); what is not served is not in it.
+a table is the P4Info's with Tofino's own first byte for its kind. The name of every object in a pipeline begins with the
+pipeline's: "pipe." where the program has one. `Info` reads the result (info.py), which leaves out tables that are not served.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ina.p4.bfrt.program_info import PIPE
 from ina.p4.compiler.p4info.p4info import one_at_a_time
 
 SCHEMA = "1.0.0"
-FIRST = 1 << 16  # ids of fields with a dollar are FIRST + 1 and up, in this order; "": names that have other fields' ids too
+FIRST = 1 << 16  # ids of fields with a dollar are FIRST + 1 and up, in this order; "": the id of a name with several ids
 _SHARED = (
     "$MATCH_PRIORITY", "$ACTION", "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "", "", "$ENTRY_TTL", "$ENTRY_HIT_STATE",
     "$METER_SPEC_CIR_KBPS", "$METER_SPEC_PIR_KBPS", "$METER_SPEC_CBS_KBITS", "$METER_SPEC_PBS_KBITS", "$METER_SPEC_CIR_PPS",
@@ -30,7 +30,7 @@ _OF_TOFINO = (
     "rotate", "seed", "msb", "extend", "pre_defined", "user_defined", "hash_value", "start_bit", "length", "order",
 )  # fmt: skip
 DOLLARS = {name: FIRST + n for n, name in enumerate((*_SHARED, *_OF_TOFINO), 1) if name}
-# The same names have ids of Tofino's own in tables that ask which member a hash chooses.
+# In tables that tell which member a hash chooses, these names have ids of Tofino's own.
 CHOSEN = {"$SELECTOR_GROUP_ID": DOLLARS["$ACTION_MEMBER_STATUS"] - 1, "$ACTION_MEMBER_ID": DOLLARS["$ACTION_MEMBER_STATUS"] - 2,
           "hash_value": DOLLARS["hash_value"]}  # fmt: skip
 # The first byte of ids by the type of table, where it is not the P4Info's (control-plane/proto/barefoot/p4info.proto).
@@ -40,29 +40,29 @@ ID_BYTES = {"Action": 0x81, "Selector": 0x82, "Counter": 0x83, "Meter": 0x85, "W
 DIGEST_BYTE = 0x8E
 SCOPES = {"TABLE_AND_DEFAULT": "TableAndDefault", "TABLE_ONLY": "TableOnly", "DEFAULT_ONLY": "DefaultOnly"}
 MATCHES = {"EXACT": "Exact", "TERNARY": "Ternary", "LPM": "LPM", "RANGE": "Range", "OPTIONAL": "Optional"}
-WRITTEN = {"atcam_partition_index": "ATCAM", "dleft_hash": "DLEFT_HASH"}  # keys that the program has in another way
+WRITTEN = {"atcam_partition_index": "ATCAM", "dleft_hash": "DLEFT_HASH"}  # keys whose match kind the program writes differently
 PORTS = 288  # entries of a table of ports: four pipes of 72
 
 
 def bfrt_json(p4info: dict[str, Any], layout: dict[str, Any] | None = None, pipelines: int = 1) -> dict[str, Any]:
-    """`p4info`: protobuf's JSON mapping; `layout`: the compiled program's, which says what P4Info has no place for."""
-    return _Schema(p4info, layout or {}, PIPE if pipelines == 1 else "").made()
+    """`p4info`: protobuf's JSON mapping; `layout`: the compiled program's, with facts that P4Info has no place for."""
+    return _Schema(p4info, layout or {}, PIPE if pipelines == 1 else "").build()
 
 
 def id_of(byte: int, message: dict[str, Any]) -> int:
-    """The P4Info's with another first byte; 0: as it is."""
+    """The P4Info's id with another first byte; 0: unchanged."""
     number = int(message["preamble"]["id"])
     return byte << 24 | number & 0xFFFFFF if byte else number
 
 
 def key_name(name: str) -> str:
-    """Of a match field in BFRuntime: a header's validity is `hdr.h.$valid$` in P4Info, `hdr.h.$valid` here; an element of a stack
-    is `hdr.h$0`."""
+    """The name of a match field in BFRuntime: a header's validity is `hdr.h.$valid$` in P4Info, `hdr.h.$valid` here; an element
+    of a stack is `hdr.h$0`."""
     return re.sub(r"\[(\d+)\]", r"$\1", name.removesuffix("$") if name.endswith("$valid$") else name)
 
 
 def notes(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """Annotations of a P4Info message, as p4c puts them: each one's text is its name."""
+    """Annotations of a P4Info message, as p4c writes them: the text of each is its name."""
     return [{"name": text} for text in message.get("annotations", ())]
 
 
@@ -96,7 +96,7 @@ class _Schema:
         self.actions = {int(a["preamble"]["id"]): a for a in p4info.get("actions", ())}
         self.tables: list[dict[str, Any]] = []
 
-    def made(self) -> dict[str, Any]:
+    def build(self) -> dict[str, Any]:
         info = self.p4info
         for table in info.get("tables", ()):
             self._match_table(table)
@@ -109,12 +109,12 @@ class _Schema:
                       attributes=["MeterByteCountAdjust"])  # fmt: skip
         for register in info.get("registers", ()):
             name = register["preamble"]["name"]
-            said = [r for r in self.layout.get("registers", ()) if name in (r["name"], r["name"].rpartition(".")[0])]
-            if any(r.get("table") for r in said):  # a direct one: a field of its table's entries
+            layouts = [r for r in self.layout.get("registers", ()) if name in (r["name"], r["name"].rpartition(".")[0])]
+            if any(r.get("table") for r in layouts):  # a direct one: a field of its table's entries
                 continue
-            if any(r.get("param") for r in said):
+            if any(r.get("param") for r in layouts):
                 value = self._member(1, "value", register.get("typeSpec", {}))
-                value["type"]["default_value"] = int(said[0]["initial"])
+                value["type"]["default_value"] = int(layouts[0]["initial"])
                 self._add(register, "RegisterParam", [], [_single(value, True)])
                 continue
             data = self._cells(name, register.get("typeSpec", {}))
@@ -128,7 +128,7 @@ class _Schema:
             self._add(values, "ParserValueSet", keys, [], attributes=["EntryScope"])
         for metadata in self.layout.get("port_metadata", ()):
             self._port_metadata(metadata)
-        self.tables += hash_tables(self.layout.get("hashes", ()), self.prefix, self._hashed, DOLLARS)
+        self.tables += hash_tables(self.layout.get("hashes", ()), self.prefix, self._hash_id, DOLLARS)
         digests = [{"name": self.prefix + d["preamble"]["name"], "id": id_of(DIGEST_BYTE, d),
                     "annotations": notes(d["preamble"]),
                     "fields": [self._member(n, *m) for n, m in enumerate(self._members(d.get("typeSpec", {})), 1)]}
@@ -147,8 +147,8 @@ class _Schema:
 
     def _match_table(self, table: dict[str, Any]) -> None:
         keys = []
-        said = [t["keys"] for t in self.layout.get("tables", ()) if t["name"] == table["preamble"]["name"]]
-        written = {k["name"]: k["written"] for keys in said for k in keys if "written" in k}
+        key_lists = [t["keys"] for t in self.layout.get("tables", ()) if t["name"] == table["preamble"]["name"]]
+        match_kinds = {k["name"]: k["written"] for keys in key_lists for k in keys if "written" in k}
         for m in table.get("matchFields", ()):
             match = MATCHES[m.get("matchType", "EXACT")]
             field = _field(int(m["id"]), key_name(m["name"]), _bytes(m.get("bitwidth")))
@@ -157,7 +157,7 @@ class _Schema:
                 field["annotations"].append({"name": "isFieldSlice", "value": "true"})
             if match == "Exact" and (mask := re.search(r"\s*&\s*(0x[0-9a-fA-F]+)", m["name"])):
                 field["type"]["mask"] = mask[1]
-            keys.append(_key(field, WRITTEN.get(written.get(m["name"], ""), match), False))
+            keys.append(_key(field, WRITTEN.get(match_kinds.get(m["name"], ""), match), False))
         if any(k["match_type"] in ("Ternary", "Range", "Optional") for k in keys):
             keys.append(_key(_dollar("$MATCH_PRIORITY", _typed("uint32")), mandatory=False))
         profile = int(table.get("implementationId", 0))
@@ -191,7 +191,7 @@ class _Schema:
             attributes.append("ConstTable")
         if any(t["name"] == table["preamble"]["name"] and t.get("hits") is not None for t in self.layout.get("tables", ())):
             data.append(_single(_dollar("$ENTRY_HIT_STATE", _typed("string", choices=["ENTRY_IDLE", "ENTRY_ACTIVE"]))))
-            if "@idletime_precision(1)" not in table["preamble"].get("annotations", ()):  # which is asked, and tells nobody
+            if "@idletime_precision(1)" not in table["preamble"].get("annotations", ()):  # precision 1: polled, without notices
                 data.append(_single(_dollar("$ENTRY_TTL", _typed("uint32", default_value=0))))
             operations.append("UpdateHitState")
             attributes.append("IdleTimeout")
@@ -204,10 +204,10 @@ class _Schema:
         """Fields of a table's direct registers, whose ids follow those of parameters, and of its direct filters."""
         data = []
         for register in self.p4info.get("registers", ()):
-            own = register["preamble"]["name"]
-            if any(r.get("table") == name and own in (r["name"], r["name"].rpartition(".")[0])
+            register_name = register["preamble"]["name"]
+            if any(r.get("table") == name and register_name in (r["name"], r["name"].rpartition(".")[0])
                    for r in self.layout.get("registers", ())):  # fmt: skip
-                for cell in self._cells(own, register.get("typeSpec", {})):
+                for cell in self._cells(register_name, register.get("typeSpec", {})):
                     field = {**cell["singleton"], "id": params + cell["singleton"]["id"]}
                     data.append({**cell, "mandatory": True, "singleton": field})
                 operations.append("SyncRegisters")
@@ -217,34 +217,34 @@ class _Schema:
         return data
 
     def _actions(self, table: dict[str, Any]) -> list[dict[str, Any]]:
-        made = []
+        specs = []
         for reference in table.get("actionRefs", ()):
             action = self.actions[int(reference["id"])]
             data = [{**_field(int(p["id"]), p["name"], _bytes(p.get("bitwidth"))), "annotations": notes(p), "mandatory": True,
                      "read_only": False} for p in action.get("params", ())]  # fmt: skip
-            made.append({"id": int(reference["id"]), "name": action["preamble"]["name"], "annotations": notes(reference),
+            specs.append({"id": int(reference["id"]), "name": action["preamble"]["name"], "annotations": notes(reference),
                          "data": data, "action_scope": SCOPES[reference.get("scope", "TABLE_AND_DEFAULT")]})  # fmt: skip
-        return made
+        return specs
 
     def _profile(self, profile: dict[str, Any]) -> None:
         number = int(profile["preamble"]["id"])
-        used = [t for t in self.p4info.get("tables", ()) if int(t.get("implementationId", 0)) == number]
+        tables = [t for t in self.p4info.get("tables", ()) if int(t.get("implementationId", 0)) == number]
         key = _key(_dollar("$ACTION_MEMBER_ID", _typed("uint32")))
-        self._add(profile, "Action", [key], [], action_specs=self._actions(used[0]) if used else [])
+        self._add(profile, "Action", [key], [], action_specs=self._actions(tables[0]) if tables else [])
         if not profile.get("withSelector"):
             return
-        most = _typed("uint32", default_value=int(profile.get("maxGroupSize", 0)))
+        size_type = _typed("uint32", default_value=int(profile.get("maxGroupSize", 0)))
         data = [_single(_dollar("$ACTION_MEMBER_ID", _typed("uint32"), True)),
                 _single(_dollar("$ACTION_MEMBER_STATUS", _typed("bool"), True)),
-                _single(_dollar("$MAX_GROUP_SIZE", most)),
+                _single(_dollar("$MAX_GROUP_SIZE", size_type)),
                 _single(_dollar("$ADT_OFFSET", _typed("uint32", default_value=0xDEADBEEF)))]  # fmt: skip
         name, groups = self._selector(profile["preamble"]["name"])
         selector = {"preamble": {"id": self._selector_id(number), "name": name}, "size": groups}
         self._add(selector, "Selector", [_key(_dollar("$SELECTOR_GROUP_ID", _typed("uint32")))], data,
                   depends_on=[id_of(ID_BYTES["Action"], profile)])  # fmt: skip
-        chosen = {"preamble": {"id": self._hashed("SelectorGetMember", name), "name": f"{name}_get_member"}, "size": 1}
+        get_member = {"preamble": {"id": self._hash_id("SelectorGetMember", name), "name": f"{name}_get_member"}, "size": 1}
         group, member, value = (_field(number, name, _typed("uint64")) for name, number in CHOSEN.items())
-        self._add(chosen, "SelectorGetMember", [_key(group), _key(value)], [_single(member)],
+        self._add(get_member, "SelectorGetMember", [_key(group), _key(value)], [_single(member)],
                   depends_on=[self._selector_id(number)])  # fmt: skip
 
     def _selector(self, profile: str) -> tuple[str, int]:
@@ -253,11 +253,11 @@ class _Schema:
         return (name, groups) if name != profile else (f"{profile}_sel", groups)
 
     def _selector_id(self, profile: int) -> int:
-        found = next(p for p in self.p4info["actionProfiles"] if int(p["preamble"]["id"]) == profile)
-        return self._hashed("Selector", self._selector(found["preamble"]["name"])[0])
+        message = next(p for p in self.p4info["actionProfiles"] if int(p["preamble"]["id"]) == profile)
+        return self._hash_id("Selector", self._selector(message["preamble"]["name"])[0])
 
-    def _hashed(self, kind: str, name: str) -> int:
-        """The id of what is not in P4Info."""
+    def _hash_id(self, kind: str, name: str) -> int:
+        """The id of an object that is not in P4Info."""
         return ID_BYTES[kind] << 24 | one_at_a_time(self.prefix + name) & 0xFFFFFF
 
     @staticmethod
@@ -276,7 +276,7 @@ class _Schema:
 
     def _cells(self, name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
         members = [self._member(n, f"{name}.{member}", kind) for n, (member, kind) in enumerate(self._members(spec), 1)]
-        # What has one value for each pipe: clients make a list of them
+        # Fields with one value for each pipe: clients make a list of them
         return [_single(m | {"annotations": [{"name": "$bfrt_field_class", "value": "register_data"}]}, True) for m in members]
 
     def _member(self, number: int, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -285,24 +285,24 @@ class _Schema:
         return _field(number, name, _bytes(self._width(spec)))
 
     def _width(self, spec: dict[str, Any]) -> int:
-        """Of a value; what a declared type is, the P4Info's type_info says."""
+        """Bits of a value; declared types are looked up in the P4Info's type_info."""
         if "bitstring" in spec or "bit" in spec:
             bits = spec.get("bitstring", spec)
             return int(bits.get("bit", bits.get("int", {})).get("bitwidth", 1))
         types = self.p4info.get("typeInfo", {})
         if "serializableEnum" in spec:
             return int(types["serializableEnums"][spec["serializableEnum"]["name"]]["underlyingType"]["bitwidth"])
-        declared = types["newTypes"][spec["newType"]["name"]]
-        if "originalType" in declared:
-            return self._width(declared["originalType"])
-        return int(declared["translatedType"]["sdnBitwidth"])
+        new_type = types["newTypes"][spec["newType"]["name"]]
+        if "originalType" in new_type:
+            return self._width(new_type["originalType"])
+        return int(new_type["translatedType"]["sdnBitwidth"])
 
     def _members(self, spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """Names and types of a struct's members; of a plain value one, called f1."""
+        """Names and types of a struct's members; a plain value is one member, f1."""
         info = self.p4info.get("typeInfo", {})
-        for kind, where in (("struct", "structs"), ("header", "headers")):
+        for kind, group in (("struct", "structs"), ("header", "headers")):
             if kind in spec:
-                members = info[where][spec[kind]["name"]].get("members", ())
+                members = info[group][spec[kind]["name"]].get("members", ())
                 return [(m["name"], m["typeSpec"]) for m in members]
         if "tuple" in spec:
             return [(f"f{n}", m) for n, m in enumerate(spec["tuple"].get("members", ()), 1)]
@@ -311,15 +311,15 @@ class _Schema:
     def _filter(self, cells: dict[str, Any]) -> None:
         kind = cells["type"].capitalize()
         data = self._filter_fields(kind)
-        message = {"preamble": {"id": self._hashed(kind, cells["name"]), "name": cells["name"]}, "size": cells["size"]}
+        message = {"preamble": {"id": self._hash_id(kind, cells["name"]), "name": cells["name"]}, "size": cells["size"]}
         self._add(message, kind, [_key(_dollar(FILTER_INDEX[kind], _typed("uint32")))], data)
 
     @staticmethod
     def _filter_fields(kind: str) -> list[dict[str, Any]]:
         data = []
-        for name, said in FILTER_FIELDS[kind]:
-            choices = said.split("|")
-            data.append(_single(_dollar(name, _typed("string", choices=choices) if len(choices) > 1 else _typed(said)), True))
+        for name, type_ in FILTER_FIELDS[kind]:
+            choices = type_.split("|")
+            data.append(_single(_dollar(name, _typed("string", choices=choices) if len(choices) > 1 else _typed(type_)), True))
         return data
 
     def _port_metadata(self, metadata: dict[str, Any]) -> None:
@@ -328,6 +328,6 @@ class _Schema:
         data = [_single(_field(i, name, _bytes(width)), True) for i, (name, width) in enumerate(fields, 1)]
         # A header that the parser extracts has no names in the table.
         data = data or [_single(_dollar("$DEFAULT_FIELD", _bytes(64)))]
-        message = {"preamble": {"id": self._hashed("PortMetadata", metadata["name"]), "name": metadata["name"]}, "size": PORTS}
+        message = {"preamble": {"id": self._hash_id("PortMetadata", metadata["name"]), "name": metadata["name"]}, "size": PORTS}
         key = _field(DOLLARS["ig_intr_md.ingress_port"], metadata.get("key", "ig_intr_md.ingress_port"), _bytes(9))
         self._add(message, "PortMetadata", [_key(key)], data)

@@ -1,6 +1,6 @@
-"""The gRPC server of BFRuntime before an embedded switch (Device).
+"""The gRPC server of BFRuntime for an embedded switch (Device).
 
-A client subscribes on a stream of its own, then binds to the program; reads and writes of one that has not must name the program.
+A client subscribes on a stream of its own, then binds to the program; reads and writes of an unbound client name the program.
 One client can be bound at a time. A batch that fails ends with UNKNOWN and one bfrt_proto.Error for each item in the trailers, as
 the published clients expect. Digests and time-outs go to clients that asked for them.
 """
@@ -40,17 +40,17 @@ log = logging.getLogger(__name__)
 NUMBERS = {name: number for number, name in CODES.items()}
 ENTITIES = 1000  # of a response
 STREAMS = 64
-PERIOD = 0.01  # s between looks for what there is to tell
-WAITS = 100  # updates, or reads, between looks whether the client still waits for the answer
+PERIOD = 0.01  # s between checks for digests and idle notices
+WAITS = 100  # updates, or reads, between checks whether the client still waits for the answer
 WAITING = 10_000  # messages for a client that does not read
 
 
 @dataclass(eq=False)
 class Stream:
-    """One client's: what is to be sent to it, None ends it; what it wants to be told (Subscribe.Notifications)."""
+    """One client's stream: `messages` to send, None ends it; `notifications`: its Subscribe.Notifications."""
 
     client: int
-    wants: Any
+    notifications: Any
     messages: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(WAITING))
 
     def offer(self, message: Any) -> None:
@@ -60,7 +60,7 @@ class Stream:
             log.warning("client %d reads too slowly: a message was dropped", self.client)
 
     def end(self) -> None:
-        """At once: what waits for a client that does not read is not waited for."""
+        """Ends the stream at once, without waiting for a client that does not read."""
         while True:
             try:
                 self.messages.put_nowait(None)
@@ -71,8 +71,8 @@ class Stream:
 
 
 class Server:
-    """Serves `device` (Device) at `address` (HOST:PORT, port 0: any that is free; unix:PATH), for whom `access` says. `device`
-    may be a function of no arguments that gives the device of the moment, or None while no program runs."""
+    """Serves `device` (Device) at `address` (HOST:PORT, port 0: any that is free; unix:PATH), to clients that `access` admits.
+    `device` may be a function without arguments that returns the current device, or None while no program runs."""
 
     def __init__(self, device: Device | Callable[[], Device | None], address: str = "127.0.0.1:0", access: Access | None = None):
         self._device = device if callable(device) else lambda: device
@@ -126,7 +126,7 @@ class Server:
             raise EntityError(f"no device {device_id}: this is device {device.device_id}", "NOT_FOUND")
         return device
 
-    def _named(self, request: Any) -> Device:
+    def _device_of(self, request: Any) -> Device:
         """The device, for a client that is bound to its program or names it."""
         device = self._current(request.target.device_id)
         with self._lock:
@@ -150,69 +150,69 @@ class Server:
             abort(context, "INTERNAL", f"{type(error).__name__}: {error}")
 
     def _write(self, request: Any, context: Any) -> Any:
-        device = self._guarded(context, lambda: self._named(request))
+        device = self._guarded(context, lambda: self._device_of(request))
         self._guarded(context, lambda: enums.check(request, skip="updates"))
         atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
         metadata = dict(context.invocation_metadata() or ())
-        waits = self._waits(context, metadata)
+        is_waiting = self._is_waiting(context, metadata)
         with device.switch.batch():
-            errors = self._updates(device, request, atomic, metadata.get("ignore_not_found") == "1", waits)
+            errors = self._updates(device, request, atomic, metadata.get("ignore_not_found") == "1", is_waiting)
         if len(errors) < len(request.updates) and not any(e.canonical_code for e in errors):
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{len(errors)} of {len(request.updates)} updates were made in time")
-        if any(e.canonical_code for e in errors):  # whatever the metadata say: clients look for the failure there
+        if any(e.canonical_code for e in errors):  # whatever the metadata: clients look for the failure there
             _abort(context, errors)
         return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
 
     @staticmethod
-    def _of_ports(device: Device, update: Any) -> bool:
-        """Of $PORT, of which the published driver has nothing to tell then."""
+    def _is_port(device: Device, update: Any) -> bool:
+        """Tells whether an update is of $PORT, for which the published driver returns no code."""
         return device.info.table(update.entity.table_entry.table_id).kind == "PortConfigure"
 
     @classmethod
-    def _waits(cls, context: Any, metadata: dict[str, str]) -> Callable[[], bool]:
-        """Whether the client still waits for the answer."""
-        limit = cls._limit(metadata)
-        return lambda: context.is_active() and (limit is None or time.monotonic() < limit)
+    def _is_waiting(cls, context: Any, metadata: dict[str, str]) -> Callable[[], bool]:
+        """Returns a function that tells whether the client still waits for the answer."""
+        deadline = cls._deadline(metadata)
+        return lambda: context.is_active() and (deadline is None or time.monotonic() < deadline)
 
     @staticmethod
-    def _limit(metadata: dict[str, str]) -> float | None:
-        """When a client wants to have its answer, if it says so: in seconds and nanoseconds from now, as published clients do."""
+    def _deadline(metadata: dict[str, str]) -> float | None:
+        """The client's deadline, from the seconds and nanoseconds that published clients send; None: it sets none."""
         try:
-            said = float(metadata.get("deadline_sec", 0)) + float(metadata.get("deadline_nsec", 0)) / 1e9
+            seconds = float(metadata.get("deadline_sec", 0)) + float(metadata.get("deadline_nsec", 0)) / 1e9
         except ValueError:
             return None
-        return time.monotonic() + said if said else None
+        return time.monotonic() + seconds if seconds else None
 
     def _updates(
-        self, device: Device, request: Any, atomic: bool, ignore_not_found: bool, waits: Callable[[], bool]
+        self, device: Device, request: Any, atomic: bool, ignore_not_found: bool, is_waiting: Callable[[], bool]
     ) -> list[Any]:
-        """Makes them in order while the client waits; what became of each."""
+        """Makes the updates in order while the client waits; returns the bfrt.Error of each."""
         errors: list[Any] = []
         undo: list[tuple[str, Row, Where]] = []
         for number, update in enumerate(request.updates):
-            if number % WAITS == 0 and not waits():
+            if number % WAITS == 0 and not is_waiting():
                 break
             try:
                 with self._lock:
                     errors.append(self._update(device, update, request.target, undo if atomic else None))
             except EntityError as error:
                 errors.append(_error(error.code, str(error)))
-            except Exception as error:  # one item's, whatever a stranger sent: the others get their answers
+            except Exception as error:  # any input of one item: the others still get their answers
                 errors.append(_internal(error))
-            if ignore_not_found and errors[-1].canonical_code == NUMBERS["NOT_FOUND"]:  # then `code` tells of it
-                told = 0 if self._of_ports(device, update) else NUMBERS["NOT_FOUND"]
-                errors[-1] = bfrt.Error(code=told, message=errors[-1].message)
+            if ignore_not_found and errors[-1].canonical_code == NUMBERS["NOT_FOUND"]:  # then `code` reports it
+                code = 0 if self._is_port(device, update) else NUMBERS["NOT_FOUND"]
+                errors[-1] = bfrt.Error(code=code, message=errors[-1].message)
             if atomic and errors[-1].canonical_code:
                 for type_, row, where in reversed(undo):
                     try:
                         device.write(type_, row, where)
-                    except EntityError as error:  # the rest is taken back all the same
+                    except EntityError as error:  # still undo the rest
                         log.warning("an update could not be taken back: %s", error)
-                break  # those after it have no status, those before it have theirs: as the published server tells it
+                break  # items after it get no status, those before it have theirs: as the published server does
         return errors
 
     def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row, Where]] | None) -> Any:
-        """Makes one; its bfrt.Error, whose `code` may say how."""
+        """Makes an update; returns its bfrt.Error, whose `code` tells if it modified an entry instead."""
         enums.check(update)
         kind = update.entity.WhichOneof("entity")
         if kind == "table_operation":
@@ -228,12 +228,12 @@ class Server:
         type_ = bfrt.Update.Type.Name(update.type)
         row = row_of(entry, device.info)
         values = {name: value if isinstance(value, tuple) else (value,) for name, value in row.data.items()}
-        if empty := next((name for name, given in values.items() if None in given), ""):
+        if empty := next((name for name, parts in values.items() if None in parts), ""):
             raise EntityError(f"table {row.table}, field {empty}: without a value: only a Read asks so")
         if type_ == "MODIFY_INC" and (entry.table_flags.mod_del or entry.table_mod_inc_flag.type):
             type_ = "MODIFY_DEC"
         where = _where(entry, target)
-        back = [(*made, where) for made in device.inverse(type_, row, where)] if undo is not None else []
+        inverse = [(*change, where) for change in device.inverse(type_, row, where)] if undo is not None else []
         modified = False
         try:
             device.write("INSERT" if type_ == "INSERT_OR_MODIFY" else type_, row, where)
@@ -243,32 +243,32 @@ class Server:
             device.write(type_, row, where)
             modified = True
         if undo is not None:
-            undo += back
+            undo += inverse
         return bfrt.Error(code=NUMBERS["ALREADY_EXISTS"], message="it was there, and is modified") if modified else bfrt.Error()
 
     def _read(self, request: Any, context: Any) -> Iterator[Any]:
-        device = self._guarded(context, lambda: self._named(request))
-        found: list[Any] = []
+        device = self._guarded(context, lambda: self._device_of(request))
+        entities: list[Any] = []
         errors: list[Any] = []
         absent = Absent(device, _where(None, request.target))
-        waits = self._waits(context, dict(context.invocation_metadata() or ()))
+        is_waiting = self._is_waiting(context, dict(context.invocation_metadata() or ()))
         for number, entity in enumerate(request.entities):
-            if number % WAITS == 0 and not waits():
+            if number % WAITS == 0 and not is_waiting():
                 context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{number} of {len(request.entities)} reads were made in time")
             if entity.HasField("table_entry") and (error := absent.error(entity.table_entry)) is not None:
                 errors.append(error)
                 continue
             try:
-                found += self._answers(device, entity, request.target)
+                entities += self._answers(device, entity, request.target)
                 errors.append(bfrt.Error())
             except EntityError as error:
                 errors.append(_error(error.code, str(error)))
-            except Exception as error:  # one item's, whatever a stranger sent: the others get their answers
+            except Exception as error:  # any input of one item: the others still get their answers
                 errors.append(_internal(error))
         in_response = dict(context.invocation_metadata() or ()).get("error_in_resp") == "1"
         failed = any(e.canonical_code for e in errors)
-        for at in range(0, len(found), ENTITIES):
-            yield bfrt.ReadResponse(entities=found[at : at + ENTITIES])
+        for at in range(0, len(entities), ENTITIES):
+            yield bfrt.ReadResponse(entities=entities[at : at + ENTITIES])
         if failed and not in_response:
             _abort(context, errors)
         elif in_response:
@@ -279,28 +279,28 @@ class Server:
         kind = entity.WhichOneof("entity")
         if kind == "table_entry":
             entry = entity.table_entry
-            asked = row_of(entry, device.info)
-            table = device.info.table(asked.table)
-            wanted = {
-                table.field(f.field_id, table.action(asked.action) if asked.action else None).name for f in entry.data.fields
+            pattern = row_of(entry, device.info)
+            table = device.info.table(pattern.table)
+            names = {
+                table.field(f.field_id, table.action(pattern.action) if pattern.action else None).name for f in entry.data.fields
             }
-            made = []
+            answers = []
             fresh = entry.table_flags.from_hw or entry.table_read_flag.from_hw
             where = _where(entry, target, fresh)
             if entry.WhichOneof("value") == "handle_id":
                 rows = device.read_handle(table, entry.handle_id, where)
             else:
-                rows = device.read(Row(asked.table, asked.key, is_default=asked.is_default), where)
-            if asked.action and not asked.is_default:  # only entries of this action
-                rows, every = [row for row in rows if row.action in ("", asked.action)], rows
-                if every and not rows and (asked.key or entry.handle_id):
-                    raise EntityError(f"table {table.name}: the entry's action is {every[0].action}, not {asked.action}")
+                rows = device.read(Row(pattern.table, pattern.key, is_default=pattern.is_default), where)
+            if pattern.action and not pattern.is_default:  # only entries of this action
+                rows, all_rows = [row for row in rows if row.action in ("", pattern.action)], rows
+                if all_rows and not rows and (pattern.key or entry.handle_id):
+                    raise EntityError(f"table {table.name}: the entry's action is {all_rows[0].action}, not {pattern.action}")
             for row in rows:
-                data = {k: v for k, v in row.data.items() if not wanted or k in wanted}
-                made.append(
+                data = {k: v for k, v in row.data.items() if not names or k in names}
+                answers.append(
                     bfrt.Entity(table_entry=message_of(Row(row.table, row.key, data, row.action, row.is_default), device.info))
                 )
-            return made
+            return answers
         if kind == "table_usage":
             table = device.info.table(entity.table_usage.table_id)
             return [bfrt.Entity(table_usage=bfrt.TableUsage(table_id=table.id, usage=device.usage(table)))]
@@ -309,8 +309,8 @@ class Server:
         if kind == "handle":
             table = device.info.table(entity.handle.table_id)
             row = row_of(bfrt.TableEntry(table_id=table.id, key=entity.handle.key), device.info)
-            found = bfrt.HandleId(table_id=table.id, handle_id=device.handle(row, _where(None, target)))
-            return [bfrt.Entity(handle=found)]
+            handle = bfrt.HandleId(table_id=table.id, handle_id=device.handle(row, _where(None, target)))
+            return [bfrt.Entity(handle=handle)]
         if kind == "object_id":
             return [_object_id(device, entity.object_id)]
         raise EntityError(f"{kind or 'an empty entity'} cannot be read", "UNIMPLEMENTED")
@@ -348,15 +348,15 @@ class Server:
 
     @staticmethod
     def _verify(device: Device, config: Any) -> None:
-        """Whether the tables that a client has in mind are those of the program that runs."""
+        """Raises EntityError: the client's tables are not those of the running program."""
         try:
-            said = {str(t["name"]): t["id"] for t in documents.json_text(config.bfruntime_info or b"{}")["tables"]}
+            tables = {str(t["name"]): t["id"] for t in documents.json_text(config.bfruntime_info or b"{}")["tables"]}
         except documents.Unreadable as error:
             raise EntityError(f"VERIFY: bfruntime_info: {error}") from None
         except (KeyError, TypeError):
             raise EntityError("VERIFY: bfruntime_info is no bfrt.json with tables") from None
         here = {t["name"]: t["id"] for t in json.loads(device.program_json)["tables"]}
-        other = sorted(name for name in said.keys() | here.keys() if said.get(name) != here.get(name))
+        other = sorted(name for name in tables.keys() | here.keys() if tables.get(name) != here.get(name))
         if other:
             raise EntityError(f"VERIFY: table {other[0]} is not as it is in {device.name}, which runs here")
 
@@ -376,14 +376,14 @@ class Server:
         with self._lock:
             full = len(self._streams) + self._opening >= STREAMS
             self._opening += not full
-        if full:  # each holds a thread, whether its client has subscribed or says nothing
+        if full:  # each holds a thread, even before its client subscribes
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{STREAMS} streams are open, the most that are served")
         stream, answer = None, None
         try:
-            for request in requests:  # one that is refused may ask again: published clients do, five times
+            for request in requests:  # a refused client may try again: published clients do, five times
                 if request.WhichOneof("update") != "subscribe":
                     break
-                stream, answer = self._subscribed(request)
+                stream, answer = self._subscribe(request)
                 if stream is not None:
                     break
                 yield answer
@@ -406,8 +406,8 @@ class Server:
                 self._streams.pop(stream.client, None)
                 self._bound.pop(stream.client, None)
 
-    def _subscribed(self, request: Any) -> tuple[Stream | None, Any]:
-        """The client's stream (None: it gets none), and what is answered."""
+    def _subscribe(self, request: Any) -> tuple[Stream | None, Any]:
+        """The client's stream (None: it gets none), and the answer."""
         stream = Stream(request.client_id, request.subscribe.notifications)
         answer = bfrt.StreamMessageResponse(subscribe=request.subscribe)
         device = self._device()
@@ -427,53 +427,53 @@ class Server:
     def _receive(stream: Stream, requests: Iterator[Any], answer: Any) -> None:
         try:
             for request in requests:
-                if request.WhichOneof("update") == "subscribe":  # again: a client that waited too short for the answer
-                    stream.wants = request.subscribe.notifications
+                if request.WhichOneof("update") == "subscribe":  # again: the client timed out before the answer
+                    stream.notifications = request.subscribe.notifications
                     stream.offer(answer)
         except Exception as error:  # gRPC ends the requests of a call that is over with a plain Exception
             log.debug("client %d: %s", stream.client, error)
         stream.end()
 
     def _watch(self) -> None:
-        """The thread that brings to the clients what happens by itself."""
+        """Sends digests and idle notices to clients; runs in a thread of its own."""
         while not self._closed.wait(PERIOD):
             device = self._device()
             if device is None:
                 continue
             try:
-                self._tell_digests(device)
-                self._tell_idle(device)
+                self._notify_digests(device)
+                self._notify_idle(device)
             except RuntimeError:  # the switch is closing
                 continue
 
-    def _tell(self, wanted: str, message: Any) -> None:
+    def _notify(self, kind: str, message: Any) -> None:
         with self._lock:
-            streams = [s for s in self._streams.values() if getattr(s.wants, f"enable_{wanted}_notifications")]
+            streams = [s for s in self._streams.values() if getattr(s.notifications, f"enable_{kind}_notifications")]
         for stream in streams:
             stream.offer(message)
 
-    def _tell_digests(self, device: Device) -> None:
+    def _notify_digests(self, device: Device) -> None:
         with self._lock:
-            wanted = any(s.wants.enable_learn_notifications for s in self._streams.values())
-        if not wanted or not device.info.learns:
+            has_listener = any(s.notifications.enable_learn_notifications for s in self._streams.values())
+        if not has_listener or not device.info.learns:
             return
         digests, lost = device.switch.digests()
         if lost:
             log.warning("%d digests were overwritten before they were read", lost)
         for digest in digests:
-            self._tell("learn", self._digest(device, digest))
+            self._notify("learn", self._digest(device, digest))
 
-    def _tell_idle(self, device: Device) -> None:
+    def _notify_idle(self, device: Device) -> None:
         with self._lock:
             notices = list(device.idle.sweep(device.clock()))
         for notice in notices:
             message = bfrt.StreamMessageResponse()
-            said = message.idle_timeout_notification
-            said.target.device_id, said.target.prsr_id, said.target.direction = device.device_id, ANY, ANY
-            said.target.pipe_id = ALL_PIPES if notice.pipe is None else notice.pipe
-            said.table_entry.CopyFrom(message_of(Row(notice.row.table, notice.row.key), device.info))
-            said.type = said.ENTRY_ACTIVE if notice.active else said.ENTRY_IDLE
-            self._tell("entry_active" if notice.active else "idletimeout", message)
+            notification = message.idle_timeout_notification
+            notification.target.device_id, notification.target.prsr_id, notification.target.direction = device.device_id, ANY, ANY
+            notification.target.pipe_id = ALL_PIPES if notice.pipe is None else notice.pipe
+            notification.table_entry.CopyFrom(message_of(Row(notice.row.table, notice.row.key), device.info))
+            notification.type = notification.ENTRY_ACTIVE if notice.active else notification.ENTRY_IDLE
+            self._notify("entry_active" if notice.active else "idletimeout", message)
 
     def _digest(self, device: Device, digest: Any) -> Any:
         learn: Action = next(a for a in device.info.learns.values() if a.name.endswith(digest.name))
@@ -495,26 +495,26 @@ def _where(entry: Any, target: Any, fresh: bool = True) -> Where:
         target = entry.entry_tgt
     pipe, direction, parser = target.pipe_id, target.direction, target.prsr_id
     all_but = ((pipe, ALL_PIPES - 1), (direction, 1), (parser, ANY - 1))
-    pipe, direction, parser = (None if said > last else said for said, last in all_but)
+    pipe, direction, parser = (None if number > last else number for number, last in all_but)
     return Where(pipe, direction, parser, fresh)
 
 
-def _object_id(device: Device, asked: Any) -> Any:
-    if asked.WhichOneof("object") != "table_object":
-        learn = device.info.learns.get(asked.learn_object.learn_name)
+def _object_id(device: Device, request: Any) -> Any:
+    if request.WhichOneof("object") != "table_object":
+        learn = device.info.learns.get(request.learn_object.learn_name)
         if learn is None:
-            raise EntityError(f"no digest {asked.learn_object.learn_name!r}", "NOT_FOUND")
+            raise EntityError(f"no digest {request.learn_object.learn_name!r}", "NOT_FOUND")
         return bfrt.Entity(object_id=bfrt.ObjectId(id=learn.id))
-    said = asked.table_object
-    table = device.info.table(said.table_name)
-    kind = said.WhichOneof("names")
+    names = request.table_object
+    table = device.info.table(names.table_name)
+    kind = names.WhichOneof("names")
     if kind == "action_name":
-        number = table.action(said.action_name.action).id
+        number = table.action(names.action_name.action).id
     elif kind == "key_field_name":
-        number = table.key(said.key_field_name.field).id
+        number = table.key(names.key_field_name.field).id
     elif kind == "data_field_name":
-        action = table.action(said.data_field_name.action) if said.data_field_name.action else None
-        number = table.field(said.data_field_name.field, action).id
+        action = table.action(names.data_field_name.action) if names.data_field_name.action else None
+        number = table.field(names.data_field_name.field, action).id
     else:
         number = table.id
     return bfrt.Entity(object_id=bfrt.ObjectId(id=number))

@@ -1,4 +1,4 @@
-"""Tables of parser value sets before an embedded switch: a row is a member."""
+"""Tables of an embedded switch's parser value sets: a row is a member."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ina.p4.runtime.p4info import EntityError
 
 @dataclass
 class ValueSetTables:
-    """Of the device's switch."""
+    """The value sets of the device's switch."""
 
     device: Any
     kinds = ("ParserValueSet",)
@@ -23,7 +23,7 @@ class ValueSetTables:
     def _current(self, table: Table, where: Where) -> list[ValueSetEntry]:
         pattern = ValueSetEntry(own_name(table.name), pipe=where.pipe, parser=where.parser)
         scope = self.device.switch.entry_scope(own_name(table.name))
-        if not scope.groups:  # any pipe has the members of all
+        if not scope.groups:  # all pipes share their members
             pattern = ValueSetEntry(own_name(table.name), parser=where.parser)
         if not scope.parsers:
             pattern = ValueSetEntry(own_name(table.name), pipe=pattern.pipe)
@@ -39,11 +39,11 @@ class ValueSetTables:
             self._write([ValueSetEntry(name, (), e.pipe, e.parser) for e in self._current(table, where) if e.members])
             return
         scope = self.device.switch.entry_scope(name)
-        parser = where.parser if scope.parsers else None  # a parser says nothing where all have the same
+        parser = where.parser if scope.parsers else None  # the parser does not matter where all have the same
         place = ValueSetEntry(name, (), where.pipe, parser)
         member = {k: v for k, v in row.key.items() if k != PRIORITY}
-        found = self._current(table, Where(where.pipe, None, parser))
-        members = self._members(found[0], table) if len(found) == 1 else []
+        entries = self._current(table, Where(where.pipe, None, parser))
+        members = self._members(entries[0], table) if len(entries) == 1 else []
         if type_ == "INSERT":
             if member in members:
                 raise EntityError(f"table {table.name}: this member is there already", "ALREADY_EXISTS")
@@ -55,7 +55,7 @@ class ValueSetTables:
         else:
             raise EntityError(f"table {table.name}: a value set takes INSERT and DELETE, not {type_}")
         fields = [k.name for k in table.keys if k.name != PRIORITY]
-        if len(fields) == 1:  # whatever it is called: that of a plain type is f1
+        if len(fields) == 1:  # whatever its name: that of a plain type is f1
             members = [m.get(fields[0], (0, 0)) for m in members]
         self._write([ValueSetEntry(name, tuple(members), place.pipe, place.parser)])
 
@@ -65,12 +65,12 @@ class ValueSetTables:
     def read(self, table: Table, row: Row, where: Where) -> list[Row]:
         rows = [r for e in self._current(table, where) for r in entities.value_set_rows(e, self.device.info)]
         if row.key:
-            wanted = self._whole(table, row.key)
-            rows = [r for r in rows if self._whole(table, r.key) == wanted]
+            key = self._full_key(table, row.key)
+            rows = [r for r in rows if self._full_key(table, r.key) == key]
             if not rows:
                 raise EntityError(f"table {table.name}: there is no such member", "NOT_FOUND")
         return rows
 
     @staticmethod
-    def _whole(table: Table, key: Any) -> dict[str, Any]:
+    def _full_key(table: Table, key: Any) -> dict[str, Any]:
         return {k.name: key.get(k.name, (0, 0)) for k in table.keys if k.name != PRIORITY}

@@ -1,4 +1,4 @@
-"""The syntax tree of P4_16 (v1.2.5, grammar of appendix H) and what the checker leaves on it.
+"""The syntax tree of P4_16 (v1.2.5, grammar of appendix H) and the checker's annotations on it.
 
 The parser fills the fields of the constructors. The checker fills those marked `field(init=False)`; until then they
 are UNCHECKED (types), None, empty or not there. Nodes compare by identity. Back ends (interpreter, lowering, P4Info)
@@ -8,16 +8,16 @@ read a *checked* tree, which keeps these promises:
 - `e.type`: a `types.Type`, typedefs followed, widths known. InfIntType remains only on sub-expressions whose enclosing
   expression has a `const`, and on compile-time-only values: constructor arguments, list elements of `list<int>`,
   arguments of generic externs whose type parameter nothing else binds, as `0` in v1model's `hash(r, algo, 0, data, 8)`.
-- `e.const`: the value if it is known at compile time, else None: int for bit/int (signed ones in two's complement
+- `e.const`: the value if it is constant at compile time, else None: int for bit/int (signed ones in two's complement
   range, so negative ints are possible; wrapped to the width), bool, str for string literals, the member's name (str)
   for enum, error and match_kind, the underlying int for serialisable enums, list of consts for
-  tuples/lists, dict name -> const for structs and headers. When it is not None nothing below `e` need be looked at.
+  tuples/lists, dict name -> const for structs and headers. If it is not None, passes need not visit the tree below `e`.
 - Implicit conversions are explicit: the checker wraps the operand in `Cast(implicit=True)`, so both sides of an
   arithmetic operator, an assignment, an argument and its parameter, ... have the same type. Exceptions, as in the
   language: shift amounts keep their own type, `++` operands have their own widths.
 - `Name.decl`: the declaration it refers to (Param, VarDecl, ConstDecl, Instantiation, ActionDecl, TableDecl,
   FunctionDecl, ParserState, ValueSetDecl, a type declaration, ...). A ForIn's or ForC's variable is a VarDecl too.
-- `Member.kind` says what the dot does:
+- `Member.kind`, the meaning of the dot:
     'field'         field of a struct, header or union: `base` is an expression of that type
     'enum'          member of an enum, serialisable enum, error or match_kind: `const` is set, `base` is a type name
     'hit' 'miss'    bool, 'action_run': ActionRunType; `base` is the Call of kind 'table_apply' (evaluate it once)
@@ -41,9 +41,8 @@ read a *checked* tree, which keeps these promises:
     'action'           direct call of an action; directionless parameters get arguments like the others
     'function'         FunctionDecl with a body (a generic one: `decl` is the specialised copy)
     'extern_function'  ExternFunctionDecl (v1model's `mark_to_drop`, `hash`, `verify`, `static_assert`, ...)
-    'method'           method of an extern object: `receiver` names the instance (Name whose decl is an Instantiation,
-    or a Param),
-                       `method` is the name, `decl` the ExternMethod (or the FunctionDecl of an abstract method's
+    'method'           method of an extern object: `receiver` names the instance (Name whose decl is an Instantiation
+                       or a Param), `method` is the name, `decl` the ExternMethod (or the FunctionDecl of an abstract method's
                        implementation)
     'packet_in'        extract, lookahead, advance, length on a packet_in; `receiver`, `method`
     'packet_out'       emit on a packet_out
@@ -79,10 +78,10 @@ read a *checked* tree, which keeps these promises:
   parameters have no `const`: their values are in the Instance.
 - `Transition.target`/`SelectCase.target`: ParserState, or None with `target_name` 'accept' or 'reject'.
 - `TableDecl`: `keys`, `actions`, `default_action` (`default_ref`, or NoAction if not given), `const_default`, `entries`
-  (`const_entries`), `size` (int, or None where not given or built from
+  (`const_entries`), `size` (int, or None if absent or built from
   constructor parameters: then `size_expr`), `properties` (every other one: Property by name, `value` checked).
   `ActionRef.decl` is the ActionDecl, `args` one expression per parameter of the action: in `actions` None for the
-  directionless ones (the control plane gives those), in `default_action` and `entries` all parameters have arguments.
+  directionless ones (the control plane provides those), in `default_action` and `entries` all parameters have arguments.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ from ina.p4.compiler.errors import Span
 from ina.p4.compiler.types import UNCHECKED, Parameter, RecordType, Type
 
 MAX_DEPTH = 2000
-"""Deepest nesting of expressions and statements that the parser lets through (operator chains count): a recursive
-pass over the
+"""Deepest nesting of expressions and statements that the parser accepts (operator chains count): a recursive pass over the
 tree needs at most that many levels."""
 
 
@@ -109,10 +107,10 @@ class Node:
 
 @dataclass(eq=False, slots=True)
 class Annotation(Node):
-    """`@name`, `@name(body)` or `@name[body]`.
+    """An annotation `@name`, `@name(body)` or `@name[body]`.
 
-    Unstructured: `tokens` is the text of the body's tokens. Structured: `exprs` or `pairs` (checked constants).
-    `(...)` bodies that parse as a list of expressions have `exprs` as well as `tokens`.
+    Unstructured: `tokens` is the text of the body's tokens. Structured: `exprs` or `pairs` (checked constants). `(...)` bodies
+    that parse as a list of expressions have `exprs` as well as `tokens`.
     """
 
     name: str
@@ -123,7 +121,7 @@ class Annotation(Node):
 
     @property
     def string(self) -> str | None:
-        """The body if it is one string literal, as in `@name("x")`."""
+        """Returns the body if it is one string literal, as in `@name("x")`, else None."""
         if len(self.exprs) == 1 and isinstance(self.exprs[0], StringLiteral):
             return self.exprs[0].value
         return None
@@ -134,16 +132,15 @@ class Annotation(Node):
 
 @dataclass(eq=False, slots=True)
 class TypeRef(Node):
-    """`resolved` is the semantic type."""
+    """A type as written. `resolved` is the semantic type."""
 
     resolved: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
 class BaseTypeRef(TypeRef):
-    """`kind`: bool, error, match_kind, string, void, int, bit, varbit, `_`. `width` None for `bit` (= bit<1>) and
-    for `int`.
-    """
+    """A base type. `kind`: bool, error, match_kind, string, void, int, bit, varbit, `_`. `width` None for `bit` (= bit<1>) and
+    for `int`."""
 
     kind: str
     width: Expr | None = None
@@ -184,7 +181,7 @@ class Expr(Node):
 
 @dataclass(eq=False, slots=True)
 class IntLiteral(Expr):
-    """`width` None: an infinite-precision literal as written."""
+    """An integer literal. `width` None: one of infinite precision."""
 
     value: int
     width: int | None = None
@@ -203,7 +200,7 @@ class StringLiteral(Expr):
 
 @dataclass(eq=False, slots=True)
 class Name(Expr):
-    """`absolute`: written with a leading dot (top-level scope). `this` is a Name too."""
+    """A name. `absolute`: written with a leading dot (top-level scope). `this` is a Name too."""
 
     name: str
     absolute: bool = False
@@ -212,7 +209,7 @@ class Name(Expr):
 
 @dataclass(eq=False, slots=True)
 class TypeExpr(Expr):
-    """A type where an expression may stand: `error.X`, `bit<8>` as the target of `.minSizeInBits()`, `S<bit<8>>`."""
+    """A type in the place of an expression: `error.X`, `bit<8>` as the target of `.minSizeInBits()`, `S<bit<8>>`."""
 
     ref: TypeRef
 
@@ -232,7 +229,7 @@ class Index(Expr):
 
 @dataclass(eq=False, slots=True)
 class Slice(Expr):
-    """`base[hi:lo]`; with `plus`, `base[hi +: lo]`: `lo` bits from bit `hi` upwards."""
+    """A slice `base[hi:lo]`; with `plus`, `base[hi +: lo]`: `lo` bits from bit `hi` upwards."""
 
     base: Expr
     hi: Expr
@@ -264,7 +261,7 @@ class Ternary(Expr):
 
 @dataclass(eq=False, slots=True)
 class Cast(Expr):
-    """`target` is None for casts that the checker inserted (`implicit`)."""
+    """A cast. `target` is None for casts that the checker inserted (`implicit`)."""
 
     target: TypeRef | None
     operand: Expr
@@ -273,7 +270,7 @@ class Cast(Expr):
 
 @dataclass(eq=False, slots=True)
 class Mask(Expr):
-    """`value &&& mask`"""
+    """A set `value &&& mask`."""
 
     value: Expr
     mask: Expr
@@ -281,7 +278,7 @@ class Mask(Expr):
 
 @dataclass(eq=False, slots=True)
 class Range(Expr):
-    """`lo .. hi`, both inclusive"""
+    """A set `lo .. hi`, both inclusive."""
 
     lo: Expr
     hi: Expr
@@ -289,22 +286,22 @@ class Range(Expr):
 
 @dataclass(eq=False, slots=True)
 class DontCare(Expr):
-    """`_`, and `default` in a keyset"""
+    """The set `_`, and `default` in a keyset."""
 
 
 @dataclass(eq=False, slots=True)
 class Dots(Expr):
-    """`...`: default values"""
+    """Default values, `...`."""
 
 
 @dataclass(eq=False, slots=True)
 class InvalidHeader(Expr):
-    """`{#}`"""
+    """An invalid header, `{#}`."""
 
 
 @dataclass(eq=False, slots=True)
 class ListExpr(Expr):
-    """`{a, b}`; `dots`: a trailing `...`. In keysets: a tuple of set expressions."""
+    """A list `{a, b}`; `dots`: a trailing `...`. In keysets: a tuple of set expressions."""
 
     items: list[Expr]
     dots: bool = False
@@ -313,7 +310,7 @@ class ListExpr(Expr):
 
 @dataclass(eq=False, slots=True)
 class StructInit(Expr):
-    """`{f = a, g = b}`; `dots`: a trailing `...`"""
+    """An initialiser `{f = a, g = b}`; `dots`: a trailing `...`."""
 
     fields: list[tuple[str, Expr]]
     dots: bool = False
@@ -322,7 +319,7 @@ class StructInit(Expr):
 
 @dataclass(eq=False, slots=True)
 class Argument(Node):
-    """`value` is None for `_`."""
+    """An argument of a call. `value` is None for `_`."""
 
     name: str | None
     value: Expr | None
@@ -330,7 +327,7 @@ class Argument(Node):
 
 @dataclass(eq=False, slots=True)
 class Call(Expr):
-    """Function, method, `apply` or constructor call; see the module docstring for the annotations."""
+    """A function, method, `apply` or constructor call; see the module docstring for the annotations."""
 
     callee: Expr
     type_args: list[TypeRef]
@@ -345,12 +342,12 @@ class Call(Expr):
 
     @property
     def on(self) -> Expr:
-        """The receiver of a call that has one."""
+        """Returns the receiver of a call that has one."""
         assert self.receiver is not None
         return self.receiver
 
     def given(self, i: int) -> Expr:
-        """The argument of parameter `i`, where the callee lets nobody leave it out or write `_`."""
+        """Returns the argument of parameter `i`, which the callee does not allow to be omitted or `_`."""
         arg = self.args[i]
         assert arg is not None
         return arg
@@ -383,7 +380,7 @@ class EmptyStatement(Statement):
 
 @dataclass(eq=False, slots=True)
 class Block(Statement):
-    """`statements` may contain declarations: VarDecl, ConstDecl, Instantiation (parser-local)."""
+    """A block. `statements` may contain declarations: VarDecl, ConstDecl, Instantiation (parser-local)."""
 
     statements: list[Node]
     annotations: list[Annotation] = field(default_factory=list)
@@ -411,7 +408,7 @@ class Switch(Statement):
 
 @dataclass(eq=False, slots=True)
 class ForC(Statement):
-    """`for (init; condition; update) body`; `init` has VarDecls and statements"""
+    """A loop `for (init; condition; update) body`; `init` has VarDecls and statements."""
 
     init: list[Node]
     condition: Expr
@@ -422,7 +419,7 @@ class ForC(Statement):
 
 @dataclass(eq=False, slots=True)
 class ForIn(Statement):
-    """`for (type x in collection)`"""
+    """A loop `for (type x in collection)`."""
 
     target: VarDecl
     collection: Expr
@@ -455,7 +452,7 @@ class Exit(Statement):
 
 @dataclass(eq=False, slots=True)
 class Declaration(Node):
-    """Anything with a name. `span` is the name's place."""
+    """A declaration with a name. `span` is the name's place."""
 
     name: str
     annotations: list[Annotation] = field(default_factory=list, kw_only=True)
@@ -465,14 +462,14 @@ class Declaration(Node):
 
     @property
     def cp_name(self) -> str:
-        """Local control-plane name (P4_16 v1.2.5 §18.3.2)."""
+        """Returns the local control-plane name (P4_16 v1.2.5 §18.3.2)."""
         annotation = self.annotation("name")
         return (annotation.string if annotation else None) or self.name
 
 
 @dataclass(eq=False, slots=True)
 class TypeDeclaration(Declaration):
-    """Declares a type. `type` is None while the declaration is not checked, and of generic records."""
+    """A declaration of a type. `type` is None while the declaration is not checked, and of generic records."""
 
     type: Type | None = field(default=None, init=False, repr=False)
 
@@ -502,7 +499,7 @@ class ConstDecl(Declaration):
 
 @dataclass(eq=False, slots=True)
 class Instantiation(Declaration):
-    """`T<..>(args) name;`, with `body` = `{ abstract method implementations, nested instantiations }`.
+    """An instance `T<..>(args) name;`, with `body` = `{ abstract method implementations, nested instantiations }`.
 
     `args`: constructor arguments bound to `params` as in Call.
     """
@@ -542,7 +539,7 @@ class ExternFunctionDecl(Declaration):
 
 @dataclass(eq=False, slots=True)
 class ExternMethod(Declaration):
-    """A constructor when `return_ref` is None."""
+    """A method; a constructor when `return_ref` is None."""
 
     return_ref: TypeRef | None
     type_params: list[Name]
@@ -563,7 +560,7 @@ class StructField(Declaration):
 
 @dataclass(eq=False, slots=True)
 class RecordDecl(TypeDeclaration):
-    """`kind`: "struct", "header" or "header_union". `type` is None while the declaration is generic."""
+    """A record. `kind`: "struct", "header" or "header_union". `type` is None while the declaration is generic."""
 
     kind: str
     type_params: list[Name]
@@ -577,7 +574,7 @@ class EnumMember(Declaration):
 
 @dataclass(eq=False, slots=True)
 class EnumDecl(TypeDeclaration):
-    """Serialisable when `underlying` is not None."""
+    """An enum; serialisable when `underlying` is not None."""
 
     underlying: TypeRef | None
     members: list[EnumMember]
@@ -595,7 +592,7 @@ class MatchKindDecl(Node):
 
 @dataclass(eq=False, slots=True)
 class TypedefDecl(TypeDeclaration):
-    """`typedef` or, when `is_new`, `type`. The aliased type is a TypeRef or an inline RecordDecl/EnumDecl."""
+    """A `typedef` or, when `is_new`, `type`. The aliased type is a TypeRef or an inline RecordDecl/EnumDecl."""
 
     target: TypeRef | RecordDecl | EnumDecl
     is_new: bool = False
@@ -603,7 +600,7 @@ class TypedefDecl(TypeDeclaration):
 
 @dataclass(eq=False, slots=True)
 class ValueSetDecl(Declaration):
-    """`value_set<element>(size) name;`"""
+    """A value set `value_set<element>(size) name;`."""
 
     element_ref: TypeRef
     size: Expr
@@ -615,7 +612,7 @@ class ValueSetDecl(Declaration):
 
 @dataclass(eq=False, slots=True)
 class ParserTypeDecl(TypeDeclaration):
-    """`parser P<H>(packet_in p, out H h);`: a type without a body"""
+    """A parser type without a body: `parser P<H>(packet_in p, out H h);`."""
 
     type_params: list[Name]
     params: list[Param]
@@ -623,7 +620,8 @@ class ParserTypeDecl(TypeDeclaration):
 
 @dataclass(eq=False, slots=True)
 class SelectCase(Node):
-    """`keys` has one set expression per select key (a lone `default`/`_` is expanded to one DontCare per key)."""
+    """A case of a select. `keys` has one set expression per select key (a lone `default`/`_` is expanded to one DontCare per
+    key)."""
 
     keys: list[Expr]
     target_name: str
@@ -632,9 +630,8 @@ class SelectCase(Node):
 
 @dataclass(eq=False, slots=True)
 class Transition(Node):
-    """A direct transition has `target_name`; a select has `keys` and `cases`. Leaving all cases unmatched:
-    error.NoMatch.
-    """
+    """A transition. A direct one has `target_name`; a select has `keys` and `cases`. Leaving all cases unmatched:
+    error.NoMatch."""
 
     target_name: str | None
     keys: list[Expr] = field(default_factory=list)
@@ -642,14 +639,14 @@ class Transition(Node):
     target: ParserState | None = field(default=None, init=False, repr=False)
 
     @property
-    def ways(self) -> list[SelectCase] | list[Transition]:
-        """What has a target: the cases of a select, or the direct transition."""
+    def branches(self) -> list[SelectCase] | list[Transition]:
+        """Returns the nodes that have a target: the cases of a select, or the direct transition."""
         return self.cases or [self]
 
 
 @dataclass(eq=False, slots=True)
 class ParserState(Declaration):
-    """`transition` None (written without one) means reject, as the language defines."""
+    """A state. `transition` None (written without one) means reject, as the language defines."""
 
     statements: list[Node]
     transition: Transition | None
@@ -676,7 +673,7 @@ class ControlTypeDecl(TypeDeclaration):
 
 @dataclass(eq=False, slots=True)
 class ControlDecl(TypeDeclaration):
-    """`locals`: ConstDecl, VarDecl, Instantiation, ActionDecl, TableDecl in order. `body` is the apply block."""
+    """A control. `locals`: ConstDecl, VarDecl, Instantiation, ActionDecl, TableDecl in order. `body` is the apply block."""
 
     type_params: list[Name]
     params: list[Param]
@@ -687,9 +684,8 @@ class ControlDecl(TypeDeclaration):
 
 @dataclass(eq=False, slots=True)
 class TableKey(Node):
-    """`match_kind` is checked against the declared ones. `cp_name` for the control plane: `@name`, or the expression's
-    text.
-    """
+    """A key of a table. `match_kind` is checked against the declared ones. `cp_name` for the control plane: `@name`, or the
+    expression's text."""
 
     expr: Expr
     match_kind: str
@@ -705,7 +701,7 @@ class TableKey(Node):
 
 @dataclass(eq=False, slots=True)
 class ActionRef(Node):
-    """`name` or `name(arguments)` in a table; `absolute`: written with a leading dot."""
+    """An action `name` or `name(arguments)` in a table; `absolute`: written with a leading dot."""
 
     name: str
     arguments: list[Argument] | None
@@ -718,9 +714,8 @@ class ActionRef(Node):
 
 @dataclass(eq=False, slots=True)
 class TableEntry(Node):
-    """`is_const`: this entry is immutable. `priority` is given or computed (`priority_delta`) where the table has a
-    key that is
-    not exact or lpm, else None; larger ones win unless the property `largest_priority_wins` is false.
+    """An entry in the program. `is_const`: it is immutable. `priority` is written or computed (`priority_delta`) if the table
+    has a key that is not exact or lpm, else None; larger ones win unless the property `largest_priority_wins` is false.
 
     `keys` has one set expression per table key.
     """
@@ -735,7 +730,7 @@ class TableEntry(Node):
 
 @dataclass(eq=False, slots=True)
 class Property(Node):
-    """Any other table property, `name = value`"""
+    """A table property other than those above, `name = value`."""
 
     name: str
     value: Expr
@@ -769,19 +764,19 @@ class PackageDecl(TypeDeclaration):
 
 @dataclass(eq=False, slots=True)
 class Program:
-    """One translation unit as parsed."""
+    """A translation unit as parsed."""
 
     filename: str
     declarations: list[Node]
 
 
 def _key_text(expr: Expr) -> str:
-    """`source_text`, but fields by their `@name`; one that begins with a dot stands for all before it, as p4c has it."""
+    """Returns `source_text`, but with fields by their `@name`; one that begins with a dot replaces all before it, as in p4c."""
     match expr:
         case Member(kind="field"):
             t = expr.base.type
-            found = t.fields.get(expr.member) if isinstance(t, RecordType) else None
-            name = expr.member if found is None or found.decl is None else found.decl.cp_name
+            record_field = t.fields.get(expr.member) if isinstance(t, RecordType) else None
+            name = expr.member if record_field is None or record_field.decl is None else record_field.decl.cp_name
             return name[1:] if name.startswith(".") else f"{_key_text(expr.base)}.{name}"
         case Index(base=Member()) if isinstance(expr.index.const, int):
             return f"{_key_text(expr.base)}[{expr.index.const}]"
@@ -792,7 +787,7 @@ def _key_text(expr: Expr) -> str:
 
 
 def source_text(expr: Expr) -> str:
-    """`expr` as P4 text, canonical spacing: control-plane names of table keys without `@name` (§18.3.2)."""
+    """Returns `expr` as P4 text, canonical spacing: control-plane names of table keys without `@name` (§18.3.2)."""
     match expr:
         case IntLiteral():
             prefix = "" if expr.width is None else f"{expr.width}{'s' if expr.signed else 'w'}"
@@ -817,7 +812,7 @@ def source_text(expr: Expr) -> str:
             return f"{source_text(expr.value)} &&& {source_text(expr.mask)}"
         case Cast():
             return source_text(expr.operand)
-        case Call(callee=Member(member="isValid", base=header)):  # p4c's name for it, which its P4Runtime clients know
+        case Call(callee=Member(member="isValid", base=header)):  # p4c's name for it, which P4Runtime clients use
             return f"{source_text(header)}.$valid$"
         case Range():
             return f"{source_text(expr.lo)} .. {source_text(expr.hi)}"

@@ -1,7 +1,7 @@
-"""P4 file in, shared object out.
+"""Compiles a P4 file to a shared object.
 
 The object is cached under a key of everything that it depends on: the preprocessed source, the compiler's own files,
-the C compiler with its flags and the processor (`-march=native`). It is used only if it is as it was made (cache.py).
+the C compiler with its flags and the processor (`-march=native`). It is used only if it is unchanged (cache.py).
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from ina.p4.compiler.lower.lower import lower
 from ina.p4.compiler.optimise.optimise import optimise
 from ina.p4.compiler.p4info import p4info as p4info_of
 
-UNROLLED_LINES = 6000  # of C, from which on -O3 takes long and gains nothing (measured: -O1 is as fast on such code)
+UNROLLED_LINES = 6000  # of C: beyond this, -O3 takes long and gains nothing (measured: -O1 code is as fast)
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledProgram:
-    """A program on disk. `p4info` is P4Info (JSON mapping), `layouts` what `layout.describe` says of each pipeline: one, but
-    for a TNA `Switch` of several. `warnings` is the text of what is legal but doubtful, such as literals that are cut.
-    """
+    """A program on disk. `p4info` is P4Info (JSON mapping), `layouts` the result of `layout.describe` for each pipeline: one,
+    except for a TNA `Switch` of several. `warnings`: text about legal but doubtful constructs, such as literals that are cut."""
 
     so_path: Path
     c_path: Path
@@ -43,18 +42,18 @@ class CompiledProgram:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """The only pipeline's, or the first one's."""
+        """Returns the layout of the only pipeline, or the first one."""
         return self.layouts[0]
 
 
 @functools.cache
 def toolchain_digest(command: tuple[str, ...]) -> str:
-    """What identifies compiler, processor and our own code generation."""
+    """Returns a digest that identifies compiler, processor and our own code generation."""
     return hashlib.sha256((toolchain(command) + manifest.digest("compiler")).encode()).hexdigest()
 
 
 def source_hash(text: str) -> str:
-    """SHA-256 of preprocessed source without line markers and blank lines."""
+    """Returns the SHA-256 of preprocessed source without line markers and blank lines."""
     lines = (line.rstrip() for line in text.splitlines())
     return hashlib.sha256("\n".join(x for x in lines if x and not x.lstrip().startswith("#")).encode()).hexdigest()
 
@@ -65,23 +64,23 @@ def compile_program(
 ) -> CompiledProgram:  # fmt: skip
     """Compiles the v1model or TNA program at `path`, or finds it in the cache.
 
-    `cflags` replace the optimisation flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError
-    (the P4 program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
+    `cflags` replace the optimisation flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError (the P4
+    program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
     """
     command = c_compiler()
     folder = cache.folder()
-    asked = [toolchain_digest(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
-    asked += [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
-    asked.append("\0".join(cflags) if cflags is not None else "default")
-    known = folder / f"{Path(path).stem}-{key_of(asked)}.known.json"
-    if (found := _unchanged(known)) is not None:
-        return found
+    arguments = [toolchain_digest(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
+    arguments += [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
+    arguments.append("\0".join(cflags) if cflags is not None else "default")
+    record_path = folder / f"{Path(path).stem}-{key_of(arguments)}.known.json"
+    if (compiled := _from_record(record_path)) is not None:
+        return compiled
     text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
     digest = source_hash(text)
-    key = key_of([digest, _lines(path, sources), Path(path).name, asked[0], asked[-1]])
+    key = key_of([digest, _comments_digest(path, sources), Path(path).name, arguments[0], arguments[-1]])
     stem = f"{Path(path).stem}-{key}"
-    found = _described(folder, stem, Path(path).name)
-    if found is None:
+    compiled = _from_cache(folder, stem, Path(path).name)
+    if compiled is None:
         so, c = folder / f"{stem}.so", folder / f"{stem}.c"
         try:
             program = check(parse_text(text, str(path), sources))
@@ -94,45 +93,45 @@ def compile_program(
         with cache.problems(folder):
             cache.write(c, c_text.encode())
             compile_c(command, c, so, cflags)
-            described = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings}
-            cache.write_record(folder / f"{stem}.json", described, [so, c])
-        found = CompiledProgram(so, c, p4info, layouts, digest, Path(path).name, warnings)
+            record = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings}
+            cache.write_record(folder / f"{stem}.json", record, [so, c])
+        compiled = CompiledProgram(so, c, p4info, layouts, digest, Path(path).name, warnings)
     files = {str(Path(f).absolute()): cache.digest(Path(f)) for f in sources}
     with cache.problems(folder):
-        cache.write_record(known, {"stem": stem, "name": Path(path).name, "sources": files})
-    return found
+        cache.write_record(record_path, {"stem": stem, "name": Path(path).name, "sources": files})
+    return compiled
 
 
 def key_of(parts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
-def _lines(path: str | Path, sources: Mapping[str, str]) -> str:
-    """Digest of all that comments in the C text repeat: the files as they are, named as seen from the program's."""
+def _comments_digest(path: str | Path, sources: Mapping[str, str]) -> str:
+    """Returns a digest of everything that comments in the C text repeat: the files' texts and their names relative to the
+    program's."""
     origins = Origins(str(path), {})
     return key_of([f"{origins.file(file)}\0{text}" for file, text in sources.items()])
 
 
-def _described(folder: Path, stem: str, name: str) -> CompiledProgram | None:
-    """The cached program, or None if it is not there whole: damaged files are made again."""
-    described = cache.read_record(folder / f"{stem}.json")
-    return CompiledProgram(folder / f"{stem}.so", folder / f"{stem}.c", name=name, **described) if described else None
+def _from_cache(folder: Path, stem: str, name: str) -> CompiledProgram | None:
+    """Returns the cached program, or None if a file is missing or damaged, so that it is compiled again."""
+    record = cache.read_record(folder / f"{stem}.json")
+    return CompiledProgram(folder / f"{stem}.so", folder / f"{stem}.c", name=name, **record) if record else None
 
 
-def _unchanged(known: Path) -> CompiledProgram | None:
-    """The program of an earlier call with the same arguments, if all files that it read then are the same now.
+def _from_record(path: Path) -> CompiledProgram | None:
+    """Returns the program of an earlier call with the same arguments, if all files that it read are unchanged.
 
-    A file that now hides one of those (earlier on the include path) goes unnoticed: include directories are the
-    caller's.
+    A new file that hides one of those (earlier on the include path) goes unnoticed: the caller chooses the include directories.
     """
-    record = cache.read_record(known)
-    if record is None or any(cache.digest(Path(f)) != wanted for f, wanted in record["sources"].items()):
+    record = cache.read_record(path)
+    if record is None or any(cache.digest(Path(f)) != expected for f, expected in record["sources"].items()):
         return None
-    return _described(known.parent, record["stem"], record["name"])
+    return _from_cache(path.parent, record["stem"], record["name"])
 
 
 def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
-    """(C text, P4Info, layout of each pipeline) of a checked program. Raises CompileError for what is not supported."""
+    """Returns (C text, P4Info, layout of each pipeline) of a checked program. Raises CompileError for what is not supported."""
     with internal_errors(program.filename), deep_recursion():
         modules = lower(program)
         for module in modules:
@@ -145,7 +144,7 @@ def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], list[
 def compile_c(
     command: list[str], source: Path, target: Path, cflags: Sequence[str] | None = None, headers: Sequence[Path] | None = None
 ) -> None:
-    """The shared object of C text; `headers`: folders of those that it includes. Raises BuildError."""
+    """Compiles C text to a shared object; `headers`: folders of the headers that it includes. Raises BuildError."""
     if cflags is None:
         with source.open("rb") as f:
             long = sum(1 for _ in f) > UNROLLED_LINES

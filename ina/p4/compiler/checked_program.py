@@ -1,4 +1,4 @@
-"""What the front end hands to back ends besides the annotated tree: the program and its objects."""
+"""The front end's result besides the annotated tree: the program and its objects."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Instance:
     PackageDecl. `args` maps constructor parameter names to values: consts as in `Expr.const`, or Instances.
     `site` is the Instantiation it came from, None for a nameless one.
     `children` maps the declared name of each Instantiation in its body to the Instance. `cp_names` maps the *declared*
-    name of each table, action and value set in the body to its full control-plane name. `sizes`: of the tables whose
-    `size` takes constructor parameters, by declared name. `properties`: arguments of the objects that properties of its
+    name of each table, action and value set in the body to its full control-plane name. `sizes`: sizes of the tables
+    whose `size` takes constructor parameters, by declared name. `properties`: arguments of the objects that properties of its
     tables construct.
     """
 
@@ -34,7 +34,7 @@ class Instance:
 
     @property
     def origin(self) -> ast.Declaration:
-        """Where messages about it point: its Instantiation; of a nameless one, the declaration of its type."""
+        """Returns the target of messages about it: its Instantiation; for a nameless one, the declaration of its type."""
         origin: ast.Declaration = self.decl if self.site is None else self.site
         return origin
 
@@ -47,7 +47,7 @@ class CheckedProgram:
     `main`: the package instance; `main.args` holds parser and control Instances by package parameter name,
     `main.decl.name` is the package's name ("V1Switch"). None when the program has no `main` (a library).
     `globals`: Instances of top-level extern objects by declared name.
-    `warnings`: what is legal but doubtful (literals that are cut, ...), in order; `errors.render` prints them.
+    `warnings`: legal but doubtful constructs (literals that are cut, ...), in order; `errors.render` prints them.
     `errors` and `match_kinds`: member names in order of declaration. `types`: top-level type declarations by name.
     """
 
@@ -63,6 +63,6 @@ class CheckedProgram:
 
     @property
     def package(self) -> Instance:
-        """`main` of a program that has one, as each has whose architecture is known."""
+        """Returns `main` of a program that has one, as every program with a known architecture does."""
         assert self.main is not None
         return self.main

@@ -1,7 +1,7 @@
-"""Programs whose source somebody else sent, compiled by a process that cannot do harm with it (confinement.py).
+"""Compiles programs whose source somebody else sent, in a process that cannot do harm with it (confinement.py).
 
-The text may include what ships with the project, by name, and nothing else: no file is opened that it names. What comes back is
-kept in the cache of this process's user under the hash of all that it was made from.
+The text may include files that ship with the project, by name; no other file that it names is opened. The result is kept in the
+cache of this process's user under the hash of all its inputs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 LONGEST = 16 << 20  # bytes of source
 TAIL = 4096  # bytes of the child's standard error that go to the log
-SHIPPED = {"/p4include": P4INCLUDE, "/p4": None}  # as messages name them; None: paths.p4_dir()
+SHIPPED = {"/p4include": P4INCLUDE, "/p4": None}  # by their names in messages; None: paths.p4_dir()
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,20 @@ class Limits:
 
 
 class NotCompiled(Exception):
-    """The source does not compile, or not within the limits; the message is for who sent it."""
+    """An error for source that does not compile, or not within the limits; the message is for its sender."""
 
 
 class Busy(NotCompiled):
-    """Another source is being compiled, and was not ready in time."""
+    """An error if another source is being compiled for too long."""
 
 
-_one = threading.Lock()  # strangers get one processor, however many they are
+_one = threading.Lock()  # all senders together get one processor
 
 
 def compile_text(
     text: str, name: str = "program.p4", defines: Mapping[str, str] | None = None, limits: Limits | None = None
 ) -> CompiledProgram:
-    """Compiles P4 text that goes by `name`, or finds it in the cache. Raises NotCompiled, BuildError (there is no C compiler) and
+    """Compiles P4 text called `name`, or finds it in the cache. Raises NotCompiled, BuildError (there is no C compiler) and
     OSError (the cache)."""
     limits, defines = limits or Limits(), dict(defines or {})
     if len(text) > LONGEST:
@@ -68,69 +68,70 @@ def compile_text(
             raise NotCompiled(f"macro {macro[:100]!r}: expected a name of letters, digits and _, and a value of one line of text")
     command, shipped = c_compiler(), _shipped()
     request = {"text": text, "name": name, "defines": defines, "files": shipped, "folders": list(SHIPPED), "command": command}
-    said = json.dumps(request, sort_keys=True)
-    stem = f"sent-{Path(name).stem}-{key_of([toolchain_digest(tuple(command)), said])}"
+    payload = json.dumps(request, sort_keys=True)
+    stem = f"sent-{Path(name).stem}-{key_of([toolchain_digest(tuple(command)), payload])}"
     folder = cache.folder()
     so, c, record = folder / f"{stem}.so", folder / f"{stem}.c", folder / f"{stem}.json"
-    described = cache.read_record(record)
-    if described is None:
+    description = cache.read_record(record)
+    if description is None:
         if not _one.acquire(timeout=limits.seconds):
             raise Busy(f"another program is being compiled for more than {limits.seconds} s: try again")
         try:
-            described, c_text, code = _run(said, limits)
+            description, c_text, code = _run(payload, limits)
         finally:
             _one.release()
         with cache.problems(folder):
             cache.write(c, c_text.encode())
             cache.write(so, code)
-            cache.write_record(record, described, [so, c])
-    return CompiledProgram(so, c, name=name, **described)
+            cache.write_record(record, description, [so, c])
+    return CompiledProgram(so, c, name=name, **description)
 
 
 def to_send(path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()) -> bytes:
-    """Make the p4_device_config that a P4Runtime controller sends: JSON with the preprocessed source.
+    """Returns the p4_device_config that a P4Runtime controller sends: JSON with the preprocessed source.
 
-    Raises CompileError and OSError."""
+    Raises CompileError and OSError.
+    """
     text, _ = preprocess(path, defines=defines, include_dirs=include_dirs)
     return json.dumps({"source": text, "name": Path(path).name}).encode()
 
 
 def _shipped() -> dict[str, str]:
-    """Text by absolute path, as the child will know it."""
-    found = {}
-    for shown, folder in SHIPPED.items():
+    """Returns the texts of shipped files by their absolute paths in the child."""
+    texts = {}
+    for prefix, folder in SHIPPED.items():
         folder = folder or paths.p4_dir()
         for path in sorted(folder.rglob("*.p4")):
-            found[f"{shown}/{path.relative_to(folder)}"] = path.read_text(encoding="utf-8")
-    return found
+            texts[f"{prefix}/{path.relative_to(folder)}"] = path.read_text(encoding="utf-8")
+    return texts
 
 
 def _run(request: str, limits: Limits) -> tuple[dict[str, Any], str, bytes]:
-    """Compile in a child process; return the program's description, its C text and its shared object. Raises NotCompiled."""
-    with tempfile.TemporaryDirectory(prefix="ina-compile-") as folder, tempfile.TemporaryFile() as given, \
+    """Compiles in a child process; returns the program's description, its C text and its shared object. Raises NotCompiled."""
+    with tempfile.TemporaryDirectory(prefix="ina-compile-") as folder, tempfile.TemporaryFile() as request_file, \
             tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:  # fmt: skip
-        given.write(request.encode())
-        given.seek(0)
+        request_file.write(request.encode())
+        request_file.seek(0)
         command = [sys.executable, "-m", "ina.p4.compiler.confinement", folder, json.dumps(asdict(limits))]
         environment = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                        "LANG": "C.UTF-8", "HOME": ".", "TMPDIR": ".", "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
-        child = subprocess.Popen(command, stdin=given, stdout=answer, stderr=errors, cwd="/", env=environment,
+        child = subprocess.Popen(command, stdin=request_file, stdout=answer, stderr=errors, cwd="/", env=environment,
                                  start_new_session=True)  # fmt: skip
         try:
             status = child.wait(limits.seconds)
         except subprocess.TimeoutExpired:
             raise NotCompiled(f"the program was not compiled within {limits.seconds} s") from None
         finally:
-            _end(child)
+            _kill_group(child)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - TAIL))
-        if said := errors.read().decode(errors="replace").strip():
-            log.warning("compiling a program that was sent:\n%s", said)
+        if stderr_text := errors.read().decode(errors="replace").strip():
+            log.warning("compiling a program that was sent:\n%s", stderr_text)
         answer.seek(0)
-        return _understood(answer.read(), status)
+        return _parse_answer(answer.read(), status)
 
 
-def _end(child: subprocess.Popen) -> None:
-    """With all that it has started."""
+def _kill_group(child: subprocess.Popen) -> None:
+    """Kills the child and all processes that it started."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -138,13 +139,13 @@ def _end(child: subprocess.Popen) -> None:
     child.wait()
 
 
-def _understood(answer: bytes, status: int) -> tuple[dict[str, Any], str, bytes]:
+def _parse_answer(answer: bytes, status: int) -> tuple[dict[str, Any], str, bytes]:
     head, _, code = answer.partition(b"\n")
     try:
-        said = json.loads(head)
-        if error := said.get("error"):
+        response = json.loads(head)
+        if error := response.get("error"):
             raise NotCompiled(str(error))
-        known = {key: said[key] for key in ("p4info", "layouts", "source_hash", "warnings")}
-        return known, str(said["c"]), code
+        description = {key: response[key] for key in ("p4info", "layouts", "source_hash", "warnings")}
+        return description, str(response["c"]), code
     except (ValueError, KeyError, AttributeError, RecursionError):
         raise NotCompiled(f"the compiler has failed on this program (status {status}): the switch's log says more") from None

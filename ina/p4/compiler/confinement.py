@@ -1,10 +1,10 @@
-"""The process that compiles what somebody else sent: it gives up all that it can before it looks at it.
+"""The process that compiles what somebody else sent: it gives up all privileges that it can before it reads the text.
 
     python -m ina.p4.compiler.confinement FOLDER LIMITS < request > answer
 
-Started by confined.py, with a folder of its own. It takes limits of time, memory and output; as root it becomes `nobody`, without
+confined.py starts it, with a folder of its own. It sets limits of time, memory and output; as root it becomes `nobody`, without
 groups, capabilities or network. Only then is the request read: JSON with the text and with all that it may include. The answer
-is a line of JSON, and behind it the shared object; or the error, whose lines are the text's own.
+is a line of JSON, followed by the shared object; or the error, whose lines are the text's own.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ina.p4.compiler.frontend import check, parse_text
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
 CLONE_NEWNET, CLONE_NEWIPC = 0x40000000, 0x08000000  # linux/sched.h
 NOBODY = 65534
-PROCESSES = 512  # of all that `nobody` runs
+PROCESSES = 512  # limit for all processes of `nobody`
 FILES = 256
 
 
 def main() -> None:
     folder, limits = Path(sys.argv[1]), json.loads(sys.argv[2])
-    for header in manifest.files("program"):  # where they lie, `nobody` may not look
+    for header in manifest.files("program"):  # `nobody` may not be able to read their folder
         shutil.copy(header, folder)
-    os.chdir(folder)  # from here on relative: `nobody` need not be able to look into the folders above it
+    os.chdir(folder)  # from here on relative: `nobody` may not be able to read the folders above it
     confine(limits)
     answer, code = _compiled(json.load(sys.stdin))
     sys.stdout.write(json.dumps(answer) + "\n")
@@ -48,24 +48,24 @@ def main() -> None:
 
 
 def confine(limits: dict[str, int]) -> None:
-    """No way back from here; the working folder and what is in it stay this process's. Raises OSError: something cannot be given
-    up."""
+    """Gives up privileges for good; the working folder and its contents stay this process's. Raises OSError if something cannot
+    be given up."""
     libc = ctypes.CDLL(None, use_errno=True)
-    for what, most in (
+    for kind, limit in (
         (resource.RLIMIT_CPU, limits["seconds"]), (resource.RLIMIT_AS, limits["memory"]), (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, limits["output"]), (resource.RLIMIT_NOFILE, FILES),
     ):  # fmt: skip
-        hard = resource.getrlimit(what)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (most, most))
+        hard = resource.getrlimit(kind)[1]
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(kind, (limit, limit))
     if os.geteuid() == 0:
         _become_nobody(libc)
-    _ask(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    _ask(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "a signal when the switch ends")  # after a change of user
+    _require(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _require(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "a signal when the switch ends")  # after a change of user
 
 
 def _become_nobody(libc: Any) -> None:
-    libc.unshare(CLONE_NEWNET | CLONE_NEWIPC)  # in a container root may not; then the network stays within reach
+    libc.unshare(CLONE_NEWNET | CLONE_NEWIPC)  # in a container root may not do this; then the network stays reachable
     try:
         entry = pwd.getpwnam("nobody")
         user, group = entry.pw_uid, entry.pw_gid
@@ -79,13 +79,13 @@ def _become_nobody(libc: Any) -> None:
     os.setresuid(user, user, user)
 
 
-def _ask(result: int, what: str) -> None:
+def _require(result: int, subject: str) -> None:
     if result != 0:
-        raise OSError(ctypes.get_errno(), f"cannot have {what}")
+        raise OSError(ctypes.get_errno(), f"cannot have {subject}")
 
 
 def _compiled(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """The answer, and the shared object."""
+    """Returns the answer, and the shared object."""
     name: str = request["name"]
     sources: dict[str, str] = {}
     try:
@@ -98,12 +98,12 @@ def _compiled(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         c.write_text(c_text, encoding="utf-8")
         compile_c(request["command"], c, so, headers=[Path(".")])
         warnings = render(program.warnings, sources, "warning")
-        known = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings, "c": c_text}
-        return known, so.read_bytes()
+        answer = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings, "c": c_text}
+        return answer, so.read_bytes()
     except CompileError as error:
         error.sources.update(sources)
         return {"error": str(error)}, b""
-    except BuildError as error:  # what it says may name files
+    except BuildError as error:  # its message may name files
         print(error, file=sys.stderr)
         return {"error": "the C compiler refuses the program: the switch's log says why"}, b""
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """`length` characters of `file` from `line`, `col` (both from 1). Line 0 means "no place in a file"."""
+    """A place in a text: `length` characters of `file` from `line`, `col` (both from 1). Line 0 means "no place in a file"."""
 
     file: str
     line: int
@@ -37,7 +37,7 @@ WIDTH = 300  # characters of a source line that an error shows: macros and gener
 
 @dataclass(slots=True)
 class Note:
-    """What helps to understand a diagnostic; `span` is None when it concerns no particular place."""
+    """An explanation of a diagnostic; `span` is None when it concerns no particular place."""
 
     message: str
     span: Span | None = None
@@ -53,7 +53,7 @@ class Diagnostic:
 
 
 class CompileError(Exception):
-    """The program is wrong. `str(error)` is the whole report; `diagnostics` has the parts, in order of discovery."""
+    """An error in the program. `str(error)` is the whole report; `diagnostics` has the parts, in order of discovery."""
 
     def __init__(self, span: Span, message: str, notes: Iterable[Note | str] = ()) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class CompileError(Exception):
 
     @classmethod
     def collect(cls, diagnostics: list[Diagnostic]) -> CompileError:
-        """One error for several diagnostics (at least one)."""
+        """Returns one error for several diagnostics (at least one)."""
         first = diagnostics[0]
         error = cls(first.span, first.message)
         error.diagnostics = list(diagnostics)
@@ -81,44 +81,44 @@ class CompileError(Exception):
 
 
 class InternalError(CompileError):
-    """The compiler is wrong, whatever the program is."""
+    """An error in the compiler, whatever the program is."""
 
 
 @contextmanager
 def internal_errors(filename: str) -> Iterator[None]:
-    """Makes of an exception that is neither the program's fault nor the machine's an InternalError: at the piece of
-    the program that was looked at, with the place in the compiler."""
+    """Turns an exception that neither the program nor the machine caused into an InternalError, with the piece of the program
+    in work and the place in the compiler."""
     try:
         yield
     except (CompileError, OSError, MemoryError):
         raise
     except RecursionError as error:
-        raise CompileError(_looked_at(error, filename), "this is nested too deep", ["name its parts"]) from None
+        raise CompileError(_innermost_span(error, filename), "this is nested too deep", ["name its parts"]) from None
     except Exception as error:
         if isinstance(error, ValueError) and "integer string conversion" in str(error):  # Python's limit
-            raise CompileError(_looked_at(error, filename), "a number of more than 4300 decimal digits") from None
+            raise CompileError(_innermost_span(error, filename), "a number of more than 4300 decimal digits") from None
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         raise InternalError(
-            _looked_at(error, filename),
+            _innermost_span(error, filename),
             f"internal error of the compiler: {type(error).__name__}: {error} ({place})",
             ["the compiler is wrong here, whatever the program is: please report it with the program and these lines"],
         ) from error
 
 
-def _looked_at(error: Exception, filename: str) -> Span:
-    """The span of the innermost piece of the program that a function was given."""
-    found = Span(filename, 0, 0, 0)
+def _innermost_span(error: Exception, filename: str) -> Span:
+    """Returns the span of the innermost piece of the program among the functions' variables."""
+    innermost = Span(filename, 0, 0, 0)
     for frame, _ in traceback.walk_tb(error.__traceback__):
         for value in frame.f_locals.values():
             span = getattr(value, "span", None)
             if isinstance(span, Span) and span.line and not isinstance(value, Exception):
-                found = span
-    return found
+                innermost = span
+    return innermost
 
 
 def render(diagnostics: Iterable[Diagnostic], sources: dict[str, str], severity: str = "error") -> str:
-    """Diagnostics as a compiler prints them, with the lines that they are about.
+    """Returns diagnostics as a compiler prints them, with their source lines.
 
     `sources` maps file names to texts. No other file is opened: a line marker may name any.
     """
@@ -144,7 +144,8 @@ def _show(span: Span | None, text: str, sources: dict[str, str]) -> str:
 
 
 def _excerpt(line: str, at: int) -> tuple[int, str]:
-    """What an error shows of a line: all, or of a long one what is around `at`; and where that is in it."""
+    """Returns the part of a line that an error shows: all, or of a long one the text around `at`; and the position of `at` in
+    it."""
     start = max(0, min(at - WIDTH // 2, len(line) - WIDTH))
     end = start + WIDTH
     before, after = "..." if start else "", "..." if end < len(line) else ""

@@ -1,4 +1,4 @@
-"""Makers of IR expressions that fold what is constant and drop what does nothing."""
+"""Constructors of IR expressions that fold constants and drop operations without effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def const(value: int, width: int, signed: bool = False) -> Const:
 
 
 def number(c: Const) -> int:
-    """The value of a constant with its sign."""
+    """Returns the value of a constant with its sign."""
     return c.value - (1 << c.width) if c.signed and c.value >> (c.width - 1) else c.value
 
 
@@ -75,7 +75,7 @@ def add(a: Expr, b: Expr) -> Expr:
 
 
 def slice_bits(e: Expr, hi: int, lo: int) -> Expr:
-    """e[hi:lo], unsigned."""
+    """Returns e[hi:lo], unsigned."""
     width = hi - lo + 1
     if isinstance(e, Const):
         return const(e.value >> lo, width)
@@ -86,7 +86,7 @@ def slice_bits(e: Expr, hi: int, lo: int) -> Expr:
 
 
 def concat(parts: list[Expr]) -> Expr:
-    """First part in the most significant bits; unsigned."""
+    """Concatenates parts, the first in the most significant bits; unsigned."""
     result = parts[0]
     for part in parts[1:]:
         result = Op("concat", (result, part), result.width + part.width)

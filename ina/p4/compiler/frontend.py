@@ -1,7 +1,7 @@
 """The front end in one call: preprocess, lex, parse, check, elaborate.
 
-`load()` is what everything else uses. The result is a `CheckedProgram`; see the docstring of `ast.py` for what the
-checker leaves on the tree.
+All other code uses `load()`. The result is a `CheckedProgram`; the docstring of `ast.py` lists the checker's
+annotations of the tree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["CheckedProgram", "Instance", "check", "deep_recursion", "load", "par
 
 @contextmanager
 def deep_recursion(frames_per_level: int = 12) -> Iterator[None]:
-    """Room on Python's stack for a recursive pass over trees that are `ast.MAX_DEPTH` deep."""
+    """Makes room on Python's stack for a recursive pass over trees that are `ast.MAX_DEPTH` deep."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, 1000 + frames_per_level * ast.MAX_DEPTH))
     try:
@@ -39,10 +39,10 @@ def deep_recursion(frames_per_level: int = 12) -> Iterator[None]:
 def load(
     path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()
 ) -> CheckedProgram:
-    """Compile the file at `path` up to a checked tree.
+    """Compiles the file at `path` up to a checked tree.
 
-    `defines` are preprocessor macros, `include_dirs` are searched after the file's own directory and before the
-    compiler's own `p4include`. Raises CompileError with every error found, OSError when `path` cannot be read.
+    `defines` are preprocessor macros, `include_dirs` are searched after the file's own directory and before the compiler's own
+    `p4include`. Raises CompileError with all errors, OSError when `path` cannot be read.
     """
     with _without_garbage_collection():
         text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
@@ -57,7 +57,7 @@ def load(
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Everything made here stays until the end: the collector would only walk it again and again."""
+    """Disables the garbage collector: all objects created here live to the end, and it would walk them again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -68,7 +68,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) -> ast.Program:
-    """Lex and parse preprocessed text (line markers allowed). Raises CompileError at the first syntax error.
+    """Lexes and parses preprocessed text (line markers allowed). Raises CompileError at the first syntax error.
 
     `sources` is the text of the files that line markers name, for columns and messages.
     """
@@ -84,6 +84,6 @@ def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) 
 
 
 def check(program: ast.Program) -> CheckedProgram:
-    """Resolve and check a parsed program, annotating its tree in place. Raises CompileError with every error found."""
+    """Resolves and checks a parsed program, annotating its tree in place. Raises CompileError with all errors."""
     with internal_errors(program.filename), deep_recursion():
         return check_program(program)

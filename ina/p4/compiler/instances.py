@@ -14,7 +14,7 @@ from ina.p4.compiler.types import CallableType, RecordType, SerEnumType, StructT
 
 
 def instances_of(program: CheckedProgram) -> Iterator[Instance]:
-    """Every instance of the running program, each once: global ones first, then main's in order of declaration."""
+    """Yields every instance of the running program, each once: global ones first, then main's in order of declaration."""
     seen: set[Instance] = set()
     for instance in program.globals.values():
         yield from instances_below(instance, seen)
@@ -23,7 +23,7 @@ def instances_of(program: CheckedProgram) -> Iterator[Instance]:
 
 
 def instances_below(instance: object, seen: set[Instance] | None = None) -> Iterator[Instance]:
-    """An instance and all that its arguments and its body hold, each once; those in `seen` not again."""
+    """Yields an instance and all in its arguments and its body, each once, except those in `seen`."""
     seen = set() if seen is None else seen
     if isinstance(instance, Instance) and instance not in seen:
         seen.add(instance)
@@ -33,10 +33,10 @@ def instances_below(instance: object, seen: set[Instance] | None = None) -> Iter
 
 
 def property_instance(program: CheckedProgram, owner: Instance, table: str, prop: ast.Property) -> Instance:
-    """The extern object that a table property (`implementation`, `counters`, ...) names or constructs.
+    """Returns the extern object that a table property (`implementation`, `counters`, ...) names or constructs.
 
-    `owner` is the control, `table` the table's full name. A constructed object is a new Instance at each call,
-    named by the property's `@name` as it stands, else `<table>.<property>`.
+    `owner` is the control, `table` the table's full name. A constructed object is a new Instance at each call, named by the
+    property's `@name` unchanged, else `<table>.<property>`.
     """
     value = prop.value
     if isinstance(value, ast.Name):
@@ -51,7 +51,7 @@ def property_instance_name(table: str, prop: ast.Property) -> str:
 
 
 def table_size(program: CheckedProgram, owner: Instance, decl: ast.TableDecl) -> int:
-    """`size` of a table of `owner`, else what p4c takes: 1024, its Tofino back end `min_size` or 512."""
+    """Returns `size` of a table of `owner`, else p4c's default: 1024, in its Tofino back end `min_size` or 512."""
     if size := decl.size or owner.sizes.get(decl.name):
         return size
     if architecture_of(program) != "tna":
@@ -61,7 +61,8 @@ def table_size(program: CheckedProgram, owner: Instance, decl: ast.TableDecl) ->
 
 
 def only_pipeline(program: CheckedProgram) -> str:
-    """The name of a TNA program's pipeline, where it has one; empty: names begin with their pipelines' anyway."""
+    """Returns the name of a TNA program's only pipeline; empty if it has several, since names then begin with their pipelines'
+    anyway."""
     if architecture_of(program) != "tna":
         return ""
     pipelines = [a for a in program.package.args.values() if isinstance(a, Instance)]
@@ -71,62 +72,62 @@ def only_pipeline(program: CheckedProgram) -> str:
 
 
 def abstract_method(instance: Instance, name: str) -> ast.FunctionDecl:
-    """What the program gives an abstract method of an extern object, in the braces behind it."""
+    """Returns the program's implementation of an extern object's abstract method, in the braces behind the object."""
     body = instance.site.body if instance.site is not None else None
     return next(f for f in body or () if isinstance(f, ast.FunctionDecl) and f.name == name)
 
 
 def action_name(owner: Instance, decl: ast.ActionDecl) -> str:
-    """Full control-plane name of an action that a table of `owner` lists: of the control's own, or a top-level one."""
+    """Returns the full control-plane name of an action that a table of `owner` lists: the control's own, or a top-level one."""
     if any(node is decl for node in owner.decl.locals):
         return owner.cp_names[decl.name]
     return decl.cp_name.removeprefix(".")
 
 
 def tables_of(instance: Instance) -> list[ast.TableDecl]:
-    """The tables of a control, but for those that share another one's name and that its constructor's arguments rule out:
-    `if (is_ternary) { a.apply(); } else { b.apply(); }` with a bool parameter.
-    """
-    found = [d for d in instance.decl.locals if isinstance(d, ast.TableDecl)]
-    names = [instance.cp_names.get(d.name, d.name) for d in found]
+    """Returns the tables of a control, except those that share another one's name and that its constructor's arguments rule
+    out: `if (is_ternary) { a.apply(); } else { b.apply(); }` with a bool parameter."""
+    tables = [d for d in instance.decl.locals if isinstance(d, ast.TableDecl)]
+    names = [instance.cp_names.get(d.name, d.name) for d in tables]
     if len(set(names)) == len(names):
-        return found
+        return tables
     live = {call.decl for part in _live(instance.decl.body, instance) for call in calls_in(part) if call.kind == "table_apply"}
-    return [d for d, name in zip(found, names, strict=True) if names.count(name) == 1 or d in live]
+    return [d for d, name in zip(tables, names, strict=True) if names.count(name) == 1 or d in live]
 
 
 def _live(node: ast.Node | None, instance: Instance) -> Iterator[ast.Node]:
-    """The statements, and the conditions, that an instance can reach."""
+    """Yields the statements, and the conditions, that an instance can reach."""
     if isinstance(node, ast.Block):
         for inner in node.statements:
             yield from _live(inner, instance)
     elif isinstance(node, ast.If):
-        known = decided(node.condition, instance)
-        if known is None:
+        outcome = decided(node.condition, instance)
+        if outcome is None:
             yield node.condition
-        yield from () if known is False else _live(node.then, instance)
-        yield from () if known is True else _live(node.otherwise, instance)
+        yield from () if outcome is False else _live(node.then, instance)
+        yield from () if outcome is True else _live(node.otherwise, instance)
     elif node is not None:
         yield node
 
 
 def decided(condition: ast.Expr, instance: Instance) -> bool | None:
-    """A condition that is a constructor parameter of `instance`, or not one; None: another, which only a packet decides."""
+    """Returns the value of a condition that is a constructor parameter of `instance`, or its negation; None for others, which
+    depend on the packet."""
     if isinstance(condition, ast.Unary) and condition.op == "!":
-        known = decided(condition.operand, instance)
-        return None if known is None else not known
+        value = decided(condition.operand, instance)
+        return None if value is None else not value
     if isinstance(condition, ast.Name) and condition.decl is not None and condition.decl in instance.decl.ctor_params:
-        known = instance.args.get(condition.name)
-        return known if isinstance(known, bool) else None
+        value = instance.args.get(condition.name)
+        return value if isinstance(value, bool) else None
     return None
 
 
 def symmetric_places(instance: Instance, data: ast.Expr | None) -> list[tuple[int, int]]:
-    """Which two fields of the list `data` each `@symmetric("a", "b")` of a Hash makes exchangeable (TNA).
+    """Returns the two fields of the list `data` that each `@symmetric("a", "b")` of a Hash makes exchangeable (TNA).
 
-    Raises CompileError for a name that is not in the list, and where there is no list.
+    Raises CompileError for a name that is not in the list, and if there is no list.
     """
-    found = []
+    places = []
     for note in instance.site.annotations if instance.site is not None else ():
         if note.name != "symmetric":
             continue
@@ -138,12 +139,12 @@ def symmetric_places(instance: Instance, data: ast.Expr | None) -> list[tuple[in
             if name not in items:
                 where = f"the fields are {', '.join(items)}" if items else "give them to get() as a list in braces"
                 raise CompileError(note.span, f"@symmetric: '{name}' is none of the fields that are hashed", [where])
-        found.append((items.index(names[0]), items.index(names[1])))
-    return found
+        places.append((items.index(names[0]), items.index(names[1])))
+    return places
 
 
 def calls_in(node: object) -> Iterator[ast.Call]:
-    """All calls below a node, in order of the text. Only the parser's fields are followed, not the checker's."""
+    """Yields all calls below a node, in order of the text. It follows only the parser's fields, not the checker's."""
     if isinstance(node, ast.Call):
         yield node
     if isinstance(node, list | tuple):
@@ -156,9 +157,9 @@ def calls_in(node: object) -> Iterator[ast.Call]:
 
 
 def entry_priorities(decl: ast.TableDecl) -> list[int]:
-    """Priorities of the entries in the program, higher wins (§14.2.1.4); 0 in tables with exact and lpm keys only.
+    """Returns the priorities of the entries in the program, higher wins (§14.2.1.4); 0 in tables with exact and lpm keys only.
 
-    `@priority(n)`, which p4c and BMv2 know, puts an entry of a constant table in the n-th place instead of its own.
+    `@priority(n)`, which p4c and BMv2 support, puts an entry of a constant table in the n-th place instead of its own.
     """
     places = [_annotated_place(entry) for entry in decl.entries]
     if any(place is not None for place in places):
@@ -179,7 +180,7 @@ def _annotated_place(entry: ast.TableEntry) -> int | None:
 
 
 def annotation_constant(program: CheckedProgram, e: ast.Expr) -> Any:
-    """The value of an expression in an annotation's body, which the checker leaves alone.
+    """Returns the value of an expression in an annotation's body, which the checker does not check.
 
     A literal, a top-level constant, or a member of a serialisable enum; None for anything else.
     """
@@ -188,8 +189,8 @@ def annotation_constant(program: CheckedProgram, e: ast.Expr) -> Any:
     if isinstance(e, ast.IntLiteral | ast.StringLiteral | ast.BoolLiteral):
         return e.value
     if isinstance(e, ast.Name):
-        found = (d for d in program.declarations if isinstance(d, ast.ConstDecl) and d.name == e.name)
-        return next((d.value.const for d in found), None)
+        constants = (d for d in program.declarations if isinstance(d, ast.ConstDecl) and d.name == e.name)
+        return next((d.value.const for d in constants), None)
     if isinstance(e, ast.Member) and isinstance(e.base, ast.Name):
         t = program.types.get(e.base.name)
         return t.members.get(e.member) if isinstance(t, SerEnumType) else None
@@ -197,7 +198,7 @@ def annotation_constant(program: CheckedProgram, e: ast.Expr) -> Any:
 
 
 def field_list(program: CheckedProgram, t: RecordType, index: int) -> list[tuple[str, ...]]:
-    """Paths of the fields of metadata `t` that `@field_list(..., index, ...)` marks (v1model.p4)."""
+    """Returns paths of the fields of metadata `t` that `@field_list(..., index, ...)` marks (v1model.p4)."""
     paths: list[tuple[str, ...]] = []
     for name, f in t.fields.items():
         annotation = f.decl.annotation("field_list") if f.decl is not None else None
@@ -209,22 +210,22 @@ def field_list(program: CheckedProgram, t: RecordType, index: int) -> list[tuple
 
 
 def value_set_kind(program: CheckedProgram) -> str:
-    """How fields without `@match` are matched: a Tofino's parsers match under masks."""
+    """Returns the match kind of fields without `@match`: a Tofino's parsers match under masks."""
     return "ternary" if architecture_of(program) == "tna" else "exact"
 
 
 def value_set_fields(t: Type, kind: str, name: str = "") -> list[tuple[str, Type, str]]:
-    """(name, type, match kind) of the scalars of a value set's type. `kind`: of those without `@match`."""
+    """Returns (name, type, match kind) of the scalars of a value set's type. `kind`: the kind of those without `@match`."""
     t = strip_new(t)
-    found: list[tuple[str, Type, str]] = []
+    result: list[tuple[str, Type, str]] = []
     if isinstance(t, StructType):
         for f in t.fields.values():
             note = f.decl.annotation("match") if f.decl is not None else None
             inner = kind if note is None else "".join(note.tokens)
-            found += value_set_fields(f.type, inner, f"{name}.{f.name}" if name else f.name)
+            result += value_set_fields(f.type, inner, f"{name}.{f.name}" if name else f.name)
     elif isinstance(t, TupleType):
         for i, element in enumerate(t.elements):
-            found += value_set_fields(element, kind, f"{name}.f{i}" if name else f"f{i}")
+            result += value_set_fields(element, kind, f"{name}.f{i}" if name else f"f{i}")
     else:
-        found.append((name or "value", t, kind))
-    return found
+        result.append((name or "value", t, kind))
+    return result

@@ -23,7 +23,7 @@ from ina.p4.compiler.errors import Span
 
 
 class Expr:
-    """`width` in bits, `signed`."""
+    """An expression. `width` in bits, `signed`."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class Expr:
 
 @dataclass(eq=False, slots=True)
 class Const(Expr):
-    """`value` is the bit pattern: 0 <= value < 2^width."""
+    """A constant. `value` is the bit pattern: 0 <= value < 2^width."""
 
     value: int
     width: int
@@ -56,12 +56,11 @@ class Var(Expr):
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """A header kept in wire order, `size` bytes. In C it is a pointer: to zeros at first, into the frame once
-    extracted.
+    """A header kept in wire order, `size` bytes. In C it is a pointer: to zeros at first, into the frame once extracted.
 
     Fields are loaded and stored where they lie, so a header that the program does not move costs the deparser nothing.
-    `own_buffer`: the metadata has room for it, because it may come to life without being extracted, or because the
-    frame's bytes are needed again (`in_place` is False: extracting copies it there).
+    `own_buffer`: the metadata has memory for it, because it may become valid without being extracted, or because the frame's
+    bytes are needed again (`in_place` is False: extracting copies it there).
     """
 
     name: str
@@ -73,9 +72,8 @@ class Region:
 
 @dataclass(eq=False, slots=True)
 class Array:
-    """`count` values of `width` bits. With `region`: from bit `offset` (from the region's start) in wire order; else
-    local. `fields`: what the program calls the elements.
-    """
+    """An array of `count` values of `width` bits. With `region`: from bit `offset` (from the region's start) in wire order;
+    else local. `fields`: the program's names of the elements."""
 
     name: str
     width: int
@@ -87,7 +85,7 @@ class Array:
 
 
 Storage = Var | Array | Region
-"""What has memory of its own"""
+"""Objects with memory of their own"""
 
 
 @dataclass(eq=False, slots=True)
@@ -109,7 +107,7 @@ class Elem(Expr):
 
 @dataclass(eq=False, slots=True)
 class Wire(Expr):
-    """`width` bits of the frame from bit `bit` after byte `pos`; the caller has checked the length."""
+    """An operand in the frame: `width` bits from bit `bit` after byte `pos`; the caller has checked the length."""
 
     pos: Expr
     bit: int
@@ -146,10 +144,9 @@ class Op(Expr):
 
 @dataclass(eq=False, slots=True)
 class Register:
-    """`size` cells of `width` bits. After layout: cell i lies at `offset + i * stride` of the state block, `bytes`
-    wide. `initial`: what they hold at first. `table`: cell i belongs to that table's entry i. `part`: which
-    scalar of the program's register it is. `param`: the program only reads it (TNA's RegisterParam).
-    """
+    """A register of `size` cells of `width` bits. After layout: cell i lies at `offset + i * stride` of the state block,
+    `bytes` wide. `initial`: the cells' first value. `table`: cell i belongs to that table's entry i. `part`: the number of its
+    scalar in the program's register. `param`: the program only reads it (TNA's RegisterParam)."""
 
     name: str
     width: int
@@ -167,9 +164,8 @@ class Register:
 
 @dataclass(eq=False, slots=True)
 class Counter:
-    """`kind`: packets, bytes or packets_and_bytes. Cell i: uint64 packets, uint64 bytes at `offset + 16 * i` of the
-    statistics. `table`: cell i counts that table's entry i, at each hit unless the program counts (`explicit`).
-    """
+    """A counter. `kind`: packets, bytes or packets_and_bytes. Cell i: uint64 packets, uint64 bytes at `offset + 16 * i` of the
+    statistics. `table`: cell i counts that table's entry i, at each hit unless the program counts (`explicit`)."""
 
     name: str
     kind: str
@@ -181,10 +177,9 @@ class Counter:
 
 @dataclass(eq=False, slots=True)
 class Meter:
-    """`kind`: packets or bytes. Cell i: `struct ina_meter` (prelude.h) at `offset + 64 * i` of the state block. `table`,
-    `explicit` as of counters. `adjust`: what the control plane adds to the bytes of a packet instead of what the program takes
-    from them: twice the number, and 1 where it says one at all (TNA).
-    """
+    """A meter. `kind`: packets or bytes. Cell i: `struct ina_meter` (prelude.h) at `offset + 64 * i` of the state block.
+    `table`, `explicit`: see Counter. `adjust`: the control plane's correction of a packet's bytes, which replaces the
+    program's: twice the number, plus 1 if it is set (TNA)."""
 
     name: str
     kind: str
@@ -197,9 +192,8 @@ class Meter:
 
 @dataclass(eq=False, slots=True)
 class DynamicHash:
-    """A hash that the control plane can change: over `fields` (name, width, whether it is a constant), `width` bits, of which the
-    program uses the low `used`. `configure`: the words that say what it is now (prelude_tna.h), `initial` what it is at first.
-    """
+    """A hash that the control plane can change: over `fields` (name, width, True for a constant), `width` bits, of which the
+    program uses the low `used`. `configure`: the words of its current configuration (prelude_tna.h), `initial`: its first one."""
 
     name: str
     width: int
@@ -212,9 +206,8 @@ class DynamicHash:
 
 @dataclass(eq=False, slots=True)
 class Filter:
-    """`kind`: lpf (low-pass filter) or wred (weighted random early drop). Cell i: `struct ina_filter` (filter.h) at
-    `offset + 64 * i` of the state block.
-    """
+    """A filter. `kind`: lpf (low-pass filter) or wred (weighted random early drop). Cell i: `struct ina_filter` (prelude_tna.h)
+    at `offset + 64 * i` of the state block."""
 
     name: str
     kind: str
@@ -225,12 +218,11 @@ class Filter:
 
 @dataclass(eq=False, slots=True)
 class Table:
-    """`index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON
-    form. `profile`: its action profile; `value_set`: it is a parser's value set, without actions. `hits`: where its bytes lie in
-    the state block, one for each entry, which a hit makes 1 (TNA's idle time-outs); None: it has none, 0: not placed yet.
-    `chained`: its constant entries are comparisons in the code, not rows to look up.
-    `key_mask`: what the words of a key are masked with before they are looked up (TNA's dynamic key masks).
-    """
+    """A table. `index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON
+    form. `profile`: its action profile; `value_set`: it is a parser's value set, without actions. `hits`: the place of its hit
+    bytes in the state block, one for each entry, which a hit sets to 1 (TNA's idle time-outs); None: it has none, 0: not placed
+    yet. `chained`: its constant entries are comparisons in the code, not rows to look up. `key_mask`: the mask of a key's
+    words, applied before a look-up (TNA's dynamic key masks)."""
 
     name: str
     index: int
@@ -259,7 +251,7 @@ class Table:
 
 @dataclass(eq=False, slots=True)
 class Stmt:
-    """`origin`: the statement, state or entry of the program that it comes from; only the C text's comments tell it."""
+    """A statement. `origin`: the statement, state or entry of the program that it comes from, for comments in the C text."""
 
     origin: Span | None = field(default=None, init=False, repr=False)
 
@@ -272,9 +264,8 @@ class Assign(Stmt):
 
 @dataclass(eq=False, slots=True)
 class RegRead(Stmt):
-    """Out of range: 0. Within a `Roll`: cell `index` of the register `step * i` bytes further on in the row. `inside`: the
-    index is known to be in range.
-    """
+    """Reads a register cell; out of range: 0. Within a `Roll`: cell `index` of the register `step * i` bytes further on in the
+    row. `inside`: the index is known to be in range."""
 
     target: Var | Elem
     register: Register
@@ -285,7 +276,7 @@ class RegRead(Stmt):
 
 @dataclass(eq=False, slots=True)
 class RegWrite(Stmt):
-    """Out of range: nothing happens."""
+    """Writes a register cell; out of range: no effect."""
 
     register: Register
     index: Expr
@@ -296,7 +287,7 @@ class RegWrite(Stmt):
 
 @dataclass(eq=False, slots=True)
 class If(Stmt):
-    """`likely`: whether the condition mostly holds, None: nobody knows."""
+    """A branch. `likely`: True or False if the condition mostly holds or fails, None if unknown."""
 
     condition: Expr
     then: list[Stmt]
@@ -306,7 +297,7 @@ class If(Stmt):
 
 @dataclass(eq=False, slots=True)
 class Switch(Stmt):
-    """`cases` by value, each without fall-through; `default` for the others. `names`: what the values mean."""
+    """A choice. `cases` by value, each without fall-through; `default` for the others. `names`: the meanings of the values."""
 
     subject: Expr
     cases: list[tuple[int, list[Stmt]]]
@@ -329,10 +320,9 @@ NO_ENTRY = 0xFFFFFFFF
 
 @dataclass(eq=False, slots=True)
 class Lookup(Stmt):
-    """Looks `keys` (64-bit words) up in `table`: sets `hit`, `action` and `cursor` (number of the C variables that hold
-    entry and parameters for `Native` expressions), and `color` if the table has a direct meter that runs on every hit.
-    `selector`: the hash that chooses a group's member. `entry`: the id of the entry that was hit, NO_ENTRY for none.
-    """
+    """Looks `keys` (64-bit words) up in `table`: sets `hit`, `action` and `cursor` (number of the C variables that hold entry
+    and parameters for `Native` expressions), and `color` if the table has a direct meter that runs on every hit. `selector`:
+    the hash that selects a group's member. `entry`: the id of the entry that was hit, NO_ENTRY for none."""
 
     table: Table
     keys: list[Expr]
@@ -355,7 +345,7 @@ class Extern(Stmt):
 
     @property
     def target(self) -> Var:
-        """The first of `targets`: a variable, whatever loops make of others."""
+        """Returns the first of `targets`, which is always a variable."""
         target = self.targets[0]
         assert isinstance(target, Var)
         return target
@@ -363,9 +353,8 @@ class Extern(Stmt):
 
 @dataclass(eq=False, slots=True)
 class Roll(Stmt):
-    """`body` for i = 0 .. count - 1. `independent`: no iteration touches memory that another one writes. `end`: where the
-    program has the last iteration.
-    """
+    """A loop over `body` for i = 0 .. count - 1. `independent`: no iteration touches memory that another one writes. `end`: the
+    source of the last iteration."""
 
     count: int
     body: list[Stmt]
@@ -375,24 +364,22 @@ class Roll(Stmt):
 
 @dataclass(eq=False, slots=True)
 class Phase:
-    """`reject`: the label of packets that the parser rejects. `usual`: for packets that take none of the ways that the program
-    calls unlikely (optimise_usual.py); None: there is no such version.
-    """
+    """A phase. `reject`: the label of packets that the parser rejects. `fast_path`: the version for packets that take no
+    unlikely branch (optimise/fast_path.py); None: there is no such version."""
 
     body: list[Stmt] = field(default_factory=list)
     reject: str = ""
-    usual: list[Stmt] | None = None
+    fast_path: list[Stmt] | None = None
 
 
 @dataclass(eq=False, slots=True)
 class Module:
-    """A whole program, or one pipeline of a TNA `Switch`. `fields`: places by P4 path of the top-level values, for tools.
-    `preserved`: field list -> variables. `messages`: text, place and counter of each log_msg. `filters`: low-pass filters
-    and random early drops. TNA: `pipeline` is its name, `keep_ingress` says that ingress may mirror or resubmit,
-    `selectors` has the action selector's name and its number of groups by action profile, `port_metadata` is its table's name and
-    what the parser makes of the 64 bits: (field, bits, first bit), by `port_metadata_unpack` or as a header; last is what it
-    calls the port.
-    """
+    """A whole program, or one pipeline of a TNA `Switch`. `fields`: places by P4 path of the top-level values, for
+    tools. `preserved`: field list -> variables. `messages`: text, place and counter of each log_msg. `filters`:
+    low-pass filters and random early drops. TNA: `pipeline` is its name, `keep_ingress`: ingress may mirror or
+    resubmit, `selectors`: the action selector's name and its number of groups by action profile, `port_metadata`: its
+    table's name, the parser's fields for the 64 bits (field, bits, first bit), True if by `port_metadata_unpack` and
+    not as a header, and the parser's name for the port."""
 
     name: str
     ingress: Phase
@@ -423,7 +410,7 @@ class Module:
 
 
 def blocks(stmt: Stmt) -> list[list[Stmt]]:
-    """The statement lists inside a statement."""
+    """Returns the statement lists inside a statement."""
     match stmt:
         case If():
             return [stmt.then, stmt.otherwise]
@@ -436,7 +423,7 @@ def blocks(stmt: Stmt) -> list[list[Stmt]]:
 
 
 def walk(body: list[Stmt]) -> Iterator[Stmt]:
-    """Every statement, outer ones first."""
+    """Yields every statement, outer ones first."""
     stack = [iter(body)]
     while stack:
         for stmt in stack[-1]:
@@ -450,7 +437,7 @@ def walk(body: list[Stmt]) -> Iterator[Stmt]:
 
 
 def reads(stmt: Stmt) -> Sequence[Expr]:
-    """The expressions that a statement itself evaluates."""
+    """Returns the expressions that a statement itself evaluates."""
     match stmt:
         case Assign():
             return (stmt.value,)
@@ -471,7 +458,7 @@ def reads(stmt: Stmt) -> Sequence[Expr]:
 
 
 def writes(stmt: Stmt) -> Sequence[Var | Elem]:
-    """The variables and elements that a statement itself writes."""
+    """Returns the variables and elements that a statement itself writes."""
     match stmt:
         case Assign() | RegRead():
             return (stmt.target,)
@@ -484,7 +471,7 @@ def writes(stmt: Stmt) -> Sequence[Var | Elem]:
 
 
 def leaves(expr: Expr) -> Iterator[Expr]:
-    """The leaves of an expression, left to right."""
+    """Yields the leaves of an expression, left to right."""
     stack = [expr]
     while stack:
         e = stack.pop()

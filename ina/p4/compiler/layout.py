@@ -1,10 +1,10 @@
-"""Where things lie in memory: registers and counters in the state block, carried values in the packet's metadata.
+"""Memory layout: registers and counters in the state block, carried values in the packet's metadata.
 
 State:  [random seed 64] register groups, each 64-byte aligned | meters and filters, 64 bytes each | statistics: counters,
         16 bytes each (packets, bytes).
         Registers of one size that the program indexes by the same value form a group: row i holds cell i of each of
-        them, small ones first, then (cache-line aligned) long runs; rows are padded to the cache line. A register
-        alone is an array; arrays are set apart so that equal indices do not fall into one cache set.
+        them, small ones first, then (cache-line aligned) long runs; rows are padded to the cache line. A single
+        register is an array; arrays are spaced so that equal indices do not fall into one cache set.
 Meta:   [struct ina_tna] carried variables, largest first | digests | preserved fields | headers in their own buffers.
 """
 
@@ -61,14 +61,14 @@ def _place_group(group: list[ir.Register], at: int, bulk: set[int]) -> int:
         # One line more than a multiple of the page keeps arrays of power-of-two size out of each other's sets.
         return at + align(register.bytes * register.size, LINE) + LINE
     offset = 0
-    for chosen in (False, True):
-        members = [r for r in group if (id(r) in bulk) == chosen]
+    for in_bulk in (False, True):
+        members = [r for r in group if (id(r) in bulk) == in_bulk]
         for size in sorted({r.bytes for r in members}, reverse=True):
-            offset = align(offset, LINE) if chosen else offset
+            offset = align(offset, LINE) if in_bulk else offset
             for register in members:
                 if register.bytes == size:
                     register.offset, offset = at + offset, offset + size
-    # Small rows need not own a line, but must not straddle two.
+    # Small rows may share a cache line, but must not straddle two.
     stride = align(offset, LINE) if offset > LINE // 2 else 1 << max(0, offset - 1).bit_length()
     for register in group:
         register.stride = stride
@@ -76,9 +76,8 @@ def _place_group(group: list[ir.Register], at: int, bulk: set[int]) -> int:
 
 
 def place_meta(module: ir.Module, carried: list[ir.Storage]) -> Offsets:
-    """Offsets in the metadata by id of variable, array or region's own buffer; a region's place: (id of valid,
-    "place").
-    """
+    """Returns offsets in the metadata by id of variable, array or region's own buffer; a region's place has the key (id of
+    valid, "place")."""
     offsets: Offsets = {}
     at = TNA_BYTES if module.architecture == "tna" else 0
 
@@ -90,10 +89,10 @@ def place_meta(module: ir.Module, carried: list[ir.Storage]) -> Offsets:
         offsets[id(item)] = at
         at += size
 
-    kept = list(carried)
-    kept += [f["var"] for digest in module.digests for f in digest["fields"]]
-    kept += [v.array if isinstance(v, ir.Elem) else v for values in module.preserved.values() for v in values]
-    variables = [v for v in kept if isinstance(v, ir.Var)]
+    items = list(carried)
+    items += [f["var"] for digest in module.digests for f in digest["fields"]]
+    items += [v.array if isinstance(v, ir.Elem) else v for values in module.preserved.values() for v in values]
+    variables = [v for v in items if isinstance(v, ir.Var)]
     for v in variables:
         if cell_bytes(v.width) > 4:
             put(v, cell_bytes(v.width), cell_bytes(v.width))
@@ -103,7 +102,7 @@ def place_meta(module: ir.Module, carried: list[ir.Storage]) -> Offsets:
         at += 4
     for v in sorted(variables, key=lambda v: -cell_bytes(v.width)):
         put(v, cell_bytes(v.width), cell_bytes(v.width))
-    for array in kept:
+    for array in items:
         if isinstance(array, ir.Array):
             put(array, array.count * array.width // 8, LINE)
     for region in module.regions:
@@ -114,11 +113,11 @@ def place_meta(module: ir.Module, carried: list[ir.Storage]) -> Offsets:
 
 
 def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
-    """The layout that the program publishes as JSON.
+    """Returns the layout that the program publishes as JSON.
 
-    Sizes, strides and offsets are bytes, widths bits, `word`s 64-bit words. Offsets of registers and counters count
-    from the state's start, of metadata and digest fields from `pkt->meta`. Entries are in the order in which they win;
-    64-bit numbers are decimal strings.
+    Sizes, strides and offsets are bytes, widths bits, `word`s 64-bit words. Offsets of registers and counters count from the
+    state's start, of metadata and digest fields from `pkt->meta`. Entries are in the order in which they win; 64-bit numbers
+    are decimal strings.
     """
 
     def entry(t: ir.Table, i: int) -> dict[str, Any]:

@@ -1,6 +1,4 @@
-"""Loads a compiled program into this process: a thin view for tests and tools (the switch runtime has its own, in
-C).
-"""
+"""Loads a compiled program into this process: a thin view for tests and tools (the switch runtime has its own, in C)."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ from ina.base import manifest
 
 
 class LoadError(RuntimeError):
-    """The file is no program of this ABI."""
+    """An error for a file that is no program of this ABI."""
 
 
 @functools.cache
 def _ffi() -> cffi.FFI:
-    """The structures of packet.h, program.h, table.h and tna.h."""
+    """Declares the structures of packet.h, program.h, table.h and tna.h."""
     text = []
     for path in manifest.files("program"):
         source = path.read_text(encoding="utf-8")
@@ -34,7 +32,7 @@ def _ffi() -> cffi.FFI:
 
 @dataclass(slots=True)
 class Handle:
-    """`program` is the `struct ina_program`; `library` keeps it loaded."""
+    """A loaded program. `program` is the `struct ina_program`; `library` keeps it loaded."""
 
     ffi: Any
     library: Any
@@ -45,14 +43,14 @@ class Handle:
 
 
 def load(so_path: str | Path) -> Handle:
-    """Raises LoadError when the file cannot be loaded or has another ABI."""
+    """Loads a program. Raises LoadError when the file cannot be loaded or has another ABI."""
     ffi = _ffi()
     try:
         library = ffi.dlopen(str(so_path))
         program = library.ina_program
     except (OSError, AttributeError) as error:
         raise LoadError(f"{so_path}: {error}") from None
-    wanted = library.INA_PROGRAM_ABI
-    if program.abi != wanted:
-        raise LoadError(f"{so_path}: program ABI {program.abi}, expected {wanted}; compile it again")
+    expected = library.INA_PROGRAM_ABI
+    if program.abi != expected:
+        raise LoadError(f"{so_path}: program ABI {program.abi}, expected {expected}; compile it again")
     return Handle(ffi, library, program)

@@ -7,9 +7,9 @@ from ina.p4.compiler.types import Type, underlying
 
 
 def size_in_bits(t: Type, *, largest: bool) -> int | None:
-    """Least or largest number of bits that a `t` has on the wire; None for types that never are on a wire.
+    """Returns the least or largest number of bits that a `t` has on the wire; None for types that never are on a wire.
 
-    A varbit has 0 to its maximum, a header union none to those of its largest header.
+    A varbit has 0 bits to its maximum, a header union as many as its smallest to its largest header.
     """
     t = underlying(t)
     if isinstance(t, types.BitType):
@@ -27,9 +27,9 @@ def size_in_bits(t: Type, *, largest: bool) -> int | None:
         parts = [size_in_bits(f.type, largest=largest) for f in t.fields.values()]
     else:
         return None
-    known = [p for p in parts if p is not None]
-    if len(known) != len(parts):
+    sizes = [p for p in parts if p is not None]
+    if len(sizes) != len(parts):
         return None
     if isinstance(t, types.UnionType):
-        return max(known, default=0) if largest else min(known, default=0)
-    return sum(known) + (sum(t.padding().values()) if isinstance(t, types.HeaderType) else 0)
+        return max(sizes, default=0) if largest else min(sizes, default=0)
+    return sum(sizes) + (sum(t.padding().values()) if isinstance(t, types.HeaderType) else 0)

@@ -12,7 +12,7 @@
     meter_set_rates NAME INDEX RATE:BURST RATE:BURST | meter_array_set_rates NAME RATE:BURST RATE:BURST   (units per
     microsecond)
 
-and, for what p4c's runner has no words for,
+and, beyond the commands of p4c's runner,
 
     member PROFILE ACTION(ARG:VALUE, ...) = NAME | group PROFILE MEMBER... = NAME
     add TABLE [PRIORITY] KEY:VALUE ... member(NAME) | add TABLE [PRIORITY] KEY:VALUE ... group(NAME)
@@ -20,11 +20,11 @@ and, for what p4c's runner has no words for,
     direct_meter_set_rates TABLE ENTRY RATE:BURST RATE:BURST
     expect_digest NAME VALUE...
 
-Rules, as p4c's runner for BMv2 has them: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is
-`h.isValid()`; keys that are not given match anything (exact ones: 0); the higher priority wins; `$` demands the
-exact length, else a received packet may be longer; `expect PORT` alone takes whatever comes, but not nothing; packets
-on ports that the file never names are not looked at (`no_packet PORT`, which p4c's has not, names one); counters of
-bytes count the frame check sequence (4 bytes) too.
+Rules, those of p4c's runner for BMv2: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is `h.isValid()`;
+omitted keys match anything (exact ones: 0); the higher priority wins; `$` demands the exact length, else a received
+packet may be longer; `expect PORT` alone accepts any packets, but at least one; packets on ports that the file never
+names are ignored (`no_packet PORT`, which p4c's runner lacks, names one); counters of bytes count the frame check
+sequence (4 bytes) too.
 
 `run` drives any `Target`: the interpreter, a compiled switch.
 """
@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from string import hexdigits
 from typing import Any, Protocol
 
-FCS = 4  # bytes on the wire that no frame here has
+FCS = 4  # bytes of the frame check sequence, which frames here lack
 COMPARE: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
@@ -49,11 +49,12 @@ COMPARE: dict[str, Callable[[int, int], bool]] = {
 
 
 class StfError(Exception):
-    """The file is malformed or names something that the program lacks; the message starts with the line number."""
+    """An error for a file that is malformed or names something that the program lacks; the message starts with the line
+    number."""
 
 
 class Target(Protocol):
-    """What a switch offers to be judged. Names are full control-plane names from `p4info` (P4Info in JSON mapping).
+    """A switch under test. Names are full control-plane names from `p4info` (P4Info in JSON mapping).
 
     Matches by kind: exact int, ternary (value, mask), lpm (value, prefix length), range (low, high), optional int.
     """
@@ -83,7 +84,7 @@ class Target(Protocol):
     def register_size(self, name: str) -> int: ...
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
-        """`rates`: (units per second, burst) committed, then peak."""
+        """Configures a meter. `rates`: (units per second, burst) committed, then peak."""
 
     def configure_direct_meter(self, table: str, entry: Any, rates: list[tuple[float, int]]) -> None: ...
 
@@ -99,12 +100,12 @@ class Target(Protocol):
     def fill_value_set(self, name: str, members: list[int]) -> None: ...
 
     def digests(self) -> list[tuple[str, tuple[int, ...]]] | None:
-        """Name and values of all messages so far; None: this target cannot tell."""
+        """Returns name and values of all messages so far; None if this target has no record of them."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One line: `name` in lower case, the rest of the line without comment."""
+    """A command on one line: `name` in lower case, `text` the rest of the line without comment."""
 
     line: int
     name: str
@@ -113,7 +114,7 @@ class Command:
 
 @dataclass
 class Result:
-    """`failures` is empty when the file passed."""
+    """The result of a file. `failures` is empty when it passed."""
 
     failures: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -124,7 +125,7 @@ class Result:
 
 
 def parse(text: str) -> list[Command]:
-    """The commands of a file; comments (`#`) and empty lines left out."""
+    """Returns the commands of a file, without comments (`#`) and empty lines."""
     out = []
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("#", 1)[0].strip()
@@ -136,7 +137,7 @@ def parse(text: str) -> list[Command]:
 
 
 def run(text: str, target: Target) -> Result:
-    """Run a file against a target. Raises StfError for files that cannot be run."""
+    """Runs a file against a target. Raises StfError for files that cannot be run."""
     return _Runner(target).run(parse(text))
 
 
@@ -151,7 +152,7 @@ class _Runner:
         self.handles: dict[str, tuple[str, Any]] = {}
         self.nodes: list[tuple[int, list[int]]] = []
         self.groups: dict[int, list[tuple[int, int]]] = {}
-        self.numbers: dict[tuple[str, str], int] = {}  # of members and groups, by kind and name
+        self.numbers: dict[tuple[str, str], int] = {}  # numbers of members and groups, by kind and name
         self.digests: list[tuple[str, tuple[int, ...]]] = []
 
     def run(self, commands: list[Command]) -> Result:
@@ -182,22 +183,22 @@ class _Runner:
     def _do_expect(self, text: str) -> None:
         port, _, digits = text.partition(" ")
         pattern = "".join(digits.split()).upper()
-        known = self._port(number(port))
+        patterns = self._port(number(port))
         if not pattern:
             self.expected[number(port)] = None
-        elif known is not None:
-            known.append(pattern)
+        elif patterns is not None:
+            patterns.append(pattern)
 
     def _port(self, port: int) -> list[str] | None:
         return self.expected.setdefault(port, [])
 
     def _do_no_packet(self, text: str) -> None:
-        """With a port: nothing but what the file expects there. Else nothing to do: unexpected packets fail anyway."""
+        """Notes the port, so that unexpected packets there fail. Does nothing without a port: they fail anyway."""
         if text:
             self._port(number(text))
 
     def _do_wait(self, text: str) -> None:
-        """Nothing to do: packets do not linger, and what is printed is not checked."""
+        """Ignores the command: packets do not linger, and output is not checked."""
 
     _do_mirroring_get = _do_meter_get_rates = _do_wait
 
@@ -209,14 +210,14 @@ class _Runner:
                     self._fail(f"port {port}: expected some packet, got none")
                 continue
             if len(frames) != len(patterns):
-                got = ", ".join(f.hex().upper() for f in frames) or "none"
-                self._fail(f"port {port}: expected {len(patterns)} packets, got {len(frames)}: {got}")
+                hex_frames = ", ".join(f.hex().upper() for f in frames) or "none"
+                self._fail(f"port {port}: expected {len(patterns)} packets, got {len(frames)}: {hex_frames}")
             for pattern, frame in zip(patterns, frames, strict=False):
                 if not matches(pattern, frame):
                     self._fail(f"port {port}: expected {pattern}, got {frame.hex().upper()}")
-        told = self.target.digests() if self.digests else None
-        if told is not None and told != self.digests:
-            self._fail(f"expected the digests {self.digests}, got {told}")
+        digests = self.target.digests() if self.digests else None
+        if digests is not None and digests != self.digests:
+            self._fail(f"expected the digests {self.digests}, got {digests}")
 
     def _fail(self, message: str) -> None:
         self.result.failures.append(message)
@@ -230,8 +231,8 @@ class _Runner:
         priority = int(words.pop(0)) if words and words[0].isdigit() else 0
         table_name = table["preamble"]["name"]
         if ("implementationId" in table) and name in ("member", "group"):
-            chosen = {name: self._numbered(name, args.strip())}
-            entry = self.target.point(table_name, self._match(table, words), priority=priority, **chosen)
+            reference = {name: self._numbered(name, args.strip())}
+            entry = self.target.point(table_name, self._match(table, words), priority=priority, **reference)
         else:
             action, values = self._action(table["actionRefs"], name, args)
             entry = self.target.insert(table_name, self._match(table, words), action, values, priority)
@@ -293,8 +294,8 @@ class _Runner:
 
     def _numbered(self, kind: str, name: str) -> int:
         if (kind, name) not in self.numbers:
-            known = ", ".join(n for k, n in self.numbers if k == kind)
-            raise StfError(f"{kind} '{name}' is unknown; there are: {known}")
+            names = ", ".join(n for k, n in self.numbers if k == kind)
+            raise StfError(f"{kind} '{name}' is unknown; there are: {names}")
         return self.numbers[kind, name]
 
     def _do_value_set(self, text: str) -> None:
@@ -334,7 +335,7 @@ class _Runner:
         parsed = re.fullmatch(r"([\w.$]+)\s*\(\s*([\w$]+)\s*\)\s*(?:(packets|bytes)\s*([=!<>]+)\s*(\d+))?", text)
         if parsed is None:
             raise StfError(f"cannot read 'check_counter {text}'")
-        name, index, unit, operator, wanted = parsed.groups()
+        name, index, unit, operator, expected = parsed.groups()
         if index in self.handles or index.lstrip("$") in self.handles:
             packets, octets = self.target.read_direct_counter(
                 *self.handles.get(index) or self.handles[index.lstrip("$")]
@@ -343,8 +344,8 @@ class _Runner:
             names = [c["preamble"]["name"] for c in self.target.p4info.get("counters", [])]
             packets, octets = self.target.read_counter(by_suffix(name, names, "counter"), number(index))
         value = octets + FCS * packets if unit == "bytes" else packets
-        if operator and not COMPARE[operator](value, int(wanted)):
-            self._fail(f"counter {name}({index}): expected {unit} {operator} {wanted}, got {value}")
+        if operator and not COMPARE[operator](value, int(expected)):
+            self._fail(f"counter {name}({index}): expected {unit} {operator} {expected}, got {value}")
 
     def _register(self, name: str) -> str:
         return by_suffix(name, [r["preamble"]["name"] for r in self.target.p4info.get("registers", [])], "register")
@@ -391,7 +392,7 @@ class _Runner:
 
 
 def matches(pattern: str, frame: bytes) -> bool:
-    """Does a frame satisfy an `expect` pattern (upper-case hex digits, `*`, a final `$`)?"""
+    """Returns True if a frame satisfies an `expect` pattern (upper-case hex digits, `*`, a final `$`)."""
     exact = pattern.endswith("$")
     pattern = pattern.removesuffix("$")
     digits = frame.hex().upper()
@@ -401,7 +402,7 @@ def matches(pattern: str, frame: bytes) -> bool:
 
 
 def split_action(text: str) -> tuple[str, str, str, str]:
-    """ "KEYS ACTION(ARGS) = NAME" in its four parts."""
+    """Splits "KEYS ACTION(ARGS) = NAME" into its four parts."""
     parsed = re.fullmatch(r"(.*?)\s*([\w.$\"]+)\s*\(([^()]*)\)\s*(?:=\s*(\S+))?", text)
     if parsed is None:
         raise StfError(f"expected an action with arguments in parentheses, got '{text}'")
@@ -409,27 +410,27 @@ def split_action(text: str) -> tuple[str, str, str, str]:
     return head.replace('"', ""), name.replace('"', ""), args, handle or ""
 
 
-def by_suffix(name: str, names: Any, what: str) -> str:
-    """The one of `names` that is `name`, or the only one that ends in it."""
+def by_suffix(name: str, names: Any, kind: str) -> str:
+    """Returns the one of `names` that is `name`, or the only one that ends in it. Raises StfError."""
     name = name.strip('"')
     if name in names:
         return name
-    found = [n for n in names if n.endswith(name)]
-    dotted = [n for n in found if n.endswith("." + name)]
+    matching = [n for n in names if n.endswith(name)]
+    dotted = [n for n in matching if n.endswith("." + name)]
     if len(dotted) == 1:
         return dotted[0]
-    if len(found) != 1:
-        raise StfError(f"{what} '{name}' is {'ambiguous' if found else 'unknown'}; there are: {', '.join(names)}")
-    return found[0]
+    if len(matching) != 1:
+        raise StfError(f"{kind} '{name}' is {'ambiguous' if matching else 'unknown'}; there are: {', '.join(names)}")
+    return matching[0]
 
 
 def key_name(name: str, names: list[str]) -> str:
-    """The match field that an STF key names: `$n` is `[n]`, `valid` or `$valid$` is `isValid()`."""
+    """Returns the match field that an STF key names: `$n` is `[n]`, `valid` or `$valid$` is `isValid()`."""
     name = re.sub(r"\$(\d+)", r"[\1]", name.strip('"'))
     plain = {n.replace(".isValid()", ".$valid$"): n for n in names}
-    for wanted in (name, name + "$", name + ".$valid$", re.sub(r"\.valid$", ".$valid$", name)):
-        if wanted in plain:
-            return plain[wanted]
+    for alternative in (name, name + "$", name + ".$valid$", re.sub(r"\.valid$", ".$valid$", name)):
+        if alternative in plain:
+            return plain[alternative]
     for candidate, full in plain.items():
         ends = ("." + name, f".{name}$", f".{name}.$valid$", *(["$valid$"] if name == "valid" else []))
         if candidate.endswith(ends):
@@ -438,23 +439,23 @@ def key_name(name: str, names: list[str]) -> str:
 
 
 def number(text: str) -> int:
-    """Decimal, 0x, 0o or 0b."""
+    """Parses a decimal, 0x, 0o or 0b number."""
     try:
         value = int(text, 0) if text.lower().startswith(("0x", "0o", "0b")) else int(text)
-        str(value)  # of more than 4300 digits Python prints none
+        str(value)  # Python prints no more than 4300 digits
     except ValueError:
         raise StfError(f"'{text:.100}' is no number" + f" of up to 4300 digits: it has {len(text)}" * (len(text) > 100)) from None
     return value
 
 
 def meter_rate(text: str) -> tuple[float, int]:
-    """RATE:BURST with the rate per microsecond (as BMv2's command line has it) as (rate per second, burst)."""
+    """Parses RATE:BURST, with the rate per microsecond (as in BMv2's command line), to (rate per second, burst)."""
     rate, _, burst = text.partition(":")
     return float(rate) * 1e6, number(burst)
 
 
 def match_value(kind: str, text: str) -> Any:
-    """The value of a key by its match kind; `*` digits make the mask or the prefix length."""
+    """Parses the value of a key by its match kind; `*` digits make the mask or the prefix length."""
     base = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
     if kind == "LPM":
         value, slash, length = text.partition("/")

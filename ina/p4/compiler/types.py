@@ -1,10 +1,10 @@
-"""Semantic types: what `Expr.type` holds after checking.
+"""Semantic types: the values of `Expr.type` after checking.
 
 Typedefs have been followed, widths are integers, generic types are specialised, so back ends compare types with `==`.
 Structural types (bit, tuple, stack, ...) compare by value. Nominal types (header, struct, enum, extern, ...) compare by
 identity: the checker creates each of them, and each specialisation of a generic one, exactly once.
 
-A type made with `type bit<9> Port;` is a `NewType`; `underlying(t)` strips it where only the bits matter.
+A type declared with `type bit<9> Port;` is a `NewType`; `underlying(t)` strips it where only the bits matter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Unchecked(Type):
-    """Of a node that the checker has not come to, or where it found an error: nothing in a checked tree has it."""
+    """The type of a node that the checker has not reached, or in which it found an error; never in a checked tree."""
 
     def __str__(self) -> str:
         return "?"
@@ -45,7 +45,7 @@ class BoolType(Type):
 
 @dataclass(frozen=True, slots=True)
 class InfIntType(Type):
-    """`int`: arbitrary precision, compile time only (P4_16 v1.2.5 §7.1.6.5)."""
+    """The type `int`: arbitrary precision, compile time only (P4_16 v1.2.5 §7.1.6.5)."""
 
     def __str__(self) -> str:
         return "int"
@@ -73,7 +73,7 @@ class MatchKindType(Type):
 
 @dataclass(frozen=True, slots=True)
 class AnyType(Type):
-    """`_` as a type argument: inferred or irrelevant."""
+    """The type argument `_`: inferred or irrelevant."""
 
     def __str__(self) -> str:
         return "_"
@@ -81,7 +81,7 @@ class AnyType(Type):
 
 @dataclass(frozen=True, slots=True)
 class BitType(Type):
-    """`bit<width>` or, when `signed`, `int<width>` in two's complement."""
+    """The type `bit<width>` or, when `signed`, `int<width>` in two's complement."""
 
     width: int
     signed: bool = False
@@ -111,7 +111,7 @@ class TypeVar(Type):
 
 @dataclass(frozen=True, slots=True)
 class TupleType(Type):
-    """`tuple<...>`; also the type of `{a, b}` where the context names no other."""
+    """The type `tuple<...>`; also that of `{a, b}` where the context names no other."""
 
     elements: tuple[Type, ...]
 
@@ -121,7 +121,7 @@ class TupleType(Type):
 
 @dataclass(frozen=True, slots=True)
 class ListType(Type):
-    """`list<T>`: compile time only."""
+    """The type `list<T>`: compile time only."""
 
     element: Type
 
@@ -156,7 +156,7 @@ class StackType(Type):
 
 @dataclass(eq=False, slots=True)
 class EnumType(Type):
-    """`enum E { A, B }`: no representation is defined; back ends may use the index in `members`."""
+    """The type of `enum E { A, B }`: no representation is defined; back ends may use the index in `members`."""
 
     name: str
     members: list[str]
@@ -168,9 +168,8 @@ class EnumType(Type):
 
 @dataclass(eq=False, slots=True)
 class SerEnumType(Type):
-    """`enum bit<16> E { A = 1 }`: `members` maps names to values of `underlying`, a BitType. Several names may
-    share a value.
-    """
+    """The type of `enum bit<16> E { A = 1 }`: `members` maps names to values of `underlying`, a BitType. Several names may
+    share a value."""
 
     name: str
     underlying: BitType
@@ -183,7 +182,7 @@ class SerEnumType(Type):
 
 @dataclass(eq=False, slots=True)
 class NewType(Type):
-    """`type base name;`: same values as `base`, converted only by explicit casts."""
+    """The type of `type base name;`: same values as `base`, converted only by explicit casts."""
 
     name: str
     base: Type
@@ -213,12 +212,12 @@ class RecordType(Type):
         return f"{self.name}<{', '.join(map(str, self.args))}>" if self.args else self.name
 
     def padding(self) -> dict[str, int]:
-        """Bits behind a field, by its name: only headers have some."""
+        """Returns the bits behind a field, by its name: only headers have some."""
         return {}
 
 
 class StructType(RecordType):
-    """`struct`; an anonymous one (`name == ""`, `decl is None`) types a struct initialiser that has no context."""
+    """A `struct`; an anonymous one (`name == ""`, `decl is None`) types a struct initialiser that has no context."""
 
     __slots__ = ()
 
@@ -232,31 +231,30 @@ class HeaderType(RecordType):
     __slots__ = ()
 
     def padding(self) -> dict[str, int]:
-        """Bits behind a field, by its name, that fill a run of `@flexible` fields, or structs, up to whole bytes (TNA section
-        8.2.2: their places are the compiler's to choose; here they keep their order).
-        """
+        """Returns the bits behind a field, by its name, that fill a run of `@flexible` fields, or structs, up to whole bytes.
+        (TNA section 8.2.2: the compiler may choose their places; here they keep their order.)"""
         whole = _is_flexible(self.decl)
-        found: dict[str, int] = {}
+        padding: dict[str, int] = {}
         at = 0
-        last: Field | None = None  # of the run
+        last: Field | None = None  # the last field of the run
         for f in [*self.fields.values(), None]:
             flexible = f is not None and (whole or _is_flexible(f.decl) or _is_flexible(getattr(strip_new(f.type), "decl", None)))
             if not flexible and last is not None and at % 8:
-                found[last.name] = -at % 8
+                padding[last.name] = -at % 8
                 at += -at % 8
             last = f if flexible else None
             if f is not None:
                 at += fixed_width(f.type) or 0
-        return found
+        return padding
 
 
 def _is_flexible(decl: object) -> bool:
-    """A header, a struct or a field."""
+    """Returns True if a header, struct or field is `@flexible`."""
     return decl is not None and hasattr(decl, "annotation") and decl.annotation("flexible") is not None
 
 
 class UnionType(RecordType):
-    """`header_union`: at most one of its header fields is valid."""
+    """A `header_union`: at most one of its header fields is valid."""
 
     __slots__ = ()
 
@@ -313,13 +311,13 @@ class CallableType(Type):
 
 
 class ParserType(CallableType):
-    """`decl` is a ParserDecl (body) or a ParserTypeDecl (only a type)."""
+    """The type of a parser. `decl` is a ParserDecl (body) or a ParserTypeDecl (only a type)."""
 
     __slots__ = ()
 
 
 class ControlType(CallableType):
-    """`decl` is a ControlDecl (body) or a ControlTypeDecl (only a type)."""
+    """The type of a control. `decl` is a ControlDecl (body) or a ControlTypeDecl (only a type)."""
 
     __slots__ = ()
 
@@ -360,7 +358,7 @@ class TableType(Type):
 
 @dataclass(eq=False, slots=True)
 class ApplyResultType(Type):
-    """What `t.apply()` returns: has `hit`, `miss` (bool) and `action_run` (ActionRunType)."""
+    """The type of `t.apply()`: has `hit`, `miss` (bool) and `action_run` (ActionRunType)."""
 
     table: ast.TableDecl
 
@@ -392,7 +390,7 @@ UNCHECKED, VOID, BOOL, INT, STRING, ERROR, MATCH_KIND, ANY = (
 
 
 def underlying(t: Type) -> Type:
-    """`t` without NewType and without the name of a serialisable enum: what its bits are."""
+    """Returns `t` without NewType and without the name of a serialisable enum: the type of its bits."""
     while True:
         if isinstance(t, NewType):
             t = t.base
@@ -403,16 +401,15 @@ def underlying(t: Type) -> Type:
 
 
 def strip_new(t: Type) -> Type:
-    """`t` without NewType wrappers only."""
+    """Returns `t` without NewType wrappers only."""
     while isinstance(t, NewType):
         t = t.base
     return t
 
 
 def fixed_width(t: Type) -> int | None:
-    """Width in bits of a type that has one fixed width (bool counts as 1), else None. Structs, headers (with what
-    `@flexible` fields are filled up with) and stacks: the sum.
-    """
+    """Returns the width in bits of a type that has one fixed width (bool counts as 1), else None. Structs, headers (with the
+    padding of `@flexible` fields) and stacks: the sum."""
     t = underlying(t)
     if isinstance(t, BitType):
         return t.width

@@ -6,6 +6,6 @@
 
 From the wire inwards: `service.py` (RPCs, streams) -> `arbitration.py` (who may write) -> `device.py` (pipelines, batches,
 packet-in and -out) -> `translate.py`, `objects.py` and `reading.py` (messages to entities of
-`ina.p4.runtime` and back). `remote_switch.py` is the other side: a switch that is driven over P4Runtime. Importing this
+`ina.p4.runtime` and back). `remote_switch.py` is the controller's side: a switch behind P4Runtime. Importing this
 package needs nothing; `device` and `service` need the extra.
 """

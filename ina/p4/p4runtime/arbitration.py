@@ -1,4 +1,4 @@
-"""Which controller may write (P4Runtime §5): for each role the live one with the highest election id ever seen."""
+"""Arbitration of controllers (P4Runtime §5): each role's primary is the live one with the highest election id so far."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 
 def election_of(message: Any) -> int | None:
-    """None where it is unset, which is less than 0 (§15.3.1)."""
+    """The election id of a message; None: it is unset, which is less than 0 (§15.3.1)."""
     if not message.HasField("election_id"):
         return None
     return message.election_id.high << 64 | message.election_id.low
@@ -32,7 +32,7 @@ class Controller:
     """A stream. `send` takes a StreamMessageResponse and never blocks."""
 
     send: Callable[[Any], None]
-    role: str | None = None  # None: it has not said yet
+    role: str | None = None  # None: it has not arbitrated yet
     election: int | None = None
 
 
@@ -47,14 +47,14 @@ class Role:
 
 
 class Arbitration:
-    """Not thread-safe: its owner serialises calls with writes, so that a new primary waits for writes under way."""
+    """A device's controllers. Not thread-safe: its owner serialises calls with writes, so that a new primary waits for writes."""
 
     def __init__(self, device_id: int):
         self.device_id = device_id
         self.roles: dict[str, Role] = {}
 
     def update(self, controller: Controller, message: Any) -> None:
-        """A MasterArbitrationUpdate of `controller`; tells everyone concerned. Raises Refused: the stream must end."""
+        """Handles a MasterArbitrationUpdate of `controller`; notifies everyone concerned. Raises Refused: the stream must end."""
         first = controller.role is None
         name = message.role.name if message.HasField("role") else ""
         if message.device_id != self.device_id:
@@ -83,7 +83,7 @@ class Arbitration:
             self._notify(name, role.controllers if was_primary else [controller])
 
     def leave(self, controller: Controller) -> None:
-        """The stream has ended."""
+        """Removes a controller whose stream has ended."""
         role = self.roles.get(controller.role or "")
         if role is None or controller not in role.controllers:
             return
@@ -93,7 +93,7 @@ class Arbitration:
             self._notify(controller.role or "", role.controllers)
 
     def check(self, request: Any) -> None:
-        """A request that changes something: Refused unless it is of a primary (§13, §14)."""
+        """Raises Refused: the sender of a request that changes something is not a primary (§13, §14)."""
         if request.device_id != self.device_id:
             raise Refused("NOT_FOUND", f"no device {request.device_id}: this is device {self.device_id}")
         if request.role and request.role not in self.roles:
@@ -108,11 +108,11 @@ class Arbitration:
         return controller.role is not None and self.roles[controller.role].primary is controller
 
     def primaries(self) -> list[Controller]:
-        """One for each role that has one."""
+        """The primaries of all roles that have one."""
         return [role.primary for role in self.roles.values() if role.primary is not None]
 
     def _notify(self, name: str, controllers: list[Controller]) -> None:
-        """The primary last (§5.3)."""
+        """Notifies controllers of a role, the primary last (§5.3)."""
         role = self.roles[name]
         primary = role.primary
         for controller in sorted(controllers, key=lambda c: c is primary):

@@ -1,9 +1,9 @@
-"""BMv2's simple_switch_grpc as a switch of ours: programs compiled for it by p4c, and a process of it.
+"""BMv2's simple_switch_grpc as one of our switches: programs that p4c compiles for it, and its process.
 
 BMv2 takes frames from network interfaces, and its Thrift server binds a fixed port on every address. So each runs in a network
-namespace of its own, with one veth pair for each port; at the pair's other end, in the same namespace, is a packet socket of
-this process. The namespace ends with the process and the sockets: nothing has a name outside, nothing is left behind.
-P4Runtime is served at a Unix socket's path, which namespaces do not bound.
+namespace of its own, with one veth pair for each port; a packet socket of this process is at the pair's other end, in the same
+namespace. The namespace ends with the process and the sockets: nothing has a name outside, nothing is left behind.
+P4Runtime is served at a Unix socket's path, which other namespaces can reach.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ HEADROOM = 14  # bytes of a frame beyond the MTU
 
 
 class Bmv2Missing(RuntimeError):
-    """This machine has no BMv2 or p4c; the message says which, and how to install it."""
+    """No BMv2 or p4c on this machine; the message names which, and how to install it."""
 
 
 class Bmv2Failed(OSError):
-    """BMv2 did not start, or has ended; the message has the end of what it said."""
+    """BMv2 did not start, or has ended; the message has the end of its output."""
 
 
 def missing() -> str:
-    """Why there is no BMv2 here; empty: there is."""
+    """The reason why there is no BMv2 here; empty: there is."""
     for tool in (SWITCH, COMPILER):
         try:
             _path(tool)
@@ -61,28 +61,28 @@ def missing() -> str:
 
 def _path(tool: tuple[str, str]) -> str:
     variable, name = tool
-    chosen = os.environ.get(variable) or name
-    found = shutil.which(chosen)
-    if found is None:
-        raise Bmv2Missing(f"there is no {chosen} ({variable} can name one). {INSTALL}")
-    return found
+    program = os.environ.get(variable) or name
+    path = shutil.which(program)
+    if path is None:
+        raise Bmv2Missing(f"there is no {program} ({variable} can name one). {INSTALL}")
+    return path
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """What BMv2 and p4c say of themselves. Raises Bmv2Missing."""
-    return {tool[1]: _version(_said_by(_path(tool), "--version")) for tool in (SWITCH, COMPILER)}
+    """The versions that BMv2 and p4c report. Raises Bmv2Missing."""
+    return {tool[1]: _version(_output_of(_path(tool), "--version")) for tool in (SWITCH, COMPILER)}
 
 
 @functools.cache
-def _said_by(command: str, option: str) -> str:
-    done = subprocess.run([command, option], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=START_DEADLINE)
-    return done.stdout
+def _output_of(command: str, option: str) -> str:
+    child = subprocess.run([command, option], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=START_DEADLINE)
+    return child.stdout
 
 
-def _version(said: str) -> str:
-    found = re.search(r"\d+(\.\d+)+( \(SHA: \w+)?", said)
-    return found[0].replace(" (SHA: ", "-") if found else "unknown"
+def _version(output: str) -> str:
+    match = re.search(r"\d+(\.\d+)+( \(SHA: \w+)?", output)
+    return match[0].replace(" (SHA: ", "-") if match else "unknown"
 
 
 # ---- programs
@@ -90,7 +90,7 @@ def _version(said: str) -> str:
 
 @dataclass(frozen=True)
 class Bmv2Program:
-    """What p4c made of a program: BMv2's JSON, and P4Info. `source_hash`: as the embedded switch's."""
+    """A program compiled by p4c: BMv2's JSON, and P4Info. `source_hash`: as of the embedded switch's programs."""
 
     config: Path
     p4info: P4Info
@@ -100,28 +100,28 @@ class Bmv2Program:
 def compile_bmv2(path: Path, defines: Mapping[str, str] | None = None) -> Bmv2Program:
     """Compiles the v1model program at `path` with p4c, or finds it in the cache of compiled programs.
 
-    Raises Bmv2Missing, BuildError (p4c refuses, with what it said) and CompileError (the preprocessor's).
+    Raises Bmv2Missing, BuildError (p4c refuses, with its output) and CompileError (the preprocessor's).
     """
     digest, config = _cached(path, defines)
     info, record = config.with_suffix(".p4info"), config.with_suffix(".record")
     if cache.read_record(record) is None:
         with tempfile.TemporaryDirectory(dir=config.parent, prefix=f".{config.name}.") as folder:
-            made, made_info = Path(folder, config.name), Path(folder, "p4info.json")
+            output, output_info = Path(folder, config.name), Path(folder, "p4info.json")
             flags = [f"-D{name}={value}" if value else f"-D{name}" for name, value in (defines or {}).items()]
-            _run_p4c([*flags, "--Wdisable=unused", "--p4runtime-files", str(made_info), "-o", str(made), str(path)])
-            os.replace(made_info, info)
-            os.replace(made, config)
+            _run_p4c([*flags, "--Wdisable=unused", "--p4runtime-files", str(output_info), "-o", str(output), str(path)])
+            os.replace(output_info, info)
+            os.replace(output, config)
         cache.write_record(record, {}, [info, config])
     return Bmv2Program(config, P4Info(documents.json_of(info)), digest)
 
 
 def is_compiled(path: Path, defines: Mapping[str, str] | None = None) -> bool:
-    """`compile_bmv2` would find it in the cache. Raises Bmv2Missing and CompileError."""
+    """True if the cache has the program, so that `compile_bmv2` need not run p4c. Raises Bmv2Missing and CompileError."""
     return cache.read_record(_cached(path, defines)[1].with_suffix(".record")) is not None
 
 
 def _cached(path: Path, defines: Mapping[str, str] | None) -> tuple[str, Path]:
-    """The program's source hash, and where BMv2's JSON of it is kept."""
+    """The program's source hash, and the path of BMv2's JSON of it in the cache."""
     digest = source_hash(preprocess(path, defines=defines)[0])
     key = hashlib.sha256(f"{digest}\n{versions()[COMPILER[1]]}".encode()).hexdigest()[:32]
     return digest, cache.folder() / f"{path.stem}-{key}.bmv2.json"
@@ -130,18 +130,18 @@ def _cached(path: Path, defines: Mapping[str, str] | None) -> tuple[str, Path]:
 def _run_p4c(arguments: list[str]) -> None:
     command = [_path(COMPILER), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_DEADLINE)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_DEADLINE)
     except subprocess.TimeoutExpired:
         raise BuildError(f"p4c did not finish {arguments[-1]} within {COMPILE_DEADLINE:g} s") from None
-    if done.returncode:
-        raise BuildError(f"p4c refuses {arguments[-1]}:\n{done.stderr.strip()[-4000:]}")
+    if process.returncode:
+        raise BuildError(f"p4c refuses {arguments[-1]}:\n{process.stderr.strip()[-4000:]}")
 
 
 # ---- the process
 
 
 def make_interfaces(ports: Iterable[int], mtu: int) -> None:
-    """In a new namespace: a veth pair far1, port1 for port 1, and so on, up and quiet."""
+    """Makes a veth pair far1, port1 for port 1, and so on, up and quiet; call in a new namespace."""
     for scope in ("all", "default"):  # no neighbour discovery of the kernel among the frames
         quiet = Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6")
         if quiet.exists():
@@ -154,7 +154,7 @@ def make_interfaces(ports: Iterable[int], mtu: int) -> None:
 
 
 class Bmv2:
-    """A running simple_switch_grpc, still without a program: `remote` gives it one.
+    """A running simple_switch_grpc, still without a program: `remote` loads one.
 
     `ports`: their numbers; `port(n)` is the far end of each, which the caller may hand to a switch of his own. `socket`: the path
     at which P4Runtime is served, as `address` writes it. `mtu`: largest IP packet. `cpu_port`: of packet-in and packet-out; 0:
@@ -187,7 +187,7 @@ class Bmv2:
 
     def _command(self, ports: list[int]) -> list[str]:
         options = [part for n in ports for part in ("-i", f"{n}@port{n}")]
-        if "--notifications-addr" in _said_by(_path(SWITCH), "--help"):  # a build with nanomsg: its default is a file in /tmp
+        if "--notifications-addr" in _output_of(_path(SWITCH), "--help"):  # a build with nanomsg: its default is a file in /tmp
             options += ["--notifications-addr", f"ipc://{self._socket}.notifications"]
         return [
             "setpriv", "--pdeathsig", "KILL", _path(SWITCH), "--device-id", str(self.device_id), "--no-p4",
@@ -200,7 +200,7 @@ class Bmv2:
             self.check()
             if time.monotonic() > deadline:
                 raise Bmv2Failed(f"simple_switch_grpc does not serve P4Runtime at {self._socket} after {START_DEADLINE:g} s"
-                                 + self._said())  # fmt: skip
+                                 + self._log_tail())  # fmt: skip
             time.sleep(0.01)
 
     @property
@@ -208,7 +208,7 @@ class Bmv2:
         return self._process.pid if self._process else 0
 
     def port(self, number: int) -> Port:
-        """What is sent there, the switch receives at its port `number`. Closed with the switch."""
+        """The far end of port `number`: the switch receives there what is sent here. Closed with the switch."""
         return self._ports[number]
 
     def check(self, patience: float = 0.0) -> None:
@@ -217,15 +217,15 @@ class Bmv2:
         with suppress(subprocess.TimeoutExpired):
             status = self._process.wait(patience) if self._process else None
         if status is not None:
-            raise Bmv2Failed(f"simple_switch_grpc has ended with status {status}{self._said()}")
+            raise Bmv2Failed(f"simple_switch_grpc has ended with status {status}{self._log_tail()}")
 
-    def _said(self) -> str:
+    def _log_tail(self) -> str:
         size = os.fstat(self._log).st_size
         lines = os.pread(self._log, 4096, max(0, size - 4096)).decode(errors="replace").strip().splitlines()[-12:]
         return "".join(f"\n  bmv2| {line}" for line in lines)
 
     def remote(self, program: Bmv2Program | None = None, timeout: float = START_DEADLINE) -> RemoteSwitch:
-        """Its primary controller; with a `program` it loads that first. The caller closes it."""
+        """A primary controller of the switch; loads `program` first. The caller closes it."""
         self.check()
         remote = RemoteSwitch(self.address, self.device_id, timeout=timeout)
         try:
@@ -237,7 +237,7 @@ class Bmv2:
         return remote
 
     def close(self) -> None:
-        """Ends the process, and with it its namespace and interfaces. Twice is once."""
+        """Ends the process, and with it its namespace and interfaces. May be called twice."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""One P4Runtime device: its ports, the pipeline that runs and the one that is saved, batches of updates, packet I/O."""
+"""One P4Runtime device: its ports, the running pipeline and the saved one, batches of updates, packet I/O."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from ina.p4.runtime import (
 log = logging.getLogger(__name__)
 
 CPU_PORT = 510
-DIGEST_PERIOD = 0.01  # seconds between looks for digests, while any is enabled
+DIGEST_PERIOD = 0.01  # seconds between checks for digests, while any is enabled
 IDLE_PERIOD = 0.2
 CPU_FRAMES = 256
 PIPELINE_ACTIONS = ("VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT", "COMMIT", "RECONCILE_AND_COMMIT")
 
 
 def cpu_port_of(pipes: int) -> int:
-    """Of a TNA switch: its PCI Express port, of a switch with one pipe its Ethernet one (Tofino Native Architecture 12.1)."""
+    """The CPU port of a TNA switch: PCI Express, or Ethernet if it has one pipe (Tofino Native Architecture 12.1)."""
     return {1: 64, 2: 192}.get(pipes, 320)
 
 
@@ -74,10 +74,10 @@ def error_of(code: str = "OK", message: str = "") -> Any:
 
 
 class Device:
-    """`on_packet_in` and `on_digests` get a PacketIn or a DigestList, in a thread of the device's.
+    """A device: calls `on_packet_in` and `on_digests` with a PacketIn or a DigestList, in a thread of its own.
 
     `arch` ("v1model", "tna"): pipelines of another architecture are refused. `pipes`: of TNA programs, as for `Switch`.
-    `make`: the switch of a program, if it is not to be a `Switch`. `start`: options of its `start`.
+    `make`: makes the switch of a program (default: `Switch`). `start`: options of its `start`.
 
     A TNA program has no port 510: there CPU_PORT means the switch's own (`cpu_port_of`), to which copy_to_cpu goes.
     """
@@ -88,7 +88,7 @@ class Device:
         self.device_id = device_id
         self.on_packet_in: Callable[[Any], None] = lambda message: None
         self.on_digests: Callable[[Any], None] = lambda message: None
-        self._wanted = pipelines.Wanted(arch, pipes, make)
+        self._restrictions = pipelines.Wanted(arch, pipes, make)
         self._start = start
         self._lock = threading.RLock()
         self._committed: Pipeline | None = None
@@ -130,7 +130,7 @@ class Device:
     # ---- ports
 
     def add_port(self, number: int, port: Any, link: Link | None = None) -> None:
-        """As `Switch.add_port`; the port stays through changes of the pipeline."""
+        """Adds a port (`Switch.add_port`), which stays through changes of the pipeline."""
         with self._lock:
             if number in self._ports:
                 raise ValueError(f"port {number} is there already: remove it first")
@@ -152,13 +152,13 @@ class Device:
         return self._committed.switch if self._committed else None
 
     def load(self, program: Program) -> None:
-        """Runs a program without any controller having asked for it."""
+        """Runs a program of the device's owner, without a controller."""
         with self._lock:
-            self._commit(pipelines.from_program(program, self._wanted))
+            self._commit(pipelines.from_program(program, self._restrictions))
 
-    def verify(self, given: Any) -> Pipeline:
+    def verify(self, config: Any) -> Pipeline:
         """A pipeline that could be saved or committed. May take as long as a C compiler. Raises EntityError."""
-        return pipelines.from_config(given, self._wanted)
+        return pipelines.from_config(config, self._restrictions)
 
     def set_pipeline(self, action: str, pipeline: Pipeline | None) -> None:
         """Carries out one of PIPELINE_ACTIONS with what `verify` returned. Raises EntityError."""
@@ -181,7 +181,7 @@ class Device:
                 self._commit(pipeline)
 
     def _commit(self, pipeline: Pipeline) -> None:
-        """Moves the ports to another switch; the former one's state is gone."""
+        """Moves the ports to another switch and closes the old one, with its state."""
         old = self._committed
         if old is not None:
             old.switch.stop()
@@ -205,16 +205,16 @@ class Device:
 
     @staticmethod
     def _reconcile(old: Pipeline, new: Pipeline) -> None:
-        """Writes what is in the old switch into the new one, by name; counters, registers and meters too if both have the
-        same source. EntityError: something has no place there."""
+        """Copies the old switch's entries to the new one, by name; counters, registers and meters too if both have the same
+        source. Raises EntityError: the new program has no place for an entry."""
         info = old.switch.p4info
         rows = [r for r in old.switch.read([TableEntry("")]) if not r.is_const]
         defaults = [r for r in old.switch.read([TableEntry("", is_default=True)]) if not r.is_const]
         profiles = [ProfileMember(name, 0) for name in info.profiles] + [ProfileGroup(name, 0) for name in info.profiles]
         objects = old.switch.read([*profiles, MulticastGroupEntry(0), CloneSessionEntry(0)])
         sets = [v for v in old.switch.read([ValueSetEntry(name) for name in info.value_sets]) if v.members]
-        there = [r for r in new.switch.read([TableEntry("")]) if not r.is_const]
-        updates = [Update("DELETE", r) for r in there]  # the program's own, which may have been changed or deleted
+        own_entries = [r for r in new.switch.read([TableEntry("")]) if not r.is_const]
+        updates = [Update("DELETE", r) for r in own_entries]  # the program's own, which may have been changed or deleted
         updates += [Update("INSERT", e) for e in (*objects, *rows)]
         updates += [Update("MODIFY", e) for e in (*sets, *defaults)]
         try:
@@ -237,11 +237,11 @@ class Device:
         if {d.preamble.id for d in old.message.digests} <= {d.preamble.id for d in new.message.digests}:
             new.digests.configure(old.digests.configs())
 
-    def given_config(self) -> Any | None:
+    def config(self) -> Any | None:
         """The ForwardingPipelineConfig of the pipeline that requests refer to."""
         with self._lock:
             pipeline = self._saved or self._committed
-            return pipeline.given if pipeline is not None else None
+            return pipeline.config if pipeline is not None else None
 
     def _current(self) -> Pipeline:
         pipeline = self._saved or self._committed
@@ -266,8 +266,8 @@ class Device:
                 raise BatchError(batch.errors)
 
     def read(self, patterns: Iterable[Any]) -> tuple[list[Any], BatchError | None]:
-        """Entities that the patterns mean, and what went wrong with some of them. EntityError without a pipeline."""
-        found: list[Any] = []
+        """Entities that match the patterns, and the errors of those that failed. Raises EntityError without a pipeline."""
+        entities: list[Any] = []
         errors = []
         with self._lock:
             pipeline = self._current()
@@ -275,14 +275,14 @@ class Device:
             for pattern in patterns:
                 try:
                     enums.check(pattern)
-                    found += reader.read(pattern)
+                    entities += reader.read(pattern)
                     errors.append(error_of())
                 except EntityError as error:
                     errors.append(error_of(error.code, str(error)))
                 except (OSError, TimeoutError) as error:
                     errors.append(error_of("INTERNAL", str(error)))
         failed = any(e.canonical_code for e in errors)
-        return found, BatchError(errors) if failed else None
+        return entities, BatchError(errors) if failed else None
 
     # ---- packets and digests
 
@@ -302,7 +302,7 @@ class Device:
                 raise EntityError("the CPU port is full: the packet was dropped", "RESOURCE_EXHAUSTED")
 
     def acknowledge(self, digest_id: int, list_id: int) -> None:
-        """A DigestListAck. Raises EntityError."""
+        """Handles a DigestListAck. Raises EntityError."""
         with self._lock:
             self._current()
             if self._committed is not None:
@@ -314,7 +314,7 @@ class Device:
                 self._committed.digests.clear()
 
     def _observe(self) -> None:
-        """The thread that brings packet-ins and digests to the controller."""
+        """Sends packet-ins and digests to the controller; runs in a thread of its own."""
         while not self._closed.is_set():
             enabled = self._committed is not None and self._committed.digests.enabled
             period = DIGEST_PERIOD if enabled else IDLE_PERIOD
@@ -348,7 +348,7 @@ class Device:
 
 
 class _Batch:
-    """Updates of one Write: each becomes none or more of the switch's, or another set of digests."""
+    """Updates of one Write: each becomes updates of the switch (or none), or another set of digests."""
 
     def __init__(self, pipeline: Pipeline, updates: list[Any]):
         self.pipeline = pipeline
@@ -357,8 +357,8 @@ class _Batch:
         self.digests = pipeline.digests.configs()
         pipeline.translator.action_sets.begin()
 
-    def _translated(self, i: int) -> list[Update] | None:
-        """None: it is wrong, and its error says why."""
+    def _translate(self, i: int) -> list[Update] | None:
+        """The switch's updates of update `i`; None: it is wrong, and its error is set."""
         update = self.updates[i]
         try:
             enums.check(update)
@@ -366,7 +366,7 @@ class _Batch:
                 type_ = p4.Update.Type.Name(update.type)
                 if type_ == "UNSPECIFIED":
                     raise EntityError("the update has no type: INSERT, MODIFY or DELETE")
-                self.digests = self.pipeline.digests.configured(self.digests, type_, update.entity.digest_entry)
+                self.digests = self.pipeline.digests.updated(self.digests, type_, update.entity.digest_entry)
                 return []
             return self.pipeline.translator.updates(update)
         except EntityError as error:
@@ -374,7 +374,8 @@ class _Batch:
             return None
 
     def _write(self, items: list[tuple[int, list[Update]]]) -> int | None:
-        """Writes all items at once; the number in `items` of the one that failed, its error being set."""
+        """Writes all items at once. Returns the index in `items` of the one that failed, whose error it sets; -1: none of them
+        alone; None: nothing is left to do."""
         flat = [(n, u) for n, (_, updates) in enumerate(items) for u in updates]
         try:
             self.pipeline.switch.write([u for _, u in flat])
@@ -390,18 +391,18 @@ class _Batch:
                 self.errors[i] = error_of("INTERNAL", str(error))
             return None
         for i, _ in items:
-            self.pipeline.translator.written(self.updates[i])
+            self.pipeline.translator.record(self.updates[i])
         return None
 
     def each(self) -> None:
         """CONTINUE_ON_ERROR. As long as nothing fails, all updates are one change of the switch."""
-        todo = [(i, t) for i in range(len(self.updates)) if (t := self._translated(i)) is not None]
+        todo = [(i, t) for i in range(len(self.updates)) if (t := self._translate(i)) is not None]
         self.pipeline.digests.configure(self.digests)
         while todo:
             failed = self._write(todo)
             if failed is None:
                 return
-            if failed < 0:  # the whole did not fit, for no fault of one: one after the other
+            if failed < 0:  # the batch does not fit as a whole, so write one after the other
                 for item in todo:
                     self._write([item])
                 return
@@ -411,7 +412,7 @@ class _Batch:
 
     def all_or_none(self) -> None:
         """ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC."""
-        items = [(i, t) for i in range(len(self.updates)) if (t := self._translated(i)) is not None]
+        items = [(i, t) for i in range(len(self.updates)) if (t := self._translate(i)) is not None]
         if len(items) == len(self.updates):
             failed = self._write(items)
             if failed is not None and failed < 0:

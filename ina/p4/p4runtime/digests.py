@@ -1,4 +1,4 @@
-"""Digests on their way to the primary: collected into lists, and not repeated until acknowledged (P4Runtime §9.10).
+"""Digests for the primary: collected into lists, and not repeated until acknowledged (P4Runtime §9.10).
 
 A state machine without a clock: `now` is in nanoseconds, of any origin.
 """
@@ -18,7 +18,7 @@ MAX_LIST = 1000  # where the controller sets no limit
 
 @dataclass
 class _Kind:
-    """One digest that is enabled."""
+    """An enabled digest."""
 
     config: Any
     waiting: dict[tuple, Any] = field(default_factory=dict)  # values -> P4Data, oldest first
@@ -35,7 +35,7 @@ class _Kind:
 
 
 class DigestQueue:
-    """`message`: P4Info; `layout`: of the program, whose digests have the names and fields."""
+    """Queues of the enabled digests. `message`: P4Info; `layout`: the program's, with the names and fields of digests."""
 
     def __init__(self, message: Any, layout: dict[str, Any]):
         self._types = message.type_info
@@ -55,7 +55,7 @@ class DigestQueue:
         """DigestEntry.Config by digest id, of those that are enabled."""
         return {i: kind.config for i, kind in self._kinds.items()}
 
-    def configured(self, configs: dict[int, Any], type_: str, entry: Any) -> dict[int, Any]:
+    def updated(self, configs: dict[int, Any], type_: str, entry: Any) -> dict[int, Any]:
         """`configs` after INSERT, MODIFY or DELETE of a DigestEntry. Raises EntityError."""
         number, config = entry.digest_id, entry.config
         if number not in self._infos:
@@ -69,12 +69,12 @@ class DigestQueue:
             return {i: c for i, c in configs.items() if i != number}
         if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
             raise EntityError(f"digest {name}: times and sizes must not be negative")
-        kept = p4.DigestEntry.Config()
-        kept.CopyFrom(config)
-        return configs | {number: kept}
+        copy = p4.DigestEntry.Config()
+        copy.CopyFrom(config)
+        return configs | {number: copy}
 
     def configure(self, configs: dict[int, Any]) -> None:
-        """Takes what `configured` has checked."""
+        """Sets the configs that `updated` returned."""
         kinds = {}
         for i, config in configs.items():
             kinds[i] = self._kinds.get(i) or _Kind(config)
@@ -88,13 +88,13 @@ class DigestQueue:
             self._kinds[digest_id].unacknowledged.pop(list_id, None)
 
     def clear(self) -> None:
-        """Another primary: what was sent to the former one may be sent again."""
+        """Forgets lists without acknowledgement, for a new primary: their digests may be sent again."""
         for kind in self._kinds.values():
             kind.unacknowledged.clear()
 
     def add(self, digests: Sequence[Digest], now: int) -> list[Any]:
-        """What the data plane has learnt; returns the DigestLists that are due."""
-        due = []
+        """Queues digests of the data plane; returns the DigestLists that are due."""
+        lists = []
         for digest in digests:
             number = self._ids.get(digest.name, 0)
             kind = self._kinds.get(number)
@@ -109,11 +109,11 @@ class DigestQueue:
             leaves = [(digest.fields[name], width) for name, width in self._widths[digest.name]]
             kind.waiting[values] = structure(self._infos[number].type_spec, iter(leaves), self._types)
             if len(kind.waiting) >= (kind.config.max_list_size or MAX_LIST):
-                due.append(self._list(number, kind, now))
-        return due + self.poll(now)
+                lists.append(self._list(number, kind, now))
+        return lists + self.poll(now)
 
     def poll(self, now: int) -> list[Any]:
-        """Lists whose first digest has waited for long enough."""
+        """The lists whose first digest has waited for `max_timeout_ns`."""
         return [
             self._list(number, kind, now)
             for number, kind in self._kinds.items()

@@ -1,7 +1,7 @@
 """P4Runtime's protobuf messages, taken from the published Python package `p4runtime`.
 
 The generated code in that package fits only some versions of protobuf; the serialized file descriptors inside that code
-fit all of them. So the code is not imported: the descriptors are read out of it, into a pool of their own, because a
+fit all of them. So the code is not imported: this module reads the descriptors from it, into a pool of their own, because a
 client library in the same process may have registered the same files in another version.
 
 `p4`: p4.v1, `config`: p4.config.v1, `Status`: google.rpc.Status, with messages as attributes (`p4.TableEntry`).
@@ -36,17 +36,17 @@ def _descriptor(module: str) -> bytes:
         raise Missing(f"the package p4runtime {_PACKAGE.version} has no {path}: "
                            "pip install --force-reinstall 'ina[p4runtime]'") from error  # fmt: skip
     literals = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, bytes)]
-    found = max(literals, key=len, default=b"")
-    if f"{module}.proto".encode() not in found[:64]:
+    longest = max(literals, key=len, default=b"")
+    if f"{module}.proto".encode() not in longest[:64]:
         raise Missing(f"{path} holds no descriptor of {module}.proto; the package p4runtime 1.4 to 1.6 has one: "
                            "pip install 'ina[p4runtime]'")  # fmt: skip
-    return found
+    return longest
 
 
 def _load() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
-    for known in (any_pb2, status_pb2):
-        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
+    for dependency in (any_pb2, status_pb2):
+        pool.AddSerializedFile(dependency.DESCRIPTOR.serialized_pb)
     for module in _FILES:
         pool.AddSerializedFile(_descriptor(module))
     names = ["google/protobuf/any.proto", "google/rpc/status.proto", *(f"{m}.proto" for m in _FILES)]

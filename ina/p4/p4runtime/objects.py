@@ -7,7 +7,7 @@ from typing import Any
 
 from ina.p4.p4runtime.action_sets import FIRST
 from ina.p4.p4runtime.messages import p4
-from ina.p4.p4runtime.pipes import together
+from ina.p4.p4runtime.pipes import merge
 from ina.p4.runtime import (
     DirectMeterEntry,
     EntityError,
@@ -31,24 +31,24 @@ KINDS = {
 
 
 def by_id(kind: str, items: Iterable[Any], number: int) -> Any:
-    """The object with P4Info id `number`."""
+    """The object with P4Info id `number`. Raises EntityError."""
     items = list(items)
-    found = next((i for i in items if i.id == number), None)
-    if found is None:
-        there = ", ".join(f"{i.name} ({i.id:#x})" for i in items)
-        raise EntityError(f"no {kind} with id {number:#x}; there are: {there or 'none'}")
-    return found
+    item = next((i for i in items if i.id == number), None)
+    if item is None:
+        names = ", ".join(f"{i.name} ({i.id:#x})" for i in items)
+        raise EntityError(f"no {kind} with id {number:#x}; there are: {names or 'none'}")
+    return item
 
 
-def meter_config(message: Any, what: str) -> MeterConfig | None:
-    """None: the message has no config, and the meter is green."""
+def meter_config(message: Any, place: str) -> MeterConfig | None:
+    """The meter's configuration; None: the message has none, and the meter is green. Raises EntityError."""
     if not message.HasField("config"):
         return None
     c = message.config
     if c.eburst:
-        raise EntityError(f"{what}: eburst is for meters of one rate, and v1model's have two", "UNIMPLEMENTED")
+        raise EntityError(f"{place}: eburst is for meters of one rate, and v1model's have two", "UNIMPLEMENTED")
     if min(c.cir, c.cburst, c.pir, c.pburst) < 0:
-        raise EntityError(f"{what}: rates and bursts must not be negative")
+        raise EntityError(f"{place}: rates and bursts must not be negative")
     return MeterConfig(c.cir, c.cburst, c.pir, c.pburst)
 
 
@@ -60,7 +60,7 @@ def meter_message(config: MeterConfig) -> Any:
 
 
 class Objects:
-    """`translator` knows how to translate what all entities have in common: actions, matches, indices."""
+    """Profiles, meters and value sets. `translator` translates the parts that all entities share: actions, matches, indices."""
 
     def __init__(self, translator: Any):
         self._t = translator
@@ -97,52 +97,52 @@ class Objects:
 
     def _member(self, type_: str, e: Any) -> ProfileMember:
         profile = self.profile(e.action_profile_id)
-        what = f"action profile {profile.name}: member {e.member_id}"
+        place = f"action profile {profile.name}: member {e.member_id}"
         if not 0 < e.member_id < FIRST:
-            raise EntityError(f"{what}: expected 1..{FIRST - 1:#x}; those above are for action sets")
+            raise EntityError(f"{place}: expected 1..{FIRST - 1:#x}; those above are for action sets")
         if type_ == "DELETE":
             return ProfileMember(profile.name, e.member_id)
         if not e.HasField("action"):
-            raise EntityError(f"{what}: a member needs an action")
+            raise EntityError(f"{place}: a member needs an action")
         names = {a for t in profile.tables for a in self.info.tables[t].entry_actions}
-        action, params = self._t.action(e.action, [a for a in self.info.actions.values() if a.name in names], what)
+        action, params = self._t.action(e.action, [a for a in self.info.actions.values() if a.name in names], place)
         return ProfileMember(profile.name, e.member_id, action, params)
 
     def _group(self, type_: str, e: Any) -> ProfileGroup:
         profile = self.profile(e.action_profile_id)
-        what = f"action profile {profile.name}: group {e.group_id}"
+        place = f"action profile {profile.name}: group {e.group_id}"
         if not 0 < e.group_id < FIRST:
-            raise EntityError(f"{what}: expected 1..{FIRST - 1:#x}; those above are for action sets")
+            raise EntityError(f"{place}: expected 1..{FIRST - 1:#x}; those above are for action sets")
         if type_ == "DELETE":
             return ProfileGroup(profile.name, e.group_id)
-        limit, known = self._limits[profile.id], self._max_sizes.get((profile.id, e.group_id))
+        limit, max_size = self._limits[profile.id], self._max_sizes.get((profile.id, e.group_id))
         if e.max_size < 0 or (limit and not 0 < e.max_size <= limit):
-            raise EntityError(f"{what}: max_size {e.max_size}: expected {f'1..{limit}' if limit else '0 or more'}")
-        if type_ == "MODIFY" and known is not None and known != e.max_size:
-            raise EntityError(f"{what}: max_size is {known} and cannot be changed to {e.max_size}")
+            raise EntityError(f"{place}: max_size {e.max_size}: expected {f'1..{limit}' if limit else '0 or more'}")
+        if type_ == "MODIFY" and max_size is not None and max_size != e.max_size:
+            raise EntityError(f"{place}: max_size is {max_size} and cannot be changed to {e.max_size}")
         members = []
         for m in e.members:
             if m.weight < 1:
-                raise EntityError(f"{what}: member {m.member_id} has weight {m.weight}: expected at least 1")
+                raise EntityError(f"{place}: member {m.member_id} has weight {m.weight}: expected at least 1")
             if m.watch or m.watch_port:
-                raise EntityError(f"{what}: watching ports is not served", "UNIMPLEMENTED")
+                raise EntityError(f"{place}: watching ports is not served", "UNIMPLEMENTED")
             members.append((m.member_id, m.weight))
         if len({m for m, _ in members}) != len(members):
-            raise EntityError(f"{what}: a member stands there twice: use its weight")
+            raise EntityError(f"{place}: a member stands there twice: use its weight")
         if e.max_size and sum(weight for _, weight in members) > e.max_size:
-            raise EntityError(f"{what}: its weights exceed its max_size {e.max_size}", "RESOURCE_EXHAUSTED")
+            raise EntityError(f"{place}: its weights exceed its max_size {e.max_size}", "RESOURCE_EXHAUSTED")
         return ProfileGroup(profile.name, e.group_id, tuple(members))
 
     def inherit(self, other: Objects) -> None:
         self._max_sizes = dict(other._max_sizes)
 
-    def written(self, entity: Any) -> None:
-        """A p4.v1.Entity has been written."""
+    def record(self, entity: Any) -> None:
+        """Records the maximum size of a group that was written (p4.v1.Entity)."""
         if entity.WhichOneof("entity") == "action_profile_group":
             group = entity.action_profile_group
             self._max_sizes[group.action_profile_id, group.group_id] = group.max_size
 
-    def deleted(self, entity: Any) -> None:
+    def forget(self, entity: Any) -> None:
         if entity.WhichOneof("entity") == "action_profile_group":
             group = entity.action_profile_group
             self._max_sizes.pop((group.action_profile_id, group.group_id), None)
@@ -184,11 +184,11 @@ class Objects:
         fields = self._fields(name)
         members = []
         for member in e.members:
-            given = {}
+            values = {}
             for m in member.match:
                 field = by_id(f"match field in value set {name}", fields, m.field_id)
-                given[field.name] = self._t.match(m, field, f"value set {name}: field {field.name}")
-            members.append(given)
+                values[field.name] = self._t.match(m, field, f"value set {name}: field {field.name}")
+            members.append(values)
         if any(member in members[:i] for i, member in enumerate(members)):
             raise EntityError(f"value set {name}: a member is given twice", "ALREADY_EXISTS")
         return ValueSetEntry(name, tuple(members))
@@ -196,14 +196,14 @@ class Objects:
     # ---- reading
 
     def read(self, kind: str, e: Any, switch: Any) -> list[Any]:
-        """The messages that the pattern `e` means."""
+        """The messages of the entities that match the pattern `e`."""
         if kind in ("action_profile_member", "action_profile_group"):
             profiles = [self.profile(e.action_profile_id)] if e.action_profile_id else self.info.profiles.values()
             if kind == "action_profile_member":
-                found = switch.read([ProfileMember(p.name, e.member_id) for p in profiles])
-                return [self._member_message(m) for m in found if m.member_id < FIRST]
-            found = switch.read([ProfileGroup(p.name, e.group_id) for p in profiles])
-            return [self._group_message(g) for g in found if g.group_id < FIRST]
+                entities = switch.read([ProfileMember(p.name, e.member_id) for p in profiles])
+                return [self._member_message(m) for m in entities if m.member_id < FIRST]
+            entities = switch.read([ProfileGroup(p.name, e.group_id) for p in profiles])
+            return [self._group_message(g) for g in entities if g.group_id < FIRST]
         if kind == "meter_entry":
             return self._meter_messages(e, switch)
         if kind == "direct_meter_entry":
@@ -228,11 +228,11 @@ class Objects:
 
     def _meter_messages(self, e: Any, switch: Any) -> list[Any]:
         out = []
-        used = {m["name"] for m in switch.program.layout.get("meters", ())}
-        chosen = [by_id("meter", self.meters, e.meter_id)] if e.meter_id else [m for m in self.meters if m.name in used]
-        for meter in chosen:
+        names = {m["name"] for m in switch.program.layout.get("meters", ())}
+        meters = [by_id("meter", self.meters, e.meter_id)] if e.meter_id else [m for m in self.meters if m.name in names]
+        for meter in meters:
             index = self._t.index(e, meter) if e.meter_id else None
-            for cell in together(switch.read([MeterEntry(meter.name, index)])):
+            for cell in merge(switch.read([MeterEntry(meter.name, index)])):
                 message = p4.MeterEntry(meter_id=meter.id, index=p4.Index(index=cell.index))
                 if cell.config is not None:
                     message.config.CopyFrom(meter_message(cell.config))
@@ -265,17 +265,17 @@ class Objects:
 
     def direct_config(self, row: TableEntry, switch: Any) -> Any | None:
         """The MeterConfig of an entry's direct meter; None: it is green."""
-        (found,) = together(switch.read([DirectMeterEntry(TableEntry(row.table, row.match, priority=row.priority))]))
-        return meter_message(found.config) if found.config is not None else None
+        (meter,) = merge(switch.read([DirectMeterEntry(TableEntry(row.table, row.match, priority=row.priority))]))
+        return meter_message(meter.config) if meter.config is not None else None
 
     def _value_set_message(self, entry: ValueSetEntry) -> Any:
         name = str(entry.value_set)
         message = p4.ValueSetEntry(value_set_id=self._value_sets[name].preamble.id)
         fields = self._fields(name) if entry.members else []
         for member in entry.members:
-            given = member if isinstance(member, Mapping) else {fields[0].name: member}
+            values = member if isinstance(member, Mapping) else {fields[0].name: member}
             key = [
-                as_match(given[f.name], f, f.name) if f.name in given
+                as_match(values[f.name], f, f.name) if f.name in values
                 else (0, (1 << f.width) - 1 if f.match == "range" else 0)
                 for f in fields
             ]  # fmt: skip

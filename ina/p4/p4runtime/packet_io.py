@@ -10,29 +10,29 @@ from ina.p4.runtime import EntityError
 
 
 class ControllerHeader:
-    """The header called `name` ("packet_in", "packet_out") in a P4Info; without one, frames come and go as they are."""
+    """The header called `name` ("packet_in", "packet_out") in a P4Info; without one, frames have no header."""
 
     def __init__(self, message: Any, name: str):
-        found = [h for h in message.controller_packet_metadata if h.preamble.name == name]
+        headers = [h for h in message.controller_packet_metadata if h.preamble.name == name]
         self.name = name
-        self.fields = [(m.id, m.name, m.bitwidth) for h in found for m in h.metadata]
+        self.fields = [(m.id, m.name, m.bitwidth) for h in headers for m in h.metadata]
         bits = sum(width for _, _, width in self.fields)
         self.size = (bits + 7) // 8
         self._padding = self.size * 8 - bits  # at the end, should the program's header not fill its last byte
 
     def pack(self, packet: Any) -> bytes:
         """The frame of a PacketOut, header first. Raises EntityError."""
-        given = {m.metadata_id: m.value for m in packet.metadata}
-        if len(given) != len(packet.metadata):
+        values = {m.metadata_id: m.value for m in packet.metadata}
+        if len(values) != len(packet.metadata):
             raise EntityError(f"{self.name}: a metadata id is given twice")
-        unknown = sorted(set(given) - {number for number, _, _ in self.fields})
+        unknown = sorted(set(values) - {number for number, _, _ in self.fields})
         if unknown:
-            raise EntityError(f"{self.name}: no metadata with id {unknown[0]}; it has: {self._described()}")
+            raise EntityError(f"{self.name}: no metadata with id {unknown[0]}; it has: {self._field_names()}")
         value = 0
         for number, name, width in self.fields:
-            if number not in given:
-                raise EntityError(f"{self.name}: metadata {name!r} (id {number}) is missing; it has: {self._described()}")
-            value = value << width | decode(given[number], width, f"{self.name}: {name}")
+            if number not in values:
+                raise EntityError(f"{self.name}: metadata {name!r} (id {number}) is missing; it has: {self._field_names()}")
+            value = value << width | decode(values[number], width, f"{self.name}: {name}")
         return (value << self._padding).to_bytes(self.size, "big") + packet.payload
 
     def unpack(self, frame: bytes) -> Any | None:
@@ -46,5 +46,5 @@ class ControllerHeader:
             value >>= width
         return p4.PacketIn(payload=frame[self.size :], metadata=metadata[::-1])
 
-    def _described(self) -> str:
+    def _field_names(self) -> str:
         return ", ".join(f"{number} {name!r}" for number, name, _ in self.fields) or "none"

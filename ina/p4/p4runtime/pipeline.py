@@ -1,14 +1,14 @@
-"""A forwarding-pipeline config (P4Runtime §7) made into a switch.
+"""Pipelines: makes a switch of a forwarding-pipeline config (P4Runtime §7).
 
-`p4_device_config` says which program, in one of these forms:
+`p4_device_config` has the program, in one of these forms:
 
     the text of a P4 source     compiled here, by a process that cannot do harm with it (ina/p4/compiler/confined.py)
     {"source": text, "defines": {"NAME": "VALUE"}, "name": "program.p4"}        the same with preprocessor macros
     {"compiled": hash}          a program that this switch has compiled already: SHA-256 of its shared object, in hex
-    a compiled program          the bytes of the shared object; only their hash is looked at, as above
+    a compiled program          the bytes of the shared object; only their hash is used, as above
 
-No file is opened and no code is loaded that a client brings or names: a source includes what ships with the project, or has in
-it what it includes, as `ina compile --device-config` writes it. The P4Info that comes with it must describe that program: ids,
+No file is opened and no code is loaded that a client sends or names: a source includes what ships with the project, or contains
+what it includes, as `ina compile --device-config` writes it. The P4Info in the config must describe that program: ids,
 names and widths, not annotations or order.
 """
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 ELF = b"\x7fELF"
 HASH = re.compile("[0-9a-f]{64}")
-# What P4Info may say or leave out without describing another program: comments, and what some compilers add.
+# Fields of P4Info that do not matter for the comparison: comments, and fields that only some compilers write.
 UNESSENTIAL = {
     "annotations", "annotation_locations", "structured_annotations", "structured_annotation_locations", "doc",
     "documentation", "alias", "initial_default_action", "has_initial_entries", "type_name", "index_type_name",
@@ -50,10 +50,10 @@ UNESSENTIAL = {
 
 @dataclass(eq=False)
 class Pipeline:
-    """A switch with its program, and what P4Runtime keeps beside it. `given`: the ForwardingPipelineConfig as it came."""
+    """A switch with its program, and P4Runtime's state of it. `config`: the ForwardingPipelineConfig as received."""
 
     switch: Switch
-    given: Any
+    config: Any
     message: Any  # the program's own P4Info, as p4.config.v1.P4Info
     translator: Translator = field(init=False)
     digests: DigestQueue = field(init=False)
@@ -82,26 +82,26 @@ class Wanted:
         return Switch(program, pipes=self.pipes if program.architecture == "tna" else 0)
 
 
-def from_config(given: Any, wanted: Wanted) -> Pipeline:
-    """The pipeline of a ForwardingPipelineConfig. EntityError (INVALID_ARGUMENT): it cannot be realised, and why."""
-    if not given.p4_device_config:
+def from_config(config: Any, restrictions: Wanted) -> Pipeline:
+    """The pipeline of a ForwardingPipelineConfig. Raises EntityError (INVALID_ARGUMENT) if it cannot be realised."""
+    if not config.p4_device_config:
         raise EntityError("p4_device_config is empty: it says which program to load (a P4 source)")
-    program = _program(given.p4_device_config, wanted.own)
+    program = _program(config.p4_device_config, restrictions.own)
     message = message_of(program)
-    difference = compare(given.p4info, message)
+    difference = compare(config.p4info, message)
     if difference:
         raise EntityError(f"the P4Info does not describe {program.name}: {difference}")
-    kept = p4.ForwardingPipelineConfig()
-    kept.CopyFrom(given)
-    return Pipeline(wanted.switch(program), kept, message)
+    copy = p4.ForwardingPipelineConfig()
+    copy.CopyFrom(config)
+    return Pipeline(restrictions.switch(program), copy, message)
 
 
-def from_program(program: Program, wanted: Wanted) -> Pipeline:
-    """The pipeline of a program that the switch was started with: it has no cookie."""
+def from_program(program: Program, restrictions: Wanted) -> Pipeline:
+    """The pipeline of a program that the switch starts with: it has no cookie."""
     message, code = message_of(program), hashlib.sha256(Path(program.path).read_bytes()).hexdigest()
-    wanted.own[code] = os.path.abspath(program.path)
-    given = p4.ForwardingPipelineConfig(p4info=message, p4_device_config=json.dumps({"compiled": code}).encode())
-    return Pipeline(wanted.switch(program), given, message)
+    restrictions.own[code] = os.path.abspath(program.path)
+    config = p4.ForwardingPipelineConfig(p4info=message, p4_device_config=json.dumps({"compiled": code}).encode())
+    return Pipeline(restrictions.switch(program), config, message)
 
 
 def message_of(program: Program) -> Any:
@@ -109,20 +109,20 @@ def message_of(program: Program) -> Any:
 
 
 def _program(data: bytes, own: Mapping[str, str]) -> Program:
-    """`own`: paths of the programs that the switch's owner has loaded, by hash."""
+    """The program of a `p4_device_config`. `own`: paths of the programs that the switch's owner has loaded, by hash."""
     if data.startswith(ELF):
         return _compiled_before(hashlib.sha256(data).hexdigest(), own)
     try:
         text = data.decode()
-        said = documents.json_text(text) if text.lstrip().startswith("{") else {"source": text}
+        form = documents.json_text(text) if text.lstrip().startswith("{") else {"source": text}
     except UnicodeDecodeError:
         raise EntityError("p4_device_config is neither P4 source (UTF-8), nor JSON, nor a compiled program (ELF)") from None
     except documents.Unreadable as error:
         raise EntityError(f"p4_device_config is not JSON: {error}") from None
-    if said.keys() == {"compiled"} and isinstance(said["compiled"], str):
-        return _compiled_before(said["compiled"], own)
-    source, defines, name = said.get("source"), said.get("defines", {}), said.get("name", "program.p4")
-    if said.keys() - {"source", "defines", "name"} or not (
+    if form.keys() == {"compiled"} and isinstance(form["compiled"], str):
+        return _compiled_before(form["compiled"], own)
+    source, defines, name = form.get("source"), form.get("defines", {}), form.get("name", "program.p4")
+    if form.keys() - {"source", "defines", "name"} or not (
         isinstance(source, str) and isinstance(defines, dict) and isinstance(name, str)
     ):
         raise EntityError(
@@ -143,26 +143,26 @@ def _sent(source: str, name: str, defines: dict[str, str]) -> Program:
         raise EntityError(f"p4_device_config: {error}", "RESOURCE_EXHAUSTED") from None
     except NotCompiled as error:
         raise EntityError(f"the program does not compile: {error}") from None
-    except (BuildError, OSError) as error:  # of this machine, and what it says may name its files
+    except (BuildError, OSError) as error:  # this machine's own, which may name its files
         log.error("a program that was sent: %s", error)
         raise EntityError("this switch cannot compile programs: its log says why", "FAILED_PRECONDITION") from None
 
 
-def _compiled_before(wanted: str, own: Mapping[str, str]) -> Program:
-    path = own.get(wanted) or (cache.find(wanted, "p4info") if HASH.fullmatch(wanted) else None)
+def _compiled_before(digest: str, own: Mapping[str, str]) -> Program:
+    path = own.get(digest) or (cache.find(digest, "p4info") if HASH.fullmatch(digest) else None)
     if path is None:
         raise EntityError("compiled programs are code, and this switch runs none but what it has compiled itself, which this is "
-                          f"not: no program here has the SHA-256 {wanted[:64]}. Give the P4 source, as `ina compile "
+                          f"not: no program here has the SHA-256 {digest[:64]}. Give the P4 source, as `ina compile "
                           "--device-config` writes it")  # fmt: skip
     return Program(path)
 
 
-def compare(given: Any, own: Any) -> str:
-    """What differs between two P4Infos, in words; empty: they describe the same program."""
+def compare(p4info: Any, own: Any) -> str:
+    """Describes the first difference between two P4Infos; empty: they describe the same program."""
     for section in own.DESCRIPTOR.fields:
         if section.name in ("pkg_info", "type_info"):
             continue
-        theirs = {m.preamble.id: _essence(m) for m in getattr(given, section.name)}
+        theirs = {m.preamble.id: _essence(m) for m in getattr(p4info, section.name)}
         for message in getattr(own, section.name):
             name = f"{section.name} {message.preamble.name} ({message.preamble.id:#x})"
             other = theirs.pop(message.preamble.id, None)
@@ -170,8 +170,8 @@ def compare(given: Any, own: Any) -> str:
                 return f"{name} is missing"
             mine = _essence(message)
             if mine != other:
-                differing = [f.name for f in message.DESCRIPTOR.fields if getattr(mine, f.name) != getattr(other, f.name)]
-                return f"{name} differs in {', '.join(differing)}"
+                fields = [f.name for f in message.DESCRIPTOR.fields if getattr(mine, f.name) != getattr(other, f.name)]
+                return f"{name} differs in {', '.join(fields)}"
         if theirs:
             extra = next(iter(theirs.values()))
             return f"{section.name} {extra.preamble.name} ({extra.preamble.id:#x}) is not in the program"

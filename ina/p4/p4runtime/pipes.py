@@ -1,7 +1,7 @@
-"""P4Runtime knows no pipes: what a TNA switch has once for each, as one entity.
+"""Entities of all pipes of a TNA switch merged into one, as P4Runtime has no pipes.
 
-Counters are added up. A meter's configuration and a register's cell are those that all pipes have; where pipes differ,
-there is no one answer, and reading says so.
+Adds up counters. A meter's configuration and a register's cell are those that all pipes have; reading fails where pipes
+differ, as there is no one answer.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 from ina.p4.runtime import CounterEntry, DirectCounterEntry, EntityError
 
 
-def together(entities: Iterable[Any]) -> list[Any]:
-    """Counter, meter and register entities with one for each cell. Raises EntityError (FAILED_PRECONDITION)."""
-    found: dict[Any, Any] = {}
+def merge(entities: Iterable[Any]) -> list[Any]:
+    """Counter, meter and register entities, one for each cell. Raises EntityError (FAILED_PRECONDITION)."""
+    cells: dict[Any, Any] = {}
     for e in entities:
         if e.pipe is None:
-            found[len(found)] = e
+            cells[len(cells)] = e
             continue
         cell = getattr(e, "index", None)
-        if cell not in found:
-            found[cell] = replace(e, pipe=None)
+        if cell not in cells:
+            cells[cell] = replace(e, pipe=None)
         elif isinstance(e, (CounterEntry, DirectCounterEntry)):
-            known = found[cell]
-            found[cell] = replace(known, packets=known.packets + e.packets, bytes=known.bytes + e.bytes)
-        elif replace(e, pipe=None) != found[cell]:
+            total = cells[cell]
+            cells[cell] = replace(total, packets=total.packets + e.packets, bytes=total.bytes + e.bytes)
+        elif replace(e, pipe=None) != cells[cell]:
             raise EntityError(
-                f"{_name(e)}: its pipes differ (pipe {e.pipe}: {_value(e)}, another: {_value(found[cell])}), and P4Runtime "
+                f"{_name(e)}: its pipes differ (pipe {e.pipe}: {_value(e)}, another: {_value(cells[cell])}), and P4Runtime "
                 "has no pipes: read it over BFRuntime", "FAILED_PRECONDITION"
             )
-    return list(found.values())
+    return list(cells.values())
 
 
 def _name(e: Any) -> str:

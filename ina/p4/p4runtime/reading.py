@@ -7,7 +7,7 @@ from typing import Any
 
 from ina.p4.p4runtime.messages import p4
 from ina.p4.p4runtime.objects import KINDS, by_id
-from ina.p4.p4runtime.pipes import together
+from ina.p4.p4runtime.pipes import merge
 from ina.p4.p4runtime.translate import Translator, unserved
 from ina.p4.runtime import (
     CloneSessionEntry,
@@ -30,7 +30,7 @@ class Reader:
         self.digests = digests
 
     def read(self, pattern: Any) -> list[Any]:
-        """The p4.v1.Entity messages that are meant. Raises EntityError."""
+        """The p4.v1.Entity messages that match the pattern. Raises EntityError."""
         kind = pattern.WhichOneof("entity")
         if kind == "packet_replication_engine_entry":
             return list(self._replication(pattern.packet_replication_engine_entry))
@@ -42,8 +42,8 @@ class Reader:
             "digest_entry": self._digests,
         }
         if kind in KINDS:
-            found = self.translator.objects.read(kind, getattr(pattern, kind), self.switch)
-            return [p4.Entity(**{kind: message}) for message in found]
+            messages = self.translator.objects.read(kind, getattr(pattern, kind), self.switch)
+            return [p4.Entity(**{kind: message}) for message in messages]
         if kind == "extern_entry" and not pattern.extern_entry.ListFields():
             return []
         if kind not in readers:
@@ -72,8 +72,8 @@ class Reader:
 
     def _count(self, row: TableEntry) -> Any:
         entry = TableEntry(row.table, row.match, priority=row.priority)
-        (counted,) = together(self.switch.read([DirectCounterEntry(entry)]))
-        return p4.CounterData(packet_count=counted.packets, byte_count=counted.bytes)
+        (counter,) = merge(self.switch.read([DirectCounterEntry(entry)]))
+        return p4.CounterData(packet_count=counter.packets, byte_count=counter.bytes)
 
     def _direct_counters(self, e: Any) -> Iterator[Any]:
         entry = e.table_entry
@@ -92,13 +92,13 @@ class Reader:
 
     def _counters(self, e: Any) -> Iterator[Any]:
         translator = self.translator
-        used = {c["name"] for c in self.switch.program.layout["counters"]}
-        wanted = [c for c in translator.counters if c.name in used]
+        names = {c["name"] for c in self.switch.program.layout["counters"]}
+        counters = [c for c in translator.counters if c.name in names]
         if e.counter_id:
-            wanted = [by_id("counter", translator.counters, e.counter_id)]
-        for info in wanted:
+            counters = [by_id("counter", translator.counters, e.counter_id)]
+        for info in counters:
             index = translator.index(e, info) if e.counter_id else None
-            for cell in together(self.switch.read([CounterEntry(info.name, index)])):
+            for cell in merge(self.switch.read([CounterEntry(info.name, index)])):
                 message = p4.CounterEntry(counter_id=info.id)
                 message.index.index = cell.index
                 message.data.packet_count, message.data.byte_count = cell.packets, cell.bytes
@@ -106,13 +106,13 @@ class Reader:
 
     def _registers(self, e: Any) -> Iterator[Any]:
         translator = self.translator
-        used = {r["name"] for r in self.switch.program.layout["registers"]}
-        wanted = [r for r in translator.info.registers.values() if r.name in used]
+        names = {r["name"] for r in self.switch.program.layout["registers"]}
+        registers = [r for r in translator.info.registers.values() if r.name in names]
         if e.register_id:
-            wanted = [translator.register(e.register_id)]
-        for info in wanted:
+            registers = [translator.register(e.register_id)]
+        for info in registers:
             index = translator.index(e, info) if e.register_id else None
-            for cell in together(self.switch.read([RegisterEntry(info.name, index)])):
+            for cell in merge(self.switch.read([RegisterEntry(info.name, index)])):
                 yield translator.register_message(cell)
 
     def _replication(self, e: Any) -> Iterator[Any]:

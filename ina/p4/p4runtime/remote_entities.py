@@ -1,7 +1,7 @@
 """A controller's side of P4Runtime's entities: the switch's entities to messages that a server takes, and back.
 
-The server's side is translate.py, which checks what strangers sent. Here nothing is checked but what the message could not
-say; the server answers for the rest.
+The server's side is translate.py, which checks messages of strangers. Only values that a message cannot express are checked
+here; the server checks the rest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MATCH_TYPES = {2: "exact", 3: "lpm", 4: "ternary", 5: "range", 6: "optional"}  #
 
 
 class RemoteEntities:
-    """For one program: `message` is its P4Info as a server gives it, `info` the same in the switch's form."""
+    """Entities of one program: `message` is its P4Info as a server returns it, `info` the same in the switch's form."""
 
     def __init__(self, info: P4Info, message: Any):
         self.info = info
@@ -51,7 +51,7 @@ class RemoteEntities:
     # ---- to messages
 
     def message(self, e: Entity) -> Any:
-        """The p4.v1.Entity that says `e`, in an update or as a pattern to read. Raises EntityError."""
+        """The p4.v1.Entity for `e`, for an update or as a pattern to read. Raises EntityError."""
         if isinstance(e, (MulticastGroupEntry, CloneSessionEntry)):
             return self._t.replication_message(e)
         makers: dict[type, tuple[str, Callable[..., object]]] = {
@@ -81,10 +81,10 @@ class RemoteEntities:
         if e.match:  # else all entries, where it is a pattern
             unknown = sorted(set(e.match) - {f.name for f in table.fields})
             if unknown:
-                there = ", ".join(f.name for f in table.fields)
-                raise EntityError(f"table {table.name}: no match field {unknown[0]!r}; it has: {there or 'none'}")
-            named = TableEntry(table.name, e.match)
-            message.match.extend(self._t.match_messages(table.fields, self._t.key(named)))
+                names = ", ".join(f.name for f in table.fields)
+                raise EntityError(f"table {table.name}: no match field {unknown[0]!r}; it has: {names or 'none'}")
+            pattern = TableEntry(table.name, e.match)
+            message.match.extend(self._t.match_messages(table.fields, self._t.key(pattern)))
         if e.action is not None:
             action = self.info.action(table, e.action, e.is_default)
             params = as_params(e.params, action.params, f"table {table.name}: action {action.name}")
@@ -116,31 +116,31 @@ class RemoteEntities:
         fields = self._value_sets[name]
         message = p4.ValueSetEntry(value_set_id=self.info.value_sets[name].id)
         for member in e.members:
-            given: Mapping[str, Match] = member if isinstance(member, Mapping) else {fields[0].name: member}
-            unknown = sorted(set(given) - {f.name for f in fields})
+            match: Mapping[str, Match] = member if isinstance(member, Mapping) else {fields[0].name: member}
+            unknown = sorted(set(match) - {f.name for f in fields})
             if unknown:
                 raise EntityError(f"value set {name}: no field {unknown[0]!r}; it has: {', '.join(f.name for f in fields)}")
-            key = [as_match(given[f.name], f, f"value set {name}: {f.name}") if f.name in given else _anything(f) for f in fields]
+            key = [as_match(match[f.name], f, f"value set {name}: {f.name}") if f.name in match else _anything(f) for f in fields]
             message.members.add(match=self._t.match_messages(fields, key))
         return message
 
     def _counter(self, e: CounterEntry) -> Any:
         message = p4.CounterEntry(counter_id=self.info.counter(e.counter).id)
         message.data.packet_count, message.data.byte_count = e.packets, e.bytes
-        return _indexed(message, e.index)
+        return _with_index(message, e.index)
 
     def _direct_counter(self, e: DirectCounterEntry) -> Any:
         data = p4.CounterData(packet_count=e.packets, byte_count=e.bytes)
         return p4.DirectCounterEntry(table_entry=self._key_of(e.entry), data=data)
 
     def _meter(self, e: MeterEntry) -> Any:
-        return _indexed(_configured(p4.MeterEntry(meter_id=self.info.meter(e.meter).id), e.config), e.index)
+        return _with_index(_with_config(p4.MeterEntry(meter_id=self.info.meter(e.meter).id), e.config), e.index)
 
     def _direct_meter(self, e: DirectMeterEntry) -> Any:
-        return _configured(p4.DirectMeterEntry(table_entry=self._key_of(e.entry)), e.config)
+        return _with_config(p4.DirectMeterEntry(table_entry=self._key_of(e.entry)), e.config)
 
     def _key_of(self, entry: TableEntry) -> Any:
-        """Table, match and priority: what a direct counter or meter is found by (§9.3, §9.5)."""
+        """Table, match and priority, which identify a direct counter or meter (§9.3, §9.5)."""
         return self._table_entry(TableEntry(entry.table, entry.match, priority=entry.priority, is_default=entry.is_default))
 
     def _register(self, e: RegisterEntry) -> Any:
@@ -148,12 +148,12 @@ class RemoteEntities:
         message = p4.RegisterEntry(register_id=info.id)
         value = as_int(e.value, info.width, f"register {info.name}")
         message.data.CopyFrom(to_data(value, self._t.register_spec(info.name), info.width))
-        return _indexed(message, e.index)
+        return _with_index(message, e.index)
 
     # ---- from messages
 
     def entity(self, message: Any) -> Entity:
-        """What a server's p4.v1.Entity says. Raises EntityError: it is of a kind that is not asked for."""
+        """The entity in a server's p4.v1.Entity. Raises EntityError: it is of a kind that is never requested."""
         kind = message.WhichOneof("entity")
         if kind == "packet_replication_engine_entry":
             return self._t.updates(p4.Update(type="INSERT", entity=message))[0].entity
@@ -189,8 +189,8 @@ class RemoteEntities:
         fields = {f.id: f for f in self._value_sets[name]}
         members = []
         for member in e.members:
-            what = f"value set {name}"
-            members.append({fields[m.field_id].name: self._t.match(m, fields[m.field_id], what) for m in member.match})
+            place = f"value set {name}"
+            members.append({fields[m.field_id].name: self._t.match(m, fields[m.field_id], place) for m in member.match})
         return ValueSetEntry(name, tuple(members))
 
     def _read_counter(self, e: Any) -> CounterEntry:
@@ -211,15 +211,15 @@ class RemoteEntities:
         return RegisterEntry(info.name, e.index.index, value)
 
 
-def _indexed(message: Any, index: int | None) -> Any:
-    """None: every cell."""
+def _with_index(message: Any, index: int | None) -> Any:
+    """The message with its index; None: every cell."""
     if index is not None:
         message.index.index = index
     return message
 
 
-def _configured(message: Any, config: MeterConfig | None) -> Any:
-    """None: none, which means green."""
+def _with_config(message: Any, config: MeterConfig | None) -> Any:
+    """The message with its config; None: none, which means green."""
     if config is not None:
         message.config.CopyFrom(meter_message(config))
     return message

@@ -1,4 +1,4 @@
-"""A switch at the other end of P4Runtime, behind the interface that the embedded one has too."""
+"""A switch behind P4Runtime, with the same interface as the embedded one."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from ina.p4.runtime.entities import E, Entity
 
 SERVICE = "/p4.v1.P4Runtime/"
 NAMES = {number: name for name, number in CODES.items()}
-KEPT = (TableEntry, MulticastGroupEntry, CloneSessionEntry, ProfileMember, ProfileGroup)
-METADATA = 1 << 20  # bytes of error details that are taken
+RESTORED = (TableEntry, MulticastGroupEntry, CloneSessionEntry, ProfileMember, ProfileGroup)
+METADATA = 1 << 20  # bytes of error details that are accepted
 
 
 class RemoteSwitch(SwitchTarget):
-    """The primary controller of device `device_id` at `address`, with `election_id`; None: one that only reads.
+    """The primary controller of device `device_id` at `address`, with `election_id`; None: a read-only one.
 
     Raises EntityError: the switch refuses (PERMISSION_DENIED: there is a primary with a higher id); TimeoutError: it does
-    not answer within `timeout` seconds; OSError: there are no certificates (`access`). Of a server that does not know
-    ROLLBACK_ON_ERROR (BMv2's says UNIMPLEMENTED), what was made of a batch that failed is taken back from here.
+    not answer within `timeout` seconds; OSError: there are no certificates (`access`). If a server
+    lacks ROLLBACK_ON_ERROR (BMv2's answers UNIMPLEMENTED), the client itself undoes the updates of a batch that failed.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class RemoteSwitch(SwitchTarget):
         self.address = address
         self.device_id = device_id
         self._election = None
-        self._rollback = True  # the server knows ROLLBACK_ON_ERROR, as far as is known
+        self._rollback = True  # False once the server has refused ROLLBACK_ON_ERROR
         self._access = access or Access()
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", METADATA)]
         self._channel = self._access.connect(address, options)
@@ -89,11 +89,11 @@ class RemoteSwitch(SwitchTarget):
 
     @property
     def alive(self) -> bool:
-        """The connection has not been lost, as far as is known."""
+        """True until the client learns that the connection is lost."""
         return self._election is None or self._stream.is_active()
 
     def close(self) -> None:
-        """Gives up being the primary."""
+        """Ends the stream, and with it the role of primary."""
         self._requests.put(None)
         self._channel.close()
 
@@ -106,7 +106,7 @@ class RemoteSwitch(SwitchTarget):
     # ---- pipeline
 
     def set_pipeline(self, p4info: dict[str, Any], device_config: bytes, timeout: float = 600.0) -> None:
-        """Loads a program; `p4info` in protobuf's JSON mapping, `device_config` as the switch wants it."""
+        """Loads a program; `p4info` in protobuf's JSON mapping, `device_config` in the switch's own form."""
         request = p4.SetForwardingPipelineConfigRequest(
             device_id=self.device_id, election_id=self._election,
             action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
@@ -118,7 +118,7 @@ class RemoteSwitch(SwitchTarget):
 
     @property
     def entities(self) -> RemoteEntities:
-        """For the program that the switch has: asked for once. EntityError (FAILED_PRECONDITION) if it has none."""
+        """Entities of the switch's program, which is read once. Raises EntityError (FAILED_PRECONDITION) if it has none."""
         if self._entities is None:
             request = p4.GetForwardingPipelineConfigRequest(
                 device_id=self.device_id, response_type=p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE
@@ -146,13 +146,13 @@ class RemoteSwitch(SwitchTarget):
                 if error.code != "UNIMPLEMENTED" or error.update is not None:
                     raise
                 self._rollback = False
-        before = [self._found(update) for update in updates]
+        before = [self._before(update) for update in updates]
         try:
             self._write(updates, p4.WriteRequest.CONTINUE_ON_ERROR, timeout)
         except _BatchFailed as failed:
-            made = [pair for i, pair in enumerate(zip(updates, before, strict=True)) if i not in failed.updates]
-            undo = [back for update, found in reversed(made) if (back := _inverse(update, found)) is not None]
-            with suppress(_BatchFailed):  # what cannot be taken back stays, and the first error is the one to tell
+            pairs = [pair for i, pair in enumerate(zip(updates, before, strict=True)) if i not in failed.updates]
+            undo = [reverse for update, old in reversed(pairs) if (reverse := _inverse(update, old)) is not None]
+            with suppress(_BatchFailed):  # updates that cannot be undone stay, and the first error is the one to report
                 self._write(undo, p4.WriteRequest.CONTINUE_ON_ERROR, timeout)
             raise
 
@@ -166,9 +166,9 @@ class RemoteSwitch(SwitchTarget):
         if updates:
             self._call("Write", request, timeout)
 
-    def _found(self, update: Update) -> Entity | None:
-        """What a MODIFY or DELETE replaces, where that can be put back; None: nothing, or nothing is known of it."""
-        if update.type == "INSERT" or not isinstance(update.entity, KEPT):
+    def _before(self, update: Update) -> Entity | None:
+        """The entity that a MODIFY or DELETE replaces, if it can be restored; None: there is none, or it cannot be read."""
+        if update.type == "INSERT" or not isinstance(update.entity, RESTORED):
             return None
         try:
             return next(iter(self.read([update.entity])), None)
@@ -180,13 +180,13 @@ class RemoteSwitch(SwitchTarget):
         method = self._channel.unary_stream(
             SERVICE + "Read", p4.ReadRequest.SerializeToString, p4.ReadResponse.FromString
         )
-        found: list[Any] = []
+        answers: list[Any] = []
         try:
             for response in method(request, timeout=timeout):
-                found += map(self.entities.entity, response.entities)
+                answers += map(self.entities.entity, response.entities)
         except grpc.RpcError as error:
             raise self._failure(error) from None
-        return found
+        return answers
 
     # ---- calls
 
@@ -200,7 +200,7 @@ class RemoteSwitch(SwitchTarget):
             raise self._failure(error) from None
 
     def _failure(self, error: Any) -> Exception:
-        """What an RPC's status says, of a batch its first error."""
+        """The exception for an RPC's status; of a batch, its first error."""
         code, text = error.code(), f"{self.address}: {error.details()}"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return TimeoutError(text)
@@ -214,7 +214,7 @@ class RemoteSwitch(SwitchTarget):
 
 
 class _BatchFailed(EntityError):
-    """`updates`: numbers of those that failed; its text, code and number are the first's."""
+    """A batch that failed. `updates`: indices of those that failed; text, code and index are the first one's."""
 
     def __init__(self, failed: dict[int, Any]):
         first = min(failed)
@@ -223,8 +223,8 @@ class _BatchFailed(EntityError):
         self.updates = set(failed)
 
 
-def _inverse(update: Update, found: Entity | None) -> Update | None:
-    """What takes an update back; `found`: what it replaced."""
+def _inverse(update: Update, before: Entity | None) -> Update | None:
+    """The update that undoes `update`, which replaced the entity `before`; None: it cannot be undone."""
     if update.type == "INSERT":
         return Update("DELETE", update.entity)
-    return Update("INSERT" if update.type == "DELETE" else "MODIFY", found) if found is not None else None
+    return Update("INSERT" if update.type == "DELETE" else "MODIFY", before) if before is not None else None

@@ -33,7 +33,7 @@ MAX_MESSAGE = 256 << 20  # bytes: a compiled program travels in one message
 
 
 class Stream:
-    """One controller's StreamChannel: what waits to be sent to it."""
+    """One controller's StreamChannel: a queue of messages for it."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -41,7 +41,7 @@ class Stream:
         self.controller = Controller(self._waiting.put)
 
     def offer(self, message: Any) -> None:
-        """Sends if the controller keeps up, else drops and counts."""
+        """Sends a message if the controller keeps up, else drops and counts it."""
         if self._waiting.qsize() < WAITING:
             self._waiting.put(message)
         else:
@@ -51,7 +51,7 @@ class Stream:
         self._waiting.put(refused)
 
     def messages(self) -> Iterator[Any]:
-        """Until the end; raises Refused if that was an error."""
+        """Yields messages until the end. Raises Refused: the stream ends with an error."""
         while (item := self._waiting.get()) is not None:
             if isinstance(item, Refused):
                 raise item
@@ -59,8 +59,8 @@ class Stream:
 
 
 class Server:
-    """Serves `device` at `address` ("host:port", port 0: any; "unix:path"), for whom `access` says. Raises OSError when it cannot
-    listen there."""
+    """Serves `device` at `address` ("host:port", port 0: any; "unix:path"), to clients that `access` admits. Raises OSError: it
+    cannot listen there."""
 
     def __init__(self, device: Device, address: str = "127.0.0.1:9559", access: Access | None = None):
         self.device = device
@@ -159,17 +159,17 @@ class Server:
             enums.check(request)
             self._check_device(request)
             response = p4.GetForwardingPipelineConfigResponse()
-            given = self.device.given_config()
-            if given is None:
+            config = self.device.config()
+            if config is None:
                 return response
             response.config.SetInParent()
             kind = p4.GetForwardingPipelineConfigRequest.ResponseType.Name(request.response_type)
-            if given.HasField("cookie"):
-                response.config.cookie.CopyFrom(given.cookie)
+            if config.HasField("cookie"):
+                response.config.cookie.CopyFrom(config.cookie)
             if kind in ("ALL", "P4INFO_AND_COOKIE"):
-                response.config.p4info.CopyFrom(given.p4info)
+                response.config.p4info.CopyFrom(config.p4info)
             if kind in ("ALL", "DEVICE_CONFIG_AND_COOKIE"):
-                response.config.p4_device_config = given.p4_device_config
+                response.config.p4_device_config = config.p4_device_config
             return response
 
         return self._guarded(context, get_pipeline)
@@ -179,7 +179,7 @@ class Server:
 
     @staticmethod
     def _guarded(context: Any, call: Any) -> Any:
-        """The call's result; what it raises becomes the RPC's status (§11)."""
+        """The call's result; an exception becomes the RPC's status (§11)."""
         try:
             return call()
         except (Refused, EntityError) as error:
@@ -218,7 +218,7 @@ class Server:
                     log.warning("a controller read too slowly: %d messages were dropped", stream.dropped)
 
     def _receive(self, stream: Stream, requests: Iterator[Any]) -> None:
-        """Handles what one controller sends, until it closes its side."""
+        """Handles one controller's messages, until it closes its side."""
         try:
             for request in requests:
                 self._handle(stream, request)

@@ -1,4 +1,4 @@
-"""P4Runtime's messages to the switch's entities and back (specification §9). What is wrong raises EntityError."""
+"""P4Runtime's messages to the switch's entities and back (specification §9). Raises EntityError for messages that are wrong."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unserved(kind: str | None) -> EntityError:
 
 
 class Translator:
-    """For one program: `info` and `message` are its P4Info in the switch's form and as the message."""
+    """Translations for one program: `info` and `message` are its P4Info in the switch's form and as the message."""
 
     def __init__(self, info: P4Info, message: Any, layout: dict[str, Any]):
         self.info = info
@@ -91,11 +91,11 @@ class Translator:
 
     def _table_updates(self, type_: str, e: Any) -> list[Update]:
         entry = self.table_entry(e, key_only=type_ == "DELETE")
-        where = f"table {entry.table}"
+        place = f"table {entry.table}"
         if entry.is_default and type_ != "MODIFY":
-            raise EntityError(f"{where}: default: only MODIFY is possible")
+            raise EntityError(f"{place}: default: only MODIFY is possible")
         if type_ == "INSERT" and not entry.is_default and not self.table(e.table_id).fields:
-            raise EntityError(f"{where}: it has no key, so it can have no entries but its default")
+            raise EntityError(f"{place}: it has no key, so it can have no entries but its default")
         before: list[Update] = []
         after: list[Update] = []
         if self.table(e.table_id).profile and not entry.is_default:
@@ -104,18 +104,18 @@ class Translator:
         if type_ == "DELETE":
             return [Update(type_, entry), *after]
         if e.is_const:
-            raise EntityError(f"{where}: is_const is for reading")
+            raise EntityError(f"{place}: is_const is for reading")
         if e.HasField("meter_counter_data"):
-            raise EntityError(f"{where}: meters do not count packets by colour", "UNIMPLEMENTED")
+            raise EntityError(f"{place}: meters do not count packets by colour", "UNIMPLEMENTED")
         if e.idle_timeout_ns:
-            known = self._tables[e.table_id].idle_timeout_behavior
-            raise EntityError(f"{where}: idle time-outs are not served", "UNIMPLEMENTED" if known else "INVALID_ARGUMENT")
+            behavior = self._tables[e.table_id].idle_timeout_behavior
+            raise EntityError(f"{place}: idle time-outs are not served", "UNIMPLEMENTED" if behavior else "INVALID_ARGUMENT")
         out = [*before, Update(type_, entry), *after]
         if e.HasField("counter_data"):
             out.append(Update("MODIFY", self._direct(e, entry, e.counter_data)))
         if e.HasField("meter_config"):
             self.objects.check_metered(e.table_id, entry)
-            config = meter_config(p4.DirectMeterEntry(config=e.meter_config), f"{where}: meter")
+            config = meter_config(p4.DirectMeterEntry(config=e.meter_config), f"{place}: meter")
             out.append(Update("MODIFY", DirectMeterEntry(entry, config)))
         elif self.objects.is_metered(e.table_id) and not entry.is_default:  # a MODIFY without a config resets it (§9.1.6)
             out.append(Update("MODIFY", DirectMeterEntry(entry, None)))
@@ -152,7 +152,7 @@ class Translator:
 
     @staticmethod
     def index(entity: Any, info: Any) -> int | None:
-        """The index of a cell of a counter or register; None: it is unset, which means all of them."""
+        """The index of a cell of a counter or register; None: it is unset, which means all cells."""
         if not entity.HasField("index"):
             return None
         index = entity.index.index
@@ -165,20 +165,20 @@ class Translator:
     # ---- table entries
 
     def table_entry(self, e: Any, key_only: bool = False) -> TableEntry:
-        """`key_only`: the action and everything else but table, match and priority is ignored (§9.1)."""
+        """The entry of a message. `key_only`: ignores everything but table, match and priority (§9.1)."""
         table = self.table(e.table_id)
-        where = f"table {table.name}"
+        place = f"table {table.name}"
         if e.priority < 0:
-            raise EntityError(f"{where}: priority {e.priority} is negative")
+            raise EntityError(f"{place}: priority {e.priority} is negative")
         match: dict[str, Any] = {}
         for m in e.match:
-            field = by_id(f"match field in {where}", table.fields, m.field_id)
+            field = by_id(f"match field in {place}", table.fields, m.field_id)
             if field.name in match:
-                raise EntityError(f"{where}: field {field.name!r} is given twice")
-            match[field.name] = self.match(m, field, f"{where}: field {field.name}")
+                raise EntityError(f"{place}: field {field.name!r} is given twice")
+            match[field.name] = self.match(m, field, f"{place}: field {field.name}")
         entry = TableEntry(table.name, match, priority=e.priority, is_default=e.is_default_action)
         if e.is_default_action and (match or e.priority):
-            raise EntityError(f"{where}: default: it has no match fields and no priority")
+            raise EntityError(f"{place}: default: it has no match fields and no priority")
         if key_only:
             return entry
         action, params, member, group = self._action(e, table)
@@ -188,37 +188,37 @@ class Translator:
         )  # fmt: skip
 
     @staticmethod
-    def match(m: Any, field: MatchField, where: str) -> Any:
+    def match(m: Any, field: MatchField, place: str) -> Any:
         kind = m.WhichOneof("field_match_type")
         if kind != field.match:
-            raise EntityError(f"{where}: a match of kind {kind or 'none'}: expected {field.match}")
-        given, width = getattr(m, kind), field.width
+            raise EntityError(f"{place}: a match of kind {kind or 'none'}: expected {field.match}")
+        value, width = getattr(m, kind), field.width
         if kind in ("exact", "optional"):
-            return decode(given.value, width, where)
+            return decode(value.value, width, place)
         if kind == "lpm":
-            if not 1 <= given.prefix_len <= width:
-                raise EntityError(f"{where}: prefix length {given.prefix_len}: expected 1..{width}; leave out a field "
+            if not 1 <= value.prefix_len <= width:
+                raise EntityError(f"{place}: prefix length {value.prefix_len}: expected 1..{width}; leave out a field "
                                   "that may have any value")
-            return decode(given.value, width, where), given.prefix_len
+            return decode(value.value, width, place), value.prefix_len
         if kind == "ternary":
-            mask = decode(given.mask, width, f"{where} (mask)")
+            mask = decode(value.mask, width, f"{place} (mask)")
             if not mask:
-                raise EntityError(f"{where}: the mask is 0: leave out a field that may have any value")
-            return decode(given.value, width, where), mask
-        low, high = decode(given.low, width, f"{where} (low)"), decode(given.high, width, f"{where} (high)")
+                raise EntityError(f"{place}: the mask is 0: leave out a field that may have any value")
+            return decode(value.value, width, place), mask
+        low, high = decode(value.low, width, f"{place} (low)"), decode(value.high, width, f"{place} (high)")
         if (low, high) == (0, (1 << width) - 1):
-            raise EntityError(f"{where}: the range is everything: leave out a field that may have any value")
+            raise EntityError(f"{place}: the range is everything: leave out a field that may have any value")
         return low, high
 
     def _action(self, e: Any, table: TableInfo) -> tuple[str | None, dict[str, Any], int | None, int | None]:
         """Action and parameters, or member, or group, that a TableEntry names."""
-        where = f"table {table.name}"
+        place = f"table {table.name}"
         kind = e.action.WhichOneof("type") if e.HasField("action") else None
         if kind is None:
             return None, {}, None, None
         if (kind == "action") == bool(table.profile) and not e.is_default_action:
-            has = f"has the action profile {table.profile}" if table.profile else "has no action profile"
-            raise EntityError(f"{where}: its entries cannot name an {kind}: it {has}")
+            reason = f"has the action profile {table.profile}" if table.profile else "has no action profile"
+            raise EntityError(f"{place}: its entries cannot name an {kind}: it {reason}")
         if kind == "action_profile_action_set":
             return None, {}, None, None  # action_sets.py makes a group of it
         if kind == "action_profile_member_id":
@@ -226,22 +226,22 @@ class Translator:
         if kind == "action_profile_group_id":
             return None, {}, None, e.action.action_profile_group_id
         of_table = set(table.entry_actions) | set(table.default_actions)
-        action, params = self.action(e.action.action, [a for a in self.info.actions.values() if a.name in of_table], where)
+        action, params = self.action(e.action.action, [a for a in self.info.actions.values() if a.name in of_table], place)
         if action not in (table.default_actions if e.is_default_action else table.entry_actions):
             use = "entries" if e.is_default_action else "the default"
-            raise EntityError(f"{where}: action {action} is for {use} only", "PERMISSION_DENIED")
+            raise EntityError(f"{place}: action {action} is for {use} only", "PERMISSION_DENIED")
         return action, params, None, None
 
     @staticmethod
-    def action(message: Any, candidates: Iterable[Any], where: str) -> tuple[str, dict[str, Any]]:
+    def action(message: Any, candidates: Iterable[Any], place: str) -> tuple[str, dict[str, Any]]:
         """Name and parameters of a p4.v1.Action, one of `candidates`."""
-        action = by_id(f"action of {where}", candidates, message.action_id)
+        action = by_id(f"action of {place}", candidates, message.action_id)
         params: dict[str, Any] = {}
         for p in message.params:
             info = by_id(f"parameter of {action.name}", action.params, p.param_id)
             if info.name in params:
-                raise EntityError(f"{where}: parameter {info.name!r} of {action.name} is given twice")
-            params[info.name] = decode(p.value, info.width, f"{where}: {action.name}({info.name})")
+                raise EntityError(f"{place}: parameter {info.name!r} of {action.name} is given twice")
+            params[info.name] = decode(p.value, info.width, f"{place}: {action.name}({info.name})")
         return action.name, params
 
     def fill_action(self, message: Any, name: str | int, params: Mapping[str, Any]) -> None:
@@ -251,13 +251,13 @@ class Translator:
             message.params.add(param_id=p.id, value=encode(params[p.name]))
 
     def value_set_keys(self, name: str) -> list[str]:
-        """Names of a value set's fields, as the switch knows them."""
+        """The switch's names of a value set's fields."""
         if name not in self._value_sets:
             raise EntityError(f"value set {name}: the program declares it and never uses it", "NOT_FOUND")
         return self._value_sets[name]
 
     def key(self, entry: TableEntry) -> tuple[tuple[int, int], ...]:
-        """What identifies an entry beside its priority: (value, mask), or (low, high), of each field."""
+        """The key that identifies an entry, beside its priority: (value, mask), or (low, high), of each field."""
         out = []
         for field in self.info.tables[str(entry.table)].fields:
             if field.name in entry.match:
@@ -288,7 +288,7 @@ class Translator:
 
     @staticmethod
     def match_messages(fields: Sequence[MatchField], key: Sequence[tuple[int, int]]) -> list[Any]:
-        """FieldMatch of every field that is not left to be anything."""
+        """A FieldMatch for every field that is no wildcard."""
         out = []
         for field, (value, mask) in zip(fields, key, strict=True):
             if (value, mask) == (0, (1 << field.width) - 1) if field.match == "range" else not mask:
@@ -306,10 +306,10 @@ class Translator:
         return out
 
     def rows(self, e: Any, switch: Any) -> list[TableEntry]:
-        """Entries of one table that a TableEntry pattern means."""
+        """Entries of one table that match a TableEntry pattern."""
         table = self.table(e.table_id)
-        wanted = self.table_entry(e, key_only=True)
-        key = self.key(wanted) if wanted.match else None
+        pattern = self.table_entry(e, key_only=True)
+        key = self.key(pattern) if pattern.match else None
         action = None
         kind = e.action.WhichOneof("type") if e.HasField("action") else None
         if kind == "action":
@@ -330,32 +330,32 @@ class Translator:
 
     # ---- replication
 
-    def _replicas(self, entity: Any, what: str) -> tuple[Replica, ...]:
+    def _replicas(self, entity: Any, place: str) -> tuple[Replica, ...]:
         out = []
         for r in entity.replicas:
             if r.backup_replicas:
-                raise EntityError(f"{what}: backup replicas are not served", "UNIMPLEMENTED")
-            port = decode(r.port, 32, f"{what}: port") if r.WhichOneof("port_kind") == "port" else r.egress_port
+                raise EntityError(f"{place}: backup replicas are not served", "UNIMPLEMENTED")
+            port = decode(r.port, 32, f"{place}: port") if r.WhichOneof("port_kind") == "port" else r.egress_port
             out.append(Replica(port, r.instance))
         return tuple(out)
 
     def inherit(self, other: Translator) -> None:
-        """Takes over what was noted about entities that now are in this one's switch."""
+        """Copies the records of entities that are now in this translator's switch."""
         self._numbered = set(other._numbered)
         self.objects.inherit(other.objects)
         self.action_sets.inherit(other.action_sets)
 
-    def written(self, update: Any) -> None:
-        """A p4.v1.Update has been made: its replicas are read in the form that they were written in."""
+    def record(self, update: Any) -> None:
+        """Records a p4.v1.Update that was made, so that reads return replicas in the form in which they were written."""
         entity = update.entity
         if entity.WhichOneof("entity") == "table_entry":
             e = entity.table_entry
             if self.table(e.table_id).profile and not e.is_default_action:
-                self.action_sets.written(p4.Update.Type.Name(update.type), self.table_entry(e, key_only=True))
+                self.action_sets.record(p4.Update.Type.Name(update.type), self.table_entry(e, key_only=True))
         if update.type == p4.Update.DELETE:
-            self.objects.deleted(entity)
+            self.objects.forget(entity)
         else:
-            self.objects.written(entity)
+            self.objects.record(entity)
         pre = entity.packet_replication_engine_entry
         for kind, message, number in (
             (MulticastGroupEntry, pre.multicast_group_entry, pre.multicast_group_entry.multicast_group_id),
@@ -372,14 +372,14 @@ class Translator:
         return MulticastGroupEntry(e.multicast_group_id, replicas, e.metadata)
 
     def _session(self, type_: str, e: Any) -> CloneSessionEntry:
-        what = f"clone session {e.session_id}"
+        place = f"clone session {e.session_id}"
         if type_ == "DELETE":
             return CloneSessionEntry(e.session_id)
         if e.class_of_service:
-            raise EntityError(f"{what}: class of service {e.class_of_service}: v1model has one class, 0")
+            raise EntityError(f"{place}: class of service {e.class_of_service}: v1model has one class, 0")
         if e.packet_length_bytes < 0:
-            raise EntityError(f"{what}: packet length {e.packet_length_bytes} is negative")
-        return CloneSessionEntry(e.session_id, self._replicas(e, what), e.packet_length_bytes)
+            raise EntityError(f"{place}: packet length {e.packet_length_bytes} is negative")
+        return CloneSessionEntry(e.session_id, self._replicas(e, place), e.packet_length_bytes)
 
     def replication_message(self, entry: MulticastGroupEntry | CloneSessionEntry) -> Any:
         out = p4.Entity()

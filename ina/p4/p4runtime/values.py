@@ -10,17 +10,17 @@ from ina.p4.runtime import EntityError
 
 
 def encode(value: int) -> bytes:
-    """The shortest big-endian string: the canonical one."""
+    """The shortest big-endian string of a number: the canonical one."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
-def decode(data: bytes, width: int, what: str) -> int:
-    """Longer strings with leading zeros are taken, as the specification says; EntityError OUT_OF_RANGE otherwise."""
+def decode(data: bytes, width: int, place: str) -> int:
+    """The number in a byte string, which may have leading zeros (§8.4). Raises EntityError (OUT_OF_RANGE)."""
     if not data:
-        raise EntityError(f"{what}: empty byte string: 0 is one zero byte", "OUT_OF_RANGE")
+        raise EntityError(f"{place}: empty byte string: 0 is one zero byte", "OUT_OF_RANGE")
     value = int.from_bytes(data, "big")
     if value >> width:
-        raise EntityError(f"{what}: {value:#x} does not fit {width} bits", "OUT_OF_RANGE")
+        raise EntityError(f"{place}: {value:#x} does not fit {width} bits", "OUT_OF_RANGE")
     return value
 
 
@@ -31,12 +31,12 @@ def encode_signed(value: int, width: int) -> bytes:
     return signed.to_bytes((bits + 7) // 8, "big", signed=True)
 
 
-def decode_signed(data: bytes, width: int, what: str) -> int:
+def decode_signed(data: bytes, width: int, place: str) -> int:
     if not data:
-        raise EntityError(f"{what}: empty byte string: 0 is one zero byte", "OUT_OF_RANGE")
+        raise EntityError(f"{place}: empty byte string: 0 is one zero byte", "OUT_OF_RANGE")
     value = int.from_bytes(data, "big", signed=True)
     if not -(1 << (width - 1)) <= value < 1 << (width - 1):
-        raise EntityError(f"{what}: {value} does not fit {width} signed bits", "OUT_OF_RANGE")
+        raise EntityError(f"{place}: {value} does not fit {width} signed bits", "OUT_OF_RANGE")
     return value & ((1 << width) - 1)
 
 
@@ -45,17 +45,17 @@ def to_data(value: int, spec: Any, width: int) -> Any:
     return _data(spec, iter([(value, width)]), None)
 
 
-def from_data(data: Any, spec: Any, width: int, what: str) -> int:
+def from_data(data: Any, spec: Any, width: int, place: str) -> int:
     """The number in a P4Data of type bitstring or bool. Raises EntityError."""
-    kind, given = spec.WhichOneof("type_spec"), data.WhichOneof("data")
-    if kind == "bool" and given == "bool":
+    kind, data_kind = spec.WhichOneof("type_spec"), data.WhichOneof("data")
+    if kind == "bool" and data_kind == "bool":
         return int(data.bool)
-    if kind == "bitstring" and given == "bitstring":
+    if kind == "bitstring" and data_kind == "bitstring":
         signed = spec.bitstring.WhichOneof("type_spec") == "int"
-        return (decode_signed if signed else decode)(data.bitstring, width, what)
+        return (decode_signed if signed else decode)(data.bitstring, width, place)
     if kind not in ("bool", "bitstring"):
-        raise EntityError(f"{what}: data of type {kind} are not served: bit<W>, int<W> and bool are", "UNIMPLEMENTED")
-    raise EntityError(f"{what}: data of kind {given or 'none'}: expected {kind}")
+        raise EntityError(f"{place}: data of type {kind} are not served: bit<W>, int<W> and bool are", "UNIMPLEMENTED")
+    raise EntityError(f"{place}: data of kind {data_kind or 'none'}: expected {kind}")
 
 
 def structure(spec: Any, leaves: Iterator[tuple[int, int]], types: Any) -> Any:
@@ -67,11 +67,11 @@ def _data(spec: Any, leaves: Iterator[tuple[int, int]], types: Any) -> Any:
     data = p4.P4Data()
     kind = spec.WhichOneof("type_spec")
     if kind in ("struct", "tuple"):
-        inside = (
+        members = (
             [m.type_spec for m in types.structs[spec.struct.name].members] if kind == "struct" else spec.tuple.members
         )
         getattr(data, kind).SetInParent()
-        getattr(data, kind).members.extend(_data(m, leaves, types) for m in inside)
+        getattr(data, kind).members.extend(_data(m, leaves, types) for m in members)
         return data
     if kind == "new_type":
         original = types.new_types[spec.new_type.name]

@@ -1,7 +1,7 @@
-"""Connections of P4Runtime and BFRuntime, which are gRPC: where they are served, who may connect, and how a client shows it.
+"""Connections of P4Runtime and BFRuntime (gRPC): addresses of servers, and certificates that admit clients.
 
     access = Access()                                    # mutual TLS, with the certificates in ~/.config/ina/tls
-    address = access.serve(server, "10.1.0.1:9559")      # makes them where there are none
+    address = access.serve(server, "10.1.0.1:9559")      # makes them if there are none
     channel = access.connect("10.1.0.1:9559")            # with the client's: ca.crt, client.crt, client.key, server.name
 
 `connections.py`: addresses, servers' ports, clients' channels. `folder.py`: what is in the folder. `certificates.py`: makes them.

@@ -21,27 +21,27 @@ SKEW = datetime.timedelta(days=1)  # between clocks
 
 
 def make(folder: Path) -> None:
-    """A new folder, of its user's alone, with an authority and a client's certificate. One that is there already stays as it is,
-    whoever makes it meanwhile. Raises OSError."""
+    """Makes a folder that only its user can read, with an authority and a client's certificate. A folder that exists stays as it
+    is, even if another process makes it meanwhile. Raises OSError."""
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         authority = _Authority.new()
-        _write(made, "ca.key", authority.key_pem)
-        _write(made, "ca.crt", authority.pem)
+        _write(temporary, "ca.key", authority.key_pem)
+        _write(temporary, "ca.crt", authority.pem)
         key, certificate = authority.sign("ina client", client=True)
-        _write(made, "client.key", key)
-        _write(made, "client.crt", certificate)
-        _write(made, "server.name", NAME.encode())
+        _write(temporary, "client.key", key)
+        _write(temporary, "client.crt", certificate)
+        _write(temporary, "server.name", NAME.encode())
         try:
-            made.rename(folder)
+            temporary.rename(folder)
         except OSError:
             if not folder.is_dir():
                 raise
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write(folder: Path, name: str, data: bytes) -> None:
@@ -51,7 +51,7 @@ def _write(folder: Path, name: str, data: bytes) -> None:
 
 
 def of_server(folder: Path, host: str) -> tuple[bytes, bytes, bytes]:
-    """Key, certificate and authority (PEM) of a server that binds `host`; made where there are none. Raises OSError."""
+    """Key, certificate and authority (PEM) of a server that binds `host`; made if there are none. Raises OSError."""
     make(folder)
     if (folder / "server.crt").exists() or not (folder / "ca.key").exists():
         key, certificate, authority = read(folder, "server.key", "server.crt", "ca.crt")
@@ -64,11 +64,11 @@ def of_server(folder: Path, host: str) -> tuple[bytes, bytes, bytes]:
 
 
 def _names(host: str) -> list[str]:
-    """By which clients may know a server that binds `host`."""
+    """Names and addresses by which clients may reach a server that binds `host`."""
     names = {NAME, "localhost", "127.0.0.1", "::1", socket.gethostname(), host}
     if host in ("0.0.0.0", "::"):
         with suppress(OSError):
-            names |= {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(socket.gethostname(), None)}
+            names |= {str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(socket.gethostname(), None)}
     return sorted(names - {"", "0.0.0.0", "::"})
 
 
@@ -95,7 +95,7 @@ class _Authority:
 
     @classmethod
     def load(cls, key: bytes, certificate: bytes) -> _Authority:
-        """Raises ValueError."""
+        """An authority from PEM. Raises ValueError."""
         return cls(serialization.load_pem_private_key(key, None), x509.load_pem_x509_certificate(certificate))
 
     @property

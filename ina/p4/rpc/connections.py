@@ -1,4 +1,4 @@
-"""Servers' ports and clients' channels, and what may be said of them on a command line."""
+"""Servers' ports and clients' channels, and their options on a command line."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ina.p4.rpc import folder as folders
 
 OPTIONS = [
     ("grpc.so_reuseport", 0),
-    ("grpc.server_handshake_timeout_ms", 5000),  # strangers who say nothing hold a descriptor each; gRPC gives them two minutes
+    ("grpc.server_handshake_timeout_ms", 5000),  # silent strangers hold a descriptor each; gRPC gives them two minutes
 ]
-"""Of servers."""
+"""gRPC options of servers."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """How a server knows its clients, and they it: mutual TLS, with the certificates in `folder` (default:
-    `default_folder`); not at all, where `insecure` says so; at a Unix socket, by who may open its file.
+    """Authentication of servers and clients: mutual TLS, with the certificates in `folder` (default: `default_folder`); none with
+    `insecure`; at a Unix socket, the permissions of its file.
     """
 
     folder: Path | None = None
@@ -31,7 +31,7 @@ class Access:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Access:
-        """Read --tls and --insecure."""
+        """Reads --tls and --insecure."""
         return cls(args.tls, args.insecure)
 
     @property
@@ -39,9 +39,9 @@ class Access:
         return self.folder or folders.default_folder()
 
     def serve(self, server: Any, address: str) -> str:
-        """Has a gRPC server listen at "HOST:PORT" (port 0: any that is free) or "unix:PATH"; the address as clients write it.
+        """Makes a gRPC server listen at "HOST:PORT" (port 0: any that is free) or "unix:PATH". Returns the address for clients.
 
-        A socket's file can be opened by its user alone. Raises OSError: nobody can listen there, or the certificates cannot be
+        Only its user can open a socket's file. Raises OSError: nobody can listen there, or the certificates cannot be
         read or made.
         """
         with extra("p4runtime"):
@@ -91,7 +91,7 @@ class Access:
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, certificate), options=options)
 
     def described(self, address: str) -> str:
-        """For a server's greeting."""
+        """Describes the clients that a server admits, for its greeting."""
         if (unix := _path(address)) is not None:
             return f"for whoever may open {unix}"
         if self.insecure:
@@ -99,7 +99,7 @@ class Access:
         return f"for clients with the certificates in {self.certificates}"
 
     def hint(self, address: str) -> str:
-        """Behind an error about a server that does not answer."""
+        """A hint that follows an error about a server that does not answer."""
         if _path(address) is not None:
             return ""
         if self.insecure:
@@ -108,24 +108,24 @@ class Access:
                 "it uses none, say --insecure)")  # fmt: skip
 
     def exposed(self, *addresses: str) -> list[str]:
-        """Those of the addresses at which nobody is asked who he is."""
+        """The addresses at which servers admit anyone."""
         return [address for address in addresses if address and self.insecure and _path(address) is None]
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, server: bool = False) -> None:
-    """--tls and --insecure; `Access.of` understands them."""
-    who = parser.add_mutually_exclusive_group()
-    whose = "made where it is missing" if server else "copied from the switch's"
-    who.add_argument(
+    """Adds --tls and --insecure, which `Access.of` reads."""
+    group = parser.add_mutually_exclusive_group()
+    origin = "made where it is missing" if server else "copied from the switch's"
+    group.add_argument(
         "--tls", type=Path, metavar="FOLDER",
-        help=f"certificates of servers and clients, {whose} (default: INA_TLS, else ~/.config/ina/tls)",
+        help=f"certificates of servers and clients, {origin} (default: INA_TLS, else ~/.config/ina/tls)",
     )  # fmt: skip
-    what = "let whoever reaches it drive the switch, without encryption" if server else "without certificates and encryption"
-    who.add_argument("--insecure", action="store_true", help=what)
+    effect = "let whoever reaches it drive the switch, without encryption" if server else "without certificates and encryption"
+    group.add_argument("--insecure", action="store_true", help=effect)
 
 
 def check_address(address: str, option: str = "--grpc") -> None:
-    """Raises ValueError: gRPC takes a port of more than 16 bits modulo 65536, and one that is missing as 443."""
+    """Checks an address. Raises ValueError: gRPC itself takes ports modulo 65536, and a missing one as 443."""
     if address.startswith("unix"):
         return
     host, _, port = address.rpartition(":")
@@ -145,11 +145,11 @@ def _host(address: str) -> str:
 
 
 def _check_owner(path: Path) -> None:
-    """Anyone may bind a socket in a folder that all can write to."""
+    """Raises PermissionError: the socket is somebody else's, which anyone can bind in a folder that all can write to."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
-        return  # it may come yet
-    if stat.S_ISSOCK(found.st_mode) and found.st_uid not in (os.geteuid(), 0):
-        raise PermissionError(f"{path}: this socket is user {found.st_uid}'s, not user {os.geteuid()}'s or root's: say "
+        return  # it may still appear
+    if stat.S_ISSOCK(status.st_mode) and status.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(f"{path}: this socket is user {status.st_uid}'s, not user {os.geteuid()}'s or root's: say "
                               "--insecure to connect all the same")  # fmt: skip

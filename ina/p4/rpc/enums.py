@@ -1,4 +1,4 @@
-"""Numbers that an enumeration does not know: protobuf lets any through, and every server must say which field has one."""
+"""Checks for numbers that are no value of an enumeration: protobuf lets any through, and servers must name the field."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ina.p4.runtime.p4info import EntityError
 
 
 def check(message: Any, skip: str = "") -> None:
-    """Looks at every field that is set, at any depth, but for the top one called `skip`. Raises EntityError: the field, the
-    number, and what there is."""
+    """Checks every field that is set, at any depth, except the top one called `skip`. Raises EntityError with the field, the
+    number and the values that exist."""
     descriptor = message.DESCRIPTOR
     if not _has_enums(descriptor):
         return
@@ -20,7 +20,7 @@ def check(message: Any, skip: str = "") -> None:
         if field.enum_type is not None:
             for number in value if _is_repeated(field) else [value]:
                 if number not in field.enum_type.values_by_number:
-                    *names, last = (known.name for known in field.enum_type.values)
+                    *names, last = (entry.name for entry in field.enum_type.values)
                     raise EntityError(f"{field.name}: {number} is no value of {field.enum_type.full_name}: expected "
                                        f"{', '.join(names)} or {last}")  # fmt: skip
         elif field.message_type is not None and _has_enums(field.message_type):

@@ -1,8 +1,8 @@
-"""A folder of certificates for mutual TLS: who has a client's may drive the switch.
+"""A folder of certificates for mutual TLS: anyone with a client's may drive the switch.
 
-    ca.crt                   who signs all others
+    ca.crt                   the authority, which signs all others
     ca.key                   only where certificates are made: on the switch's machine
-    client.crt, client.key   for whoever drives it; a copy for each machine
+    client.crt, client.key   for controllers; a copy for each machine
     server.name              the name that certificates of servers carry, whatever their address; without this file, clients
                              compare the address
     server.crt, server.key   the server's, in a folder from elsewhere; without them one is made at each start, with ca.key
@@ -23,8 +23,8 @@ FOR_CLIENTS = ("ca.crt", "client.crt", "client.key", "server.name")
 
 def default_folder() -> Path:
     """`$INA_TLS`, else `ina/tls` in `$XDG_CONFIG_HOME` or `~/.config`."""
-    if chosen := os.environ.get("INA_TLS"):
-        return Path(chosen).absolute()
+    if folder := os.environ.get("INA_TLS"):
+        return Path(folder).absolute()
     return paths.config_home() / "ina" / "tls"
 
 
@@ -44,18 +44,18 @@ def read(folder: Path, *names: str) -> list[bytes]:
     return contents
 
 
-def _check(path: Path, forbidden: int, what: str, mode: str) -> None:
-    """Raises PermissionError where somebody else could pose as this user."""
-    found = path.stat()
-    if found.st_uid not in (os.geteuid(), 0):
-        raise PermissionError(f"{path}: belongs to user {found.st_uid}, expected user {os.geteuid()} or root: make a copy of "
+def _check(path: Path, forbidden: int, message: str, mode: str) -> None:
+    """Raises PermissionError: somebody else could pose as this user."""
+    status = path.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(f"{path}: belongs to user {status.st_uid}, expected user {os.geteuid()} or root: make a copy of "
                               "your own")  # fmt: skip
-    if found.st_mode & forbidden:
-        raise PermissionError(f"{path}: {what} (mode {stat.S_IMODE(found.st_mode):o}): chmod {mode} {path}")
+    if status.st_mode & forbidden:
+        raise PermissionError(f"{path}: {message} (mode {stat.S_IMODE(status.st_mode):o}): chmod {mode} {path}")
 
 
 def server_name(folder: Path) -> str:
-    """Read server.name, the name that clients expect in the server's certificate; empty: they compare the address."""
+    """Reads server.name, the name that clients expect in the server's certificate; empty: they compare the address."""
     with suppress(FileNotFoundError):
         return (folder / "server.name").read_text(encoding="ascii").strip()
     return ""

@@ -1,7 +1,7 @@
-"""Errors of calls, in a size and an alphabet that every client takes.
+"""Errors of calls, in a size and an alphabet that every client accepts.
 
-gRPC sends them as metadata, of which a client takes 8 KiB if it was not told otherwise (P4Runtime §A.4): more than that ends the
-connection without a word of the error.
+gRPC sends them as metadata, of which clients accept 8 KiB by default (P4Runtime §A.4): more than that ends the connection
+without the error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from ina.base.extras import extra
 
-MESSAGE = 5 << 10  # bytes of an error as gRPC sends it; DETAILS and BRIEF together are as much
+MESSAGE = 5 << 10  # bytes of an error as gRPC sends it; DETAILS and BRIEF together are as many
 BRIEF = 1 << 10  # of one that has details
 DETAILS = 5 << 10
 
@@ -28,8 +28,8 @@ def abort(context: Any, code: str, message: str, details: Any = None) -> None:
 
 
 def shortened(text: str, room: int) -> str:
-    """The text, or as much of its beginning as fits into `room` bytes, percent-encoded as gRPC does it. JSON can have halves of
-    surrogate pairs, which no UTF-8 has: they become question marks."""
+    """The text, or as much of its beginning as fits into `room` bytes, percent-encoded as gRPC does it. Halves of surrogate
+    pairs, which JSON can have and UTF-8 cannot, become question marks."""
     text = text.encode("utf-8", "replace").decode()
     for at, character in enumerate(text):
         room -= sum(1 if 0x20 <= octet < 0x7F and octet != 0x25 else 3 for octet in character.encode())

@@ -1,4 +1,4 @@
-"""A compiled program made to run: tables, registers, multicast, counters, queues; one interface for all targets."""
+"""Runs a compiled program: tables, registers, multicast, counters, queues; one interface for all targets."""
 
 from ina.p4.runtime.embedded import Link, Switch
 from ina.p4.runtime.entities import (

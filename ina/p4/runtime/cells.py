@@ -1,4 +1,4 @@
-"""Cells of counters, meters and registers in a program's state block: where they lie, what is written there."""
+"""Cells of counters, meters and registers in a program's state block: their places, and commands that write them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _METER = struct.Struct("<Q6dQ")  # struct ina_meter of the compiled program (pre
 
 
 class Cells:
-    """`pipes` of a switch, `stride` bytes of state apart (a program without pipes: one)."""
+    """The cells of a switch with `pipes` pipes, `stride` bytes of state apart (a program without pipes: one)."""
 
     def __init__(self, program: Program, pipes: int = 1, stride: int = 0) -> None:
         self.program = program
@@ -39,7 +39,7 @@ class Cells:
         self.filters = Filters(tuple(program.layout.get("filters", ())))
 
     def layout(self, kind: str, name: str | int) -> dict[str, Any]:
-        """Of a counter, meter, register or filter; of a register of pairs, by "name.member" one of the two words."""
+        """The layout of a counter, meter, register or filter; "name.member" is one of the two words in a register of pairs."""
         if kind == "filter":
             return self.filters.layout(str(name))
         if kind == "hits":
@@ -57,19 +57,19 @@ class Cells:
         raise EntityError(f"{kind} {info.name}: the program declares it and never uses it", "NOT_FOUND")
 
     def pipes_of(self, layout: dict[str, Any], pipe: Pipes) -> list[int]:
-        """Pipes that run the pipeline of what `layout` is of: `pipe`, those of several, or (None) all of them."""
+        """Pipes that run the pipeline of the object with `layout`: `pipe`, those of several, or (None) all of them."""
         pipelines = len(self.program.pipelines)
-        found = [p for p in range(self.pipes) if p % pipelines == layout.get("pipeline", 0)]
+        pipes = [p for p in range(self.pipes) if p % pipelines == layout.get("pipeline", 0)]
         if pipe is None:
-            return found
+            return pipes
         if isinstance(pipe, tuple):
-            return [p for p in found if p in pipe]
-        if pipe not in found:
-            raise EntityError(f"{layout['name']}: pipe {pipe}: it is in {', '.join(map(str, found))}")
+            return [p for p in pipes if p in pipe]
+        if pipe not in pipes:
+            raise EntityError(f"{layout['name']}: pipe {pipe}: it is in {', '.join(map(str, pipes))}")
         return [pipe]
 
     def places(self, kind: str, name: str | int, index: int | None, pipe: Pipes = None) -> dict[int, dict[str, int]]:
-        """By pipe: cell `index` of an array, None: all cells, as a command's offset, stride, size and count."""
+        """Places by pipe: cell `index` of an array, None: all cells, as a command's offset, stride, size and count."""
         layout = self.layout(kind, name)
         size = CELL_BYTES.get(kind) or layout["bytes"]
         stride = layout["stride"] if kind == "register" else size
@@ -87,14 +87,14 @@ class Cells:
         self, kind: str, name: str | int, index: int | None, pipe: Pipes, cell: bytes, keep: list[Any]
     ) -> list[dict[str, Any]]:
         commands = []
-        for where in self.places(kind, name, index, pipe).values():
-            data = ffi.new("uint8_t[]", cell * where["count"])
+        for span in self.places(kind, name, index, pipe).values():
+            data = ffi.new("uint8_t[]", cell * span["count"])
             keep.append(data)
-            commands.append({"op": lib.INA_WRITE_STATE, "data": data, **where})
+            commands.append({"op": lib.INA_WRITE_STATE, "data": data, **span})
         return commands
 
     def clear(self, kind: str, name: str, index: int, pipes: Pipes, keep: list[Any]) -> list[dict[str, Any]]:
-        """A direct one of an entry that goes makes room for that of another: as it is at first."""
+        """The commands that reset a direct cell, which a new entry takes over from a deleted one, to its initial value."""
         if kind != "register":
             return self.fill(kind, name, index, pipes, bytes(CELL_BYTES[kind]), keep)
         layout = self.layout(kind, name)
@@ -103,19 +103,19 @@ class Cells:
 
     @staticmethod
     def register_index(layout: dict[str, Any], entry: TableEntry, tables: Tables) -> int:
-        """Of the cell of an entry."""
+        """The index of an entry's cell in a direct register."""
         if layout.get("table") != tables.p4info.table(entry.table).name:
             raise EntityError(f"register {layout['name']}: it is not a direct one of table {entry.table}")
         return tables.row_id(entry)
 
     @staticmethod
     def direct_pipes(entity: Any, tables: Tables) -> Pipes:
-        """Where the cell of an entry is: `pipe`, or (None) wherever the entry is."""
+        """The pipes of an entry's cell: `pipe`, or (None) all pipes of the entry."""
         entry = getattr(entity, "entry", None)
         return tables.pipes(entry) if entity.pipe is None and entry is not None else entity.pipe
 
     def write(self, entity: Any, tables: Tables, keep: list[Any]) -> list[dict[str, Any]]:
-        """The commands that an entry asks for; `keep` gets the memory that they point to."""
+        """The commands that write an entry; `keep` gets the memory that they point to."""
         if isinstance(entity, RegisterEntry):
             layout = self.layout("register", entity.register)
             value = as_int(entity.value, layout["width"], f"register {layout['name']}")
@@ -145,7 +145,7 @@ class Cells:
 
 
 def meter_cell(config: MeterConfig | None) -> bytes:
-    """A meter with full buckets; None: one that is green whatever comes."""
+    """A meter with full buckets; None: one that is always green."""
     if config is None:
         return bytes(_METER.size)
     rates = (config.peak_rate, config.peak_burst, config.committed_rate, config.committed_burst)
@@ -155,7 +155,7 @@ def meter_cell(config: MeterConfig | None) -> bytes:
 
 
 def meter_configs(raw: bytes) -> list[MeterConfig | None]:
-    found: list[MeterConfig | None] = []
+    configs: list[MeterConfig | None] = []
     for configured, pir, pburst, cir, cburst, _, _, _ in _METER.iter_unpack(raw):
-        found.append(MeterConfig(cir, int(cburst), pir, int(pburst)) if configured else None)
-    return found
+        configs.append(MeterConfig(cir, int(cburst), pir, int(pburst)) if configured else None)
+    return configs

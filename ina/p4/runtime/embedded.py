@@ -65,7 +65,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
 
     `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffer`: bytes that may wait in the
     queues of all ports together (0: no limit), counted with Ethernet's overhead as in a link's `queue`. `reentries`: frames
-    that may be about to enter again at once (resubmitted, recirculated, clones; 0: 1024). `max_frame`: bytes. `seed`: of the
+    that may wait to enter again at the same time (resubmitted, recirculated, clones; 0: 1024). `max_frame`: bytes. `seed`: of the
     program's random numbers. `pipes`, of a TNA program: 1 to 4, of 128 ports each; 0: 2, or as many as it has pipelines.
     """
 
@@ -114,7 +114,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
         self.pipes = int(lib.ina_switch_pipes(self.pointer))
         self._cells = Cells(program, max(1, self.pipes), lib.ina_switch_state_stride(self.pointer))
         self._manager = TrafficManager(self.pipes, program.port_metadata) if self.pipes else None
-        self._recirculating = set(range(1, self.pipes, 2)) if self.pipes > 2 else set()  # pipes whose ports 64 to 67 do
+        self._recirculating = set(range(1, self.pipes, 2)) if self.pipes > 2 else set()  # pipes whose ports 64 to 67 recirculate
         self._collector = ffi.gc(ffi.new("struct ina_collector *"), lib.ina_collector_free)
         lib.ina_switch_set_output(self.pointer, lib.ina_collect, self._collector)
 
@@ -128,10 +128,10 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
               nap: float = 0.0) -> None:
         """Starts the data plane thread.
 
-        Idle, it looks at the ports for `spin` seconds (for machines with a processor to spare), then gives the
+        Idle, it polls the ports for `spin` seconds (for machines with a processor to spare), then gives the
         processor away up to `yields` times (not beside threads that compute: host/net/idle.h), then sleeps until it is
-        woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, at most 64,
-        0: 32. `nap`: after frames it sleeps so many seconds, whatever comes, so that the next ones come together: for
+        woken; it polls ports without a descriptor every `poll` seconds. `batch`: frames per burst, at most 64,
+        0: 32. `nap`: after frames it sleeps so many seconds in any case, so that the next ones come together: for
         ports whose wake-up costs more than a frame (sockets).
         """
         with self._lock:
@@ -171,7 +171,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
         self.close()
 
     def __del__(self) -> None:
-        # The thread runs code of an object that would be unloaded; in a forked child there is no thread to stop.
+        # The thread would run code of an object after its unloading; a forked child has no thread to stop.
         if getattr(self, "pointer", None) and self._process == os.getpid():
             self.close()
 
@@ -186,8 +186,8 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
             raise RuntimeError(f"the data plane {'runs: stop() it first' if self.running else 'does not run'}")
 
     def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> CData:
-        """Runs commands in order, all or (from the first error on) not; returns them (a cffi array: its items
-        live as long as it does) with their results."""
+        """Runs commands in order, up to the first error; returns them (a cffi array: its items live as long as it does) with
+        their results."""
         if self.pointer == ffi.NULL:
             raise RuntimeError("the switch is closed")
         array = ffi.new("struct ina_command[]", commands)
@@ -209,9 +209,9 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
     def add_port(self, number: int, port: Any = None, link: Link | None = None, loopback: bool = False) -> None:
         """Makes `port` (a `struct ina_port *`, or an object that has one as `handle`) port `number`, 0..510.
 
-        The switch drives it from now on and never closes it. None: frames come and go through `step`. What goes through
-        a port is captured by wrapping it first (`Port.with_capture`). `loopback` (TNA): what leaves by it enters by it
-        again; ports that `recirculates` tells do so without being added (with a `link`, at its rate, once they are).
+        The switch drives it from now on and never closes it. None: frames come and go through `step`. To capture
+        a port's frames wrap it first (`Port.with_capture`). `loopback` (TNA): frames that leave by it enter by it
+        again; ports for which `recirculates` is true do so without being added (once added with a `link`, at its rate).
         """
         handle = ffi.NULL if port is None else getattr(port, "handle", port)
         config = ffi.NULL
@@ -244,28 +244,28 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
             self._ports[number] = port
 
     def remove_port(self, number: int) -> Any:
-        """Takes the port back out; what waits for it is dropped. Returns what was given to add_port."""
+        """Removes the port and drops frames that wait for it. Returns the port that add_port got."""
         with self._lock:
             if number not in self._ports:
                 raise ValueError(f"port {number} is not there; there are: {sorted(self._ports)}")
-            self._execute([{"op": lib.INA_REMOVE_PORT, "id": number}, *self._looping(number, self.recirculates(number))])
+            self._execute([{"op": lib.INA_REMOVE_PORT, "id": number}, *self._loop_commands(number, self.recirculates(number))])
             return self._ports.pop(number)
 
     @staticmethod
-    def _looping(number: int, on: bool = True) -> list[dict[str, Any]]:
-        """What makes a port that is not there recirculate."""
-        added = {"op": lib.INA_ADD_PORT, "id": number, "port": ffi.NULL, "link": ffi.NULL}
-        return [added, {"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": 1}] if on else []
+    def _loop_commands(number: int, on: bool = True) -> list[dict[str, Any]]:
+        """Commands that make a port recirculate that has not been added."""
+        add = {"op": lib.INA_ADD_PORT, "id": number, "port": ffi.NULL, "link": ffi.NULL}
+        return [add, {"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": 1}] if on else []
 
     def recirculates(self, number: int) -> bool:
-        """Whether a TNA switch's port loops back unless it is added otherwise: ports 68 to 71 of each pipe do, and ports 64 to
-        67 of pipes that have no CPU: 1 and 3 of four, until `recirculate` says otherwise."""
+        """Tells whether a TNA switch's port loops back unless it is added otherwise: ports 68 to 71 of each pipe do, and ports
+        64 to 67 of pipes that have no CPU: 1 and 3 of four, until `recirculate` changes it."""
         pipe, local = divmod(number, lib.INA_TNA_PIPE_PORTS)
         recirculating = pipe < self.pipes and (local >= lib.INA_TNA_LOOPBACK or pipe in self._recirculating)
         return recirculating and lib.INA_TNA_CPU <= local < lib.INA_TNA_LOOPBACK + 4
 
     def recirculate(self, pipe: int, on: bool) -> None:
-        """Ports 64 to 67 of a pipe, none of which is added. Raises ValueError."""
+        """Sets whether ports 64 to 67 of a pipe recirculate. Raises ValueError: one of them is added."""
         with self._lock:
             first = pipe * lib.INA_TNA_PIPE_PORTS + lib.INA_TNA_CPU
             ports = range(first, first + lib.INA_TNA_LOOPBACK - lib.INA_TNA_CPU)
@@ -273,22 +273,22 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
                 raise ValueError(f"pipe {pipe}: expected 0..{self.pipes - 1}")
             if on == (pipe in self._recirculating):
                 return
-            if there := [number for number in ports if number in self._ports]:
-                raise ValueError(f"port {there[0]} is there: ports {first} to {ports[-1]} change together, while none of them is")
-            removed = [{"op": lib.INA_REMOVE_PORT, "id": number} for number in ports]
-            self._execute([c for number in ports for c in self._looping(number)] if on else removed)
+            if added := [number for number in ports if number in self._ports]:
+                raise ValueError(f"port {added[0]} is there: ports {first} to {ports[-1]} change together, while none of them is")
+            removals = [{"op": lib.INA_REMOVE_PORT, "id": number} for number in ports]
+            self._execute([c for number in ports for c in self._loop_commands(number)] if on else removals)
             self._recirculating ^= {pipe}
 
     def set_port(self, number: int, loopback: bool | None = None, up: bool | None = None) -> None:
-        """Of a TNA switch: makes a port that has no memory of its own a loopback port, or one that goes to `step` again; a
-        port that is not `up` neither takes nor sends frames, which are dropped as if it were not there."""
+        """Sets a TNA switch's port: makes one without memory of its own a loopback port, or one for `step` again; a port that is
+        not `up` neither takes nor sends frames, which are dropped as if it did not exist."""
         with self._lock:
             if not self.pipes:
                 raise ValueError(f"{self.program.name}: loopback ports and port states are TNA's")
             if loopback and self._ports.get(number) is not None:
                 raise ValueError(f"port {number} has memory of its own, and cannot loop back")
-            asked = ((lib.INA_TNA_SET_LOOPBACK, loopback), (lib.INA_TNA_SET_ENABLED, up))
-            self._execute([{"op": op, "id": number, "count": int(on)} for op, on in asked if on is not None])
+            settings = ((lib.INA_TNA_SET_LOOPBACK, loopback), (lib.INA_TNA_SET_ENABLED, up))
+            self._execute([{"op": op, "id": number, "count": int(on)} for op, on in settings if on is not None])
 
     @property
     def ports(self) -> list[int]:
@@ -311,10 +311,10 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
         with self._lock:
             tables, groups, sessions = self._tables, dict(self._groups), dict(self._sessions)
             manager = self._manager.copy() if self._manager else None
-            # One change of a table, of many to come, is made in place: it is made or not as a whole
-            alone = self._batched and len(updates) == 1
-            alone = alone and isinstance(updates[0].entity, (TableEntry, ProfileMember, ProfileGroup))
-            if alone:
+            # A single change of a table in a batch is made in place: it succeeds or fails as a whole
+            in_place = self._batched and len(updates) == 1
+            in_place = in_place and isinstance(updates[0].entity, (TableEntry, ProfileMember, ProfileGroup))
+            if in_place:
                 tables.forget_reused()
             commands: list[dict[str, Any]] = []
             keep: list[Any] = []  # memory that commands point to
@@ -324,20 +324,20 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
                     if update.type not in ("INSERT", "MODIFY", "DELETE"):
                         raise EntityError(f"{update.type!r}: expected INSERT, MODIFY or DELETE")
                     if isinstance(entity, TableEntry):
-                        if tables is self._tables and not alone:
+                        if tables is self._tables and not in_place:
                             tables = tables.copy()
                         tables.apply(update.type, entity)
                     elif manager and type(entity) in manager.KINDS:
                         manager.apply(update.type, entity, keep)
                         commands += manager.commands(keep)
                     elif isinstance(entity, MulticastGroupEntry):
-                        what = f"multicast group {entity.group_id}"
-                        commands.append(self._members(update.type, entity.group_id, entity, groups, what, keep))
+                        label = f"multicast group {entity.group_id}"
+                        commands.append(self._members(update.type, entity.group_id, entity, groups, label, keep))
                     elif isinstance(entity, CloneSessionEntry):
-                        what = f"clone session {entity.session_id}"
-                        commands.append(self._members(update.type, entity.session_id, entity, sessions, what, keep))
+                        label = f"clone session {entity.session_id}"
+                        commands.append(self._members(update.type, entity.session_id, entity, sessions, label, keep))
                     elif isinstance(entity, (ProfileMember, ProfileGroup, ValueSetEntry)):
-                        if tables is self._tables and not alone:
+                        if tables is self._tables and not in_place:
                             tables = tables.copy()
                         if isinstance(entity, ValueSetEntry):
                             tables.apply_value_set(update.type, entity)
@@ -364,11 +364,11 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
                 except EntityError as error:
                     raise EntityError(f"update {i}: {error}", error.code, i) from None
             images = self._images
-            changed = alone or tables is not self._tables
+            changed = in_place or tables is not self._tables
             if changed:
                 if not self._batched:
-                    images, setting = self._built(tables)
-                    commands[0:0] = setting
+                    images, table_commands = self._build_images(tables)
+                    commands[0:0] = table_commands
                 commands[0:0] = [
                     c for kind, n, i, pipes in tables.reused() for c in self._cells.clear(kind, n, i, pipes, keep)
                 ]
@@ -378,7 +378,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
             self._tables, self._images, self._groups, self._sessions = tables, images, groups, sessions
             self._manager = manager
 
-    def _built(self, tables: Tables) -> tuple[list[TableImage], list[dict[str, Any]]]:
+    def _build_images(self, tables: Tables) -> tuple[list[TableImage], list[dict[str, Any]]]:
         """Images of all pipelines, and the commands that put them in place."""
         pipelines = len(self.program.pipelines)
         images = [tables.image(n) for n in range(pipelines)]
@@ -392,7 +392,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
 
     @contextlib.contextmanager
     def batch(self, timeout: float = 5.0) -> Iterator[None]:
-        """Entries that are written within reach the data plane together when it ends: for many writes of few entries."""
+        """Delays entries written within until it ends, when all reach the data plane together: for many writes of few entries."""
         with self._lock:
             if self._batched:
                 yield
@@ -404,33 +404,33 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
                 self._batched = False
                 if self._stale:
                     self._stale = False
-                    images, commands = self._built(self._tables)
+                    images, commands = self._build_images(self._tables)
                     self._execute(commands, timeout)
                     self._images = images
 
     @staticmethod
     def _members(
-        type_: str, number: int, entity: Any, known: dict[int, Any], what: str, keep: list[Any]
+        type_: str, number: int, entity: Any, existing: dict[int, Any], label: str, keep: list[Any]
     ) -> dict[str, Any]:
         if not 1 <= number <= _GROUPS:
-            raise EntityError(f"{what}: expected 1..{_GROUPS}")
-        if type_ == "INSERT" and number in known:
-            raise EntityError(f"{what} is there already", "ALREADY_EXISTS")
-        if type_ != "INSERT" and number not in known:
-            raise EntityError(f"{what} is not there", "NOT_FOUND")
+            raise EntityError(f"{label}: expected 1..{_GROUPS}")
+        if type_ == "INSERT" and number in existing:
+            raise EntityError(f"{label} is there already", "ALREADY_EXISTS")
+        if type_ != "INSERT" and number not in existing:
+            raise EntityError(f"{label} is not there", "NOT_FOUND")
         op = lib.INA_SET_GROUP if isinstance(entity, MulticastGroupEntry) else lib.INA_SET_SESSION
         if type_ == "DELETE":
-            del known[number]
+            del existing[number]
             return {"op": op, "id": number}
         pairs = []
         for r in entity.replicas:
-            pairs.append((as_int(r.port, 9, f"{what}: port"), as_int(r.rid, 16, f"{what}: replication id")))
+            pairs.append((as_int(r.port, 9, f"{label}: port"), as_int(r.rid, 16, f"{label}: replication id")))
         if len(set(pairs)) != len(pairs):
-            raise EntityError(f"{what}: two replicas have the same port and replication id")
+            raise EntityError(f"{label}: two replicas have the same port and replication id")
         if len(pairs) > _GROUPS:
-            raise EntityError(f"{what}: {len(pairs)} replicas, at most {_GROUPS} are possible", "RESOURCE_EXHAUSTED")
-        known[number] = entity
-        if not pairs:  # an empty group sends nothing: to the data plane it is one that goes nowhere
+            raise EntityError(f"{label}: {len(pairs)} replicas, at most {_GROUPS} are possible", "RESOURCE_EXHAUSTED")
+        existing[number] = entity
+        if not pairs:  # to the data plane an empty group is one whose only replica is dropped
             pairs = [(lib.INA_DROP_PORT, 0)]
         data = ffi.new("struct ina_replica[]", pairs)
         keep.append(data)
@@ -443,7 +443,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
     ) -> np.ndarray:
         """Cells of a counter as (n, 2) uint64: packets, bytes; of one pipe or of all together."""
         places = self._cells.places("counter", name, index, pipe).values()
-        raw = [np.frombuffer(self._read_cells(where, timeout), "<u8").reshape(-1, 2) for where in places]
+        raw = [np.frombuffer(self._read_cells(span, timeout), "<u8").reshape(-1, 2) for span in places]
         return sum(raw[1:], raw[0])
 
     def counters(self) -> dict[str, np.ndarray]:
@@ -455,53 +455,53 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
     ) -> np.ndarray:
         """Cells of a register: (n,) unsigned integers, or Python integers (dtype object) if wider than 64 bits.
 
-        Of a TNA program: those of `pipe`, or of all pipes that have the register, (pipes, n).
+        For a TNA program: those of `pipe`, or of all pipes that have the register, (pipes, n).
         """
         layout = self._cells.layout("register", name)
         size = layout["bytes"]
-        found = []
-        for where in self._cells.places("register", name, index, pipe).values():
-            raw = self._read_cells(where, timeout)
+        arrays = []
+        for span in self._cells.places("register", name, index, pipe).values():
+            raw = self._read_cells(span, timeout)
             if size <= 8:
-                found.append(np.frombuffer(raw, f"<u{size}"))
+                arrays.append(np.frombuffer(raw, f"<u{size}"))
             else:
                 cells = [int.from_bytes(raw[i : i + size], "little") for i in range(0, len(raw), size)]
-                found.append(np.array(cells, object))
-        return found[0] if pipe is not None or not self.pipes else np.stack(found)
+                arrays.append(np.array(cells, object))
+        return arrays[0] if pipe is not None or not self.pipes else np.stack(arrays)
 
     def _read_by_pipe(self, kind: str, name: str, index: int | None, pipe: Pipes, timeout: float) -> list[tuple[Any, bytes]]:
         """(pipe, bytes of the cells); pipe None: the program has no pipes."""
         places = self._cells.places(kind, name, index, pipe)
-        return [(p if self.pipes else None, self._read_cells(where, timeout)) for p, where in places.items()]
+        return [(p if self.pipes else None, self._read_cells(span, timeout)) for p, span in places.items()]
 
     def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
-        """What is there: of a TableEntry's table (with a match: that entry), of a group or session (id 0: all), of a
-        counter's, meter's or register's cell (index None: all), of an entry's direct counter or meter, of a profile's
-        member or group (id 0: all of the profile), of a value set."""
-        found: list[Any] = []
+        """The entities that match: entries of a TableEntry's table (with a match: that entry), a group or session (id 0: all), a
+        counter's, meter's or register's cell (index None: all), an entry's direct counter or meter, a profile's
+        member or group (id 0: all of the profile), a value set."""
+        answers: list[Any] = []
         with self._lock:
             for e in entities:
                 if isinstance(e, TableEntry):
                     if e.match and not e.is_default and e.table:
-                        known = self._tables.find(e)
-                        if known is not None:
-                            found += known
+                        matches = self._tables.find(e)
+                        if matches is not None:
+                            answers += matches
                             continue
                     rows = self._tables.entries(e.table or None, e.pipe)
                     if e.is_default and e.table:
                         rows = [self._tables.default_entry(e.table, e.pipe)]
-                    found += [
+                    answers += [
                         r
                         for r in rows
                         if r.is_default == e.is_default
                         and (not e.match or (r.match == e.match and r.priority == e.priority))
                     ]
                 elif self._manager and type(e) in self._manager.KINDS:
-                    found += self._manager.read(e)
+                    answers += self._manager.read(e)
                 elif isinstance(e, MulticastGroupEntry):
-                    found += [g for i, g in self._groups.items() if e.group_id in (0, i)]
+                    answers += [g for i, g in self._groups.items() if e.group_id in (0, i)]
                 elif isinstance(e, CloneSessionEntry):
-                    found += [s for i, s in self._sessions.items() if e.session_id in (0, i)]
+                    answers += [s for i, s in self._sessions.items() if e.session_id in (0, i)]
                 elif isinstance(e, (CounterEntry, DirectCounterEntry)):
                     entry = e.entry if isinstance(e, DirectCounterEntry) else None
                     if isinstance(e, CounterEntry):
@@ -512,9 +512,9 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
                     for pipe, raw in self._read_by_pipe("counter", name, index, pipes, timeout):
                         cells = np.frombuffer(raw, "<u8").reshape(-1, 2).tolist()
                         if entry is not None:
-                            found.append(DirectCounterEntry(entry, cells[0][0], cells[0][1], pipe))
+                            answers.append(DirectCounterEntry(entry, cells[0][0], cells[0][1], pipe))
                         else:
-                            found += [CounterEntry(name, (index or 0) + i, n, size, pipe) for i, (n, size) in enumerate(cells)]
+                            answers += [CounterEntry(name, (index or 0) + i, n, size, pipe) for i, (n, size) in enumerate(cells)]
                 elif isinstance(e, RegisterEntry):
                     layout = self._cells.layout("register", e.register)
                     name, index = layout["name"], e.index
@@ -523,7 +523,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
                     for pipe in self._cells.places("register", name, index, self._cells.direct_pipes(e, self._tables)):
                         values = self.register(name, index, timeout, pipe).tolist()
                         number = pipe if self.pipes else None
-                        found += [RegisterEntry(name, (index or 0) + i, v, number, e.entry) for i, v in enumerate(values)]
+                        answers += [RegisterEntry(name, (index or 0) + i, v, number, e.entry) for i, v in enumerate(values)]
                 elif isinstance(e, (MeterEntry, DirectMeterEntry)):
                     entry = e.entry if isinstance(e, DirectMeterEntry) else None
                     if isinstance(e, MeterEntry):
@@ -534,31 +534,31 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
                     for pipe, raw in self._read_by_pipe("meter", name, index, pipes, timeout):
                         configs = meter_configs(raw)
                         if entry is not None:
-                            found.append(DirectMeterEntry(entry, configs[0], pipe))
+                            answers.append(DirectMeterEntry(entry, configs[0], pipe))
                         else:
-                            found += [MeterEntry(name, (index or 0) + i, c, pipe) for i, c in enumerate(configs)]
+                            answers += [MeterEntry(name, (index or 0) + i, c, pipe) for i, c in enumerate(configs)]
                 elif isinstance(e, FilterEntry):
                     index = self._cells.filters.index(e, self._tables)
                     pipes = self._cells.direct_pipes(e, self._tables)
                     for pipe, raw in self._read_by_pipe("filter", e.filter, index, pipes, timeout):
                         filters = self._cells.filters.configs(e.filter, raw)
                         name = self._cells.layout("filter", e.filter)["name"]
-                        found += [
+                        answers += [
                             FilterEntry(name, None if e.entry else (index or 0) + i, c, pipe, e.entry)
                             for i, c in enumerate(filters)
                         ]
                 elif isinstance(e, (ProfileMember, ProfileGroup)):
-                    found += self._tables.profiles.read(e)
+                    answers += self._tables.profiles.read(e)
                 elif isinstance(e, ValueSetEntry):
-                    found += self._tables.value_sets.read(e)
+                    answers += self._tables.value_sets.read(e)
                 else:
                     raise EntityError(f"{e!r} is no entity of this switch")
-        return found
+        return answers
 
-    # ---- stepped
+    # ---- stepping
 
     def step(self, frame: bytes, port: int, now: int = 0) -> list[tuple[int, bytes]]:
-        """One frame in at `now` (ps): the frames that ports without a `struct ina_port` send at that time."""
+        """Takes a frame in at `now` (ps); returns the frames that ports without a `struct ina_port` send at that time."""
         with self._lock:
             self._need(running=False)
             if port not in self._ports:
@@ -576,7 +576,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
             return self._collect()
 
     def next_due(self) -> int | None:
-        """When `poll` has something to do (ps); None: nothing waits."""
+        """The time at which `poll` next has something to do (ps); None: nothing waits."""
         with self._lock:
             self._need(running=False)
             due = lib.ina_switch_next_due(self.pointer)

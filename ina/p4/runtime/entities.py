@@ -1,7 +1,7 @@
-"""What a control plane writes into a switch and reads from it, with the meaning and names of P4Runtime's entities.
+"""Entities that a control plane writes into a switch and reads from it, with P4Runtime's meanings and names.
 
 Values of match fields and parameters are non-negative integers; `bytes` (big endian), MAC addresses
-("00:00:00:00:00:01") and IPv4 addresses ("10.0.0.1") are taken too. What a match says depends on its kind:
+("00:00:00:00:00:01") and IPv4 addresses ("10.0.0.1") work too. The form of a match depends on its kind:
 
     exact       value
     ternary     value, or (value, mask)
@@ -11,9 +11,9 @@ Values of match fields and parameters are non-negative integers; `bytes` (big en
 
 A field that is left out matches anything, except an exact one, which must be there.
 
-Counters, meters and registers of a TNA program are there once for each pipe: `pipe` says which, None all of them (what is
-read comes as one entity for each; what is written goes to each, but a count to one: together they have counted so much).
-Other programs have no pipes.
+Counters, meters and registers of a TNA program exist once for each pipe: `pipe` selects one, None all of them (a read returns one
+entity for each; a write goes to each, but a counter's value to one of them, so that their sum is right). Other programs have no
+pipes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Match = Value | tuple[Value, Value]
 
 
 class Entity:
-    """What can be written into a switch and read from it: those below, and those of tna_entities.py."""
+    """Base of what can be written into a switch and read from it: classes below, and in tna_entities.py."""
 
     __slots__ = ()
 
@@ -40,13 +40,13 @@ E = TypeVar("E", bound=Entity)
 
 @dataclass(frozen=True, slots=True)
 class TableEntry(Entity):
-    """An entry of `table`, or (`is_default`) what it does when none matches. Higher `priority` wins.
+    """An entry of `table`, or (`is_default`) its default entry. Higher `priority` wins.
 
     `action` None with `is_default` restores the program's own default; in a MODIFY of another entry it keeps the action.
     In a table with an action profile an entry names a `member` or a `group` of it instead of an action. `metadata` and
-    `controller_metadata` are the controller's own: kept and given back. `is_const`, of entries that were read: the
-    program does not let them be changed. `pipe`: of a table whose pipes do not all have the same entries (EntryScope), the
-    one that it is in, of several that share their entries the first; any of them may be given.
+    `controller_metadata` are the controller's own: stored and returned. `is_const`, of entries that were read: the
+    program does not let them be changed. `pipe`, in a table whose pipes do not all have the same entries (EntryScope): the
+    entry's pipe, or the first of those that share it; any of them is accepted.
     """
 
     table: str | int
@@ -75,7 +75,7 @@ class ProfileMember(Entity):
 
 @dataclass(frozen=True, slots=True)
 class ProfileGroup(Entity):
-    """(member, weight) of an action selector's group: the selector's hash chooses one of them for each packet; one of weight
+    """A group of an action selector: (member, weight) pairs. The selector's hash chooses a member for each packet; one of weight
     0 belongs to the group and is not active.
     """
 
@@ -86,8 +86,8 @@ class ProfileGroup(Entity):
 
 @dataclass(frozen=True, slots=True)
 class ValueSetEntry(Entity):
-    """All members of a parser's value set: each a match by field, or the match itself where there is one field. `pipe`: as of a
-    TableEntry; `parser` 0..17 of it likewise, where each has members of its own."""
+    """All members of a parser's value set: each a match by field, or the match itself where there is one field. `pipe`: as
+    in a TableEntry; `parser`: likewise one of its parsers 0..17, if each has members of its own."""
 
     value_set: str | int
     members: tuple[Mapping[str, Match] | Match, ...] = ()
@@ -173,7 +173,7 @@ class DirectCounterEntry(Entity):
 
 @dataclass(frozen=True, slots=True)
 class RegisterEntry(Entity):
-    """Cell `index` of a register, of a direct one that of `entry`; None: all of them."""
+    """Cell `index` of a register, or the cell of `entry` in a direct one; None: all of them."""
 
     register: str | int
     index: int | None = None
@@ -202,8 +202,8 @@ def delete(*entities: Entity) -> list[Update]:
     return [Update("DELETE", e) for e in entities]
 
 
-def as_int(value: Match, width: int, what: str) -> int:
-    """`value` as an integer of `width` bits; EntityError names `what` when it is not one, but a pair, say."""
+def as_int(value: Match, width: int, place: str) -> int:
+    """`value` as an integer of `width` bits. Raises EntityError, which names `place`: it is none, but a pair, say."""
     try:
         if isinstance(value, str):
             parts = value.split(":")
@@ -217,68 +217,68 @@ def as_int(value: Match, width: int, what: str) -> int:
             number = value.__index__()
     except (ValueError, AttributeError):
         raise EntityError(
-            f"{what}: {value!r} is not a value: expected an integer, bytes, a MAC or an IPv4 address"
+            f"{place}: {value!r} is not a value: expected an integer, bytes, a MAC or an IPv4 address"
         ) from None
     if number < 0 or number >> width:
-        raise EntityError(f"{what}: {value!r} does not fit {width} bits: expected 0..{(1 << width) - 1}")
+        raise EntityError(f"{place}: {value!r} does not fit {width} bits: expected 0..{(1 << width) - 1}")
     return number
 
 
-def _pair(value: Match, second: int | None, what: str, form: str) -> tuple[Value, Value]:
-    """`second`: of a value alone; None: that value."""
+def _pair(value: Match, second: int | None, place: str, form: str) -> tuple[Value, Value]:
+    """The two parts of a pair; `second`: the other part for a single value (None: the value itself). Raises EntityError."""
     if not isinstance(value, (tuple, list)):
         return value, value if second is None else second
     if len(value) != 2:
-        raise EntityError(f"{what}: {value!r}: expected a value or {form}")
+        raise EntityError(f"{place}: {value!r}: expected a value or {form}")
     return value[0], value[1]
 
 
-def as_match(value: Match, info: MatchField, what: str) -> tuple[int, int]:
+def as_match(value: Match, info: MatchField, place: str) -> tuple[int, int]:
     """A match as (value, mask), for range as (low, high); masked-out bits of the value must be 0 (P4Runtime §9.1.1)."""
     width = info.width
-    full = (1 << width) - 1
+    full_mask = (1 << width) - 1
     if info.match in ("exact", "optional"):
-        return as_int(value, width, what), full
+        return as_int(value, width, place), full_mask
     if info.match == "range":
-        low, high = (as_int(v, width, what) for v in _pair(value, None, what, "(low, high)"))
+        low, high = (as_int(v, width, place) for v in _pair(value, None, place, "(low, high)"))
         if low > high:
-            raise EntityError(f"{what}: empty range {low}..{high}: low must not exceed high")
+            raise EntityError(f"{place}: empty range {low}..{high}: low must not exceed high")
         return low, high
     if info.match == "lpm":
-        base, length = _pair(value, width, what, "(value, prefix length)")
+        base, length = _pair(value, width, place, "(value, prefix length)")
         if not isinstance(length, int) or not 0 <= length <= width:
-            raise EntityError(f"{what}: prefix length {length!r}: expected 0..{width}")
-        mask = full & ~((1 << (width - length)) - 1)
+            raise EntityError(f"{place}: prefix length {length!r}: expected 0..{width}")
+        mask = full_mask & ~((1 << (width - length)) - 1)
     elif info.match == "ternary":
-        base, bits = _pair(value, full, what, "(value, mask)")
-        mask = as_int(bits, width, f"{what} (mask)")
+        base, bits = _pair(value, full_mask, place, "(value, mask)")
+        mask = as_int(bits, width, f"{place} (mask)")
     else:
-        raise EntityError(f"{what}: match kind {info.match!r} is not supported")
-    number = as_int(base, width, what)
+        raise EntityError(f"{place}: match kind {info.match!r} is not supported")
+    number = as_int(base, width, place)
     if number & ~mask:
-        raise EntityError(f"{what}: value {number:#x} has bits outside its mask {mask:#x}: clear them")
+        raise EntityError(f"{place}: value {number:#x} has bits outside its mask {mask:#x}: clear them")
     return number, mask
 
 
-def as_given(pair: tuple[int, int], info: MatchField) -> Match | None:
+def match_of(pair: tuple[int, int], info: MatchField) -> Match | None:
     """The reverse of `as_match`; None for a field that matches anything."""
     value, mask = pair
-    full = (1 << info.width) - 1
+    full_mask = (1 << info.width) - 1
     if info.match == "exact":
         return value
     if info.match == "range":
-        return None if pair == (0, full) else pair
+        return None if pair == (0, full_mask) else pair
     if not mask:
         return None
     return (value, mask.bit_count()) if info.match == "lpm" else value if info.match == "optional" else pair
 
 
-def as_params(params: Mapping[str, Value], infos: tuple[Param, ...], what: str) -> dict[str, int]:
+def as_params(params: Mapping[str, Value], infos: tuple[Param, ...], place: str) -> dict[str, int]:
     """All parameters of an action, by name."""
     unknown = sorted(set(params) - {p.name for p in infos})
     if unknown:
-        raise EntityError(f"{what}: no parameter {unknown[0]!r}; it has: {', '.join(p.name for p in infos) or 'none'}")
+        raise EntityError(f"{place}: no parameter {unknown[0]!r}; it has: {', '.join(p.name for p in infos) or 'none'}")
     missing = [p.name for p in infos if p.name not in params]
     if missing:
-        raise EntityError(f"{what}: parameter {missing[0]!r} is missing")
-    return {p.name: as_int(params[p.name], p.width, f"{what}({p.name})") for p in infos}
+        raise EntityError(f"{place}: parameter {missing[0]!r} is missing")
+    return {p.name: as_int(params[p.name], p.width, f"{place}({p.name})") for p in infos}

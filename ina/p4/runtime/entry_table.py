@@ -1,4 +1,4 @@
-"""One match-action table of the control plane's copy: its entries, what it does when none matches, its image."""
+"""One match-action table of the control plane's copy: its entries, its default entry, its image."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class EntryTable:
         if info.profile:
             self.param_words = max(1, self.param_words)  # room for the place of a group
         self.rows: dict[tuple, Row] = {}
-        self.named: Counter[tuple[int | None, int | None]] = Counter()  # how many rows name a member, or a group
+        self.users: Counter[tuple[int | None, int | None]] = Counter()  # how many rows name a member, or a group
         self.default: TableEntry | None = None
         self.free_ids: list[int] = []
         self.next_id = 0
         self.reused: list[int] = []  # ids whose direct counter must start from zero again
         self.bytes: Any = None
-        self.masks: dict[str, int] = {}  # of fields that do not count whole
+        self.masks: dict[str, int] = {}  # of fields of which only some bits count
         for k in layout["keys"]:
             if k["match"] == "range" and k["width"] > 64:
                 raise EntityError(f"table {info.name}: field {k['name']}: ranges wider than 64 bits are not supported")
@@ -58,89 +58,89 @@ class EntryTable:
     # ---- changes
 
     def check(self, entry: TableEntry) -> tuple[tuple[tuple[int, int], ...], str | None, dict[str, int]]:
-        info, where = self.info, f"table {self.info.name}"
+        info, place = self.info, f"table {self.info.name}"
         names = {f.name for f in info.fields}
-        for given in entry.match:
-            if given not in names:
-                raise EntityError(f"{where}: no match field {given!r}; it has: {', '.join(sorted(names)) or 'none'}")
+        for name in entry.match:
+            if name not in names:
+                raise EntityError(f"{place}: no match field {name!r}; it has: {', '.join(sorted(names)) or 'none'}")
         key = []
         for f in info.fields:
             if f.name in entry.match:
-                key.append(as_match(entry.match[f.name], f, f"{where}: field {f.name}"))
+                key.append(as_match(entry.match[f.name], f, f"{place}: field {f.name}"))
             elif f.match == "exact":
-                raise EntityError(f"{where}: exact match field {f.name!r} ({f.width} bits) is missing")
+                raise EntityError(f"{place}: exact match field {f.name!r} ({f.width} bits) is missing")
             else:
                 key.append((0, (1 << f.width) - 1 if f.match == "range" else 0))
         if info.needs_priority and entry.priority <= 0:
-            raise EntityError(f"{where}: priority {entry.priority}: expected a positive one, entries may overlap")
+            raise EntityError(f"{place}: priority {entry.priority}: expected a positive one, entries may overlap")
         if not info.needs_priority and entry.priority:
-            raise EntityError(f"{where}: priority {entry.priority}: expected none, its entries cannot tie")
+            raise EntityError(f"{place}: priority {entry.priority}: expected none, its entries cannot tie")
         if self.masks:
             key = [(v & self.masks.get(f.name, m), m) for f, (v, m) in zip(info.fields, key, strict=True)]
         if entry.action is None:
             return tuple(key), None, {}
         action = self.p4info.action(info, entry.action)
-        return tuple(key), action.name, as_params(entry.params, action.params, f"{where}: action {action.name}")
+        return tuple(key), action.name, as_params(entry.params, action.params, f"{place}: action {action.name}")
 
-    def emptied(self) -> EntryTable:
-        """The same with the program's own entries only; numbers that it gave out before count as taken over when used again."""
+    def without_entries(self) -> EntryTable:
+        """A copy with the program's own entries only; counts numbers that it gave out before as reused when given out again."""
         twin = self.copy()
         twin.rows = {key: row for key, row in self.rows.items() if row.entry.is_const}
-        twin.named = Counter((row.member, row.group) for row in twin.rows.values())
-        kept = {row.id for row in twin.rows.values()}
-        twin.free_ids = [number for number in reversed(range(self.next_id)) if number not in kept]
+        twin.users = Counter((row.member, row.group) for row in twin.rows.values())
+        const_ids = {row.id for row in twin.rows.values()}
+        twin.free_ids = [number for number in reversed(range(self.next_id)) if number not in const_ids]
         twin.bytes = None
         return twin
 
     def set_default(self, entry: TableEntry | None) -> None:
-        where = f"table {self.info.name}: default"
+        place = f"table {self.info.name}: default"
         if self.info.const_default:
-            raise EntityError(f"{where}: the program declares it const", "PERMISSION_DENIED")
+            raise EntityError(f"{place}: the program declares it const", "PERMISSION_DENIED")
         if entry is not None:
             if entry.member is not None or entry.group is not None:
-                raise EntityError(f"{where}: members and groups of an action profile are not supported there", "UNIMPLEMENTED")
+                raise EntityError(f"{place}: members and groups of an action profile are not supported there", "UNIMPLEMENTED")
             if entry.match or entry.priority:
-                raise EntityError(f"{where}: it has no match fields and no priority")
+                raise EntityError(f"{place}: it has no match fields and no priority")
             if entry.action is None:
                 entry = None
             else:
                 action = self.p4info.action(self.info, entry.action, default=True)
-                params = as_params(entry.params, action.params, f"{where}: action {action.name}")
+                params = as_params(entry.params, action.params, f"{place}: action {action.name}")
                 entry = replace(entry, table=self.info.name, action=action.name, params=params)
         self.default = entry
         self.bytes = None
 
     def apply(self, type_: str, entry: TableEntry) -> None:
-        where = f"table {self.info.name}"
+        place = f"table {self.info.name}"
         if self.info.is_const:
-            raise EntityError(f"{where}: its entries are const", "PERMISSION_DENIED")
+            raise EntityError(f"{place}: its entries are const", "PERMISSION_DENIED")
         key, action, params = self.check(entry)
         identity = (key, entry.priority)
         old = self.rows.get(identity)
         if type_ == "INSERT" and old:
-            raise EntityError(f"{where}: an entry with this match and priority is there: {old.entry}", "ALREADY_EXISTS")
+            raise EntityError(f"{place}: an entry with this match and priority is there: {old.entry}", "ALREADY_EXISTS")
         if type_ != "INSERT" and not old:
-            raise EntityError(f"{where}: no entry with match {entry.match} and priority {entry.priority}", "NOT_FOUND")
+            raise EntityError(f"{place}: no entry with match {entry.match} and priority {entry.priority}", "NOT_FOUND")
         if old and old.entry.is_const:
-            raise EntityError(f"{where}: the program declares this entry const", "PERMISSION_DENIED")
+            raise EntityError(f"{place}: the program declares this entry const", "PERMISSION_DENIED")
         self.bytes = None
         if type_ == "DELETE":
             self.free_ids.append(old.id)  # type: ignore[union-attr]
-            self._name(old, -1)
+            self._count_reference(old, -1)
             del self.rows[identity]
             return
         if old and all(x is None for x in (action, entry.member, entry.group)):
             action, params = old.action or None, old.params
             entry = replace(entry, member=old.member, group=old.group)
-        given = sum(x is not None for x in (action, entry.member, entry.group))
-        if given != 1:
-            wanted = "an action, or a member or group of its action profile" if self.info.profile else "an action"
+        targets = sum(x is not None for x in (action, entry.member, entry.group))
+        if targets != 1:
+            choices = "an action, or a member or group of its action profile" if self.info.profile else "an action"
             actions = ", ".join(self.info.entry_actions)
-            raise EntityError(f"{where}: an entry needs {wanted}: {actions}")
+            raise EntityError(f"{place}: an entry needs {choices}: {actions}")
         if old:
             number = old.id
         elif self.info.size and len(self.rows) >= self.info.size:
-            raise EntityError(f"{where}: full with {self.info.size} entries", "RESOURCE_EXHAUSTED")
+            raise EntityError(f"{place}: full with {self.info.size} entries", "RESOURCE_EXHAUSTED")
         elif self.free_ids:
             number = self.free_ids.pop()
             self.reused.append(number)
@@ -150,18 +150,18 @@ class EntryTable:
         if self.masks:
             match = {f.name: v for f, (v, _) in zip(self.info.fields, key, strict=True)}
         entry = replace(entry, table=self.info.name, match=match, action=action, params=dict(params))
-        self._name(old, -1)
+        self._count_reference(old, -1)
         self.rows[identity] = Row(entry, key, action or "", params, entry.priority, number, entry.member, entry.group)
-        self._name(self.rows[identity], 1)
+        self._count_reference(self.rows[identity], 1)
 
-    def _name(self, row: Row | None, count: int) -> None:
+    def _count_reference(self, row: Row | None, count: int) -> None:
         if row is not None and self.info.profile:
-            self.named[row.member, row.group] += count
+            self.users[row.member, row.group] += count
 
     def copy(self) -> EntryTable:
         twin = object.__new__(EntryTable)
         twin.__dict__.update(self.__dict__)
-        twin.rows, twin.named, twin.free_ids, twin.reused = dict(self.rows), Counter(self.named), list(self.free_ids), []
+        twin.rows, twin.users, twin.free_ids, twin.reused = dict(self.rows), Counter(self.users), list(self.free_ids), []
         return twin
 
     # ---- image

@@ -1,4 +1,4 @@
-"""Cells of Lpf and Wred (struct ina_filter of a compiled TNA program, prelude_tna.h) as what the control plane says of them."""
+"""Cells of Lpf and Wred (struct ina_filter of a compiled TNA program, prelude_tna.h) from and to the control plane's configs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ CELL = struct.Struct("<Q6dQ")  # configured, rise, fall, out, low, high, average
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Of a program's layout: `filters` by name."""
+    """The filters of a program. `layouts`: those of its layout."""
 
     layouts: tuple[dict[str, Any], ...]
 
     def layout(self, name: str) -> dict[str, Any]:
-        """By full name, or a suffix that only one has."""
-        known = [SimpleNamespace(name=f["name"], id=None, layout=f) for f in self.layouts]
-        return find("filter", known, name).layout
+        """A filter's layout by its full name, or by a suffix that only one has."""
+        filters = [SimpleNamespace(name=f["name"], id=None, layout=f) for f in self.layouts]
+        return find("filter", filters, name).layout
 
     def index(self, entity: FilterEntry, tables: Any) -> int | None:
-        """Which cell; None: all of them."""
+        """The index of an entry's cell; None: all of them. Raises EntityError."""
         layout = self.layout(entity.filter)
         if layout["table"] is None:
             if entity.entry is not None:
@@ -43,32 +43,32 @@ class Filters:
         layout, config = self.layout(entity.filter), entity.config
         if config is None:
             return bytes(CELL.size)
-        what = f"{layout['name']}: {config}"
+        place = f"{layout['name']}: {config}"
         if not isinstance(config, LpfConfig if layout["type"] == "lpf" else WredConfig):
-            raise EntityError(f"{what}: it is a {layout['type']}")
+            raise EntityError(f"{place}: it is a {layout['type']}")
         if isinstance(config, LpfConfig):
             values: tuple[float, ...] = (config.rise, config.fall, 0.0, 0.0, 0.0)
             if not 0 <= config.scale_down <= 31:
-                raise EntityError(f"{what}: scale_down: expected 0..31")
+                raise EntityError(f"{place}: scale_down: expected 0..31")
             packed = (2 if config.rate else 1, config.rise, config.fall, 2.0**-config.scale_down, 0.0, 0.0)
         else:
             values = (config.time_constant, config.low, config.high, config.probability)
             if config.probability > 1 or config.low > config.high:
-                raise EntityError(f"{what}: expected a probability of 0 to 1, and low not above high")
+                raise EntityError(f"{place}: expected a probability of 0 to 1, and low not above high")
             packed = (1, config.time_constant, config.time_constant, config.probability, config.low, config.high)
         if not all(math.isfinite(v) and v >= 0 for v in values):
-            raise EntityError(f"{what}: times and thresholds are finite and not negative")
+            raise EntityError(f"{place}: times and thresholds are finite and not negative")
         return CELL.pack(*packed, 0.0, 0)
 
     def configs(self, name: str, raw: bytes) -> list[LpfConfig | WredConfig | None]:
-        """What cells are configured to do."""
-        found: list[LpfConfig | WredConfig | None] = []
+        """The configurations of cells."""
+        configs: list[LpfConfig | WredConfig | None] = []
         is_lpf = self.layout(name)["type"] == "lpf"
         for configured, rise, fall, out, low, high, _, _ in CELL.iter_unpack(raw):
             if not configured:
-                found.append(None)
+                configs.append(None)
             elif is_lpf:
-                found.append(LpfConfig(rise, fall, configured == 2, round(-math.log2(out))))
+                configs.append(LpfConfig(rise, fall, configured == 2, round(-math.log2(out))))
             else:
-                found.append(WredConfig(rise, low, high, out))
-        return found
+                configs.append(WredConfig(rise, low, high, out))
+        return configs

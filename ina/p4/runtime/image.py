@@ -1,4 +1,4 @@
-"""Bytes of table images (table.h): what compiled programs look up."""
+"""Bytes of table images (table.h), in which compiled programs look up keys."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _high_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class ImageRow:
-    """An entry: `key` as (value, mask or high bound) in the order of `keys`; what it runs: an action, or a group."""
+    """An entry: `key` as (value, mask or high bound) in the order of `keys`, and the action or group that it runs."""
 
     key: Key
     id: int

@@ -1,4 +1,4 @@
-"""Compiled programs in this process."""
+"""Loads compiled programs into this process."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ class Program:
 
     @property
     def architecture(self) -> str:
-        """What the program is written for: "v1model" or "tna"."""
+        """The architecture that the program is written for: "v1model" or "tna"."""
         return "tna" if self.pointer.architecture == lib.INA_TNA else "v1model"
 
     @property
     def port_metadata(self) -> list[dict[str, Any]]:
-        """What the ingress parser of each pipeline reads in front of frames (TNA): its name, and fields with their bits."""
-        found = (json.loads(_text(p.layout) or "{}").get("port_metadata") for p in self.pipelines)
-        return [metadata for metadata in found if metadata]
+        """Port metadata that each pipeline's ingress parser reads in front of frames (TNA): name, and fields with their bits."""
+        layouts = (json.loads(_text(p.layout) or "{}").get("port_metadata") for p in self.pipelines)
+        return [metadata for metadata in layouts if metadata]
 
     @property
     def meta_size(self) -> int:
-        """Bytes of metadata that a digest may come with."""
+        """Bytes of metadata that accompany a digest."""
         return max(p.meta_size for p in self.pipelines)
 
 
 def _merged(layouts: list[dict[str, Any]]) -> dict[str, Any]:
-    """One layout of all pipelines: lists of objects have everyone's, each with its `pipeline`; all else is the first's."""
+    """One layout of all pipelines: its lists have the objects of all, each with its `pipeline`; all else is the first's."""
     if len(layouts) == 1:
         return layouts[0]
     merged = dict(layouts[0])

@@ -1,4 +1,4 @@
-"""A program's P4Info (P4Runtime 1.4 §6) as Python values: names, ids, widths, sizes of what can be written and read."""
+"""A program's P4Info (P4Runtime 1.4 §6) as Python values: names, ids, widths and sizes of entities."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class EntityError(ValueError):
     """A control-plane request that cannot be carried out.
 
     `code` is the canonical status of P4Runtime (INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED,
-    PERMISSION_DENIED, OUT_OF_RANGE, UNIMPLEMENTED); the message names entity, field and width. `update`: which one of a
-    batch it was, where that is known.
+    PERMISSION_DENIED, OUT_OF_RANGE, UNIMPLEMENTED); the message names entity, field and width. `update`: its index
+    in a batch, where that is known.
     """
 
     def __init__(self, message: str, code: str = "INVALID_ARGUMENT", update: int | None = None):
@@ -203,8 +203,8 @@ class P4Info:
         }
 
     def table(self, name: str | int) -> TableInfo:
-        known = self.tables.get(name) if isinstance(name, str) else None
-        return known or find("table", self.tables.values(), name)
+        table = self.tables.get(name) if isinstance(name, str) else None
+        return table or find("table", self.tables.values(), name)
 
     def action(self, table: TableInfo, name: str | int, default: bool = False) -> ActionInfo:
         """The action `name` of `table`, if entries (or, with `default`, the default) may use it."""

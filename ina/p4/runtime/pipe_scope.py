@@ -1,4 +1,4 @@
-"""Which pipes of an embedded switch have which entries of a TNA program, and which entries packets hit (idle time-outs)."""
+"""Entry scopes of an embedded switch's pipes (TNA), and hits of entries by packets (idle time-outs)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ina.p4.runtime.tna_entities import EntryScope
 
 
 class PipeScope:
-    """Of a Switch."""
+    """The part of `Switch` for entries by pipe, and their hits."""
 
     _cells: Cells
     _lock: threading.RLock
@@ -24,12 +24,12 @@ class PipeScope:
     _execute: Any
 
     def entry_scope(self, name: str) -> EntryScope:
-        """Of a table or a value set, by full name."""
+        """The scope of a table or a value set, by full name."""
         with self._lock:
             return self._tables.scope(name)
 
     def key_mask(self, table: str) -> dict[str, int]:
-        """What the fields of a table's key are compared under, by full name of the table."""
+        """The masks for comparing the fields of a table's key, by the table's full name."""
         with self._lock:
             return self._tables.key_mask(table)
 
@@ -38,8 +38,8 @@ class PipeScope:
             return bool(self._tables.find(entry))
 
     def exact_keys(self, table: str) -> tuple[tuple[str, ...], Container[Any]] | None:
-        """Of a table whose keys are exact and whose entries all pipes share: the names of its fields, and what its entries are
-        known by now (Tables.identities); None: the table is not one of these."""
+        """Field names and current identities (Tables.identities) of a table's entries, if its keys are exact and all pipes share
+        its entries; None: the table is not one of these."""
         with self._lock:
             return self._tables.identities(table)
 
@@ -50,16 +50,16 @@ class PipeScope:
             return (pipes[0] if pipes else None), self._tables.row_id(entry)
 
     def entry_hits(self, table: str, timeout: float = 5.0) -> set[tuple[int | None, int]]:
-        """Entries of a table with idle time-outs that were hit since the last time, as `entry_number` says them."""
+        """Entries of a table with idle time-outs that were hit since the last call, in the form of `entry_number`."""
         with self._lock:
-            found: set[tuple[int | None, int]] = set()
+            hits: set[tuple[int | None, int]] = set()
             shared = {p: group[0] for group in self._tables.scope(table).groups for p in group}
             for pipe, raw in self._take("hits", table, None, timeout).items():
-                found |= {(shared.get(pipe), i) for i in np.flatnonzero(np.frombuffer(raw, np.uint8)).tolist()}
-            return found
+                hits |= {(shared.get(pipe), i) for i in np.flatnonzero(np.frombuffer(raw, np.uint8)).tolist()}
+            return hits
 
     def take_hit(self, entry: TableEntry, timeout: float = 5.0) -> bool:
-        """Whether one entry was hit since the last time."""
+        """Tells whether an entry was hit since the last call."""
         with self._lock:
             name, number = self._tables.p4info.table(entry.table).name, self._tables.row_id(entry)
             return any(map(any, self._take("hits", name, number, timeout, self._tables.pipes(entry)).values()))
@@ -71,14 +71,14 @@ class PipeScope:
             self._execute(self._cells.fill("hits", name, number, self._tables.pipes(entry), bytes([hit]), keep), timeout)
 
     def _take(self, kind: str, name: str, index: int | None, timeout: float, pipes: Pipes = None) -> dict[int, bytes]:
-        """Cells by pipe, which are zero afterwards: read and cleared between two bursts."""
+        """Reads and clears cells between two bursts; returns their bytes by pipe."""
         keep: list[Any] = []
-        found = {}
-        for pipe, where in self._cells.places(kind, name, index, pipes).items():
-            into = ffi.new("uint8_t[]", where["count"] * where["size"])
-            zero = ffi.new("uint8_t[]", where["count"] * where["size"])
-            keep += [into, zero]
-            self._execute([{"op": lib.INA_READ_STATE, "data": into, **where}, {"op": lib.INA_WRITE_STATE, "data": zero, **where}],
+        cells = {}
+        for pipe, span in self._cells.places(kind, name, index, pipes).items():
+            data = ffi.new("uint8_t[]", span["count"] * span["size"])
+            zero = ffi.new("uint8_t[]", span["count"] * span["size"])
+            keep += [data, zero]
+            self._execute([{"op": lib.INA_READ_STATE, "data": data, **span}, {"op": lib.INA_WRITE_STATE, "data": zero, **span}],
                           timeout)  # fmt: skip
-            found[pipe] = bytes(ffi.buffer(into))
-        return found
+            cells[pipe] = bytes(ffi.buffer(data))
+        return cells

@@ -15,10 +15,10 @@ TRIGGERS = {"one_shot": lib.INA_TNA_ONE_SHOT, "periodic": lib.INA_TNA_PERIODIC, 
 
 @dataclass(frozen=True, slots=True)
 class PktgenApp:
-    """What a pipe's generator sends when `trigger` ("one_shot", "periodic", "port_down", "pattern") happens: `batches` of
+    """An application of a pipe's generator. Each `trigger` ("one_shot", "periodic", "port_down", "pattern") sends `batches` of
     `packets` of `length` bytes at `at` in the pipe's buffer, with 6 bytes in front. Times in ns: of the timer, and from one
-    packet or batch to the next (never less than a packet lasts at 100 Gb/s). `pattern` under `mask`: of a recirculated
-    packet's first 32 bits.
+    packet or batch to the next (never less than a packet lasts at 100 Gb/s). `pattern` under `mask`: compared with a
+    recirculated packet's first 32 bits.
     """
 
     trigger: str = "one_shot"
@@ -37,13 +37,13 @@ class PktgenApp:
 
 
 class Generators:
-    """Of a Switch: each pipe has one, with 8 applications and 16 KiB for packets."""
+    """The part of `Switch` for generators: each pipe has one, with 8 applications and 16 KiB for packets."""
 
     pipes: int
     _lock: threading.RLock
     _execute: Any
 
-    def _asked(self, command: dict[str, Any]) -> None:
+    def _run_command(self, command: dict[str, Any]) -> None:
         with self._lock:
             if not self.pipes:
                 raise EntityError("packet generators are TNA's", "UNIMPLEMENTED")
@@ -55,30 +55,30 @@ class Generators:
     def set_app(self, pipe: int, number: int, app: PktgenApp) -> None:
         if app.trigger not in TRIGGERS or not 0 <= number < lib.INA_TNA_APPS:
             raise EntityError(f"application {number}, triggered by {app.trigger}: expected 0..7, {', '.join(TRIGGERS)}")
-        said = ffi.new("struct ina_tna_app *", {
+        data = ffi.new("struct ina_tna_app *", {
             "timer_ps": app.timer * 1000, "packet_gap_ps": app.packet_gap * 1000, "batch_gap_ps": app.batch_gap * 1000,
             "batches": app.batches, "packets": app.packets, "length": app.length, "at": app.at, "pattern": app.pattern,
             "mask": app.mask, "port": app.port, "trigger": TRIGGERS[app.trigger], "enabled": app.enabled,
             "increment": app.increment,
         })  # fmt: skip
-        self._asked({"op": lib.INA_TNA_SET_APP, "id": 8 * pipe + number, "data": said})
+        self._run_command({"op": lib.INA_TNA_SET_APP, "id": 8 * pipe + number, "data": data})
 
     def app_counters(self, pipe: int, number: int) -> tuple[int, int, int]:
         """Triggers, batches, packets."""
-        found = ffi.new("struct ina_tna_app_counters *")
-        self._asked({"op": lib.INA_TNA_READ_APP, "id": 8 * pipe + number, "data": found})
-        return found.triggers, found.batches, found.packets
+        counters = ffi.new("struct ina_tna_app_counters *")
+        self._run_command({"op": lib.INA_TNA_READ_APP, "id": 8 * pipe + number, "data": counters})
+        return counters.triggers, counters.batches, counters.packets
 
     def set_app_counters(self, pipe: int, number: int, triggers: int, batches: int, packets: int) -> None:
-        said = ffi.new("struct ina_tna_app_counters *", [triggers, batches, packets])
-        self._asked({"op": lib.INA_TNA_READ_APP, "id": 8 * pipe + number, "data": said, "count": 1})
+        data = ffi.new("struct ina_tna_app_counters *", [triggers, batches, packets])
+        self._run_command({"op": lib.INA_TNA_READ_APP, "id": 8 * pipe + number, "data": data, "count": 1})
 
     def set_pktgen_buffer(self, pipe: int, at: int, packet: bytes) -> None:
         data = ffi.new("uint8_t[]", packet or b"\0")
-        self._asked({"op": lib.INA_TNA_SET_PKTGEN_BUFFER, "id": pipe, "offset": at, "count": len(packet), "data": data})
+        self._run_command({"op": lib.INA_TNA_SET_PKTGEN_BUFFER, "id": pipe, "offset": at, "count": len(packet), "data": data})
 
     def set_pktgen_port(self, port: int, sends: bool = False, patterns: bool = False, clear: bool = False) -> None:
-        """Port 68 of a pipe `sends` what is generated; recirculated at 68 to 71, packets are looked at for `patterns`; `clear`:
-        the next time that the port goes down counts, which is so once."""
+        """Configures a port. `sends`: port 68 sends generated packets; `patterns`: packets that recirculate at 68 to 71 may
+        trigger; `clear`: the next time that the port goes down triggers, once."""
         flags = sends * lib.INA_TNA_PKTGEN_ENABLE | patterns * lib.INA_TNA_PKTGEN_PATTERN | clear * lib.INA_TNA_PKTGEN_CLEAR
-        self._asked({"op": lib.INA_TNA_SET_PKTGEN_PORT, "id": port, "count": flags})
+        self._run_command({"op": lib.INA_TNA_SET_PKTGEN_PORT, "id": port, "count": flags})

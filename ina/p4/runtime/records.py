@@ -1,4 +1,4 @@
-"""What a switch shows: counters of its ports, the packet trace, digests."""
+"""Records that a switch returns: counters of its ports, the packet trace, digests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TraceRecord:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What the program handed to `digest`: its fields by name. `data`: all its metadata then; `time` in ps."""
+    """A digest: its fields by name. `data`: all metadata of the packet at the call of `digest`; `time` in ps."""
 
     time: int
     ingress_port: int

@@ -2,9 +2,9 @@
 
     @shards[udp_dst_port=0xBEE0, count=16]  V1Switch(...) main;
 
-A program says by this annotation that packets to these UDP destination ports share no state as long as the port differs. Each
-shard then has those ports whose distance from the first leaves its number when divided by the number of shards; all other
-packets are shard 0's. Tables, groups and sessions are the same in all; counters add up.
+With this annotation a program declares that packets to different ports of these UDP destination ports share no state. Shard n
+gets the ports whose distance from the first is n modulo the number of shards; all other packets are shard 0's. Tables, groups and
+sessions are the same in all; counters add up.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class ShardKey:
     count: int
 
     def claims(self, shard: int, shards: int) -> list[range]:
-        """UDP ports of one of so many shards."""
+        """UDP ports of one of `shards` shards."""
         return [range(port, port + 1) for port in range(self.first + shard, self.first + self.count, shards)]
 
 
 def shard_key(p4info: P4Info) -> ShardKey | None:
-    """What the program's annotation says; None: it has none, and runs on one processor. Raises ValueError."""
+    """The ports in the program's annotation; None: it has none, and runs on one processor. Raises ValueError."""
     for note in p4info.message.get("pkgInfo", {}).get("structuredAnnotations", ()):
         if note["name"] == "shards":
             pairs = {p["key"]: int(p["value"].get("int64Value", -1)) for p in note.get("kvPairList", {}).get("kvPairs", ())}
@@ -60,7 +60,7 @@ def shard_key(p4info: P4Info) -> ShardKey | None:
 
 
 class ShardedSwitch(SwitchTarget):
-    """As `Switch`, with `shards` of them; ports are lists, one for each shard. `cpus`: where their threads run, in turn.
+    """A `Switch` for each of `shards` shards; ports are lists, one for each shard. `cpus`: processors of their threads, in turn.
 
     Registers and meters belong to a shard, and cannot be reached from outside; neither can frames one by one.
     """
@@ -70,8 +70,8 @@ class ShardedSwitch(SwitchTarget):
     def __init__(self, program: Program, shards: int, cpus: Sequence[int] = ()):
         key = shard_key(program.p4info)
         if key is None or not 1 <= shards <= key.count:
-            declared = "declares no shards: it runs on one processor" if key is None else f"has up to {key.count} shards"
-            raise ValueError(f"{shards} shards: {program.name} {declared} (@shards, docs/dpdk.md)")
+            limit = "declares no shards: it runs on one processor" if key is None else f"has up to {key.count} shards"
+            raise ValueError(f"{shards} shards: {program.name} {limit} (@shards, docs/dpdk.md)")
         self.program, self.cpus = program, list(cpus)
         self.switches = [Switch(program) for _ in range(shards)]
 
@@ -82,7 +82,7 @@ class ShardedSwitch(SwitchTarget):
     # ---- life
 
     def start(self, **options: Any) -> None:
-        """As `Switch.start`, each on its processor."""
+        """Starts each shard (`Switch.start`) on its processor."""
         for shard, switch in enumerate(self.switches):
             with pinned(self.cpus[shard % len(self.cpus)] if self.cpus else None):
                 switch.start(**options)
@@ -104,7 +104,7 @@ class ShardedSwitch(SwitchTarget):
     # ---- ports
 
     def add_port(self, number: int, ports: Sequence[Any], link: None = None) -> None:
-        """`ports`: one for each shard, all of them the same way out. A link would be one for each shard: there are none."""
+        """Adds a port. `ports`: one for each shard, all to the same peer. No links: each shard would have its own."""
         if not isinstance(ports, Sequence) or len(ports) != len(self.switches) or link is not None:
             raise ValueError(f"port {number}: a switch of {len(self.switches)} shards takes a port for each, without links; "
                              "shared memory leads to a switch with one")
@@ -119,7 +119,7 @@ class ShardedSwitch(SwitchTarget):
         return self.switches[0].ports
 
     def port_stats(self, number: int) -> PortStats:
-        """Of all shards together."""
+        """Sums over all shards."""
         each = [switch.port_stats(number) for switch in self.switches]
         sums = {name: sum(getattr(stats, name) for stats in each)
                 for name in ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "ecn_marks", "recirculated")}  # fmt: skip
@@ -128,7 +128,7 @@ class ShardedSwitch(SwitchTarget):
     # ---- control plane
 
     def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
-        """In every shard, or in none: what one refuses all do. A counter that is set is so in the first, and zero in others."""
+        """Makes updates in every shard, or in none: all refuse the same. Sets a counter in the first, and to zero in others."""
         updates = list(updates)
         for number, update in enumerate(updates):
             if isinstance(update.entity, (RegisterEntry, MeterEntry, DirectMeterEntry)):
@@ -140,39 +140,39 @@ class ShardedSwitch(SwitchTarget):
             switch.write(others, timeout)
 
     def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
-        found: list[E] = []
+        answers: list[E] = []
         for entity in entities:
             if isinstance(entity, (RegisterEntry, MeterEntry, DirectMeterEntry)):
                 raise EntityError(self._none_of(entity), "UNIMPLEMENTED")
             each = [switch.read([entity], timeout) for switch in self.switches]
             if isinstance(entity, (CounterEntry, DirectCounterEntry)):
-                found += [replace(cells[0], packets=sum(c.packets for c in cells), bytes=sum(c.bytes for c in cells))
+                answers += [replace(cells[0], packets=sum(c.packets for c in cells), bytes=sum(c.bytes for c in cells))
                           for cells in zip(*each, strict=True)]  # fmt: skip
             else:
-                found += each[0]
-        return found
+                answers += each[0]
+        return answers
 
     def _none_of(self, entity: Entity) -> str:
         return f"{type(entity).__name__}: each of the {len(self.switches)} shards has its own; run the program with one shard"
 
     def counters(self) -> dict[str, np.ndarray]:
-        """As `Switch.counters`, added up."""
+        """The sums of `Switch.counters`."""
         each = [switch.counters() for switch in self.switches]
         return {name: reduce(np.add, (cells[name] for cells in each)) for name in each[0]}
 
     def digests(self, limit: int = 256) -> tuple[list[Digest], int]:
-        """Of all shards, one after the other; and how many were overwritten before."""
-        found: list[Digest] = []
+        """Digests of all shards, one after the other, and how many were overwritten before they were read."""
+        digests: list[Digest] = []
         lost = 0
         for switch in self.switches:
-            new, gone = switch.digests(limit)
-            found, lost = found + new, lost + gone
-        return found, lost
+            new, more_lost = switch.digests(limit)
+            digests, lost = digests + new, lost + more_lost
+        return digests, lost
 
 
 @contextmanager
 def pinned(cpu: int | None) -> Iterator[None]:
-    """Threads that are started in here run on this processor only; None: wherever this one may."""
+    """Context in which new threads run on this processor only; None: on those of this thread."""
     before = os.sched_getaffinity(0)
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})

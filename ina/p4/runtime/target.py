@@ -1,4 +1,4 @@
-"""A switch as the control plane sees it: embedded, BMv2 and Tofino stand behind this one interface."""
+"""The control plane's interface to a switch: the embedded one, BMv2 and Tofino implement it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SwitchTarget(ABC):
     @property
     @abstractmethod
     def p4info(self) -> P4Info:
-        """Of the program that is loaded."""
+        """The P4Info of the program that is loaded."""
 
     @abstractmethod
     def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
@@ -26,4 +26,4 @@ class SwitchTarget(ABC):
 
     @abstractmethod
     def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
-        """What is there for each of `entities`, which serve as patterns: see `Switch.read`."""
+        """The entities that match each of `entities`, which serve as patterns: see `Switch.read`."""

@@ -1,4 +1,4 @@
-"""What can be seen of an embedded switch while it runs: the packet trace, digests, messages, its whole state."""
+"""Observation of an embedded switch while it runs: the packet trace, digests, messages, its whole state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ina.p4.runtime.records import VERDICTS, Digest, TraceRecord
 
 
 class Telemetry(ABC):
-    """The part of `Switch` that looks."""
+    """The part of `Switch` that observes it."""
 
     program: Program
     pointer: CData
@@ -29,10 +29,10 @@ class Telemetry(ABC):
     def _need(self, running: bool) -> None:
         """Raises RuntimeError unless the data plane runs, or does not."""
 
-    def _read_cells(self, where: dict[str, int], timeout: float) -> bytes:
-        data = ffi.new("uint8_t[]", where["size"] * where["count"])
+    def _read_cells(self, span: dict[str, int], timeout: float) -> bytes:
+        data = ffi.new("uint8_t[]", span["size"] * span["count"])
         with self._lock:
-            self._execute([{"op": lib.INA_READ_STATE, "data": data, **where}], timeout)
+            self._execute([{"op": lib.INA_READ_STATE, "data": data, **span}], timeout)
         return bytes(ffi.buffer(data))
 
     def trace_start(self, records: int = 4096) -> None:
@@ -48,15 +48,15 @@ class Telemetry(ABC):
         """Up to `limit` records since the last call, oldest first, and how many were overwritten before."""
         raw = ffi.new("struct ina_trace_record[]", limit)
         with self._lock:
-            done = self._execute([{"op": lib.INA_READ_TRACE, "count": limit, "data": raw}])
+            commands = self._execute([{"op": lib.INA_READ_TRACE, "count": limit, "data": raw}])
         records = [
             TraceRecord(
                 r.time, r.port, "out" if r.direction else "in", VERDICTS[r.verdict], r.target, r.instance_type, r.len,
                 bytes(ffi.buffer(r.bytes, r.stored)),
             )
-            for r in raw[0 : done[0].count]
+            for r in raw[0 : commands[0].count]
         ]  # fmt: skip
-        return records, done[0].offset
+        return records, commands[0].offset
 
     def digests(self, limit: int = 256) -> tuple[list[Digest], int]:
         """Up to `limit` digests since the last call, oldest first, and how many were overwritten before."""
@@ -64,9 +64,9 @@ class Telemetry(ABC):
         stride = head + meta
         raw = ffi.new("uint8_t[]", limit * stride)
         with self._lock:
-            done = self._execute([{"op": lib.INA_READ_DIGESTS, "count": limit, "stride": stride, "data": raw}])
-        found = []
-        for i in range(done[0].count):
+            commands = self._execute([{"op": lib.INA_READ_DIGESTS, "count": limit, "stride": stride, "data": raw}])
+        digests = []
+        for i in range(commands[0].count):
             d = ffi.cast("struct ina_digest *", raw + i * stride)
             data = bytes(ffi.buffer(raw + i * stride + head, meta))
             name, fields = "", {}
@@ -75,8 +75,8 @@ class Telemetry(ABC):
                     name = layout["name"]
                     for f in layout["fields"]:
                         fields[f["name"]] = int.from_bytes(data[f["offset"] : f["offset"] + f["bytes"]], "little")
-            found.append(Digest(d.time, d.ingress_port, name, fields, data))
-        return found, done[0].offset
+            digests.append(Digest(d.time, d.ingress_port, name, fields, data))
+        return digests, commands[0].offset
 
     def dataplane_stats(self) -> dict[str, int]:
         """bursts, packets, sleeps and commands of the running data plane."""
@@ -88,7 +88,7 @@ class Telemetry(ABC):
             return {"bursts": raw.bursts, "packets": raw.packets, "sleeps": raw.sleeps, "commands": raw.commands}
 
     def snapshot(self) -> bytes:
-        """The program's whole state: registers, then statistics; one pipe's after the other's."""
+        """The program's whole state: registers, then statistics; one pipe after another."""
         size = lib.ina_switch_state_size(self.pointer)
         return self._read_cells({"offset": 0, "stride": size, "size": size, "count": 1}, 5.0)
 
@@ -103,11 +103,11 @@ class Telemetry(ABC):
                 self._execute([{"op": lib.INA_WRITE_STATE, "size": size, "stride": size, "count": 1, "data": data}])
 
     def messages(self) -> dict[str, int]:
-        """How often each `log_msg` of the program was reached, by place and text."""
-        found: dict[str, int] = {}
+        """The number of executions of each `log_msg` of the program, by place and text."""
+        counts: dict[str, int] = {}
         for m in self.program.layout.get("messages", ()):
             for pipe in self._cells.pipes_of({"name": m["text"], **m}, None):
-                where = {"offset": m["offset"] + pipe * self._cells.stride, "stride": 16, "size": 16, "count": 1}
+                span = {"offset": m["offset"] + pipe * self._cells.stride, "stride": 16, "size": 16, "count": 1}
                 text = f"{m['where']}: {m['text']}"
-                found[text] = found.get(text, 0) + int.from_bytes(self._read_cells(where, 5.0)[:8], "little")
-        return found
+                counts[text] = counts.get(text, 0) + int.from_bytes(self._read_cells(span, 5.0)[:8], "little")
+        return counts

@@ -1,5 +1,5 @@
-"""What a control plane writes into a switch that runs a TNA program, beside entities.py: the replication engine, mirror
-sessions, ports.
+"""Entities of switches that run a TNA program, beside those of entities.py: the replication engine, mirror sessions,
+ports.
 
 Meanings are those of Intel's "P4-16 Tofino Native Architecture" (sections 5.4, 5.7, 7.10), names those of BFRuntime's
 fixed tables (`$pre.node` is MulticastNode, `$mirror.cfg` MirrorSession, ...).
@@ -14,7 +14,7 @@ from ina.p4.runtime.entities import Entity, TableEntry, Value
 
 
 def front_panel(pipes: int) -> list[int]:
-    """Numbers of the ports that cables can be put into: 64 of each pipe (64 to 67 are the processor's, 68 to 71 recirculate)."""
+    """Numbers of the ports on the front panel: 64 of each pipe (64 to 67 are the processor's, 68 to 71 recirculate)."""
     return [pipe * 128 + port for pipe in range(pipes) for port in range(64)]
 
 
@@ -30,7 +30,7 @@ class MulticastNode(Entity):
 
 @dataclass(frozen=True, slots=True)
 class MulticastEcmp(Entity):
-    """Level-1 nodes of which `level1_mcast_hash` chooses one. Each has one of 32 slots, which a MODIFY leaves it: member
+    """Level-1 nodes of which `level1_mcast_hash` chooses one. Each has one of 32 slots, and keeps it in a MODIFY: member
     h % 32, or if that slot is empty, the (h % members)-th.
     """
 
@@ -40,8 +40,8 @@ class MulticastEcmp(Entity):
 
 @dataclass(frozen=True, slots=True)
 class MulticastTree(Entity):
-    """Multicast group `group_id`: (node, exclusion id) and (ECMP group, exclusion id); a copy with that
-    `level1_exclusion_id` leaves the branch out, None: never.
+    """Multicast group `group_id`: branches (node, exclusion id) and (ECMP group, exclusion id); a packet with that
+    `level1_exclusion_id` is not copied to the branch, None: always copied.
     """
 
     group_id: int
@@ -71,7 +71,7 @@ class MulticastPrune(Entity):
 
 @dataclass(frozen=True, slots=True)
 class MulticastPort(Entity):
-    """A port as replication sees it: while it is not `up`, LAGs choose another member and `backup` gets its copies (if
+    """A port's state for replication: while it is not `up`, LAGs choose another member and `backup` gets its copies (if
     ReplicationConfig has port_protection). `copy_to_cpu`: it is the port to which copy_to_cpu goes.
     """
 
@@ -91,10 +91,10 @@ class ReplicationConfig(Entity):
 
 @dataclass(frozen=True, slots=True)
 class MirrorSession(Entity):
-    """Where mirrored copies with this session go (1..1023): `port`, multicast groups, the CPU.
+    """Destination of mirrored copies with this session (1..1023): `port`, multicast groups, the CPU.
 
-    `direction`: whose copies it takes: "INGRESS", "EGRESS" or "BOTH". `max_length` cuts mirror header and frame, in bytes;
-    0: whole. `queue`, `cos` and `color` (0 green, 1 yellow, 3 red) are told to egress or kept.
+    `direction`: the phase whose copies it takes: "INGRESS", "EGRESS" or "BOTH". `max_length` cuts mirror header and frame, in
+    bytes; 0: whole. `queue`, `cos` and `color` (0 green, 1 yellow, 3 red) are passed to egress or stored.
     """
 
     session_id: int
@@ -118,10 +118,10 @@ class MirrorSession(Entity):
 
 @dataclass(frozen=True, slots=True)
 class PortMetadata(Entity):
-    """What the ingress parser finds in front of the frames of `port` (None in a pattern: of each): values of the program's
+    """Metadata in front of the frames of `port` (None in a pattern: of each), for the ingress parser: values of the program's
     fields by name.
 
-    `parser`: which (its `$PORT_METADATA` table, or the parser's name), where pipelines have different ones.
+    `parser`: the parser's name or that of its `$PORT_METADATA` table, where pipelines have different ones.
     """
 
     port: int | None
@@ -131,8 +131,8 @@ class PortMetadata(Entity):
 
 @dataclass(frozen=True, slots=True)
 class EntryScope(Entity):
-    """Which pipes have the same entries in `table` (or value set): each of `groups` has its own; none: all pipes have the same.
-    A table that has entries keeps its scope. Pipes that no group names have no entries. `parsers`, of a value set: each of the
+    """Groups of pipes with the same entries in `table` (or value set): each of `groups` has its own; none: all pipes have the
+    same. A table with entries cannot change its scope. Pipes in no group have no entries. `parsers`, of a value set: each of the
     18 parsers of a pipe, which have four ports each, has its own members.
     """
 
@@ -143,8 +143,8 @@ class EntryScope(Entity):
 
 @dataclass(frozen=True, slots=True)
 class KeyMask(Entity):
-    """What keys of a `table` that the program annotates @dynamic_table_key_masks are compared under, by field; one that is left
-    out counts whole. Keys of entries are kept masked; a table that has entries keeps its mask.
+    """Masks by field for comparing keys of a `table` that the program annotates @dynamic_table_key_masks; all bits of a field
+    that is left out count. Keys of entries are stored masked; a table with entries cannot change its mask.
     """
 
     table: str
@@ -153,8 +153,8 @@ class KeyMask(Entity):
 
 @dataclass(frozen=True, slots=True)
 class LpfConfig:
-    """A low-pass filter: time constants in ns for samples above the average (`rise`) and below it (`fall`); `rate`: what comes
-    adds up, otherwise samples are averaged. The result is divided by 2^`scale_down`.
+    """A low-pass filter: time constants in ns for samples above the average (`rise`) and below it (`fall`); `rate`: samples
+    add up, otherwise they are averaged. The result is divided by 2^`scale_down`.
     """
 
     rise: float
@@ -177,9 +177,9 @@ class WredConfig:
 
 @dataclass(frozen=True, slots=True)
 class FilterEntry(Entity):
-    """Cell `index` of an Lpf or Wred; None: all of them. Without `config` an Lpf gives what it is given, a Wred never drops.
+    """Cell `index` of an Lpf or Wred; None: all of them. Without `config` an Lpf returns its input, a Wred never drops.
 
-    Of a DirectLpf or DirectWred the cell is that of `entry`.
+    For a DirectLpf or DirectWred: the cell of `entry`.
     """
 
     filter: str

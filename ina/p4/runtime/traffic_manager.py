@@ -1,7 +1,7 @@
 """The control plane's copy of TNA's traffic manager: replication trees, mirror sessions, ports.
 
-`TrafficManager.apply` checks one change; `commands` are the operations (tna_switch.h) that make the switch agree with all
-changes since the last time: a group is written again when a node or an ECMP group that it refers to has changed.
+`TrafficManager.apply` checks one change; `commands` are the operations (tna_switch.h) that bring the switch up to date with all
+changes since the last call: a group is written again when a node or an ECMP group that it refers to has changed.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Branch = tuple[tuple[MulticastNode | None, ...], int | None]  # choices, level-1
 
 
 class TrafficManager:
-    """`pipes`: of the switch. `port_metadata`: layouts of the parsers' (name, fields: name, width, bit)."""
+    """The traffic manager of a switch. `port_metadata`: layouts of the parsers' (name, fields: name, width, bit)."""
 
-    # what an entity is called in errors, its number, whether it is there without being inserted, who sets it
+    # name in errors, field with its number, True if it exists without INSERT, suffix of the method that sets it
     KINDS: ClassVar[dict[type, tuple[str, str, bool, str]]] = {
         MulticastNode: ("multicast node", "node_id", False, "node"),
         MulticastEcmp: ("multicast ECMP group", "ecmp_id", False, "ecmp"),
@@ -60,193 +60,193 @@ class TrafficManager:
     def __init__(self, pipes: int, port_metadata: Iterable[dict[str, Any]] = ()) -> None:
         self.pipes = pipes
         self.port_metadata = list(port_metadata)
-        self.there: dict[type, dict[int, Any]] = {kind: {} for kind in self.KINDS}
+        self.entities: dict[type, dict[int, Any]] = {kind: {} for kind in self.KINDS}
         self._slots: dict[int, tuple[int | None, ...]] = {}  # of ECMP groups
-        self._written: set[int] = set()  # groups that the switch has
-        self._changed: set[int] = set()
+        self._installed: set[int] = set()  # groups that the switch has
+        self._dirty: set[int] = set()  # groups to write again
         self._commands: list[dict[str, Any]] = []
 
     def copy(self) -> TrafficManager:
-        """For changes that are to be made all or not at all."""
+        """A copy, for changes that are made all or not at all."""
         twin = TrafficManager(self.pipes, self.port_metadata)
-        twin.there = {kind: dict(known) for kind, known in self.there.items()}
-        twin._slots, twin._written = dict(self._slots), set(self._written)
+        twin.entities = {kind: dict(items) for kind, items in self.entities.items()}
+        twin._slots, twin._installed = dict(self._slots), set(self._installed)
         return twin
 
     # ---- changes
 
     def apply(self, type_: str, entity: Any, keep: list[Any]) -> None:
-        """INSERT, MODIFY or DELETE; EntityError says what is wrong. `keep` gets the memory that commands point to."""
+        """INSERT, MODIFY or DELETE of an entity. Raises EntityError. `keep` gets the memory that commands point to."""
         kind = type(entity)
-        what, key, always, setter = self.KINDS[kind]
+        label, key, always, setter = self.KINDS[kind]
         number = getattr(entity, key) if key else 0
-        what = f"{what} {number}" if key else what
-        known = self.there[kind]
-        if type_ == "INSERT" and number in known and not always:
-            raise EntityError(f"{what} is there already", "ALREADY_EXISTS")
-        if type_ != "INSERT" and number not in known and not always:
-            raise EntityError(f"{what} is not there", "NOT_FOUND")
+        label = f"{label} {number}" if key else label
+        entities = self.entities[kind]
+        if type_ == "INSERT" and number in entities and not always:
+            raise EntityError(f"{label} is there already", "ALREADY_EXISTS")
+        if type_ != "INSERT" and number not in entities and not always:
+            raise EntityError(f"{label} is not there", "NOT_FOUND")
         if type_ == "DELETE":
             self._forget(entity)
-            known.pop(number, None)
+            entities.pop(number, None)
             entity = kind(number) if key else kind()
         else:
-            known[number] = entity
-        getattr(self, f"_set_{setter}")(entity, what, type_ != "DELETE", keep)
+            entities[number] = entity
+        getattr(self, f"_set_{setter}")(entity, label, type_ != "DELETE", keep)
 
     def commands(self, keep: list[Any]) -> list[dict[str, Any]]:
-        """What makes the switch agree, in order."""
+        """The commands that bring the switch up to date, in order."""
         commands, self._commands = self._commands, []
-        trees = self.there[MulticastTree] | self.there[MulticastGroupEntry]
-        for group in sorted(self._changed):
+        trees = self.entities[MulticastTree] | self.entities[MulticastGroupEntry]
+        for group in sorted(self._dirty):
             if group in trees:
                 image = group_image(self._branches(trees[group]))
                 data = ffi.new("uint32_t[]", image)
                 keep.append(data)
                 commands.append({"op": lib.INA_TNA_SET_GROUP, "id": group, "count": len(image), "data": data})
-                self._written.add(group)
-            elif group in self._written:
+                self._installed.add(group)
+            elif group in self._installed:
                 commands.append({"op": lib.INA_TNA_SET_GROUP, "id": group})
-                self._written.discard(group)
-        self._changed = set()
+                self._installed.discard(group)
+        self._dirty = set()
         return commands
 
     def _forget(self, entity: Any) -> None:
-        """What refers to a node or an ECMP group that goes loses it."""
-        trees = self.there[MulticastTree]
+        """Removes references to a node or an ECMP group that is deleted."""
+        trees = self.entities[MulticastTree]
         if isinstance(entity, MulticastNode):
-            for number, ecmp in list(self.there[MulticastEcmp].items()):
+            for number, ecmp in list(self.entities[MulticastEcmp].items()):
                 if entity.node_id in ecmp.nodes:
                     ecmp = replace(ecmp, nodes=tuple(n for n in ecmp.nodes if n != entity.node_id))
-                    self.there[MulticastEcmp][number] = ecmp
+                    self.entities[MulticastEcmp][number] = ecmp
                     self._set_ecmp(ecmp, "", True, [])
             for number, tree in list(trees.items()):
                 if entity.node_id in dict(tree.nodes):
                     trees[number] = replace(tree, nodes=tuple(n for n in tree.nodes if n[0] != entity.node_id))
-                    self._changed.add(number)
+                    self._dirty.add(number)
         elif isinstance(entity, MulticastEcmp):
             for number, tree in list(trees.items()):
                 if entity.ecmp_id in dict(tree.ecmps):
                     trees[number] = replace(tree, ecmps=tuple(e for e in tree.ecmps if e[0] != entity.ecmp_id))
-                    self._changed.add(number)
+                    self._dirty.add(number)
 
-    def _port(self, port: Any, what: str) -> int:
-        number = as_int(port, 9, f"{what}: port")
+    def _port(self, port: Any, label: str) -> int:
+        number = as_int(port, 9, f"{label}: port")
         if number >= self.pipes * lib.INA_TNA_PIPE_PORTS:
-            raise EntityError(f"{what}: port {number} is none of this switch's {self.pipes} pipes")
+            raise EntityError(f"{label}: port {number} is none of this switch's {self.pipes} pipes")
         return number
 
-    def _ports(self, ports: Iterable[Any], what: str) -> list[int]:
-        numbers = [self._port(p, what) for p in ports]
+    def _ports(self, ports: Iterable[Any], label: str) -> list[int]:
+        numbers = [self._port(p, label) for p in ports]
         if len(set(numbers)) != len(numbers):
-            raise EntityError(f"{what}: a port is given twice: {numbers}")
+            raise EntityError(f"{label}: a port is given twice: {numbers}")
         return numbers
 
     # ---- replication
 
-    def _set_node(self, node: MulticastNode, what: str, there: bool, keep: list[Any]) -> None:
-        as_int(node.rid, 16, f"{what}: rid")
-        self._ports(node.ports, what)
+    def _set_node(self, node: MulticastNode, label: str, exists: bool, keep: list[Any]) -> None:
+        as_int(node.rid, 16, f"{label}: rid")
+        self._ports(node.ports, label)
         if len(set(node.lags)) != len(node.lags):
-            raise EntityError(f"{what}: a LAG is given twice: {node.lags}")
+            raise EntityError(f"{label}: a LAG is given twice: {node.lags}")
         for lag in node.lags:
-            as_int(lag, 8, f"{what}: LAG")
+            as_int(lag, 8, f"{label}: LAG")
         ecmps = {e for e, slots in self._slots.items() if node.node_id in slots}
-        for tree in self.there[MulticastTree].values():
+        for tree in self.entities[MulticastTree].values():
             if node.node_id in dict(tree.nodes) or ecmps & set(dict(tree.ecmps)):
-                self._changed.add(tree.group_id)
+                self._dirty.add(tree.group_id)
 
-    def _set_ecmp(self, ecmp: MulticastEcmp, what: str, there: bool, keep: list[Any]) -> None:
+    def _set_ecmp(self, ecmp: MulticastEcmp, label: str, exists: bool, keep: list[Any]) -> None:
         if len(set(ecmp.nodes)) != len(ecmp.nodes):
-            raise EntityError(f"{what}: a node is given twice: {ecmp.nodes}")
+            raise EntityError(f"{label}: a node is given twice: {ecmp.nodes}")
         if len(ecmp.nodes) > SLOTS:
-            raise EntityError(f"{what}: {len(ecmp.nodes)} nodes, at most {SLOTS} are possible", "RESOURCE_EXHAUSTED")
-        self._need(MulticastNode, ecmp.nodes, what)
+            raise EntityError(f"{label}: {len(ecmp.nodes)} nodes, at most {SLOTS} are possible", "RESOURCE_EXHAUSTED")
+        self._need(MulticastNode, ecmp.nodes, label)
         slots = [n if n in ecmp.nodes else None for n in self._slots.get(ecmp.ecmp_id, (None,) * SLOTS)]
         for node in ecmp.nodes:
             if node not in slots:
                 slots[slots.index(None)] = node
         self._slots[ecmp.ecmp_id] = tuple(slots)
-        if not there:
+        if not exists:
             del self._slots[ecmp.ecmp_id]
-        self._changed |= {t.group_id for t in self.there[MulticastTree].values() if ecmp.ecmp_id in dict(t.ecmps)}
+        self._dirty |= {t.group_id for t in self.entities[MulticastTree].values() if ecmp.ecmp_id in dict(t.ecmps)}
 
-    def _need(self, kind: type, numbers: Iterable[int], what: str) -> None:
+    def _need(self, kind: type, numbers: Iterable[int], label: str) -> None:
         for number in numbers:
-            if number not in self.there[kind]:
-                raise EntityError(f"{what}: {self.KINDS[kind][0]} {number} is not there", "NOT_FOUND")
+            if number not in self.entities[kind]:
+                raise EntityError(f"{label}: {self.KINDS[kind][0]} {number} is not there", "NOT_FOUND")
 
-    def _set_tree(self, tree: MulticastTree, what: str, there: bool, keep: list[Any]) -> None:
+    def _set_tree(self, tree: MulticastTree, label: str, exists: bool, keep: list[Any]) -> None:
         as_int(tree.group_id, 16, "multicast group")
-        if there and tree.group_id in self.there[MulticastGroupEntry]:
-            raise EntityError(f"{what} is there already, written as P4Runtime does", "ALREADY_EXISTS")
-        self._need(MulticastNode, dict(tree.nodes), what)
-        self._need(MulticastEcmp, dict(tree.ecmps), what)
+        if exists and tree.group_id in self.entities[MulticastGroupEntry]:
+            raise EntityError(f"{label} is there already, written as P4Runtime does", "ALREADY_EXISTS")
+        self._need(MulticastNode, dict(tree.nodes), label)
+        self._need(MulticastEcmp, dict(tree.ecmps), label)
         for number, xid in (*tree.nodes, *tree.ecmps):
             if xid is not None:
-                as_int(xid, 16, f"{what}: exclusion id of {number}")
-        self._changed.add(tree.group_id)
+                as_int(xid, 16, f"{label}: exclusion id of {number}")
+        self._dirty.add(tree.group_id)
 
-    def _set_group(self, group: MulticastGroupEntry, what: str, there: bool, keep: list[Any]) -> None:
+    def _set_group(self, group: MulticastGroupEntry, label: str, exists: bool, keep: list[Any]) -> None:
         if not 1 <= group.group_id <= 65535:
-            raise EntityError(f"{what}: expected 1..65535")
-        if there and group.group_id in self.there[MulticastTree]:
-            raise EntityError(f"{what} is there already, written as nodes", "ALREADY_EXISTS")
-        pairs = [(self._port(r.port, what), as_int(r.rid, 16, f"{what}: replication id")) for r in group.replicas]
+            raise EntityError(f"{label}: expected 1..65535")
+        if exists and group.group_id in self.entities[MulticastTree]:
+            raise EntityError(f"{label} is there already, written as nodes", "ALREADY_EXISTS")
+        pairs = [(self._port(r.port, label), as_int(r.rid, 16, f"{label}: replication id")) for r in group.replicas]
         if len(set(pairs)) != len(pairs):
-            raise EntityError(f"{what}: two replicas have the same port and replication id")
-        self._changed.add(group.group_id)
+            raise EntityError(f"{label}: two replicas have the same port and replication id")
+        self._dirty.add(group.group_id)
 
     def _branches(self, group: MulticastTree | MulticastGroupEntry) -> list[tuple[Branch, bool]]:
-        """(choices, exclusion id), and whether a hash chooses."""
+        """The branches of a group: (choices, exclusion id), and True if a hash chooses."""
         if isinstance(group, MulticastGroupEntry):
             by_rid: dict[int, list[int]] = {}
             for r in group.replicas:
                 by_rid.setdefault(as_int(r.rid, 16, "rid"), []).append(as_int(r.port, 9, "port"))
             return [(((MulticastNode(0, rid, tuple(ports)),), None), False) for rid, ports in by_rid.items()]
-        nodes = self.there[MulticastNode]
+        nodes = self.entities[MulticastNode]
         branches: list[tuple[Branch, bool]] = [(((nodes[n],), xid), False) for n, xid in group.nodes]
         for ecmp, xid in group.ecmps:
             choices = tuple(None if n is None else nodes[n] for n in self._slots[ecmp])
             branches.append(((choices, xid), True))
         return branches
 
-    def _set_lag(self, lag: MulticastLag, what: str, there: bool, keep: list[Any]) -> None:
+    def _set_lag(self, lag: MulticastLag, label: str, exists: bool, keep: list[Any]) -> None:
         number = as_int(lag.lag_id, 8, "LAG")
-        ports = sorted(self._ports(lag.ports, what))
+        ports = sorted(self._ports(lag.ports, label))
         data = ffi.new("uint16_t[]", ports)
         keep.append(data)
-        before = as_int(lag.remote_lsb, 13, f"{what}: remote_lsb")
-        after = as_int(lag.remote_msb, 13, f"{what}: remote_msb")
+        before = as_int(lag.remote_lsb, 13, f"{label}: remote_lsb")
+        after = as_int(lag.remote_msb, 13, f"{label}: remote_msb")
         self._commands.append(
             {"op": lib.INA_TNA_SET_LAG, "id": number, "count": len(ports), "data": data, "offset": before, "stride": after}
         )
 
-    def _set_prune(self, prune: MulticastPrune, what: str, there: bool, keep: list[Any]) -> None:
+    def _set_prune(self, prune: MulticastPrune, label: str, exists: bool, keep: list[Any]) -> None:
         if not 0 <= prune.l2_xid < lib.INA_TNA_PRUNES:
-            raise EntityError(f"{what}: expected 0..{lib.INA_TNA_PRUNES - 1}")
-        ports = self._ports(prune.ports, what)
+            raise EntityError(f"{label}: expected 0..{lib.INA_TNA_PRUNES - 1}")
+        ports = self._ports(prune.ports, label)
         data = ffi.new("uint16_t[]", ports)
         keep.append(data)
         self._commands.append({"op": lib.INA_TNA_SET_PRUNE, "id": prune.l2_xid, "count": len(ports), "data": data})
 
-    def _set_port(self, port: MulticastPort, what: str, there: bool, keep: list[Any]) -> None:
-        number = self._port(port.port, what)
+    def _set_port(self, port: MulticastPort, label: str, exists: bool, keep: list[Any]) -> None:
+        number = self._port(port.port, label)
         if port.backup is not None:
-            self._port(port.backup, f"{what}: backup")
+            self._port(port.backup, f"{label}: backup")
         if port.copy_to_cpu:
-            for other, known in self.there[MulticastPort].items():
-                if other != number and known.copy_to_cpu:
-                    self.there[MulticastPort][other] = replace(known, copy_to_cpu=False)
+            for other, entity in self.entities[MulticastPort].items():
+                if other != number and entity.copy_to_cpu:
+                    self.entities[MulticastPort][other] = replace(entity, copy_to_cpu=False)
         self._write_port(number, keep)
         self._set_replication(self.config, "", True, keep)
 
     @property
     def config(self) -> ReplicationConfig:
-        return self.there[ReplicationConfig].get(0, ReplicationConfig())
+        return self.entities[ReplicationConfig].get(0, ReplicationConfig())
 
-    def _set_replication(self, config: ReplicationConfig, what: str, there: bool, keep: list[Any]) -> None:
-        cpu = [p.port for p in self.there[MulticastPort].values() if p.copy_to_cpu]
+    def _set_replication(self, config: ReplicationConfig, label: str, exists: bool, keep: list[Any]) -> None:
+        cpu = [p.port for p in self.entities[MulticastPort].values() if p.copy_to_cpu]
         rid = as_int(config.global_rid, 16, "replication config: global_rid")
         data = ffi.new(
             "struct ina_tna_replication *",
@@ -258,8 +258,8 @@ class TrafficManager:
     # ---- ports
 
     def _write_port(self, number: int, keep: list[Any]) -> None:
-        port = self.there[MulticastPort].get(number, MulticastPort(number))
-        metadata = self.there[PortMetadata].get(number, PortMetadata(number))
+        port = self.entities[MulticastPort].get(number, MulticastPort(number))
+        metadata = self.entities[PortMetadata].get(number, PortMetadata(number))
         backup = number if port.backup is None else port.backup
         data = ffi.new(
             "struct ina_tna_port *", {"metadata": self._metadata(metadata), "backup": backup, "down": not port.up}
@@ -267,96 +267,96 @@ class TrafficManager:
         keep.append(data)
         self._commands.append({"op": lib.INA_TNA_SET_PORT, "id": number, "data": data})
 
-    def _set_metadata(self, metadata: PortMetadata, what: str, there: bool, keep: list[Any]) -> None:
+    def _set_metadata(self, metadata: PortMetadata, label: str, exists: bool, keep: list[Any]) -> None:
         self._write_port(self._port(metadata.port, "port metadata"), keep)
 
     def _metadata(self, metadata: PortMetadata) -> bytes:
         if not metadata.fields:
             return bytes(8)
-        what = f"port metadata of port {metadata.port}"
+        label = f"port metadata of port {metadata.port}"
         layouts = [m for m in self.port_metadata if metadata.parser in ("", m["name"], m["name"].removesuffix(".$PORT_METADATA"))]
         if len(layouts) != 1:
             names = ", ".join(m["name"] for m in self.port_metadata) or "none"
-            raise EntityError(f"{what}: {'name one of' if layouts else f'no parser {metadata.parser!r} with any;'} {names}")
-        known = {f["name"]: f for f in layouts[0]["fields"]}
+            raise EntityError(f"{label}: {'name one of' if layouts else f'no parser {metadata.parser!r} with any;'} {names}")
+        fields = {f["name"]: f for f in layouts[0]["fields"]}
         value = 0
-        for name, given in metadata.fields.items():
-            if name not in known:
-                raise EntityError(f"{what}: no field {name!r}; it has: {', '.join(known) or 'none'}")
-            f = known[name]
-            value |= as_int(given, f["width"], f"{what}: {name}") << (64 - f["bit"] - f["width"])
+        for name, field_value in metadata.fields.items():
+            if name not in fields:
+                raise EntityError(f"{label}: no field {name!r}; it has: {', '.join(fields) or 'none'}")
+            f = fields[name]
+            value |= as_int(field_value, f["width"], f"{label}: {name}") << (64 - f["bit"] - f["width"])
         return value.to_bytes(8, "big")
 
     # ---- mirror sessions
 
-    def _set_clone(self, clone: CloneSessionEntry, what: str, there: bool, keep: list[Any]) -> None:
-        if there and clone.session_id in self.there[MirrorSession]:
-            raise EntityError(f"{what} is there already, as a mirror session", "ALREADY_EXISTS")
+    def _set_clone(self, clone: CloneSessionEntry, label: str, exists: bool, keep: list[Any]) -> None:
+        if exists and clone.session_id in self.entities[MirrorSession]:
+            raise EntityError(f"{label} is there already, as a mirror session", "ALREADY_EXISTS")
         if len(clone.replicas) > 1 or any(r.rid for r in clone.replicas):
-            raise EntityError(f"{what}: one port without a replication id is possible on TNA; "
+            raise EntityError(f"{label}: one port without a replication id is possible on TNA; "
                               "copies to more go through a multicast group of a MirrorSession")
         port = clone.replicas[0].port if clone.replicas else None
         session = MirrorSession(clone.session_id, port=port, max_length=clone.packet_length)
-        self._write_session(session, what, there, keep)
+        self._write_session(session, label, exists, keep)
 
-    def _set_session(self, session: MirrorSession, what: str, there: bool, keep: list[Any]) -> None:
-        if there and session.session_id in self.there[CloneSessionEntry]:
-            raise EntityError(f"{what} is there already, as a clone session", "ALREADY_EXISTS")
-        self._write_session(session, what, there, keep)
+    def _set_session(self, session: MirrorSession, label: str, exists: bool, keep: list[Any]) -> None:
+        if exists and session.session_id in self.entities[CloneSessionEntry]:
+            raise EntityError(f"{label} is there already, as a clone session", "ALREADY_EXISTS")
+        self._write_session(session, label, exists, keep)
 
-    def _write_session(self, session: MirrorSession, what: str, there: bool, keep: list[Any]) -> None:
+    def _write_session(self, session: MirrorSession, label: str, exists: bool, keep: list[Any]) -> None:
         number = session.session_id
         if not 1 <= number < lib.INA_TNA_SESSIONS:
-            raise EntityError(f"{what}: expected 1..{lib.INA_TNA_SESSIONS - 1}")
-        if not there:
+            raise EntityError(f"{label}: expected 1..{lib.INA_TNA_SESSIONS - 1}")
+        if not exists:
             self._commands.append({"op": lib.INA_TNA_SET_SESSION, "id": number})
             return
         if session.direction not in _DIRECTIONS:
-            raise EntityError(f"{what}: direction {session.direction!r}: expected {', '.join(_DIRECTIONS)}")
+            raise EntityError(f"{label}: direction {session.direction!r}: expected {', '.join(_DIRECTIONS)}")
         data = ffi.new(
             "struct ina_tna_session *",
             {
-                "max_len": as_int(session.max_length, 16, f"{what}: max_length"),
+                "max_len": as_int(session.max_length, 16, f"{label}: max_length"),
                 "directions": _DIRECTIONS[session.direction],
                 "enabled": session.enabled,
             },
         )
         for name, (member, width) in _SESSION.items():
-            setattr(data.to, member, as_int(getattr(session, name), width, f"{what}: {name}"))
+            setattr(data.to, member, as_int(getattr(session, name), width, f"{label}: {name}"))
         if session.port is not None:  # a number that is no port's goes nowhere, as the hardware's
-            data.to.ucast_egress_port, data.to.has_ucast = as_int(session.port, 9, f"{what}: port"), 1
+            data.to.ucast_egress_port, data.to.has_ucast = as_int(session.port, 9, f"{label}: port"), 1
         if session.mcast_a is not None:
-            data.to.mcast_grp_a, data.to.has_mcast_a = as_int(session.mcast_a, 16, f"{what}: mcast_a"), 1
+            data.to.mcast_grp_a, data.to.has_mcast_a = as_int(session.mcast_a, 16, f"{label}: mcast_a"), 1
         if session.mcast_b is not None:
-            data.to.mcast_grp_b, data.to.has_mcast_b = as_int(session.mcast_b, 16, f"{what}: mcast_b"), 1
+            data.to.mcast_grp_b, data.to.has_mcast_b = as_int(session.mcast_b, 16, f"{label}: mcast_b"), 1
         keep.append(data)
         self._commands.append({"op": lib.INA_TNA_SET_SESSION, "id": number, "data": data})
 
     # ---- reading
 
     def read(self, pattern: Any) -> list[Any]:
-        """What is there of the pattern's kind with its number; number 0 (of a port or LAG: None): all."""
+        """The entities of the pattern's kind with its number; number 0 (of a port or LAG: None): all."""
         kind = type(pattern)
         _, key, always, _ = self.KINDS[kind]
         if kind is ReplicationConfig:
             return [self.config]
         number = getattr(pattern, key)
         if kind is MulticastPrune and number is None:
-            return [self.there[kind].get(n, kind(n)) for n in range(lib.INA_TNA_PRUNES)]
+            return [self.entities[kind].get(n, kind(n)) for n in range(lib.INA_TNA_PRUNES)]
         if always and number is not None:
-            return [self.there[kind].get(number, kind(number))]
+            return [self.entities[kind].get(number, kind(number))]
         if kind is PortMetadata and pattern.parser:
-            return [e for _, e in sorted(self.there[kind].items()) if e.parser in ("", pattern.parser)]
-        return [e for n, e in sorted(self.there[kind].items()) if number in (0, None, n)]
+            return [e for _, e in sorted(self.entities[kind].items()) if e.parser in ("", pattern.parser)]
+        return [e for n, e in sorted(self.entities[kind].items()) if number in (0, None, n)]
 
 
 def group_image(branches: Iterable[tuple[Branch, bool]]) -> list[int]:
-    """A group's words (tna_switch.h)."""
-    given = list(branches)
-    words = [len(given), *([0] * len(given))]
+    """The words of a group's image (tna_switch.h)."""
+    branch_list = list(branches)
+    words = [len(branch_list), *([0] * len(branch_list))]
     nodes: dict[MulticastNode, int] = {}
     slots: list[tuple[int, MulticastNode]] = []  # offsets of nodes to fill in
-    for b, ((choices, xid), by_hash) in enumerate(given):
+    for b, ((choices, xid), by_hash) in enumerate(branch_list):
         words[1 + b] = len(words)
         words.append((0 if xid is None else xid | _VALID) | (_BY_HASH if by_hash else 0))
         words.append(len(choices))

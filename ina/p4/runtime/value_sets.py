@@ -1,4 +1,4 @@
-"""Parser value sets: what `select` compares with and the control plane fills (P4Runtime §9.7)."""
+"""Parser value sets: values for `select` that the control plane sets (P4Runtime §9.7)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PARSERS = 18  # of a pipe
 
 
 class ValueSets:
-    """`layouts` say, for each set, its `name`, `index` among the table images, `key_words`, `keys` and `size`."""
+    """A program's value sets. `layouts`: each set's `name`, `index` among the table images, `key_words`, `keys` and `size`."""
 
     def __init__(self, p4info: P4Info, layouts: Any) -> None:
         self.p4info = p4info
         self.layouts = {v["name"]: v for v in layouts}
-        self.scopes: dict[str, EntryScope] = {}  # of those that not all pipes and parsers have alike
+        self.scopes: dict[str, EntryScope] = {}  # of sets that differ between pipes or parsers
         self.members: dict[tuple[str, Group], ValueSetEntry] = {}
         self.keys: dict[tuple[str, Group], tuple[Key, ...]] = {}
         self._images: dict[tuple[str, Group], Any] = {}
@@ -32,90 +32,90 @@ class ValueSets:
         return twin
 
     def set_scope(self, name: str, scope: EntryScope) -> None:
-        """As Tables.apply_scope."""
+        """Sets the scope of a value set; see Tables.apply_scope."""
         scope = replace(scope, table=name)
         if self.scopes.get(name, EntryScope(name)) == scope:
             return
-        if any(entry.members for (known, _), entry in self.members.items() if known == name):
+        if any(entry.members for (member_set, _), entry in self.members.items() if member_set == name):
             raise EntityError(f"value set {name}: it has members: its entry scope cannot change", "FAILED_PRECONDITION")
         self.scopes.pop(name, None)
         if scope != EntryScope(name):
             self.scopes[name] = scope
 
     def _group(self, name: str, pipe: int | None, parser: int | None) -> Group:
-        scope, what = self.scopes.get(name, EntryScope(name)), f"value set {name}"
-        for one, several, given in (("pipe", bool(scope.groups), pipe), ("parser", scope.parsers, parser)):
-            if not several and given is not None:
-                raise EntityError(f"{what}: {one} {given}: every {one} has the same members (its entry scope)")
-            if several and given is None:
-                raise EntityError(f"{what}: every {one} has members of its own (its entry scope): of which {one}?")
+        scope, label = self.scopes.get(name, EntryScope(name)), f"value set {name}"
+        for one, several, number in (("pipe", bool(scope.groups), pipe), ("parser", scope.parsers, parser)):
+            if not several and number is not None:
+                raise EntityError(f"{label}: {one} {number}: every {one} has the same members (its entry scope)")
+            if several and number is None:
+                raise EntityError(f"{label}: every {one} has members of its own (its entry scope): of which {one}?")
         if parser is not None and not 0 <= parser < PARSERS:
-            raise EntityError(f"{what}: parser {parser}: expected 0..{PARSERS - 1}")
+            raise EntityError(f"{label}: parser {parser}: expected 0..{PARSERS - 1}")
         if pipe is None:
             return None, parser
         for group in scope.groups:
             if pipe in group:
                 return group, parser
-        raise EntityError(f"{what}: pipe {pipe} is in none of its scopes: {', '.join(map(str, scope.groups))}")
+        raise EntityError(f"{label}: pipe {pipe} is in none of its scopes: {', '.join(map(str, scope.groups))}")
 
     def read(self, entity: ValueSetEntry) -> list[ValueSetEntry]:
-        """What a pattern asks for: where pipes or parsers differ and it does not name one, of each that has members."""
+        """The value sets that match a pattern; if pipes or parsers differ and it names none, those of all with members."""
         name = self.p4info.value_set(entity.value_set)
         if name not in self.scopes:
             return [self.members.get((name, self._group(name, entity.pipe, entity.parser)), ValueSetEntry(name))]
-        return [e for (known, (pipes, parser)), e in self.members.items()
-                if known == name and e.members and (entity.pipe is None or pipes is None or entity.pipe in pipes)
+        return [e for (member_set, (pipes, parser)), e in self.members.items()
+                if member_set == name and e.members and (entity.pipe is None or pipes is None or entity.pipe in pipes)
                 and (None in (entity.parser, parser) or entity.parser == parser)]  # fmt: skip
 
     def apply(self, type_: str, entity: ValueSetEntry) -> None:
         name = self.p4info.value_set(entity.value_set)
-        what = f"value set {name}"
+        label = f"value set {name}"
         if type_ != "MODIFY":
-            raise EntityError(f"{what}: only MODIFY is possible: it replaces all members")
+            raise EntityError(f"{label}: only MODIFY is possible: it replaces all members")
         layout = self.layouts.get(name)
         if layout is None:
-            raise EntityError(f"{what}: the program declares it and never uses it", "NOT_FOUND")
+            raise EntityError(f"{label}: the program declares it and never uses it", "NOT_FOUND")
         if len(entity.members) > layout["size"]:
             raise EntityError(
-                f"{what}: {len(entity.members)} members, it has room for {layout['size']}", "RESOURCE_EXHAUSTED"
+                f"{label}: {len(entity.members)} members, it has room for {layout['size']}", "RESOURCE_EXHAUSTED"
             )
         group = self._group(name, entity.pipe, entity.parser)
         place = name, group
         pipe = group[0][0] if group[0] else None
         self.members[place] = replace(entity, value_set=name, members=tuple(entity.members), pipe=pipe)
-        self.keys[place] = tuple(self._key(layout["keys"], member, what) for member in entity.members)
+        self.keys[place] = tuple(self._key(layout["keys"], member, label) for member in entity.members)
         self._images.pop(place, None)
 
     @staticmethod
-    def _key(keys: list[dict[str, Any]], member: Any, what: str) -> Key:
+    def _key(keys: list[dict[str, Any]], member: Any, label: str) -> Key:
         if not isinstance(member, dict):
             if len(keys) != 1:
-                raise EntityError(f"{what}: a member has {len(keys)} fields: {', '.join(k['name'] for k in keys)}")
+                raise EntityError(f"{label}: a member has {len(keys)} fields: {', '.join(k['name'] for k in keys)}")
             member = {keys[0]["name"]: member}
         unknown = sorted(set(member) - {k["name"] for k in keys})
         if unknown:
-            raise EntityError(f"{what}: no field {unknown[0]!r}; it has: {', '.join(k['name'] for k in keys)}")
+            raise EntityError(f"{label}: no field {unknown[0]!r}; it has: {', '.join(k['name'] for k in keys)}")
         key = []
         for i, k in enumerate(keys):
-            full = (1 << k["width"]) - 1
+            full_mask = (1 << k["width"]) - 1
             if k["name"] in member:
-                where = f"{what}: field {k['name']}"
-                key.append(as_match(member[k["name"]], MatchField(i + 1, k["name"], k["width"], k["match"]), where))
+                place = f"{label}: field {k['name']}"
+                key.append(as_match(member[k["name"]], MatchField(i + 1, k["name"], k["width"], k["match"]), place))
             elif k["match"] == "exact":
-                raise EntityError(f"{what}: exact field {k['name']!r} is missing")
+                raise EntityError(f"{label}: exact field {k['name']!r} is missing")
             else:
-                key.append((0, full if k["match"] == "range" else 0))
+                key.append((0, full_mask if k["match"] == "range" else 0))
         return tuple(key)
 
     def parsers(self, pipe: int) -> list[int]:
-        """Those of a pipe that have members of their own."""
-        found = {parser for (name, (pipes, parser)), e in self.members.items()
+        """The parsers of a pipe that have members of their own."""
+        parsers = {parser for (name, (pipes, parser)), e in self.members.items()
                  if parser is not None and e.members and name in self.scopes and (pipes is None or pipe in pipes)}  # fmt: skip
-        return sorted(found)
+        return sorted(parsers)
 
     def images(self, pipeline: int = 0, pipe: int | None = None, parser: int | None = None) -> dict[int, Any]:
-        """Those of a pipeline by index, as a parser of `pipe` has them."""
-        found = {}
+        """Images of a pipeline's value sets by index, for a parser of `pipe`."""
+        images = {}
         for name, layout in self.layouts.items():
             if layout.get("pipeline", 0) != pipeline:
                 continue
@@ -126,5 +126,5 @@ class ValueSets:
                 keys = self.keys.get(place, ())
                 rows = [ImageRow(key, i, None) for i, key in enumerate(dict.fromkeys(keys))]
                 self._images[place] = build(layout["keys"], layout["key_words"], 0, rows, (0, []))
-            found[layout["index"]] = self._images[place]
-        return found
+            images[layout["index"]] = self._images[place]
+        return images

@@ -1,8 +1,7 @@
-"""`ina tofino check`: what in a program a Tofino cannot do, as far as the source tells, and how much it will ask of one at least.
+"""`ina tofino check`: parts of a program that a Tofino cannot do, as far as the source tells, and lower bounds of its resources.
 
-Two kinds of statements, kept apart: findings, each with its place (error: no Tofino 1 does this; warning: p4c's rules are against
-it, or a compiler has to split it), and estimates, which are lower bounds. Whether a program can be placed, only a compiler
-can say.
+Two kinds of statements, kept apart: findings, each with its place (error: no Tofino 1 does this; warning: p4c's rules forbid it,
+or a compiler has to split it), and estimates, which are lower bounds. Only a compiler can tell whether a program can be placed.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Finding:
 
 @dataclass
 class Control:
-    """Ingress or egress of a pipeline, looked into."""
+    """Ingress or egress of a pipeline, analysed."""
 
     gress: Gress
     bound: Bound
@@ -69,7 +68,7 @@ class Report:
 
 
 def check(program: CheckedProgram) -> Report:
-    """Raises NotTna."""
+    """Checks a program. Raises NotTna."""
     with deep_recursion():
         controls: list[Control] = []
         findings: list[Finding] = []
@@ -101,13 +100,13 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
     shapes: list[Shape] = []
     objects: dict[int, TableUse] = {}
     users: dict[int, tuple[Instance, list[Instance]]] = {}
-    direct, used = _direct(units), _used(units)
+    direct, reachable = _direct(units), _used(units)
     for control in _within(gress.control):
         scope = Scope(control, {p: p.name for p in control.decl.params})
         for child in control.children.values():
-            if id(child) in used and (use := resources.object_use(child, *direct.get(id(child), (0, 0)))) is not None:
+            if id(child) in reachable and (use := resources.object_use(child, *direct.get(id(child), (0, 0)))) is not None:
                 objects[id(child)] = use
-                if child.decl.name == "ActionSelector":  # its groups' choice; and without a profile of its own that too
+                if child.decl.name == "ActionSelector":  # the groups' memory, besides that of its actions
                     objects[-id(child)] = TableUse(child.name, "selector", use.span, 0, sram=1)
             if child.decl.name in ("Register", "DirectRegister") and (
                 problem := stateful.register_problem(child)
@@ -116,9 +115,9 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
             register = child.args.get("reg")
             if child.decl.name in STATEFUL and isinstance(register, Instance):
                 users.setdefault(id(register), (register, []))[1].append(child)
-                found = stateful.shape(child, register, scope)
-                shapes.append(found)
-                findings += [Finding("error" if sure else "warning", span, text) for span, text, sure in found.problems
+                form = stateful.shape(child, register, scope)
+                shapes.append(form)
+                findings += [Finding("error" if sure else "warning", span, text) for span, text, sure in form.problems
                              if not text.startswith("a cell of")]  # fmt: skip
     for register, actions in users.values():
         _of_one_register(register, actions, shapes, findings)
@@ -136,27 +135,27 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
 
 
 def _direct(units: list[Any]) -> dict[int, tuple[int, int]]:
-    """Objects that belong to a table, each entry of which has a cell of theirs, and the table's size; action profiles and the
-    bits of an entry's action."""
-    found: dict[int, tuple[int, int]] = {}
+    """Returns, by id, the cells of direct objects (the size of their table) and the data bits of action profiles (those of an
+    entry's action)."""
+    sizes: dict[int, tuple[int, int]] = {}
     for unit in stages.tables_of(units):
         for name in DIRECT:
             value = unit.table.properties[name].value if name in unit.table.properties else None
             if isinstance(value, ast.Name) and value.name in unit.owner.children:
-                found[id(unit.owner.children[value.name])] = resources.table_use(unit).entries, 0
+                sizes[id(unit.owner.children[value.name])] = resources.table_use(unit).entries, 0
         if (profile := resources.profile_of(unit)) is not None:
-            found[id(profile)] = 0, resources.data_bits(unit)
-    return found
+            sizes[id(profile)] = 0, resources.data_bits(unit)
+    return sizes
 
 
 def _used(units: list[Any]) -> set[int]:
-    """Objects that a packet can meet: others a compiler leaves out."""
-    used = {id(a.register) for unit in flat(units) for a in unit.all("accesses")}
-    used |= {id(instance) for unit in flat(units) for instance, _ in unit.all("objects")}
+    """Returns the ids of objects that a packet can reach: a compiler leaves the others out."""
+    reachable = {id(a.register) for unit in flat(units) for a in unit.all("accesses")}
+    reachable |= {id(instance) for unit in flat(units) for instance, _ in unit.all("objects")}
     for unit in stages.tables_of(units):
-        named = [resources.implementation(unit), resources.profile_of(unit)]
-        used |= {id(i) for i in named if i is not None}
-    return used
+        profiles = [resources.implementation(unit), resources.profile_of(unit)]
+        reachable |= {id(i) for i in profiles if i is not None}
+    return reachable
 
 
 def _of_one_register(register: Instance, actions: list[Instance], shapes: list[Shape], findings: list[Finding]) -> None:
@@ -165,45 +164,45 @@ def _of_one_register(register: Instance, actions: list[Instance], shapes: list[S
         findings.append(Finding("error", register.origin.span, text, [(a.origin.span, a.name) for a in actions]))
     constants = {c for s in shapes if s.register is register for c in s.constants}
     if len(constants) > stateful.CONSTANTS:
-        shown = ", ".join(map(str, sorted(constants)))
+        values = ", ".join(map(str, sorted(constants)))
         findings.append(Finding("error", register.origin.span, f"the actions of register {register.name} use {len(constants)} "
-                                f"constants beyond -8..7 ({shown}): a stateful ALU keeps {stateful.CONSTANTS}"))  # fmt: skip
+                                f"constants beyond -8..7 ({values}): a stateful ALU keeps {stateful.CONSTANTS}"))  # fmt: skip
 
 
 def _within(control: Instance) -> list[Instance]:
-    """The control and those that are instantiated in it."""
-    found = [control]
+    """Returns the control and those that are instantiated in it."""
+    controls = [control]
     for child in control.children.values():
         if isinstance(child.decl, ast.ControlDecl):
-            found += _within(child)
-    return found
+            controls += _within(child)
+    return controls
 
 
 def _sizes(report: Report, span: Span | None) -> None:
-    """More than a Tofino 1 has, even by the lower bounds."""
+    """Adds an error for each resource of which the program needs more than a Tofino 1 has, even by the lower bounds."""
     place = span or report.controls[0].gress.control.decl.span
     totals = report_totals(report)
-    for what, (used, has) in totals.items():
-        if used > has:
-            longest = [c for c in report.controls if what == "stages" and c.bound.stages == used][:1]
+    for resource, (bound, limit) in totals.items():
+        if bound > limit:
+            longest = [c for c in report.controls if resource == "stages" and c.bound.stages == bound][:1]
             chain: list[tuple[Span | None, str]] = [
                 (p.unit.span, f"stage {p.stage}: {p.unit.name}" + (f", for {p.why}" if p.why else ""))
                 for c in longest for p in c.bound.chain
             ]  # fmt: skip
-            report.findings.append(Finding("error", place, f"at least {used} {what}: a Tofino 1 has {has}", chain))
+            report.findings.append(Finding("error", place, f"at least {bound} {resource}: a Tofino 1 has {limit}", chain))
 
 
 def report_totals(report: Report) -> dict[str, tuple[int, int]]:
-    """By resource: the estimate of the fullest pipeline (a lower bound), and what a pipeline of Tofino 1 has."""
+    """Returns by resource the estimate of the fullest pipeline (a lower bound), and what a pipeline of Tofino 1 has."""
     pipes: dict[str, list[Control]] = {}
     for c in report.controls:
         pipes.setdefault(c.gress.name.rpartition(".")[0], []).append(c)
 
-    def most(of: Any) -> int:
-        return max((sum(of(c) for c in controls) for controls in pipes.values()), default=0)
+    def most(amount: Any) -> int:
+        return max((sum(amount(c) for c in controls) for controls in pipes.values()), default=0)
 
     def hash_bits(c: Control) -> int:
-        """Exact tables of one key may share them."""
+        """Sums hash bits; exact tables with the same key may share them."""
         by_key: dict[Any, int] = {}
         for table in c.tables:
             by_key[table.key] = max(table.hash_bits, by_key.get(table.key, 0))
@@ -233,14 +232,14 @@ def text(report: Report) -> str:
     for c in report.controls:
         out += ["", *_control_text(c)]
     out += ["", "estimates, from below, of the fullest pipeline (a Tofino 1 has)"]
-    for what, (used, has) in report_totals(report).items():
-        out.append(f"    {what:30} >= {used:5} ({has})")
-    out += [f"    for the stages: {why}" for why in _why(report)]
+    for resource, (bound, limit) in report_totals(report).items():
+        out.append(f"    {resource:30} >= {bound:5} ({limit})")
+    out += [f"    for the stages: {reason}" for reason in _stage_reasons(report)]
     out.append("What a program really takes, and whether it can be placed, only a compiler for Tofino says: make tofino.")
     return "\n".join(out)
 
 
-def _why(report: Report) -> list[str]:
+def _stage_reasons(report: Report) -> list[str]:
     if report.crowded[0] >= report.stages and report.crowded[0] > max((c.bound.stages for c in report.controls), default=0):
         return [report.crowded[1]]
     return [f"the chain of dependencies in {c.gress.name}" for c in report.controls if c.bound.stages == report.stages][:1]
@@ -259,11 +258,11 @@ def _control_text(c: Control) -> list[str]:
     for o in _runs(registers):
         out.append(f"    {o}")
     for kind in ("counter", "meter", "hash"):
-        of = [o for o in c.objects if o.kind == kind]
-        if of:
+        objects = [o for o in c.objects if o.kind == kind]
+        if objects:
             out.append(
-                f"    {len(of)} {kind}{'es' if kind == 'hash' else 's'}: {sum(o.sram for o in of)} SRAM, "
-                f"{sum(o.hash_bits for o in of)} hash bits"
+                f"    {len(objects)} {kind}{'es' if kind == 'hash' else 's'}: {sum(o.sram for o in objects)} SRAM, "
+                f"{sum(o.hash_bits for o in objects)} hash bits"
             )
     if len(c.bound.chain) > 1:
         out.append("    what must wait for what:")
@@ -273,14 +272,14 @@ def _control_text(c: Control) -> list[str]:
 
 
 def _runs(registers: list[TableUse]) -> list[str]:
-    """Registers of one size in one line, by the first and last."""
+    """Describes registers of the same size in one line, by the first and last."""
     groups: dict[tuple[int, int, int], list[str]] = {}
     for r in registers:
         groups.setdefault((r.entries, r.data_bits, r.sram), []).append(r.name)
     lines = []
     for (cells, bits, sram), names in groups.items():
-        shown = " .. ".join(dict.fromkeys([names[0], names[-1]]))
-        lines.append(f"{len(names)} registers of {cells} x {bits} bits, {sram} SRAM each: {shown}")
+        span = " .. ".join(dict.fromkeys([names[0], names[-1]]))
+        lines.append(f"{len(names)} registers of {cells} x {bits} bits, {sram} SRAM each: {span}")
     return lines
 
 
@@ -292,7 +291,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "program": report.program,
         "findings": [{"level": f.level, "place": place(f.span), "text": f.text,
                       "notes": [{"place": place(s), "text": t} for s, t in f.notes]} for f in report.findings],
-        "estimates": {what: {"at_least": used, "tofino1": has} for what, (used, has) in report_totals(report).items()},
+        "estimates": {name: {"at_least": bound, "tofino1": limit} for name, (bound, limit) in report_totals(report).items()},
         "controls": [{
             "name": c.gress.name, "stages_at_least": c.bound.stages,
             "phv": {"headers": c.containers.headers, "metadata": c.containers.metadata, "longest": c.containers.longest},

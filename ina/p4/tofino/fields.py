@@ -1,7 +1,7 @@
-"""Which fields an expression of a checked program reads, and an lvalue is: paths from a control's parameters, with bits.
+"""Fields that an expression of a checked program reads, and that an lvalue is: paths from a control's parameters, with bits.
 
-A `Ref` is (path, low bit, high bit). Headers and structs count as all their fields; a header's validity is the field
-`$valid`. What an argument of a sub-control or an action stands for is kept in a `Scope`.
+A `Ref` is (path, low bit, high bit). Headers and structs count as all their fields; a header's validity is the field `$valid`. A
+`Scope` maps parameters of sub-controls and actions to their arguments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def width_of(t: Any) -> int:
 
 
 def leaves(path: str, t: Any) -> Iterator[Ref]:
-    """All fields of a value of type `t` that is at `path`."""
+    """Yields all fields of a value of type `t` that is at `path`."""
     plain = types.strip_new(t)
     if isinstance(plain, types.StackType):
         for i in range(plain.size):
@@ -40,7 +40,7 @@ def leaves(path: str, t: Any) -> Iterator[Ref]:
 
 @dataclass
 class Scope:
-    """`paths`: where what a declaration names is, or the fields that a value was computed from. `instance`: whose body it is."""
+    """`paths`: the path of each declaration, or the fields that its value was computed from. `instance`: owner of the body."""
 
     instance: Any
     paths: dict[Any, str | frozenset[Ref]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Scope:
         return Scope(instance or self.instance, dict(self.paths))
 
     def bind(self, param: Any, argument: Any, caller: Scope) -> None:
-        """`param` stands for `argument`; None: a value from the control plane."""
+        """Binds `param` to `argument`; None: a value from the control plane."""
         if argument is None:
             self.paths[param] = frozenset()
             return
@@ -57,12 +57,12 @@ class Scope:
         self.paths[param] = path if path is not None else frozenset(caller.reads(argument))
 
     def path(self, e: Any) -> str | None:
-        """Of an lvalue or a part of one; None: it is computed."""
+        """Returns the path of an lvalue or a part of one; None: it is computed."""
         if isinstance(e, ast.Name):
-            known = self.paths.get(e.decl)
-            if known is None and isinstance(e.decl, ast.VarDecl):
+            bound = self.paths.get(e.decl)
+            if bound is None and isinstance(e.decl, ast.VarDecl):
                 return f"{self.instance.name}.{e.name}"
-            return known if isinstance(known, str) else None
+            return bound if isinstance(bound, str) else None
         if isinstance(e, ast.Member) and e.kind == "field":
             base = self.path(e.base)
             return None if base is None else f"{base}.{e.member}"
@@ -75,41 +75,41 @@ class Scope:
         return None
 
     def refs(self, e: Any) -> list[Ref]:
-        """Of an lvalue."""
+        """Returns the fields of an lvalue."""
         if isinstance(e, ast.Slice):
             base = self.refs(e.base)
             return [(base[0][0], base[0][1] + e.lo_bit, base[0][1] + e.hi_bit)] if len(base) == 1 else base
         path = self.path(e)
         if path is not None:
             return list(leaves(path, e.type))
-        if isinstance(e, ast.Name) and isinstance(known := self.paths.get(e.decl), frozenset):
-            return list(known)
+        if isinstance(e, ast.Name) and isinstance(bound := self.paths.get(e.decl), frozenset):
+            return list(bound)
         return []
 
     def reads(self, e: Any) -> list[Ref]:
-        """Everything that the value of `e` depends on."""
+        """Returns everything that the value of `e` depends on."""
         if e is None or e.const is not None:
             return []
         if isinstance(e, (ast.Name, ast.Slice)) or (
             isinstance(e, (ast.Member, ast.Index)) and getattr(e, "kind", "field") == "field"
         ):
-            found = self.refs(e)
-            if found or isinstance(e, ast.Name):
-                return found
+            refs = self.refs(e)
+            if refs or isinstance(e, ast.Name):
+                return refs
             return self.reads(e.base)
         if isinstance(e, ast.Call):
             if e.kind == "header_method" and e.method == "isValid":
                 path = self.path(e.receiver)
                 return [(f"{path}.{VALID}", 0, 0)] if path else []
             return [r for a in e.args for r in self.reads(a)]
-        found = []
+        refs = []
         for part in parts(e):
-            found += self.reads(part)
-        return found
+            refs += self.reads(part)
+        return refs
 
 
 def parts(e: Any) -> list[Any]:
-    """Expressions directly inside `e`."""
+    """Returns the expressions directly inside `e`."""
     if isinstance(e, ast.Binary):
         return [e.left, e.right]
     if isinstance(e, (ast.Unary, ast.Cast)):
@@ -130,7 +130,7 @@ def parts(e: Any) -> list[Any]:
 
 
 def calls(e: Any) -> Iterator[Any]:
-    """Calls in an expression, those inside others' arguments first."""
+    """Yields the calls in an expression, those inside others' arguments first."""
     if e is None or (isinstance(e, ast.Expr) and e.const is not None):
         return
     for part in parts(e):

@@ -32,7 +32,7 @@ class Pipeline:
 
 
 def pipelines(program: CheckedProgram) -> list[Pipeline]:
-    """Raises NotTna."""
+    """Returns the program's pipelines. Raises NotTna."""
     main = program.main
     if main is None or main.decl.name not in ("Switch", "MultiParserSwitch"):
         package = f"a {main.decl.name}" if main else "no main package"
@@ -40,7 +40,7 @@ def pipelines(program: CheckedProgram) -> list[Pipeline]:
             f"{program.filename} has {package}: expected a program for Tofino (TNA), whose main is Switch(Pipeline(...))"
         )
     pipes = [a for a in main.args.values() if isinstance(a, Instance)]
-    found = []
+    result = []
     for pipe in pipes:
         blocks = [a for a in pipe.args.values() if isinstance(a, Instance)]
         parsers = [b for b in blocks if isinstance(b.decl, ast.ParserDecl)]
@@ -49,8 +49,8 @@ def pipelines(program: CheckedProgram) -> list[Pipeline]:
             raise CompileError((pipe.site or main.origin).span,
                                "a pipeline with other than two parsers and four controls is not looked into")  # fmt: skip
         prefix = f"{pipe.site.name}." if len(pipes) > 1 and pipe.site else ""
-        found.append(Pipeline(pipe.site.name if pipe.site else "pipe", (
+        result.append(Pipeline(pipe.site.name if pipe.site else "pipe", (
             Gress(f"{prefix}ingress", parsers[0], controls[0], controls[1]),
             Gress(f"{prefix}egress", parsers[1], controls[2], controls[3]),
         )))  # fmt: skip
-    return found
+    return result

@@ -1,11 +1,11 @@
-"""How much of Tofino 1's memory and wires a program's objects take at least: blocks of SRAM and TCAM, containers' and hash bits.
+"""Lower bounds of the memory and wires of Tofino 1 that a program's objects take: SRAM and TCAM blocks, container and hash bits.
 
 Facts: a stage has 80 SRAM blocks of 1024 x 128 bits, 24 TCAM blocks of 512 x 44, 416 hash bits, 4 stateful ALUs; there are 12
 stages, and 4096 bits of packet header vector in containers of 8, 16 and 32 bits and 2048 more that only parser and deparser
-reach, which ingress and egress share (P4 Language Consortium's open Tofino back end, mau/memories.h and phv/phv_spec.cpp).
-An exact table is hashed four ways, each of a block at least, but where its key is its address; bits of the key that say in
-which row an entry is are not stored (mau/resource_estimate.cpp, mau/table_format.cpp). Bits are taken to be packed without a
-gap; placement and what a compiler adds are not counted, so real figures are higher.
+reach, which ingress and egress share (P4 Language Consortium's open Tofino back end, mau/memories.h and phv/phv_spec.cpp). An
+exact table is hashed four ways, each of a block at least, except where its key is its address; key bits that tell an entry's row
+are not stored (mau/resource_estimate.cpp, mau/table_format.cpp). Bits are assumed to be packed without gaps; placement and a
+compiler's additions are not counted, so real figures are higher.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ina.p4.tofino.units import Unit, flat
 SRAM_ROWS, SRAM_WIDTH, SRAM_BLOCKS = 1024, 128, 960
 TCAM_ROWS, TCAM_WIDTH, TCAM_BLOCKS = 512, 44, 288
 PHV_BITS, CARRIED_BITS, STATEFUL, HASH_BITS = 4096, 4096 + 2048, 48, 4992
-VERSION = 4  # bits of an exact entry, by which it is replaced whole
-WAYS = 4  # in which an exact match is looked up: each hashes its own row address
+VERSION = 4  # bits of an exact entry, for its atomic replacement
+WAYS = 4  # of an exact match: each hashes its own row address
 DEFAULT_SIZE = 512
-COUNTED = {"PACKETS": 21, "BYTES": 32, "PACKETS_AND_BYTES": 42}  # bits of a counter's cell, where it is packed most tightly
+COUNTED = {"PACKETS": 21, "BYTES": 32, "PACKETS_AND_BYTES": 42}  # bits of a counter's cell, in the densest packing
 
 
 @dataclass
 class TableUse:
-    """`sram` and `tcam` in blocks, `hash_bits`; of a register, counter or meter too."""
+    """Use of a table, register, counter or meter: `sram` and `tcam` in blocks, `hash_bits`."""
 
     name: str
     kind: str
@@ -49,7 +49,7 @@ class TableUse:
 
 @dataclass
 class Containers:
-    """Bits of one gress: `headers` of the longest way through its parser, `touched` of those that its control reads or writes,
+    """Bits of one gress: `headers` of the longest path through its parser, `touched` of those that its control reads or writes,
     `metadata` that it uses, of which those that are not needed at the same time may share containers."""
 
     name: str
@@ -65,14 +65,14 @@ def key_bits(unit: Unit, kinds: tuple[str, ...]) -> int:
 
 def table_use(unit: Unit) -> TableUse:
     table = unit.table
-    stored = storage(unit)
+    sram_kind = storage(unit)
     ternary = any(k.match_kind in ("ternary", "lpm", "range", "optional") for k in table.keys)
     bits = key_bits(unit, ("exact", "ternary", "lpm", "range", "optional", "atcam_partition_index", "dleft_hash"))
     size = table.size or unit.owner.sizes.get(table.name) or len(table.entries) or DEFAULT_SIZE
     use = TableUse(unit.name, "no key", table.span, size if table.keys else 1, bits, 0 if profile_of(unit) else data_bits(unit))
     if not table.keys:
         return use
-    use.kind = stored or ("ternary" if ternary else "exact")
+    use.kind = sram_kind or ("ternary" if ternary else "exact")
     use.key = tuple(unit.keys)
     use.sram = blocks(size, use.data_bits)
     if use.kind == "ternary":
@@ -91,53 +91,53 @@ def table_use(unit: Unit) -> TableUse:
 
 
 def data_bits(unit: Unit) -> int:
-    """Of an entry's action."""
+    """Returns the most data bits of an entry's action."""
     return max((sum(width_of(p.type) for p in r.decl.params if not p.direction) for r in unit.table.actions), default=0)
 
 
 def implementation(unit: Unit) -> Instance | None:
-    """What `implementation` names, where it is an object of the control."""
+    """Returns the object that the property `implementation` names, where it is one of the control."""
     prop = unit.table.properties.get("implementation")
     return unit.owner.children.get(prop.value.name) if prop is not None and isinstance(prop.value, ast.Name) else None
 
 
 def profile_of(unit: Unit) -> Instance | None:
-    """The ActionProfile or ActionSelector that has the table's entries' actions."""
-    found = implementation(unit)
-    inner = found.args.get("action_profile") if found is not None else None
+    """Returns the ActionProfile or ActionSelector that has the table's entries' actions."""
+    instance = implementation(unit)
+    inner = instance.args.get("action_profile") if instance is not None else None
     if isinstance(inner, Instance):
         return inner
-    return found if found is not None and found.decl.name in ("ActionProfile", "ActionSelector") else None
+    return instance if instance is not None and instance.decl.name in ("ActionProfile", "ActionSelector") else None
 
 
 def storage(unit: Unit) -> str:
-    """How a longest prefix or ternary match is stored in SRAM: "alpm", "atcam"; empty: it is not."""
-    found = implementation(unit)
-    if (found is not None and found.decl.name == "Alpm") or any(a.name == "alpm" for a in unit.table.annotations):
+    """Returns how a longest prefix or ternary match is stored in SRAM: "alpm", "atcam"; "": not in SRAM."""
+    instance = implementation(unit)
+    if (instance is not None and instance.decl.name == "Alpm") or any(a.name == "alpm" for a in unit.table.annotations):
         return "alpm"
     indexed = any(k.match_kind == "atcam_partition_index" for k in unit.table.keys)
-    return "atcam" if indexed or found is not None and found.decl.name == "Atcam" else ""
+    return "atcam" if indexed or instance is not None and instance.decl.name == "Atcam" else ""
 
 
 def partitions(unit: Unit) -> int:
-    found = implementation(unit)
-    number = found.args.get("number_partitions") if found is not None else None
+    instance = implementation(unit)
+    number = instance.args.get("number_partitions") if instance is not None else None
     return number if isinstance(number, int) else 1
 
 
 def blocks(entries: int, bits: int) -> int:
-    """Of SRAM, for so many entries of so many bits."""
+    """Returns the SRAM blocks for so many entries of so many bits."""
     return math.ceil(entries * bits / (SRAM_ROWS * SRAM_WIDTH))
 
 
 def object_use(instance: Instance, entries: int = 0, data: int = 0) -> TableUse | None:
-    """Of an extern object; None: it takes none of these. `entries`: of the table that a direct one belongs to; `data`: bits of an
-    action profile's entries."""
+    """Returns the use of an extern object; None: none of these resources. `entries`: of the table that a direct object belongs
+    to; `data`: bits of an action profile's entries."""
     kind, span = instance.decl.name, instance.site.span if instance.site else None
     if kind in ("Register", "DirectRegister"):
         cells = entries or cells_of(instance)
         use = TableUse(instance.name, "register", span, cells, data_bits=bits_of(instance))
-        # A block more, so that a cell can be read and written at once.
+        # One more block, so that a cell can be read and written in one cycle.
         use.sram = blocks(cells, bits_of(instance)) + 1
         return use
     if kind.removeprefix("Direct") in ("Counter", "Meter", "Lpf", "Wred"):
@@ -147,7 +147,7 @@ def object_use(instance: Instance, entries: int = 0, data: int = 0) -> TableUse 
         return TableUse(instance.name, name, span, cells, data_bits=bits, sram=blocks(cells, bits) + 1)
     if kind == "Hash":
         width = width_of(instance.type.args[0]) if instance.type.args else 0
-        return TableUse(instance.name, "hash", span, 0, hash_bits=width if width <= 32 else 0)  # of wider ones, a part is used
+        return TableUse(instance.name, "hash", span, 0, hash_bits=width if width <= 32 else 0)  # of wider hashes, a part is used
     if kind in ("ActionProfile", "ActionSelector"):
         size = instance.args.get("size", 0)
         use = TableUse(instance.name, "profile", span, size if isinstance(size, int) else 0, data_bits=data)
@@ -157,13 +157,13 @@ def object_use(instance: Instance, entries: int = 0, data: int = 0) -> TableUse 
 
 
 def containers(gress: Gress, units: list[Any]) -> Containers:
-    """Headers count that are extracted and then used or emitted: what is neither, a compiler leaves out."""
+    """Counts the headers that are extracted and then used or emitted: a compiler leaves the others out."""
     root = gress.control.decl.params[0].name
     refs = {r for u in flat(units) for r in (*u.matched, *u.all("reads"), *u.all("writes"))}
-    used = {r[0] for r in refs}
+    paths = {r[0] for r in refs}
     emitted = _called(gress.deparser.decl.body, "packet_out", gress.deparser.decl.params[1].name, root)
     sizes = {path: bits for path, bits in _extracted(gress, root).items()
-             if path in emitted or any(u.startswith(f"{path}.") for u in used)}  # fmt: skip
+             if path in emitted or any(u.startswith(f"{path}.") for u in paths)}  # fmt: skip
     longest = _longest(gress, root, sizes)
     widths: dict[str, int] = {}
     for path, low, high in refs:
@@ -175,16 +175,16 @@ def containers(gress: Gress, units: list[Any]) -> Containers:
 
 
 def never_valid(gress: Gress, units: list[Any]) -> list[str]:
-    """Headers that nothing extracts or makes valid, as the control calls them."""
+    """Returns the headers that nothing extracts or makes valid, by the control's names."""
     param, own = gress.control.decl.params[0], gress.parser.decl.params[1].name
-    made = {r[0] for u in flat(units) for r in u.all("writes") if r[0].endswith(f".{VALID}")}
+    validated = {r[0] for u in flat(units) for r in u.all("writes") if r[0].endswith(f".{VALID}")}
     for call in (c for state in gress.parser.decl.states.values() for c in calls_in(state) if c.kind != "packet_in"):
-        given = [ast.source_text(a) for a in (call.receiver, *call.args) if a is not None]
-        if any(text == own or text.startswith((f"{own}.", f"{own}[")) for text in given):
-            return []  # sub-parsers of headers, and what parsers make valid: not followed
+        operands = [ast.source_text(a) for a in (call.receiver, *call.args) if a is not None]
+        if any(text == own or text.startswith((f"{own}.", f"{own}[")) for text in operands):
+            return []  # sub-parsers, and setValid in parsers, are not followed
     present = _extracted(gress, param.name)
     return [path for path, _ in _headers(param.name, param.type)
-            if not {path, path.partition("[")[0] + ".next"} & present.keys() and f"{path}.{VALID}" not in made]  # fmt: skip
+            if not {path, path.partition("[")[0] + ".next"} & present.keys() and f"{path}.{VALID}" not in validated]  # fmt: skip
 
 
 def _headers(path: str, t: Any) -> list[tuple[str, Any]]:
@@ -199,20 +199,20 @@ def _headers(path: str, t: Any) -> list[tuple[str, Any]]:
 
 
 def _called(node: Any, kind: str, own: str, root: str) -> dict[str, int]:
-    """Headers that a parser's or deparser's statements extract or emit, as the control calls them, and their bits."""
-    found: dict[str, int] = {}
+    """Returns the bits of headers that a parser's or deparser's statements extract or emit, by the control's names."""
+    headers: dict[str, int] = {}
     if isinstance(node, ast.CallStatement) and node.call.kind == kind and node.call.args and node.call.args[0] is not None:
         argument = node.call.args[0]
         text = ast.source_text(argument)
         path = root + text.removeprefix(own) if text == own or text.startswith(f"{own}.") else text
         for header, t in _headers(path, argument.type):
-            found[header] = sum(high - low + 1 for p, low, high in leaves(header, t) if not p.endswith("$valid"))
+            headers[header] = sum(high - low + 1 for p, low, high in leaves(header, t) if not p.endswith("$valid"))
     for inner in getattr(node, "statements", ()):
-        found |= _called(inner, kind, own, root)
+        headers |= _called(inner, kind, own, root)
     for name in ("then", "otherwise"):
         if getattr(node, name, None) is not None:
-            found |= _called(getattr(node, name), kind, own, root)
-    return found
+            headers |= _called(getattr(node, name), kind, own, root)
+    return headers
 
 
 def _extracted(gress: Gress, root: str) -> dict[str, int]:
@@ -223,21 +223,21 @@ def _extracted(gress: Gress, root: str) -> dict[str, int]:
 
 
 def _longest(gress: Gress, root: str, sizes: dict[str, int]) -> list[str]:
-    """Headers on the way through the parser that extracts the most bits of those in `sizes`."""
+    """Returns the headers on the path through the parser that extracts the most bits of those in `sizes`."""
     decl = gress.parser.decl
-    known: dict[str, list[str]] = {}
+    memo: dict[str, list[str]] = {}
 
     def follow(state: Any, seen: frozenset[str]) -> list[str]:
         if state is None or state.name in seen:
             return []
-        if state.name in known:
-            return known[state.name]
+        if state.name in memo:
+            return memo[state.name]
         own = [h for h in _called(state, "packet_in", decl.params[1].name, root) if h in sizes]
         t = state.transition
         targets = [t.target, *(c.target for c in t.cases)] if t is not None else []
         ways = [follow(target, seen | {state.name}) for target in targets]
         best = max(ways, key=lambda way: sum(sizes[h] for h in way), default=[])
-        known[state.name] = list(dict.fromkeys([*own, *best]))
-        return known[state.name]
+        memo[state.name] = list(dict.fromkeys([*own, *best]))
+        return memo[state.name]
 
     return follow(decl.states.get("start"), frozenset())

@@ -1,8 +1,8 @@
-"""What tables and actions may ask for: one address for their memories, hashes where entries are, one operation each.
+"""Rules for tables and actions: one address for a table's memories, hashes only where entries match, one operation per value.
 
 Facts of p4c's open Tofino back end: mau/attached_info.cpp and midend/register_read_write.cpp (addresses), mau/table_layout.cpp
-(hashes and random numbers on the way of a miss), mau/instruction_selection.cpp (conditions, operations, random numbers), and
-its check of keys (longest prefixes).
+(hashes and random numbers on a miss), mau/instruction_selection.cpp (conditions, operations, random numbers), and its check of
+keys (longest prefixes).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ina.p4.tofino.units import Effect, Unit, flat
 
 Problem = tuple[str, Span, str, list[tuple[Span | None, str]]]
 METERS = ("Meter", "Lpf", "Wred", "DirectMeter", "DirectLpf", "DirectWred")
-SMALL_KEY = 10  # bits of an exact key that is its entry's address, so that a miss is no other way
+SMALL_KEY = 10  # bits of an exact key that can be its entry's address: then a miss takes the same path as a hit
 
 
 def problems(units: list[Any]) -> Iterator[Problem]:
-    """Level, place, text and notes."""
+    """Yields level, place, text and notes of each broken rule."""
     seen: set[int] = set()
     for unit in flat(units):
         if unit.table is not None and id(unit.table) in seen:
@@ -36,7 +36,7 @@ def problems(units: list[Any]) -> Iterator[Problem]:
 
 
 def _addresses(unit: Unit) -> Iterator[Problem]:
-    """Registers, meters and selectors of one table share the wires of one address."""
+    """Checks that registers, meters and selectors of one table can share the wires of one address."""
     users: dict[int, tuple[Instance, Span, str]] = {}
     for effect in unit.effects:
         for access in effect.accesses:
@@ -44,9 +44,9 @@ def _addresses(unit: Unit) -> Iterator[Problem]:
         for instance, span in effect.objects:
             if instance.decl.name in METERS:
                 users.setdefault(id(instance), (instance, span, "meter"))
-    found = resources.implementation(unit) if unit.table is not None else None
-    if found is not None and found.decl.name == "ActionSelector":
-        users[id(found)] = found, unit.span, "selector"
+    attached = resources.implementation(unit) if unit.table is not None else None
+    if attached is not None and attached.decl.name == "ActionSelector":
+        users[id(attached)] = attached, unit.span, "selector"
     kinds = {kind for *_, kind in users.values()}
     if len(users) < 2:
         return
@@ -87,22 +87,22 @@ def _keys(unit: Unit) -> Iterator[Problem]:
 
 
 def _default(unit: Unit) -> Iterator[Problem]:
-    """The way of a miss has no hash, and so no address that comes from a field of the packet."""
+    """Checks the default action: on a miss there is no hash, and so no address that comes from a field of the packet."""
     table = unit.table
     actions = {id(r.decl): effect for r, effect in zip(table.actions, unit.effects, strict=True)}
     effect = actions.get(id(table.default_action.decl))
     if table.keys:
-        if effect is None or not (why := hashed(effect)) or _is_address(unit):
+        if effect is None or not (need := hashed(effect)) or _is_address(unit):
             return
-        text = (f"{table.default_action.decl.name} is what {unit.name} does where nothing matches, and uses {why}: it can only "
+        text = (f"{table.default_action.decl.name} is what {unit.name} does where nothing matches, and uses {need}: it can only "
                 "do that for an entry")  # fmt: skip
         yield "error", table.default_action.span, text, []
         return
     for reference in table.actions:
-        why = hashed(actions[id(reference.decl)])
-        if why and (len(table.actions) > 1 or any(not p.direction for p in reference.decl.params)):
-            what = "more than one action" if len(table.actions) > 1 else "parameters of its action"
-            text = (f"{unit.name} has no key and {what}, and {reference.decl.name} uses {why}: it must be the only action, "
+        need = hashed(actions[id(reference.decl)])
+        if need and (len(table.actions) > 1 or any(not p.direction for p in reference.decl.params)):
+            obstacle = "more than one action" if len(table.actions) > 1 else "parameters of its action"
+            text = (f"{unit.name} has no key and {obstacle}, and {reference.decl.name} uses {need}: it must be the only action, "
                     "without parameters")  # fmt: skip
             yield "error", reference.span, text, []
 
@@ -113,7 +113,7 @@ def _is_address(unit: Unit) -> bool:
 
 
 def hashed(effect: Effect) -> str:
-    """Why an action needs the hash unit or a random number; empty: it does not."""
+    """Returns why an action needs the hash unit or a random number; "": it does not."""
     for access in effect.accesses:
         if access.index and not access.register.decl.name.startswith("Direct"):
             return f"register {access.register.name} at an index of the packet ({access.index})"

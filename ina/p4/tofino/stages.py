@@ -1,11 +1,11 @@
-"""What must wait for what: a lower bound on the match-action stages of a control.
+"""Dependencies between tables: a lower bound on the match-action stages of a control.
 
-After Jose, Yan, Varghese and McKeown, "Compiling Packet Programs to Reconfigurable Switches" (NSDI'15 §4): a table that
-matches on, or whose action uses or overwrites, what another table's action wrote, is in a later stage (match and action
-dependencies); one that overwrites what another reads, or that is conditional on another's result, may be in the same one. All
-users of a register are in one stage. Each stage has four stateful ALUs and 16 tables, whatever the order.
+After Jose, Yan, Varghese and McKeown, "Compiling Packet Programs to Reconfigurable Switches" (NSDI'15 §4): a table that matches
+on, or whose action uses or overwrites, a field that another table's action wrote, is in a later stage (match and action
+dependencies); one that overwrites a field that another reads, or that is conditional on another's result, may be in the same one.
+All users of a register are in one stage. Each stage has four stateful ALUs and 16 tables, whatever the order.
 
-A compiler may still need more stages, for memory, crossbars, containers; never fewer, but for code that it finds to do nothing.
+A compiler may still need more stages, for memory, crossbars, containers; never fewer, except for dead code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ina.p4.tofino.units import Branch, Unit, flat
 
 STAGES, ALUS, TABLES = 12, 4, 16
 ROUNDS = 100
-METERS = ("Meter", "Lpf", "Wred")  # which take a stateful ALU
+METERS = ("Meter", "Lpf", "Wred")  # each takes a stateful ALU
 NOTHING: tuple[int, Any, str] = (0, None, "")
 
 
@@ -29,7 +29,7 @@ def _stage(reason: tuple[int, Any, str]) -> int:
 
 @dataclass(eq=False)
 class Placed:
-    """The earliest stage of a unit (from 0), and what put it there: another unit and the field, or a register they share."""
+    """The earliest stage of a unit (from 0), and its cause: another unit and (`why`) the field, or a register they share."""
 
     unit: Unit
     stage: int = 0
@@ -39,7 +39,7 @@ class Placed:
 
 @dataclass
 class Fields:
-    """Of each field: from which stage on it can be read, who wrote it, and the last stage that reads it."""
+    """`ready`, by field: from which stage on it can be read, and its writer; `read`: the last stage that reads it."""
 
     ready: dict[str, list[tuple[int, int, int, Placed | None]]] = field(default_factory=dict)
     read: dict[str, tuple[int, Placed | None, str]] = field(default_factory=dict)
@@ -48,18 +48,18 @@ class Fields:
         return Fields({k: list(v) for k, v in self.ready.items()}, dict(self.read))
 
     def when(self, refs: list[Ref]) -> tuple[int, Placed | None, str]:
-        """The stage at which all are there, the last one's writer, and its name."""
+        """Returns the stage at which all are ready, the last one's writer, and its name."""
         best: tuple[int, Placed | None, str] = NOTHING
         for path, low, high in refs:
-            for from_, to, stage, by in self.ready.get(path, ()):
-                if from_ <= high and low <= to and stage > best[0]:
-                    best = (stage, by, path)
+            for first, last, stage, writer in self.ready.get(path, ()):
+                if first <= high and low <= last and stage > best[0]:
+                    best = (stage, writer, path)
         return best
 
-    def write(self, ref: Ref, stage: int, by: Placed | None) -> None:
+    def write(self, ref: Ref, stage: int, writer: Placed | None) -> None:
         path, low, high = ref
-        kept = [(a, b, s, w) for a, b, s, w in self.ready.get(path, ()) if not low <= a <= b <= high]
-        self.ready[path] = [*kept, (low, high, stage, by)]
+        rest = [(a, b, s, w) for a, b, s, w in self.ready.get(path, ()) if not low <= a <= b <= high]
+        self.ready[path] = [*rest, (low, high, stage, writer)]
 
     def merge(self, ways: list[Fields]) -> None:
         self.ready, self.read = {}, {}
@@ -72,8 +72,7 @@ class Fields:
 
 @dataclass
 class Bound:
-    """`placed`: every unit at its earliest stage. `stages`: at least so many; `why`: by the chain of dependencies, or by the
-    number of registers or tables."""
+    """`placed`: every unit at its earliest stage. `stages`: lower bound. `chain`: the dependencies that cause it."""
 
     placed: list[Placed]
     stages: int
@@ -81,14 +80,14 @@ class Bound:
 
 
 class _Pass:
-    """One walk over the units, registers being where the walk before put them."""
+    """One walk over the units, with registers at the stages of the walk before."""
 
     def __init__(self, registers: dict[Any, tuple[int, Placed | None]]):
         self.registers = registers
         self.placed: list[Placed] = []
 
     def walk(self, items: list[Any], fields: Fields, guard: tuple[int, Placed | None, str] | None) -> None:
-        """`guard`: when what the items are conditional on is known; None: they are not."""
+        """Places the items. `guard`: when the condition that they depend on is ready; None: they are unconditional."""
         for item in items:
             if isinstance(item, Unit):
                 self._unit(item, fields, guard)
@@ -100,19 +99,19 @@ class _Pass:
         if branch.after is not None:
             table = next(p for p in reversed(self.placed) if p.unit is branch.after)
             inner = max(inner, (table.stage, table, "its result"), key=_stage)
-        made = []
+        ends = []
         for way in branch.ways:
             own = fields.copy()
             self.walk(way, own, inner)
-            made.append(own)
-        fields.merge(made)
+            ends.append(own)
+        fields.merge(ends)
 
     def _unit(self, unit: Unit, fields: Fields, guard: tuple[int, Placed | None, str] | None) -> None:
         reads, writes = [*unit.matched, *unit.all("reads")], unit.all("writes")
         if unit.copy and (guard is None or unit.local):
-            stage, by, _ = fields.when(reads)
+            stage, writer, _ = fields.when(reads)
             for ref in writes:
-                fields.write(ref, stage, by)
+                fields.write(ref, stage, writer)
             return
         best = max(guard or NOTHING, fields.when(reads), key=_stage)
         best = max(best, fields.when(writes), key=_stage)
@@ -135,7 +134,7 @@ class _Pass:
 
 
 def lower_bound(items: list[Any]) -> Bound:
-    """Of one control's units."""
+    """Returns the bound of one control's units."""
     registers: dict[Any, tuple[int, Placed | None]] = {}
     for _ in range(ROUNDS):
         before = {r: s for r, (s, _) in registers.items()}
@@ -153,8 +152,8 @@ def lower_bound(items: list[Any]) -> Bound:
 
 
 def crowded(bounds: list[Bound]) -> tuple[int, str]:
-    """Stages that registers and tables of all controls need together, which share the stages: those that cannot be before stage k
-    need stages from k on. With the reason; 0: there are none."""
+    """Returns the stages that registers and tables of all controls, which share the stages, need together: those that cannot be
+    before stage k need stages from k on. With the reason; 0: there are none."""
     registers: dict[Any, int] = {}
     tables: list[int] = []
     for bound in bounds:
@@ -165,33 +164,33 @@ def crowded(bounds: list[Bound]) -> tuple[int, str]:
             for user in users:
                 registers[user] = max(placed.stage, registers.get(user, 0))
     best = (0, "")
-    for what, stages, each in (("registers and meters", list(registers.values()), ALUS), ("tables", tables, TABLES)):
+    for noun, stages, each in (("registers and meters", list(registers.values()), ALUS), ("tables", tables, TABLES)):
         for k in range(max(stages, default=-1) + 1):
             after = sum(s >= k for s in stages)
             need = k + math.ceil(after / each)
             if need > best[0]:
                 best = (
                     need,
-                    f"{after} {what}" + (f" that come after {k} stages of others" if k else "") + f", {each} in each stage",
+                    f"{after} {noun}" + (f" that come after {k} stages of others" if k else "") + f", {each} in each stage",
                 )
     return best
 
 
 def accesses_per_pass(items: list[Any]) -> dict[Any, list[Any]]:
-    """Of each register, the most accesses that one packet can make in one pass."""
+    """Returns, for each register, the most accesses that one packet can make in one pass."""
     most: dict[Any, list[Any]] = {}
 
-    def add(to: dict[Any, list[Any]], what: dict[Any, list[Any]]) -> None:
-        for register, accesses in what.items():
+    def add(to: dict[Any, list[Any]], more: dict[Any, list[Any]]) -> None:
+        for register, accesses in more.items():
             to[register] = [*to.get(register, ()), *accesses]
 
     def either(ways: list[dict[Any, list[Any]]]) -> dict[Any, list[Any]]:
-        found: dict[Any, list[Any]] = {}
+        longest: dict[Any, list[Any]] = {}
         for way in ways:
             for register, accesses in way.items():
-                if len(accesses) > len(found.get(register, ())):
-                    found[register] = accesses
-        return found
+                if len(accesses) > len(longest.get(register, ())):
+                    longest[register] = accesses
+        return longest
 
     for item in items:
         if isinstance(item, Unit):

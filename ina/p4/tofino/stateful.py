@@ -1,10 +1,9 @@
 """Shapes of RegisterActions against the stateful ALU of Tofino 1.
 
-One cell is 1, 8, 16 or 32 bits, or two of 8, 16 or 32 of one type, or 64 that are only read and set; an action
-makes at most two comparisons of sums of the cell, of packet
-fields and of constants; computes at most two values with one operation each, by condition; takes in two packet fields and
-puts out one word. A register has at most four actions, and four constants that do not fit four bits (facts of p4c's open
-Tofino back end: specs/device.cpp, mau/stateful_alu.cpp, and of the published tna.p4).
+One cell is 1, 8, 16 or 32 bits, or two of 8, 16 or 32 of one type, or 64 that are only read and set; an action makes at most two
+comparisons of sums of the cell, of packet fields and of constants; computes at most two values with one operation each, by
+condition; takes in two packet fields and puts out one word. A register has at most four actions, and four constants that do not
+fit four bits (facts of p4c's open Tofino back end: specs/device.cpp, mau/stateful_alu.cpp, and of the published tna.p4).
 """
 
 from __future__ import annotations
@@ -31,20 +30,21 @@ METHODS = ("predicate", "execute", "min", "max", "min8", "min16", "max8", "max16
 
 @dataclass
 class Shape:
-    """What one RegisterAction asks of the ALU, and (`problems`) what it has not got: place, text, and whether it is sure."""
+    """Demands of one RegisterAction on the ALU; `problems`: those that it cannot meet, with place, text, and whether it is
+    sure."""
 
     action: Instance
     register: Instance
     words: tuple[int, ...]
     comparisons: list[str] = field(default_factory=list)
     inputs: list[Ref] = field(default_factory=list)
-    values: dict[str, list[str]] = field(default_factory=dict)  # of each word and output, what is assigned to it
+    values: dict[str, list[str]] = field(default_factory=dict)  # by word and output, the expressions assigned to it
     constants: set[int] = field(default_factory=set)
     problems: list[tuple[Span, str, bool]] = field(default_factory=list)
 
 
 def words_of(register: Instance) -> tuple[int, ...]:
-    """Widths of the words of a cell, of the register's first type argument."""
+    """Returns the widths of the words of a cell, from the register's first type argument."""
     bindings = register.type.args
     plain = types.strip_new(bindings[0]) if bindings else None
     if isinstance(plain, types.RecordType):
@@ -58,40 +58,40 @@ def cells_of(register: Instance) -> int:
 
 
 def bits_of(register: Instance) -> int:
-    """Of a cell, as memory holds it: words are rounded up to a power of two."""
+    """Returns the bits of a cell in memory: words are rounded up to a power of two."""
     return sum(1 << max(0, w - 1).bit_length() for w in words_of(register))
 
 
 def shape(action: Instance, register: Instance, scope: Scope) -> Shape:
-    """Of a RegisterAction; `scope`: the control's in which it is."""
-    found = Shape(action, register, words_of(register))
+    """Analyses a RegisterAction; `scope`: that of its control."""
+    result = Shape(action, register, words_of(register))
     body = body_of(action)
     site = (action.site or register.origin).span
     problem = register_problem(register)
     if problem:
-        found.problems.append((register.site.span if register.site else site, problem, True))
+        result.problems.append((register.site.span if register.site else site, problem, True))
     if body is not None:
-        _Body(found, body, scope).look()
-    _limits(found, site)
-    return found
+        _Body(result, body, scope).look()
+    _limits(result, site)
+    return result
 
 
 def register_problem(register: Instance) -> str:
-    """What is wrong with the cells of a register; empty: nothing."""
+    """Returns why the cells of a register are not possible; "": they are."""
     bindings = register.type.args
     plain = types.strip_new(bindings[0]) if bindings else None
     fields = [f.type for f in plain.fields.values()] if isinstance(plain, types.RecordType) else [plain]
     words = words_of(register)
-    shown = " + ".join(f"{w} bits" for w in words)
+    widths = " + ".join(f"{w} bits" for w in words)
     if len(words) > 2:
-        return f"a cell of {len(words)} words ({shown}): the stateful ALU has two"
+        return f"a cell of {len(words)} words ({widths}): the stateful ALU has two"
     if len(words) == 2:
         if words[0] != words[1] or words[0] not in WORDS:
-            return f"a cell of {shown}: a pair has two words of 8, 16 or 32 bits"
+            return f"a cell of {widths}: a pair has two words of 8, 16 or 32 bits"
         if signed(fields[0]) != signed(fields[1]):
             return f"a cell of {fields[0]} and {fields[1]}: both words of a pair are int or both are bit"
     if len(words) == 1 and words[0] not in (*WORDS, *((1, 64) if not isinstance(plain, types.RecordType) else ())):
-        return f"a cell of {shown}: it has 1, 8, 16 or 32 bits, or is a pair"
+        return f"a cell of {widths}: it has 1, 8, 16 or 32 bits, or is a pair"
     return ""
 
 
@@ -102,13 +102,13 @@ def signed(t: Any) -> bool:
 
 def _limits(s: Shape, site: Span) -> None:
     name = s.action.name.rpartition(".")[2]
-    for what, found, most, has in (
+    for noun, items, most, verb in (
         ("comparisons", s.comparisons, COMPARISONS, "makes {}"),
         ("fields of the packet", [r[0] for r in s.inputs], INPUTS, "takes in {}"),
     ):  # fmt: skip
-        if len(found) > most:
+        if len(items) > most:
             s.problems.append(
-                (site, f"{name}: {len(found)} {what} ({', '.join(found)}): the stateful ALU {has.format(most)}", True)
+                (site, f"{name}: {len(items)} {noun} ({', '.join(items)}): the stateful ALU {verb.format(most)}", True)
             )
     wide = [r for r in s.inputs if r[2] - r[1] >= 32]
     for path, low, high in wide:
@@ -134,10 +134,10 @@ class _Body:
 
     def look(self) -> None:
         if len(self.outs) > 1:
-            self._say(self.body.span, f"{len(self.outs)} outputs: the stateful ALU of Tofino 1 has one")
+            self._add(self.body.span, f"{len(self.outs)} outputs: the stateful ALU of Tofino 1 has one")
         self._block(self.body.body)
 
-    def _say(self, span: Span, text: str, sure: bool = True) -> None:
+    def _add(self, span: Span, text: str, sure: bool = True) -> None:
         self.shape.problems.append((span, f"{self.shape.action.name.rpartition('.')[2]}: {text}", sure))
 
     def _block(self, block: Any) -> None:
@@ -158,7 +158,7 @@ class _Body:
             if s.init is not None:
                 self._assign(s, s.init, "=")
         elif isinstance(s, (ast.Switch, ast.ForC, ast.ForIn)):
-            self._say(s.span, "a switch or loop: the stateful ALU has conditions and assignments only")
+            self._add(s.span, "a switch or loop: the stateful ALU has conditions and assignments only")
 
     def _assign(self, target: Any, value: Any, op: str) -> None:
         name = target.name if isinstance(target, ast.VarDecl) else source(target)
@@ -174,10 +174,10 @@ class _Body:
             self._condition(value)
         else:
             if len(operators) > 1:
-                self._say(value.span, f"{text} is {len(operators)} operations: a value is computed by one")
+                self._add(value.span, f"{text} is {len(operators)} operations: a value is computed by one")
             for operator in operators:
                 if operator not in COMPUTES and operator not in ("~", "neg"):
-                    self._say(value.span, f"{text}: the stateful ALU has no '{operator}'; it has {' '.join(COMPUTES)}")
+                    self._add(value.span, f"{text}: the stateful ALU has no '{operator}'; it has {' '.join(COMPUTES)}")
         self._value(target, value, name, text)
         self.shape.constants |= {c for c in _constants(value) if c not in SMALL}
         if text != name and not isinstance(target, ast.VarDecl):
@@ -186,40 +186,41 @@ class _Body:
                 values.append(text)
 
     def _value(self, target: Any, value: Any, name: str, text: str) -> None:
-        """What is put into a word, or out."""
+        """Checks a value that is assigned to a word or output."""
         if self.shape.words == (1,) and name == self.words[0].name and value.const is None:
-            self._say(value.span, f"{text}: a cell of one bit is set to a constant")
+            self._add(value.span, f"{text}: a cell of one bit is set to a constant")
         if (len(self.shape.words) == 2 and name in {p.name for p in self.outs} and isinstance(value, ast.Binary)
                 and value.op in COMPUTES and value.const is None):  # fmt: skip
-            written = {v for target, values in self.shape.values.items() if target != name for v in values}
-            if text not in written:
-                self._say(value.span, f"{text}: of a pair, what is computed goes into a word, and from there out")
+            stored = {v for target, values in self.shape.values.items() if target != name for v in values}
+            if text not in stored:
+                self._add(value.span, f"{text}: of a pair, what is computed goes into a word, and from there out")
         if self.shape.words == (64,) and (isinstance(value, ast.Binary) or name == self.words[0].name and value.const is None):
-            self._say(value.span, f"{text}: the stateful ALU computes with 32 bits")
+            self._add(value.span, f"{text}: the stateful ALU computes with 32 bits")
 
     def _of_cell(self, e: Any, kind: Any) -> bool:
-        """Whether `e` is a `kind` (a slice) of a word of the cell."""
+        """Returns True if `e` is a `kind` (a slice) of a word of the cell."""
         return isinstance(e, kind) and bool(self.words) and source(e.base).partition(".")[0] == self.words[0].name
 
     def _side(self, side: Any, text: str) -> None:
-        """Of a comparison."""
+        """Checks one side of a comparison."""
         if self._of_cell(side, ast.Slice):
-            self._say(side.span, f"{text}: a condition is of whole words, not of a slice")
+            self._add(side.span, f"{text}: a condition is of whole words, not of a slice")
         if isinstance(side, ast.Binary):
             if isinstance(side.left, ast.Binary) or isinstance(side.right, ast.Binary):
-                self._say(side.span, f"{text}: a side of a comparison has one operation")
+                self._add(side.span, f"{text}: a side of a comparison has one operation")
             if side.op == "&" and side.left.const is None and side.right.const is None:
-                self._say(side.span, f"{text}: the mask of a comparison is a constant")
+                self._add(side.span, f"{text}: the mask of a comparison is a constant")
 
     def _compares(self, e: Any, text: str) -> None:
-        """By size: unsigned ones with constants that the ALU has, signed sums with 0: it takes all to one side, and wraps."""
+        """Checks a comparison by size: unsigned ones need constants that the ALU has, signed sums 0, since the ALU subtracts one
+        side from the other and wraps."""
         sides = (e.left, e.right)
         if signed(e.left.type):
             if any(isinstance(s, ast.Binary) and s.op in ("+", "-") for s in sides) and all(s.const != 0 for s in sides):
-                self._say(e.span, f"{text}: the stateful ALU takes one side from the other modulo 2^{width_of(e.left.type)} and "
+                self._add(e.span, f"{text}: the stateful ALU takes one side from the other modulo 2^{width_of(e.left.type)} and "
                           "compares with 0: where that overflows, not what P4 says", False)  # fmt: skip
         elif any(isinstance(c.const, int) and c.const >= 1 << 31 for c in (e.left, e.right)):
-            self._say(e.span, f"{text}: a constant that an unsigned word is compared with is less than 2^31")
+            self._add(e.span, f"{text}: a constant that an unsigned word is compared with is less than 2^31")
 
     def _condition(self, e: Any) -> None:
         if isinstance(e, ast.Binary) and e.op in ("&&", "||"):
@@ -238,7 +239,7 @@ class _Body:
                 self._side(side, text)
             for operator in (*_operators(e.left), *_operators(e.right)):
                 if operator not in COMPARES and operator not in ("neg", "~"):
-                    self._say(e.span, f"{text}: a comparison is of sums; there is no '{operator}' in it")
+                    self._add(e.span, f"{text}: a comparison is of sums; there is no '{operator}' in it")
             self.shape.constants |= {c for c in _constants(e) if c not in SMALL}
         elif e.const is None:
             self._inputs(e)
@@ -253,7 +254,7 @@ class _Body:
 
 
 def source(e: Any) -> str:
-    """As it is written: without the widths that the checker gives literals."""
+    """Returns the source text of `e`, without the widths that the checker gives literals."""
     return re.sub(r"\b\d+w(?=\d)", "", ast.source_text(e))
 
 
@@ -264,7 +265,7 @@ def _operators(e: Any) -> Iterator[str]:
         yield e.op
         bitwise = e.op in ("&", "|", "^")
         for part in (e.left, e.right):
-            # The ALU inverts an operand of its bitwise operations on the way.
+            # The ALU inverts an operand of its bitwise operations for free.
             yield from _operators(part.operand if bitwise and isinstance(part, ast.Unary) and part.op == "~" else part)
         return
     if isinstance(e, ast.Unary) and e.op != "+":

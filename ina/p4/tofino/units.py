@@ -1,8 +1,7 @@
-"""What a control does, in order: tables and statements, and what they are conditional on.
+"""Statements of a control in order: tables, other statements, and the conditions on which they depend.
 
-A `Unit` is what the compiler puts into one match-action table: a table of the program, or a statement outside of any (which
-becomes a table without a key). A `Branch` is a condition with the units of either way. Sub-controls, actions and functions
-are inlined.
+A `Unit` is the content of one match-action table: a table of the program, or a statement outside of any (which becomes a table
+without a key). A `Branch` is a condition with the units of its branches. Sub-controls, actions and functions are inlined.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ STATEFUL = ("RegisterAction", "RegisterAction2", "RegisterAction3", "RegisterAct
 
 @dataclass(frozen=True)
 class Access:
-    """One packet's visit to a register: `action` is the RegisterAction, or the register itself (read, write). `index`: the field
-    of the packet that says which cell, or empty: an entry or the program does."""
+    """One packet's access to a register: `action` is the RegisterAction, or the register itself (read, write). `index`: the field
+    of the packet that selects the cell, or empty: an entry or the program does."""
 
     register: Instance
     action: Instance
@@ -34,7 +33,7 @@ class Access:
 
 @dataclass
 class Effect:
-    """Of one action, or of a statement. `matched`: what must be there before the table looks (keys, indices, hash inputs)."""
+    """Effect of one action, or of a statement. `matched`: fields needed before the lookup (keys, indices, hash inputs)."""
 
     matched: list[Ref] = field(default_factory=list)
     reads: list[Ref] = field(default_factory=list)
@@ -43,7 +42,7 @@ class Effect:
     objects: list[tuple[Instance, Span]] = field(default_factory=list)  # counters, meters, hashes, ...
     deep: list[Any] = field(default_factory=list)  # expressions of more than one operation
     conditions: list[Any] = field(default_factory=list)  # of an `if` in an action
-    folded: list[Any] = field(default_factory=list)  # values that earlier ones of the same action go into
+    folded: list[Any] = field(default_factory=list)  # values computed from earlier ones of the same action
 
 
 @dataclass
@@ -54,11 +53,11 @@ class Unit:
     effects: list[Effect]
     table: Any = None  # the TableDecl
     owner: Any = None  # the control's Instance
-    copy: bool = False  # a plain copy, a constant, or a condition, which a compiler may put where it is used
-    local: bool = False  # of a variable that is declared here, so that nobody elsewhere sees it
+    copy: bool = False  # a plain copy, a constant, or a condition, which a compiler may inline
+    local: bool = False  # writes a variable that is declared here and invisible elsewhere
 
-    def all(self, what: str) -> list[Any]:
-        return [x for effect in self.effects for x in getattr(effect, what)]
+    def all(self, attribute: str) -> list[Any]:
+        return [x for effect in self.effects for x in getattr(effect, attribute)]
 
     @property
     def matched(self) -> list[Ref]:
@@ -78,7 +77,7 @@ class Branch:
 
 
 def units_of(control: Instance) -> list[Any]:
-    """Units and Branches of a control's `apply`."""
+    """Returns the Units and Branches of a control's `apply`."""
     scope = Scope(control)
     for param in control.decl.params:
         scope.paths[param] = param.name
@@ -86,7 +85,7 @@ def units_of(control: Instance) -> list[Any]:
 
 
 def without(items: list[Any], prefixes: tuple[str, ...]) -> None:
-    """Takes out fields whose path begins so: those of headers that are never valid, which a compiler leaves out."""
+    """Removes fields whose path begins with a prefix: those of headers that are never valid, which a compiler leaves out."""
 
     def rest(refs: list[Ref]) -> list[Ref]:
         return [r for r in refs if not r[0].startswith(prefixes)]
@@ -155,17 +154,17 @@ class _Walk:
             yield Unit(_text(s), s.span, [], [effect], owner=self.scope.instance, copy=plain, local=isinstance(s, ast.VarDecl))
 
     def _if(self, s: ast.If) -> Iterator[Any]:
-        known = decided(s.condition, self.scope.instance)
-        if known is not None:
-            way = s.then if known else s.otherwise
-            yield from self.statement(way) if way is not None else ()
+        outcome = decided(s.condition, self.scope.instance)
+        if outcome is not None:
+            branch = s.then if outcome else s.otherwise
+            yield from self.statement(branch) if branch is not None else ()
             return
-        after, made = None, []
+        after, tables = None, []
         for call in calls(s.condition):
             if call.kind == "table_apply":
                 after = self._table(call)
-                made.append(after)
-        yield from made
+                tables.append(after)
+        yield from tables
         ways = [list(self.statement(s.then)), list(self.statement(s.otherwise)) if s.otherwise is not None else []]
         yield Branch(s.condition.span, [] if after else self.scope.reads(s.condition), after, ways, list(_compared(s.condition)))
 
@@ -201,12 +200,12 @@ class _Walk:
 
 
 class _Effects:
-    """Collects what statements of an action do, all at once as the hardware does: what was written before is not read."""
+    """Collects the effects of an action's statements, which the hardware does at once: earlier writes are not reads."""
 
     def __init__(self, scope: Scope, effect: Effect):
         self.scope, self.effect = scope, effect
         self.local: set[str] = set()
-        self.costs: dict[str, int] = {}  # operations that went into what was written
+        self.costs: dict[str, int] = {}  # by written path, the operations in its value
 
     def block(self, block: Any) -> None:
         for statement in block.statements:
@@ -242,10 +241,10 @@ class _Effects:
         self._read([r for r in self.scope.reads(e)])
 
     def _cost(self, s: ast.Assign) -> None:
-        """A compiler puts what was written before into the value: `x = ~a; x = x & b` is one expression."""
+        """Counts operations; a compiler substitutes earlier values: `x = ~a; x = x & b` is one expression."""
         own = _operations(s.value) + (s.op != "=")
-        read = {r[0] for r in (*self.scope.reads(s.value), *(self.scope.refs(s.target) if s.op != "=" else ()))}
-        before = sum(self.costs.get(path, 0) for path in read)
+        paths = {r[0] for r in (*self.scope.reads(s.value), *(self.scope.refs(s.target) if s.op != "=" else ()))}
+        before = sum(self.costs.get(path, 0) for path in paths)
         if own == 1 and before:
             self.effect.folded.append(s)
         for path, *_ in self.scope.refs(s.target):
@@ -307,7 +306,7 @@ class _Effects:
 
 
 def body_of(action: Instance) -> Any:
-    """The `apply` of a RegisterAction; None: it has none."""
+    """Returns the `apply` of a RegisterAction; None: it has none."""
     for node in (action.site.body if action.site is not None else None) or ():
         if isinstance(node, ast.FunctionDecl) and node.name == "apply":
             return node
@@ -315,17 +314,17 @@ def body_of(action: Instance) -> Any:
 
 
 def register_inputs(action: Instance, scope: Scope) -> list[Ref]:
-    """Fields of the packet that a RegisterAction computes with."""
+    """Returns the fields of the packet that a RegisterAction computes with."""
     body = body_of(action)
-    found: list[Ref] = []
+    refs: list[Ref] = []
     if body is not None:
         inner = scope.inner()
         effect = Effect()
         for param in body.params:
             inner.paths[param] = f"{action.name}.{param.name}"
         _Effects(inner, effect).block(body.body)
-        found = [r for r in effect.reads if not r[0].startswith(f"{action.name}.")]
-    return found
+        refs = [r for r in effect.reads if not r[0].startswith(f"{action.name}.")]
+    return refs
 
 
 def _computed(e: Any) -> bool:
@@ -333,17 +332,17 @@ def _computed(e: Any) -> bool:
 
 
 def _is_condition(e: Any) -> bool:
-    """A truth value: a gateway can decide it in the place of the variable that it is kept in."""
+    """Returns True for a truth value: a gateway can decide it in place of the variable that holds it."""
     return isinstance(types.strip_new(e.type), types.BoolType) and not any(c.kind != "header_method" for c in calls(e))
 
 
 def _operations(e: Any) -> int:
-    """Operators that cost something: not casts, slices or negated constants."""
+    """Counts operators that cost an operation: not casts, slices or negated constants."""
     if e is None or e.const is not None or isinstance(e, ast.Call):
         return 0
     own = isinstance(e, ast.Binary) and e.op != "++" or isinstance(e, ast.Unary) and e.op != "+"
     inner = parts(e)
-    if isinstance(e, ast.Binary) and e.op in ("&", "|", "^"):  # the ALU inverts an operand of these on the way
+    if isinstance(e, ast.Binary) and e.op in ("&", "|", "^"):  # the ALU inverts an operand of these for free
         inner = [p.operand if isinstance(p, ast.Unary) and p.op == "~" else p for p in inner]
     return own + sum(_operations(p) for p in inner)
 

@@ -1,4 +1,4 @@
-"""`ina explain`: what a program is and what the compiler made of it, as text.
+"""`ina explain`: a program and the compiler's result, as text.
 
 Headers with their bits, the parser's states, tables with keys and actions, memory (which registers share a row),
 loops. `summary` is the short form that `ina compile` prints.
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 def summary(compiled: CompiledProgram, seconds: float) -> list[str]:
-    """A few lines: how much of everything, where the memory goes."""
+    """Returns a few lines: numbers of objects, and the use of memory."""
     layout = compiled.layout
     sizes = [f"state {amount(layout['state']['size'])}", f"{layout['meta']['size']} bytes of metadata per packet"]
     counts = [f"{len(layout[kind])} {kind}" for kind in ("tables", "registers", "counters") if layout[kind]]
@@ -39,7 +39,7 @@ def summary(compiled: CompiledProgram, seconds: float) -> list[str]:
 
 
 def lines(program: CheckedProgram) -> Iterator[str]:
-    """The whole explanation. Raises CompileError for what the compiler does not support."""
+    """Yields the whole explanation. Raises CompileError for what the compiler does not support."""
     with deep_recursion():
         modules = lower(program)
         for module in modules:
@@ -50,12 +50,12 @@ def lines(program: CheckedProgram) -> Iterator[str]:
     for module, layout, root in zip(modules, layouts, roots, strict=True):
         if len(modules) > 1:
             yield from ("", f"--- pipeline {module.pipeline}")
-        shown: set[types.Type] = set()
+        printed: set[types.Type] = set()
         for i, parser in enumerate(parsers_of(root)):
             t = parser.decl.params[1].type
-            if t not in shown:
+            if t not in printed:
                 yield from section("headers" if i == 0 else f"headers of {parser.name}", headers(parser, module))
-            shown.add(t)
+            printed.add(t)
             for g in parser_graph.graphs(parser):
                 yield from section(f"parser {g.name}", parser_graph.text(g))
         yield from section("tables", tables(program, root))
@@ -65,7 +65,7 @@ def lines(program: CheckedProgram) -> Iterator[str]:
 
 
 def section(title: str, body: Iterable[str]) -> Iterator[str]:
-    """The lines under a title; nothing when there are none."""
+    """Yields the lines under a title; nothing when there are none."""
     body = list(body)
     if body:
         yield ""
@@ -74,15 +74,15 @@ def section(title: str, body: Iterable[str]) -> Iterator[str]:
 
 
 def parser_of(program: CheckedProgram) -> Instance:
-    """The first parser of the main package. Raises ValueError for a program without one."""
-    found = next(parsers_of(program.main), None) if program.main is not None else None
-    if found is None:
+    """Returns the first parser of the main package. Raises ValueError for a program without one."""
+    parser = next(parsers_of(program.main), None) if program.main is not None else None
+    if parser is None:
         raise ValueError(f"{program.filename}: no main package with a parser")
-    return found
+    return parser
 
 
 def parsers_of(root: Instance) -> Iterator[Instance]:
-    """The parsers of a package or of the packages in it; not those that parsers call."""
+    """Yields the parsers of a package or of the packages in it; not those that parsers call."""
     for block in root.args.values():
         if isinstance(block, Instance):
             if isinstance(block.decl, ast.ParserDecl):
@@ -95,9 +95,9 @@ def parsers_of(root: Instance) -> Iterator[Instance]:
 
 
 def headers(parser: Instance, module: ir.Module) -> Iterator[str]:
-    """Each header of the parser's headers: where each field lies; and whether it stays in the frame."""
+    """Yields each header of the parser's headers: the offset of each field; and whether it stays in the frame."""
     param = parser.decl.params[1]
-    regions = {region.name: region for region in reversed(module.regions)}  # of two phases the first
+    regions = {region.name: region for region in reversed(module.regions)}  # the first of two phases wins
     yield from _header_lines(param.name, param.type, regions)
 
 
@@ -109,7 +109,7 @@ def _header_lines(path: str, t: types.Type, regions: dict[str, ir.Region]) -> It
     elif isinstance(t, types.HeaderType):
         bits = types.fixed_width(t)
         size = f"{bits // 8} bytes" if bits is not None else "variable size"
-        yield f"{path}: {t}, {size}{_where(regions.get(re.sub(r'[^0-9A-Za-z]', '_', path)))}"
+        yield f"{path}: {t}, {size}{_place(regions.get(re.sub(r'[^0-9A-Za-z]', '_', path)))}"
         yield from (f"    {line}" for line in _field_lines(t))
     elif isinstance(t, types.RecordType):
         if isinstance(t, types.UnionType):
@@ -118,7 +118,7 @@ def _header_lines(path: str, t: types.Type, regions: dict[str, ir.Region]) -> It
             yield from _header_lines(f"{path}.{f.name}", f.type, regions)
 
 
-def _where(region: ir.Region | None) -> str:
+def _place(region: ir.Region | None) -> str:
     if region is None:
         return ", in variables"
     if region.own_buffer:
@@ -127,7 +127,7 @@ def _where(region: ir.Region | None) -> str:
 
 
 def _field_lines(t: types.RecordType) -> Iterator[str]:
-    """`byte.bit  type  name` for each field; neighbours of one type that differ in a number only are one line."""
+    """Yields `byte.bit type name` for each field; neighbours of one type that differ in a number only are one line."""
     fields = list(t.fields.values())
     padding = t.padding() if isinstance(t, types.HeaderType) else {}
     at: int | None = 0
@@ -143,8 +143,7 @@ def _field_lines(t: types.RecordType) -> Iterator[str]:
 
 
 def runs(items: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
-    """Items (name, what) in groups of neighbours of the same `what` whose names differ in the digits at the end of their parts
-    only.
+    """Groups items (name, value): neighbours with the same value whose names differ only in the digits at the end of their parts.
 
     Hexadecimal digits count where there are three neighbours or more.
     """
@@ -219,7 +218,7 @@ def state(layout: Json) -> Iterator[str]:
 
 
 def objects(layout: Json) -> Iterator[str]:
-    """What else the control plane can write or hear of."""
+    """Yields the value sets and digests."""
     for v in layout["value_sets"]:
         keys = ", ".join(f"{k['name']} bit<{k['width']}> {k['match']}" for k in v["keys"])
         yield f"value set {v['name']}: {keys}; size {v['size']}"
@@ -229,7 +228,7 @@ def objects(layout: Json) -> Iterator[str]:
 
 
 def memory(registers: list[Json], names_only: bool = False) -> Iterator[str]:
-    """Registers as they lie in memory: rows that several share, arrays of their own."""
+    """Yields registers as they lie in memory: rows that several share, arrays of their own."""
     for row in _rows(registers):
         first = row[0]
         if len(row) == 1:
@@ -252,7 +251,7 @@ def memory(registers: list[Json], names_only: bool = False) -> Iterator[str]:
 
 
 def _rows(registers: list[Json]) -> list[list[Json]]:
-    """Registers that share rows: those that begin within one stride."""
+    """Groups registers that share rows: those that begin within one stride."""
     rows: list[list[Json]] = []
     for r in sorted(registers, key=lambda r: r["offset"]):
         first = rows[-1][0] if rows else None
@@ -268,12 +267,12 @@ def _cell(register: Json) -> str:
 
 
 def loops(module: ir.Module) -> Iterator[str]:
-    """What the compiler rolled into loops, which the C compiler turns into vector instructions."""
+    """Yields the loops that the compiler made, which the C compiler turns into vector instructions."""
     for title, phase in (("ingress", module.ingress), ("egress", module.egress)):
         for loop in ir.walk(phase.body):
             if isinstance(loop, ir.Roll):
-                how = "independent" if loop.independent else "in order"
-                yield f"{title}: {loop.count} rounds, {how}"
+                order = "independent" if loop.independent else "in order"
+                yield f"{title}: {loop.count} rounds, {order}"
                 yield from (f"    {line}" for line in dict.fromkeys(_loop(loop, module)))
 
 
@@ -292,7 +291,7 @@ def _loop(loop: ir.Roll, module: ir.Module) -> Iterator[str]:
 
 
 def amount(size: int) -> str:
-    """Bytes for people."""
+    """Formats bytes with a binary unit."""
     for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size >= 1 << shift:
             return f"{size / (1 << shift):.1f} {unit}"

@@ -20,9 +20,9 @@ GAP_X, GAP_Y, MARGIN = 36, 56, 24
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """`lines`: what the state does, one statement each.
+    """A state. `lines`: its statements, one each.
 
-    Without a name: where a long edge passes a layer, `room` high; the first one is as wide as its label, `span`.
+    Without a name: the bend of a long edge in a layer, `room` high; the first one is as wide as its label, `span`.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Graph:
 
 
 def graphs(parser: Instance) -> list[Graph]:
-    """Of a parser and of all that it applies."""
+    """Returns the graphs of a parser and of all that it applies."""
     inner = [child for child in parser.children.values() if isinstance(child.decl, ast.ParserDecl)]
     return [graph(parser), *(g for child in inner for g in graphs(child))]
 
@@ -78,9 +78,9 @@ def graph(parser: Instance) -> Graph:
     def edge(source: str, target: str, label: str) -> None:
         if target not in nodes:
             nodes[target] = Node(target)
-        found = edges.setdefault((source, target), Edge(nodes[source], nodes[target]))
+        link = edges.setdefault((source, target), Edge(nodes[source], nodes[target]))
         if label:
-            found.labels.append(label)
+            link.labels.append(label)
 
     for state in parser.decl.state_list:
         node, transition = nodes[state.name], state.transition
@@ -98,7 +98,7 @@ def graph(parser: Instance) -> Graph:
 
 
 def shown(e: ast.Expr) -> str:
-    """An expression as text, numbers without their widths."""
+    """Returns an expression as text, numbers without their widths."""
     return re.sub(r"\b\d+[ws](\d+)", lambda m: m[1] if int(m[1]) < 10 else hex(int(m[1])), ast.source_text(e))
 
 
@@ -110,7 +110,7 @@ def _keys(case: ast.SelectCase) -> str:
 
 
 def _statement(s: ast.Node) -> Iterator[str]:
-    """A statement of a state in a few words."""
+    """Yields a statement of a state in a few words."""
     match s:
         case ast.CallStatement(call=call) if call.kind == "packet_in" and call.method == "extract":
             target = call.args[0]
@@ -128,18 +128,18 @@ def _statement(s: ast.Node) -> Iterator[str]:
 
 
 def text(g: Graph) -> Iterator[str]:
-    """States in order of declaration with what they do and where they lead."""
+    """Yields states in order of declaration with their statements and successors."""
     for node in g.nodes:
-        leaving = [e for e in g.edges if e.source is node]
-        if not leaving:
+        out = [e for e in g.edges if e.source is node]
+        if not out:
             continue
         yield f"state {node.name}"
         yield from (f"    {line}" for line in node.lines)
         if node.select:
             yield f"    select {node.select}"
-            yield from (f"        {label} -> {e.target.name}" for e in leaving for label in e.labels)
+            yield from (f"        {label} -> {e.target.name}" for e in out for label in e.labels)
         else:
-            yield f"    -> {leaving[0].target.name}"
+            yield f"    -> {out[0].target.name}"
 
 
 # --- drawing --------------------------------------------------------------------------------------------------------
@@ -147,12 +147,12 @@ def text(g: Graph) -> Iterator[str]:
 
 def _layers(g: Graph) -> list[list[Node]]:
     """Marks edges that close a cycle as `back`, and puts each node one layer below the lowest that leads to it."""
-    leaving = {n: [e for e in g.edges if e.source is n] for n in g.nodes}
+    out = {n: [e for e in g.edges if e.source is n] for n in g.nodes}
     order: list[Node] = []
     active: set[Node] = set()
 
     def visit(start: Node) -> None:
-        stack = [(start, iter(leaving[start]))]
+        stack = [(start, iter(out[start]))]
         active.add(start)
         seen.add(start)
         while stack:
@@ -167,19 +167,19 @@ def _layers(g: Graph) -> list[list[Node]]:
             elif e.target not in seen:
                 seen.add(e.target)
                 active.add(e.target)
-                stack.append((e.target, iter(leaving[e.target])))
+                stack.append((e.target, iter(out[e.target])))
 
     seen: set[Node] = set()
     for node in g.nodes:
         if node not in seen:
             visit(node)
     for node in reversed(order):  # a topological order
-        for e in leaving[node]:
+        for e in out[node]:
             if not e.back:
                 e.target.layer = max(e.target.layer, node.layer + 1)
-    ends = [n for n in g.nodes if not leaving[n]]
+    final = [n for n in g.nodes if not out[n]]
     deepest = max(n.layer for n in g.nodes)
-    for node in ends:
+    for node in final:
         node.layer = deepest
     layers: list[list[Node]] = [[] for _ in range(deepest + 1)]
     for node in g.nodes:
@@ -188,7 +188,7 @@ def _layers(g: Graph) -> list[list[Node]]:
 
 
 def _routes(g: Graph, layers: list[list[Node]]) -> list[tuple[Edge, list[Node]]]:
-    """Each forward edge with the nodes that it passes, a bend in each layer between its ends."""
+    """Returns each forward edge with the nodes that it passes, a bend in each layer between its ends."""
     routes = []
     for e in g.edges:
         if not e.back:
@@ -220,7 +220,7 @@ def _order(layers: list[list[Node]], routes: list[tuple[Edge, list[Node]]]) -> N
 
 
 def _place(layers: list[list[Node]], top: float) -> tuple[float, float]:
-    """Coordinates of centres; returns width and the lower edge."""
+    """Sets the coordinates of centres; returns width and the lower edge."""
     widths = [sum(n.width for n in layer) + GAP_X * (len(layer) - 1) for layer in layers]
     full = max(widths)
     y = top
@@ -235,11 +235,11 @@ def _place(layers: list[list[Node]], top: float) -> tuple[float, float]:
     return full + 2 * MARGIN, y - GAP_Y
 
 
-def svg(drawn: list[Graph]) -> str:
-    """The graphs below each other. Colours follow the viewer's `currentColor`."""
+def svg(drawings: list[Graph]) -> str:
+    """Draws the graphs below each other. Colours follow the viewer's `currentColor`."""
     parts: list[str] = []
     width, top = 0.0, float(MARGIN)
-    for g in drawn:
+    for g in drawings:
         parts.append(f'<text class="title" x="{MARGIN}" y="{top + LINE:.0f}">{escape(g.name)}</text>')
         layers = _layers(g)
         routes = _routes(g, layers)

@@ -25,22 +25,21 @@ from ina.p4.runtime.p4info import EntityError
 from ina.p4.tools.stf_target import PORTS, CompiledTarget, InterpreterTarget
 
 DROP_PORT = lib.INA_DROP_PORT
-Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; why
+Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; the reason
 
 
 def tests_in(folder: Path) -> list[tuple[Path, Path]]:
-    """The programs of a folder that have a test of the same name, links to nothing too. Raises ValueError when there is none."""
+    """Returns the programs of a folder that have a test of the same name, dangling links too. Raises ValueError for none."""
     tests = [(p, p.with_suffix(".stf")) for p in sorted(folder.glob("*.p4")) if os.path.lexists(p.with_suffix(".stf"))]
-    found = [(p, t) for p, t in tests if is_ours(p)]
-    if not found:
+    usable = [(p, t) for p, t in tests if is_ours(p)]
+    if not usable:
         raise ValueError(f"{folder}: no v1model or TNA program (*.p4) with a test (*.stf) of the same name")
-    return found
+    return usable
 
 
 def is_ours(program: Path) -> bool:
-    """Whether it includes v1model.p4 or tna.p4, maybe through other files. Those for other architectures include what is not
-    there. A program that cannot be read may be one.
-    """
+    """Returns True if a program includes v1model.p4 or tna.p4, also through other files, or cannot be read; programs for other
+    architectures include files that we lack."""
     try:
         return any(Path(source).name in ("v1model.p4", "tna.p4") for source in preprocess(program)[1])
     except CompileError:
@@ -50,7 +49,7 @@ def is_ours(program: Path) -> bool:
 
 
 def run(program: Path, test: Path, target: str, defines: Mapping[str, str], includes: Sequence[Path]) -> Outcome:
-    """Judge `target` ("compiled" or "interpreter") by a test."""
+    """Runs a test on `target` ("compiled" or "interpreter")."""
     try:
         text = test.read_text(encoding="utf-8")
         if target == "interpreter":
@@ -73,9 +72,9 @@ def run(program: Path, test: Path, target: str, defines: Mapping[str, str], incl
 
 
 def ports(text: str) -> set[int]:
-    """Those of every switch, and those that a test names beyond them."""
-    named = {c.text.partition(" ")[0] for c in stf.parse(text) if c.name in ("packet", "expect", "no_packet")}
-    return set(range(PORTS)) | {int(port) for port in named if re.fullmatch("[0-9]{1,9}", port) and int(port) < DROP_PORT}
+    """Returns the ports of every switch, and those that a test names beyond them."""
+    names = {c.text.partition(" ")[0] for c in stf.parse(text) if c.name in ("packet", "expect", "no_packet")}
+    return set(range(PORTS)) | {int(port) for port in names if re.fullmatch("[0-9]{1,9}", port) and int(port) < DROP_PORT}
 
 
 def rows(
@@ -94,10 +93,10 @@ def report(
     print(f"{'':{width}}  " + "  ".join(f"{target:11}" for target in targets))
     for name, outcomes in rows(tests, targets, defines, includes):
         print(f"{name:{width}}  " + "  ".join(f"{verdict:11}" for verdict, _ in outcomes).rstrip(), flush=True)
-        for target, (verdict, why) in zip(targets, outcomes, strict=True):
+        for target, (verdict, reason) in zip(targets, outcomes, strict=True):
             sums[target][verdict] += 1
-            if why:
-                print(f"    {target}: {why}")
+            if reason:
+                print(f"    {target}: {reason}")
     for target, verdicts in sums.items():
         print(f"{target}: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()))
     return int(any(verdict != "pass" for verdicts in sums.values() for verdict in verdicts))

@@ -51,7 +51,7 @@ class CompiledTarget:
         return entry
 
     def _priority(self, table: str, priority: int) -> int:
-        """STF counts priorities from 0, P4Runtime from 1 and only where a table needs them."""
+        """Returns P4Runtime's priority, from 1 and only where a table needs one; STF counts from 0."""
         (info,) = (t for t in self.p4info["tables"] if t["preamble"]["name"] == table)
         ranked = any(f.get("matchType") in NEEDS_PRIORITY for f in info.get("matchFields", []))
         return priority + 1 if ranked else 0
@@ -87,9 +87,9 @@ class CompiledTarget:
         return int(packets), int(octets)
 
     def read_direct_counter(self, table: str, entry: TableEntry) -> tuple[int, int]:
-        (found,) = self.switch.read([DirectCounterEntry(entry)])
-        assert isinstance(found, DirectCounterEntry)
-        return found.packets, found.bytes
+        (counter,) = self.switch.read([DirectCounterEntry(entry)])
+        assert isinstance(counter, DirectCounterEntry)
+        return counter.packets, counter.bytes
 
     def read_register(self, name: str, index: int) -> int:
         return int(self.switch.register(name)[index])
@@ -111,7 +111,7 @@ class CompiledTarget:
         self.switch.write([Update("MODIFY", DirectMeterEntry(entry, config))])
 
     def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
-        """Members and groups count from 0, as BMv2 and the interpreter number theirs."""
+        """Adds a member; members and groups count from 0, as in BMv2 and the interpreter."""
         number = self.members[profile] = self.members.get(profile, -1) + 1
         self.switch.write([Update("INSERT", ProfileMember(profile, number, action, dict(args)))])
         return number
@@ -168,8 +168,8 @@ class InterpreterTarget:
         return counter.packets[index], counter.octets[index]
 
     def read_direct_counter(self, table: str, entry: Any) -> tuple[int, int]:
-        found = self.interpreter.tables[table].entry(entry)
-        return found.packets, found.octets
+        row = self.interpreter.tables[table].entry(entry)
+        return row.packets, row.octets
 
     def read_register(self, name: str, index: int) -> int:
         value: int = self.interpreter.registers[name][index]

@@ -1,4 +1,4 @@
-"""`ina trace`: what a program does to each packet, told by the reference interpreter."""
+"""`ina trace`: the path of each packet through a program, as the reference interpreter runs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PCAP = {b"\xd4\xc3\xb2\xa1": ("<", 1e-6), b"\xa1\xb2\xc3\xd4": (">", 1e-6),
 
 
 def packets(source: str, limit: int) -> Iterator[tuple[float, bytes]]:
-    """(seconds since the first one, frame) of a pcap file, or the one frame that hexadecimal digits spell.
+    """Yields (seconds since the first one, frame) of a pcap file, or the one frame that hexadecimal digits spell.
 
     Raises ValueError, OSError.
     """
@@ -63,11 +63,11 @@ def packets(source: str, limit: int) -> Iterator[tuple[float, bytes]]:
 
 
 class Tracer(Observer):
-    """A switch with `program` and the entries of `entries` (STF commands), that tells what happens in it."""
+    """A switch with `program` and the entries of `entries` (STF commands), that reports its steps."""
 
     def __init__(self, program: CheckedProgram, entries: str = "") -> None:
         self._switch = Interpreter(program)
-        # A test's packets are not ours: what is left is the control plane's part.
+        # Skips a test's packets; the other lines are the control plane's.
         control = [line for line in entries.splitlines() if not line.lstrip().startswith(("packet", "expect"))]
         stf.run("\n".join(control), InterpreterTarget(self._switch, p4info.build(program)))
         self._switch.observer = self
@@ -76,15 +76,15 @@ class Tracer(Observer):
         self._writes: list[tuple[str, tuple[int, Any, Any]]] = []
 
     def packet(self, number: int, frame: bytes, port: int, seconds: float) -> Iterator[str]:
-        """The story of one frame, in lines."""
+        """Yields the trace of one frame, in lines."""
         yield f"packet {number}: {len(frame)} bytes into port {port} at {seconds:.6f} s"
         queue = [self._switch.architecture.item(frame, port, round(seconds * 1e12))]
         while queue:
             item = queue.pop(0)
             yield f"  {item.title}"
-            done, problem = self._step(item)
-            yield from (f"    {line}" for line in [*self._told(), *problem])
-            for result in done:
+            results, problem = self._step(item)
+            yield from (f"    {line}" for line in [*self._take_lines(), *problem])
+            for result in results:
                 if isinstance(result, Output):
                     yield f"  out of port {result.port}: {len(result.frame)} bytes{_changes(frame, result.frame)}"
                     more = f" ... {len(result.frame) - SHOWN} more" if len(result.frame) > SHOWN else ""
@@ -93,25 +93,25 @@ class Tracer(Observer):
                     queue.append(result)
 
     def _step(self, item: Any) -> tuple[list[Any], list[str]]:
-        """One pass; and what the switch itself had to say about it."""
+        """Runs one pass; returns its results, and digests, log lines and drops."""
         switch = self._switch
         digests, log, drops = len(switch.digests), len(switch.log), dict(switch.drops)
         try:
-            done, problem = switch.step(item), []
+            results, problem = switch.step(item), []
         except (PacketFailed, ParserError) as error:
-            done, problem = [], [f"stopped: {error}"]
+            results, problem = [], [f"stopped: {error}"]
         problem += [f"digest {d.name}{d.values}" for d in list(switch.digests)[digests:]]
         problem += [f"log: {text}" for text in switch.log[log:]]
         problem += [f"dropped: {reason}" for reason, n in switch.drops.items() if n > drops.get(reason, 0)]
-        return done, problem
+        return results, problem
 
-    def _told(self) -> list[str]:
+    def _take_lines(self) -> list[str]:
         self._end_states()
         self._end_writes()
         lines, self._lines = self._lines, []
         return lines
 
-    # --- what the interpreter says --------------------------------------------------------------------------------
+    # --- the interpreter's callbacks ------------------------------------------------------------------------------
 
     def parser_state(self, parser: Instance, name: str) -> None:
         if name == "start":
@@ -126,21 +126,21 @@ class Tracer(Observer):
     def table_applied(self, table: Table, keys: list[Any], action: BoundAction, entry: Entry | None) -> None:
         self._end()
         values = ", ".join(f"{n}={_value(v)}" for n, v in zip(table.key_names, keys, strict=True))
-        given = iter(action.args)
+        arguments = iter(action.args)
         bound = action.ref.args or [None] * len(action.ref.decl.params)
         args = [
-            f"{p.cp_name}={_value(next(given, '?') if e is None else e.const)}"
+            f"{p.cp_name}={_value(next(arguments, '?') if e is None else e.const)}"
             for p, e in zip(action.ref.decl.params, bound, strict=True)
             if e is None or e.const is not None
         ]
-        how = "miss, default" if entry is None else f"hit entry {entry.handle},"
-        self._lines.append(f"table {table.name} [{values}]: {how} {action.ref.decl.name}({', '.join(args)})")
+        result = "miss, default" if entry is None else f"hit entry {entry.handle},"
+        self._lines.append(f"table {table.name} [{values}]: {result} {action.ref.decl.name}({', '.join(args)})")
 
     def function_called(self, name: str, args: list[Any]) -> None:
         self._end()
         if name not in SILENT:
-            shown = [_value(a) for a in args if isinstance(a, int | str)]
-            self._lines.append(f"{name}({', '.join(shown)})")
+            values = [_value(a) for a in args if isinstance(a, int | str)]
+            self._lines.append(f"{name}({', '.join(values)})")
 
     def method_called(self, instance: Instance, method: str, args: list[Any], state: Any) -> None:
         self._end_states()
@@ -150,11 +150,11 @@ class Tracer(Observer):
                 self._writes.append((instance.name, (index, state.read(index), value)))
                 return
         if instance.decl.name == "RegisterAction" and method != "predicate":
-            return  # register_changed tells what came of it
+            return  # register_changed reports its effect
         if (instance.decl.name, method) != ("register", "read"):
             self._end_writes()
-            shown = [_value(a) for a in args if isinstance(a, int | str)]
-            self._lines.append(f"{instance.decl.name} {instance.name}.{method}({', '.join(shown)})")
+            values = [_value(a) for a in args if isinstance(a, int | str)]
+            self._lines.append(f"{instance.decl.name} {instance.name}.{method}({', '.join(values)})")
 
     def register_changed(self, instance: Instance, index: int, before: Any, after: Any) -> None:
         old, new = ([v for v, _ in leaves(x, instance.type.args[0])] for x in (before, after))
@@ -172,7 +172,7 @@ class Tracer(Observer):
             self._states = []
 
     def _end_writes(self) -> None:
-        """Writes to one cell of neighbouring registers (a row of values, say) are one line."""
+        """Adds pending writes; those to one cell of neighbouring registers (a row of values, say) are one line."""
         for group in runs([(name, index) for name, (index, _, _) in self._writes]):
             count = len(group)
             first, (index, old, new) = self._writes[0]
@@ -180,8 +180,8 @@ class Tracer(Observer):
                 change = "unchanged" if old == new else f"was {_value(old)}"
                 self._lines.append(f"register {first}[{index}] = {_value(new)} ({change})")
             else:
-                changed = sum(old != new for _, (_, old, new) in self._writes[:count])
-                self._lines.append(f"registers {first} .. {group[-1][0]}, cell {index}: {changed} of {count} changed")
+                changes = sum(old != new for _, (_, old, new) in self._writes[:count])
+                self._lines.append(f"registers {first} .. {group[-1][0]}, cell {index}: {changes} of {count} changed")
             del self._writes[:count]
 
 
@@ -190,7 +190,7 @@ def _value(v: Any) -> str:
 
 
 def _changes(before: bytes, after: bytes) -> str:
-    """Which bytes differ from the frame that came in, as ranges."""
+    """Returns the bytes that differ from the frame that came in, as ranges."""
     if before == after:
         return ", unchanged"
     places = [i for i in range(min(len(before), len(after))) if before[i] != after[i]]
@@ -200,5 +200,5 @@ def _changes(before: bytes, after: bytes) -> str:
             ranges[-1][1] = i
         else:
             ranges.append([i, i])
-    shown = [f"{a}" if a == b else f"{a}..{b}" for a, b in ranges[:8]]
-    return f", changed: {' '.join(shown)}{' ...' if len(ranges) > 8 else ''}" if shown else ""
+    words = [f"{a}" if a == b else f"{a}..{b}" for a, b in ranges[:8]]
+    return f", changed: {' '.join(words)}{' ...' if len(ranges) > 8 else ''}" if words else ""

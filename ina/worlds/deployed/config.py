@@ -51,19 +51,19 @@ from ina.base import documents
 from ina.base.settings import ConfigError
 from ina.p4.bfrt.ports import SPEEDS, PortConfig
 from ina.topology.topology import Link, Node, Topology, TopologyError
-from ina.worlds.deployed.config_keys import known, listed, made, ports, value
+from ina.worlds.deployed.config_keys import check_keys, dataclass_of, ports, table_list, value
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 TOP = ("p4_name", "at", "ip", "controller", "ports", "switch", "link", "host", "mirror")
 DIRECTIONS = ("ingress", "egress", "both")
-ALONE = "s1"  # the name of a switch that has none
+ALONE = "s1"  # name of the only switch, which the file need not name
 
 
 @dataclass(frozen=True)
 class Tofino:
-    """A switch, the `number`-th. `at`: where its driver is served; empty: nobody has said. `ip`: its own, by which it aggregates;
-    empty: 10.255.0.<number>."""
+    """A switch, the `number`-th. `at`: where its driver is served; empty: unknown. `ip`: its own, at which it aggregates; empty:
+    10.255.0.<number>."""
 
     name: str
     number: int
@@ -94,7 +94,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Cable:
-    """Between two switches: name and port of each."""
+    """A cable between two switches: name and port of each."""
 
     a: str
     a_port: str
@@ -134,15 +134,15 @@ class Deployment:
         return next((s for s in self.switches if s.name == name), None)
 
     def switch_of(self, host: Server) -> Tofino:
-        """The switch of a host, of a file that has been checked."""
+        """Returns the switch of a host; the file has been checked."""
         return next(s for s in self.switches if s.name == host.switch)
 
     def end(self, switch: str, port: str) -> PortConfig:
-        """The port that a host or a cable is at, of a file that has been checked."""
+        """Returns the port that a host or a cable is at; the file has been checked."""
         return next(p for s in self.switches if s.name == switch for p in s.ports if p.name == port)
 
     def topology(self, dev_port: Callable[[str, str], int]) -> Topology:
-        """The network, with the hosts' addresses. `dev_port`: a switch's and a port's name to the number it has there.
+        """Returns the network, with the hosts' addresses. `dev_port`: maps names of a switch and its port to the port's number.
 
         Raises TopologyError, and what `dev_port` raises.
         """
@@ -159,31 +159,32 @@ class Deployment:
     def _rate(self, switch: str, port: str) -> float:
         return SPEEDS[self.end(switch, port).speed] * 1e9
 
-    def addresses(self, given: Sequence[str]) -> dict[str, str]:
-        """Where the drivers are: as `given` (HOST:PORT of the only switch, or NAME=HOST:PORT), else as the file says; switches
-        of which neither says it are left out. Raises ConfigError."""
-        found = {s.name: s.at for s in self.switches if s.at}
-        for text in given:
+    def addresses(self, arguments: Sequence[str]) -> dict[str, str]:
+        """Addresses of the drivers by switch: from `arguments` (HOST:PORT of the only switch, or NAME=HOST:PORT), else from the
+        file; switches that neither names are left out. Raises ConfigError."""
+        addresses = {s.name: s.at for s in self.switches if s.at}
+        for text in arguments:
             name, equals, address = text.rpartition("=")
             if not equals and self.several:
                 raise ConfigError(f"--at {text}: which of {', '.join(s.name for s in self.switches)}? Expected NAME=HOST:PORT")
             if equals and self.switch(name) is None:
                 raise ConfigError(f"--at {text}: {self.path} has no switch {name!r}; it has "
                                   f"{', '.join(s.name for s in self.switches)}")  # fmt: skip
-            found[name or self.switches[0].name] = address
-        double = next((a for a in found.values() if [*found.values()].count(a) > 1), None)
+            addresses[name or self.switches[0].name] = address
+        double = next((a for a in addresses.values() if [*addresses.values()].count(a) > 1), None)
         if double is not None:
             raise ConfigError(f"two switches are at {double}")
-        return found
+        return addresses
 
-    def all_addresses(self, given: Sequence[str], otherwise: str = "") -> dict[str, str]:
-        """Those of every switch. Raises ConfigError: of one nobody says it; `otherwise`: what else could be done."""
-        found = self.addresses(given)
+    def all_addresses(self, arguments: Sequence[str], otherwise: str = "") -> dict[str, str]:
+        """Addresses of the drivers of all switches. Raises ConfigError if one is missing; `otherwise`: an alternative, for the
+        message."""
+        addresses = self.addresses(arguments)
         for s in self.switches:
-            if s.name not in found:
-                which = f"{s.name}=" if self.several else ""
-                raise ConfigError(f"--at {which}HOST:PORT is missing: where is the switch's driver served?{otherwise}")
-        return found
+            if s.name not in addresses:
+                prefix = f"{s.name}=" if self.several else ""
+                raise ConfigError(f"--at {prefix}HOST:PORT is missing: where is the switch's driver served?{otherwise}")
+        return addresses
 
 
 def read(path: Path, config: object) -> Deployment:
@@ -199,41 +200,44 @@ def read(path: Path, config: object) -> Deployment:
         raise ConfigError(f"{where}: job: entries of a job are not deployed any more, as a second run with them could get the "
                           "sums of the first; leave the key out, and start `ina tofino controller`, which admits each run as a "
                           "job of its own")  # fmt: skip
-    known(table, TOP, where)
+    check_keys(table, TOP, where)
     p4_name = value(table, "p4_name", str, "", where) or getattr(config, "protocol", "")
     switches = _switches(table, where, p4_name)
     only = switches[0].name if len(switches) == 1 else ""
     hosts, mirrors = (
-        tuple(found if found.switch else replace(found, switch=only) for found in (
-            made(kind, said, f"{path}: [[tofino.{name}]] number {i}") for i, said in enumerate(listed(table, name, where), 1)))
+        tuple(item if item.switch else replace(item, switch=only) for item in (
+            dataclass_of(kind, entry, f"{path}: [[tofino.{name}]] number {i}")
+            for i, entry in enumerate(table_list(table, name, where), 1)))
         for name, kind in (("host", Server), ("mirror", Mirror))
     )  # fmt: skip
-    cables = tuple(_cable(said, f"{path}: [[tofino.link]] number {i}") for i, said in enumerate(listed(table, "link", where), 1))
+    cables = tuple(_cable(entry, f"{path}: [[tofino.link]] number {i}")
+                   for i, entry in enumerate(table_list(table, "link", where), 1))
     controller = value(table, "controller", str, "", where)
     if controller and not re.fullmatch(r"[^:\s]+:\d{1,5}", controller):
         raise ConfigError(f"{where}: controller = {controller!r}: expected HOST:PORT such as '10.0.255.1:5588'")
-    found = Deployment(path, config, controller, switches, cables, hosts, mirrors)
-    _check(found)
-    return found
+    deployment = Deployment(path, config, controller, switches, cables, hosts, mirrors)
+    _check(deployment)
+    return deployment
 
 
 def _switches(table: dict[str, Any], where: str, p4_name: str) -> tuple[Tofino, ...]:
-    said = listed(table, "switch", where)
-    if not said:
+    entries = table_list(table, "switch", where)
+    if not entries:
         return (Tofino(ALONE, 1, p4_name, value(table, "at", str, "", where), ports(table, where, "tofino"), _ip(table, where)),)
     for key in ("ports", "at", "ip"):
         if key in table:
             raise ConfigError(f"{where}: {key}: where there are tables [[tofino.switch]], each has its own")
-    found = []
-    for i, one in enumerate(said, 1):
+    switches = []
+    for i, entry in enumerate(entries, 1):
         here = f"{where.rpartition(': ')[0]}: [[tofino.switch]] number {i}"
-        known(one, ("name", "at", "ip", "p4_name", "ports"), here)
-        name = value(one, "name", str, "", here)
+        check_keys(entry, ("name", "at", "ip", "p4_name", "ports"), here)
+        name = value(entry, "name", str, "", here)
         if not NAME.fullmatch(name):
             raise ConfigError(f"{here}: name = {name!r}: expected a name of letters, digits, '-', '_' and '.'")
-        texts = {key: value(one, key, str, "", here) for key in ("p4_name", "at")}
-        found.append(Tofino(name, i, texts["p4_name"] or p4_name, texts["at"], ports(one, here, "tofino.switch"), _ip(one, here)))
-    return tuple(found)
+        texts = {key: value(entry, key, str, "", here) for key in ("p4_name", "at")}
+        switches.append(Tofino(name, i, texts["p4_name"] or p4_name, texts["at"], ports(entry, here, "tofino.switch"),
+                               _ip(entry, here)))
+    return tuple(switches)
 
 
 def _ip(table: dict[str, Any], where: str) -> str:
@@ -245,9 +249,9 @@ def _ip(table: dict[str, Any], where: str) -> str:
         raise ConfigError(f"{where}: ip = {text!r}: expected an IPv4 address") from None
 
 
-def _cable(said: dict[str, Any], where: str) -> Cable:
-    known(said, ("ends",), where)
-    ends = said.get("ends")
+def _cable(entry: dict[str, Any], where: str) -> Cable:
+    check_keys(entry, ("ends",), where)
+    ends = entry.get("ends")
     if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) and e.count(":") == 1 for e in ends):
         raise ConfigError(f'{where}: ends = {ends!r}: expected two ports of switches, such as ["leaf1:32/0", "root:1/0"]')
     return Cable(*(part for end in ends for part in end.split(":")))
@@ -258,20 +262,20 @@ def _check(d: Deployment) -> None:
         if not ok:
             raise ConfigError(f"{d.path}: {text}")
 
-    def once(what: str, key: str, values: list[Any]) -> None:
+    def once(things: str, key: str, values: list[Any]) -> None:
         double = next((v for v in values if values.count(v) > 1), None)
-        need(double is None, f"two {what} have {key} = {double!r}")
+        need(double is None, f"two {things} have {key} = {double!r}")
 
     workers = getattr(d.config, "workers", 0)
     need(len(d.hosts) == workers, f"workers = {workers}, but there are {len(d.hosts)} tables [[tofino.host]]: one for each rank")
     once("switches", "name", [s.name for s in d.switches])
     for key in ("name", "mac", "ip"):
         once("hosts", key, [getattr(h, key) for h in d.hosts])
-    taken: dict[tuple[str, str], str] = {}
+    owners: dict[tuple[str, str], str] = {}
     for h in d.hosts:
         who = f"host {h.name!r}"
         _check_end(d, who, h.switch, h.port, need)
-        other = taken.setdefault((h.switch, h.port), who)
+        other = owners.setdefault((h.switch, h.port), who)
         need(other == who, f"two hosts have port = {h.port!r}" + (f" of {h.switch}" if d.several else ""))
         need(bool(MAC.fullmatch(h.mac)), f"{who}: mac = {h.mac!r}: expected six bytes such as 0c:42:a1:00:00:01")
         need(int(h.mac[:2], 16) % 2 == 0, f"{who}: mac = {h.mac!r} is a multicast address")
@@ -285,7 +289,7 @@ def _check(d: Deployment) -> None:
         who, ends = f"link {c.a}:{c.a_port} to {c.b}:{c.b_port}", ((c.a, c.a_port), (c.b, c.b_port))
         for switch, port in ends:
             _check_end(d, who, switch, port, need)
-            other = taken.setdefault((switch, port), who)
+            other = owners.setdefault((switch, port), who)
             need(other == who and c.a != c.b, f"{who}: {switch}:{port} is an end of {other} already")
         a, b = (d.end(switch, port) for switch, port in ends)
         for key in ("speed", "fec"):
@@ -310,7 +314,7 @@ def _check(d: Deployment) -> None:
 
 
 def _check_end(d: Deployment, who: str, switch: str, port: str, need: Callable[[bool, str], None]) -> None:
-    """What is connected to a port of a switch has one there."""
+    """Raises ConfigError unless the switch has this port, for `who` to be connected to."""
     at = d.switch(switch)
     need(at is not None, f"{who}: switch = {switch!r} is none of {', '.join(s.name for s in d.switches)}")
     assert at is not None

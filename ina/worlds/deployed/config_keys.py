@@ -1,4 +1,4 @@
-"""Pieces of a TOML file as an experiment for Tofino has them: each is checked, and errors name file and key."""
+"""Checked access to the keys of an experiment for Tofino (TOML); errors name file and key."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from ina.base.settings import ConfigError, nearest
 from ina.p4.bfrt.ports import PortConfig
 
 
-def known(table: dict[str, Any], names: Any, where: str) -> None:
+def check_keys(table: dict[str, Any], names: Any, where: str) -> None:
     for name in table:
         if name not in names:
             raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, sorted(names))}")
 
 
 def tables(table: dict[str, Any], name: str, where: str, path: str) -> dict[str, Any]:
-    """`path`: what they are called, for people."""
-    found = table.get(name, {})
-    if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
-        raise ConfigError(f'{where}: {name} = {found!r}: expected tables [{path}."1/0"]')
-    return found
+    """Returns the tables under `name`. `path`: their name in messages."""
+    entries = table.get(name, {})
+    if not isinstance(entries, dict) or not all(isinstance(v, dict) for v in entries.values()):
+        raise ConfigError(f'{where}: {name} = {entries!r}: expected tables [{path}."1/0"]')
+    return entries
 
 
-def listed(table: dict[str, Any], name: str, where: str) -> list[dict[str, Any]]:
-    found = table.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(v, dict) for v in found):
-        raise ConfigError(f"{where}: {name} = {found!r}: expected tables [[tofino.{name}]]")
-    return found
+def table_list(table: dict[str, Any], name: str, where: str) -> list[dict[str, Any]]:
+    entries = table.get(name, [])
+    if not isinstance(entries, list) or not all(isinstance(v, dict) for v in entries):
+        raise ConfigError(f"{where}: {name} = {entries!r}: expected tables [[tofino.{name}]]")
+    return entries
 
 
 def value(table: dict[str, Any], name: str, kind: type, default: Any, where: str) -> Any:
-    found = table.get(name, default)
-    if type(found) is not kind:
-        what = {bool: "true or false", str: "text"}.get(kind, f"a {kind.__name__}")
-        raise ConfigError(f"{where}: {name} = {found!r}: expected {what}")
-    return found
+    entry = table.get(name, default)
+    if type(entry) is not kind:
+        text = {bool: "true or false", str: "text"}.get(kind, f"a {kind.__name__}")
+        raise ConfigError(f"{where}: {name} = {entry!r}: expected {text}")
+    return entry
 
 
-def made(kind: Any, said: dict[str, Any], where: str) -> Any:
-    """A dataclass of texts and whole numbers."""
+def dataclass_of(kind: Any, table: dict[str, Any], where: str) -> Any:
+    """Returns a `kind`, a dataclass of texts and whole numbers."""
     fields = {f.name: f for f in dataclasses.fields(kind)}
-    known(said, fields, where)
-    missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in said]
+    check_keys(table, fields, where)
+    missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in table]
     if missing:
         raise ConfigError(f"{where}: {missing[0]} is missing")
-    for name, found in said.items():
+    for name, entry in table.items():
         expected = {"str": str, "int": int}[str(fields[name].type)]
-        if type(found) is not expected:
-            raise ConfigError(f"{where}: {name} = {found!r}: expected {'text' if expected is str else 'a whole number'}")
-    return kind(**said)
+        if type(entry) is not expected:
+            raise ConfigError(f"{where}: {name} = {entry!r}: expected {'text' if expected is str else 'a whole number'}")
+    return kind(**table)
 
 
 def ports(table: dict[str, Any], where: str, path: str) -> tuple[PortConfig, ...]:
-    """The tables `ports` of a switch."""
+    """Returns the ports in the tables `ports` of a switch."""
     names = [f.name for f in dataclasses.fields(PortConfig) if f.name != "name"]
-    found = []
-    for name, said in tables(table, "ports", where, f"{path}.ports").items():
+    configs = []
+    for name, entry in tables(table, "ports", where, f"{path}.ports").items():
         here = f'{where.rpartition(": ")[0]}: [{path}.ports."{name}"]'
-        known(said, names, here)
+        check_keys(entry, names, here)
         try:
-            found.append(PortConfig(name, **said))
+            configs.append(PortConfig(name, **entry))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{here}: {error}") from None
-    return tuple(found)
+    return tuple(configs)

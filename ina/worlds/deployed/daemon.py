@@ -37,7 +37,7 @@ from ina.worlds.deployed.remote import NoAnswer, over_p4runtime
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
-    """Add ``ina controller`` to the commands."""
+    """Adds ``ina controller`` to the commands."""
     parser = commands.add_parser("controller", help="run the controller of switches that are driven over P4Runtime",
                                  description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--topology", required=True, help='how hosts and switches are connected: "fat-tree k=4", or a TOML file')
@@ -56,7 +56,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 
 def add_packet_lifetime(parser: argparse.ArgumentParser) -> None:
-    """Add ``--packet-lifetime`` to a controller's command."""
+    """Adds ``--packet-lifetime`` to a controller's command."""
     parser.add_argument("--packet-lifetime", type=_seconds, default=PACKET_LIFETIME, metavar="SECONDS",
                         help="longest that a packet is under way in this network; a controller that starts admits no job before "
                         "that, as it may not know which packets are (%(default)g)")  # fmt: skip
@@ -80,13 +80,13 @@ def _main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     topology, addresses = topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch)
-    which = topology, addresses, rpc.Access.of(args), args.packet_lifetime
-    return serve(lambda: over_p4runtime(*which), args.name, args.state, args.job_slots, args.user)
+    arguments = topology, addresses, rpc.Access.of(args), args.packet_lifetime
+    return serve(lambda: over_p4runtime(*arguments), args.name, args.state, args.job_slots, args.user)
 
 
 def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots: int, users: Collection[str] = ()) -> int:
-    """Until a signal ends it; workers that come before the switches do wait for them. ``users``: who may have jobs. Raises what
-    ``switches`` (but NoAnswer), listening and the state file raise."""
+    """Serves workers until a signal; those that connect before the switches answer wait. ``users``: who may have jobs. Raises
+    what ``switches`` (but NoAnswer), listening and the state file raise."""
     allowed, token = access.Access(os.geteuid(), access.users(users)), tokens.make() if elsewhere(name) else ""
     path = Path(name) if "/" in name else None
     if path is not None and path.is_socket():
@@ -96,8 +96,8 @@ def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots:
         signals.raising(lambda _number: SystemExit(0), signal.SIGINT, signal.SIGTERM)
         host = _awaited(switches)
         server = Server(listener, host, job_slots=job_slots, state=StateFile(state), access=allowed, token=token)
-        said = {"token": tokens.where()} if token else {}
-        print(json.dumps({"pid": os.getpid(), "name": name, **said, **host.describe()}), flush=True)
+        location = {"token": tokens.where()} if token else {}
+        print(json.dumps({"pid": os.getpid(), "name": name, **location, **host.describe()}), flush=True)
         try:
             server.run()
         finally:
@@ -110,20 +110,20 @@ def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots:
 
 
 def _awaited(switches: Callable[[], SwitchHost]) -> SwitchHost:
-    """Asks the switches until they answer, as often as later when one is lost (ina/aggregation/controller/recovery.py)."""
-    said = ""
+    """Asks the switches every CHECK seconds until they answer, as ina/aggregation/controller/recovery.py does."""
+    message = ""
     while True:
         try:
             return switches()
         except NoAnswer as error:
-            if str(error) != said:
+            if str(error) != message:
                 print(f"ina: waiting until it answers, with a look every {CHECK:g} s: {error}", file=sys.stderr, flush=True)
-            said = str(error)
+            message = str(error)
         time.sleep(CHECK)
 
 
 def parse_switch(text: str) -> tuple[str, str]:
-    """``s1=HOST:PORT``. Raises ValueError."""
+    """Parses ``s1=HOST:PORT``. Raises ValueError."""
     name, equals, address = text.partition("=")
     if not equals or not name or ":" not in address:
         raise ValueError(f"--switch {text}: expected NAME=HOST:PORT, such as s1=127.0.0.1:9559")

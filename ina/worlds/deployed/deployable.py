@@ -1,7 +1,7 @@
-"""A switch as something that an experiment is deployed on: what is written in steps, what of it is there, what takes it back.
+"""Switches that an experiment is deployed on: steps that are planned, written, read back and undone.
 
-Over BFRuntime everything is written; over P4Runtime, which has no ports, tables, groups and sessions. Both give and take
-`Step`s of `Change`s; a change prints itself.
+Over BFRuntime everything is written; over P4Runtime, which has no ports, only tables, groups and sessions. A `Step` is a list of
+`Change`s, which print themselves.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ina.p4.runtime.entities import CloneSessionEntry, Entity, MulticastGroupEnt
 from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.worlds.deployed.config import Mirror
 
-FIXED = ("$SPEED", "$FEC")  # of a port: another one is made in its place
+FIXED = ("$SPEED", "$FEC")  # fields of a port that no MODIFY changes: the port is deleted and inserted again
 
 
 @dataclass(frozen=True)
 class Change:
-    """INSERT, MODIFY or DELETE of one row, or INSERT or MODIFY of one entity. `found`: what it replaces."""
+    """INSERT, MODIFY or DELETE of one row, or INSERT or MODIFY of one entity. `before`: what it replaces."""
 
     type: str
     row: Row  # as BFRuntime has it, or for people only
     update: Update | None = None
-    found: Any = None
+    before: Any = None
 
     @property
     def entity(self) -> Entity:
-        """What a change of an entity writes."""
+        """The entity that the change writes."""
         assert self.update is not None
         return self.update.entity
 
@@ -52,7 +52,7 @@ class Change:
 
 @dataclass
 class Step:
-    """`what` for people; `changes` that are to be made; `there`: how many things were as wanted already."""
+    """Changes. `what`: their title for people; `changes` that are to be made; `there`: how many things are in place already."""
 
     what: str
     changes: list[Change]
@@ -60,11 +60,11 @@ class Step:
 
 
 class DeploymentError(RuntimeError):
-    """It could not be written, or is not there after it was; the message names step, table and key."""
+    """A write failed, or reading back gave something else; the message names step, table and key."""
 
 
 class Deployable(ABC):
-    """`name`: of the interface, for people. `address`: of the switch."""
+    """A switch behind one control interface: its `name` for people, and the switch's `address`."""
 
     name: str
     address: str
@@ -75,41 +75,41 @@ class Deployable(ABC):
 
     @abstractmethod
     def dev_port(self, name: str) -> int:
-        """The number of "1/0" on the front panel. Raises EntityError."""
+        """Returns the device port of "1/0" on the front panel. Raises EntityError."""
 
     @abstractmethod
     def port(self, port: PortConfig) -> Step:
-        """What configures a port."""
+        """Plans the configuration of a port."""
 
     @abstractmethod
-    def entities(self, what: str, wanted: Iterable[Entity]) -> Step:
-        """What makes entities be there. Raises EntityError."""
+    def entities(self, title: str, entities: Iterable[Entity]) -> Step:
+        """Plans to bring the entities in place. Raises EntityError."""
 
     @abstractmethod
     def mirror(self, mirror: Mirror) -> Step: ...
 
     @abstractmethod
     def write(self, step: Step) -> None:
-        """All of a step, or nothing. Raises EntityError, TimeoutError."""
+        """Writes all of a step, or nothing. Raises EntityError, TimeoutError."""
 
     @abstractmethod
     def undo(self, step: Step) -> None:
-        """Takes a step that was written back."""
+        """Undoes a step that was written."""
 
     @abstractmethod
     def differs(self, step: Step) -> list[str]:
-        """What of a step is not there as it was written, in words."""
+        """Reads a step back. Returns the differences from what was written, in words."""
 
     @abstractmethod
     def close(self) -> None: ...
 
     def status(self) -> list[str]:
-        """What people want to know afterwards."""
+        """Lines for people after the deployment."""
         return []
 
 
 class Bfrt(Deployable):
-    """Over BFRuntime: `target` is closed with it."""
+    """A switch over BFRuntime; closes `target` with it."""
 
     name = "BFRuntime"
 
@@ -127,25 +127,25 @@ class Bfrt(Deployable):
     def port(self, port: PortConfig) -> Step:
         number = self.dev_port(port.name)
         self._ports[number] = port.name
-        row, what = port.row(number), f"port {port.name} (device port {number})"
-        found = self._row(row)
-        if found is not None and not ports.differs(row, found):
-            return Step(what, [], 1)
-        if found is not None and any(ports.said(found.data.get(f)) != ports.said(row.data[f]) for f in FIXED):
-            return Step(what, [Change("DELETE", Row(row.table, row.key), found=found), Change("INSERT", row)])
-        return Step(what, [_change(row, found)])
+        row, title = port.row(number), f"port {port.name} (device port {number})"
+        present = self._row(row)
+        if present is not None and not ports.differs(row, present):
+            return Step(title, [], 1)
+        if present is not None and any(ports.said(present.data.get(f)) != ports.said(row.data[f]) for f in FIXED):
+            return Step(title, [Change("DELETE", Row(row.table, row.key), before=present), Change("INSERT", row)])
+        return Step(title, [_change(row, present)])
 
-    def entities(self, what: str, wanted: Iterable[Entity]) -> Step:
+    def entities(self, title: str, entities: Iterable[Entity]) -> Step:
         changes, there = [], 0
-        for entity in wanted:
-            found = next(iter(self.target.read([entity])), None)
-            if found is not None and _same(found, entity):
+        for entity in entities:
+            present = next(iter(self.target.read([entity])), None)
+            if present is not None and _same(present, entity):
                 there += 1
                 continue
-            update = Update("INSERT" if found is None else "MODIFY", entity)
+            update = Update("INSERT" if present is None else "MODIFY", entity)
             for type_, row in self.target.changes(update):
-                changes.append(Change(type_, row, found=None if type_ == "INSERT" else self._row(row)))
-        return Step(what, changes, there)
+                changes.append(Change(type_, row, before=None if type_ == "INSERT" else self._row(row)))
+        return Step(title, changes, there)
 
     def mirror(self, mirror: Mirror) -> Step:
         port = self.dev_port(mirror.port) if mirror.port else 0
@@ -153,9 +153,9 @@ class Bfrt(Deployable):
                 "$ucast_egress_port": port, "$ucast_egress_port_valid": bool(mirror.port), "$mcast_grp_a": mirror.group,
                 "$mcast_grp_a_valid": bool(mirror.group)}  # fmt: skip
         row = Row("$mirror.cfg", {"$sid": mirror.session}, data, "$normal")
-        found = self._row(row)
-        there = found is not None and all(found.data.get(k) == v for k, v in data.items())
-        return Step(f"mirror session {mirror.session}", [] if there else [_change(row, found)], int(there))
+        present = self._row(row)
+        there = present is not None and all(present.data.get(k) == v for k, v in data.items())
+        return Step(f"mirror session {mirror.session}", [] if there else [_change(row, present)], int(there))
 
     def _row(self, row: Row) -> Row | None:
         try:
@@ -169,28 +169,28 @@ class Bfrt(Deployable):
         self.target.client.write([(c.type, c.row) for c in step.changes])
 
     def undo(self, step: Step) -> None:
-        back = []
+        inverses = []
         for c in reversed(step.changes):
-            found = None if c.found is None else _writable(self.target.client.info, c.found)
-            if (change := inverse((c.type, c.row), found)) is not None:
-                back.append(change)
-        self.target.client.write(back)
+            before = None if c.before is None else _writable(self.target.client.info, c.before)
+            if (change := inverse((c.type, c.row), before)) is not None:
+                inverses.append(change)
+        self.target.client.write(inverses)
 
     def differs(self, step: Step) -> list[str]:
         wrong = []
         for change in step.changes:
             row = change.row
-            found = self._row(row)
+            present = self._row(row)
             if change.type == "DELETE":
                 continue
-            if found is None:
+            if present is None:
                 wrong.append(f"{row.table}[{_key(row)}] is not there")
             elif row.table == "$PORT":
-                if said := ports.differs(row, found):
-                    wrong.append(f"port {self._ports.get(row.key['$DEV_PORT'])}: {said}")
+                if difference := ports.differs(row, present):
+                    wrong.append(f"port {self._ports.get(row.key['$DEV_PORT'])}: {difference}")
             else:
-                wrong += [f"{row.table}[{_key(row)}]: {name} is {found.data.get(name)!r}, not {value!r}"
-                          for name, value in row.data.items() if _plain(found.data.get(name)) != _plain(value)]  # fmt: skip
+                wrong += [f"{row.table}[{_key(row)}]: {name} is {present.data.get(name)!r}, not {value!r}"
+                          for name, value in row.data.items() if _plain(present.data.get(name)) != _plain(value)]  # fmt: skip
         return wrong
 
     def status(self) -> list[str]:
@@ -207,7 +207,7 @@ class Bfrt(Deployable):
 
 
 class P4Runtime(Deployable):
-    """Over P4Runtime: `remote` is closed with it. Ports are numbers, and somebody else's business."""
+    """A switch over P4Runtime; closes `remote` with it. Ports are numbers, and are configured by other means."""
 
     name = "P4Runtime"
 
@@ -227,16 +227,16 @@ class P4Runtime(Deployable):
         self.dev_port(port.name)
         return Step(f"port {port.name}: not P4Runtime's; configure it by the switch's own means", [])
 
-    def entities(self, what: str, wanted: Iterable[Entity]) -> Step:
+    def entities(self, title: str, entities: Iterable[Entity]) -> Step:
         changes, there = [], 0
-        for entity in wanted:
-            found = next(iter(self.remote.read([entity])), None)
-            if found is not None and _same(found, entity):
+        for entity in entities:
+            present = next(iter(self.remote.read([entity])), None)
+            if present is not None and _same(present, entity):
                 there += 1
                 continue
-            type_ = "INSERT" if found is None else "MODIFY"
-            changes.append(Change(type_, _shown(entity), Update(type_, entity), found))
-        return Step(what, changes, there)
+            type_ = "INSERT" if present is None else "MODIFY"
+            changes.append(Change(type_, _shown(entity), Update(type_, entity), present))
+        return Step(title, changes, there)
 
     def mirror(self, mirror: Mirror) -> Step:
         if not mirror.port:
@@ -250,25 +250,25 @@ class P4Runtime(Deployable):
         self.remote.write([c.update for c in step.changes])
 
     def undo(self, step: Step) -> None:
-        self.remote.write([Update("DELETE", c.entity) if c.found is None else Update("MODIFY", c.found)
+        self.remote.write([Update("DELETE", c.entity) if c.before is None else Update("MODIFY", c.before)
                            for c in reversed(step.changes)])  # fmt: skip
 
     def differs(self, step: Step) -> list[str]:
         wrong = []
         for change in step.changes:
-            found = next(iter(self.remote.read([change.entity])), None)
-            if found is None:
+            present = next(iter(self.remote.read([change.entity])), None)
+            if present is None:
                 wrong.append(f"{change.row} is not there")
-            elif not _same(found, change.entity):
-                wrong.append(f"{change.row} is {_shown(found)}")
+            elif not _same(present, change.entity):
+                wrong.append(f"{change.row} is {_shown(present)}")
         return wrong
 
     def close(self) -> None:
         self.remote.close()
 
 
-def _change(row: Row, found: Row | None) -> Change:
-    return Change("INSERT" if found is None else "MODIFY", row, found=found)
+def _change(row: Row, before: Row | None) -> Change:
+    return Change("INSERT" if before is None else "MODIFY", row, before=before)
 
 
 def _key(row: Row) -> str:
@@ -276,33 +276,33 @@ def _key(row: Row) -> str:
 
 
 def _writable(info: Any, row: Row) -> Row:
-    """A row that was read, without what can only be read."""
+    """Returns a row that was read without its read-only fields."""
     table = info.table(row.table)
     action = table.action(row.action) if row.action else None
     return replace(row, data={k: v for k, v in row.data.items() if not table.field(k, action).read_only})
 
 
 def _plain(value: Any) -> Any:
-    """A value as a number, where it is one that is written in other ways."""
+    """Returns an address as a number and a list sorted, so that values written in different ways compare equal."""
     if isinstance(value, str) and (value.count(":") == 5 or value.count(".") == 3):
         return as_int(value, 48, "value")
     return sorted(value) if isinstance(value, list) else value
 
 
-def _same(found: Entity, wanted: Entity) -> bool:
-    """Whether what is there does what is wanted, however names and values are written."""
-    if isinstance(found, TableEntry) and isinstance(wanted, TableEntry):
-        names = found.action is not None and wanted.action is not None and (
-            str(found.action) == wanted.action or str(found.action).endswith(f".{wanted.action}"))  # fmt: skip
-        values = {k: _plain(v) for k, v in wanted.params.items()} == {k: _plain(v) for k, v in found.params.items()}
+def _same(present: Entity, entity: Entity) -> bool:
+    """Returns True if the entity that is present does the same as `entity`, however names and values are written."""
+    if isinstance(present, TableEntry) and isinstance(entity, TableEntry):
+        names = present.action is not None and entity.action is not None and (
+            str(present.action) == entity.action or str(present.action).endswith(f".{entity.action}"))  # fmt: skip
+        values = {k: _plain(v) for k, v in entity.params.items()} == {k: _plain(v) for k, v in present.params.items()}
         return bool(names and values)
-    if isinstance(found, MulticastGroupEntry) and isinstance(wanted, MulticastGroupEntry):
-        return set(found.replicas) == set(wanted.replicas)
-    return found == wanted
+    if isinstance(present, MulticastGroupEntry) and isinstance(entity, MulticastGroupEntry):
+        return set(present.replicas) == set(entity.replicas)
+    return present == entity
 
 
 def _shown(entity: Entity) -> Row:
-    """An entity as a line of a plan."""
+    """Returns an entity as a line of a plan."""
     if isinstance(entity, TableEntry):
         return Row(str(entity.table), entity.match, entity.params, str(entity.action or ""), entity.is_default)
     if isinstance(entity, MulticastGroupEntry):

@@ -16,23 +16,23 @@ from ina.topology.topology import Node
 from ina.worlds.deployed.config import Deployment, Server
 from ina.worlds.deployed.deployable import DeploymentError
 
-PEERS = 4  # of a host's own switch that its doctor asks; with those beyond, twice as many
+PEERS = 4  # hosts at its own switch that a host's doctor asks; with those beyond, twice as many
 PATIENCE = 10.0  # seconds for one of iproute2's commands
 
 
 def host_commands(d: Deployment) -> list[tuple[str, list[str]]]:
-    """By host, what is done there once, as root, and how its rank is started."""
+    """Returns for each host the commands that are run there once, as root, and the one that starts its rank."""
     return [(h.name, [*network(d, h), *_checks(d, rank, h), _training(d, rank, h)]) for rank, h in enumerate(d.hosts)]
 
 
 def _others(d: Deployment, h: Server) -> list[Server]:
-    """The other hosts, beginning with the one after `h`."""
+    """Returns the other hosts, beginning with the one after `h`."""
     rank = d.hosts.index(h)
     return [d.hosts[(rank + 1 + i) % len(d.hosts)] for i in range(len(d.hosts) - 1)]
 
 
 def network(d: Deployment, h: Server) -> list[str]:
-    """Commands of iproute2 and ethtool for the NIC of `h`; doing them again changes nothing."""
+    """Returns commands of iproute2 and ethtool for the NIC of `h`; they are idempotent."""
     device = f"dev {h.interface}"
     peers: list[Node | Server] = [d.switch_of(h).node, *_others(d, h)]
     return [
@@ -59,11 +59,11 @@ def _training(d: Deployment, rank: int, h: Server) -> str:
 
 
 def overlaps(d: Deployment, h: Server, routes: Sequence[dict]) -> list[str]:
-    """Routes of the host (`ip -json route show table all`) by which an address of the deployment is another machine's already:
-    all but default routes and those through the NIC itself."""
+    """Returns the host's routes (`ip -json route show table all`) that cover an address of the deployment already: all but
+    default routes and those through the NIC itself."""
     peers = {h.ip: f"its own address {h.ip}", d.switch_of(h).node.ip: f"the switch's {d.switch_of(h).node.ip}"}
     peers |= {o.ip: f"{o.name}'s {o.ip}" for o in _others(d, h)}
-    found = []
+    conflicts = []
     for route in routes:
         elsewhere = route.get("dst", "default") != "default" and route.get("dev") != h.interface
         if not elsewhere or route.get("type") in ("broadcast", "multicast"):
@@ -71,20 +71,20 @@ def overlaps(d: Deployment, h: Server, routes: Sequence[dict]) -> list[str]:
         prefix = ipaddress.ip_network(route["dst"], strict=False)
         if covered := [name for ip, name in peers.items() if ipaddress.ip_address(ip) in prefix]:
             kind, way = route.get("type", "unicast"), f"over {route['dev']}" if "dev" in route else "without an interface"
-            what = f"route {route['dst']}" if kind == "unicast" else f"{kind} route {route['dst']}"
-            found.append(f"{what} {way} covers {', '.join(covered)}")
-    return found
+            subject = f"route {route['dst']}" if kind == "unicast" else f"{kind} route {route['dst']}"
+            conflicts.append(f"{subject} {way} covers {', '.join(covered)}")
+    return conflicts
 
 
 def set_up(d: Deployment, h: Server, run: bool, say: Callable[[str], None]) -> None:
-    """Does the commands of `network` on this machine, which is `h`, and says each; without `run` only says them.
+    """Prints the commands of `network` with `say` and, if `run`, runs them on this machine, which is `h`.
 
-    Raises DeploymentError, before anything is done: there is no such interface, or routes overlap; and where a command fails.
+    Raises DeploymentError: before anything is done, if there is no such interface or routes overlap; and if a command fails.
     """
     if all(link["ifname"] != h.interface for link in _json("link", "show")):
         raise DeploymentError(f"host {h.name}: this machine has no interface {h.interface!r} (key interface of the host)")
-    if found := overlaps(d, h, _json("-4", "route", "show", "table", "all")):
-        raise DeploymentError(f"host {h.name}: {'; '.join(found)}: packets to these would go through {h.interface}, and "
+    if conflicts := overlaps(d, h, _json("-4", "route", "show", "table", "all")):
+        raise DeploymentError(f"host {h.name}: {'; '.join(conflicts)}: packets to these would go through {h.interface}, and "
                               "who has them now be cut off; give hosts and switches other ones (keys ip), or take the route out")
     for command in network(d, h):
         say(command)

@@ -2,7 +2,7 @@
 and it outlives them.
 
 A switch is started with its program (``ina switch run p4/switchml.p4 ...``); the controller brings it none. Workers bind UDP
-sockets to their hosts' addresses, and say which host they are in (INA_HOST): who may join, the job's token says.
+sockets to their hosts' addresses, and name their host (INA_HOST); the job's token shows that they may join.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ FINAL = ("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED"
 
 
 class NoAnswer(ValueError):
-    """A switch does not answer; it may yet."""
+    """A switch does not answer; it may do so later."""
 
 
-def unreached(what: str, error: EntityError | TimeoutError) -> ValueError:
-    """What to raise where a switch is needed: NoAnswer, or ValueError from one that works and refuses."""
+def unreached(prefix: str, error: EntityError | TimeoutError) -> ValueError:
+    """Returns the error to raise where a switch is needed: NoAnswer, or ValueError for one that answers and refuses."""
     silent = isinstance(error, TimeoutError) or error.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
-    return (NoAnswer if silent else ValueError)(f"{what}{error}")
+    return (NoAnswer if silent else ValueError)(f"{prefix}{error}")
 
 
 class Reconnecting(ABC):
@@ -64,7 +64,7 @@ class Reconnecting(ABC):
             remote.write(updates)
 
     def read(self, entities: Sequence[E]) -> list[E]:
-        """A connection that is lost meanwhile is made anew, once."""
+        """Reads entities; reconnects once if the connection is lost meanwhile."""
         try:
             with self.connected() as remote:
                 return remote.read(entities)
@@ -104,7 +104,7 @@ class Reconnecting(ABC):
 
 
 def is_refused(address: str) -> bool:
-    """Whether the machine at a gRPC address says that nobody listens there: gRPC itself would try again until a time-out."""
+    """Returns True if the machine at a gRPC address refuses connections: gRPC itself would try again until a time-out."""
     try:
         if address.startswith("unix:"):
             with socket.socket(socket.AF_UNIX) as sock:
@@ -121,10 +121,10 @@ def is_refused(address: str) -> bool:
 
 
 class SwitchesElsewhere:
-    """The switches of ``topology`` behind ``targets``, by name; which workers there are at which port, and which program they
-    run, which is the same everywhere. ``language``: of the targets, for people; ``twin``: the folder beside a protocol's program
-    that has the one for these switches; ``packet_lifetime``: of the network, seconds. Raises TopologyError, ValueError,
-    NoAnswer, and what connecting raises."""
+    """The switches of ``topology`` behind ``targets``, by name: ports of workers, and the program, which is the same everywhere.
+    ``language``: of the targets, for people; ``twin``: the folder beside a protocol's program that has the one for these
+    switches; ``packet_lifetime``: of the network, seconds. Raises TopologyError, ValueError, NoAnswer, and what connecting
+    raises."""
 
     outlives = True
 
@@ -137,14 +137,14 @@ class SwitchesElsewhere:
         self.topology, self.targets, self.language = topology, dict(targets), language
         self.packet_lifetime = packet_lifetime
         try:
-            found = {name: _protocol_of(name, target) for name, target in self.targets.items()}
+            programs = {name: _protocol_of(name, target) for name, target in self.targets.items()}
         except BaseException:
             self.close()
             raise
-        self.protocol, self.sizes = found[min(found)]
-        for name, (protocol, sizes) in found.items():
+        self.protocol, self.sizes = programs[min(programs)]
+        for name, (protocol, sizes) in programs.items():
             if (protocol, sizes.values) != (self.protocol, self.sizes.values):
-                raise ValueError(f"switch {name} speaks {protocol} with {sizes.values} values per packet, but {min(found)} "
+                raise ValueError(f"switch {name} speaks {protocol} with {sizes.values} values per packet, but {min(programs)} "
                                  f"{self.protocol} with {self.sizes.values}: all switches of a network run one program")
         self._guards = guards(topology)
         try:
@@ -153,54 +153,54 @@ class SwitchesElsewhere:
         except (EntityError, TimeoutError) as error:
             self.close()
             raise unreached(f"switch {name}: ", error) from error
-        self.slots = min(sizes.slots for _, sizes in found.values())
+        self.slots = min(sizes.slots for _, sizes in programs.values())
         self._udp_port = program_named(self.protocol).udp_port
         self._source = protocols.program(self.protocol, twin)
 
     def describe(self) -> dict:
-        """``source``: our program of the protocol, which names what counters count."""
+        """Describes the program. ``source``: our program of the protocol, which names what counters count."""
         return {"program": f"{self.protocol} over {self.language}", "source": str(self._source), "source_hash": "",
                 "values": self.sizes.values, "slots": self.slots, "protocol": self.protocol}  # fmt: skip
 
-    def host_of(self, pid: int, said: str) -> str:
+    def host_of(self, pid: int, name: str) -> str:
         names = [host.name for host in self.topology.hosts]
-        if said not in names:
-            raise ValueError(f"process {pid} says that it is in host {said!r} of {self.topology.name}, and the controller cannot "
+        if name not in names:
+            raise ValueError(f"process {pid} says that it is in host {name!r} of {self.topology.name}, and the controller cannot "
                              f"see it: set INA_HOST to one of {', '.join(names[:NAMED])}{', ...' * (len(names) > NAMED)}")
-        return said
+        return name
 
     def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
-        """``kind`` is of no matter here: workers bind a UDP socket to their host's address."""
+        """Returns the port of the host; ``kind`` does not matter: workers bind a UDP socket to their host's address."""
         return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
 
     def close_port(self, number: int, job: int) -> None:
-        """Ports of hosts stay."""
+        """No-op: ports of hosts stay."""
 
-    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
-        host = self.host_of(pid, said)
+    def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
+        host = self.host_of(pid, name)
         return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
 
     def close_server_port(self, number: int) -> None:
-        """Ports of hosts stay."""
+        """No-op: ports of hosts stay."""
 
     def protect(self, switch: str) -> None:
-        """A program of a user's own may forward nothing, and then has no guard."""
+        """Writes the guard entries of a switch, unless its program has no guard table (one that forwards nothing)."""
         if has_guard(self.targets[switch].p4info):
             agree(self.targets[switch], GUARD, [update.entity for update in self._guards[switch]])
 
     def counters(self) -> dict:
-        """``program``: sums over the switches that answer. ``switches``: by name, ``program`` of each, or the ``error`` of one
-        that does not answer."""
+        """Returns ``program``: sums over the switches that answer; ``switches``: by name, ``program`` of each, or the ``error``
+        of one that does not answer."""
         program: dict[str, list] = {}
         switches: dict[str, dict] = {}
         for name, target in self.targets.items():
             try:
-                switches[name] = {"program": _counted(target)}
+                switches[name] = {"program": _counter_cells(target)}
             except (EntityError, TimeoutError) as error:
                 switches[name] = {"program": {}, "error": str(error)}
             for counter, cells in switches[name]["program"].items():
-                known = program.get(counter, [[0, 0]] * len(cells))
-                program[counter] = [[a + c, b + d] for (a, b), (c, d) in zip(known, cells, strict=True)]
+                sums = program.get(counter, [[0, 0]] * len(cells))
+                program[counter] = [[a + c, b + d] for (a, b), (c, d) in zip(sums, cells, strict=True)]
         return {"program": program, "ports": {}, "switches": switches}
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class SwitchesElsewhere:
 
 
 def _protocol_of(name: str, target: Reconnecting) -> tuple[str, Sizes]:
-    """Raises ValueError, with the switch's name, and what connecting raises."""
+    """Returns protocol and sizes of a switch's program. Raises ValueError with its name, and what connecting raises."""
     try:
         p4info = target.p4info
     except (EntityError, TimeoutError) as error:
@@ -220,14 +220,14 @@ def _protocol_of(name: str, target: Reconnecting) -> tuple[str, Sizes]:
     return protocol_of(place, p4info)
 
 
-def _counted(target: Reconnecting) -> dict[str, list]:
-    """Cells of the program's counters, direct ones excepted."""
+def _counter_cells(target: Reconnecting) -> dict[str, list]:
+    """Returns cells of the program's counters, direct ones excepted."""
     return {counter.name: [[c.packets, c.bytes] for c in target.read([CounterEntry(counter.name)])]
             for counter in target.p4info.counters.values() if counter.size}  # fmt: skip
 
 
 class RemoteTarget(Reconnecting):
-    """Over P4Runtime."""
+    """A switch over P4Runtime."""
 
     def __init__(self, address: str, device_id: int, access: Access | None = None):
         super().__init__(address)
@@ -241,7 +241,7 @@ class RemoteTarget(Reconnecting):
 
 def over_p4runtime(topology: Topology, addresses: dict[str, str], access: Access | None = None,
                    packet_lifetime: float = PACKET_LIFETIME) -> SwitchesElsewhere:  # fmt: skip
-    """At ``addresses`` by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
+    """Returns the switches at ``addresses``, by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
     numbers = {switch.name: switch.number for switch in topology.switches}
     targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access)
                for name, address in addresses.items()}  # fmt: skip

@@ -17,13 +17,13 @@ from ina.p4.runtime.p4info import EntityError
 from ina.worlds.deployed.config import Deployment
 from ina.worlds.deployed.remote import CONNECTED, Reconnecting, SwitchesElsewhere, unreached
 
-# What $PORT_STAT counts at a port, by way: packets and bytes.
+# Counters of a port in $PORT_STAT, by direction: packets and bytes.
 WAYS = {"received": ("$FramesReceivedOK", "$OctetsReceived"), "sent": ("$FramesTransmittedOK", "$OctetsTransmittedTotal")}
 ERRORS = "$FrameswithanyError", "$FramesTransmittedwithError"
 
 
 class BfrtSwitch(Reconnecting):
-    """Over BFRuntime."""
+    """A switch over BFRuntime."""
 
     def __init__(self, address: str, device_id: int, program: str, access: Access | None = None):
         super().__init__(address)
@@ -60,21 +60,21 @@ class DeployedHost(SwitchesElsewhere):
             raise
 
     def counters(self) -> dict:
-        """Beyond SwitchesElsewhere's: `links`, by host or by both switches' names, of the ports' own counters (`up`: from the
-        host or the first switch); without those of switches that do not answer."""
-        found: dict[str, dict[int, dict[str, int]]] = {}
+        """Adds `links` to SwitchesElsewhere's counters: by host or by both switches' names, from the ports' own counters (`up`:
+        from the host or the first switch); without those of switches that do not answer."""
+        statistics: dict[str, dict[int, dict[str, int]]] = {}
         for name, switch in self.drivers.items():
             with suppress(EntityError, TimeoutError):
-                found[name] = switch.statistics()
+                statistics[name] = switch.statistics()
         links = {}
         for link, name, ends in zip(self.topology.links, self.topology.link_names(), self.topology.ends, strict=True):
-            first, second = (found.get(end.node, {}).get(end.port) for end in ends)  # of a host there is nothing
-            here, ways = (second, ("received", "sent")) if second is not None else (first, ("sent", "received"))
-            if here is not None:
+            first, second = (statistics.get(end.node, {}).get(end.port) for end in ends)  # hosts have none
+            counts, ways = (second, ("received", "sent")) if second is not None else (first, ("sent", "received"))
+            if counts is not None:
                 links[name] = {"rate": link.rate}
                 for side, way in zip(("up", "down"), ways, strict=True):
-                    links[name] |= {f"{side}_{what}": here.get(key, 0)
-                                    for what, key in zip(("packets", "bytes"), WAYS[way], strict=True)}  # fmt: skip
+                    links[name] |= {f"{side}_{unit}": counts.get(key, 0)
+                                    for unit, key in zip(("packets", "bytes"), WAYS[way], strict=True)}  # fmt: skip
                 links[name]["drops"] = sum(end.get("$FramesDroppedBufferFull", 0) for end in (first, second) if end)
                 links[name]["errors"] = sum(end.get(key, 0) for end in (first, second) if end for key in ERRORS)
         return super().counters() | {"links": links}

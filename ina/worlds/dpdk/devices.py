@@ -1,4 +1,4 @@
-"""What both programs have in common: command lines in two halves, EAL, one pool, and devices with a port each."""
+"""Shared parts of both programs: command lines in two halves, EAL, one pool, and devices with a port each."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ HELD = 1024  # mbufs of a port that are lent, staged or late
 CACHES = 4096  # mbufs in the caches of threads
 DESCRIPTORS = 1024
 SHARED, OWN, LONGEST = 0.0, 1e-3, 1e6  # seconds to spin: beside other threads, on a processor of its own, and at most
-YIELDS = 50  # then the processor is given away so often before a nap: that is spinning where nobody wants it
+YIELDS = 50  # calls of sched_yield after spinning, before a nap; they cost nothing where no other thread wants the processor
 ERRORS = ("rx_malformed", "rx_foreign", "tx_full", "tx_malformed", "errors")
 
 log = logging.getLogger("ina.p4.runtime")
 
 
 def halves(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """EAL's arguments and the program's own, which begin after ``--``. Without one all are the program's own."""
+    """Splits a command line into EAL's arguments and the program's own after ``--``. Without ``--`` all are the program's own."""
     words = list(argv)
     if "--" not in words:
         return [], words
@@ -43,16 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                             "processors; 1e6: never)")  # fmt: skip
 
 
-def spin(asked: float | None, eal: Sequence[str]) -> float:
-    """Seconds. Raises ValueError. On processors that others want, too, a thread that spins keeps those away whose frames it
-    waits for: the scheduler lets it, for milliseconds."""
-    if asked is not None and not 0 <= asked <= LONGEST:
-        raise ValueError(f"--spin {asked:g}: expected 0 to {LONGEST:g} seconds")
-    return asked if asked is not None else OWN if eal else SHARED
+def spin(seconds: float | None, eal: Sequence[str]) -> float:
+    """Returns the seconds to spin. Raises ValueError. On a shared processor the default is not to: for milliseconds a spinning
+    thread would keep the threads from running whose frames it waits for."""
+    if seconds is not None and not 0 <= seconds <= LONGEST:
+        raise ValueError(f"--spin {seconds:g}: expected 0 to {LONGEST:g} seconds")
+    return seconds if seconds is not None else OWN if eal else SHARED
 
 
 class Devices:
-    """Started devices, by number; ``wanted``: what people say of each (``dpdk.device``). EAL is started unless it runs.
+    """Started devices, by number; ``names``: of each, as people write it (``dpdk.device``). Starts EAL unless it runs.
 
     ``shards``: claims of UDP ports by as many threads, each of which gets a port on every device (``ports``: lists): on a queue
     of its own where the device takes flow rules, else steered in software (``steering`` says which). One: ``ports`` are ports.
@@ -60,38 +60,38 @@ class Devices:
     Raises DpdkError, ValueError; then nothing is left open.
     """
 
-    def __init__(self, wanted: Mapping[int, str], eal: Sequence[str], max_frame: int, server: bool, mbufs: int = 0,
+    def __init__(self, names: Mapping[int, str], eal: Sequence[str], max_frame: int, server: bool, mbufs: int = 0,
                  descriptors: int = DESCRIPTORS, timeout: float = 0.0, shards: Sequence[Sequence[range]] = ((),)):
         if not 32 <= descriptors <= 32768:
             raise ValueError(f"--descriptors {descriptors}: expected 32 to 32768")
-        mbufs = mbufs or CACHES + len(wanted) * len(shards) * (2 * descriptors + HELD)
-        memory = 64 + mbufs * (max(max_frame + 1024, 2048) + 512) // 1_000_000 + 8 * len(wanted)
-        dpdk.start(list(eal) or dpdk.arguments(list(wanted.values()), memory))
+        mbufs = mbufs or CACHES + len(names) * len(shards) * (2 * descriptors + HELD)
+        memory = 64 + mbufs * (max(max_frame + 1024, 2048) + 512) // 1_000_000 + 8 * len(names)
+        dpdk.start(list(eal) or dpdk.arguments(list(names.values()), memory))
         self.opened: dict[int, dpdk.Device] = {}
         self.ports: dict[int, Any] = {}
         self.steering: dict[int, str] = {}
         self._bare: list[CData] = []
-        self.pool = dpdk.Pool(mbufs, max_frame, wanted.values())
-        left = [path for text in wanted.values() if server and (path := dpdk.memif_socket(text)) and path.is_socket()]
+        self.pool = dpdk.Pool(mbufs, max_frame, names.values())
+        stale = [path for text in names.values() if server and (path := dpdk.memif_socket(text)) and path.is_socket()]
         try:
-            for number, text in wanted.items():
-                name = dpdk.device(text, number, server, max_frame)
+            for number, text in names.items():
+                device = dpdk.device(text, number, server, max_frame)
                 if len(shards) == 1:
-                    self.opened[number] = dpdk.open_device(name, self.pool, 1, descriptors, timeout)
+                    self.opened[number] = dpdk.open_device(device, self.pool, 1, descriptors, timeout)
                     self.ports[number] = self.opened[number].port()
                 else:
-                    self.ports[number] = self._sharded(number, name, descriptors, shards)
+                    self.ports[number] = self._sharded(number, device, descriptors, shards)
                 self._bare += [port.handle for port in self._flat(number)]
         except BaseException as error:
             self.close()
-            if left and isinstance(error, dpdk.DpdkError):  # trying whether somebody listens would upset drivers of memif
-                raise dpdk.DpdkError(f"{error}; {left[0]} was there before: another switch serves it, or one that was killed has "
-                                     "left it, then remove it") from error
+            if stale and isinstance(error, dpdk.DpdkError):  # a probe of the socket would upset drivers of memif
+                raise dpdk.DpdkError(f"{error}; {stale[0]} was there before: another switch serves it, or one that was killed "
+                                     "has left it, then remove it") from error
             raise
 
     def _sharded(self, number: int, name: str, descriptors: int, shards: Sequence[Sequence[range]]) -> list[Port]:
-        """A port for each shard on one device: by flow rules if it takes them all, else in software."""
-        if dpdk.PCI.match(name) or name.startswith("net_tap"):  # what may have more than a ring
+        """Opens a port for each shard on one device: by flow rules if it takes them all, else in software."""
+        if dpdk.PCI.match(name) or name.startswith("net_tap"):  # devices that may have several queues
             try:
                 return self._ruled(number, name, descriptors, shards)
             except dpdk.DpdkError as error:
@@ -111,10 +111,10 @@ class Devices:
         return opened
 
     def _ruled(self, number: int, name: str, descriptors: int, shards: Sequence[Sequence[range]]) -> list[Port]:
-        """Raises DpdkError: it has not so many queues, or takes no such rules."""
+        """Opens a queue for each shard, with flow rules. Raises DpdkError if the device lacks queues or refuses the rules."""
         device = self.opened[number] = dpdk.open_device(name, self.pool, len(shards), descriptors)
         for queue, claims in enumerate(shards):
-            for ports in claims if queue else ():  # what no rule is for goes to queue 0
+            for ports in claims if queue else ():  # frames without a rule go to queue 0
                 for port in ports:
                     device.flow(port, queue)
         self.steering[number] = "flow rules"
@@ -125,17 +125,17 @@ class Devices:
         return ports if isinstance(ports, list) else [ports]
 
     def errors(self, number: int) -> dict[str, int]:
-        """What the port counted that is no traffic, over all shards."""
+        """Returns the port's error counters, summed over all shards."""
         each = [port.stats for port in self._flat(number)]
         return {key: sum(stats[key] for stats in each) for key in ERRORS}
 
     def mbufs(self) -> dict[str, int]:
-        """Of the pool: ``all``, ``in_use``, and of these ``held`` by ports that are open: lent, late, or ready to be lent. When
-        nothing is under way the others are in devices' queues; a number of them that grows is a leak."""
+        """Returns the pool's counts: ``all``, ``in_use``, and of these ``held`` by open ports: lent, late, or ready to be lent.
+        Without traffic the others are in devices' queues; if their number grows, there is a leak."""
         return {"all": self.pool.mbufs, "in_use": self.pool.in_use, "held": sum(map(dpdk.held, self._bare))}
 
     def close(self) -> None:
-        """Twice is once."""
+        """Closes everything. Idempotent."""
         self._bare.clear()
         for number in self.ports:
             for port in self._flat(number):

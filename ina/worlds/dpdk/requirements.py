@@ -1,4 +1,4 @@
-"""What a machine has for the fast path (``ina doctor --target dpdk``): docs/dpdk.md says how to get what is missing."""
+"""Checks of a machine for DPDK (``ina doctor --target dpdk``): docs/dpdk.md says how to get what is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ETHERNET = "0x0200"  # PCI class of network controllers that are Ethernet's
 OURS = ("vfio-pci", "igb_uio", "uio_pci_generic", "mlx5_core", "mlx4_core")  # drivers that leave a NIC to DPDK
 ENOUGH = 512  # MiB of huge pages: a pool for two ports
 
-Said = tuple[str, str, str, str]  # verdict, what, found, advice
+Finding = tuple[str, str, str, str]  # verdict, subject, state, advice
 
 
 def _read(path: Path) -> str:
@@ -22,8 +22,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-def examine(sys: Path = Path("/sys")) -> Iterator[Said]:
-    """``sys``: where the kernel says what there is."""
+def examine(sys: Path = Path("/sys")) -> Iterator[Finding]:
+    """Examines this machine. ``sys``: the root of sysfs."""
     if reason := dpdk.missing():
         yield BAD, "DPDK", "not installed", reason
     else:
@@ -44,20 +44,20 @@ def examine(sys: Path = Path("/sys")) -> Iterator[Said]:
     yield from _nics(sys / "bus/pci/devices")
 
 
-def _nics(devices: Path) -> Iterator[Said]:
-    found = False
+def _nics(devices: Path) -> Iterator[Finding]:
+    any_nic = False
     for device in sorted(devices.glob("*")):
         if not _read(device / "class").startswith(ETHERNET):
             continue
-        found = True
+        any_nic = True
         driver = (device / "driver").resolve().name if (device / "driver").exists() else "no driver"
         interfaces = ", ".join(sorted(p.name for p in (device / "net").glob("*"))) or "no interface"
         node = _read(device / "numa_node")
-        said = f"{device.name}: {driver}, {interfaces}, NUMA node {node or '?'}"
+        summary = f"{device.name}: {driver}, {interfaces}, NUMA node {node or '?'}"
         if driver in OURS:
-            yield GOOD, "NIC", said, ""
+            yield GOOD, "NIC", summary, ""
         else:
             lost = f" (the kernel then loses {interfaces})" if interfaces != "no interface" else ""
-            yield FACT, "NIC", said, f"for DPDK: dpdk-devbind.py --bind=vfio-pci {device.name}{lost}"
-    if not found:
+            yield FACT, "NIC", summary, f"for DPDK: dpdk-devbind.py --bind=vfio-pci {device.name}{lost}"
+    if not any_nic:
         yield FACT, "NIC", "none on the PCI bus", "memif, virtio-user and interfaces of the kernel do without (docs/dpdk.md)"

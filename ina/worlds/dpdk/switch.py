@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, told on standard error; 2: wrong arguments; 130: Ctrl-C
+    """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, printed on standard error; 2: wrong arguments; 130: Ctrl-C
     before it served."""
     from ina.base.cc import BuildError
     from ina.p4.compiler.errors import CompileError
@@ -101,22 +101,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parse_ports(texts: list[str]) -> dict[int, str]:
-    """``N=DEVICE`` of every port. Raises ValueError."""
-    found: dict[int, str] = {}
+    """Parses ``N=DEVICE`` of every port. Raises ValueError."""
+    devices_by_port: dict[int, str] = {}
     for text in texts:
         number, equals, device = text.partition("=")
         if not equals or not number.isdigit() or not device or int(number) >= 510:
             raise ValueError(f"--port {text}: expected N=DEVICE with a port of 0..509, such as 0=memif:/run/ina.sock")
-        if int(number) in found:
-            raise ValueError(f"--port {text}: port {number} is {found[int(number)]} already")
-        if device in found.values() and not device.startswith("memif:"):
+        if int(number) in devices_by_port:
+            raise ValueError(f"--port {text}: port {number} is {devices_by_port[int(number)]} already")
+        if device in devices_by_port.values() and not device.startswith("memif:"):
             raise ValueError(f"--port {text}: this device is another port already")
-        found[int(number)] = device
-    return dict(sorted(found.items()))
+        devices_by_port[int(number)] = device
+    return dict(sorted(devices_by_port.items()))
 
 
 def _check(args: argparse.Namespace, eal: list[str]) -> None:
-    """Raises ValueError, before anything is started."""
+    """Checks the arguments before anything is started. Raises ValueError."""
     if args.max_frame and not MIN_FRAME <= args.max_frame <= MAX_FRAME:
         raise ValueError(f"--max-frame {args.max_frame}: expected {MIN_FRAME} to {MAX_FRAME} bytes")
     if args.shards & (args.shards - 1):
@@ -143,7 +143,7 @@ def _compiled(args: argparse.Namespace) -> Any:
 
 
 def _longest(args: argparse.Namespace, program: Any) -> int:
-    """Bytes: what was said, or what the program's protocol needs, or what every Ethernet takes."""
+    """Returns the longest frame in bytes: --max-frame, or what the program's protocol needs, or Ethernet's 1514."""
     from ina.aggregation import protocols
     from ina.aggregation.controller.embedded import protocol_of
 
@@ -156,7 +156,7 @@ def _longest(args: argparse.Namespace, program: Any) -> int:
     return max(1514, protocols.frame_bytes(name, sizes.values))
 
 
-def _run(args: argparse.Namespace, eal: list[str], wanted: dict[int, str]) -> None:
+def _run(args: argparse.Namespace, eal: list[str], devices_by_port: dict[int, str]) -> None:
     program = _compiled(args)
     with contextlib.ExitStack() as stack:
         cpus = _cpus(eal)
@@ -166,7 +166,7 @@ def _run(args: argparse.Namespace, eal: list[str], wanted: dict[int, str]) -> No
         if key is None and shards > 1:
             raise ValueError(f"--shards {shards}: {args.program} declares no shards (@shards): it runs on one processor")
         claims = [key.claims(shard, shards) if key else () for shard in range(shards)]
-        opened = devices.Devices(wanted, eal, _longest(args, program), server=True, mbufs=args.mbufs,
+        opened = devices.Devices(devices_by_port, eal, _longest(args, program), server=True, mbufs=args.mbufs,
                                  descriptors=args.descriptors, shards=claims)  # fmt: skip
         stack.callback(opened.close)
         running = Running(args, program, opened, shards, cpus)
@@ -176,7 +176,7 @@ def _run(args: argparse.Namespace, eal: list[str], wanted: dict[int, str]) -> No
 
 
 def _cpus(eal: list[str]) -> list[int]:
-    """Processors that EAL was given, by who gave it a command line; none: threads run anywhere."""
+    """Returns the processors in EAL's arguments; none: threads run anywhere."""
     if not eal:
         return []
     dpdk.start(eal)
@@ -184,7 +184,7 @@ def _cpus(eal: list[str]) -> list[int]:
 
 
 def _clear(path: Path) -> None:
-    """Removes the socket that a switch which was killed has left; one that somebody listens at stays, and is in the way."""
+    """Removes the socket of a switch that was killed; one that somebody listens at stays, and listening there will fail."""
     if path.is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
             try:
@@ -194,7 +194,7 @@ def _clear(path: Path) -> None:
 
 
 class Running:
-    """The switch, whoever fills its tables, and what it says of itself."""
+    """The running switch, the control plane that fills its tables, and its reports."""
 
     def __init__(self, args: argparse.Namespace, program: Any, opened: devices.Devices, shards: int = 1,
                  cpus: Sequence[int] = ()):
@@ -243,7 +243,7 @@ class Running:
             self._closing.callback(self.host.close)
 
     def start(self) -> None:
-        """Ports come last: by the first packet all is in place."""
+        """Starts the control socket, then adds the ports: all is in place before the first packet."""
         if self.args.control:
             from ina.aggregation.controller import access
             from ina.aggregation.controller.server import Server
@@ -265,7 +265,7 @@ class Running:
             self._closing.callback(self._ports_of.remove_port, number)
 
     def serve(self) -> None:
-        """Until a signal, or the end of --duration."""
+        """Serves until a signal, or the end of --duration."""
         before = signals.raising(lambda _number: _Stopped(), signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
         before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda *_: self.tell(sys.stderr))
         try:
@@ -286,25 +286,25 @@ class Running:
         self.tell(sys.stdout, final=True)
 
     def _greet(self) -> None:
-        said = {"pid": os.getpid(), "program": str(self.args.program), "source_hash": self.switch.program.source_hash,
-                "ports": {n: device.name for n, device in self.opened.opened.items()}, "shards": self.shards}
+        greeting = {"pid": os.getpid(), "program": str(self.args.program), "source_hash": self.switch.program.source_hash,
+                    "ports": {n: device.name for n, device in self.opened.opened.items()}, "shards": self.shards}
         if self.opened.steering:
-            said["steering"] = self.opened.steering
+            greeting["steering"] = self.opened.steering
         if self.host is not None:
-            said |= {key: value for key, value in self.host.describe().items() if key != "program"}
+            greeting |= {key: value for key, value in self.host.describe().items() if key != "program"}
         if self.args.grpc:
-            said["open to"] = rpc.Access.of(self.args).described(self.args.grpc)
+            greeting["open to"] = rpc.Access.of(self.args).described(self.args.grpc)
         for key in ("control", "grpc"):
             if value := getattr(self, key, "") or getattr(self.args, key):
-                said[key] = value
+                greeting[key] = value
         if self.token:
-            said["token"] = tokens.where()
-        print(json.dumps(said), flush=True)
+            greeting["token"] = tokens.where()
+        print(json.dumps(greeting), flush=True)
 
-    # ---- what it says
+    # ---- reports
 
     def counted(self) -> dict[str, Any]:
-        """Counters of the program, of each port (the switch's, the port's and the device's own), and mbufs."""
+        """Returns counters of the program, of each port (the switch's, the port's and the device's own), and mbufs."""
         ports = {}
         for number in self.opened.ports:
             stats, own, device = self.switch.port_stats(number), self.opened.errors(number), self.opened.opened[number]
@@ -347,7 +347,7 @@ _TRAFFIC = ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes")
 
 
 class _Stopped(BaseException):
-    """A signal asks for the end."""
+    """Raised by a signal that ends the switch."""
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ from ina.worlds.dpdk.devices import Devices
 
 
 class DpdkSwitch(EmbeddedSwitch):
-    """``opened``: its devices are ports of the switch already. A worker that asks for ``dpdk`` is at the one whose
-    place among them is its index, and at port N with ``dpdk@N``; the parameter server gets a port of shared memory.
+    """The switch whose ports are the devices of ``opened``. A worker that asks for ``dpdk`` gets the device whose place among
+    them is its index, and with ``dpdk@N`` port N; the parameter server gets a port of shared memory.
 
-    Raises ValueError: the program is of no protocol, or frames of its packets are longer than the devices'.
+    Raises ValueError: the program is of no known protocol, or its packets' frames are longer than the devices take.
     """
 
     packet_lifetime = PACKET_LIFETIME  # cables, NICs and workers were there before
@@ -33,32 +33,32 @@ class DpdkSwitch(EmbeddedSwitch):
                              f"{self.values} values have {needed}")
         self._devices, self._shards = devices, shards
         self._ports.update(devices)
-        self._taken: dict[tuple[int, int], int] = {}  # (job, port) -> worker
+        self._owners: dict[tuple[int, int], int] = {}  # (job, port) -> worker
 
     def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
         if kind.partition("@")[0] != "dpdk":
             return super().open_port(kind, job, index, slots, host)
         number = self._number(kind, index)
-        if (other := self._taken.setdefault((job, number), index)) != index:
+        if (other := self._owners.setdefault((job, number), index)) != index:
             raise ValueError(f"port {number} is worker {other}'s of this job already: worker {index} needs one of its own "
                              "(INA_PORT=dpdk@N:...)")
         return Plug(number, worker_address(job, index), replace(self._address), {"kind": "dpdk", "shards": self._shards}, [])
 
     def _number(self, kind: str, index: int) -> int:
-        there = sorted(self._devices)
-        said = kind.partition("@")[2]
-        if not said:
-            if index >= len(there):
-                raise ValueError(f"worker {index} has no port: this switch has {len(there)} devices; say which one with "
+        numbers = sorted(self._devices)
+        text = kind.partition("@")[2]
+        if not text:
+            if index >= len(numbers):
+                raise ValueError(f"worker {index} has no port: this switch has {len(numbers)} devices; say which one with "
                                  "INA_PORT=dpdk@N:..., or start the switch with more")
-            return there[index]
-        if not said.isdigit() or int(said) not in there:
-            raise ValueError(f"there is no device at port {said}; there are {', '.join(map(str, there))}")
-        return int(said)
+            return numbers[index]
+        if not text.isdigit() or int(text) not in numbers:
+            raise ValueError(f"there is no device at port {text}; there are {', '.join(map(str, numbers))}")
+        return int(text)
 
     def close_port(self, number: int, job: int) -> None:
         if number in self._devices:
-            self._taken.pop((job, number), None)
+            self._owners.pop((job, number), None)
         else:
             self.close_server_port(number)
 

@@ -82,14 +82,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _size(text: str) -> int:
-    found = re.fullmatch(r"([0-9]+)([kmg]?)i?b?", text.strip().lower())
-    if not found or not 4 <= (size := int(found[1]) * UNITS[found[2]]) <= 1 << 36 or size % 4:
+    match = re.fullmatch(r"([0-9]+)([kmg]?)i?b?", text.strip().lower())
+    if not match or not 4 <= (size := int(match[1]) * UNITS[match[2]]) <= 1 << 36 or size % 4:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a multiple of 4 bytes, such as 4k, 25M or 1048576")
     return size
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0: all done; 1: an error, told on standard error; 2: wrong arguments; 130: interrupted, with a summary."""
+    """Exit status: 0: all done; 1: an error, printed on standard error; 2: wrong arguments; 130: interrupted, with a summary."""
     eal, own = devices.halves(sys.argv[1:] if argv is None else argv)
     options = parser()
     args = options.parse_args(own)
@@ -109,17 +109,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _check(args: argparse.Namespace, eal: list[str]) -> None:
-    """Raises ValueError, before anything is started."""
+    """Checks the arguments before anything is started. Raises ValueError."""
     args.spin = devices.spin(args.spin, eal)
     _config(args, life=1)  # of no job: do the arguments make sense?
     _faults(args)
 
 
-def _config(args: argparse.Namespace, **given: Any) -> WorkerConfig:
-    """``given``: what the controller says. Raises ValueError."""
-    said = {"worker": args.worker, "workers": args.workers, "protocol": args.protocol or protocols.DEFAULT,
-            "slots": args.window or 128, "values": args.values or 256}  # fmt: skip
-    return WorkerConfig(**said | given, rto_min=args.rto, rto_max=max(args.rto, args.rto_max), timeout=args.timeout)
+def _config(args: argparse.Namespace, **admitted: Any) -> WorkerConfig:
+    """Returns the worker's configuration. ``admitted``: the controller's values, before the arguments'. Raises ValueError."""
+    defaults = {"worker": args.worker, "workers": args.workers, "protocol": args.protocol or protocols.DEFAULT,
+                "slots": args.window or 128, "values": args.values or 256}  # fmt: skip
+    return WorkerConfig(**defaults | admitted, rto_min=args.rto, rto_max=max(args.rto, args.rto_max), timeout=args.timeout)
 
 
 def _faults(args: argparse.Namespace) -> Any:
@@ -130,7 +130,7 @@ def _faults(args: argparse.Namespace) -> Any:
 
 def _run(args: argparse.Namespace, eal: list[str]) -> int:
     with contextlib.ExitStack() as stack:
-        config, alive, leave = _admitted(args, stack)
+        config, alive, leave = _admit(args, stack)
         number = args.worker if args.at is None else args.at
         opened = devices.Devices({number: args.device}, eal, max(config.frame_bytes, 1514), server=False, mbufs=args.mbufs,
                                  descriptors=args.descriptors, timeout=args.timeout)  # fmt: skip
@@ -139,28 +139,28 @@ def _run(args: argparse.Namespace, eal: list[str]) -> int:
         stack.callback(bench.close)
         status = bench.run()
         if status == 0:
-            leave()  # else the others are told that this worker is lost
+            leave()  # else the controller reports this worker as lost to the others
         return status
 
 
-def _admitted(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[WorkerConfig, int, Callable[[], None]]:
-    """What the worker must know; a connection whose end is the switch's, -1: none; and how to leave the job in peace."""
-    client = _connected(args.control, args.timeout)
+def _admit(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[WorkerConfig, int, Callable[[], None]]:
+    """Joins the job. Returns its configuration; a connection that ends with the switch (-1: none); and a function to leave."""
+    client = _connect(args.control, args.timeout)
     stack.callback(client.close)
     client.join(args.job, args.worker)
     client.admit(args.job, args.workers, args.window or None)
-    there = client.attach(args.job, args.worker, "dpdk" if args.at is None else f"dpdk@{args.at}", args.protocol, args.values)
-    for fd in there.fds:
+    grant = client.attach(args.job, args.worker, "dpdk" if args.at is None else f"dpdk@{args.at}", args.protocol, args.values)
+    for fd in grant.fds:
         os.close(fd)
     config = _config(
-        args, worker=there.worker, workers=there.workers, job=there.number, life=there.life, protocol=there.protocol,
-        slots=there.slots, values=there.values, address=there.address, switch=there.switch,
-        shards=there.port.get("shards", 1), server=there.switch)  # the switch relays what is for it
-    return config, -1 if there.outlives else client.fileno(), client.release
+        args, worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
+        slots=grant.slots, values=grant.values, address=grant.address, switch=grant.switch,
+        shards=grant.port.get("shards", 1), server=grant.switch)  # the switch relays to the parameter server
+    return config, -1 if grant.outlives else client.fileno(), client.release
 
 
-def _connected(socket: str, timeout: float) -> Any:
-    """The controller's client, once it is there. Raises ControlError."""
+def _connect(socket: str, timeout: float) -> Any:
+    """Connects to the controller; retries until ``timeout`` seconds have passed. Raises ControlError."""
     from ina.aggregation.controller.client import Client, ControlError
 
     deadline = time.monotonic() + timeout
@@ -173,20 +173,20 @@ def _connected(socket: str, timeout: float) -> Any:
         time.sleep(0.05)
 
 
-def _say(text: str) -> None:
-    """A whole line, or nothing of it: an interrupt may come at any moment, and the summary begins a line of its own."""
+def _print(text: str) -> None:
+    """Prints a line in one write: an interrupt may come at any moment, and must not leave half a line before the summary."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def operand(worker: int, turn: int, count: int, dtype: str) -> np.ndarray:
-    """What ``worker`` brings to all-reduce number ``turn``: integers from -LARGEST to LARGEST that differ in every place."""
+    """Returns the tensor of ``worker`` in all-reduce ``turn``: integers from -LARGEST to LARGEST that differ in every place."""
     mixed = np.arange(count, dtype=np.uint32) * np.uint32(2654435761) + np.uint32(turn * 97 + worker * 40503)
     return ((mixed >> np.uint32(16)) % np.uint32(2 * LARGEST + 1)).astype(np.int32).astype(dtype) - np.dtype(dtype).type(LARGEST)
 
 
 class Bench:
-    """The worker's endpoint, its tensors, and what came of them."""
+    """The worker's endpoint, its tensors, and the measured times."""
 
     def __init__(self, args: argparse.Namespace, config: WorkerConfig, opened: devices.Devices, number: int, alive: int,
                  cpus: list[int]):
@@ -201,7 +201,7 @@ class Bench:
             os.sched_setaffinity(0, cpus[:1])  # this thread drives, and the endpoint's is started by it
         self._wait_link()
         self.endpoint = Endpoint(config, self.port, alive, args.spin)
-        opened.ports.pop(number)  # the endpoint's from now on
+        opened.ports.pop(number)  # owned by the endpoint from now on
         self.times: list[float] = []
 
     def _wait_link(self) -> None:
@@ -217,8 +217,8 @@ class Bench:
     def run(self) -> int:
         args, count = self.args, self.args.size // 4
         sources = [operand(self.config.worker, turn, count, args.dtype) for turn in range(args.in_flight)]
-        wanted = [reduce(np.add, (operand(w, turn, count, args.dtype) for w in range(self.config.workers)))
-                  for turn in range(args.in_flight)] if args.verify else []  # fmt: skip
+        expected = [reduce(np.add, (operand(w, turn, count, args.dtype) for w in range(self.config.workers)))
+                    for turn in range(args.in_flight)] if args.verify else []  # fmt: skip
         outs = [np.empty_like(source) for source in sources]
         began, status = time.monotonic(), 0
         try:
@@ -227,32 +227,32 @@ class Bench:
                 tickets = [self.endpoint.submit(source, out) for source, out in zip(sources, outs, strict=True)]
                 for ticket in tickets:
                     self.endpoint.wait(ticket)
-                took = time.monotonic() - start
-                for out, sums in zip(outs, wanted, strict=False):
+                seconds = time.monotonic() - start
+                for out, sums in zip(outs, expected, strict=False):
                     if not np.array_equal(out, sums):
                         wrong = int(np.flatnonzero(out != sums)[0])
                         raise DpdkError(f"all-reduce {turn}: value {wrong} is {out[wrong]}, expected {sums[wrong]}")
                 if args.verify:
                     for out in outs:
-                        out.fill(0)  # what stays from before is no result
+                        out.fill(0)  # so that an old result does not pass for a new one
                 if turn >= 0:
-                    self.times.append(took)
+                    self.times.append(seconds)
                     if not args.quiet:
-                        self._tell(turn, took)
+                        self._tell(turn, seconds)
         except KeyboardInterrupt:
             status = 130
         self._summary(time.monotonic() - began)
         return status
 
     def _turns(self, began: float) -> Iterator[int]:
-        """Numbers of all-reduces; negative: warming up."""
+        """Yields numbers of all-reduces; negative: warming up."""
         turn = -self.args.warmup
         while turn < 0 or (self._time_left(began) if self.args.duration else turn < self.args.repeat):
             yield turn
             turn += 1
 
     def _time_left(self, began: float) -> bool:
-        """Whether all workers go on: they must stop after the same all-reduce."""
+        """Returns True if all workers go on; they agree on it, as they must stop after the same all-reduce."""
         over = np.array([time.monotonic() - began >= self.args.duration], np.int32)
         self.endpoint.run(over)
         return not over[0]
@@ -260,37 +260,37 @@ class Bench:
     def _tell(self, turn: int, took: float) -> None:
         size = self.args.size * self.args.in_flight
         if self.args.json:
-            _say(json.dumps({"all_reduce": turn, "seconds": took, "bytes": size, "mbufs": self.opened.mbufs()}))
+            _print(json.dumps({"all_reduce": turn, "seconds": took, "bytes": size, "mbufs": self.opened.mbufs()}))
         else:
-            _say(f"{turn}: {size} B in {took * 1e3:.3f} ms, {8 * size / took / 1e9:.2f} Gb/s")
+            _print(f"{turn}: {size} B in {took * 1e3:.3f} ms, {8 * size / took / 1e9:.2f} Gb/s")
 
     def _summary(self, seconds: float) -> None:
         args, stats = self.args, self.endpoint.stats
         size, times = args.size * args.in_flight, sorted(self.times)
-        said = {
+        row = {
             "worker": self.config.worker, "workers": self.config.workers, "protocol": self.config.protocol,
             "values": self.config.values, "slots": self.config.slots, "device": self.device.name,
             "all_reduces": len(times), "bytes": size, "verified": bool(args.verify), "seconds": seconds,
         }  # fmt: skip
         if times:
             middle = times[len(times) // 2]
-            said |= {"best": times[0], "median": middle, "worst": times[-1], "gbps": 8 * size / middle / 1e9,
-                     "ate_per_s": size / 4 / middle}  # fmt: skip
-        said |= {"worker_stats": stats, "port": self.endpoint.port_stats, "device_stats": self.device.stats,
-                 "mbufs": self.opened.mbufs()}  # fmt: skip
+            row |= {"best": times[0], "median": middle, "worst": times[-1], "gbps": 8 * size / middle / 1e9,
+                    "ate_per_s": size / 4 / middle}  # fmt: skip
+        row |= {"worker_stats": stats, "port": self.endpoint.port_stats, "device_stats": self.device.stats,
+                "mbufs": self.opened.mbufs()}  # fmt: skip
         if args.json:
-            _say(json.dumps({"summary": said}))
+            _print(json.dumps({"summary": row}))
             return
         rate = "none complete"
         if times:
-            rate = (f"median {said['median'] * 1e3:.3f} ms ({said['gbps']:.2f} Gb/s, {said['ate_per_s'] / 1e6:.1f} M ATE/s), "
-                    f"best {said['best'] * 1e3:.3f}, worst {said['worst'] * 1e3:.3f} ms")  # fmt: skip
-        _say(f"worker {said['worker']} of {said['workers']} at {said['device']}, {said['protocol']}, {said['values']} values, "
-              f"{said['slots']} slots\n{len(times)} all-reduces of {size} B{', every value verified' * args.verify}: {rate}\n"
+            rate = (f"median {row['median'] * 1e3:.3f} ms ({row['gbps']:.2f} Gb/s, {row['ate_per_s'] / 1e6:.1f} M ATE/s), "
+                    f"best {row['best'] * 1e3:.3f}, worst {row['worst'] * 1e3:.3f} ms")  # fmt: skip
+        _print(f"worker {row['worker']} of {row['workers']} at {row['device']}, {row['protocol']}, {row['values']} values, "
+              f"{row['slots']} slots\n{len(times)} all-reduces of {size} B{', every value verified' * args.verify}: {rate}\n"
               f"sent {stats['tx_packets']} packets ({stats['retransmissions']} again), received {stats['rx_packets']} "
               f"({stats['duplicates']} duplicates, {stats['drop_stale']} stale, "
               f"{stats['drop_malformed'] + stats['drop_foreign']} not ours)\n"
-              f"mbufs: {said['mbufs']['in_use']} of {said['mbufs']['all']} in use")
+              f"mbufs: {row['mbufs']['in_use']} of {row['mbufs']['all']} in use")
 
 
 if __name__ == "__main__":

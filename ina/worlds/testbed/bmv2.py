@@ -65,12 +65,12 @@ class Bmv2Forwarder(PortedSwitch):
 
     def counters(self) -> dict[str, list]:
         with self._alive() as remote:
-            names = [c.name for c in remote.p4info.counters.values() if c.size]  # direct ones have none
+            names = [c.name for c in remote.p4info.counters.values() if c.size]  # direct counters have no size
             return {name: [[c.packets, c.bytes] for c in remote.read([CounterEntry(name)])] for name in names}
 
     @contextmanager
     def _alive(self) -> Iterator[RemoteSwitch]:
-        """What fails because BMv2 has ended says so."""
+        """Yields the connection; an error that BMv2's end has caused names that end."""
         assert self._bmv2 is not None and self._remote is not None
         self._bmv2.check()
         try:

@@ -1,4 +1,4 @@
-"""What a network's process is told: the topology, where its hosts are, and what its switches and links are to be made of.
+"""Description of a network for its switch process: the topology, its hosts' namespaces, and kinds of switches and links.
 
 It is a JSON file that ina/worlds/testbed/mininet.py writes. All else (ports, routes) follows from the topology.
 """
@@ -24,7 +24,7 @@ SEEDS = 10_000  # more than a network has links
 
 @dataclass(frozen=True)
 class Wire:
-    """What one direction of a link does: ``rate`` in bit/s and ``queue`` in bytes (0: no limit), ``delay`` in seconds,
+    """One direction of a link: ``rate`` in bit/s and ``queue`` in bytes (0: no limit), ``delay`` in seconds,
     ``loss``: probability, drawn from ``seed``."""
 
     rate: float
@@ -77,7 +77,7 @@ class Description:
     """The network. ``namespaces``: inode of each host's network namespace. ``kind`` of its switches: a key of
     ``ina.worlds.testbed.switch_kinds.KINDS``. ``cables``: what links between switches are made of, ``memory`` (then all switches
     are in one process) or ``veth``. ``captures``: by interface, the pcap file. ``folder``: where switches may have files, named
-    after them, that whoever wrote this takes away."""
+    after them; the writer of the description removes it."""
 
     topology: Topology
     namespaces: dict[str, int]
@@ -91,12 +91,12 @@ class Description:
         topology = self.topology
         plain = {"name": topology.name, "mtu": topology.mtu, "buffer": topology.buffer,
                  "nodes": [node.name for node in topology.nodes], "links": [asdict(link) for link in topology.links]}  # fmt: skip
-        kept = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures", "folder")}
-        path.write_text(json.dumps({"topology": plain, **kept}))
+        fields = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures", "folder")}
+        path.write_text(json.dumps({"topology": plain, **fields}))
 
     @classmethod
     def read(cls, path: Path) -> Description:
-        """What `write` has written. Raises documents.Unreadable, OSError."""
+        """Reads a file of `write`. Raises documents.Unreadable, OSError."""
         fields = documents.json_of(path)
         try:
             plain = fields.pop("topology")
@@ -116,13 +116,13 @@ class Description:
 
     @cached_property
     def ports(self) -> tuple[HostPort, ...]:
-        """Those that hosts are at, in the order of the links."""
-        found = []
+        """Ports that hosts are at, in the order of the links."""
+        ports = []
         for number, (link, ends) in enumerate(zip(self.topology.links, self.topology.ends, strict=True)):
             for host, here in (ends, ends[::-1]):
                 if host.node[0] == "h":
-                    found.append(HostPort(here.node, here.port, here.name, Node(host.node), self._wire(number, link)))
-        return tuple(found)
+                    ports.append(HostPort(here.node, here.port, here.name, Node(host.node), self._wire(number, link)))
+        return tuple(ports)
 
     @cached_property
     def trunks(self) -> tuple[Trunk, ...]:
@@ -144,7 +144,7 @@ class Description:
 
     @cached_property
     def guards(self) -> dict[str, list[Update]]:
-        """Switch -> what makes it check who sends."""
+        """Switch -> entries that make it check senders."""
         return guards(self.topology)
 
     @cached_property

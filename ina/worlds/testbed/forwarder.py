@@ -1,4 +1,4 @@
-"""One switch of a network, wherever it runs: in this process, or in a process of its own.
+"""One switch of a network, in this process or in a process of its own.
 
     host's interface ──veth── s1-eth1 ──[ link up: rate, delay, queue, loss ]──> ingress
                                        <─[ link down: likewise ]──────────────── egress
@@ -39,7 +39,7 @@ SWITCH_ERRORS = ("back_pressure", "too_long", "reentries", "no_memory")  # the s
 class PortCounts:
     """A port of a switch. ``rx``: the link that ends here, where this switch makes it (at a host); ``tx``: the one that
     begins here. Bytes have Ethernet's overhead. ``tail_drops``: at a full queue, ``buffer_drops``: for want of room in the buffer
-    that the switch's ports share. ``lost``: by seeded loss at this end. ``errors``: what no link does, by reason."""
+    that the switch's ports share. ``lost``: by seeded loss at this end. ``errors``: faults of port and switch, by reason."""
 
     rx_packets: int
     rx_bytes: int
@@ -53,19 +53,19 @@ class PortCounts:
 
 
 class Forwarder(Protocol):
-    """A running switch with its ports open and its layer 2 in place. This is all that a network needs of one."""
+    """Interface of a running switch with its ports open and its layer 2 in place."""
 
     def write(self, updates: Iterable[Update]) -> None:
         """Makes all updates, in order, or none."""
 
     def read(self, entities: Sequence[E]) -> list[E]:
-        """What is there for each of ``entities``, which serve as patterns."""
+        """Returns the entities that match any of ``entities``, which serve as patterns."""
 
     def counters(self) -> dict[str, list]:
-        """Of the program, by name: cells of packets and bytes."""
+        """Returns the program's counters by name: cells of packets and bytes."""
 
     def ports(self) -> dict[int, PortCounts]:
-        """Of its ports, by number."""
+        """Returns the counters of its ports, by number."""
 
     def close(self) -> None:
         """Ends it and gives its interfaces back."""
@@ -78,14 +78,14 @@ class Cable:
         self._ends: list[Port | None] = [*memory_pair(frames, max_frame)]
 
     def open(self, side: int) -> Port:
-        """Once for each side; the port is the caller's, and when it is closed, this end is gone for good."""
+        """Opens a side, once. The caller owns the port; a closed end cannot be opened again."""
         end, self._ends[side] = self._ends[side], None
         if end is None:
             raise ValueError(f"a cable's side {side} was opened before, or the cable is closed: each end has one owner, once")
         return end
 
     def close(self) -> None:
-        """Ports that were opened stay."""
+        """Closes the ends that nobody has opened; opened ports stay."""
         ends, self._ends = self._ends, [None, None]
         for end in ends:
             if end is not None:
@@ -95,7 +95,7 @@ class Cable:
 class PortedSwitch:
     """An embedded switch in this process at the ports of switch ``name`` of ``description``, with their links; not started.
 
-    ``program``: what it runs. ``cables``: those of memory, by trunk. Raises what loading the program and opening ports raise.
+    ``cables``: those of memory, by trunk. Raises what loading the program and opening ports raise.
     """
 
     def __init__(self, name: str, program: Any, description: Description, cables: dict[Trunk, Cable] | None = None):
@@ -115,7 +115,7 @@ class PortedSwitch:
                     self._add(port.number, self._host_port(port), port.interface, port.wire)
             for trunk in description.trunks:
                 for side, number, interface in trunk.ends(name):
-                    opened = cables[trunk].open(side) if cables else open_packet(interface, description.max_frame, self._held)
+                    opened = cables[trunk].open(side) if cables else open_packet(interface, description.max_frame, self._ring)
                     if trunk.wire.loss:
                         opened.with_faults(rx=trunk.wire.faults(side))
                     self._add(number, opened, interface, trunk.wire)
@@ -124,17 +124,17 @@ class PortedSwitch:
             raise
 
     def start(self) -> None:
-        # Links must not get slower because hosts compute: the network is first in line for a processor.
-        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)  # of this thread, and of those that it starts
+        # The network gets processors first, so that links are not slower while hosts compute.
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)  # this thread and those that it starts
         self.switch.start(yields=0, nap=NAP)
 
     @property
-    def _held(self) -> int:
+    def _ring(self) -> int:
         return 1024 if self._description.max_frame < 2048 else 256
 
     def _host_port(self, port: HostPort) -> Port:
         wire, description = port.wire, self._description
-        opened = open_packet(port.interface, description.max_frame, self._held)
+        opened = open_packet(port.interface, description.max_frame, self._ring)
         try:
             if path := description.captures.get(f"{port.host.name}-eth0"):  # as the host sees it: before this switch's links
                 opened.with_capture(path)
@@ -201,7 +201,7 @@ class EmbeddedForwarder(PortedSwitch):
 
 
 class ForkedForwarder:
-    """What ``make`` makes, in a child of this process, which must have no threads yet. It ends when this process does.
+    """A forwarder that ``make`` makes in a child of this process, which must have no threads yet. It ends when this process does.
 
     Usable after ``wait_ready``. Raises what the forwarder's methods raise; OSError when its process has ended, TimeoutError
     when it does not answer.
@@ -231,7 +231,7 @@ class ForkedForwarder:
         return self._call("ports")
 
     def close(self) -> None:
-        """Waits for its end, and kills it if that does not come."""
+        """Asks the process to end, waits up to PATIENCE, and kills it."""
         if not self.pid:
             return
         pid, self.pid = self.pid, 0
@@ -251,25 +251,25 @@ class ForkedForwarder:
             raise OSError(f"switch {self.name} (process {self.pid}) is gone: {error}") from error
         return self._answer(method)
 
-    def _answer(self, what: str) -> Any:
+    def _answer(self, question: str) -> Any:
         if not self._channel.poll(PATIENCE):
-            raise TimeoutError(f"switch {self.name} (process {self.pid}) does not answer: {what}, after {PATIENCE:g} s")
+            raise TimeoutError(f"switch {self.name} (process {self.pid}) does not answer: {question}, after {PATIENCE:g} s")
         try:
             ok, answer = self._channel.recv()
         except (EOFError, ConnectionError):  # a reset, if it ended with the question unread
-            raise OSError(f"switch {self.name} (process {self.pid}) ended: {what}") from None
+            raise OSError(f"switch {self.name} (process {self.pid}) ended: {question}") from None
         if not ok:
             raise answer
         return answer
 
 
 def _serve(name: str, channel: Connection, make: Callable[[], Forwarder]) -> None:
-    """The life of a forked switch's process. Its other end closed, or 'close', is its end."""
+    """Runs a forked switch's process until its parent's end of the channel is closed, or it receives 'close'."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        keep = channel.fileno()  # of all else the parent's end must be noticed by others: listening sockets, pipes
+        keep = channel.fileno()  # close inherited sockets and pipes, so that their peers notice when the parent ends
         os.closerange(3, keep)
         os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
         Path("/proc/self/comm").write_text(f"ina-{name}")
@@ -290,11 +290,11 @@ def _serve(name: str, channel: Connection, make: Callable[[], Forwarder]) -> Non
 
 
 def _attempt(channel: Connection, do: Callable[[], Any], answer: bool = False) -> Any:
-    """Does it and says so: its answer, None, or what it raised."""
+    """Calls ``do`` and sends the outcome: its result if ``answer``, else None, or the exception."""
     try:
-        done = do()
+        result = do()
     except Exception as error:
         channel.send((False, error))
         return None
-    channel.send((True, done if answer else None))
-    return done
+    channel.send((True, result if answer else None))
+    return result

@@ -40,15 +40,15 @@ DIST_PACKAGES = (Path("/usr/lib/python3/dist-packages"), Path("/usr/local/lib/py
 PREFIX = 16  # 10.0.0.0/16: hosts and the switch's own address are neighbours
 MAX_UNIX_PATH = 100
 MOST_HOSTS, MOST_CABLES = 1024, 4096
-GROUP = 0x696E61  # of the switches' interfaces, for the kernel to remove them all at once
+GROUP = 0x696E61  # interface group of the switches, for the kernel to remove them all at once
 
 
 class MininetMissing(RuntimeError):
-    """This machine cannot run Mininet networks, or switches of that kind; the message says why and what to install."""
+    """Mininet networks, or switches of that kind, cannot run on this machine; the message says why and what to install."""
 
 
 def missing(kind: str = "embedded") -> str:
-    """Why networks of switches of that kind cannot be made real here; empty: they can."""
+    """Returns the reason why this machine cannot run networks of switches of that kind; empty: it can."""
     if os.geteuid() != 0:
         return "not running as root (network namespaces and packet sockets need it)"
     for command in ("mnexec", "ip", "ethtool"):
@@ -63,7 +63,7 @@ def missing(kind: str = "embedded") -> str:
 
 
 def _library() -> ModuleType:
-    """Module ``mininet.net``. The distribution's packages are outside a virtual environment: only this one is let in."""
+    """Imports ``mininet.net``. Of the distribution's packages, outside the virtual environment, only this one is imported."""
     if importlib.util.find_spec("mininet") is None:
         folder = next((f / "mininet" for f in DIST_PACKAGES if (f / "mininet" / "net.py").is_file()), None)
         if folder is None:
@@ -71,7 +71,7 @@ def _library() -> ModuleType:
         spec = importlib.util.spec_from_file_location(
             "mininet", folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
-        assert spec is not None and spec.loader is not None  # of a file whose name ends with .py
+        assert spec is not None and spec.loader is not None  # the file's name ends with .py
         package = importlib.util.module_from_spec(spec)
         sys.modules["mininet"] = package
         spec.loader.exec_module(package)
@@ -82,13 +82,13 @@ def _library() -> ModuleType:
 
 
 def _classes() -> dict[str, type]:
-    """What Mininet is to make switches and links of. Their interfaces may be gone already: all at once is much faster."""
+    """Returns Mininet classes for switches and links. They skip interfaces that `Network.stop` has removed all at once."""
     _library()
     from mininet.link import Link
     from mininet.node import Switch
 
     class Place(Switch):
-        """A place for interfaces; the switch process drives them."""
+        """A node that only has interfaces; the switch process drives them."""
 
         def start(self, controllers: object) -> None:
             return
@@ -109,7 +109,7 @@ class Network:
     """A topology that is up between ``start`` and ``stop`` (or as a context manager). One at a time on a machine.
 
     ``program`` and ``defines``: the P4 program of the switches. ``seed``: of the losses. ``capture``: a folder that gets pcap
-    files of what passes ``points`` (ina/topology/points.py). ``job_slots``: as the switch process's. ``kind`` of the switches:
+    files of the packets at ``points`` (ina/topology/points.py). ``job_slots``: as the switch process's. ``kind`` of the switches:
     embedded (all in one process), process (each in one) or bmv2. ``cables`` between switches: memory or veth; default memory
     where the kind can, else veth.
     """
@@ -118,9 +118,9 @@ class Network:
                  capture: Path | None = None, points: Sequence[str] = ("all",), job_slots: int | None = None,
                  kind: str = "embedded", cables: str | None = None):
         self.topology = topology
-        for what, members, most, why in (("hosts", topology.hosts, MOST_HOSTS, "each is a namespace and a process here"),
-                                         ("links", topology.links, MOST_CABLES, "each is two network interfaces here")):
-            check_size(topology.name, f"the number of {what}", len(members), 1, most, why)
+        for kinds, members, most, reason in (("hosts", topology.hosts, MOST_HOSTS, "each is a namespace and a process here"),
+                                             ("links", topology.links, MOST_CABLES, "each is two network interfaces here")):
+            check_size(topology.name, f"the number of {kinds}", len(members), 1, most, reason)
         if kind not in KINDS:
             raise TopologyError(f"switches of kind {kind!r}: expected one of {', '.join(KINDS)}")
         self._kind, self._cables = kind, cables or KINDS[kind].cables[0]
@@ -133,7 +133,7 @@ class Network:
                        if pair[0].node[0] != pair[1].node[0] or self._cables == "veth"]  # fmt: skip
         self.net: Mininet | None = None
         self.up_seconds = 0.0
-        self.cleaned: list[str] = []  # what an earlier network of this tool had left
+        self.cleaned: list[str] = []  # leftovers of an earlier network of this tool
         self.socket = str(run_dir() / "switch.sock")
         if len(self.socket) > MAX_UNIX_PATH:
             raise TopologyError(f"INA_RUN_DIR: {self.socket} is too long for the path of a socket")
@@ -148,7 +148,7 @@ class Network:
     # ---- up
 
     def start(self) -> Network:
-        """Raises MininetMissing, state.Busy, TopologyError, OSError and the switch process's ControlError."""
+        """Brings the network up. Raises MininetMissing, state.Busy, TopologyError, OSError, the switch process's ControlError."""
         began = time.monotonic()
         if reason := missing(self._kind):
             raise MininetMissing(reason)
@@ -182,10 +182,10 @@ class Network:
         net = self.net = mininet.Mininet(controller=None, build=False, **_classes())
         for node in self.topology.nodes:
             if node.is_host:
-                made = net.addHost(node.name, ip=f"{node.ip}/{PREFIX}", mac=node.mac)
+                place = net.addHost(node.name, ip=f"{node.ip}/{PREFIX}", mac=node.mac)
             else:
-                made = net.addSwitch(node.name, inNamespace=False)
-            state.add(processes=[made.pid])
+                place = net.addSwitch(node.name, inNamespace=False)
+            state.add(processes=[place.pid])
         state.add(interfaces=[end.name for _, end in self._pairs])
         for a, b in self._pairs:
             net.addLink(net[a.node], net[b.node], port1=a.port, port2=b.port, intfName1=a.name, intfName2=b.name)
@@ -193,12 +193,12 @@ class Network:
         net.start()
 
     def _configure(self) -> None:
-        """Checksums are made by the sender and segments by nobody, addresses of neighbours are known, there is no IPv6."""
+        """Configures interfaces: no checksum or segmentation offload, static neighbours, no IPv6."""
         mtu, hosts = self.topology.mtu, self.topology.hosts
         ends = [end.name for pair in self._pairs for end in pair if end.node[0] == "s"]
         for name in ends:
             Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
-            Path(f"/proc/sys/net/ipv4/conf/{name}/arp_ignore").write_text("8")  # this machine is not there
+            Path(f"/proc/sys/net/ipv4/conf/{name}/arp_ignore").write_text("8")  # this machine answers no ARP there
         settings = "".join(f"link set {name} mtu {mtu} group {GROUP}\n" for name in ends)
         subprocess.run(["ip", "-batch", "-"], input=settings, text=True, check=True)
         neighbours = {host.ip: host.mac for host in hosts} | {SWITCH.ip: SWITCH.mac}
@@ -222,20 +222,20 @@ class Network:
             setting_up.append((host, process, process.stdout))
         failed = []
         for host, process, stdout in setting_up:
-            said = stdout.read()
+            output = stdout.read()
             stdout.close()
             if process.wait(10) != 0:
-                failed.append(f"{host.name}: {said.strip()}")
+                failed.append(f"{host.name}: {output.strip()}")
         if failed:
             raise OSError("hosts could not be set up: " + "; ".join(failed))
 
     def _start_switch(self, state: State) -> None:
         path, hosts = run_dir() / "network-description.json", self.topology.hosts
-        of_switches = [run_dir() / f"{switch.name}.p4runtime" for switch in self.topology.switches]
-        state.add(files=[path, Path(self.socket), *of_switches])
+        p4runtime_sockets = [run_dir() / f"{switch.name}.p4runtime" for switch in self.topology.switches]
+        state.add(files=[path, Path(self.socket), *p4runtime_sockets])
         namespaces = {host.name: os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino for host in hosts}
         Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures, str(run_dir())).write(path)
-        Path(self.socket).unlink(missing_ok=True)  # of an earlier network: nobody can be listening, the lock is ours
+        Path(self.socket).unlink(missing_ok=True)  # left by an earlier network: nobody listens, as we hold the lock
         process = self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots,
                                                 module="ina.worlds.testbed.switch_process", arguments=["--network", str(path)])
         state.add(processes=[process.pid])
@@ -244,28 +244,28 @@ class Network:
     # ---- in use
 
     @property
-    def left_before(self) -> str:
-        """Of ``cleaned``, for people."""
+    def cleanup_message(self) -> str:
+        """``cleaned`` as a line for people."""
         return f"left by an earlier network, and removed: {', '.join(self.cleaned)}"
 
     @property
     def switch_pid(self) -> int:
-        """The switch process; where each switch has one, their parent."""
+        """Process id of the switch process; where each switch has one, of their parent."""
         assert self._process is not None  # the network is up
         return self._process.pid
 
     def pid(self, host: str) -> int:
-        """The process that keeps a host's namespaces."""
+        """Returns the id of the process that keeps a host's namespaces."""
         assert self.net is not None  # the network is up
         pid: int = self.net[host].pid
         return pid
 
     def command(self, host: str, argv: list[str]) -> list[str]:
-        """``argv`` to be run in ``host``; mnexec becomes that program, so its process id is the program's."""
+        """Returns the command that runs ``argv`` in ``host``; mnexec becomes that program, so its process id is the program's."""
         return ["mnexec", "-a", str(self.pid(host)), *argv]
 
     def adopt(self, pid: int) -> None:
-        """A process in a host: were this process killed, the next start would end it."""
+        """Records a process in a host: if this process is killed, the next start ends it."""
         assert self._state is not None  # the network is up
         self._state.add(processes=[pid])
 
@@ -273,7 +273,7 @@ class Network:
         return Client(self.socket)
 
     def counters(self) -> dict[str, object]:
-        """The switch process's counters, with those of the links."""
+        """Returns the switch process's counters, with those of the links."""
         client = self.client()
         try:
             return client.counters()
@@ -281,7 +281,7 @@ class Network:
             client.close()
 
     def prompt(self, command: str | None = None) -> None:
-        """Mininet's command line, until its user leaves it; or just ``command`` there."""
+        """Runs Mininet's command line until the user leaves it, or only ``command``."""
         from mininet.cli import CLI
         from mininet.log import setLogLevel
 
@@ -300,7 +300,7 @@ class Network:
     # ---- down
 
     def stop(self) -> None:
-        """Takes everything down: the switch process, hosts, links. Twice is once."""
+        """Takes everything down: the switch process, hosts, links. Idempotent."""
         process, self._process = self._process, None
         net, self.net = self.net, None
         state, self._state = self._state, None
@@ -308,7 +308,7 @@ class Network:
             if process is not None:
                 process.close()
             if net is not None:
-                subprocess.run(["ip", "link", "del", "group", str(GROUP)], capture_output=True)  # an error: none were made yet
+                subprocess.run(["ip", "link", "del", "group", str(GROUP)], capture_output=True)  # fails if none were made yet
                 net.stop()
         finally:
             if state is not None:

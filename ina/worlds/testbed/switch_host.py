@@ -1,6 +1,6 @@
 """The switches of a network of real interfaces, and the hosts at their ports.
 
-Workers are where their process's network namespace says; they bind UDP sockets to their host's address.
+A worker's host is that of its process's network namespace; workers bind UDP sockets to their host's address.
 
 Each switch is a Forwarder (forwarder.py) of the kind that the description names (switch_kinds.py). All ``embedded`` ones are in
 this process, each with a data plane of its own, and between them frames go through shared memory or through veths; of ``process``
@@ -37,16 +37,16 @@ class NetworkSwitch:
         protocol, sizes = protocol_of(program, loaded.p4info)
         if (recognise(loaded.p4info, program) or (None,))[0] is PUBLISHED:
             raise ValueError(f"{program}: {PUBLISHED.only_local}")
-        self._described = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
-                           "slots": sizes.slots, "protocol": protocol}  # fmt: skip
+        self._summary = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
+                         "slots": sizes.slots, "protocol": protocol}  # fmt: skip
         self._udp_port = program_named(protocol).udp_port
         self.targets = kind.make(loaded, description)
 
     def describe(self) -> dict:
-        return self._described
+        return self._summary
 
-    def host_of(self, pid: int, said: str) -> str:
-        """By the network namespace that the process runs in, whatever it says."""
+    def host_of(self, pid: int, name: str) -> str:
+        """Returns the host whose network namespace the process runs in; ignores ``name``."""
         inode = os.stat(f"/proc/{pid}/ns/net").st_ino
         for host, namespace in self._description.namespaces.items():
             if namespace == inode:
@@ -54,41 +54,41 @@ class NetworkSwitch:
         raise ValueError(f"process {pid} is in no host of this network ({', '.join(self._description.namespaces)})")
 
     def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
-        """The port of the host; ``kind`` is of no matter here."""
+        """Returns the port of the host; ``kind`` does not matter."""
         return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
 
-    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
-        """The port of the host; ``kind`` is of no matter here."""
+    def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
+        """Returns the port of the host; ``kind`` does not matter."""
         host = self.host_of(pid, "")
         return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
 
     def close_port(self, number: int, job: int) -> None:
-        """Ports of hosts stay."""
+        """No-op: ports of hosts stay."""
 
     def close_server_port(self, number: int) -> None:
-        """Ports of hosts stay."""
+        """No-op: ports of hosts stay."""
 
     def protect(self, switch: str) -> None:
-        """Its guard entries end with this process, as it does."""
+        """No-op: switches get their guard entries when they start, and end with this process."""
 
     def counters(self) -> dict:
-        """``program``: sums over the switches. ``links``: by host, and by the names of both switches ("s1-s9"), bytes on the
-        wire (with Ethernet's overhead) and drops both ways: ``up`` is from the host or the first switch."""
+        """Returns ``program``: sums over the switches; ``links``: by host, and by the names of both switches ("s1-s9"), bytes on
+        the wire (with Ethernet's overhead) and drops both ways: ``up`` is from the host or the first switch."""
         program: dict[str, list] = {}
         for switch in self.targets.values():
             for name, cells in switch.counters().items():
-                known = program.get(name)
-                program[name] = [[a + c, b + d] for (a, b), (c, d) in zip(known, cells, strict=True)] if known else cells
+                sums = program.get(name)
+                program[name] = [[a + c, b + d] for (a, b), (c, d) in zip(sums, cells, strict=True)] if sums else cells
         return {"program": program, "ports": {}, "links": self._links()}
 
     def _links(self) -> dict[str, dict]:
         ports = {name: switch.ports() for name, switch in self.targets.items()}
         links = {}
         for port in self._description.ports:
-            here = ports[port.switch][port.number]
-            up = {"up_packets": here.rx_packets, "up_bytes": here.rx_bytes, "up_tail_drops": here.rx_tail_drops}
-            links[port.host.name] = {"rate": port.wire.rate, **up, **_sent("down", here), "lost": here.lost,
-                                     "errors": here.errors}  # fmt: skip
+            counts = ports[port.switch][port.number]
+            up = {"up_packets": counts.rx_packets, "up_bytes": counts.rx_bytes, "up_tail_drops": counts.rx_tail_drops}
+            links[port.host.name] = {"rate": port.wire.rate, **up, **_sent("down", counts), "lost": counts.lost,
+                                     "errors": counts.errors}  # fmt: skip
         for trunk in self._description.trunks:
             a, b = ports[trunk.a][trunk.a_port], ports[trunk.b][trunk.b_port]
             errors = {key: a.errors[key] + b.errors[key] for key in a.errors}

@@ -1,4 +1,4 @@
-"""What the switches of a network can be, by name: how each kind loads a program, and makes its running switches."""
+"""Kinds of switches of a network, by name: how each loads a program, and makes its running switches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Cables = dict[Trunk, Cable] | None
 
 
 class Loaded(Protocol):
-    """A program as a kind of switch takes it."""
+    """A program, loaded for a kind of switch."""
 
     @property
     def p4info(self) -> P4Info: ...
@@ -32,10 +32,10 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """``load``: a program's path and preprocessor definitions to what ``make`` takes. ``make``: a running Forwarder for every
-    switch of a description; it raises, and leaves nothing. ``cables`` that it can have between switches, the default first.
-    ``missing``: why this machine cannot; empty: it can. ``twin``: the folder beside a protocol's program that has the one for
-    this kind; empty: it is the program itself."""
+    """One kind. ``load``: from a program's path and preprocessor definitions to what ``make`` takes. ``make``: a running
+    Forwarder for every switch of a description; where it raises, none is left. ``cables`` that it can have between switches, the
+    default first. ``missing``: the reason why this machine cannot; empty: it can. ``twin``: the folder beside a protocol's
+    program that has the one for this kind; empty: it is the program itself."""
 
     load: Callable[[Path, Mapping[str, str]], Loaded]
     make: Callable[[Any, Description], dict[str, Forwarder]]
@@ -49,50 +49,50 @@ def compiled(program: Path, defines: Mapping[str, str]) -> Program:
 
 
 def embedded(program: Program, description: Description) -> dict[str, Forwarder]:
-    """All switches in this process."""
+    """Starts all switches in this process."""
     return together(description, lambda name, cables: EmbeddedForwarder(name, program, description, cables))
 
 
 def together(description: Description, make: Callable[[str, Cables], Forwarder]) -> dict[str, Forwarder]:
-    """Switches whose ports are all in this process, so that memory can be between them."""
+    """Starts switches whose ports are all in this process, so that cables of memory can join them."""
     cables = None
     if description.cables == "memory":
         cables = {trunk: Cable(description.max_frame) for trunk in description.trunks}
-    made: dict[str, Forwarder] = {}
+    forwarders: dict[str, Forwarder] = {}
     try:
         for name in description.switches:
-            made[name] = make(name, cables)
+            forwarders[name] = make(name, cables)
     except BaseException:
-        close(made)
+        close(forwarders)
         raise
     finally:
         for cable in (cables or {}).values():
             cable.close()
-    return made
+    return forwarders
 
 
 def processes(program: Program, description: Description) -> dict[str, Forwarder]:
-    """A process for each switch, forked from this one."""
-    made: dict[str, ForkedForwarder] = {}
+    """Forks a process for each switch."""
+    forwarders: dict[str, ForkedForwarder] = {}
     try:
         for name in description.switches:
-            made[name] = ForkedForwarder(name, partial(EmbeddedForwarder, name, program, description))
-        for forwarder in made.values():
+            forwarders[name] = ForkedForwarder(name, partial(EmbeddedForwarder, name, program, description))
+        for forwarder in forwarders.values():
             forwarder.wait_ready()
     except BaseException:
-        close(made)
+        close(forwarders)
         raise
-    return dict(made)
+    return dict(forwarders)
 
 
 def close(forwarders: Mapping[str, Forwarder]) -> None:
-    """All at once: the kernel takes its time over each packet socket."""
+    """Closes all at once: the kernel takes long over each packet socket."""
     with ThreadPoolExecutor(max(1, len(forwarders))) as pool:
-        for closed in [pool.submit(forwarder.close) for forwarder in forwarders.values()]:
-            closed.result()
+        for future in [pool.submit(forwarder.close) for forwarder in forwarders.values()]:
+            future.result()
 
 
-# BMv2 needs the extra p4runtime, so its modules are imported when it is asked for.
+# BMv2 needs the extra p4runtime, so its modules are imported on use.
 
 
 def _bmv2_load(program: Path, defines: Mapping[str, str]) -> Loaded:

@@ -1,7 +1,7 @@
-"""What jobs of the simulation are for: all-reduces one after the other, without an end, whose results are checked.
+"""Applications of the simulation: each all-reduces tensors one after the other, without an end, and checks the results.
 
-An application goes on in another job where it lost one: every life has data of its own, so what comes from elsewhere is none of
-its sums.
+An application that loses its job goes on in another one. Every life has data of its own, so that a contribution from elsewhere
+makes a wrong sum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ina.worlds.virtual.samples import drawn, wrong
 
 VALUES = 32  # elements of a packet
 RTO_MIN, RTO_MAX = 30e-6, 300e-6  # s
-TIMEOUT = 100e-3  # s after which a worker gives up: longer than anything is away, however many packets are lost
+TIMEOUT = 100e-3  # s after which a worker gives up: longer than anything is down, however many packets are lost
 AHEAD = 3  # tensors that a worker has under way
 
 
@@ -31,7 +31,7 @@ class Violation(Exception):
 
 @dataclass
 class Application:
-    """``key``: of its data; ``exponent``: of float32 in fixed point, as WorkerConfig's."""
+    """One application. ``key``: seed of its data; ``exponent``: of float32 in fixed point, as WorkerConfig's."""
 
     name: str
     fabric: Fabric
@@ -43,20 +43,20 @@ class Application:
     exponent: int | None
     job: Job | None = None
     lives: int = 0
-    machines: dict[int, int] = field(default_factory=dict)  # by worker, those that live
+    machines: dict[int, int] = field(default_factory=dict)  # by worker, those that run
     done: int = 0  # tensors that all workers have
-    results: int = 0  # that were right
+    results: int = 0  # right ones
     due: int = 0  # ps at which it tries to begin
-    latest: int = 0  # ps of the last result, or when this life began
-    hindered: bool = False  # since it began, something ended that it needs, or that may have had its entries deleted
+    latest: int = 0  # ps of the last result, or of this life's start
+    hindered: bool = False  # since it began, something failed that it needs, or that may have deleted its entries
     spared: bool = False  # nothing fails until all of its workers have a sum
-    _had: Counter[int] = field(default_factory=Counter)  # by tensor of this life, workers that have it
+    _finished: Counter[int] = field(default_factory=Counter)  # by tensor of this life, workers that have it
     _next: dict[int, int] = field(default_factory=dict)  # by worker, the tensor that it submits next
     _tickets: dict[int, tuple[Job, int, int, np.ndarray]] = field(default_factory=dict)
 
     def begin(self, job: Job, spared: bool, starts: Sequence[int]) -> None:
-        """Another life. ``starts``: ps at which each worker submits its first tensors."""
-        self.job, self.lives, self.latest, self._had = job, self.lives + 1, max(starts), Counter()
+        """Begins another life. ``starts``: ps at which each worker submits its first tensors."""
+        self.job, self.lives, self.latest, self._finished = job, self.lives + 1, max(starts), Counter()
         self.hindered, self.spared = False, spared
         for worker, host in enumerate(self.hosts):
             config = self.fabric.worker_config(job, worker, host, self.slots, VALUES, rto_min=RTO_MIN, rto_max=RTO_MAX,
@@ -67,17 +67,17 @@ class Application:
                 self._submit(worker, starts[worker])
 
     def stop(self, worker: int) -> None:
-        """A worker ends."""
+        """Ends a worker."""
         self.fabric.stop_machine(self.machines.pop(worker))
 
     def end(self, due: int) -> None:
-        """This life is over; it tries to begin another one at ``due``."""
+        """Ends this life; it tries to begin another one at ``due``."""
         for worker in list(self.machines):
             self.stop(worker)
         self.job, self.spared, self.due = None, False, due
 
     def collided(self) -> tuple[int, int]:
-        """Packets of this life that found their row taken, and all that are answered; of workers that live."""
+        """Returns packets of this life that found their row taken, and all answered ones; of workers that still run."""
         stats = [self.fabric.worker_stats(machine) for machine in self.machines.values()]
         return sum(each["collided"] for each in stats), sum(each["results"] for each in stats)
 
@@ -97,8 +97,8 @@ class Application:
         self._tickets[ticket] = self.job, tensor, worker, out
 
     def complete(self, completion: Completion, floats: bool, now: int) -> str:
-        """A tensor has finished, if it is one of its own: why this life is over; empty: it goes on. ``floats``: as the protocol
-        declares. Raises Violation."""
+        """Handles a finished tensor, if it is its own. Returns why this life is over; empty: it goes on. ``floats``: as the
+        protocol declares. Raises Violation."""
         submitted = self._tickets.pop(completion.ticket, None)
         if submitted is None or self.job is not submitted[0]:
             return ""
@@ -110,13 +110,13 @@ class Application:
             if not self.hindered:
                 raise Violation(f"stuck: nothing that {self.name}, job {job.number}, needs has failed since it began: {error}")
             return f"worker {worker} failed: {error}"
-        what = wrong(out, completion.event.overflow, self._data(tensor), VALUES, maximum=self._is_maximum(tensor), floats=floats,
-                     exponent=self.exponent)  # fmt: skip
-        if what:
-            raise Violation(f"{what}: {about}")
+        difference = wrong(out, completion.event.overflow, self._data(tensor), VALUES, maximum=self._is_maximum(tensor),
+                           floats=floats, exponent=self.exponent)  # fmt: skip
+        if difference:
+            raise Violation(f"{difference}: {about}")
         self.results, self.latest = self.results + 1, now
-        self._had[tensor] += 1
-        if self._had[tensor] == len(self.hosts):
+        self._finished[tensor] += 1
+        if self._finished[tensor] == len(self.hosts):
             self.done, self.spared = tensor + 1, False
         if worker in self.machines:
             self._submit(worker, now)

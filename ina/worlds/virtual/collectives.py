@@ -1,4 +1,4 @@
-"""All-reduces between hosts, the baselines, as schedules of transfers: who sends which part to whom, and after what.
+"""All-reduces between hosts, the baselines, as schedules of transfers: source, target, part, and what must be complete before.
 
 Each states its cost: S bytes of tensor (with all headers, at rate R: S/R seconds), n ranks, a: one-way latency between two
 of them. Counted for one NIC and direction, on a network without other bottlenecks:
@@ -27,7 +27,8 @@ IDEAL, DCTCP = lib.INA_IDEAL_WINDOW, lib.INA_DCTCP
 
 @dataclass(frozen=True)
 class Transfer:
-    """``kind``: SEND, or what is done with what comes: ADD or COPY. Parts ``first`` to ``last`` - 1 to or from rank ``peer``.
+    """``kind``: SEND, or what a receive does with its values: ADD or COPY. Parts ``first`` to ``last`` - 1 to or from rank
+    ``peer``.
 
     A send waits until all receives that count for ``gate`` are complete; a receive counts for gates ``gate`` to ``last_gate``.
     """
@@ -42,7 +43,7 @@ class Transfer:
 
 @dataclass
 class Schedule:
-    """What each rank does with a tensor of ``parts`` equal parts; the n-th send to a rank is its n-th receive from there."""
+    """Transfers of each rank for a tensor of ``parts`` equal parts; the n-th send to a rank is its n-th receive from there."""
 
     name: str
     ranks: int
@@ -54,13 +55,14 @@ class Schedule:
         self.transfers = [[] for _ in range(self.ranks)]
 
     def move(self, source: int, target: int, parts: tuple[int, int], kind: int, after: int, counts: tuple[int, int]) -> None:
-        """``source`` sends parts once its gate ``after`` is open; at ``target`` the receive counts for gates ``counts``."""
+        """Adds a transfer: ``source`` sends parts once its gate ``after`` is open; at ``target`` the receive counts for gates
+        ``counts``."""
         self.transfers[source].append(Transfer(SEND, target, after, after, *parts))
         self.transfers[target].append(Transfer(kind, source, *counts, *parts))
         self.gates = max(self.gates, after + 1, counts[1] + 1)
 
     def native(self, rank: int) -> CData:
-        """``struct ina_transfer[]`` of one rank."""
+        """Returns ``struct ina_transfer[]`` of one rank."""
         return ffi.new("struct ina_transfer[]", [t.__dict__ for t in self.transfers[rank]])
 
 
@@ -68,14 +70,14 @@ def ring(orders: Sequence[Sequence[int]], slices: int = 1) -> Schedule:
     """Reduce-scatter, then all-gather, round each of ``orders`` (permutations of the ranks) with an equal share of the tensor.
 
     Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009. Several orders use several links of a rank at
-    once, as TopoOpt does with its rings: S/k in the place of S on k rings that share no link. In ``slices``, what comes is
-    passed on before all of a step has come: 2(n-1)/n S/R + a as long as a step lasts longer than a.
+    once, as TopoOpt does with its rings: S/k in the place of S on k rings that share no link. In ``slices``, a rank
+    passes each on before all of the step has arrived: 2(n-1)/n S/R + a as long as a step lasts longer than a.
     """
     n, rings = len(orders[0]), len(orders)
     schedule = Schedule("ring", n, n * rings * slices)
     steps = 2 * (n - 1)
     for step, k, part in itertools.product(range(steps), range(rings), range(slices)):
-        gate = (k * steps + step) * slices + part + 1  # what waits for this step's slice
+        gate = (k * steps + step) * slices + part + 1  # opened by this step's slice
         adding = step < n - 1
         for i, rank in enumerate(orders[k]):
             chunk = (i - step) % n if adding else (i + n - step) % n
@@ -95,14 +97,14 @@ def halving_doubling(n: int) -> Schedule:
         raise ValueError(f"halving-doubling: {n} ranks, expected a power of two from 2 on")
     schedule = Schedule("halving-doubling", n, n)
     levels = n.bit_length() - 1
-    last = 2 * levels  # what comes at step t counts for all later steps
+    last = 2 * levels  # a receive of step t counts for all later steps
     low, high = [0] * n, [n] * n
     for step in range(levels):
         half = n >> (step + 1)
         for rank in range(n):
             middle = low[rank] + half
-            given = (middle, high[rank]) if not rank & half else (low[rank], middle)
-            schedule.move(rank, rank ^ half, given, ADD, step, (step + 1, last))
+            span = (middle, high[rank]) if not rank & half else (low[rank], middle)
+            schedule.move(rank, rank ^ half, span, ADD, step, (step + 1, last))
         for rank in range(n):
             middle = low[rank] + half
             low[rank], high[rank] = (middle, high[rank]) if rank & half else (low[rank], middle)
@@ -137,16 +139,16 @@ def parameter_server(n: int, servers: int = 1, slices: int = 32) -> Schedule:
     moves = [(s * slices + part, s, (s + turn) % n) for part in range(slices) for turn in range(1, n) for s in range(servers)]
     for at, server, rank in moves:
         schedule.move(rank, server, (at, at + 1), ADD, 0, (1 + 2 * at, 1 + 2 * at))
-    for at, server, rank in moves:  # after all that the same two send each other unasked: nothing waits behind a sum
+    for at, server, rank in moves:  # after all sends of the same two ranks that need no sum: nothing waits behind a sum
         schedule.move(server, rank, (at, at + 1), COPY, 1 + 2 * at, (2 + 2 * at, 2 + 2 * at))
     return schedule
 
 
-# ---- other collectives: what n ranks do with a tensor of n times what each of them puts in, or, of *reduce-scatter*, gets out
+# ---- other collectives: the tensor is n times as large as each rank's input or, for *reduce-scatter*, output
 
 
 def all_gather(n: int) -> Schedule:
-    """Round a ring: each passes on what came last. (n-1) (S/n/R + a) for a tensor of S in all."""
+    """Round a ring: each rank passes on the part that it received last. (n-1) (S/n/R + a) for a tensor of S in all."""
     schedule = Schedule("all-gather", n, n)
     for step in range(n - 1):
         for rank in range(n):
@@ -166,8 +168,8 @@ def reduce_scatter(n: int) -> Schedule:
 
 
 def all_to_all(n: int) -> Schedule:
-    """Each sends each other one its part, all at once. Part i n + j is what i has for j: the tensor is n times as large as what
-    a rank puts in, of which (n-1)/n leave and as much arrive: a + (n-1)/n S/R."""
+    """Each rank sends each other one its part, all at once. Part i n + j goes from i to j: the tensor is n times as large as a
+    rank's input, of which (n-1)/n leave and as much arrive: a + (n-1)/n S/R."""
     schedule = Schedule("all-to-all", n, n * n)
     for turn in range(1, n):
         for rank in range(n):
@@ -197,7 +199,7 @@ def reduce(n: int, slices: int = 32) -> Schedule:
 
 
 def gather(n: int) -> Schedule:
-    """Each sends its part to rank 0."""
+    """Each rank sends its part to rank 0."""
     schedule = Schedule("gather", n, n)
     for rank in range(1, n):
         schedule.move(rank, 0, (rank, rank + 1), COPY, 0, (1, 1))
@@ -205,7 +207,7 @@ def gather(n: int) -> Schedule:
 
 
 def scatter(n: int) -> Schedule:
-    """Rank 0 sends each its part."""
+    """Rank 0 sends each rank its part."""
     schedule = Schedule("scatter", n, n)
     for rank in range(1, n):
         schedule.move(0, rank, (rank, rank + 1), COPY, 0, (1, 1))
@@ -213,13 +215,13 @@ def scatter(n: int) -> Schedule:
 
 
 def message() -> Schedule:
-    """From rank 0 to rank 1, all of it."""
+    """Rank 0 sends all of the tensor to rank 1."""
     schedule = Schedule("message", 2, 1)
     schedule.move(0, 1, (0, 1), COPY, 0, (1, 1))
     return schedule
 
 
 def wire_bytes(elements: int, values: int) -> int:
-    """Bytes on the wire of a message of ``elements`` in packets of ``values``, without acknowledgements."""
+    """Returns bytes on the wire of a message of ``elements`` in packets of ``values``, without acknowledgements."""
     packets = -(-elements // values)
     return 4 * elements + packets * (HEADERS + ETHERNET_OVERHEAD)

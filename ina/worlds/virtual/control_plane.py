@@ -1,7 +1,7 @@
 """The simulation's control plane: switches as the controller reaches them, and parameter servers as it calls them.
 
-Controller, calls and what they do are the real ones (ina/aggregation/controller/); what is between the processes may fail at any
-time.
+Controller, calls and their handlers are the real ones (ina/aggregation/controller/); the channels between the processes may fail
+at any time.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Killed(BaseException):
 
 
 class Fate(Enum):
-    """What becomes of a write, or a call."""
+    """Outcome of a write, or of a call."""
 
     WHOLE = 0
     KILLED = 1  # the controller ends in the middle of a write
-    SILENT = 2  # no answer; a switch took a part of the write, or all, or nothing
-    ENDED = 3  # the parameter server ends, before or after it did as it was told
+    SILENT = 2  # no answer; a switch applied a part of the write, or all, or nothing
+    ENDED = 3  # the parameter server ends, before or after it executed the call
 
 
 @dataclass
 class SimulatedTarget:
-    """A switch as the controller reaches it. ``draw``: the fate of a write of so many updates, and how many are taken."""
+    """A switch as the controller reaches it. ``draw``: the fate of a write of so many updates, and how many are applied."""
 
     name: str
     switch: Switch
@@ -56,13 +56,13 @@ class SimulatedTarget:
         return memoryview(ffi.buffer(lib.ina_switch_state(self.switch.pointer), lib.ina_switch_state_size(self.switch.pointer)))
 
     def forget(self) -> None:
-        """Registers and counters are as at the start."""
+        """Resets registers and counters to their state at the start."""
         self._state[:] = self._blank
 
     def write(self, updates: Sequence[Update]) -> None:
         self._check()
-        fate, taken = self.draw(self, len(updates))
-        self.switch.write(updates[:taken])
+        fate, applied = self.draw(self, len(updates))
+        self.switch.write(updates[:applied])
         if fate is Fate.KILLED:
             raise Killed
         if fate is Fate.SILENT:
@@ -78,13 +78,13 @@ class SimulatedTarget:
 
 
 class ServerProcess:
-    """``ina ps`` at ``host``, with its end of the channel from the switch process. ``draw``: the fate of a call, and whether what
-    it asks for is done; ``hung_up``: is called when the switch process hangs up."""
+    """``ina ps`` at ``host``, with its end of the channel from the switch process. ``draw``: the fate of a call, and whether it
+    is executed; ``on_hang_up``: called when the switch process hangs up."""
 
     def __init__(self, fabric: Fabric, host: str, draw: Callable[[ServerProcess], tuple[Fate, bool]],
-                 hung_up: Callable[[ServerProcess], None]):
+                 on_hang_up: Callable[[ServerProcess], None]):
         self.server, self.up, self.is_called = Server(fabric, host), True, True
-        self._draw, self._hung_up = draw, hung_up
+        self._draw, self._on_hang_up = draw, on_hang_up
         self._message: dict[str, object] = {}
 
     def end(self) -> None:
@@ -100,10 +100,10 @@ class ServerProcess:
         self._message = message
 
     def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict, list[int]]:
-        fate, done = self._draw(self)
+        fate, executed = self._draw(self)
         parent = self.server.parent
-        served = cast(server.Server, self.server)  # what answers is the same
-        reply = answer(served, parent.address, parent.own, dict(self._message), lambda text: None) if done else {}
+        jobs = cast(server.Server, self.server)  # `answer` uses only what both have
+        reply = answer(jobs, parent.address, parent.own, dict(self._message), lambda text: None) if executed else {}
         if fate is Fate.SILENT:
             raise TimeoutError(f"time-out while waiting for {waiting_for}")
         if fate is Fate.ENDED:
@@ -113,7 +113,7 @@ class ServerProcess:
 
     def hang_up(self) -> None:
         self.is_called = False
-        self._hung_up(self)
+        self._on_hang_up(self)
 
 
 class Calls(PsClient):
@@ -125,8 +125,8 @@ class Calls(PsClient):
         super().__init__(controller, values, welcome=lambda sock, pid: None, starts=False)
 
     def connect(self, process: ServerProcess) -> None:
-        """As ``ina ps`` asks for its port. Raises AdmissionError."""
+        """Connects a parameter server as ``ina ps`` does. Raises AdmissionError."""
         parent = process.server.parent
         plug = Plug(parent.port, parent.address, parent.own, {}, [])
         self.serve(process, cast(socket.socket, process), 0, lambda: (process.server.switch, plug))
-        self._channel = cast(Channel, process)  # nothing has been sent yet over one that takes it for a socket
+        self._channel = cast(Channel, process)  # PsClient has made one of a socket, and sent nothing yet

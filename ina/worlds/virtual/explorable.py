@@ -1,4 +1,4 @@
-"""What the explorer (explorer.py) walks through: the compiled switch program, the real worker, and small jobs of them.
+"""Machines for the explorer (explorer.py): the compiled switch program, the real worker, and small jobs of them.
 
     explorer = job(program, leaf_spine.topology(leaves=2, spines=1, hosts=1), slots=1)
 """
@@ -29,7 +29,7 @@ from ina.worlds.virtual.samples import exact
 class SwitchMachine(Machine):
     """A switch with a compiled program (a small one: its state is saved whole). Its tables do not change any more.
 
-    ``restarts``: at any time it may lose all that its registers hold (which a timer stands for), as when it has been off.
+    ``restarts``: at any time it may lose its registers' contents, as if it had been off; a timer stands for that.
     """
 
     def __init__(self, name: str, switch: Switch, restarts: bool = False):
@@ -37,7 +37,7 @@ class SwitchMachine(Machine):
         self.timers = (0,) if restarts else ()
         self._state = ffi.buffer(lib.ina_switch_state(switch.pointer), lib.ina_switch_state_size(switch.pointer))
         pipelines, stride = switch.program.pipelines, lib.ina_switch_state_stride(switch.pointer)
-        self._heads = [  # what is no statistics, of each pipe (a v1model program has one)
+        self._heads = [  # state without statistics, of each pipe (a v1model program has one)
             slice(p * stride, p * stride + pipelines[p % len(pipelines)].stats_offset) for p in range(max(1, switch.pipes))
         ]
         self._new = bytes(self._state)
@@ -59,7 +59,7 @@ class SwitchMachine(Machine):
 
 @dataclass(frozen=True)
 class Tensor:
-    """What a worker all-reduces; the sum, or maximum, that it must get, to the bit; whether it must be told of an overflow."""
+    """A worker's tensor; the sum, or maximum, that it must get, to the bit; and whether an overflow must be reported."""
 
     source: np.ndarray
     expected: np.ndarray
@@ -69,7 +69,7 @@ class Tensor:
 
 @dataclass
 class WorkerMachine(Machine):
-    """A worker that all-reduces ``tensors``, one after the other; at most as many as it can have under way. Its port is 0."""
+    """A worker that all-reduces ``tensors``, one after the other; no more than it can have under way. Its port is 0."""
 
     name: str
     worker: Worker
@@ -143,7 +143,7 @@ class ServerMachine(Machine):
 
 def tensors(seed: int, first: int, count: int, workers: int, elements: int, dtype: type, values: int,
             maximum: bool = False) -> list[list[Tensor]]:
-    """``count`` tensors for each worker, by worker: those from turn ``first`` on (samples.py)."""
+    """Returns ``count`` tensors for each worker, by worker: those from turn ``first`` on (samples.py)."""
     samples = [exact(seed, first + number, workers, elements, dtype, values, maximum) for number in range(count)]
     return [[Tensor(sample.rows[worker], sample.expected, sample.overflow, maximum) for sample in samples]
             for worker in range(workers)]  # fmt: skip
@@ -153,11 +153,11 @@ def job(
     program: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
     strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
 ) -> Explorer:  # fmt: skip
-    """One SwitchML job of a worker at each host, along the topology's aggregation tree.
+    """Makes one SwitchML job of a worker at each host, along the topology's aggregation tree.
 
     ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``strict`` False, with one switch only: as for unmodified
     SwitchML clients, without the tsi check. ``count``: tensors of so many ``elements``, every third one with an overflow.
-    ``maximum``: of int32, not sums but maxima. ``restarts``: of switches, at any time.
+    ``maximum``: maxima of int32 instead of sums. ``restarts``: of switches, at any time.
     """
     hosts = [host.name for host in topology.hosts]
     switches = {node.name: Switch(program) for node in topology.switches}
@@ -184,7 +184,7 @@ def job(
 
 
 def describe(frame: bytes) -> str:
-    """A SwitchML frame for people."""
+    """Describes a SwitchML frame for people."""
     wire = layout.load(32)
-    head = wire["switchml"].unpack(frame, wire.offset("switchml"))
-    return f"{'pending frame' if head['msg_type'] == wire.constants['SWITCHML_PENDING'] else 'packet'} {head['tsi']}"
+    fields = wire["switchml"].unpack(frame, wire.offset("switchml"))
+    return f"{'pending frame' if fields['msg_type'] == wire.constants['SWITCHML_PENDING'] else 'packet'} {fields['tsi']}"

@@ -6,16 +6,16 @@ and time-outs have a budget, and the number of steps is bounded. The walk is bre
 first violation found is a shortest one. Checked:
 
 - no step breaks what a machine checks itself (a worker: never a wrong sum, never an error);
-- from every state that was reached all machines can finish: frames arrive in order, and what runs expires when nothing
+- from every state that was reached all machines can finish: frames arrive in order, and timers that run expire when no frame
   is on its way any more.
 
-There is a second walk, `saturate`, with no bound on faults or steps: whatever was ever sent may arrive at any time, any
+There is a second walk, `saturate`, with no bound on faults or steps: any frame ever sent may arrive at any time, any
 number of times, or never. Its states are fewer, because it does not matter how many of a frame are under way. And `wander`
 takes one random path, for networks that have too many states.
 
 A state is the states of all machines (without statistics and times) and the frames on their way: all of them values. What
-a machine does is a function of its state and of what happens to it, so it is asked once for each such pair and its answer
-is kept: the real code decides every step, and a walk over millions of states asks it a few thousand times.
+a machine does is a function of its state and of the event, so it is run once for each such pair and the outcome is cached: the
+real code decides every step, and a walk over millions of states runs it a few thousand times.
 
     explorer = Explorer([worker0, worker1, switch], [(("h1", 0), ("s1", 1)), (("h2", 0), ("s1", 2))])
     report = explorer.explore(depth=20, budget=Budget(losses=1))
@@ -40,41 +40,41 @@ class Machine(ABC):
     """Something that takes frames and sends some. Deterministic, and all its state is in what ``save`` returns."""
 
     name: str
-    timers: Sequence[int] = ()  # those that it may have running
-    quiet: Sequence[int] = ()  # of them those that are so long that nothing is on its way any more when they expire
+    timers: Sequence[int] = ()  # those that may run
+    quiet: Sequence[int] = ()  # those of them that expire only when no frame is on its way any more
 
     def start(self) -> Sent:
-        """What it sends of its own accord, once, at the beginning."""
+        """Returns the frames that it sends of its own accord, once, at the beginning."""
         return []
 
     @abstractmethod
     def receive(self, port: int, frame: bytes) -> Sent:
-        """A frame arrives at ``port``; what it sends because of it."""
+        """Receives a frame at ``port``; returns the frames that it sends in response."""
 
     def expire(self, timer: int) -> Sent | None:
-        """A timer expires; None: it does not run."""
+        """Expires a timer; None: it does not run."""
         return None
 
     @abstractmethod
     def save(self) -> tuple[bytes, bytes]:
-        """What decides what it does from now on, and what ``restore`` takes to be in that state again."""
+        """Returns the part of its state that determines its behaviour, and the state that ``restore`` takes."""
 
     @abstractmethod
     def restore(self, saved: bytes) -> None:
-        """Goes back to the second value of a ``save``."""
+        """Goes back to a state: the second value of ``save``."""
 
     def violation(self) -> str | None:
-        """What the last step did wrong, if it did."""
+        """Returns the violation of the last step, if any."""
         return None
 
     def done(self) -> bool:
-        """It has what it was to get. Asked of each state once, after ``violation``."""
+        """Returns True if it has finished its work. Called once for each state, after ``violation``."""
         return True
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How many faults one path may have."""
+    """Numbers of faults that one path may have."""
 
     losses: int = 1
     duplicates: int = 1
@@ -83,23 +83,23 @@ class Budget:
 
 @dataclass(frozen=True)
 class Report:
-    """What a walk saw. ``violation`` is None, or says what went wrong, and ``steps`` lead there.
+    """Result of a walk. ``violation`` is None, or says what went wrong, and ``steps`` lead there.
 
     ``states``: distinct ones that were walked from; ``depth``: steps from the start that were walked; ``complete``: there
-    are no more states within the budget; ``local``: distinct states of each machine; ``asked``: steps that machines were
-    asked for.
+    are no more states within the budget; ``local``: distinct states of each machine; ``executed``: steps that machines
+    executed.
     """
 
     states: int
     depth: int
     complete: bool
     local: dict[str, int]
-    asked: int
+    executed: int
     violation: str | None = None
     steps: tuple[str, ...] = ()
 
 
-# A state: number of each machine's state, numbers of frames in ascending order, what is left of the budget.
+# A state: number of each machine's state, numbers of frames in ascending order, rest of the budget.
 _State = tuple[tuple[int, ...], tuple[int, ...], tuple[int, int, int]]
 _NOTHING_LEFT = (0, 0, 0)
 
@@ -128,10 +128,10 @@ class Explorer:
                 if (numbers[here[0]], here[1]) in self._wires:
                     raise ValueError(f"port {here[1]} of {here[0]} has two wires")
                 self._wires[numbers[here[0]], here[1]] = numbers[there[0]], there[1]
-        self._parts: dict[tuple[int, bytes], int] = {}  # machine and what decides -> number
+        self._parts: dict[tuple[int, bytes], int] = {}  # machine and behaviour -> number
         self._saved: list[bytes] = []
         self._finished: list[bool] = []
-        self._loaded = [-1] * len(self.machines)  # which part each machine is in now
+        self._loaded = [-1] * len(self.machines)  # the part that each machine is in now
         self._frames: list[tuple[int, int, bytes]] = []  # machine, port, bytes
         self._frame_numbers: dict[tuple[int, int, bytes], int] = {}
         self._outcomes: dict[tuple[int, int], _Outcome | None] = {}  # part, and frame or ~timer
@@ -142,11 +142,11 @@ class Explorer:
     def _begin(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         frames: list[int] = []
         for number, machine in enumerate(self.machines):
-            frames += self._leave(number, machine.start())
+            frames += self._frames_sent(number, machine.start())
         return tuple(self._number(number) for number in range(len(self.machines))), tuple(sorted(frames))
 
     def _number(self, machine: int) -> int:
-        """Of the state that a machine is in now."""
+        """Returns the number of the state that a machine is in now."""
         key, full = self.machines[machine].save()
         part = self._parts.setdefault((machine, key), len(self._saved))
         if part == len(self._saved):
@@ -155,8 +155,8 @@ class Explorer:
         self._loaded[machine] = part
         return part
 
-    def _leave(self, machine: int, sent: Sent) -> list[int]:
-        """Numbers of frames as they travel: each has the machine and port that it goes to."""
+    def _frames_sent(self, machine: int, sent: Sent) -> list[int]:
+        """Returns numbers of the frames that a machine sends: each frame has the machine and port that it goes to."""
         numbers = []
         for port, data in sent:
             if (machine, port) not in self._wires:
@@ -168,32 +168,32 @@ class Explorer:
             numbers.append(number)
         return numbers
 
-    def _ask(self, machine: int, part: int, what: int) -> _Outcome | None:
-        """What the machine in state ``part`` does when frame ``what`` arrives or timer ``~what`` expires."""
+    def _outcome(self, machine: int, part: int, event: int) -> _Outcome | None:
+        """Returns what the machine in state ``part`` does when frame ``event`` arrives or timer ``~event`` expires."""
         try:
-            return self._outcomes[part, what]
+            return self._outcomes[part, event]
         except KeyError:
             pass
         subject = self.machines[machine]
         if self._loaded[machine] != part:
             subject.restore(self._saved[part])
             self._loaded[machine] = part
-        if what < 0:
-            sent = subject.expire(~what)
+        if event < 0:
+            sent = subject.expire(~event)
         else:
-            _, port, data = self._frames[what]
+            _, port, data = self._frames[event]
             sent = subject.receive(port, data)
         outcome = None
         if sent is not None:
             violation = subject.violation()
-            outcome = _Outcome(self._number(machine), tuple(self._leave(machine, sent)), violation)
-        self._outcomes[part, what] = outcome
+            outcome = _Outcome(self._number(machine), tuple(self._frames_sent(machine, sent)), violation)
+        self._outcomes[part, event] = outcome
         return outcome
 
     # ---- steps
 
     def _successors(self, state: _State) -> Iterator[tuple[_State, str | None]]:
-        """Every state that one step leads to, with what that step did wrong."""
+        """Yields every state that one step leads to, with the step's violation."""
         parts, frames, budget = state
         losses, duplicates, timeouts = budget
         before = -1
@@ -203,7 +203,7 @@ class Explorer:
             before = frame
             rest = frames[:position] + frames[position + 1 :]
             machine = self._frames[frame][0]
-            outcome = self._ask(machine, parts[machine], frame)
+            outcome = self._outcome(machine, parts[machine], frame)
             assert outcome is not None  # only a timer that does not run has none
             yield (*_applied(parts, rest, machine, outcome), budget), outcome.violation
             if losses:
@@ -216,15 +216,15 @@ class Explorer:
                 for timer in subject.timers:
                     if frames and timer in subject.quiet:
                         continue
-                    outcome = self._ask(machine, parts[machine], ~timer)
+                    outcome = self._outcome(machine, parts[machine], ~timer)
                     if outcome is not None:
                         yield (*_applied(parts, frames, machine, outcome), (losses, duplicates, timeouts - 1)), outcome.violation
 
     def _step(self, before: _State, after: _State) -> str:
-        """What happened between two states, for people."""
-        (parts, frames, budget), (_, later, left) = before, after
-        if left[0] < budget[0] or left[1] < budget[1]:
-            more, fewer = (frames, later) if left[0] < budget[0] else (later, frames)
+        """Describes the step between two states, for people."""
+        (parts, frames, budget), (_, later, remaining) = before, after
+        if remaining[0] < budget[0] or remaining[1] < budget[1]:
+            more, fewer = (frames, later) if remaining[0] < budget[0] else (later, frames)
             rest = list(more)
             for frame in fewer:
                 rest.remove(frame)
@@ -233,13 +233,13 @@ class Explorer:
             machine = self._frames[frame][0]
             rest = list(frames)
             rest.remove(frame)
-            outcome = self._ask(machine, parts[machine], frame)
+            outcome = self._outcome(machine, parts[machine], frame)
             assert outcome is not None
             if (*_applied(parts, tuple(rest), machine, outcome), budget) == after:
                 return self._event(machine, frame)
         for machine, subject in enumerate(self.machines):
             for timer in subject.timers:
-                outcome = self._ask(machine, parts[machine], ~timer)
+                outcome = self._outcome(machine, parts[machine], ~timer)
                 if outcome is not None and _applied(parts, frames, machine, outcome) == after[:2]:
                     return self._event(machine, ~timer)
         raise AssertionError("no step leads there")
@@ -255,16 +255,16 @@ class Explorer:
         """Walks all states at most ``depth`` steps from the start (or ``max_states`` of them)."""
         budget = budget or Budget()
         start = (*self._start, (budget.losses, budget.duplicates, budget.timeouts))
-        known = {_packed(start): 0}
+        visited = {_packed(start): 0}
         parents = array("q", [-1])
         level, walked, complete = [start], 0, True
 
         def report(violation: str | None = None, steps: tuple[str, ...] = ()) -> Report:
-            return self._report(len(known), walked, complete, violation, steps)
+            return self._report(len(visited), walked, complete, violation, steps)
 
-        def way(state: _State) -> list[_State]:
-            keys, states = list(known), [state]
-            while (up := parents[known[_packed(states[-1])]]) >= 0:
+        def path(state: _State) -> list[_State]:
+            keys, states = list(visited), [state]
+            while (up := parents[visited[_packed(states[-1])]]) >= 0:
                 states.append(self._unpacked(keys[up]))
             return states[::-1]
 
@@ -278,46 +278,46 @@ class Explorer:
             walked += 1
             following: list[_State] = []
             for state in level:
-                here = known[_packed(state)]
+                here = visited[_packed(state)]
                 for successor, violation in self._successors(state):
                     if violation:
-                        return report(violation, steps([*way(state), successor]))
+                        return report(violation, steps([*path(state), successor]))
                     key = _packed(successor)
-                    if key in known:
+                    if key in visited:
                         continue
-                    if len(known) >= max_states:
+                    if len(visited) >= max_states:
                         complete = False
                         continue
-                    known[key] = len(known)
+                    visited[key] = len(visited)
                     parents.append(here)
                     following.append(successor)
             level = following
         finishing: set[bytes] = set()
-        for key in known:
+        for key in visited:
             if stuck := self._finish(self._unpacked(key), finishing):
-                return report(stuck, steps(way(self._unpacked(key))))
+                return report(stuck, steps(path(self._unpacked(key))))
         return report()
 
     def saturate(self, max_states: int = 10**6, finish: bool = True) -> Report:
         """Walks all states that any number of faults can lead to.
 
-        Whatever was ever sent may arrive at any time, any number of times, or never, and timers expire at any time. So a
+        Any frame ever sent may arrive at any time, any number of times, or never, and timers expire at any time. So a
         state is the machines' states and the set of frames sent so far, which only grows, or is empty after a quiet timer. Of two
         states that differ in the set alone, the one with more frames can do all that the other can, and only it is walked from;
-        the job can finish from both if it can when all frames are lost (``finish`` False: that it can is not asked). Violations
+        the job can finish from both if it can when all frames are lost (``finish`` False: that is not checked). Violations
         come with a short way to them, not always a shortest one.
         """
         parts, frames = self._start
         start = (parts, _set(frames))
-        known: dict[tuple[tuple[int, ...], int], tuple[tuple[tuple[int, ...], int], int, int] | None] = {start: None}
+        visited: dict[tuple[tuple[int, ...], int], tuple[tuple[tuple[int, ...], int], int, int] | None] = {start: None}
         largest = {parts: [start[1]]}  # sets of frames, none of which is part of another
         level, states, walked, complete = [start], 0, 0, True
 
         def report(violation: str | None = None, *last: str, at: tuple[tuple[int, ...], int] = start) -> Report:
             steps = [*last]
-            while (link := known[at]) is not None:
-                at, machine, what = link
-                steps.append(self._event(machine, what))
+            while (link := visited[at]) is not None:
+                at, machine, event = link
+                steps.append(self._event(machine, event))
             return self._report(states, walked, complete, violation, tuple(reversed(steps)))
 
         while level:
@@ -331,23 +331,23 @@ class Explorer:
                     complete = False
                     break
                 states += 1
-                for machine, what in self._events(sent):
-                    outcome = self._ask(machine, parts[machine], what)
+                for machine, event in self._events(sent):
+                    outcome = self._outcome(machine, parts[machine], event)
                     if outcome is None:
                         continue
                     if outcome.violation:
-                        return report(outcome.violation, self._event(machine, what), at=state)
+                        return report(outcome.violation, self._event(machine, event), at=state)
                     after, more = _applied(parts, (), machine, outcome)
-                    survive = 0 if what < 0 and ~what in self.machines[machine].quiet else sent
+                    survive = 0 if event < 0 and ~event in self.machines[machine].quiet else sent
                     successor = after, survive | _set(more)
                     sets = largest.setdefault(after, [])
                     if not any(successor[1] | other == other for other in sets):
                         largest[after] = [other for other in sets if other | successor[1] != successor[1]] + [successor[1]]
-                        known[successor] = state, machine, what
+                        visited[successor] = state, machine, event
                         following.append(successor)
             level = following if complete else []
         finishing: set[bytes] = set()
-        for state in known if finish else ():
+        for state in visited if finish else ():
             if stuck := self._finish((state[0], (), _NOTHING_LEFT), finishing):
                 return report(stuck, at=state)
         return report()
@@ -362,36 +362,36 @@ class Explorer:
         has been under way longest, sometimes of any. Arriving frames are lost, or stay under way as well, with the other
         probabilities. Before a quiet timer expires all frames are lost.
         """
-        parts, way = self._start[0], []
+        parts, path = self._start[0], []
         frames = list(self._start[1])
         timers = [(m, t) for m, machine in enumerate(self.machines) for t in machine.timers]
         for step in range(steps):
             if not frames or chance.random() < timeout:
                 machine, timer = chance.choice(timers)
-                what = ~timer
-                if timer in self.machines[machine].quiet and self._ask(machine, parts[machine], what) is not None:
+                event = ~timer
+                if timer in self.machines[machine].quiet and self._outcome(machine, parts[machine], event) is not None:
                     frames.clear()
             else:
                 place = 0 if chance.random() < 0.8 else chance.randrange(len(frames))
-                what, fate = frames[place], chance.random()
+                event, fate = frames[place], chance.random()
                 if not loss <= fate < loss + duplicate:
                     del frames[place]
                 if fate < loss:
                     continue
-                machine = self._frames[what][0]
-            outcome = self._ask(machine, parts[machine], what)
+                machine = self._frames[event][0]
+            outcome = self._outcome(machine, parts[machine], event)
             if outcome is None:
                 continue
-            way.append(self._event(machine, what))
+            path.append(self._event(machine, event))
             if outcome.violation:
-                return self._report(step, step, False, outcome.violation, tuple(way))
+                return self._report(step, step, False, outcome.violation, tuple(path))
             parts = (*parts[:machine], outcome.part, *parts[machine + 1 :])
             frames += outcome.frames
         stuck = self._finish((parts, tuple(frames), _NOTHING_LEFT), set()) if finish else None
-        return self._report(steps, steps, False, stuck, tuple(way) if stuck else ())
+        return self._report(steps, steps, False, stuck, tuple(path) if stuck else ())
 
     def _events(self, sent: int) -> Iterator[tuple[int, int]]:
-        """All that may happen: machine, and frame of the set ``sent`` or ~timer."""
+        """Yields all events that may happen: machine, and frame of the set ``sent`` or ~timer."""
         while sent:
             frame = (sent & -sent).bit_length() - 1
             yield self._frames[frame][0], frame
@@ -400,8 +400,8 @@ class Explorer:
             for timer in subject.timers:
                 yield machine, ~timer
 
-    def _event(self, machine: int, what: int) -> str:
-        return f"times out: {self.machines[machine].name}, timer {~what}" if what < 0 else f"arrives: {self._name(what)}"
+    def _event(self, machine: int, event: int) -> str:
+        return f"times out: {self.machines[machine].name}, timer {~event}" if event < 0 else f"arrives: {self._name(event)}"
 
     def _report(self, states: int, walked: int, complete: bool, violation: str | None, steps: tuple[str, ...]) -> Report:
         local = dict.fromkeys((machine.name for machine in self.machines), 0)
@@ -415,42 +415,42 @@ class Explorer:
         return tuple(numbers[:count]), tuple(numbers[count + 3 :]), (losses, duplicates, timeouts)
 
     def _finish(self, state: _State, finishing: set[bytes], limit: int = 2000) -> str | None:
-        """Lets the network run on without faults; None if every machine is done in the end, else what happened instead.
+        """Lets the network run on without faults; returns None if every machine is done in the end, else the violation.
 
-        A violation on this way is one beyond the steps that were walked. States on the way are added to ``finishing``: a later
+        A violation on this path is one beyond the steps that were walked. States on the path are added to ``finishing``: a later
         run that meets one of them is done.
         """
         parts, frames, _ = state
         queue = list(frames)
-        way: list[bytes] = []
+        path: list[bytes] = []
         for _ in range(limit):
             key = _packed((parts, tuple(queue), _NOTHING_LEFT))
             if key in finishing or (not queue and all(self._finished[part] for part in parts)):
-                finishing.update(way)
+                finishing.update(path)
                 finishing.add(key)
                 return None
-            way.append(key)
-            happened: list[tuple[int, _Outcome]] = []
+            path.append(key)
+            outcomes: list[tuple[int, _Outcome]] = []
             if queue:
                 frame = queue.pop(0)
                 machine = self._frames[frame][0]
-                outcome = self._ask(machine, parts[machine], frame)
+                outcome = self._outcome(machine, parts[machine], frame)
                 assert outcome is not None
-                happened.append((machine, outcome))
+                outcomes.append((machine, outcome))
             else:
                 for machine, subject in enumerate(self.machines):
                     part = parts[machine]
                     for timer in subject.timers:
-                        outcome = self._ask(machine, part, ~timer)
+                        outcome = self._outcome(machine, part, ~timer)
                         if outcome is not None:
                             part = outcome.part
-                            happened.append((machine, outcome))
-            for machine, outcome in happened:
+                            outcomes.append((machine, outcome))
+            for machine, outcome in outcomes:
                 if outcome.violation:
                     return outcome.violation
                 parts = (*parts[:machine], outcome.part, *parts[machine + 1 :])
                 queue += outcome.frames
-            if not happened:
+            if not outcomes:
                 return "nothing is on its way, no timer runs, and not all are done: " + ", ".join(
                     m.name for m, part in zip(self.machines, parts, strict=True) if not self._finished[part])
         return f"the network does not finish within {limit} steps without faults"
@@ -459,7 +459,7 @@ class Explorer:
 def _applied(
     parts: tuple[int, ...], frames: tuple[int, ...], machine: int, outcome: _Outcome
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Parts and frames after ``machine`` did ``outcome``."""
+    """Returns parts and frames after ``outcome`` of ``machine``."""
     if outcome.frames:
         more = list(frames)
         for frame in outcome.frames:

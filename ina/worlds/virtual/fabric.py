@@ -5,7 +5,7 @@
     job = fabric.collective(["h1", "h2", "h5", "h9"], collectives.ring([range(4)])) # or between the hosts, as a baseline
     outcome = fabric.all_reduce(job, arrays)        # sums in the arrays, virtual seconds in outcome.seconds
 
-Every link is counted in both directions, and what left must have arrived: `links()`, `check()`.
+Every link is counted in both directions, and frames that left must have arrived: `links()`, `check()`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from ina.worlds.virtual.collectives import IDEAL, Schedule
 from ina.worlds.virtual.network import Completion, End, Network, Wire
 
 COLLECTIVE_PORT = 5000  # UDP, and up
-ROOM = ("tail", "no_buffer", "back_pressure", "too_long", "reentries", "no_memory")  # drops for want of it
+ROOM = ("tail", "no_buffer", "back_pressure", "too_long", "reentries", "no_memory")  # reasons of drops for want of room
 NO_FAULTS = Faults()
 UNLIMITED = Wire()
 
 
 class Unbalanced(RuntimeError):
     """The counters of a run do not add up: packets or bytes appeared or vanished, a link carried more than it can, or packets
-    were dropped where no key allows it."""
+    were dropped where no setting allows it."""
 
 
 class Compiled(Protocol):
@@ -54,14 +54,14 @@ class Compiled(Protocol):
 
     @property
     def so_path(self) -> Path:
-        """Its shared object."""
+        """The shared object."""
 
 
 Source = Program | Compiled | os.PathLike[str] | str
 
 
 class WorkerOptions(TypedDict, total=False):
-    """Fields of WorkerConfig that whoever admits a job may choose."""
+    """Fields of WorkerConfig that the caller of `admit` may choose."""
 
     rto_min: float
     rto_max: float
@@ -74,7 +74,7 @@ class WorkerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Traffic:
-    """One direction of a link, from the run's begin to now: bytes with all headers and Ethernet's overhead.
+    """One direction of a link, from the run's start to now: bytes with all headers and Ethernet's overhead.
 
     ``utilisation``: share of the time in which it sent; None without a rate. ``max_queue``: bytes that waited at most;
     ``mean_queue``: packets that waited on average; ``mean_wait``: of a packet, s.
@@ -112,11 +112,11 @@ class FabricJob:
 
     @property
     def machines(self) -> tuple[int, ...]:
-        """All of them, stripe by stripe."""
+        """All machines, stripe by stripe."""
         return tuple(machine for stripe in self.stripes for machine in stripe)
 
     def parts(self, array: np.ndarray, multiple: int = 256) -> list[np.ndarray]:
-        """``array`` in as many pieces as there are stripes, as even as multiples of ``multiple`` elements allow."""
+        """Splits ``array`` into a piece for each stripe, as evenly as multiples of ``multiple`` elements allow."""
         blocks = -(-array.size // multiple)
         ends = [min(array.size, multiple * (blocks * (i + 1) // len(self.stripes))) for i in range(len(self.stripes))]
         return [array[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
@@ -137,7 +137,8 @@ class Outcome:
 
 
 class Fabric(Network):
-    """``program``: what `Switch` takes, the same at every switch. ``pool``: slots of each switch, which jobs share.
+    """A network of a topology. ``program``: for `Switch`, the same at every switch. ``pool``: slots of each switch, which jobs
+    share.
 
     A link's rate, delay, queue and loss are the topology's, and so is the switches' ``buffer``; ``ecn`` (bytes), other
     ``faults`` and the switches' ``latency`` (s) are the same everywhere. Each direction has a fault seed of its own, from
@@ -177,13 +178,12 @@ class Fabric(Network):
         self.controller = Controller(self.switch_at, pool, protocol=protocol, topology=topology, chance=random.Random(seed))
 
     def add_machine(self, host: int, protocol: CData, state: CData, udp_port: int, workers: int) -> int:
-        """As Network's; switches forward between hosts from now on."""
+        """Adds a machine, as Network's method does; switches forward between hosts from now on."""
         self._forward()
         return super().add_machine(host, protocol, state, udp_port, workers)
 
     def _forward(self) -> None:
-        """Writes forwarding tables, once, and only where hosts send to each other: a thousand hosts at 320 switches take a
-        while."""
+        """Writes forwarding tables, once, and only if hosts send to each other: a thousand hosts at 320 switches take a while."""
         if self._forwards:
             return
         self._forwards = True
@@ -193,22 +193,23 @@ class Fabric(Network):
             self.switch_at[name].write([*forwarding({macs[host]: hop.port for host, hop in table.items()}), *guard[name]])
 
     def wire(self, link: int, direction: int) -> Wire:
-        """One direction of a link, 0: as the topology names its ends. A host does not drop its own packets for want of room."""
-        told = self.topology.links[link]
-        queue = self.nic if self.topology.is_host(self.topology.ends[link][direction].node) else told.queue
-        faults = replace(self.faults, loss=told.loss or self.faults.loss, seed=self._fault_seed(link, direction))
-        return Wire(told.rate, told.delay, queue, self.ecn, faults)
+        """Returns one direction of a link, 0: as the topology names its ends. A host does not drop its own packets for want of
+        room."""
+        settings = self.topology.links[link]
+        queue = self.nic if self.topology.is_host(self.topology.ends[link][direction].node) else settings.queue
+        faults = replace(self.faults, loss=settings.loss or self.faults.loss, seed=self._fault_seed(link, direction))
+        return Wire(settings.rate, settings.delay, queue, self.ecn, faults)
 
     def _fault_seed(self, link: int, direction: int) -> int:
         return (self.seed << 20 | self.faults.seed << 40 | link << 1 | direction) % 2**64
 
     def end(self, link: int, side: int) -> End:
-        """The end of a link at which its direction ``side`` begins."""
-        told = self.topology.ends[link][side]
-        return replace(self._end[told.node], port=told.port)
+        """Returns the end of a link at which its direction ``side`` begins."""
+        place = self.topology.ends[link][side]
+        return replace(self._end[place.node], port=place.port)
 
     def host(self, name: str) -> int:
-        """The number of a host in the network."""
+        """Returns the number of a host in the network."""
         return self._end[name].node
 
     # ---- jobs
@@ -217,8 +218,8 @@ class Fabric(Network):
         self, hosts: Sequence[str], schedule: Schedule, values: int = 256, *, name: str = "", window: int = 64,
         congestion: int = IDEAL, rto: float = 1e-3, bare: bool = False,
     ) -> FabricJob:  # fmt: skip
-        """An all-reduce between ``hosts``, rank by rank, as ``schedule`` says: packets of ``values`` elements, ``window`` of them
-        under way in each flow. ``congestion``: IDEAL or DCTCP. ``bare``: packets without their values, which makes no sums."""
+        """Makes a job of ``schedule`` between ``hosts``, rank by rank: packets of ``values`` elements, ``window`` of them
+        under way in each flow. ``congestion``: IDEAL or DCTCP. ``bare``: packets without their values, so without sums."""
         if len(hosts) != schedule.ranks:
             raise ValueError(f"{schedule.name}: {len(hosts)} hosts, expected {schedule.ranks}")
         port = COLLECTIVE_PORT + self._collectives
@@ -247,7 +248,7 @@ class Fabric(Network):
         return FabricJob(name or schedule.name, tuple(hosts), (tuple(machines),))
 
     def collective_stats(self, machine: int) -> dict[str, int]:
-        """Counters of one rank of a collective."""
+        """Returns counters of one rank of a collective."""
         raw = ffi.new("struct ina_worker_stats *")
         lib.ina_collective_get_stats(self._collective_states[machine], raw)
         return stats_dict(raw)
@@ -256,8 +257,8 @@ class Fabric(Network):
         self, hosts: Sequence[str], slots: int, values: int, *, name: str = "", stripes: int = 1,
         trees: Sequence[Tree] = (), strict: bool = True, **options: Unpack[WorkerOptions],
     ) -> FabricJob:  # fmt: skip
-        """A job of a worker at each of ``hosts`` that the switches serve: each of ``stripes`` parts of its tensors over a tree
-        of its own, with ``slots`` at every switch of it. ``trees``: default, those that the controller chooses.
+        """Admits a job of a worker at each of ``hosts`` that the switches serve: each of ``stripes`` parts of its tensors over a
+        tree of its own, with ``slots`` at every switch of it. ``trees``: default, those that the controller chooses.
 
         ``options`` are those of WorkerConfig (rto_min, timeout, ...). Raises AdmissionError.
         """
@@ -266,8 +267,8 @@ class Fabric(Network):
             trees = self.controller.place(name, hosts, slots, stripes)
         jobs, machines = [], []
         for number, tree in enumerate(trees or [None]):
-            called = f"{name}/{number + 1}" if len(trees) > 1 else name
-            jobs.append(self.controller.admit(called, len(hosts), slots, strict, tree, hosts if tree else ()))
+            label = f"{name}/{number + 1}" if len(trees) > 1 else name
+            jobs.append(self.controller.admit(label, len(hosts), slots, strict, tree, hosts if tree else ()))
             machines.append(tuple(self._worker(jobs[-1], i, host, slots, values, options) for i, host in enumerate(hosts)))
         return FabricJob(name, tuple(hosts), tuple(machines), tuple(jobs))
 
@@ -282,10 +283,10 @@ class Fabric(Network):
     def worker_config(
         self, job: Job, index: int, host: str, slots: int, values: int, **options: Unpack[WorkerOptions]
     ) -> WorkerConfig:
-        """The configuration of a worker of ``job`` at ``host``; ``options`` are further fields of WorkerConfig."""
+        """Returns the configuration of a worker of ``job`` at ``host``; ``options`` are further fields of WorkerConfig."""
         switch, node = self.topology.switch_of(host), Node(host)
         address = Address(node.mac, node.ip, worker_address(job.number, index).port)
-        above = switch_address(switch, self.controller.program.udp_port)  # which also relays what is for a parameter server
+        above = switch_address(switch, self.controller.program.udp_port)  # which also relays to a parameter server
         return WorkerConfig(
             worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
             address=address, switch=above, server=above, protocol=self.protocol, **options,
@@ -295,7 +296,8 @@ class Fabric(Network):
         self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,
         tag: int = 0, reduction: int = protocols.SUM,
     ) -> list[int]:  # fmt: skip
-        """Queues the all-reduce of ``arrays`` (one a worker, in place) now, or each ``starts`` ps after now; its tickets."""
+        """Queues the all-reduce of ``arrays`` (one a worker, in place) now, or each ``starts`` ps after now; returns its
+        tickets."""
         return [
             ticket
             for worker, array in enumerate(arrays)
@@ -307,7 +309,7 @@ class Fabric(Network):
         self, job: FabricJob, worker: int, array: np.ndarray, out: np.ndarray | None = None, *, average: bool = False,
         tag: int = 0, after: int = 0, reduction: int = protocols.SUM,
     ) -> list[int]:  # fmt: skip
-        """One worker's part of that, `after` ps from now; a ticket a stripe."""
+        """Queues one worker's part of that, `after` ps from now; returns a ticket for each stripe."""
         parts = zip(job.stripes, job.parts(array), job.parts(array if out is None else out), strict=True)
         return [
             self.submit(stripe[worker], part, into, average=average, tag=tag, at=self.now + after, reduction=reduction)
@@ -332,7 +334,7 @@ class Fabric(Network):
         return [(i, side) for i, link in enumerate(self.topology.links) for side in ((0,) if link.simplex else (0, 1))]
 
     def links(self) -> list[Traffic]:
-        """Every direction of every link, in the topology's order."""
+        """Returns every direction of every link, in the topology's order."""
         return [self._traffic(link, side, self.wire_stats(self.end(link, side))) for link, side in self._directions]
 
     def _traffic(self, link: int, side: int, stats: dict[str, int]) -> Traffic:
@@ -345,34 +347,34 @@ class Fabric(Network):
         )  # fmt: skip
 
     def held(self) -> dict[tuple[str, str], int]:
-        """Slots that hold sums which are not complete, by switch and job."""
-        found = {}
+        """Returns numbers of slots that hold incomplete sums, by switch and job."""
+        partial = {}
         for name, switch in self.switch_at.items():
             jobs = {job.number: job for job in self.controller.jobs.values() if name in job.branches}
             places = [job.place(job.branches[name]) for job in jobs.values()]
             if places:
-                held = self.controller.program.held(switch.register, places)
-                found.update({(name, jobs[number].name): slots for number, slots in held.items()})
-        return found
+                counts = self.controller.program.held(switch.register, places)
+                partial.update({(name, jobs[number].name): slots for number, slots in counts.items()})
+        return partial
 
     def busiest(self) -> Traffic:
-        """The direction of a link that sent for the longest time; without any rate, that which carried most bytes."""
+        """Returns the direction of a link that sent for the longest time; without any rate, the one that carried most bytes."""
         return max(self.links(), key=lambda traffic: (traffic.utilisation or 0, traffic.bytes))
 
     def drops(self) -> dict[str, int]:
-        """Packets that ended other than by the program's will, by reason, over all switches (``tail``: at a full queue;
+        """Returns packets that were dropped other than by the program, by reason, over all switches (``tail``: at a full queue;
         ``no_buffer``: of a full switch); ``wire``: lost between two nodes. A host's NIC drops none."""
         stats = self.stats()
-        found: Counter[str] = Counter({"wire": stats["lost"] + stats["corrupted"]})
+        counts: Counter[str] = Counter({"wire": stats["lost"] + stats["corrupted"]})
         for end in (end for pair in self.topology.ends for end in pair if end.node in self.switch_at):
             drops = self.switch_at[end.node].port_stats(end.port).drops
-            found.update({why: n for why, n in drops.items() if n and why != "ingress"})
-        return {why: n for why, n in found.items() if n}
+            counts.update({reason: n for reason, n in drops.items() if n and reason != "ingress"})
+        return {reason: n for reason, n in counts.items() if n}
 
     def check(self) -> None:
-        """Packets and bytes are conserved on every wire and through every port, waiting times and queue lengths agree
+        """Checks that packets and bytes are conserved on every wire and through every port, waiting times and queue lengths agree
         (Little's law), no link sent for longer than time has passed, and nothing was dropped for want of room but by queues
-        and buffers that have a limit. To be called when nothing is left to happen.
+        and buffers that have a limit. To be called when no event is left.
 
         Raises Unbalanced, with the direction of the link that breaks a law, and both figures."""
         if self.frames_held:
@@ -380,12 +382,12 @@ class Fabric(Network):
         for link, side in self._directions:
             stats = self.wire_stats(self.end(link, side))
             name = " to ".join(self.topology.ends[link][s].name for s in (side, 1 - side))
-            left = stats["link_packets"] + stats["duplicated"] - stats["lost"] - stats["corrupted"]
-            if left != stats["arrived"]:
-                raise Unbalanced(f"{name}: {left} packets should have arrived, {stats['arrived']} did")
-            left = stats["link_bytes"] + stats["duplicated_bytes"] - stats["lost_bytes"]
-            if left != stats["arrived_bytes"]:
-                raise Unbalanced(f"{name}: {left} bytes should have arrived, {stats['arrived_bytes']} did")
+            expected = stats["link_packets"] + stats["duplicated"] - stats["lost"] - stats["corrupted"]
+            if expected != stats["arrived"]:
+                raise Unbalanced(f"{name}: {expected} packets should have arrived, {stats['arrived']} did")
+            expected = stats["link_bytes"] + stats["duplicated_bytes"] - stats["lost_bytes"]
+            if expected != stats["arrived_bytes"]:
+                raise Unbalanced(f"{name}: {expected} bytes should have arrived, {stats['arrived_bytes']} did")
             if stats["link_waited_ps"] != stats["link_queue_ps"]:
                 waited, queue = stats["link_waited_ps"], stats["link_queue_ps"]
                 raise Unbalanced(f"{name}: packets waited for {waited} ps, the queue's length over time says {queue} ps")
@@ -395,7 +397,7 @@ class Fabric(Network):
             self._check_drops(link, side, stats, name)
 
     def _check_switches(self, link: int, side: int, stats: dict[str, int], name: str) -> None:
-        """A switch's own counters, kept apart from its links', say the same at both ends of a direction."""
+        """Checks that a switch's own counters, kept apart from its links', agree with them at both ends of a direction."""
         source, target = (self.topology.ends[link][s] for s in (side, 1 - side))
         for end, counter, wire in ((source, "tx_packets", "link_packets"), (target, "rx_packets", "arrived")):
             if end.node in self.switch_at:
@@ -404,15 +406,16 @@ class Fabric(Network):
                     raise Unbalanced(f"{name}: {stats[wire]} packets on the wire, port {end.port} of {end.node} counts {counted}")
 
     def _check_drops(self, link: int, side: int, stats: dict[str, int], name: str) -> None:
-        """No drop at the sending end, nor on the wire, that no setting allows."""
+        """Checks that settings allow every drop at the sending end and on the wire."""
         wire, source = self.wire(link, side), self.topology.ends[link][side]
         drops = self.switch_at[source.node].port_stats(source.port).drops if source.node in self.switch_at else {}
-        lost = {why: drops[why] for why in ROOM if drops.get(why)} | {"wire": stats["lost"], "corrupted": stats["corrupted"]}
+        lost = {reason: drops[reason] for reason in ROOM if drops.get(reason)} | {
+            "wire": stats["lost"], "corrupted": stats["corrupted"]}  # fmt: skip
         allowed = {"tail": wire.queue, "no_buffer": self.topology.buffer, "wire": wire.faults.loss,
                    "corrupted": wire.faults.corrupt}  # fmt: skip
-        for why, packets in lost.items():
-            if packets and not allowed.get(why):
-                raise Unbalanced(f"{name}: {packets} packets were dropped ({why}), though nothing limits the room for them")
+        for reason, packets in lost.items():
+            if packets and not allowed.get(reason):
+                raise Unbalanced(f"{name}: {packets} packets were dropped ({reason}), though nothing limits the room for them")
 
 
 class Star(Fabric):
@@ -434,7 +437,7 @@ class Star(Fabric):
     def admit(  # type: ignore[override]
         self, workers: int, slots: int, values: int, **options: Unpack[WorkerOptions]
     ) -> FabricJob:
-        """A job of so many workers; ``options`` as of Fabric.admit."""
+        """Admits a job of so many workers; ``options`` as of Fabric.admit."""
         hosts = self.topology.hosts[self._used : self._used + workers]
         if len(hosts) < workers:
             raise ValueError(f"star: {workers} workers, but only {len(hosts)} of {len(self.topology.hosts)} hosts are free")

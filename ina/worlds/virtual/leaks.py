@@ -1,4 +1,4 @@
-"""What the simulation may not find anywhere: entries, slots and jobs that nobody has. Each function raises Violation."""
+"""Checks for leaks in the simulation: entries, slots and jobs without an owner. Each function raises Violation."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ina.worlds.virtual.control_plane import ServerProcess, SimulatedTarget
 
 
 def check_switch(target: SimulatedTarget, controller: Controller, protocol: JobProgram) -> None:
-    """At a switch of which it is sure the controller's entries are all that there are."""
+    """Checks that a switch of whose state the controller is sure has no entries but the controller's."""
     name = target.name
     if not target.up or name in controller.unsure or name in controller.down:
         return
-    known = {(job.number, job.incarnation) for job in controller.jobs.values() if name in job.branches}
+    admitted = {(job.number, job.incarnation) for job in controller.jobs.values() if name in job.branches}
     entries = [entry for entry in target.switch.read([TableEntry(protocol.tables[0])]) if isinstance(entry, TableEntry)]
     if protocol.reserves:
         _check_ranges(name, entries)
-    extra = {_identity(protocol, entry) for entry in entries} - known
+    extra = {_identity(protocol, entry) for entry in entries} - admitted
     groups = {group.group_id for group in target.switch.read([MulticastGroupEntry(0)]) if isinstance(group, MulticastGroupEntry)}
-    if extra or groups - {number + 1 for number, _ in known}:
+    if extra or groups - {number + 1 for number, _ in admitted}:
         raise Violation(f"leaked: {name} serves jobs {sorted(extra)} with groups {sorted(groups)}; its controller, which is sure "
-                        f"of it, knows of {sorted(known)}")  # fmt: skip
+                        f"of it, knows of {sorted(admitted)}")  # fmt: skip
 
 
 def _identity(protocol: JobProgram, entry: TableEntry) -> tuple[int, int]:
-    """Number and incarnation of the job whose entry this is."""
+    """Returns number and incarnation of the entry's job."""
     identity = protocol.identity(entry)
     assert identity is not None  # no default entry is read
     return identity.number, identity.incarnation
@@ -39,16 +39,16 @@ def _check_ranges(switch: str, entries: list[TableEntry]) -> None:
 
 
 def check_server(process: ServerProcess, controller: Controller) -> None:
-    """A parameter server that its controller calls serves no other jobs, and no other lives, than the controller's."""
-    known = {(job.number, job.life) for job in controller.jobs.values()}
+    """Checks that a parameter server which its controller calls serves only the controller's jobs and lives."""
+    admitted = {(job.number, job.life) for job in controller.jobs.values()}
     served = {(number, config.life) for number, config in process.server.jobs.items()}
-    if served - known:
+    if served - admitted:
         raise Violation(f"leaked: the parameter server at {process.server.host} serves jobs and lives {sorted(served)}; its "
-                        f"controller knows of {sorted(known)}")  # fmt: skip
+                        f"controller knows of {sorted(admitted)}")  # fmt: skip
 
 
 def check_slots(controller: Controller, pool: int) -> None:
-    """Nobody has a job: all slots are free."""
+    """Checks that all slots are free when there is no job."""
     for name in controller.targets:
         if (free := controller.free_slots(name)) != pool:
             raise Violation(f"leaked slots: nobody has a job, and {name} has {free} of {pool} slots free "

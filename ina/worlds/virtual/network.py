@@ -27,8 +27,8 @@ NEVER = 2**64 - 1
 class Wire:
     """One direction of a wire: rate in bit/s (0: infinite), delay in s, queue and ECN threshold in bytes (0: none).
 
-    A switch's port drops what its queue has no room for. A host's NIC drops nothing: its machines are held back while so much
-    waits there."""
+    A switch's port drops frames that its queue has no room for. A host's NIC drops none: its machines are held back while the
+    queue is full."""
 
     rate: float = 0.0
     delay: float = 0.0
@@ -60,7 +60,7 @@ class End:
 
 @dataclass(frozen=True)
 class Completion:
-    """A tensor that has finished at a machine: `time` in ps of virtual time; `event` says how."""
+    """A tensor that has finished at a machine: `time` in ps of virtual time; `event`: its outcome."""
 
     ticket: int
     machine: int
@@ -86,18 +86,18 @@ class Network:
         self.switches: list[Switch] = []
         self._workers: dict[int, int] = {}  # machine -> workers of its job
         self._values: dict[int, int] = {}  # of workers: elements of a packet
-        self._asked: dict[int, int] = {}  # of them: elements submitted
+        self._submitted: dict[int, int] = {}  # of them: elements submitted
         self._tensors: dict[int, tuple] = {}  # arrays of a ticket, kept until its completion is read
-        self._kept: list[object] = []  # states of machines
+        self._states: list[object] = []  # states of machines
 
     def close(self) -> None:
-        """Frees everything. Closing twice is fine."""
+        """Frees everything. Idempotent."""
         lib.ina_emulator_destroy(self.pointer)
         self.pointer = ffi.NULL
         for switch in self.switches:
             switch.close()
         self.switches.clear()
-        self._kept.clear()
+        self._states.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -109,9 +109,9 @@ class Network:
         if getattr(self, "pointer", ffi.NULL) != ffi.NULL:
             self.close()
 
-    def _check(self, result: int, what: str) -> int:
+    def _check(self, result: int, subject: str) -> int:
         if result < 0:
-            raise OSError(-result, f"{what}: {os.strerror(-result)}")
+            raise OSError(-result, f"{subject}: {os.strerror(-result)}")
         return result
 
     # ---- building
@@ -123,55 +123,56 @@ class Network:
         return self._check(index, "switch")
 
     def add_host(self) -> int:
-        """A host; its NIC's rate, and what may wait there, are those of its wire."""
+        """Adds a host; its NIC's rate and queue are those of its wire. Returns the host's number."""
         return self._check(lib.ina_emulator_add_host(self.pointer), "host")
 
     def set_cpu(self, host: int, packet: float = 0.0, byte: float = 0.0, cores: int = 1) -> None:
-        """From now on each frame that the host receives or sends takes one of its cores `packet` + `byte` a byte, in s."""
+        """Sets the time that each frame which the host receives or sends takes one of its cores: `packet` + `byte` a byte, in
+        s."""
         config = ffi.new(
             "struct ina_cpu_config *", {"packet_ps": round(packet * PS), "byte_fs": round(byte * PS * 1000), "cores": cores}
         )
         self._check(lib.ina_emulator_set_cpu(self.pointer, host, config), f"processor of host {host}")
 
     def cpu_busy(self, host: int) -> int:
-        """Time that the host's cores have worked, or will have, all together, ps."""
+        """Returns the time of work of all the host's cores together, past and scheduled, ps."""
         return lib.ina_emulator_cpu_busy(self.pointer, host)
 
     def connect(self, a: End, b: End, there: Wire, back: Wire | None) -> None:
-        """A wire between two ends; `back` None: it carries frames from a to b only."""
+        """Adds a wire between two ends; `back` None: it carries frames from a to b only."""
         result = lib.ina_emulator_connect(
             self.pointer, a.native(), b.native(), there.native(), ffi.NULL if back is None else back.native()
         )
         self._check(result, f"wire from {a} to {b}")
 
     def add_worker(self, host: int, config: WorkerConfig) -> int:
-        """A worker at `host`, a machine; its UDP port is that of its address. Returns the machine's number."""
+        """Adds a worker at `host`, a machine; its UDP port is that of its address. Returns the machine's number."""
         protocol = protocols.named(config.protocol)
         added = lib.ina_emulator_add_worker(self.pointer, host, protocol, config.to_c())
         machine = self._check(added, f"worker {config.worker} at host {host}")
         self._workers[machine] = config.workers
-        self._values[machine], self._asked[machine] = config.values, 0
+        self._values[machine], self._submitted[machine] = config.values, 0
         return machine
 
     def add_machine(self, host: int, protocol: CData, state: CData, udp_port: int, workers: int) -> int:
-        """Any other machine; `state` is kept as long as the network."""
+        """Adds any other machine; `state` is kept as long as the network."""
         added = lib.ina_emulator_add_machine(self.pointer, host, protocol, state, udp_port)
         machine = self._check(added, f"machine with UDP port {udp_port} at host {host}")
         self._workers[machine] = workers
-        self._kept.append(state)
+        self._states.append(state)
         return machine
 
     def stop_machine(self, machine: int) -> None:
-        """The machine ends as a process does that is killed; its UDP port is free, and its tensors never complete."""
+        """Ends the machine like a process that is killed; its UDP port is free, and its tensors never complete."""
         self._check(lib.ina_emulator_stop_machine(self.pointer, machine), f"machine {machine}")
-        self._asked.pop(machine, None)
+        self._submitted.pop(machine, None)
 
     def close_port(self, end: End) -> None:
-        """A switch's port goes down: what waits there is lost, and from now on what arrives there."""
+        """Takes a switch's port down: frames that wait there are lost, and so are all that arrive from now on."""
         self._change_port(end, {"op": lib.INA_REMOVE_PORT, "id": end.port})
 
     def open_port(self, end: End, wire: Wire) -> None:
-        """It comes up again; ``wire``: as it was connected. Counters of the port and its link begin anew."""
+        """Brings a port up again; ``wire``: as it was connected. Counters of the port and its link begin anew."""
         direction = wire.native()
         self._change_port(end, {"op": lib.INA_ADD_PORT, "id": end.port, "link": ffi.addressof(direction, "link")})
 
@@ -202,8 +203,8 @@ class Network:
         ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
         self._check(ticket, f"tensor of {source.size} elements at machine {machine}")
         self._tensors[ticket] = (source, out)
-        if machine in self._asked:
-            self._asked[machine] += source.size
+        if machine in self._submitted:
+            self._submitted[machine] += source.size
         return ticket
 
     @property
@@ -212,23 +213,23 @@ class Network:
         return lib.ina_emulator_now(self.pointer)
 
     def run(self, until: int = NEVER - 1, max_events: int = NEVER) -> bool:
-        """Runs to `until` (ps) or until nothing is left to happen, which is True."""
+        """Runs to `until` (ps) or until no event is left, which returns True."""
         return bool(self._check(lib.ina_emulator_run(self.pointer, until, max_events), "emulator"))
 
     def stop_at_completions(self) -> None:
-        """From now on, `run` also ends, with False, when there are completions."""
+        """Makes `run` also end, with False, when there are completions."""
         lib.ina_emulator_stop_at_completions(self.pointer, 1)
 
     def completions(self) -> list[Completion]:
-        """Tensors that have finished since the last call, oldest first."""
+        """Returns tensors that have finished since the last call, oldest first."""
         raw = ffi.new("struct ina_completion[]", 256)
-        found: list[Completion] = []
+        completions: list[Completion] = []
         while count := lib.ina_emulator_completions(self.pointer, raw, 256):
             for item in raw[0:count]:
                 event = event_from_c(item.event, self._workers[item.machine])
-                found.append(Completion(item.ticket, item.machine, item.time, event))
+                completions.append(Completion(item.ticket, item.machine, item.time, event))
                 del self._tensors[item.ticket]
-        return found
+        return completions
 
     # ---- figures
 
@@ -239,33 +240,33 @@ class Network:
 
     @property
     def events(self) -> int:
-        """Processed since the start: that of ``stats()``, for those who ask often."""
+        """Events processed since the start: as in ``stats()``, but cheap enough to read often."""
         lib.ina_emulator_get_stats(self.pointer, self._stats)
         return self._stats.events
 
     def worker_stats(self, machine: int) -> dict[str, int]:
-        """Counters of a worker."""
+        """Returns counters of a worker."""
         raw = ffi.new("struct ina_worker_stats *")
         self._check(lib.ina_emulator_worker_stats(self.pointer, machine, raw), f"worker {machine}")
         return stats_dict(raw)
 
     def wire_stats(self, end: End) -> dict[str, int]:
-        """What left by `end`: of its link as `link_...`, what arrived at the far end, and faults (emulator.h)."""
+        """Returns counters of the direction that begins at `end`: its link's as `link_...`, arrivals, and faults (emulator.h)."""
         raw = ffi.new("struct ina_wire_stats *")
         self._check(lib.ina_emulator_wire_stats(self.pointer, end.native(), raw), f"wire at {end}")
         link = {f"link_{key}": value for key, value in stats_dict(ffi.addressof(raw.link)).items()}
         return {**link, **{key: value for key, value in stats_dict(raw).items() if key != "link"}}
 
     def progress(self) -> float | None:
-        """Share of what was submitted that is done, about, as some of the workers see it; None: no worker has anything to do."""
-        asked = [machine for machine, elements in self._asked.items() if elements]
-        if not asked:
+        """Returns the share of submitted elements that are done, estimated from some workers; None: no worker has any."""
+        machines = [machine for machine, elements in self._submitted.items() if elements]
+        if not machines:
             return None
-        some = asked[:: -(-len(asked) // 16)]
-        done = [self.worker_stats(m)["results"] * self._values[m] / self._asked[m] for m in some]
+        sample = machines[:: -(-len(machines) // 16)]
+        done = [self.worker_stats(m)["results"] * self._values[m] / self._submitted[m] for m in sample]
         return min(1.0, sum(done) / len(done))
 
     @property
     def frames_held(self) -> int:
-        """Frames on wires and in NICs; 0 when nothing is left to happen."""
+        """Frames on wires and in NICs; 0 when no event is left."""
         return lib.ina_emulator_frames_held(self.pointer)

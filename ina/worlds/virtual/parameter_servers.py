@@ -22,8 +22,8 @@ from ina.worlds.virtual.network import Network
 
 
 class Server:
-    """One parameter server, at ``host``: in virtual time what ina/aggregation/ps/server.py is over a port. ``parent``: what it
-    is to the root of a tree."""
+    """One parameter server, at ``host``: the counterpart in virtual time of ina/aggregation/ps/server.py. ``parent``: its
+    place above the root of a tree."""
 
     def __init__(self, fabric: Fabric, host: str):
         self.fabric, self.host, self.switch = fabric, host, fabric.topology.switch_of(host)
@@ -32,34 +32,34 @@ class Server:
         own = switch_address(self.switch, fabric.controller.program.udp_port)
         self.parent = Parent(port, Address(node.mac, node.ip, SERVER.port), own)
         self._native = ffi.gc(lib.ina_ps_jobs_create(), lib.ina_ps_jobs_destroy)
-        # Network's, not Fabric's: a server and its switch speak to each other, and nothing is forwarded.
+        # Network's method, not Fabric's: a server and its switch are neighbours, so nothing is forwarded.
         machine = ffi.addressof(lib.ina_ps_machine)
         self._machine = Network.add_machine(fabric, fabric.host(host), machine, self._native, SERVER.port, lib.INA_BITMAP_WORKERS)
 
     def add(self, config: ServerConfig) -> None:
-        """Serve another job. OSError: its number is taken, there is no memory for it."""
+        """Serves another job. OSError: its number is in use, or there is no memory for it."""
         self._check(lib.ina_ps_jobs_add(self._native, config.to_c(), self.fabric.now), config.job)
         self.jobs[config.job] = config
 
     def remove(self, number: int) -> None:
-        """The job is over. OSError: there is none of that number."""
+        """Ends a job. OSError: there is none of that number."""
         self._check(lib.ina_ps_jobs_remove(self._native, number), number)
         del self.jobs[number]
 
     def forget(self) -> None:
-        """Lose all sums; the jobs stay."""
+        """Loses all sums; the jobs stay."""
         for config in list(self.jobs.values()):
             self.remove(config.job)
             self.add(config)
 
     def stats(self, number: int) -> dict[str, int]:
-        """Counters of a job (``struct ina_ps_stats``). OSError: there is none of that number."""
+        """Returns counters of a job (``struct ina_ps_stats``). OSError: there is none of that number."""
         stats = ffi.new("struct ina_ps_stats *")
         self._check(lib.ina_ps_jobs_stats(self._native, number, stats), number)
         return stats_dict(stats)
 
     def close(self) -> None:
-        """End as a process does that is killed; its place at the host is free."""
+        """Ends like a process that is killed; its place at the host is free."""
         self.fabric.stop_machine(self._machine)
 
     def _check(self, error: int, number: int) -> None:
@@ -76,13 +76,13 @@ class Servers:
         self._root: dict[int, str] = {}  # by job number
 
     def add(self, host: str) -> None:
-        """A server at ``host``: jobs whose tree has the host's switch as its root are its own."""
+        """Adds a server at ``host``: jobs whose tree has the host's switch as its root are its own."""
         server = Server(self.fabric, host)
         self._servers[server.switch] = server
         self.fabric.controller.servers[server.switch] = server.parent
 
     def serve(self, job: FabricJob, slots: int, values: int) -> None:
-        """What ``fabric.admit`` has admitted, with the same ``slots`` and ``values``."""
+        """Serves a job of ``fabric.admit``, with the same ``slots`` and ``values``."""
         for admitted in job.jobs:
             assert admitted.tree is not None  # the controller has placed it
             server = self._servers[admitted.tree.root]
@@ -92,5 +92,5 @@ class Servers:
             self._root[admitted.number] = admitted.tree.root
 
     def stats(self, number: int) -> dict[str, int]:
-        """Counters of a job's server (``struct ina_ps_stats``), by the job's number."""
+        """Returns counters of a job's server (``struct ina_ps_stats``), by the job's number."""
         return self._servers[self._root[number]].stats(number)

@@ -3,13 +3,12 @@
     explorer = jobs(program, topology, ["next", "lost"])     # three jobs of one number, in the same slots
     report = explorer.saturate()
 
-Real controllers (ina/aggregation/controller/controller.py) admit the jobs while the explorer is made; what they have written is
-kept as one
-era for each job. In the walk a machine stands for them: it tells switches and hosts of the next era, and tells them again until
-they have heard. Messages may be late, lost or repeated like any frame, so switches of a tree change at different times, and hosts
-go on with the old job for as long as they like, while what they have sent may come for ever. Leases are given when all switches
-have changed, as a controller does. Only where nobody knows the last job's life (GONE) its hosts have stopped before, and what
-they have sent dies out.
+Real controllers (ina/aggregation/controller/controller.py) admit the jobs while the explorer is made; the entries that they write
+are kept as one era for each job. In the walk a machine stands for them: it sends the next era to switches and hosts, and repeats
+that until they answer. Messages may be late, lost or repeated like any frame, so switches of a tree change at different times,
+and hosts go on with the old job for any time, while their old frames may arrive for ever. Leases are sent when all switches have
+changed, as by a controller. Only where nobody knows the last job's life (GONE) its hosts have stopped before, and their frames
+have died out.
 """
 
 from __future__ import annotations
@@ -39,28 +38,28 @@ BETWEEN = {
     OLD: "a controller begins with a state that is older than the last job",
     GONE: "a controller begins without a state when the last job has ended, and waits for a packet lifetime",
 }
-CONTROL = 1 << 16  # of every machine: the port towards the controller; frames there: what, and the era
+CONTROL = 1 << 16  # of every machine: the port towards the controller; frames there: operation and era
 WRITE, STOP, LEASE, DONE = b"WSLD"
 
 
 class OneNumber(SwitchML):
-    """So that every job gets the number of the one before."""
+    """SwitchML with a single job number, so that every job gets the number of the one before."""
 
     max_jobs = 1
 
 
 @dataclass(frozen=True)
 class Era:
-    """One job: the ``entries`` of each switch, and what each host, by name, is told."""
+    """One job: the ``entries`` of each switch, and the configuration of each host's worker, by name."""
 
     entries: dict[str, list[Entity]]
     workers: dict[str, WorkerConfig]
 
 
 class ControllerMachine(Machine):
-    """Switches, then hosts, by port. It writes an era at all switches, then leases it to the hosts, and goes on to the next:
-    after GONE when all hosts have stopped, and nothing is under way. Timers: 0: it goes on; 1: that, later; 2: somebody may not
-    have heard."""
+    """The controller; its ports lead to switches, then hosts. It writes an era at all switches, then leases it to the hosts, and
+    goes on to the next: after GONE when all hosts have stopped, and nothing is under way. Timers: 0: it goes on; 1: so it does
+    after GONE; 2: it repeats its messages."""
 
     name, timers, quiet = "controller", (0, 1, 2), (1,)
 
@@ -72,33 +71,33 @@ class ControllerMachine(Machine):
         if frame[1:] != bytes([self.era, self.doing]):
             return []
         self._answers |= 1 << port
-        if self.doing == WRITE and not self._silent:
+        if self.doing == WRITE and not self._unanswered:
             return self._begin(LEASE)
         return []
 
     def expire(self, timer: int) -> Sent | None:
         if timer == 2:
-            return self._say()
+            return self._messages()
         if self.done():
             return None
         if self._between[self.era] == GONE and timer == 0:
             return None if self.doing == STOP else self._begin(STOP)
-        if (timer == 1) != (self.doing == STOP) or (timer == 1 and self._silent):
+        if (timer == 1) != (self.doing == STOP) or (timer == 1 and self._unanswered):
             return None
         self.era += 1
         return self._begin(WRITE)
 
-    def _begin(self, what: int) -> Sent:
-        self.doing, self._answers = what, 0
-        return self._say()
+    def _begin(self, operation: int) -> Sent:
+        self.doing, self._answers = operation, 0
+        return self._messages()
 
     @property
-    def _silent(self) -> list[int]:
+    def _unanswered(self) -> list[int]:
         ports = self._switches if self.doing == WRITE else self._hosts
         return [port for port in ports if not self._answers >> port & 1]
 
-    def _say(self) -> Sent:
-        return [(port, bytes([self.doing, self.era])) for port in self._silent]
+    def _messages(self) -> Sent:
+        return [(port, bytes([self.doing, self.era])) for port in self._unanswered]
 
     def save(self) -> tuple[bytes, bytes]:
         saved = bytes([self.era, self.doing]) + self._answers.to_bytes(8, "big")
@@ -152,14 +151,14 @@ class EraHost(Machine):
     def receive(self, port: int, frame: bytes) -> Sent:
         if port != CONTROL:
             return [] if self._stopped else self._eras[self.era].receive(port, frame)
-        what, era = frame
-        if what == LEASE and era > self.era:
+        operation, era = frame
+        if operation == LEASE and era > self.era:
             self.era, self._stopped = era, False
             self._eras[era].restore(self._new[era])
             return self._eras[era].start()
-        if what == STOP and era == self.era:
+        if operation == STOP and era == self.era:
             self._stopped = True
-        return [(CONTROL, bytes([DONE, era, STOP]))] if what == STOP and era <= self.era else []
+        return [(CONTROL, bytes([DONE, era, STOP]))] if operation == STOP and era <= self.era else []
 
     def expire(self, timer: int) -> Sent | None:
         return None if self._stopped else self._eras[self.era].expire(timer)
@@ -184,11 +183,11 @@ def jobs(
     program: Source, topology: Topology, between: Sequence[str], *, slots: int = 1, values: int = 32, elements: int = 32,
     restarts: bool = False, chance: Callable[[int], random.Random] = random.Random,
 ) -> Explorer:  # fmt: skip
-    """SwitchML jobs of a worker at each host: the first, and one after each of ``between``, which are keys of BETWEEN. All
+    """Makes SwitchML jobs of a worker at each host: the first, and one after each of ``between``, which are keys of BETWEEN. All
     have one number and the same slots, and sums of their own.
 
-    ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``restarts``: of switches, at any time. ``chance``: of the
-    controller that begins as the given one, from 0.
+    ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``restarts``: of switches, at any time. ``chance``: the
+    random numbers of the n-th controller, from 0.
     """
     eras = _eras(program, topology, between, slots, values, chance)
     work = [tensors(1, number, 1, len(topology.hosts), elements, np.int32, values) for number in range(len(eras))]
@@ -204,21 +203,21 @@ def jobs(
 
 def _eras(program: Source, topology: Topology, between: Sequence[str], slots: int, values: int,
           chance: Callable[[int], random.Random]) -> list[Era]:
-    """Run controllers one after the other; return the switch entries and worker configurations of each."""
+    """Runs controllers one after the other; returns the switch entries and worker configurations of each."""
     hosts = [host.name for host in topology.hosts]
     targets = {node.name: Switch(program) for node in topology.switches}
 
-    def begun(number: int) -> Controller:
+    def new_controller(number: int) -> Controller:
         return Controller(targets, slots, protocol=OneNumber(), topology=topology, chance=chance(number))
 
-    controller, started, eras = begun(0), 1, []
+    controller, started, eras = new_controller(0), 1, []
     before = controller.snapshot()
     for step in [NEXT, *between]:
         if step in (NEXT, GONE):
             for name in list(controller.jobs):
                 controller.release(name)
         if step != NEXT:
-            controller, started = begun(started), started + 1
+            controller, started = new_controller(started), started + 1
             if step == OLD:
                 controller.restore(before)
             controller.survey()
@@ -226,7 +225,7 @@ def _eras(program: Source, topology: Topology, between: Sequence[str], slots: in
         job = controller.admit("explored", len(hosts), slots, tree=aggregation_tree(topology, hosts))
         for index in range(len(hosts)):
             controller.attach(job, index)
-        eras.append(Era({name: _held(target) for name, target in targets.items()},
+        eras.append(Era({name: _entries(target) for name, target in targets.items()},
                         {host: _config(topology, job, index, slots, values) for index, host in enumerate(hosts)}))  # fmt: skip
     return eras
 
@@ -239,13 +238,13 @@ def _config(topology: Topology, job: Job, index: int, slots: int, values: int) -
     )  # fmt: skip
 
 
-def _held(target: Switch) -> list[Entity]:
+def _entries(target: Switch) -> list[Entity]:
     patterns: list[Entity] = [*(TableEntry(table) for table in OneNumber.tables), MulticastGroupEntry(0)]
     return [entity for entity in target.read(patterns) if not getattr(entity, "is_default", False)]
 
 
 def _switch(program: Source, topology: Topology, name: str, era: Era) -> Switch:
-    """With the entries of one era."""
+    """Returns a switch with the entries of one era."""
     switch = Switch(program)
     switch.write(insert(*sorted(era.entries[name], key=lambda entity: isinstance(entity, TableEntry))))
     for ends in topology.ends:

@@ -1,7 +1,7 @@
-"""Tensors that tell right results from wrong ones: what comes from another worker, packet or life, or twice, is none of theirs.
+"""Tensors that tell right results from wrong ones: a contribution from another worker, packet or life, or a second one, shows.
 
 The explorer's (``exact``) are right to the bit: float32 sums with the right exponents only, and whether integers overflow does
-not depend on the order in which they are added. The simulation's (``drawn``) are of any kind, and judged by ``wrong``.
+not depend on the order in which they are added. The simulation's (``drawn``) are of any kind, and ``wrong`` compares them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 SMALL = 2**28  # int32: what the small values of all workers add up to, at most
 LARGE = 2**30 + 2**29  # two of these overflow, with whatever small ones between them
-SCALES = (24, 0, -24, 48)  # of blocks one after the other: the exponents that agree differ by more than a code has room for
+SCALES = (24, 0, -24, 48)  # of consecutive blocks: their exponents differ by more than a code has room for
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What each worker gives, a row each; what all must get, to the bit; and whether an int32 sum overflows."""
+    """Tensors of the workers, a row each; the result that all must get, to the bit; and whether an int32 sum overflows."""
 
     rows: np.ndarray
     expected: np.ndarray
@@ -27,8 +27,8 @@ class Sample:
 
 
 def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values: int, maximum: bool = False) -> Sample:
-    """The tensor ``turn`` of ``workers``: int32, of which every third one overflows, or float32. ``values``: elements of a
-    packet. ``maximum``: of int32, not a sum but the largest of each element."""
+    """Returns the tensor ``turn`` of ``workers``: int32, of which every third one overflows, or float32. ``values``: elements
+    of a packet. ``maximum``: the maximum of each int32 element, instead of the sum."""
     rng = np.random.default_rng((seed, turn))
     rows: np.ndarray
     if maximum:
@@ -50,7 +50,8 @@ def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values
 
 
 def _floats(rng: np.random.Generator, block: int, turn: int, workers: int, size: int) -> np.ndarray:
-    """One block: the largest exponent is one worker's alone, and needs all digits of the code; each block has another one."""
+    """Returns one block: the largest exponent is one worker's alone, and needs all digits of the code; each block has another
+    one."""
     spans = np.full((workers, 1), 2**9)
     spans[(block + turn) % workers] = 2**22
     whole = rng.integers(-spans, spans, (workers, size)) | 1
@@ -62,8 +63,8 @@ def _floats(rng: np.random.Generator, block: int, turn: int, workers: int, size:
 
 @functools.lru_cache(64)  # each worker asks, when it begins and when it has the result
 def drawn(key: tuple[int, ...], workers: int, elements: int, dtype: type, values: int) -> tuple[np.ndarray, ...]:
-    """Each worker's tensor, different for each ``key``. Magnitudes differ from block to block and worker to worker, and so do
-    exponents and which sums overflow; a block of some float32 tensors has a NaN, an infinity, or a value beyond 2^126."""
+    """Returns each worker's tensor, different for each ``key``. Magnitudes differ from block to block and worker to worker, and
+    so do exponents and which sums overflow; a block of some float32 tensors has a NaN, an infinity, or a value beyond 2^126."""
     rng = np.random.default_rng(key)
     shape = workers, elements // values
     if dtype is np.int32:
@@ -79,8 +80,8 @@ def drawn(key: tuple[int, ...], workers: int, elements: int, dtype: type, values
 
 def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: int, *, maximum: bool = False,
           floats: bool = False, exponent: int | None = None) -> str:
-    """What is wrong with a result; empty: nothing. ``floats``: blocks that integers cannot carry go as float32, and do not become
-    NaN. ``exponent``: of fixed point, instead of agreed ones."""
+    """Returns what is wrong with a result; empty: nothing. ``floats``: blocks that integers cannot carry go as float32, and do
+    not become NaN. ``exponent``: of fixed point, instead of agreed ones."""
     if out.dtype == np.int32:
         if flag := _wrong_flag(overflow, rows, maximum):
             return f"a wrong overflow flag: {flag}"
@@ -95,20 +96,20 @@ def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: i
     return f"the contribution of worker {twice[0]} is in it twice" if twice else "a wrong sum"
 
 
-def _wrong_flag(told: bool, rows: Sequence[np.ndarray], maximum: bool) -> str:
-    """An overflow flag must be set if a sum does not fit, and must not if all magnitudes together do; in between it depends on
-    the order of additions."""
+def _wrong_flag(flag: bool, rows: Sequence[np.ndarray], maximum: bool) -> str:
+    """Checks an overflow flag: it must be set if a sum does not fit, and must not if the sum of magnitudes fits; in between it
+    depends on the order of additions. Returns what is wrong; empty: nothing."""
     wide = np.stack(rows).astype(np.int64)
     must = not maximum and bool(np.any(np.abs(wide.sum(axis=0) + 0.5) > 2**31))
     may = not maximum and bool(np.any(np.abs(wide).sum(axis=0) >= 2**31))
-    return "none, where a sum does not fit" if must and not told else "one, where all sums fit" if told and not may else ""
+    return "none, where a sum does not fit" if must and not flag else "one, where all sums fit" if flag and not may else ""
 
 
 @np.errstate(all="ignore")
 def _close(out: np.ndarray, rows: Sequence[np.ndarray], twice: int | None, values: int, floats: bool,
            exponent: int | None) -> bool:
-    """As near to the float32 sum as its block's largest magnitude allows (README), or as float64 sums of floats are. ``twice``: a
-    worker that is in it once more."""
+    """Compares with the float32 sum, as closely as its block's largest magnitude allows (README), or as float64 sums of floats
+    are. ``twice``: a worker that is in it once more."""
     wide, count = np.stack(rows).astype(float), len(rows)
     right = wide.sum(axis=0) + (0 if twice is None else wide[twice])
     total = np.abs(wide).sum(axis=0)

@@ -27,7 +27,8 @@ WORKER_PORT = 4000
 
 @dataclass(frozen=True)
 class SharedJob:
-    """``machines``: of the workers in order, at ``hosts``; ``server``: the host of the parameter server, "": there is none."""
+    """A job. ``machines``: of the workers in order, at ``hosts``; ``server``: the host of the parameter server, "": there is
+    none."""
 
     job: Job
     hosts: tuple[str, ...]
@@ -61,7 +62,8 @@ class Shared(Fabric):
     def admit(  # type: ignore[override]
         self, name: str, workers: int, slots: int, values: int, **options: Unpack[WorkerOptions]
     ) -> SharedJob:
-        """A job with a host for each worker, and one more for its parameter server; `options` are those of WorkerConfig."""
+        """Admits a job with a host for each worker, and one more for its parameter server; `options` are those of
+        WorkerConfig."""
         program = self.controller.program
         needed = workers + program.needs_server
         if len(self._free) < needed:
@@ -89,7 +91,7 @@ class Shared(Fabric):
         return SharedJob(job, names[:workers], tuple(machines), names[workers] if server else "")
 
     def _port(self, host: Node) -> int:
-        """Of the switch, towards the host."""
+        """Returns the switch's port towards the host."""
         return self.topology.ends[host.number - 1][1].port
 
     def _add_server(self, host: str, config: ServerConfig) -> None:
@@ -99,7 +101,7 @@ class Shared(Fabric):
         self._servers[config.job] = jobs
 
     def server_stats(self, job: SharedJob) -> dict[str, int]:
-        """Counters of the job's parameter server (``struct ina_ps_stats``)."""
+        """Returns counters of the job's parameter server (``struct ina_ps_stats``)."""
         stats = ffi.new("struct ina_ps_stats *")
         self._check(lib.ina_ps_jobs_stats(self._servers[job.job.number], job.job.number, stats), job.job.name)
         return stats_dict(stats)

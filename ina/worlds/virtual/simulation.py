@@ -6,15 +6,15 @@
 A protocol's compiled program, its C workers, its parameter server, and the real controller over a small network whose wires
 lose, duplicate and reorder frames. After any event any of them may end and come back: a switch without its registers and entries,
 a worker without its state, a parameter server without its jobs, or without their sums, the controller with its latest state, an
-older one, or none, in the middle of a write, too, that a switch has then taken whole, in part, or not at all. Jobs are
-all-reduces without an end (applications.py); when something of a job is lost it begins anew, as another job of its name.
+older one, or none, also in the middle of a write, which a switch has then applied whole, in part, or not at all. Jobs are
+all-reduces without an end (applications.py); when a part of a job is lost it begins anew, as another job of its name.
 Checked:
 
-- no wrong sum: every life of a job has data of its own, so what comes from elsewhere or twice is none of its sums;
+- no wrong sum: every life of a job has data of its own, so that a contribution from elsewhere, or a second one, shows;
 - no entry that the controller does not know of, at a switch of which it is sure; no job that only the parameter server serves; no
   slots, and no aggregators, that are held by nobody;
-- no stuck job: one that nothing hinders after it began gets on, and all do when all is up again and stays up. Some lives are
-  spared until their first sum, since where something ends every few milliseconds nothing is stuck for long.
+- no stuck job: one that no fault hinders after it began makes progress, and all do when all is up again and stays up. Some lives
+  are spared until their first sum, since with a fault every few milliseconds nothing is stuck for long.
 
 Each violation names its seed, with which the run repeats to the event.
 """
@@ -52,18 +52,18 @@ LIFETIME = round(1e-3 * PS)  # ps: no packet is under way for longer
 ENDLESS = round(0.3 * PS)  # ps that aggregators are believed where jobs get on without: longer than a worker waits (TIMEOUT)
 SPARED = 0.3  # of the lives: nothing fails until their first sum
 YOUNG = 0.5  # of the others: a worker ends soon, and the next life meets what is still under way
-PATIENCE = round(10e-3 * PS)  # ps without a sum after which a job is given up that something has hindered
-QUIET = round(0.4 * PS)  # ps within which every job gets on, when nothing fails any more
+PATIENCE = round(10e-3 * PS)  # ps without a sum after which a hindered job is given up
+QUIET = round(0.4 * PS)  # ps within which every job makes progress, when nothing fails any more
 LAGGING = 0.5  # of all lives: workers begin one after the other, and late packets of an earlier life come before theirs
 YOUNG_END = "end of a young life"
-GOAL = 5  # tensors by which a job has got on
+GOAL = 5  # tensors that count as progress
 NEVER = 2**63  # ps
 
 
 @dataclass(frozen=True)
 class Report:
-    """One run. ``events``: of the emulator; ``tensors``: results that were checked; ``faults``: what was done, how often;
-    ``violation``: None, or what went wrong, and ``story`` has the last things that were done before."""
+    """One run. ``events``: of the emulator; ``tensors``: results that were checked; ``faults``: numbers of faults by
+    kind; ``violation``: None, or what went wrong, and ``story`` has the last actions before."""
 
     seed: int
     events: int
@@ -79,13 +79,13 @@ class Report:
 
 
 def macros(protocol: str) -> dict[str, str]:
-    """Those with which a program of ``protocol`` is compiled."""
+    """Returns the macros with which a program of ``protocol`` is compiled."""
     rows = POOL if program_named(protocol).reserves else AGGREGATORS
     return {"VALUES": str(VALUES), "SLOTS": str(rows)}
 
 
 class Simulation:
-    """``program``: that of ``protocol``, compiled with its ``macros``."""
+    """One run from one seed. ``program``: that of ``protocol``, compiled with its ``macros``."""
 
     def __init__(self, program: Source, seed: int, protocol: str = protocols.DEFAULT):
         self.seed, self.chance = seed, random.Random(seed)
@@ -100,17 +100,17 @@ class Simulation:
         self.fabric.stop_at_completions()
         self.targets = {name: SimulatedTarget(name, switch, self._fate_of_write)
                         for name, switch in self.fabric.switch_at.items()}  # fmt: skip
-        self.states: list[str] = []  # that were saved, the latest last
+        self.states: list[str] = []  # saved ones, the latest last
         self.pace = chance.choice((10, 60, 300))  # events between two chances of a fault, at most
         self.faults: Counter[str] = Counter()
         self.story: list[str] = []
         self._clock, self.quiet_until, self.settling = 0, 0, False
-        self._returns: list[tuple[int, str, object]] = []  # when what comes back
+        self._returns: list[tuple[int, str, object]] = []  # ps, what comes back, and its subject
         self.controller: Controller | None = None
         self.calls: Calls | None = None  # the controller's, to the parameter server
         self.servers: list[ServerProcess] = []  # those that are up
         self.applications = self._applications()
-        self.protocol.max_jobs = len(self.applications) + chance.choice((0, 0, 1))  # numbers: as few
+        self.protocol.max_jobs = len(self.applications) + chance.choice((0, 0, 1))  # few numbers: soon used again
         self._start_controller("with nothing")
         if self.protocol.needs_server:
             self._start_server()
@@ -144,15 +144,15 @@ class Simulation:
     def _later(self, least: float, most: float) -> int:
         return self.now + round(self.chance.uniform(least, most) * PS)
 
-    def _return(self, least: float, most: float, what: str, of: object = None) -> None:
-        self._returns.append((self._later(least, most), what, of))
+    def _return(self, least: float, most: float, kind: str, subject: object = None) -> None:
+        self._returns.append((self._later(least, most), kind, subject))
 
-    def _say(self, text: str) -> None:
+    def _record(self, text: str) -> None:
         self.story.append(f"{self.now / PS * 1e6:12.3f} us: {text}")
         del self.story[:-40]
 
     def run(self, events: int) -> Report:
-        """About so many events, and then until every job has got on."""
+        """Runs about so many events, and then until every job has made progress."""
         violation = None
         try:
             while self.fabric.events < events:
@@ -169,7 +169,7 @@ class Simulation:
         self.fabric.close()
 
     def _round(self, most: int) -> None:
-        """Events, and what follows from them."""
+        """Runs up to ``most`` events and handles completions, returns, and jobs that may begin."""
         due = min([a.due for a in self.applications if a.job is None] + [when for when, _, _ in self._returns]
                   + [self.now + LIFETIME])  # fmt: skip
         if self.fabric.run(max(self.now, due), most):
@@ -186,7 +186,7 @@ class Simulation:
             self._come_back(*entry[1:])
         try:
             idle = all(application.job is None for application in self.applications)
-            if idle or self.chance.random() < 0.1:  # when nobody runs, they may wait for just this
+            if idle or self.chance.random() < 0.1:  # when no job runs, all may wait for this
                 self._watch()
             for application in self.applications:
                 if application.job is None and application.due <= self.now:
@@ -197,11 +197,11 @@ class Simulation:
             self._check_entries()
 
     def _settle(self) -> None:
-        """Nothing fails any more."""
-        self._say("all comes back, and stays")
+        """Ends all faults; checks that every job makes progress, and that nothing leaks."""
+        self._record("all comes back, and stays")
         self.settling = True
-        self._returns = [(min(when, self.now), what, of) for when, what, of in self._returns if what != YOUNG_END]
-        self._get_on(self.applications)
+        self._returns = [(min(when, self.now), kind, subject) for when, kind, subject in self._returns if kind != YOUNG_END]
+        self._make_progress(self.applications)
         for application in self.applications:
             self._end(application, "it is done", NEVER)
         assert self.controller is not None  # it is back, and stays
@@ -212,13 +212,13 @@ class Simulation:
         if self.protocol.lifetime:
             self._check_pool()
 
-    def _get_on(self, applications: list[Application]) -> None:
+    def _make_progress(self, applications: list[Application]) -> None:
         goal, began = {a.name: a.done + GOAL for a in applications}, self.now
         while late := [a for a in applications if a.done < goal[a.name]]:
             self._round(2000)
             if self.now - began > QUIET:
-                what = f"runs as job {late[0].job.number}" if late[0].job else "has not begun"
-                raise Violation(f"stuck: {late[0].name} {what}; it has not got on for {QUIET / PS * 1e3:g} ms without a fault")
+                state = f"runs as job {late[0].job.number}" if late[0].job else "has not begun"
+                raise Violation(f"stuck: {late[0].name} {state}; it has not got on for {QUIET / PS * 1e3:g} ms without a fault")
 
     # ---- faults
 
@@ -249,9 +249,9 @@ class Simulation:
             application.hindered = True
 
     def _kill_switch(self, target: SimulatedTarget) -> None:
-        """End a switch: it loses its queues, registers and entries; frames on its wires are lost, or delivered elsewhere."""
+        """Ends a switch: it loses its queues, registers and entries; frames on its wires are lost, or delivered elsewhere."""
         self.faults["switches killed"] += 1
-        self._say(f"{target.name} ends")
+        self._record(f"{target.name} ends")
         target.up = False
         for application in self.applications:
             application.hindered |= application.job is not None and target.name in application.job.branches
@@ -261,14 +261,14 @@ class Simulation:
 
     def _kill_worker(self, application: Application, worker: int) -> None:
         self.faults["workers killed"] += 1
-        self._say(f"worker {worker} of {application.name} ends")
+        self._record(f"worker {worker} of {application.name} ends")
         application.hindered = True
         application.stop(worker)
         self._return(0, self.chance.choice((0.1e-3, 1e-3)), "worker", application)
 
     def _kill_controller(self) -> None:
         self.faults["controllers killed"] += 1
-        self._say("the controller ends")
+        self._record("the controller ends")
         if self.calls is not None and self.calls.session is not None:
             self.calls.session.hang_up()
         self.controller = self.calls = None
@@ -281,9 +281,9 @@ class Simulation:
         self._server_ended(process)
 
     def _forget_sums(self, process: ServerProcess) -> None:
-        """As one that another takes the place of, who is told of the same jobs."""
+        """Makes a parameter server lose its sums, like one that is replaced by another with the same jobs."""
         self.faults["parameter servers' sums forgotten"] += 1
-        self._say(f"the parameter server at {process.server.host} forgets its sums")
+        self._record(f"the parameter server at {process.server.host} forgets its sums")
         process.server.forget()
         self._hinder()
 
@@ -291,13 +291,13 @@ class Simulation:
         luck = 1.0 if self._nothing_fails() else self.chance.random()
         if luck >= 0.04:
             return Fate.WHOLE, updates
-        taken = self.chance.randint(0, updates)
+        applied = self.chance.randint(0, updates)
         if luck < 0.02:
             self.faults["killed in a write"] += 1
-            return Fate.KILLED, taken
+            return Fate.KILLED, applied
         self.faults["writes without an answer"] += 1
-        self._say(f"{target.name} does not answer a write, of which it took {taken} of {updates} updates")
-        return Fate.SILENT, taken
+        self._record(f"{target.name} does not answer a write, of which it took {applied} of {updates} updates")
+        return Fate.SILENT, applied
 
     def _fate_of_call(self, process: ServerProcess) -> tuple[Fate, bool]:
         luck = 1.0 if self._nothing_fails() else self.chance.random()
@@ -305,34 +305,34 @@ class Simulation:
             return Fate.WHOLE, True
         fate = Fate.ENDED if luck < 0.02 else Fate.SILENT
         self.faults["calls without an answer"] += 1
-        self._say(f"the parameter server at {process.server.host} does not answer a call")
+        self._record(f"the parameter server at {process.server.host} does not answer a call")
         return fate, self.chance.random() < 0.5
 
-    # ---- what comes back
+    # ---- returns
 
-    def _come_back(self, what: str, of: object) -> None:
-        if isinstance(of, SimulatedTarget):
-            self._start_switch(of)
-        elif isinstance(of, Application):
-            if what == "worker" and of.job is not None:
-                self._end(of, "a worker was lost")
-            elif what == YOUNG_END and of.machines:
-                self._kill_worker(of, self.chance.choice(list(of.machines)))
-        elif isinstance(of, ServerProcess):
-            if what == "connection":
-                self._connect(of)
-            elif what == "end of a connection" and self.calls is not None and self.calls.session is of:
+    def _come_back(self, kind: str, subject: object) -> None:
+        if isinstance(subject, SimulatedTarget):
+            self._start_switch(subject)
+        elif isinstance(subject, Application):
+            if kind == "worker" and subject.job is not None:
+                self._end(subject, "a worker was lost")
+            elif kind == YOUNG_END and subject.machines:
+                self._kill_worker(subject, self.chance.choice(list(subject.machines)))
+        elif isinstance(subject, ServerProcess):
+            if kind == "connection":
+                self._connect(subject)
+            elif kind == "end of a connection" and self.calls is not None and self.calls.session is subject:
                 self._lose_server(self.calls)
-            elif what == "end of a parameter server":
-                of.end()
-                self._server_ended(of)
-        elif what == "controller":
-            self._start_controller(str(of))
-        elif what == "parameter server":
+            elif kind == "end of a parameter server":
+                subject.end()
+                self._server_ended(subject)
+        elif kind == "controller":
+            self._start_controller(str(subject))
+        elif kind == "parameter server":
             self._start_server()
 
     def _start_switch(self, target: SimulatedTarget) -> None:
-        self._say(f"{target.name} is back, without memory")
+        self._record(f"{target.name} is back, without memory")
         repair(target.switch, self.protocol, [], lambda _: None)
         target.forget()
         for link, side in self._ends(target.name):
@@ -340,8 +340,8 @@ class Simulation:
         target.up = True
 
     def _start_controller(self, state: str) -> None:
-        """As ``ina controller`` begins (ina/aggregation/controller/recovery.py)."""
-        self._say(f"a controller begins, state: {state}")
+        """Starts a controller as ``ina controller`` does (ina/aggregation/controller/recovery.py)."""
+        self._record(f"a controller begins, state: {state}")
         controller = Controller(dict(self.targets), POOL, protocol=self.protocol, topology=self.topology,
                                 chance=random.Random(self.chance.getrandbits(32)))  # fmt: skip
         if self.states and state in ("latest", "older"):
@@ -356,9 +356,9 @@ class Simulation:
         self.quiet_until = self.now + LIFETIME if self.states else 0
         try:
             controller.survey()
-            known = {a.name: a.job.incarnation for a in self.applications if a.job is not None}
+            incarnations = {a.name: a.job.incarnation for a in self.applications if a.job is not None}
             for name, job in list(controller.jobs.items()):  # those whose workers do not come back, or whose server has ended
-                if known.get(name) != job.incarnation or self.protocol.needs_server:
+                if incarnations.get(name) != job.incarnation or self.protocol.needs_server:
                     controller.release(name)
             for application in self.applications:
                 if application.job is not None and application.name not in controller.jobs:
@@ -368,13 +368,14 @@ class Simulation:
             self._kill_controller()
 
     def _start_server(self) -> None:
-        """At a host where none is; an earlier one may not know yet that the switch process has hung up on it."""
+        """Starts a parameter server at a host without one; an earlier one may not have noticed yet that its connection is
+        closed."""
         hosts = [host for host in self.free if all(process.server.host != host for process in self.servers)]
         if not hosts:
             self._return(0, 0.3e-3, "parameter server")
             return
-        process = ServerProcess(self.fabric, self.chance.choice(hosts), self._fate_of_call, self._hung_up)
-        self._say(f"a parameter server begins at {process.server.host}")
+        process = ServerProcess(self.fabric, self.chance.choice(hosts), self._fate_of_call, self._hang_up)
+        self._record(f"a parameter server begins at {process.server.host}")
         self.servers.append(process)
         self._connect(process)
 
@@ -385,25 +386,25 @@ class Simulation:
             if self.calls is None:
                 raise AdmissionError("unreachable", "nobody listens")
             self.calls.connect(process)
-        except AdmissionError:  # or the switch process has not seen yet that the last one is gone
+        except AdmissionError:  # or the switch process has not noticed yet that the last one is gone
             self._return(0, 0.3e-3, "connection", process)
 
-    def _hung_up(self, process: ServerProcess) -> None:
-        """The switch process, or its end, has shut the connection: both ends see that a little later."""
-        self._say(f"the parameter server at {process.server.host} is hung up on")
+    def _hang_up(self, process: ServerProcess) -> None:
+        """Handles a connection that the switch process, or its end, has closed: both ends notice that a little later."""
+        self._record(f"the parameter server at {process.server.host} is hung up on")
         self._return(0, 1e-3, "end of a parameter server", process)
 
     def _server_ended(self, process: ServerProcess) -> None:
         if process not in self.servers:
             return
-        self._say(f"the parameter server at {process.server.host} has ended")
+        self._record(f"the parameter server at {process.server.host} has ended")
         self.servers.remove(process)
         self._hinder()
         self._return(0, 0.3e-3, "end of a connection", process)
         self._return(0, 3e-3, "parameter server")
 
     def _ends(self, switch: str) -> list[tuple[int, int]]:
-        """Links of a switch, and on which side it is."""
+        """Returns the links of a switch, and the side that it is on."""
         return [(link, side) for link, pair in enumerate(self.topology.ends) for side in (0, 1) if pair[side].node == switch]
 
     # ---- what the controller's process does
@@ -413,7 +414,7 @@ class Simulation:
         del self.states[:-20]
 
     def _watch(self) -> None:
-        """Looks at one switch: does it answer, and hold what it should?"""
+        """Checks that one switch answers, and has its jobs' entries."""
         controller = self.controller
         if controller is None:
             return
@@ -431,14 +432,14 @@ class Simulation:
                 self._end(application, f"{name} was lost")
 
     def _lose_server(self, calls: Calls) -> None:
-        """As ina/aggregation/controller/operations.py: every job that it served is over."""
+        """Ends every job that the parameter server served, as ina/aggregation/controller/operations.py does."""
         calls.lost()
         for application in self.applications:
             if application.job is not None:
                 self._end(application, "the parameter server is lost")
 
     def _begin(self, application: Application) -> None:
-        """Another life of its job, where all is there that it needs."""
+        """Begins another life of its job, if all that it needs is up."""
         controller, calls, name = self.controller, self.calls, application.name
         application.due = self._later(20e-6, 200e-6)
         if controller is None or calls is None or self.now < self.quiet_until:
@@ -457,8 +458,8 @@ class Simulation:
             self.faults["refused admissions"] += 1
             application.due = self._later(0.1e-3, 0.5e-3)
             return
-        self._say(f"{name} begins as job {job.number}, life {job.life}, incarnation {job.incarnation:08x}, "
-                  f"at {', '.join(job.branches)}")  # fmt: skip
+        self._record(f"{name} begins as job {job.number}, life {job.life}, incarnation {job.incarnation:08x}, "
+                     f"at {', '.join(job.branches)}")  # fmt: skip
         self.faults["lives"] += 1
         lag = LIFETIME if self.chance.random() < LAGGING else 0
         starts = [self.now + self.chance.randint(0, lag) for _ in range(job.workers)]
@@ -468,7 +469,7 @@ class Simulation:
             self._return(late, late + 0.1e-3, YOUNG_END, application)
 
     def _release(self, name: str) -> None:
-        """As ina/aggregation/controller/operations.py does it when a job is over."""
+        """Releases a job that is over, as ina/aggregation/controller/operations.py does."""
         if self.controller is not None and self.calls is not None and name in self.controller.jobs:
             number = self.controller.jobs[name].number
             self.controller.release(name)
@@ -476,17 +477,17 @@ class Simulation:
             self._save(self.controller)
 
     def _end(self, application: Application, why: str, due: int = 0) -> None:
-        """Its workers end; so does the job, unless nobody can be told."""
+        """Ends its workers, and the job, unless there is no controller."""
         if application.job is None:
             return
-        self._say(f"{application.name} ends: {why}")
+        self._record(f"{application.name} ends: {why}")
         application.end(due or self._later(0, 100e-6))
         try:
             self._release(application.name)
         except Killed:
             self._kill_controller()
 
-    # ---- what may not be left
+    # ---- leaks
 
     def _check_entries(self) -> None:
         if self.controller is None or self.calls is None:
@@ -498,15 +499,15 @@ class Simulation:
                 check_server(process, self.controller)
 
     def _check_pool(self) -> None:
-        """When nobody has used aggregators for their lifetime, a job that is alone finds free ones: unless its own older packets,
-        which wires have doubled or delayed, or which it sends again, come when the next number is there."""
+        """Checks that a job which is alone finds free aggregators when nobody has used them for their lifetime: unless its own
+        older packets, duplicated or delayed on wires, or sent again, arrive when the next number is there."""
         faults = self.fabric.faults
         if faults.duplicate > 0.01 or faults.reorder > 0.01 or faults.loss > 0.02:
             return
         for application in self.applications:
             self._clock = self.now + LIFETIME + round(self.protocol.lifetime * PS)
             application.due = self.now
-            self._get_on([application])
+            self._make_progress([application])
             collided, results = application.collided()
             if application.slots <= AGGREGATORS and 2 * collided > results:  # a wider window collides with itself
                 raise Violation(f"leaked aggregators: {application.name} is alone, and {collided} of its {results} packets have "

@@ -1,1 +1,1 @@
-"""Architectures: v1model and TNA, for compiled switches (lower_*, emit_*) and for the interpreter."""
+"""Architectures: v1model and TNA, for compiled switches (lower_*.py, emit_*.py) and for the interpreter."""

@@ -1,4 +1,4 @@
-"""The architecture of a program: v1model or TNA if its `main` is that architecture's package, not only one of that name."""
+"""The architecture of a program: v1model or TNA if its `main` is that architecture's own package, not just one of that name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KNOWN = "this compiler knows V1Switch of <v1model.p4> and Switch of <tna.p4>: po
 
 
 def architecture_of(program: CheckedProgram) -> str | None:
-    """"v1model" or "tna"; None for a program without `main`, and for any other package."""
+    """Returns "v1model" or "tna"; None for a program without `main`, and for any other package."""
     main = program.main
     if main is None:
         return None
@@ -31,10 +31,10 @@ def architecture_of(program: CheckedProgram) -> str | None:
 
 
 def supported_architecture(program: CheckedProgram) -> str:
-    """As `architecture_of`. Raises CompileError for what this back end has no switch for."""
-    found = architecture_of(program)
-    if found is not None:
-        return found
+    """Returns the result of `architecture_of`. Raises CompileError if this back end has no switch for the program."""
+    architecture = architecture_of(program)
+    if architecture is not None:
+        return architecture
     main = program.main
     if main is None:
         raise CompileError(
@@ -46,8 +46,8 @@ def supported_architecture(program: CheckedProgram) -> str:
     if name in ("V1Switch", *PIPELINES):
         owner, file = ("v1model", "v1model.p4") if name == "V1Switch" else ("TNA", "tna.p4")
         raise CompileError(span, f"this package '{name}' is not {owner}'s", [f"include <{file}> instead of declaring it"])
-    what = f" is for {OTHERS[name]}, which" if name in OTHERS else ""
-    raise CompileError(span, f"architecture package '{name}'{what} is not supported", [KNOWN])
+    description = f" is for {OTHERS[name]}, which" if name in OTHERS else ""
+    raise CompileError(span, f"architecture package '{name}'{description} is not supported", [KNOWN])
 
 
 def _is_v1switch(program: CheckedProgram, main: Instance) -> bool:
@@ -62,9 +62,9 @@ def _is_v1switch(program: CheckedProgram, main: Instance) -> bool:
 
 def _holds_pipelines(main: Instance) -> bool:
     pipelines = [main.args[p.name] for p in main.decl.params]
-    given = [p for p in pipelines if p is not None]
-    return bool(given) and all(
+    present = [p for p in pipelines if p is not None]
+    return bool(present) and all(
         isinstance(p, Instance) and isinstance(p.decl, ast.PackageDecl) and p.decl.name == PIPELINES[main.decl.name]
         and len(p.args) == 6 and all(isinstance(block, Instance) for block in p.args.values())
-        for p in given
+        for p in present
     )  # fmt: skip

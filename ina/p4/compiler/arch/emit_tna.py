@@ -1,4 +1,4 @@
-"""C text of what TNA programs ask of the switch (tna.h), and of their objects."""
+"""C text of TNA programs' requests to the switch (tna.h), and of their objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TnaStatements(Statements):
         super().__init__()
         self.crcs: dict[Crc, str] = {}
 
-    # --- the packet's way ---------------------------------------------------------------------------------------------
+    # --- the packet's path --------------------------------------------------------------------------------------------
 
     def x_tna_begin(self, stmt: ir.Extern) -> None:
         self.line("struct ina_tna *const tna = (struct ina_tna *)(void *)meta;")
@@ -30,14 +30,14 @@ class TnaStatements(Statements):
         self.line("pkt->verdict = INA_DROP;")
         self.line("return;")
 
-    def _wishes(self, names: list[str], values: list[ir.Expr]) -> None:
+    def _requests(self, names: list[str], values: list[ir.Expr]) -> None:
         self.line("/* what the program asked of the switch */")
         for name, value in zip(names, values, strict=False):
             self.line(f"tna->{name} = (uint{8 if value.width <= 8 else 16}_t){self.c(value)};")
 
     def x_tna_ingress(self, stmt: ir.Extern) -> None:
         names, digest = stmt.data
-        self._wishes(names, stmt.args)
+        self._requests(names, stmt.args)
         if digest:
             self.line(f"pkt->digest = (uint8_t){self.c(stmt.args[-1])};")
             self.line("if (pkt->digest) {")
@@ -59,7 +59,7 @@ class TnaStatements(Statements):
         self.line("}")
 
     def x_tna_egress(self, stmt: ir.Extern) -> None:
-        self._wishes(stmt.data, stmt.args)
+        self._requests(stmt.data, stmt.args)
         self.line("if (tna->drop_ctl & INA_TNA_DROP_MIRROR) tna->mirror = 0;")
         self.line("if (tna->drop_ctl & INA_TNA_DROP_FORWARD && !tna->mirror) {")
         self.line("    pkt->verdict = INA_DROP;")
@@ -67,7 +67,7 @@ class TnaStatements(Statements):
         self.line("}")
 
     def x_tna_sent(self, stmt: ir.Extern) -> None:
-        """`data`: whether this is egress, whose dropped packets get here for their mirrored copy."""
+        """Ends a phase. `data`: True for egress, where dropped packets get here for their mirrored copy."""
         dropped = "tna->drop_ctl & INA_TNA_DROP_FORWARD ? INA_DROP : " if stmt.data else ""
         self.line(f"pkt->verdict = {dropped}INA_UNICAST;")
 
@@ -90,14 +90,14 @@ class TnaStatements(Statements):
         self._header("resubmit_data", stmt.args)
 
     def x_keep_region(self, stmt: ir.Extern) -> None:
-        """The header becomes valid as it is: where it lies, or in its own buffer, all zero."""
+        """Makes the header valid with its old content: where it lies, or in its own buffer, all zero."""
         name, region = self.name(stmt.data), stmt.data
         self.line(f"if ({name} == ina_zeros) {name} = memset({self.buffer(region)}, 0, {region.size});")
 
     # --- objects --------------------------------------------------------------------------------------------------------
 
     def crc(self, crc: Crc, size: str) -> str:
-        """The CRC of the first `size` bytes of `bytes`."""
+        """Returns the CRC of the first `size` bytes of `bytes`."""
         table = self.crcs.setdefault(crc, f"ina_crc{crc.width}_{len(self.crcs)}")
         if crc.reversed:
             return f"({c_type(crc.width)})ina_crc_low({table}, {crc.init}ull, bytes, {size}) ^ {crc.xor}ull"
@@ -114,17 +114,18 @@ class TnaStatements(Statements):
         return lines
 
     def x_dynamic_hash(self, stmt: ir.Extern) -> None:
-        """`args`: what the program's own hash gives, then the fields; `data`: the hash."""
-        made, (static, *values) = stmt.data, stmt.args
+        """Emits a hash that the control plane may change. `args`: the result of the program's own hash, then the fields;
+        `data`: the hash."""
+        dynamic, (static, *values) = stmt.data, stmt.args
         bits = sum(v.width for v in values)
-        words = f"(const uint64_t *)(const void *)(state + {made.configure.offset})"
+        words = f"(const uint64_t *)(const void *)(state + {dynamic.configure.offset})"
         self.line(f"{self.name(stmt.target)} = {self.c(static)};")
-        self.line(f"if (*{words}) {{ {c_comment(f'hash {made.name}: the control plane has changed it')}")
+        self.line(f"if (*{words}) {{ {c_comment(f'hash {dynamic.name}: the control plane has changed it')}")
         self.depth += 1
         self.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
         for i, (text, _) in enumerate(self.packed(values)):
             self.line(f"ina_store64(bytes + {8 * i}, {text});")
-        self.line(f"{self.name(stmt.target)} = ({c_type(made.width)})ina_dynamic_hash({words}, bytes);")
+        self.line(f"{self.name(stmt.target)} = ({c_type(dynamic.width)})ina_dynamic_hash({words}, bytes);")
         self.depth -= 1
         self.line("}")
 
@@ -140,9 +141,9 @@ class TnaStatements(Statements):
         self.line(f"    {self.name(target)} = {call};")
         self.line("}")
 
-    def _filter(self, made: ir.Filter, index: str, call: str, otherwise: str) -> str:
-        cell = f"(struct ina_filter *)(void *)(state + {made.offset} + 64 * (uint64_t)({index}))"
-        return f"({index} < {made.size}u ? {call.replace('CELL', cell)} : {otherwise})"
+    def _filter(self, filter_: ir.Filter, index: str, call: str, otherwise: str) -> str:
+        cell = f"(struct ina_filter *)(void *)(state + {filter_.offset} + 64 * (uint64_t)({index}))"
+        return f"({index} < {filter_.size}u ? {call.replace('CELL', cell)} : {otherwise})"
 
     def x_lpf(self, stmt: ir.Extern) -> None:
         index, sample = (self.c(a) for a in stmt.args)
@@ -156,11 +157,11 @@ class TnaStatements(Statements):
         self.line(f"{self.name(stmt.target)} = {text};")
 
     def _store(self, items: Sequence[ir.Storage]) -> None:
-        raise TypeError("defined in emit")
+        raise TypeError("defined in emit/emit.py")
 
 
 def crc_table(crc: Crc) -> list[int]:
-    """What a byte does to the register."""
+    """Returns the table of a CRC: the effect of each byte on the register."""
     mask, values = (1 << crc.width) - 1, []
     poly = int(f"{crc.poly:0{crc.width}b}"[::-1], 2) if crc.reversed else crc.poly
     for byte in range(256):

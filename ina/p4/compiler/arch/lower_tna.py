@@ -1,9 +1,9 @@
 """Lowering of the Tofino native architecture: one module for each pipeline of the `Switch`.
 
-A phase is complete: parser, control, deparser, over the packet with its intrinsic metadata in front (tna.h). What the
-program asks of the switch ends up in `struct ina_tna`. Values that were never written are zero.
+A phase is complete: parser, control, deparser, over the packet with its intrinsic metadata in front (tna.h). The
+program's requests to the switch end up in `struct ina_tna`. Values that were never written are zero.
 
-An ingress parser that meets an error drops the packet, unless the program reads `parser_err`; NoMatch drops it even
+An ingress parser that finds an error drops the packet, unless the program reads `parser_err`; NoMatch drops it even
 then. An explicit `reject` only ends parsing (Tofino Native Architecture, section 5.2).
 """
 
@@ -22,7 +22,7 @@ from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.pipeline import CALL
 
 PARSER_ERRORS = {"NoMatch": 0x0001, "PacketTooShort": 0x0002, "CounterRange": 0x0004}
-OTHER_ERROR = 0x0040  # what a Tofino cannot meet: header stacks run over, and the like
+OTHER_ERROR = 0x0040  # errors that a Tofino does not have, such as a header stack's overflow
 # Fields that are invalid until they are written (section 5.3), by side and struct.
 VALID_FIELDS = {
     "ingress": (
@@ -39,16 +39,16 @@ BLOCKS = ("parser", "control", "deparser")
 
 
 def pipelines(program: CheckedProgram) -> list[tuple[str, Instance]]:
-    """The pipelines of a Switch or MultiParserSwitch with their names. Raises CompileError for a pipeline given twice."""
+    """Returns the pipelines of a Switch or MultiParserSwitch with their names. Raises CompileError for a pipeline given twice."""
     main = program.package
-    found = [(a.site.name if a.site else p, a) for p, a in main.args.items() if isinstance(a, Instance)]
-    if len({id(a) for _, a in found}) != len(found):
+    named_pipelines = [(a.site.name if a.site else p, a) for p, a in main.args.items() if isinstance(a, Instance)]
+    if len({id(a) for _, a in named_pipelines}) != len(named_pipelines):
         raise CompileError(main.origin.span, "one pipeline stands in this Switch twice: give each pipe its own")
-    return found
+    return named_pipelines
 
 
 def lower_switch(program: CheckedProgram) -> list[ir.Module]:
-    """One module for each pipeline."""
+    """Returns one module for each pipeline."""
     return [Tna(program, name, pipeline).lower() for name, pipeline in pipelines(program)]
 
 
@@ -57,7 +57,7 @@ class Tna(Objects):
         super().__init__(program)
         self.name, self.pipeline = name, pipeline
         self.instance = pipeline
-        self.resets: set[int] = set()  # statements that initialise, by id
+        self.resets: set[int] = set()  # ids of statements that initialise
         self.in_deparser = False
 
     def lower(self) -> ir.Module:
@@ -101,7 +101,7 @@ class Tna(Objects):
         return module
 
     def _block(self, block: Instance) -> Instance:
-        """A parser, control or deparser; of the parsers of a MultiParserPipeline the one."""
+        """Returns a parser, control or deparser; for a MultiParserPipeline its one parser."""
         if not isinstance(block.decl, ast.PackageDecl):
             return block
         parsers = [a for a in block.args.values() if isinstance(a, Instance)]
@@ -114,7 +114,7 @@ class Tna(Objects):
     # --- a phase ----------------------------------------------------------------------------------------------------
 
     def _phase(self, parser: Instance, control: Instance, deparser: Instance) -> tuple[list[ir.Stmt], int, dict[str, Any]]:
-        """(statements, bytes that the frame may grow, places of headers and metadata by P4 path)"""
+        """Returns (statements, bytes that the frame may grow, places of headers and metadata by P4 path)."""
         self.out = []
         self.cursor, self.out_length = ir.Var("cursor", 32), ir.Var("out_length", 32)
         self.parser_error = ir.Var("parser_error", 32)
@@ -123,13 +123,13 @@ class Tna(Objects):
         self.places = self._places(parser, control, deparser)
         self.emit(ir.Extern("tna_begin", [], []))
         self.reject_label = self.new_label("reject")
-        self.enter_parser(parser, self._given(parser), CALL)
+        self.enter_parser(parser, self._parameters(parser), CALL)
         self.emit(ir.Label(self.reject_label))
         self.reject_label = ""
         self.deposit_residuals()
         dropped = self._from_parser(control)
-        self.control(control, self._given(control))
-        self.deparse(deparser, self._given(deparser))
+        self.control(control, self._parameters(control))
+        self.deparse(deparser, self._parameters(deparser))
         grow = self.max_grow()
         if self.in_egress:
             self._end_of_egress()
@@ -147,29 +147,29 @@ class Tna(Objects):
         return body, grow, fields
 
     def _places(self, *blocks: Instance) -> dict[str, Any]:
-        """Headers (H), metadata (M) and intrinsic metadata by type; those that no block names have their place, too."""
-        found: dict[str, Any] = {}
+        """Returns headers (H), metadata (M) and intrinsic metadata by type, including types that no block names."""
+        places: dict[str, Any] = {}
         headers, meta = blocks[0].decl.params[1:3]
-        found["H"] = self.storage.place(headers.type, "hdr", in_packet=True)
-        found["M"] = self.storage.place(meta.type, "md")
+        places["H"] = self.storage.place(headers.type, "hdr", in_packet=True)
+        places["M"] = self.storage.place(meta.type, "md")
         for name, t in self.program.types.items():
             side = "egress" if self.in_egress else "ingress"
             if name.startswith(f"{side}_intrinsic_metadata") and isinstance(t, types.RecordType):
-                found[name] = self.storage.place(t, name.removeprefix(f"{side}_").removeprefix("intrinsic_"))
+                places[name] = self.storage.place(t, name.removeprefix(f"{side}_").removeprefix("intrinsic_"))
         side = "egress" if self.in_egress else "ingress"
         for struct, names in VALID_FIELDS[side]:
-            fields = found[f"{side}_intrinsic_metadata_{struct}_t"].fields
+            fields = places[f"{side}_intrinsic_metadata_{struct}_t"].fields
             self.validity |= {id(fields[f]): ir.Var(f"has_{f}", 1) for f in names}
-        return found
+        return places
 
-    def _given(self, block: Instance) -> list[Any]:
-        """What a block gets: packet, headers, metadata, then intrinsic metadata by their types."""
+    def _parameters(self, block: Instance) -> list[Any]:
+        """Returns a block's arguments: packet, headers, metadata, then intrinsic metadata by their types."""
         values: list[Any] = []
         packet = isinstance(block.decl.params[0].type, types.ExternType)
-        known = ["packet", self.places["H"], self.places["M"]] if packet else [self.places["H"], self.places["M"]]
+        first = ["packet", self.places["H"], self.places["M"]] if packet else [self.places["H"], self.places["M"]]
         for i, param in enumerate(block.decl.params):
-            if i < len(known):
-                values.append(known[i])
+            if i < len(first):
+                values.append(first[i])
                 continue
             place = self.places.get(str(types.strip_new(param.type)))
             if place is None:
@@ -183,17 +183,17 @@ class Tna(Objects):
         self.in_deparser = False
 
     def _binary(self, e: ast.Binary) -> ir.Expr:
-        """In a deparser a field that is invalid equals nothing (sections 7.7, 7.10, 7.14)."""
-        found = super()._binary(e)
+        """Lowers a binary operator. In a deparser an invalid field equals nothing (sections 7.7, 7.10, 7.14)."""
+        result = super()._binary(e)
         if self.in_deparser and e.op == "==":
             for operand in (e.left, e.right):
                 if isinstance(operand, ast.Member) and operand.kind == "field":
                     flag = self.validity.get(id(self.value(operand)))
-                    found = found if flag is None else fold.land(found, flag)
-        return found
+                    result = result if flag is None else fold.land(result, flag)
+        return result
 
     def _zero(self, header: value_trees.Header) -> None:
-        """Fields are kept in containers of their own: a header that becomes valid has what was last written to them."""
+        """Keeps the fields of a header that becomes valid: they have containers of their own, with the values last written."""
         if header.region:
             header.region.own_buffer = True
             self.emit(ir.Extern("keep_region", [], [], header.region))
@@ -204,18 +204,18 @@ class Tna(Objects):
         self.resets.update(id(s) for s in self.out[before:])
 
     def _intrinsic(self, kind: str) -> Any:
-        """Fields of ingress_/egress_intrinsic_metadata_<kind>_t."""
+        """Returns the fields of ingress_/egress_intrinsic_metadata_<kind>_t."""
         return self.places[f"{'egress' if self.in_egress else 'ingress'}_intrinsic_metadata_{kind}_t"].fields
 
     def _from_parser(self, control: Instance) -> ir.If | None:
-        """What the parser tells the control; of ingress the statement that drops after an error."""
-        given = self._intrinsic("from_parser")
-        self.emit(ir.Assign(given["global_tstamp"], fold.cast(ir.Native("now / 1000", 64), 48)))
+        """Sets the metadata from the parser; for ingress returns the statement that drops after an error."""
+        fields = self._intrinsic("from_parser")
+        self.emit(ir.Assign(fields["global_tstamp"], fold.cast(ir.Native("now / 1000", 64), 48)))
         bits: ir.Expr = fold.const(OTHER_ERROR, 16)
         for name, value in {**PARSER_ERRORS, "NoError": 0}.items():
             same = fold.eq(self.parser_error, fold.const(self.error_index[name], 32))
             bits = fold.cond(same, fold.const(value, 16), bits)
-        self.emit(ir.Assign(given["parser_err"], bits))
+        self.emit(ir.Assign(fields["parser_err"], bits))
         if self.in_egress:
             return None
         dropped = ir.If(fold.TRUE, [ir.Extern("tna_parser_drop", [], [])])
@@ -223,26 +223,26 @@ class Tna(Objects):
         return dropped
 
     def _drop_condition(self, body: list[ir.Stmt]) -> ir.Expr:
-        """Of the error that ends a packet in the ingress parser."""
+        """Returns the test for a parser error that drops the packet in ingress."""
         error = self._intrinsic("from_parser")["parser_err"]
-        looked_at = any(leaf is error for s in ir.walk(body) for e in ir.reads(s) for leaf in ir.leaves(e))
-        if looked_at:
+        is_read = any(leaf is error for s in ir.walk(body) for e in ir.reads(s) for leaf in ir.leaves(e))
+        if is_read:
             return fold.eq(self.parser_error, fold.const(self.error_index["NoMatch"], 32))
         return fold.lnot(fold.eq(self.parser_error, fold.const(0, 32)))
 
     def _note_validity(self, body: list[ir.Stmt]) -> None:
-        """Some fields of the intrinsic metadata are valid from their first assignment on (section 5.3)."""
+        """Marks fields of the intrinsic metadata as valid from their first assignment on (section 5.3)."""
         if not self.validity:
             return
-        noted: list[ir.Stmt] = []
+        statements: list[ir.Stmt] = []
         for stmt in body:
-            noted.append(stmt)
+            statements.append(stmt)
             for inner in ir.blocks(stmt):
                 self._note_validity(inner)
             if id(stmt) not in self.resets:
                 flags = (self.validity.get(id(target)) for target in ir.writes(stmt))
-                noted += [ir.Assign(flag, fold.TRUE) for flag in flags if flag is not None]
-        body[:] = noted
+                statements += [ir.Assign(flag, fold.TRUE) for flag in flags if flag is not None]
+        body[:] = statements
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ class Tna(Objects):
         self.emit(ir.Extern("tna_egress", [], list(fields.values()), list(fields)))
 
     def _unused(self) -> None:
-        """Objects that no statement uses exist too."""
+        """Creates objects that no statement uses."""
         for instance in instances_below(self.pipeline):
             site = instance.site or self.pipeline.decl
             match instance.decl.name:

@@ -1,8 +1,8 @@
-"""Lowering of TNA's Hash: which function, over which bits.
+"""Lowering of TNA's Hash: its function and the bits that it hashes.
 
 The fields are one number, the first in its most significant bits; a CRC runs over its bytes from the top, zeros filling the
-first one. A result of more bits than the hash has is zero-extended, unless a polynomial says `extended`; one of fewer
-bits takes the low ones, or the high ones where it says `msb` (Tofino Native Architecture, section 7.8).
+first one. A result of more bits than the hash has is zero-extended, unless a polynomial sets `extended`; one of fewer bits
+takes the low ones, or the high ones with `msb` (Tofino Native Architecture, section 7.8).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ina.p4.compiler.lower.pipeline import Pipelines
 
 @dataclass(frozen=True, slots=True)
 class Crc:
-    """`poly` without its top bit; `reversed`: bits enter least significant first. `init` is what the register holds."""
+    """A CRC. `poly` without its top bit; `reversed`: bits enter least significant first; `init`: the register's initial value."""
 
     width: int
     poly: int
@@ -33,7 +33,7 @@ STANDARD = {
     "CRC16": Crc(16, 0x8005, True, 0, 0),
     "CRC32": Crc(32, 0x04C11DB7, True, 0xFFFFFFFF, 0xFFFFFFFF),
     "CRC64": Crc(64, 0x42F0E1EBA9EA3693, False, 0, 0),
-    # Any fixed function: which one is the compiler's choice.
+    # Any fixed function; the compiler may choose it.
     "RANDOM": Crc(64, 0xAD93D23594C935A9, True, 0xFFFFFFFFFFFFFFFF, 0),
 }
 HEAD = 8  # words of a changed hash before those of its bits
@@ -44,17 +44,18 @@ class Hashes(Pipelines):
     hashes: dict[int, ir.DynamicHash]
 
     def dynamic(self, instance: Instance, call: ast.Call, static: ir.Expr) -> ir.Expr:
-        """The hash as the control plane may have changed it, if it has one call with a list of fields; otherwise `static`."""
-        known = self.hashes.get(id(instance))
-        if known is not None and known.call is not call:
-            known.call = None  # several calls: it has no tables
+        """Returns the hash as the control plane may have changed it, if it has one call with a list of fields; otherwise
+        `static`."""
+        dynamic = self.hashes.get(id(instance))
+        if dynamic is not None and dynamic.call is not call:
+            dynamic.call = None  # several calls: it has no tables
             return static
         data = call.args[0]
         values = data.values if isinstance(data, ast.ListExpr) else ()
         parts = [self.read(self.value(v)) for v in values]
         if not parts or static.width > 64 or not all(isinstance(p, ir.Expr) for p in parts):
             return static
-        if known is None:
+        if dynamic is None:
             fields, constants = [], 0
             for value, part in zip(values, parts, strict=True):
                 name, constant = ast.source_text(value), value.const is not None
@@ -64,15 +65,15 @@ class Hashes(Pipelines):
             words = HEAD + sum(width for _, width, _ in fields)
             cells = ir.Register(f"{instance.name}.$configure", 64, words)
             pairs = [list(pair) for pair in symmetric_places(instance, data)]
-            initial = self._as_written(instance, call) | {"symmetric": pairs}
+            initial = self._initial_hash(instance, call) | {"symmetric": pairs}
             used = min(static.width, self.sliced.get(id(call), static.width))
-            known = self.hashes[id(instance)] = ir.DynamicHash(instance.name, static.width, used, fields, cells, initial, call)
-        found = self.temp(static.width, name="hash")
-        self.emit(ir.Extern("dynamic_hash", [found], [static, *parts], known))
-        return found
+            dynamic = self.hashes[id(instance)] = ir.DynamicHash(instance.name, static.width, used, fields, cells, initial, call)
+        result = self.temp(static.width, name="hash")
+        self.emit(ir.Extern("dynamic_hash", [result], [static, *parts], dynamic))
+        return result
 
-    def _as_written(self, instance: Instance, node: ast.Node) -> dict[str, Any]:
-        """What the program says: "crc" with the polynomial's parameters, "identity" or "xor"."""
+    def _initial_hash(self, instance: Instance, node: ast.Node) -> dict[str, Any]:
+        """Returns the hash that the program specifies: "crc" with the polynomial's parameters, "identity" or "xor"."""
         algorithm = instance.args["algo"]
         if algorithm == "IDENTITY" or algorithm in XOR:
             return {"kind": "identity"} if algorithm == "IDENTITY" else {"kind": "xor", "width": XOR[algorithm]}
@@ -83,8 +84,8 @@ class Hashes(Pipelines):
         return {"kind": "crc", "width": crc.width, "reversed": crc.reversed, "extend": extended, "msb": msb} | numbers
 
     def symmetric(self, instance: Instance, data: ast.Expr) -> list[Any]:
-        """The values to hash. Hashes are linear: of two fields that may change places both are replaced by their exclusive
-        or, which is what the hardware makes of them."""
+        """Returns the values to hash. Hashes are linear: two exchangeable fields are both replaced by their exclusive or, as in
+        the hardware."""
         pairs = symmetric_places(instance, data)
         value = self.read(self.value(data))
         if not pairs:
@@ -98,7 +99,7 @@ class Hashes(Pipelines):
         return values
 
     def tna_hash(self, instance: Instance, data: list[Any], node: ast.Node, width: int | None = None) -> ir.Expr:
-        """What the Hash `instance` gives for the values `data`, in `width` bits (None: its own)."""
+        """Returns the result of the Hash `instance` for the values `data`, in `width` bits (None: its own)."""
         if width is None:
             shape = value_trees.scalar_shape(instance.type.args[0])
             if shape is None:
@@ -126,7 +127,7 @@ class Hashes(Pipelines):
         return fold.cast(hashed, width)
 
     def _custom(self, polynomial: Instance, node: ast.Node) -> tuple[Crc, bool, bool]:
-        given = polynomial.args
+        args = polynomial.args
         shape = value_trees.scalar_shape(polynomial.type.args[0])
         if shape is None:
             raise self.unsupported(node, f"a polynomial of type {polynomial.type.args[0]}")
@@ -134,8 +135,8 @@ class Hashes(Pipelines):
         if width > 64 or width < 8:
             raise self.unsupported(node, f"a CRC of {width} bits")
         mask = (1 << width) - 1
-        crc = Crc(width, given["coeff"] & mask, given["reversed"], given["init"] & mask, given["xor"] & mask)
-        return crc, given["extended"], given["msb"]
+        crc = Crc(width, args["coeff"] & mask, args["reversed"], args["init"] & mask, args["xor"] & mask)
+        return crc, args["extended"], args["msb"]
 
     def _flat(self, parts: list[Any]) -> list[ir.Expr]:
         return [self.read(leaf) for part in parts for leaf in value_trees.scalars(part)]
@@ -145,17 +146,17 @@ class Hashes(Pipelines):
         return [fold.const(0, -bits % 8), *parts] if bits % 8 else parts
 
     def _low_bits(self, parts: list[ir.Expr], width: int) -> ir.Expr:
-        taken: list[ir.Expr] = []
-        left = width
+        slices: list[ir.Expr] = []
+        remaining = width
         for part in reversed(parts):
-            if left <= 0:
+            if remaining <= 0:
                 break
-            taken.insert(0, fold.slice_bits(part, min(left, part.width) - 1, 0))
-            left -= part.width
-        return fold.cast(fold.concat(taken), width) if taken else fold.const(0, width)
+            slices.insert(0, fold.slice_bits(part, min(remaining, part.width) - 1, 0))
+            remaining -= part.width
+        return fold.cast(fold.concat(slices), width) if slices else fold.const(0, width)
 
     def _folded(self, parts: list[ir.Expr], size: int, width: int) -> ir.Expr:
-        """All words of `size` bits XORed, counted from the top; zeros fill the last one."""
+        """Returns the XOR of all words of `size` bits, counted from the top; zeros fill the last one."""
         words: dict[int, list[ir.Expr]] = {}
         at = -sum(part.width for part in parts) % size
         for part in reversed(parts):

@@ -1,7 +1,7 @@
 """Lowering of TNA's objects and functions in controls: registers, counters, meters, filters, hashes, random numbers.
 
-A RegisterAction is read, its body in place, and written back as far as the body writes: what the hardware does in one
-stateful ALU. Each access leaves an `Extern("access")` that `tna_registers.py` looks at.
+A RegisterAction becomes a read, its inlined body, and a write of the parts that the body writes: the hardware does this
+in one stateful ALU. Each access leaves an `Extern("access")` that `tna_registers.py` checks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ina.p4.compiler.instances import abstract_method, symmetric_places
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.expressions import hint
 
-SELECTOR_GROUPS = 4  # p4c's, of an ActionSelector that is given a size only
+SELECTOR_GROUPS = 4  # p4c's default, for an ActionSelector with only a size
 COLORS = {"green": 0, "yellow": 1, "red": 3}  # MeterColor_t
 
 
@@ -28,7 +28,7 @@ class Objects(PacketObjects):
         super().__init__(*args)
         self.filters: dict[int, ir.Filter] = {}
         self.hashes: dict[int, ir.DynamicHash] = {}
-        self.logs: dict[int, ir.Register] = {}  # where execute_log is
+        self.logs: dict[int, ir.Register] = {}  # the next cell of execute_log
         self.selectors: dict[str, tuple[str, int]] = {}  # of action profiles
         self.comparisons: Instance | None = None  # the RegisterAction whose body is being lowered
 
@@ -113,11 +113,11 @@ class Objects(PacketObjects):
         return None
 
     def direct_entry(self, e: ast.Call, instance: Instance) -> ir.Expr:
-        """Which entry of its table a direct object stands for here."""
-        found = self.entries.get(id(instance))
-        if found is None:
+        """Returns the entry of its table whose cell a direct object's call uses here."""
+        entry = self.entries.get(id(instance))
+        if entry is None:
             raise self.unsupported(e, f"{instance.decl.name}.{e.method} outside of the actions of the table that names it")
-        return found
+        return entry
 
     def attached(self, e: ast.Call, instance: Instance, objects: dict[int, Any]) -> Any:
         self.direct_entry(e, instance)
@@ -126,27 +126,28 @@ class Objects(PacketObjects):
     # --- registers --------------------------------------------------------------------------------------------------
 
     def cells(self, instance: Instance, node: ast.Node, size: int | None = None) -> list[ir.Register]:
-        """The registers of a Register or DirectRegister (which its table has made): one for each scalar of its element."""
-        found = self.registers.get(id(instance))
-        if found is None:
+        """Returns the registers of a Register or DirectRegister (which its table has created): one for each scalar of its
+        element."""
+        registers = self.registers.get(id(instance))
+        if registers is None:
             element = instance.type.args[0]
             size = int(instance.args["size"]) if size is None else size
             shapes = self._scalars_of(element, "", node)
             initial = self._initial(instance, element, node, len(shapes))
-            found = self.registers[id(instance)] = [
+            registers = self.registers[id(instance)] = [
                 ir.Register(
                     f"{instance.name}{path}", width, size, signed, initial=value, part=part,
                     param=instance.decl.name == "RegisterParam",
                 )  # fmt: skip
                 for part, ((path, width, signed), value) in enumerate(zip(shapes, initial, strict=True))
             ]
-        return found
+        return registers
 
     def _initial(self, instance: Instance, element: types.Type, node: ast.Node, count: int) -> list[int]:
-        given = instance.args.get("initial_value")
-        if given is None:
+        initial = instance.args.get("initial_value")
+        if initial is None:
             return [0] * count
-        return [leaf.value for leaf in value_trees.scalars(self.constant(given, element, node))]
+        return [leaf.value for leaf in value_trees.scalars(self.constant(initial, element, node))]
 
     def note_access(self, e: ast.Call, register: Instance) -> None:
         self.emit(ir.Extern("access", [], [], (register, e.span)))
@@ -172,9 +173,9 @@ class Objects(PacketObjects):
         has_result = len(body.params) > 1
         result_type = body.params[1].type if has_result else e.type
         result = None if isinstance(result_type, types.VoidType) else self.storage.place(result_type, "read")
-        given = [value, result] if has_result else [value]
+        args = [value, result] if has_result else [value]
         outer, self.comparisons = self.comparisons, action
-        lowered = self.block(lambda: self.inline_values(body.params, given, e, lambda: self.body(body.body)))
+        lowered = self.block(lambda: self.inline_values(body.params, args, e, lambda: self.body(body.body)))
         self.comparisons = outer
         written = {id(target) for stmt in ir.walk(lowered) for target in ir.writes(stmt)}
         if not self._unchanged(index, lowered):
@@ -193,13 +194,13 @@ class Objects(PacketObjects):
         return result
 
     def _unchanged(self, index: ir.Expr, body: list[ir.Stmt]) -> bool:
-        """Whether an index is the same behind `body`: then all accesses name it alike, and registers can share rows."""
+        """Returns True if an index is the same behind `body`: then all accesses name it alike, and registers can share rows."""
         read = self._keys(index)
         plain = all(isinstance(leaf, ir.Const | ir.Var | ir.Elem) for leaf in ir.leaves(index))
         return plain and not any(self._keys(target) & read for stmt in ir.walk(body) for target in ir.writes(stmt))
 
     def _next_log(self, e: ast.Call, register: Instance) -> ir.Expr:
-        """execute_log goes through the cells one after the other."""
+        """Returns the index for execute_log, which goes through the cells one after the other."""
         size = self.cells(register, e)[0].size
         log = self.logs.get(id(register))
         if log is None:
@@ -212,7 +213,7 @@ class Objects(PacketObjects):
         return at
 
     def _predicate(self, e: ast.Call, args: dict[str, ast.Expr]) -> ir.Expr:
-        """One of four bits: which of (cmphi, cmplo) were true."""
+        """Returns one of four bits, selected by the values of (cmphi, cmplo)."""
         if self.comparisons is None:
             raise self.unsupported(e, "predicate outside of a RegisterAction")
         low, high = (self.scalar(args[n]) if n in args else fold.FALSE for n in ("cmplo", "cmphi"))
@@ -221,7 +222,7 @@ class Objects(PacketObjects):
         return fold.cast(ir.Op("shl", (fold.const(1, 32), number), 32), *shape)
 
     def _register_param(self, e: ast.Call, instance: Instance) -> Any:
-        """A register of one cell that only the control plane writes."""
+        """Reads a register of one cell that only the control plane writes."""
         cells = self.cells(instance, e, 1)
         result = self.storage.place(instance.type.args[0], "param")
         for register, part in zip(cells, value_trees.scalars(result), strict=True):
@@ -239,34 +240,34 @@ class Objects(PacketObjects):
     # --- counters, meters, filters ----------------------------------------------------------------------------------
 
     def counter(self, instance: Instance, size: int | None = None) -> ir.Counter:
-        found = self.counters.get(id(instance))
-        if found is None:
+        counter = self.counters.get(id(instance))
+        if counter is None:
             kind = instance.args["type"].lower()
             size = size if size is not None else int(instance.args["size"])
-            found = self.counters[id(instance)] = ir.Counter(instance.name, kind, size, explicit=True)
-        return found
+            counter = self.counters[id(instance)] = ir.Counter(instance.name, kind, size, explicit=True)
+        return counter
 
     def meter(self, instance: Instance, size: int | None = None) -> ir.Meter:
-        found = self.meters.get(id(instance))
-        if found is None:
+        meter = self.meters.get(id(instance))
+        if meter is None:
             kind = instance.args["type"].lower()
             size = size if size is not None else int(instance.args["size"])
-            found = self.meters[id(instance)] = ir.Meter(instance.name, kind, size, explicit=True)
+            meter = self.meters[id(instance)] = ir.Meter(instance.name, kind, size, explicit=True)
             if kind == "bytes":
-                found.adjust = ir.Register(f"{instance.name}.$byte_count_adjust", 64, 1)
-        return found
+                meter.adjust = ir.Register(f"{instance.name}.$byte_count_adjust", 64, 1)
+        return meter
 
     def filter(self, instance: Instance, size: int | None = None) -> ir.Filter:
-        found = self.filters.get(id(instance))
-        if found is None:
+        filter_ = self.filters.get(id(instance))
+        if filter_ is None:
             kind = instance.decl.name.removeprefix("Direct").lower()
             size = size if size is not None else int(instance.args["size"])
-            found = self.filters[id(instance)] = ir.Filter(instance.name, kind, size)
-        return found
+            filter_ = self.filters[id(instance)] = ir.Filter(instance.name, kind, size)
+        return filter_
 
     def _less(self, args: dict[str, ast.Expr]) -> list[ir.Expr]:
-        given = args.get("adjust_byte_count")
-        return [] if given is None else [fold.cast(self.scalar(given), 32)]
+        adjustment = args.get("adjust_byte_count")
+        return [] if adjustment is None else [fold.cast(self.scalar(adjustment), 32)]
 
     def _count(self, counter: ir.Counter, index: ir.Expr, args: dict[str, ast.Expr]) -> None:
         self.emit(ir.Extern("count", [], [index, *self._less(args)], counter))
@@ -275,28 +276,28 @@ class Objects(PacketObjects):
         self, e: ast.Call, meter: ir.Meter, index: ir.Expr, instance: Instance, args: dict[str, ast.Expr]
     ) -> ir.Expr:
         less = self._less(args) or [fold.const(0, 32)]
-        given: list[ir.Expr] = []
+        colors: list[ir.Expr] = []
         if "color" in args:
             color = self.stable(self.scalar(args["color"]))
-            given = [fold.cond(fold.eq(color, fold.const(COLORS["red"], 8)), fold.const(2, 32), fold.cast(color, 32))]
-        found = self.temp(32, name="color")
-        self.emit(ir.Extern("meter", [found], [index, *less, *given], meter))
+            colors = [fold.cond(fold.eq(color, fold.const(COLORS["red"], 8)), fold.const(2, 32), fold.cast(color, 32))]
+        result = self.temp(32, name="color")
+        self.emit(ir.Extern("meter", [result], [index, *less, *colors], meter))
         green, yellow, red = (fold.const(instance.args.get(name, value), 8) for name, value in COLORS.items())
-        others = fold.cond(fold.eq(found, fold.const(1, 32)), yellow, red)
-        return fold.cond(fold.eq(found, fold.const(0, 32)), green, others)
+        others = fold.cond(fold.eq(result, fold.const(1, 32)), yellow, red)
+        return fold.cond(fold.eq(result, fold.const(0, 32)), green, others)
 
-    def _filter(self, e: ast.Call, made: ir.Filter, index: ir.Expr, instance: Instance) -> ir.Expr:
+    def _filter(self, e: ast.Call, filter_: ir.Filter, index: ir.Expr, instance: Instance) -> ir.Expr:
         x = self.scalar(e.given(0))
         if x.width > 32:
             raise self.unsupported(e, f"{instance.decl.name} of more than 32 bits")
         x = fold.cast(x, 32)
-        if made.kind == "lpf":
+        if filter_.kind == "lpf":
             result = self.temp(32, name="average")
-            self.emit(ir.Extern("lpf", [result], [index, x], made))
+            self.emit(ir.Extern("lpf", [result], [index, x], filter_))
             return fold.cast(result, *self.shape(e.type, e))
         result = self.temp(1, name="drop")
         self.uses_random = True
-        self.emit(ir.Extern("wred", [result], [index, x], made))
+        self.emit(ir.Extern("wred", [result], [index, x], filter_))
         drop, keep = (fold.const(instance.args[name], 8) for name in ("drop_value", "no_drop_value"))
         return fold.cond(result, drop, keep)
 
@@ -322,8 +323,8 @@ class Objects(PacketObjects):
                 table.meter = self.meter(instance, table.size)
                 direct = lambda: table.meter  # noqa: E731
             case "meters" | "filters", "DirectLpf" | "DirectWred":
-                made = self.filter(instance, table.size)
-                direct = lambda: made  # noqa: E731
+                filter_ = self.filter(instance, table.size)
+                direct = lambda: filter_  # noqa: E731
             case "registers", "DirectRegister":
                 for register in self.cells(instance, prop, table.size):
                     register.table = table.name
@@ -335,7 +336,7 @@ class Objects(PacketObjects):
                 self.selectors[table.profile] = (instance.name, int(instance.args.get("num_groups", SELECTOR_GROUPS)))
                 self.algorithms[id(table)] = instance.args["hash"]
             case ("implementation", "Alpm" | "Atcam") | ("filters" | "meters" | "counters", "Lpf" | "Wred" | "Meter" | "Counter"):
-                return  # how the hardware stores the table; what actions index themselves
+                return  # how the hardware stores the table; objects that actions index themselves
             case _:
                 raise self.unsupported(prop, f"'{name}' of type {instance.decl.name}")
         if direct is not None:

@@ -1,4 +1,4 @@
-"""Lowering of what TNA's parsers and deparsers do beside headers: checksums, counters, port metadata, copies, digests."""
+"""Lowering of TNA's parsers and deparsers beyond headers: checksums, counters, port metadata, copies, digests."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ MIRROR_BYTES, RESUBMIT_BYTES = 64, 8  # tna.h
 
 
 def field_places(t: types.Type) -> list[tuple[str, int, int]]:
-    """(name, bits, first bit) of the fields of a struct or header on the wire."""
+    """Returns (name, bits, first bit) of the fields of a struct or header on the wire."""
     plain = types.strip_new(t)
     if not isinstance(plain, types.RecordType):
         return []
     padding = plain.padding() if isinstance(plain, types.HeaderType) else {}
-    found, bit = [], 0
+    places, bit = [], 0
     for f in plain.fields.values():
         width = types.fixed_width(f.type) or 0
-        found.append((f.name, width, bit))
+        places.append((f.name, width, bit))
         bit += width + padding.get(f.name, 0)
-    return found
+    return places
 
 
 def ingress_port(parser: Instance) -> str:
-    """What the ingress parser calls the port that a packet came in by."""
+    """Returns the ingress parser's name for the port that a packet came in by."""
     params = [p.name for p in parser.decl.params if str(p.type) == "ingress_intrinsic_metadata_t"]
     return f"{params[0] if params else 'ig_intr_md'}.ingress_port"
 
 
 def extracted_port_metadata(parser: Instance) -> list[tuple[str, int, int]]:
-    """Port metadata that a parser extracts as a header: the 64 bits that it takes right behind the intrinsic metadata."""
+    """Returns the port metadata that a parser extracts as a header: the 64 bits right behind the intrinsic metadata."""
     decl: ast.ParserDecl = parser.decl
     for state in decl.states.values():
-        taken = [s.call for s in state.statements if isinstance(s, ast.CallStatement) and s.call.kind == "packet_in"]
-        for i, call in enumerate(taken):
+        calls = [s.call for s in state.statements if isinstance(s, ast.CallStatement) and s.call.kind == "packet_in"]
+        for i, call in enumerate(calls):
             if call.method != "extract" or str(call.params[0].type) != "ingress_intrinsic_metadata_t":
                 continue
-            following = taken[i + 1 : i + 2]
+            following = calls[i + 1 : i + 2]
             transition = state.transition
-            for case in transition.ways if not following and transition is not None else []:
+            for case in transition.branches if not following and transition is not None else []:
                 if case.target is not None:
                     following += [s.call for s in case.target.statements[:1] if isinstance(s, ast.CallStatement)]
             for next_call in following:
@@ -57,8 +57,8 @@ def extracted_port_metadata(parser: Instance) -> list[tuple[str, int, int]]:
 class PacketObjects(Hashes):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.sums: dict[int, ir.Var] = {}  # of Checksum objects: 16-bit words so far
-        self.deposits: list[tuple[ir.Var, ir.Var, Any, ast.Node]] = []  # wanted, sum, where to, call
+        self.sums: dict[int, ir.Var] = {}  # of Checksum objects: the sum of 16-bit words so far
+        self.deposits: list[tuple[ir.Var, ir.Var, Any, ast.Node]] = []  # enabled, sum, target, call
         self.parser_counters: dict[int, ir.Var] = {}
         self.validity: dict[int, ir.Var] = {}  # of intrinsic metadata fields that have one
         self.port_metadata: list[tuple[str, int, int]] = []
@@ -71,7 +71,7 @@ class PacketObjects(Hashes):
             case "ParserCounter", _:
                 return self._counter_call(e, instance, args)
             case "ParserPriority", "set":
-                return None  # who is dropped when the input buffers are full: here they are not
+                return None  # selects the packets to drop when the input buffers are full, which they never are here
             case "Mirror", "emit":
                 self._mirror(e, args)
             case "Resubmit", "emit":
@@ -88,7 +88,7 @@ class PacketObjects(Hashes):
         return self.sums.setdefault(id(instance), ir.Var("sum", 32))
 
     def _checksum_call(self, e: ast.Call, instance: Instance, args: dict[str, ast.Expr]) -> Any:
-        """Ones' complement sums: subtracting is adding the complement."""
+        """Lowers ones' complement sums: subtracting is adding the complement."""
         total = self._sum(instance)
         match e.method:
             case "add":
@@ -98,12 +98,12 @@ class PacketObjects(Hashes):
                 self.emit(ir.Assign(total, fold.add(total, fold.cast(self.hashed("csum16", e.given(0)), 32))))
             case "get":
                 return self._folded_sum(total)
-            case "verify":  # true: it is wrong
+            case "verify":  # true: wrong
                 return fold.lnot(fold.eq(self._folded_sum(total), fold.const(0xFFFF, 16)))
             case "subtract_all_and_deposit":
-                wanted = ir.Var("deposit", 1)
-                self.emit(ir.Assign(wanted, fold.TRUE))
-                self.deposits.append((wanted, total, self.result(e, 0), e))
+                enabled = ir.Var("deposit", 1)
+                self.emit(ir.Assign(enabled, fold.TRUE))
+                self.deposits.append((enabled, total, self.result(e, 0), e))
             case "update":
                 result = self.hashed("csum16", e.given(0))
                 if "zeros_as_ones" in args:
@@ -119,8 +119,8 @@ class PacketObjects(Hashes):
         return self.stable(fold.cast(carried, 16))
 
     def deposit_residuals(self) -> None:
-        """At the end of parsing: the sum of what was not extracted, with what was added and subtracted before."""
-        for wanted, total, target, call in self.deposits:
+        """Deposits, at the end of parsing, the sum over the rest of the packet plus the sums added and subtracted before."""
+        for enabled, total, target, call in self.deposits:
 
             def body(total: ir.Var = total, target: Any = target, call: ast.Node = call) -> None:
                 rest = self.temp(16, name="rest")
@@ -128,7 +128,7 @@ class PacketObjects(Hashes):
                 added = fold.cast(ir.Op("not", (rest,), 16), 32)
                 self.assign(target, self._folded_sum(fold.add(total, added)), call)
 
-            self.emit(ir.If(wanted, self.block(body)))
+            self.emit(ir.If(enabled, self.block(body)))
         self.deposits = []
 
     # --- parser counters --------------------------------------------------------------------------------------------
@@ -157,14 +157,14 @@ class PacketObjects(Hashes):
                 if rotate % 8:
                     right = ir.Op("shr", (field, fold.const(rotate % 8, 32)), 8)
                     turned = ir.Op("or", (right, ir.Op("shl", (field, fold.const(8 - rotate % 8, 32)), 8)), 8)
-                kept = fold.bit_and(turned, fold.const((1 << (mask + 1)) - 1, 8))
-                self.emit(ir.Assign(counter, fold.cast(fold.add(kept, self.scalar(args["add"])), 8, True)))
+                masked = fold.bit_and(turned, fold.const((1 << (mask + 1)) - 1, 8))
+                self.emit(ir.Assign(counter, fold.cast(fold.add(masked, self.scalar(args["add"])), 8, True)))
         return None
 
     # --- port metadata ----------------------------------------------------------------------------------------------
 
     def unpack_port_metadata(self, e: ast.Call) -> Any:
-        """The 64 bits behind the intrinsic metadata as a struct, its first field in the top bits."""
+        """Returns the 64 bits behind the intrinsic metadata as a struct, its first field in the top bits."""
         width = self._wire_width(e.type, e)
         if width > 64:
             raise CompileError(e.span, f"port metadata have 64 bits, {e.type} has {width}")
@@ -176,22 +176,22 @@ class PacketObjects(Hashes):
 
     # --- copies and messages ----------------------------------------------------------------------------------------
 
-    def _bytes(self, e: ast.Call, data: ast.Expr | None, limit: int, what: str) -> list[ir.Expr]:
-        """A header's fields as they follow each other in front of the packet."""
+    def _bytes(self, e: ast.Call, data: ast.Expr | None, limit: int, kind: str) -> list[ir.Expr]:
+        """Returns a header's fields in their order in front of the packet."""
         if data is None:
             return []
         fields = [self.read(leaf) for leaf in value_trees.on_the_wire(self.read(self.value(data)))]
         bits = sum(f.width for f in fields)
-        if what == "resubmit" and bits % 8:  # the hardware carries 64 bits, whatever the program uses of them
+        if kind == "resubmit" and bits % 8:  # the hardware carries 64 bits, whatever the program uses of them
             fields.append(fold.const(0, -bits % 8))
             bits += -bits % 8
         if bits % 8:
             raise CompileError(
-                e.span, f"this {what} header has {bits} bits, which is no whole number of bytes",
+                e.span, f"this {kind} header has {bits} bits, which is no whole number of bytes",
                 ["mark fields @flexible, or add a field for the rest"],
             )  # fmt: skip
         if bits > 8 * limit:
-            raise CompileError(e.span, f"this {what} header has {bits // 8} bytes, more than {limit}")
+            raise CompileError(e.span, f"this {kind} header has {bits // 8} bytes, more than {limit}")
         return fields
 
     def _mirror(self, e: ast.Call, args: dict[str, ast.Expr]) -> None:
@@ -214,8 +214,8 @@ class PacketObjects(Hashes):
         names = list(t.fields) if isinstance(t, types.RecordType) else []
         fields = []
         for i, leaf in enumerate(value_trees.scalars(value)):
-            kept = ir.Var(f"digest{number}_{i}", leaf.width, leaf.signed)
-            self.emit(ir.Assign(kept, leaf))
-            fields.append({"name": names[i] if i < len(names) else f"f{i}", "width": leaf.width, "var": kept})
+            variable = ir.Var(f"digest{number}_{i}", leaf.width, leaf.signed)
+            self.emit(ir.Assign(variable, leaf))
+            fields.append({"name": names[i] if i < len(names) else f"f{i}", "width": leaf.width, "var": variable})
         self.emit(ir.Assign(self.flag("digest"), fold.const(number, 32)))
         self.digests.append({"name": instance.name, "number": number, "fields": fields})

@@ -1,5 +1,4 @@
-"""Lowering of the v1model architecture: its pipeline, its objects and functions (BMv2's simple_switch defines what
-they do).
+"""Lowering of the v1model architecture: its pipeline, objects and functions, with the semantics of BMv2's simple_switch.
 
 Ingress ends as simple_switch's does: clone, digest, resubmit, multicast, drop, unicast, in this order; egress: drop,
 recirculate, transmit. Values that were never written are zero.
@@ -35,7 +34,7 @@ _EGRESS_FIELDS = {
 
 
 class V1Model(Pipelines):
-    """`lower()` makes the module of a program whose package is V1Switch."""
+    """Lowers a program whose package is V1Switch."""
 
     _cloned_headers: Any = None
 
@@ -73,14 +72,14 @@ class V1Model(Pipelines):
         begin = len(self.out)
         self.control(egress, top)
         dropped = fold.eq(self.standard.fields["egress_spec"], fold.const(DROP_PORT, 9))
-        cloned = self._known("clone")
+        cloned = self._flag_or_zero("clone")
         if isinstance(cloned, ir.Var):  # the clone of a dropped packet still needs its frame
             dropped_now = fold.land(dropped, fold.eq(cloned, fold.const(0, 32)))
         else:
             dropped_now = dropped
         self.emit(ir.If(dropped_now, [ir.Extern("drop", [], [])]))
         if "E2E" in self.used:
-            self.emit(ir.If(self._known("clone"), self.block(self._copy_headers)))
+            self.emit(ir.If(self._flag_or_zero("clone"), self.block(self._copy_headers)))
             self.out[begin:begin] = self.block(self._length_of_clone)
         self.control(compute, top[:2])
         deparse = self.block(lambda: self.deparse(deparser, ["packet", self.headers]))
@@ -99,9 +98,9 @@ class V1Model(Pipelines):
             ingress_body[:0] = self.block(lambda: self._egress_clone(end))
         if {"I2E", "E2E"} & self.used:
             ingress_body.append(ir.Label(end))
-        kept: list[ir.Expr] = [self.flags[k] for k in ("ingress_clone", "ingress_digest") if k in self.flags]
+        flags: list[ir.Expr] = [self.flags[k] for k in ("ingress_clone", "ingress_digest") if k in self.flags]
         order = [header for header, _ in self.emitted]
-        ingress_body.append(ir.Extern("save", [] if stays is None else [stays], kept, (order, self.cursor)))
+        ingress_body.append(ir.Extern("save", [] if stays is None else [stays], flags, (order, self.cursor)))
         for region in self.storage.regions:
             if self.needs_original:
                 region.in_place = False
@@ -131,9 +130,8 @@ class V1Model(Pipelines):
         return module
 
     def _stays(self, deparse: list[ir.Stmt]) -> ir.Var | None:
-        """Where egress leaves all headers where they are, ingress can tell once for all copies of a packet whether the
-        deparser has anything to move: a variable that is true if not. None: it takes more than that.
-        """
+        """Returns a variable that is true if the deparser has nothing to move, which ingress can compute once for all copies of
+        a packet if egress leaves all headers where they are. None if it does not."""
         headers = [header for header, _ in self.emitted]
         if not headers or any(h.region is None or not isinstance(h.valid, ir.Var) for h in headers):
             return None
@@ -143,10 +141,10 @@ class V1Model(Pipelines):
                 return None
             if any(id(target) in valid for target in ir.writes(stmt)):
                 return None
-        given = {id(place) for _, place in self.emitted} | {id(self.out_length)}
+        outputs = {id(place) for _, place in self.emitted} | {id(self.out_length)}
         for stmt in ir.walk(deparse):
             plain = isinstance(stmt, ir.Label) or isinstance(stmt, ir.If) and id(stmt.condition) in valid
-            if not plain and not (isinstance(stmt, ir.Assign) and id(stmt.target) in given):
+            if not plain and not (isinstance(stmt, ir.Assign) and id(stmt.target) in outputs):
                 if not (isinstance(stmt, ir.Extern) and stmt.op == "deparse"):
                     return None
         if sum(isinstance(stmt, ir.If) for stmt in deparse) != len(headers):
@@ -154,7 +152,8 @@ class V1Model(Pipelines):
         return ir.Var("headers_stay", 1)
 
     def _parsed_clone(self, end: str) -> None:
-        """A clone of ingress is parsed again; then its metadata begins anew, but for the preserved fields (as in BMv2)."""
+        """Lowers a clone of ingress, which is parsed again; then its metadata starts anew, except for the preserved fields (as
+        in BMv2)."""
 
         def restart() -> None:
             self.reset(self.meta, CALL)
@@ -166,9 +165,8 @@ class V1Model(Pipelines):
         self.emit(ir.If(fold.eq(_KIND, fold.const(1, 32)), body))
 
     def _egress_clone(self, end: str) -> None:
-        """A clone of egress has the headers that egress left, which neither the deparser nor the parser has seen: they come
-        with the preserved fields. What is behind them is the frame's, behind what the deparser wrote.
-        """
+        """Lowers a clone of egress. Its headers are those that egress left, without deparsing and parsing: they are stored with
+        the preserved fields. Behind them comes the frame, from the end of the deparser's output on."""
 
         def bring() -> None:
             self.emit(ir.Extern("restore", [], [], ("INA_EGRESS_CLONE",)))
@@ -183,7 +181,7 @@ class V1Model(Pipelines):
         self.emit(ir.Assign(self.length, fold.cond(_EGRESS_CLONE, self.length, ir.Native("pkt->wire_len", 32))))
 
     def _length_of_clone(self) -> None:
-        """Its packet_length is that of the packet that came in; the frame has the length that the deparser gave it."""
+        """Sets a clone's packet_length to that of the packet that came in; the frame has the deparser's length."""
         self.emit(ir.If(_EGRESS_CLONE, [ir.Assign(self.standard.fields["packet_length"], self.length)]))
 
     def _to_egress(self, end: str) -> None:
@@ -192,7 +190,7 @@ class V1Model(Pipelines):
         self.emit(ir.Goto(end))
 
     def cloned_headers(self) -> Any:
-        """Where the headers of a clone of egress wait until it enters egress."""
+        """Returns the storage of a clone's headers between the two egress passes."""
         if self._cloned_headers is None:
             self._cloned_headers = self.storage.place(self.header_type, "cloned_hdr")
         return self._cloned_headers
@@ -204,7 +202,7 @@ class V1Model(Pipelines):
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
 
-    def _known(self, name: str) -> ir.Expr:
+    def _flag_or_zero(self, name: str) -> ir.Expr:
         key = f"{'egress' if self.in_egress else 'ingress'}_{name}"
         return self.flags.get(key, fold.const(0, 32))
 
@@ -214,7 +212,10 @@ class V1Model(Pipelines):
             ir.Extern(
                 "describe",
                 [],
-                [self._known("clone"), self._known("clone_session"), self._known("clone_list"), self._known("digest")],
+                [
+                    self._flag_or_zero("clone"), self._flag_or_zero("clone_session"), self._flag_or_zero("clone_list"),
+                    self._flag_or_zero("digest"),
+                ],
             )
         )
         verdict: list[ir.Stmt] = [
@@ -230,21 +231,24 @@ class V1Model(Pipelines):
                 ],
             )
         ]
-        resubmit = self._known("resubmit")
+        resubmit = self._flag_or_zero("resubmit")
         if isinstance(resubmit, ir.Var):
-            again: list[ir.Stmt] = [ir.Extern("resubmit", [], [self._known("resubmit_list")])]
+            again: list[ir.Stmt] = [ir.Extern("resubmit", [], [self._flag_or_zero("resubmit_list")])]
             verdict = [ir.If(fold.lnot(fold.eq(resubmit, fold.const(0, 32))), again, verdict)]
         self.out += verdict
 
     def _egress_verdict(self, dropped: ir.Expr) -> None:
-        if isinstance(self._known("clone"), ir.Var):
+        if isinstance(self._flag_or_zero("clone"), ir.Var):
             self.emit(
                 ir.Extern(
                     "describe",
                     [],
-                    [self._known("clone"), self._known("clone_session"), self._known("clone_list"), fold.const(0, 32)],
+                    [
+                        self._flag_or_zero("clone"), self._flag_or_zero("clone_session"), self._flag_or_zero("clone_list"),
+                        fold.const(0, 32),
+                    ],
                 )
             )
-            self.emit(ir.Extern("preserve", [], [self._known("clone")]))
+            self.emit(ir.Extern("preserve", [], [self._flag_or_zero("clone")]))
             self.emit(ir.If(dropped, [ir.Extern("drop", [], [])]))
-        self.emit(ir.Extern("transmit", [], [self._known("recirculate"), self._known("recirculate_list")]))
+        self.emit(ir.Extern("transmit", [], [self._flag_or_zero("recirculate"), self._flag_or_zero("recirculate_list")]))

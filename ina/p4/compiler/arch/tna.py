@@ -1,8 +1,8 @@
-"""TNA for the reference interpreter: the way of a packet through one pipe, and the objects of TNA programs.
+"""TNA for the reference interpreter: the path of a packet through one pipe, and the objects of TNA programs.
 
-Source: Intel, "Tofino Native Architecture - Public Version". What it leaves open is as `lower_tna*.py` has it; numbers are
-worked out here from their definitions (a CRC bit by bit), so that the two can be held against each other. The traffic
-manager is the smallest that shows a packet's way: one unicast copy, groups and mirror sessions that name ports.
+Source: Intel, "Tofino Native Architecture - Public Version". Where it leaves something open, this follows `lower_tna*.py`;
+numbers are computed here from their definitions (a CRC bit by bit), so that the two can be compared. The traffic manager is the
+smallest that shows a packet's path: one unicast copy, groups and mirror sessions that name ports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 INGRESS_FRONT, EGRESS_FRONT = 16, 27
 DROP, UNICAST, RESUBMIT = 0, 1, 3
-MAX_PASSES = 255  # through ingress, as the embedded switch has it
+MAX_PASSES = 255  # through ingress, as in the embedded switch
 RECIRCULATION = range(68, 72)  # ports of each pipe that lead back to ingress
 PARSER_ERRORS = {"NoError": 0, "NoMatch": 1, "PacketTooShort": 2, "CounterRange": 4}
 VALID_FIELDS = {"ucast_egress_port": "has_ucast", "mcast_grp_a": "has_mcast_a", "mcast_grp_b": "has_mcast_b"}
@@ -39,7 +39,7 @@ VALID_FOR_DEPARSER = (("digest_type", "resubmit_type"), ("mirror_type",))  # ing
 
 @dataclass
 class WorkItem:
-    """A packet before ingress or egress; `front`: what the hardware puts before it, a mirror header included."""
+    """A packet before ingress or egress; `front`: the bytes that the hardware puts before it, a mirror header included."""
 
     stage: str
     port: int
@@ -60,7 +60,7 @@ class WorkItem:
 
 @dataclass(frozen=True)
 class Result:
-    """What one phase did. `frame`: None if nothing leaves. `wishes`: the fields of struct ina_tna that are not zero."""
+    """The result of one phase. `frame`: None if nothing leaves. `wishes`: the fields of struct ina_tna that are not zero."""
 
     verdict: int
     frame: bytes | None
@@ -71,9 +71,9 @@ class Result:
 
 
 class Tna(ObjectMethods):
-    """One switch, each pipeline of whose program runs in one pipe. `interpreter` runs parsers and controls."""
+    """One switch; each pipeline of its program runs in one pipe. `interpreter` runs parsers and controls."""
 
-    keeps_fields = True  # a header that becomes valid has what was last written to its fields
+    keeps_fields = True  # a header that becomes valid keeps the values last written to its fields
 
     def __init__(self, interpreter: Interpreter, seed: int) -> None:
         super().__init__(interpreter)
@@ -92,7 +92,7 @@ class Tna(ObjectMethods):
     # --- objects ----------------------------------------------------------------------------------------------------
 
     def create(self, instance: Instance) -> Any:
-        """The state behind an extern instance; None for those without."""
+        """Returns the state of an extern instance; None for those without."""
         make = OBJECTS.get(instance.decl.name)
         if make is None:
             return None
@@ -116,7 +116,7 @@ class Tna(ObjectMethods):
             self.phase.entries[instance] = entry
 
     def _number_digests(self, pipeline: Instance) -> None:
-        """Digests have the numbers of their calls in the deparser's text."""
+        """Numbers digests in the order of their calls in the deparser's text."""
         deparser = list(pipeline.args.values())[2]
         calls = [c for c in calls_in(deparser.decl.body) if c.kind == "method" and c.method == "pack"]
         self._digest_numbers |= {id(c): i for i, c in enumerate(calls, 1)}
@@ -127,41 +127,41 @@ class Tna(ObjectMethods):
     # --- one phase --------------------------------------------------------------------------------------------------
 
     def run(self, egress: bool, front: bytes, frame: bytes, now_ps: int = 0, pipeline: int = 0) -> Result:
-        """`front`: intrinsic metadata and what follows them; a mirror header is part of the frame."""
+        """Runs one phase. `front`: intrinsic metadata and what follows them; a mirror header is part of the frame."""
         parser, control, deparser = [
             self._block(b) for b in list(self.pipelines[pipeline].args.values())[3 * egress : 3 * egress + 3]
         ]
         self.phase = Phase(egress, len(frame) + 4, now_ps)  # objects count the FCS
         side = "egress" if egress else "ingress"
-        known = {
+        intrinsic = {
             name: default_value(t)
             for name, t in self.interpreter.program.types.items()
             if name.startswith(f"{side}_intrinsic_metadata")
         }
         headers, metadata = (default_value(p.type) for p in parser.decl.params[1:3])
         if not egress:
-            known["ingress_intrinsic_metadata_for_tm_t"].fields.update({f: Unset() for f in VALID_FIELDS})
-        for_deparser = known[f"{side}_intrinsic_metadata_for_deparser_t"].fields
+            intrinsic["ingress_intrinsic_metadata_for_tm_t"].fields.update({f: Unset() for f in VALID_FIELDS})
+        for_deparser = intrinsic[f"{side}_intrinsic_metadata_for_deparser_t"].fields
         for_deparser.update({f: Unset() for f in VALID_FOR_DEPARSER[egress]})
         packet = PacketIn(front + frame)
         error = "NoError"
         try:
-            self._run(parser, packet, headers, metadata, known)
+            self._run(parser, packet, headers, metadata, intrinsic)
         except ParserError as failed:
             error = failed.error
             self.interpreter.observer.parser_failed(error)
         self.deposit(packet.payload())
-        given = known[f"{side}_intrinsic_metadata_from_parser_t"].fields
-        given.update(global_tstamp=now_ps // 1000 & (1 << 48) - 1, parser_err=PARSER_ERRORS.get(error, 0x40))
+        from_parser = intrinsic[f"{side}_intrinsic_metadata_from_parser_t"].fields
+        from_parser.update(global_tstamp=now_ps // 1000 & (1 << 48) - 1, parser_err=PARSER_ERRORS.get(error, 0x40))
         if not egress and error != "NoError" and (error == "NoMatch" or not self._reads_error(control, deparser)):
             self.drops["parser"] += 1
             return Result(DROP, None, {"parser_drop": 1})
-        self._run(control, None, headers, metadata, known)
+        self._run(control, None, headers, metadata, intrinsic)
         for_deparser.update({f: Nothing(v) for f, v in for_deparser.items() if isinstance(v, Unset)})
         out = PacketOut()
-        self._run(deparser, out, headers, metadata, known)
+        self._run(deparser, out, headers, metadata, intrinsic)
         whole = out.data() + packet.payload()
-        return self._egress_end(whole, for_deparser, known) if egress else self._ingress_end(whole, for_deparser, known)
+        return self._egress_end(whole, for_deparser, intrinsic) if egress else self._ingress_end(whole, for_deparser, intrinsic)
 
     @staticmethod
     def _block(block: Instance) -> Instance:
@@ -169,7 +169,7 @@ class Tna(ObjectMethods):
 
     @staticmethod
     def _reads_error(*blocks: Instance) -> bool:
-        """Whether the program looks at parser_err behind the parser."""
+        """Returns True if the program reads parser_err behind the parser."""
 
         def names(node: Any) -> bool:
             if isinstance(node, ast.Member) and node.member == "parser_err":
@@ -191,11 +191,11 @@ class Tna(ObjectMethods):
             waiting += block.children.values()
         return False
 
-    def _run(self, block: Instance, packet: Any, headers: Any, metadata: Any, known: dict[str, Record]) -> None:
+    def _run(self, block: Instance, packet: Any, headers: Any, metadata: Any, intrinsic: dict[str, Record]) -> None:
         frame = Frame(block)
         first = [packet] if isinstance(strip_new(block.decl.params[0].type), ExternType) else []
         values = [*first, headers, metadata]
-        values += [known[str(strip_new(p.type))] for p in block.decl.params[len(values) :]]
+        values += [intrinsic[str(strip_new(p.type))] for p in block.decl.params[len(values) :]]
         frame.vars = dict(zip(block.decl.params, values, strict=True))
         try:
             if isinstance(block.decl, ast.ParserDecl):
@@ -205,50 +205,50 @@ class Tna(ObjectMethods):
         except ExitSignal:
             return
 
-    def _ingress_end(self, frame: bytes, deparser: dict[str, Any], known: dict[str, Record]) -> Result:
-        phase, tm = self.phase, known["ingress_intrinsic_metadata_for_tm_t"].fields
-        wishes = {**phase.wishes, **{k: int(v) for k, v in tm.items()}, **deparser}
-        wishes |= {flag: int(not isinstance(tm[name], Unset)) for name, flag in VALID_FIELDS.items()}
+    def _ingress_end(self, frame: bytes, deparser: dict[str, Any], intrinsic: dict[str, Record]) -> Result:
+        phase, tm = self.phase, intrinsic["ingress_intrinsic_metadata_for_tm_t"].fields
+        requests = {**phase.requests, **{k: int(v) for k, v in tm.items()}, **deparser}
+        requests |= {flag: int(not isinstance(tm[name], Unset)) for name, flag in VALID_FIELDS.items()}
         for name in ("disable_ucast_cutthru", "enable_mcast_cutthru"):
-            wishes.pop(name)
+            requests.pop(name)
         if deparser["drop_ctl"] & 1:
-            wishes |= {"has_ucast": 0, "has_mcast_a": 0, "has_mcast_b": 0}
+            requests |= {"has_ucast": 0, "has_mcast_a": 0, "has_mcast_b": 0}
             phase.resubmit = None
         if deparser["drop_ctl"] & 2:
-            wishes["copy_to_cpu"] = 0
-        wishes["resubmit"] = int(phase.resubmit is not None)
+            requests["copy_to_cpu"] = 0
+        requests["resubmit"] = int(phase.resubmit is not None)
         if phase.resubmit is not None:
-            phase.mirror = wishes["mirror"] = None
-        forwarded = wishes["has_ucast"] or wishes["has_mcast_a"] or wishes["has_mcast_b"] or wishes["copy_to_cpu"]
+            phase.mirror = requests["mirror"] = None
+        forwarded = requests["has_ucast"] or requests["has_mcast_a"] or requests["has_mcast_b"] or requests["copy_to_cpu"]
         verdict = RESUBMIT if phase.resubmit is not None else UNICAST if forwarded else DROP
-        return self._result(verdict, frame if verdict == UNICAST else None, wishes)
+        return self._result(verdict, frame if verdict == UNICAST else None, requests)
 
-    def _egress_end(self, frame: bytes, deparser: dict[str, Any], known: dict[str, Record]) -> Result:
+    def _egress_end(self, frame: bytes, deparser: dict[str, Any], intrinsic: dict[str, Record]) -> Result:
         phase = self.phase
-        port = known["egress_intrinsic_metadata_for_output_port_t"].fields
-        wishes = {**phase.wishes, **deparser, **port}
+        port = intrinsic["egress_intrinsic_metadata_for_output_port_t"].fields
+        requests = {**phase.requests, **deparser, **port}
         if deparser["drop_ctl"] & 4:
-            phase.mirror = wishes["mirror"] = None
+            phase.mirror = requests["mirror"] = None
         dropped = bool(deparser["drop_ctl"] & 1)
-        left = None if dropped and phase.mirror is None else frame
-        return self._result(DROP if dropped else UNICAST, left, wishes)
+        output = None if dropped and phase.mirror is None else frame
+        return self._result(DROP if dropped else UNICAST, output, requests)
 
-    def _result(self, verdict: int, frame: bytes | None, wishes: dict[str, Any]) -> Result:
+    def _result(self, verdict: int, frame: bytes | None, requests: dict[str, Any]) -> Result:
         phase = self.phase
-        return Result(verdict, frame, {k: v for k, v in wishes.items() if v}, phase.mirror, phase.resubmit, phase.digest)
+        return Result(verdict, frame, {k: v for k, v in requests.items() if v}, phase.mirror, phase.resubmit, phase.digest)
 
     # --- the switch around it -----------------------------------------------------------------------------------------
 
     def item(self, frame: bytes, port: int, now_ps: int) -> WorkItem:
-        """A frame as it comes in."""
+        """Returns the item for a frame that comes in."""
         return WorkItem("ingress", port, frame, now_ps, ingress_front(port, now_ps))
 
     def ingress(self, item: WorkItem) -> list[WorkItem | Output]:
         result = self.run(False, item.front, item.frame, item.now_ps, self._pipeline(item.port))
-        wishes = result.wishes
+        requests = result.wishes
         out: list[WorkItem | Output] = []
         if result.mirror is not None:
-            out += self._mirrored(item, wishes["mirror_session"], result.mirror, item.frame)
+            out += self._mirrored(item, requests["mirror_session"], result.mirror, item.frame)
         if result.resubmit is not None:
             if item.kind == "resubmitted":
                 self.drops["resubmitted twice"] += 1
@@ -256,18 +256,18 @@ class Tna(ObjectMethods):
             front = ingress_front(item.port, item.now_ps, result.resubmit, resubmitted=True)
             return [replace(item, front=front, kind="resubmitted", passes=item.passes + 1)]
         if result.frame is None:
-            self.drops["ingress"] += not wishes.get("parser_drop") and not out
+            self.drops["ingress"] += not requests.get("parser_drop") and not out
             return out
-        copies = [(wishes.get("ucast_egress_port", 0), 0)] if wishes.get("has_ucast") else []
+        copies = [(requests.get("ucast_egress_port", 0), 0)] if requests.get("has_ucast") else []
         for name in ("a", "b"):
-            if wishes.get(f"has_mcast_{name}"):
-                group = wishes.get(f"mcast_grp_{name}", 0)
+            if requests.get(f"has_mcast_{name}"):
+                group = requests.get(f"mcast_grp_{name}", 0)
                 if group not in self.multicast_groups:
                     self.drops["multicast_group"] += 1
                 copies += self.multicast_groups.get(group, [])
         for port, rid in copies:
-            if wishes.get("bypass_egress"):
-                out += self._left(item, port, result.frame)
+            if requests.get("bypass_egress"):
+                out += self._send(item, port, result.frame)
             else:
                 front = egress_front(port, item.now_ps, rid, len(result.frame))
                 out.append(WorkItem("egress", port, result.frame, item.now_ps, front, item.kind, rid, item.passes))
@@ -277,18 +277,18 @@ class Tna(ObjectMethods):
         result = self.run(True, item.front, item.frame, item.now_ps, self._pipeline(item.port))
         out: list[WorkItem | Output] = []
         if result.mirror is not None:
-            assert result.frame is not None  # what is dropped has one for its mirrored copy
+            assert result.frame is not None  # a dropped packet has one for its mirrored copy
             out += self._mirrored(item, result.wishes["mirror_session"], result.mirror, result.frame)
         if result.verdict == DROP or result.frame is None:
             self.drops["egress"] += 1
             return out
-        return out + self._left(item, item.port, result.frame)
+        return out + self._send(item, item.port, result.frame)
 
     def _pipeline(self, port: int) -> int:
         return (port >> 7) % len(self.pipelines)
 
-    def _left(self, item: WorkItem, port: int, frame: bytes) -> list[WorkItem | Output]:
-        """Out of a port; recirculation ports lead back."""
+    def _send(self, item: WorkItem, port: int, frame: bytes) -> list[WorkItem | Output]:
+        """Sends a frame out of a port; recirculation ports lead back."""
         if port & 0x7F not in RECIRCULATION:
             return [Output(port, frame)]
         if item.passes + 1 >= MAX_PASSES:
@@ -309,7 +309,7 @@ class Tna(ObjectMethods):
     # --- messages -------------------------------------------------------------------------------------------------------
 
     def header_bytes(self, value: Any, t: Type) -> bytes:
-        """A mirror or resubmit header."""
+        """Returns the bytes of a mirror or resubmit header."""
         out = PacketOut()
         whole = copy(value)
         whole.valid = True
@@ -330,12 +330,12 @@ class Tna(ObjectMethods):
 
 
 def ingress_front(port: int, now_ps: int = 0, data: bytes = bytes(8), *, resubmitted: bool = False) -> bytes:
-    """Ingress intrinsic metadata, then `data`: port metadata or resubmit data."""
+    """Returns ingress intrinsic metadata, then `data`: port metadata or resubmit data."""
     stamp = now_ps // 1000 & (1 << 48) - 1
     return (int(resubmitted) << 15 | port).to_bytes(2, "big") + stamp.to_bytes(6, "big") + data
 
 
 def egress_front(port: int, now_ps: int, rid: int, length: int) -> bytes:
-    """Egress intrinsic metadata of a packet that met empty queues."""
+    """Returns the egress intrinsic metadata of a packet that found empty queues."""
     bits = port << 200 | (now_ps // 1000 & (1 << 18) - 1) << 136
     return (bits | rid << 48 | 1 << 40 | length & 0xFFFF).to_bytes(EGRESS_FRONT, "big")

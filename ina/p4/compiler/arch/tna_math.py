@@ -1,6 +1,6 @@
 """TNA's MathUnit: an approximation by exponent and a table over the four leading bits of the operand.
 
-x = m * 2^e with the leading one of x in bit 3 of m (x below 16 is taken as it is, e = 0). The result is
+x = m * 2^e with the leading one of x in bit 3 of m (x below 16 is used unchanged, e = 0). The result is
 table[m] * 2^(scale + e'), where e' is e shifted left by `shift` (right for -1), negated if `invert`. For square roots
 an odd e would lose half a bit: the operand is aligned to an even e, so that m has its leading one in bit 3 or 2.
 """
@@ -26,7 +26,7 @@ FUNCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class MathUnit:
-    """`table` by m: 0 to 15."""
+    """A MathUnit. `table` by m: 0 to 15."""
 
     invert: bool
     shift: int
@@ -35,7 +35,7 @@ class MathUnit:
 
 
 def math_unit(instance: Instance, span: Span) -> MathUnit:
-    """What a MathUnit's constructor arguments mean. Raises CompileError for factors that its table cannot hold."""
+    """Returns the unit for a MathUnit's constructor arguments. Raises CompileError for factors that its table cannot hold."""
     args = instance.args
     if "data" in args:
         return MathUnit(args["invert"], args["shift"], args["scale"], tuple(reversed([int(v) for v in args["data"]])))

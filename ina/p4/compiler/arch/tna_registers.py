@@ -1,7 +1,8 @@
-"""A packet reaches each Register at most once in a pass: that is all that a Tofino's stateful ALU can do.
+"""Checks that a packet accesses each Register at most once in a pass, which is all that a Tofino's stateful ALU can do.
 
-Checked on the lowered program, where every way through a phase is explicit: two accesses on one way are an error, in
-branches that exclude each other they are not. Conditions are not compared: `if (a) ... if (!a) ...` is two ways too many.
+It works on the lowered program, where every path through a phase is explicit: two accesses on one path are an error, in
+branches that exclude each other they are not. Conditions are not compared: `if (a) ... if (!a) ...` counts as two paths that
+both accesses are on.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from ina.p4.compiler import ir
 from ina.p4.compiler.errors import CompileError, Note, Span
 
 Seen = dict[int, Span]
-"""The register accesses on some way to a place, by id of the register."""
+"""The register accesses on some path to a place, by id of the register."""
 
 
 def check_accesses(body: list[ir.Stmt]) -> None:
-    """Raises CompileError for two accesses to one Register on one way through `body`; drops the notes of accesses."""
+    """Raises CompileError for two accesses to one Register on one path through `body`; removes the access statements."""
     if not any(isinstance(s, ir.Extern) and s.op == "access" for s in ir.walk(body)):
         return
     waiting: dict[str, Seen] = {}
@@ -23,8 +24,8 @@ def check_accesses(body: list[ir.Stmt]) -> None:
 
 
 def _walk(body: list[ir.Stmt], seen: Seen | None, waiting: dict[str, Seen]) -> Seen | None:
-    """What has been accessed behind `body`; None: it does not go on there. Registers are not accessed in parsers, the only
-    place of jumps backward."""
+    """Returns the accesses on paths to the end of `body`; None if no path leads there. Parsers, the only place of jumps
+    backward, do not access registers."""
     for stmt in body:
         match stmt:
             case ir.Label():
@@ -49,8 +50,8 @@ def _walk(body: list[ir.Stmt], seen: Seen | None, waiting: dict[str, Seen]) -> S
                 seen = {**seen, id(register): span}
             case ir.If() | ir.Switch():
                 ends = [_walk(block, seen, waiting) for block in ir.blocks(stmt)]
-                ways = [way for way in ends if way is not None]
-                seen = {k: v for way in ways for k, v in way.items()} if ways else None
+                paths = [path for path in ends if path is not None]
+                seen = {k: v for path in paths for k, v in path.items()} if paths else None
     return seen
 
 

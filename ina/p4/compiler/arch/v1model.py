@@ -1,13 +1,13 @@
-"""v1model for the reference interpreter: pipeline, replication and externs as BMv2's simple_switch has them.
+"""v1model for the reference interpreter: pipeline, replication and externs as in BMv2's simple_switch.
 
 Sources: v1model.p4's comments, and simple_switch.md of the behavioral model ("Pseudocode for what happens at the
-end of ingress and egress processing"). What those leave open:
+end of ingress and egress processing"). Where those leave something open:
 - `packet_length` is the frame's length when this pass began, in ingress and egress;
 - timestamps are microseconds of the caller's clock; queues are empty, so queueing metadata is zero but `enq_timestamp`;
 - resubmitted and recirculated packets keep `ingress_port` and `ingress_global_timestamp`;
 - `egress_spec` reads 0 when egress begins; writing 511 (`mark_to_drop`) drops;
 - the smallest `truncate` length wins and is applied to the deparsed frame;
-- a packet that went round MAX_PASSES times is dropped and counted.
+- a packet is dropped and counted after MAX_PASSES passes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS = ("normal", "ingress clone", "egress clone", "", "recirculated", "replica
 
 @dataclass
 class Requests:
-    """What externs asked for during one control; the last call of each kind wins. `data`: what metadata to preserve."""
+    """Requests that externs made during one control, with the metadata to preserve; the last call of each kind wins."""
 
     clone: tuple[int, Any] | None = None
     resubmit: tuple[Any] | None = None
@@ -50,7 +50,7 @@ class Requests:
 
 @dataclass
 class WorkItem:
-    """A packet before the parser (`stage` "ingress", `port` it came from) or before egress (`port` it goes to)."""
+    """A packet before the parser (`stage` "ingress"; `port`: where it came from) or before egress (`port`: where it goes)."""
 
     stage: str
     port: int
@@ -84,7 +84,7 @@ class Output:
 
 @dataclass(frozen=True)
 class CloneSession:
-    """Where clones go: one port, a multicast group, or both."""
+    """The targets of clones: one port, a multicast group, or both."""
 
     port: int | None = None
     group: int | None = None
@@ -99,7 +99,7 @@ class Digest:
 
 
 class V1Model:
-    """One switch. `interpreter` runs parsers and controls; this class is everything around and below them."""
+    """One switch. `interpreter` runs parsers and controls; this class does everything around and below them."""
 
     keeps_fields = False  # a header that becomes valid has all fields zero
     this: Instance | None = None  # v1model has no abstract methods
@@ -130,7 +130,7 @@ class V1Model:
     # --- objects --------------------------------------------------------------------------------------------------
 
     def create(self, instance: Instance) -> Any:
-        """The state behind an extern instance; None for those without."""
+        """Returns the state of an extern instance; None for those without."""
         args = instance.args
         match instance.decl.name:
             case "register":
@@ -151,7 +151,7 @@ class V1Model:
         return state
 
     def attach(self, table: Table, name: str, instance: Instance) -> None:
-        """Table properties `implementation`, `counters` and `meters`.
+        """Attaches the object of a table property `implementation`, `counters` or `meters`.
 
         An entry's direct meter is configured by its handle: `table.meter_states.configure(handle, ...)`.
         """
@@ -166,7 +166,7 @@ class V1Model:
             table.meter_states = MeterArray(instance.name, 1 << 32, self.objects[instance])
 
     def table_applied(self, table: Table, entry: Entry | None) -> None:
-        """Direct counters and meters run on every hit, whether or not the action calls them (v1model.p4)."""
+        """Runs direct counters and meters on every hit, whether or not the action calls them (v1model.p4)."""
         if entry is None:
             return
         entry.packets += 1
@@ -179,11 +179,11 @@ class V1Model:
 
     @staticmethod
     def item(frame: bytes, port: int, now_ps: int) -> WorkItem:
-        """A frame as it comes in."""
+        """Returns the item for a frame that comes in."""
         return WorkItem("ingress", port, frame, now_ps)
 
     def ingress(self, item: WorkItem) -> list[WorkItem]:
-        """Parser, checksums, ingress; then clone, digest, resubmit, multicast, drop or unicast, in this order."""
+        """Runs parser, checksums, ingress; then clone, digest, resubmit, multicast, drop or unicast, in this order."""
         self._begin(item, len(item.frame))
         headers, metadata, standard, payload = self._parse(item)
         self._requests = Requests()
@@ -199,8 +199,8 @@ class V1Model:
         if self._requests.digest is not None:
             self.digests.append(self._requests.digest)
         if self._requests.resubmit is not None:
-            kept = self._preserve(self._requests.resubmit[0], metadata, standard)
-            again = replace(item, instance_type=RESUBMITTED, preserved=kept, passes=item.passes + 1)
+            preserved = self._preserve(self._requests.resubmit[0], metadata, standard)
+            again = replace(item, instance_type=RESUBMITTED, preserved=preserved, passes=item.passes + 1)
             return out + self._again(again)
         if std["mcast_grp"]:
             std["instance_type"] = REPLICATION
@@ -212,7 +212,7 @@ class V1Model:
         return [*out, replace(ready, port=std["egress_spec"])]
 
     def egress(self, item: WorkItem) -> list[WorkItem | Output]:
-        """Egress; then clone, drop, or compute checksums, deparse, and recirculate or send."""
+        """Runs egress; then clones, drops, or computes checksums, deparses, and recirculates or sends."""
         self._begin(item, item.length)
         headers, metadata, standard = item.headers, item.metadata, item.standard
         self._set(
@@ -240,9 +240,9 @@ class V1Model:
         if self._item.truncate is not None:
             frame = frame[: self._item.truncate]
         if self._requests.recirculate is not None:
-            kept = self._preserve(self._requests.recirculate[0], metadata, standard)
+            preserved = self._preserve(self._requests.recirculate[0], metadata, standard)
             port = standard.fields["ingress_port"]
-            again = WorkItem("ingress", port, frame, item.now_ps, RECIRCULATED, kept, item.passes + 1)
+            again = WorkItem("ingress", port, frame, item.now_ps, RECIRCULATED, preserved, item.passes + 1)
             return out + self._again(again)
         return [*out, Output(item.port, frame)]
 
@@ -272,7 +272,7 @@ class V1Model:
         return headers, metadata, standard, payload
 
     def _run(self, instance: Instance, *args: Any, payload: bytes | None = None) -> None:
-        """Run one programmable block on the architecture's own objects, by reference. `exit` ends the block (§12.5)."""
+        """Runs one programmable block on the architecture's own objects, by reference. `exit` ends the block (§12.5)."""
         if payload is not None:
             self._payload = payload
         frame = Frame(instance)
@@ -292,7 +292,7 @@ class V1Model:
     # --- replication ----------------------------------------------------------------------------------------------
 
     def _multicast(self, item: WorkItem, group: int) -> list[WorkItem]:
-        """One copy per (port, rid) of the group; they share nothing."""
+        """Returns one copy per (port, rid) of the group; they share nothing."""
         if group not in self.multicast_groups:
             self.drops["multicast_group"] += 1
         out = []
@@ -307,8 +307,9 @@ class V1Model:
     def _clone_ingress(
         self, item: WorkItem, metadata: Record, standard: Record, session: int, data: Any
     ) -> list[WorkItem]:
-        """The packet as it entered this ingress, parsed anew, its metadata reset but for the field list."""
-        kept = self._preserve(data, metadata, standard)
+        """Returns clones of the packet as it entered this ingress, parsed again, their metadata reset except for the field
+        list."""
+        preserved = self._preserve(data, metadata, standard)
         requests, truncate = self._requests, self._item.truncate
         headers, _, _, payload = self._parse(replace(item, instance_type=NORMAL, preserved=[]))
         self._requests, self._item.truncate = requests, truncate
@@ -318,7 +319,7 @@ class V1Model:
             item, stage="egress", headers=headers, metadata=default_value(self.metadata_type), standard=fresh,
             payload=payload, preserved=[], frame=b"", truncate=None, length=len(item.frame),
         )  # fmt: skip
-        self._restore(clone.metadata, clone.standard, kept)
+        self._restore(clone.metadata, clone.standard, preserved)
         return self._clone_to(session, clone)
 
     def _clone_to(self, session: int, clone: WorkItem) -> list[WorkItem]:
@@ -330,28 +331,28 @@ class V1Model:
         return out if target.port is None else [*out, replace(clone, port=target.port)]
 
     def _again(self, *items: WorkItem) -> list[WorkItem]:
-        """Items that may go round, without those that have gone round too often."""
+        """Returns the items that may start another pass, without those at the limit."""
         out = [item for item in items if item.passes < MAX_PASSES]
         self.drops["pass_limit"] += len(items) - len(out)
         return out
 
     def _preserve(self, data: Any, metadata: Record, standard: Record) -> list[tuple[tuple[str, ...], Any]]:
-        """Final values of the metadata to keep. `data`: a field list's index, a list of paths, or None."""
+        """Returns final values of the metadata to preserve. `data`: a field list's index, a list of paths, or None."""
         if data is None:
             return []
         if isinstance(data, int):
             data = [("meta", *p) for p in field_list(self.interpreter.program, self.metadata_type, data)]
-        kept = []
+        preserved = []
         for root, *path in data:
             value: Any = metadata if root == "meta" else standard
             for name in path:
                 value = value.fields[name]
-            kept.append(((root, *path), copy(value)))
-        return kept
+            preserved.append(((root, *path), copy(value)))
+        return preserved
 
     @staticmethod
-    def _restore(metadata: Record, standard: Record, kept: list[tuple[tuple[str, ...], Any]]) -> None:
-        for (root, *path), value in kept:
+    def _restore(metadata: Record, standard: Record, preserved: list[tuple[tuple[str, ...], Any]]) -> None:
+        for (root, *path), value in preserved:
             record = metadata if root == "meta" else standard
             if not path:
                 record.fields.update(copy(value).fields)
@@ -361,7 +362,7 @@ class V1Model:
             store_part(record.fields, path[-1], copy(value))
 
     def _metadata_paths(self, e: ast.Expr | None) -> list[tuple[str, ...]]:
-        """The metadata fields that the data of clone3, resubmit or recirculate names, as (root, field, ...)."""
+        """Returns the metadata fields that the data of clone3, resubmit or recirculate names, as (root, field, ...)."""
         if isinstance(e, ast.ListExpr | ast.StructInit):
             return [path for value in e.values for path in self._metadata_paths(value)]
         path: list[str] = []
@@ -424,14 +425,14 @@ class V1Model:
         return ALGORITHMS[algorithm](data_bytes)
 
     def _x_hash(self, call: ast.Call, result: Any, algorithm: str, base: int, data: Any, limit: int) -> None:
-        """base + hash mod max, base alone when max is 0, cut to the result's width."""
+        """Sets base + hash mod max, or base alone if max is 0, cut to the result's width."""
         value = (self._digest_of(algorithm, data, call, 3) % max(limit, 1) + base) & MASK64
         result.set(wrap(value, underlying(call.params[0].type)))
 
     def _x_verify_checksum(
         self, call: ast.Call, condition: bool, data: Any, checksum: int, algorithm: str, *, payload: bytes = b""
     ) -> None:
-        """Nothing is verified while the header that holds the checksum is invalid (BMv2)."""
+        """Verifies a checksum, unless the header that holds it is invalid (BMv2)."""
         if not condition or self._owner_invalid(call.given(2)):
             return
         if self._cut(self._digest_of(algorithm, data, call, 1, payload), call) != checksum:
@@ -490,14 +491,14 @@ class V1Model:
         self._item.truncate = length if shortest is None else min(length, shortest)
 
     def _x_assert(self, call: ast.Call, check: bool) -> None:
-        """False: the packet ends here (BMv2 ends itself)."""
+        """Ends the packet if the check fails (BMv2 ends itself)."""
         if not check:
             raise PacketFailed("assertion", f"{call.span}: {call.decl.name} failed")
 
     _x_assume = _x_assert
 
     def _x_log_msg(self, call: ast.Call, message: str, data: Any = None) -> None:
-        """`{}` in the message stands for the next value of the data."""
+        """Logs a message, in which each `{}` stands for the next value of the data."""
         values = [] if data is None else [leaf for leaf, _ in leaves(data, call.given(1).type)]
         for value in values:
             message = message.replace("{}", str(value), 1)

@@ -12,34 +12,34 @@ class BlockChecker(TableChecker):
     # --- types of parsers and controls
 
     def block_type(self, d: ast.ParserTypeDecl | ast.ControlTypeDecl | ast.PackageDecl) -> None:
-        """parser, control and package types without a body"""
+        """Checks parser, control and package types without a body."""
         cls = {
             ast.ParserTypeDecl: types.ParserType, ast.ControlTypeDecl: types.ControlType, ast.PackageDecl:
             types.PackageType,
         }[type(d)]  # fmt: skip
-        made = cls(d.name, decl=d)
+        t = cls(d.name, decl=d)
         with self.nested():
-            made.type_params = self.type_variables(d.type_params)
+            t.type_params = self.type_variables(d.type_params)
             params = self.parameters(d.params)
         if isinstance(d, ast.PackageDecl):
-            made.ctor_params = params
+            t.ctor_params = params
         else:
-            made.params = params
-        d.type = made
+            t.params = params
+        d.type = t
         self.scope.declare(d.name, d, d.span)
 
-    def _begin_block(self, d: ast.ParserDecl | ast.ControlDecl, made: types.ParserType | types.ControlType) -> None:
+    def _begin_block(self, d: ast.ParserDecl | ast.ControlDecl, t: types.ParserType | types.ControlType) -> None:
         if d.type_params:
             kind = "parser" if isinstance(d, ast.ParserDecl) else "control"
             self.fail(d.type_params[0].span, f"{kind} '{d.name}' has a body: it cannot have type parameters")
-        made.params = self.parameters(d.params)
-        made.ctor_params = self.parameters(d.ctor_params)
+        t.params = self.parameters(d.params)
+        t.ctor_params = self.parameters(d.ctor_params)
         for p in d.ctor_params:
             if p.direction:
                 self.fail(p.span, f"constructor parameter '{p.name}' cannot have a direction")
             if any(p.name == q.name for q in d.params):
                 self.fail(p.span, f"parameter '{p.name}' appears twice")
-        d.type = made
+        d.type = t
 
     # --- controls
 
@@ -125,7 +125,7 @@ class BlockChecker(TableChecker):
         self._ends(d)
 
     def _ends(self, d: ast.ParserDecl) -> None:
-        """A parser whose states only lead to each other never ends."""
+        """Reports a parser that never ends, because its states only lead to each other."""
         reached, waiting = set(), [d.states["start"]]
         while waiting:
             state = waiting.pop()
@@ -134,10 +134,10 @@ class BlockChecker(TableChecker):
             reached.add(state)
             if state.transition is None:
                 return
-            for way in state.transition.ways:
-                if way.target is None:  # accept or reject, or an error that was told
+            for branch in state.transition.branches:
+                if branch.target is None:  # accept or reject, or an error that was reported
                     return
-                waiting.append(way.target)
+                waiting.append(branch.target)
             if state.transition.cases and not any(isinstance(k, ast.DontCare) for k in state.transition.cases[-1].keys):
                 return  # NoMatch ends it
         self.fail(d.span, f"parser '{d.name}' never reaches accept or reject")
@@ -170,7 +170,7 @@ class BlockChecker(TableChecker):
                 case.keys = [self.keyset(e, key.type) for e, key in zip(case.keys, keys, strict=True)]
 
     def _is_tuple_value_set(self, e: ast.Expr) -> bool:
-        """A value set of structs or tuples that stands for all keys at once"""
+        """Checks a value set of structs or tuples that is matched with all keys at once; returns False for anything else."""
         if isinstance(e, ast.Name) and isinstance(self.scope.lookup(e.name), ast.ValueSetDecl):
             self.expression(e)
             return True

@@ -1,6 +1,4 @@
-"""Calls: which callee, which argument for which parameter, which types for type parameters (P4_16 v1.2.5 §6.8,
-§8.20).
-"""
+"""Calls: choice of the callee, binding of arguments to parameters, inference of type parameters (P4_16 v1.2.5 §6.8, §8.20)."""
 
 from __future__ import annotations
 
@@ -28,15 +26,15 @@ class CallChecker(ExpressionChecker):
         """Generic functions as parsed: a checked tree refers to types and declarations that must not be copied."""
         self.new_functions: list[ast.FunctionDecl] = []
         self.owner_locals: list[ast.Node] | None = None
-        """Where a direct application (`T.apply()`) puts its instance."""
+        """Declarations that a direct application (`T.apply()`) adds its instance to."""
         self.context = ""
-        """What the code being checked belongs to: "parser", "control", "action", "function" or "" at the top level."""
+        """Owner of the code being checked: "parser", "control", "action", "function" or "" at the top level."""
 
     def signature_of(self, decl: Any) -> Signature:
-        known = self.signatures.get(decl)
-        if known is None:
+        signature = self.signatures.get(decl)
+        if signature is None:
             raise Cascade(decl.span, f"the declaration of '{decl.name}' has an error")
-        return known
+        return signature
 
     # --- methods
 
@@ -133,14 +131,14 @@ class CallChecker(ExpressionChecker):
             e.kind = "stack_method" if isinstance(t, types.StackType) else "header_method"
 
     def _hoist_instance(self, base: ast.Expr, t: Type) -> ast.Name:
-        """Direct application: an instance named like the type, in front of everything that uses it (§8.21, §13.6)."""
+        """Lowers a direct application: an instance named like the type, declared before all uses (§8.21, §13.6)."""
         assert isinstance(t, types.CallableType)
         if self.owner_locals is None or self.context not in ("parser", "control"):
             self.fail(base.span, f"{t} can only be applied in a parser state or in the apply block of a control")
         assert self.owner_locals is not None
-        taken = {d.name for d in self.owner_locals if isinstance(d, ast.Declaration)}
+        names = {d.name for d in self.owner_locals if isinstance(d, ast.Declaration)}
         name, n = t.name, 0
-        while name in taken:
+        while name in names:
             name, n = f"{t.name}_{n}", n + 1
         ref = base.ref if isinstance(base, ast.TypeExpr) else ast.NamedTypeRef(base.span, t.name)
         instance = ast.Instantiation(base.span, name, ref, [])
@@ -151,7 +149,7 @@ class CallChecker(ExpressionChecker):
         return receiver
 
     def _check_call(self, e: ast.Call) -> None:
-        """What holds for particular callees beyond their signatures."""
+        """Checks rules for particular callees beyond their signatures."""
         if e.kind == "header_method" and e.method != "isValid":
             self.require_lvalue(e.on, f"{e.method}()")
         elif e.kind == "stack_method":
@@ -201,11 +199,11 @@ class CallChecker(ExpressionChecker):
                 if len(flexible) > 1:
                     self.fail(e.span, f"header {t} has {len(flexible)} varbit fields: extract can fill one")
                 if len(flexible) != len(e.params) - 1:
-                    has = f"has varbit field '{flexible[0]}'" if flexible else "has no varbit field"
+                    fields = f"has varbit field '{flexible[0]}'" if flexible else "has no varbit field"
                     count = (
                         "a second argument: that field's size in bits" if flexible else "only the header as argument"
                     )
-                    self.fail(e.span, f"header {t} {has}: extract needs {count}")
+                    self.fail(e.span, f"header {t} {fields}: extract needs {count}")
         elif e.method == "lookahead" and isinstance(plain, types.VoidType):
             self.fail(e.span, "lookahead needs a type, not void")
         elif e.method == "lookahead" and size_in_bits(plain, largest=False) != size_in_bits(plain, largest=True):
@@ -214,7 +212,7 @@ class CallChecker(ExpressionChecker):
     # --- overloads, binding, inference
 
     def choose(self, candidates: list[Signature], arguments: list[ast.Argument], span: Span, name: str) -> Signature:
-        """The overload that takes these arguments: by number and names, then by types (§7.2.9.2)."""
+        """Returns the overload that takes these arguments: by number and names, then by types (§7.2.9.2)."""
         if len(candidates) == 1:
             return candidates[0]
         fitting = [s for s in candidates if not _count_mismatch(s.params, arguments)]
@@ -227,8 +225,8 @@ class CallChecker(ExpressionChecker):
         if len(fitting) == 1:
             return fitting[0]
         forms = [f"candidate: {s.returns} {s}" for s in candidates]
-        what = "is ambiguous" if fitting else f"has no form with {_count(len(arguments), 'argument')}"
-        self.fail(span, f"call of '{name}' {what}", forms)
+        problem = "is ambiguous" if fitting else f"has no form with {_count(len(arguments), 'argument')}"
+        self.fail(span, f"call of '{name}' {problem}", forms)
 
     def _types_fit(self, s: Signature, arguments: list[ast.Argument]) -> bool:
         by_name = {p.name: p for p in s.params}
@@ -249,38 +247,38 @@ class CallChecker(ExpressionChecker):
         infer_all: bool = True,
         free: frozenset[TypeVar] = frozenset(),
     ) -> Bindings:
-        """Binds `e.arguments` to the parameters: fills `e.args` and `e.params`, returns the type arguments. Those in `free` stay
-        open if nothing says what they are, others only with `infer_all` false."""
-        params, what = signature.params, signature.name
+        """Binds `e.arguments` to the parameters: fills `e.args` and `e.params`, returns the type arguments. Type parameters in
+        `free` may stay open, others only with `infer_all` false."""
+        params, name = signature.params, signature.name
         arguments = e.arguments or []
         if mismatch := _count_mismatch(params, arguments):
             where = mismatch[0].span if mismatch[0] else span
             declared = getattr(signature.decl, "span", None)
-            notes: list[Note | str] = [Note(f"'{what}' is declared here: {signature}", declared)] if declared else []
-            self.fail(where, f"'{what}' {mismatch[1]}", notes)
-        given: list[ast.Argument | None] = [None] * len(params)
+            notes: list[Note | str] = [Note(f"'{name}' is declared here: {signature}", declared)] if declared else []
+            self.fail(where, f"'{name}' {mismatch[1]}", notes)
+        by_param: list[ast.Argument | None] = [None] * len(params)
         index = {p.name: i for i, p in enumerate(params)}
         for i, argument in enumerate(arguments):
-            given[index[argument.name] if argument.name else i] = argument
+            by_param[index[argument.name] if argument.name else i] = argument
             if argument.value is not None:
                 argument.value = self.argument(argument.value)
-        bindings = self._infer(signature, given, explicit, span)
+        bindings = self._infer(signature, by_param, explicit, span)
         bindings = {v: types.ANY if t == v and v in free else t for v, t in bindings.items()}
         if infer_all and (unbound := [v.name for v, t in bindings.items() if t == v]):
             notes = [f"write the type arguments, as in {signature.name}<{', '.join('bit<8>' for _ in bindings)}>(...)"]
             self.fail(span, f"cannot infer type parameter {', '.join(unbound)} of '{signature.name}'", notes)
         e.params = self.substitute_params(params, bindings) if bindings else params
-        e.args = [self._bind_one(p, a, directionless_may_vary) for p, a in zip(e.params, given, strict=True)]
-        for p, bound, written in zip(params, e.params, given, strict=True):
+        e.args = [self._bind_one(p, a, directionless_may_vary) for p, a in zip(e.params, by_param, strict=True)]
+        for p, bound, source in zip(params, e.params, by_param, strict=True):
             if p.direction and isinstance(p.type, TypeVar) and isinstance(bound.type, (types.InfIntType, types.StringType)):
-                what = "a string cannot be" if isinstance(bound.type, types.StringType) else "no width is known for"
+                problem = "a string cannot be" if isinstance(bound.type, types.StringType) else "no width is known for"
                 hint = ["write it with its width, as in 8w1"] if isinstance(bound.type, types.InfIntType) else []
-                place = written.span if written is not None else span
-                self.fail(place, f"{what} the argument for '{p.direction}' parameter '{p.name}'", hint)
+                place = source.span if source is not None else span
+                self.fail(place, f"{problem} the argument for '{p.direction}' parameter '{p.name}'", hint)
         return bindings
 
     def argument(self, e: ast.Expr) -> ast.Expr:
-        """A value or an instance."""
+        """Checks an argument: a value or an instance."""
         e = self.expression(e)
         if isinstance(e.type, types.MetaType) and isinstance(e.type.type, types.CallableType):
             self.fail(e.span, f"'{ast.source_text(e)}' is a type: an instance is wanted, as in {ast.source_text(e)}()")
@@ -289,7 +287,7 @@ class CallChecker(ExpressionChecker):
     def _infer(
         self,
         signature: Signature,
-        given: Sequence[ast.Argument | None],
+        by_param: Sequence[ast.Argument | None],
         explicit: tuple[Type, ...],
         span: Span,
     ) -> Bindings:
@@ -306,36 +304,36 @@ class CallChecker(ExpressionChecker):
                 )
             bindings = {v: t for v, t in zip(variables, explicit, strict=True)}
             bindings = {v: v if isinstance(t, types.AnyType) else t for v, t in bindings.items()}
-        for p, argument in zip(signature.params, given, strict=True):
+        for p, argument in zip(signature.params, by_param, strict=True):
             value = argument.value if argument is not None else p.decl.default if p.decl is not None else None
             if value is None or isinstance(value.type, types.Unchecked):
                 continue
             if not self.unify(p.type, value.type, bindings):
-                wanted = self.substitute(p.type, bindings)
-                self._argument_mismatch(value, p, wanted, signature)
-        for p, argument in zip(signature.params, given, strict=True):
+                expected = self.substitute(p.type, bindings)
+                self._argument_mismatch(value, p, expected, signature)
+        for p, argument in zip(signature.params, by_param, strict=True):
             if argument is not None and isinstance(argument.value, (ast.ListExpr, ast.StructInit)):
                 if isinstance(p.type, TypeVar) and bindings.get(p.type) == argument.value.type:
                     self._require_widths(argument.value)
         return bindings
 
     def _require_widths(self, e: ast.ListExpr | ast.StructInit) -> None:
-        """A list that becomes an argument as it is must say how wide its literals are."""
+        """Reports literals without a width in a list that becomes an argument without conversion."""
         for value in e.values:
             if isinstance(value, (ast.ListExpr, ast.StructInit)):
                 self._require_widths(value)
             elif isinstance(value.type, types.InfIntType):
                 self.fail(value.span, "this integer has no width here: write it as in 8w1")
 
-    def _argument_mismatch(self, value: ast.Expr, p: Parameter, wanted: Type, signature: Signature) -> None:
+    def _argument_mismatch(self, value: ast.Expr, p: Parameter, expected: Type, signature: Signature) -> None:
         reason = ""
-        if isinstance(wanted, types.CallableType):
-            reason = self.callable_mismatch(value.type, wanted)
-        message = f"argument for parameter '{p.name}' of '{signature.name}' must be {wanted}, not {value.type}"
+        if isinstance(expected, types.CallableType):
+            reason = self.callable_mismatch(value.type, expected)
+        message = f"argument for parameter '{p.name}' of '{signature.name}' must be {expected}, not {value.type}"
         self.fail(value.span, message + (f": {reason}" if reason else ""))
 
     def _bind_one(self, p: Parameter, argument: ast.Argument | None, directionless_may_vary: bool) -> ast.Expr | None:
-        what = f"argument for parameter '{p.name}'"
+        subject = f"argument for parameter '{p.name}'"
         if argument is None:
             return p.decl.default if p.decl is not None else None
         value = argument.value
@@ -350,17 +348,17 @@ class CallChecker(ExpressionChecker):
             if value.type != p.type and not isinstance(p.type, (types.AnyType, TypeVar)):
                 self.fail(
                     value.span,
-                    f"{what} ({p.direction}) must be {p.type}, not {value.type}",
+                    f"{subject} ({p.direction}) must be {p.type}, not {value.type}",
                     ["out arguments are not converted"],
                 )
             return value
-        value = self.coerce(value, p.type, what)
+        value = self.coerce(value, p.type, subject)
         if not p.direction and not directionless_may_vary and not self.is_static(value):
-            self.fail(value.span, f"{what} must be known at compile time", self._why_not_constant(value))
+            self.fail(value.span, f"{subject} must be known at compile time", self._why_not_constant(value))
         return value
 
     def is_static(self, e: ast.Expr) -> bool:
-        """Known when the program is instantiated: a constant, an instance, or built from constructor parameters."""
+        """Returns True if `e` is known at instantiation: a constant, an instance, or built from constructor parameters."""
         if e.const is not None or isinstance(e.type, types.CallableType):
             return True
         if isinstance(e, ast.Name):
@@ -433,8 +431,8 @@ class CallChecker(ExpressionChecker):
                 hint = ["v1model's register, counter and meter take an index type from V1MODEL_VERSION 20200408 on"]
                 indexed = t.name in ("register", "counter", "meter")
                 self.fail(span, f"extern {t.name} {takes}", hint if indexed else [Note("declared here", t.decl.span)])
-            chosen = self.choose(t.ctors, e.arguments, span, t.name)
-            signature = Signature(t.name, t.type_params, chosen.params, types.VOID, chosen.decl)
+            constructor = self.choose(t.ctors, e.arguments, span, t.name)
+            signature = Signature(t.name, t.type_params, constructor.params, types.VOID, constructor.decl)
         else:
             signature = Signature(t.name, t.type_params, t.ctor_params, types.VOID, t.decl)
         infer_all = not isinstance(t, types.PackageType)
@@ -445,33 +443,33 @@ class CallChecker(ExpressionChecker):
     # --- generic functions
 
     def _specialise_function(self, signature: Signature, bindings: Bindings, span: Span) -> ast.FunctionDecl:
-        """A copy of a generic function for these type arguments, checked; one per list of them."""
+        """Returns a checked copy of a generic function for these type arguments; one per list of them."""
         decl = signature.decl
         key = (decl, tuple(bindings[v] for v in signature.type_params))
-        known = self.specialised_functions.get(key)
-        if known is not None:
-            return known
-        made = self.specialised_functions[key] = copy.deepcopy(self.templates[decl])
+        existing = self.specialised_functions.get(key)
+        if existing is not None:
+            return existing
+        function = self.specialised_functions[key] = copy.deepcopy(self.templates[decl])
         outer, context, owner = self.scope, self.context, self.owner_locals
         self.scope = self.globals
         with self.nested() as scope:
-            for param, bound in zip(made.type_params, key[1], strict=True):
+            for param, bound in zip(function.type_params, key[1], strict=True):
                 scope.declare(param.name, bound, param.span)
-            made.type_params = []
-            made.name = f"{decl.name}_{len(self.specialised_functions)}"
-            self.function_body(made)
+            function.type_params = []
+            function.name = f"{decl.name}_{len(self.specialised_functions)}"
+            self.function_body(function)
         self.scope, self.context, self.owner_locals = outer, context, owner
-        self.new_functions.append(made)
-        return made
+        self.new_functions.append(function)
+        return function
 
     @abstractmethod
     def function_body(self, decl: ast.FunctionDecl) -> None: ...
 
 
 def _indices(t: types.ExternType, explicit: tuple[Type, ...]) -> frozenset[TypeVar]:
-    """The type parameters given as `_` that are nothing but the type of `in` parameters: Register<bit<32>, _> takes indices of
+    """Returns the type parameters written as `_` that are only types of `in` parameters: Register<bit<32>, _> takes indices of
     any width."""
-    open_ = {v for v, given in zip(t.type_params, explicit, strict=False) if isinstance(given, types.AnyType)}
+    open_ = {v for v, argument in zip(t.type_params, explicit, strict=False) if isinstance(argument, types.AnyType)}
     for signature in (s for signatures in t.methods.values() for s in signatures):
         for p in signature.params:
             if p.direction != "in" or not isinstance(p.type, TypeVar):
@@ -481,7 +479,7 @@ def _indices(t: types.ExternType, explicit: tuple[Type, ...]) -> frozenset[TypeV
 
 
 def mentions(t: Type, v: TypeVar) -> bool:
-    """True if the type variable `v` occurs in `t`."""
+    """Returns True if the type variable `v` occurs in `t`."""
     if t == v:
         return True
     inner = [*getattr(t, "args", ()), *getattr(t, "elements", ()), getattr(t, "element", None)]
@@ -489,7 +487,7 @@ def mentions(t: Type, v: TypeVar) -> bool:
 
 
 def _count_mismatch(params: list[Parameter], arguments: list[ast.Argument]) -> tuple[ast.Argument | None, str] | None:
-    """(the argument at fault or None, what is wrong), or None if the arguments cover the parameters."""
+    """Returns (the wrong argument or None, the reason), or None if the arguments cover the parameters."""
     required = [p for p in params if not p.optional and not (p.decl is not None and p.decl.default is not None)]
     if len(arguments) > len(params):
         return arguments[len(params)], f"takes {_count(len(params), 'argument')}, {len(arguments)} given"

@@ -1,8 +1,7 @@
-"""The checker's top level: declarations of a program in order (P4_16 v1.2.5 §6, §7). Errors are collected, not only
-the first.
+"""The checker's top level: declarations of a program in order (P4_16 v1.2.5 §6, §7). It collects all errors.
 
-The checker is one object whose class grows with its subjects: types, conversions, operators, expressions, calls,
-statements, tables, parsers and controls, programs, each a file `check_<subject>.py` on top of the one before.
+The checker is one object whose class grows with its subjects: types, conversions, operators, expressions, calls, statements,
+tables, blocks (parsers and controls), programs, each a file of check/ on top of the one before.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ina.p4.compiler.types import BitType, Signature
 
 
 def check_program(program: ast.Program) -> CheckedProgram:
-    """Checks and annotates `program`. Raises CompileError with all errors found (at most MAX_ERRORS)."""
+    """Checks and annotates `program`. Raises CompileError with all errors (at most MAX_ERRORS)."""
     return ProgramChecker().program(program)
 
 
@@ -43,7 +42,7 @@ class ProgramChecker(BlockChecker):
             pass
         if self.diagnostics:
             raise CompileError.collect(self.diagnostics)
-        named = {
+        named_types = {
             d.name: d.type
             for d in declarations
             if isinstance(d, ast.TypeDeclaration) and d.type is not None
@@ -55,14 +54,15 @@ class ProgramChecker(BlockChecker):
             {},
             self.error_members,
             self.match_kinds,
-            named,
+            named_types,
             warnings=self.warnings,
         )
         elaborate(checked)
         return checked
 
     def annotations(self, d: ast.Node) -> None:
-        """Structured ones may stand once and hold integers, strings and bools (§18.1); `@name` holds a string."""
+        """Checks annotations: structured ones may appear once and hold integers, strings and bools (§18.1); `@name` holds a
+        string."""
         seen: dict[str, ast.Annotation] = {}
         for note in getattr(d, "annotations", ()):
             if note.name in seen and (note.structured or seen[note.name].structured):
@@ -111,17 +111,17 @@ class ProgramChecker(BlockChecker):
             underlying = self.resolve(d.underlying)
             if not isinstance(underlying, BitType):
                 self.fail(d.underlying.span, f"the type of an enum must be bit<> or int<>, not {underlying}")
-            made = types.SerEnumType(d.name, underlying, {}, d)
+            t = types.SerEnumType(d.name, underlying, {}, d)
             with self.nested() as scope:
-                scope.names[d.name] = made  # members may build on earlier ones
+                scope.names[d.name] = t  # members may build on earlier ones
                 for member in d.members:
                     if member.value is None:
                         self.fail(member.span, f"'{member.name}' needs a value: {member.name} = ...")
                     value = self.constant_int(member.value, f"value of '{member.name}'")
                     if wrap(value, underlying) != value:
                         self.fail(member.value.span, f"{value} does not fit into {underlying}")
-                    made.members[member.name] = value
-            d.type = made
+                    t.members[member.name] = value
+            d.type = t
         self.scope.declare(d.name, d, d.span)
 
     def typedef_declaration(self, d: ast.TypedefDecl) -> None:
@@ -148,22 +148,22 @@ class ProgramChecker(BlockChecker):
         self.scope.declare(d.name, d, d.span)
 
     def error_declaration(self, d: ast.ErrorDecl | ast.MatchKindDecl) -> None:
-        what, members = (
+        kind, members = (
             ("error", self.error_members) if isinstance(d, ast.ErrorDecl) else ("match_kind", self.match_kinds)
         )
         for member in d.members:
             if member.name in members:
-                self.fail(member.span, f"{what} '{member.name}' is already declared")
+                self.fail(member.span, f"{kind} '{member.name}' is already declared")
             members.append(member.name)
 
     # --- externs
 
     def extern_declaration(self, d: ast.ExternDecl) -> None:
-        made = types.ExternType(d.name, decl=d)
-        d.type = made
+        t = types.ExternType(d.name, decl=d)
+        d.type = t
         self.scope.declare(d.name, d, d.span)
         with self.nested():
-            made.type_params = self.type_variables(d.type_params)
+            t.type_params = self.type_variables(d.type_params)
             for method in d.methods:
                 with self.recover(), self.nested():
                     variables = self.type_variables(method.type_params)
@@ -172,17 +172,17 @@ class ProgramChecker(BlockChecker):
                     signature = Signature(method.name, variables, params, returns, method, method.abstract)
                     if method.return_ref is not None and isinstance(returns, types.InfIntType):
                         self.fail(method.return_ref.span, f"method '{method.name}' cannot return int: it has no width")
-                    others = made.ctors if method.return_ref is None else made.methods.get(method.name, [])
+                    others = t.ctors if method.return_ref is None else t.methods.get(method.name, [])
                     for other in others:
                         if [p.name for p in other.params] == [p.name for p in params]:
                             notes = [Note("first declared here", other.decl.span)]
                             self.fail(method.span, f"'{method.name}' is declared twice: no call can tell them apart", notes)
                     if method.return_ref is None:
-                        made.ctors.append(signature)
+                        t.ctors.append(signature)
                     else:
                         if method.name == d.name:
                             self.fail(method.span, f"'{method.name}' is the constructor's name: it returns nothing")
-                        made.methods.setdefault(method.name, []).append(signature)
+                        t.methods.setdefault(method.name, []).append(signature)
 
     def extern_function(self, d: ast.ExternFunctionDecl) -> None:
         with self.nested():
@@ -209,14 +209,14 @@ class ProgramChecker(BlockChecker):
         self._declare_function(d)
 
     def _declare_function(self, d: ast.ExternFunctionDecl | ast.FunctionDecl) -> None:
-        known = self.scope.names.get(d.name)
-        if isinstance(known, list):
-            for other in known:
+        overloads = self.scope.names.get(d.name)
+        if isinstance(overloads, list):
+            for other in overloads:
                 mine, theirs = self.signatures[d].params, self.signatures[other].params
                 if [p.name for p in mine] == [p.name for p in theirs] or len(mine) == len(theirs) == 0:
                     notes = [Note("first declared here", other.span)]
                     self.fail(d.span, f"'{d.name}' is already declared with these parameters", notes)
-            known.append(d)
+            overloads.append(d)
         else:
             self.scope.declare(d.name, [d], d.span)
 

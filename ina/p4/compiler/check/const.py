@@ -7,11 +7,11 @@ from typing import Any
 from ina.p4.compiler.types import BitType, BoolType, InfIntType, Type, underlying
 
 MAX_BITS = 1 << 16
-"""Shifts and products of arbitrary-precision integers beyond this are errors, not a machine brought to its knees."""
+"""Larger shifts and products of arbitrary-precision integers are errors, since they could exhaust the machine."""
 
 
 def wrap(value: int, t: Type) -> int:
-    """`value` cut to the width of `t` (a BitType, possibly wrapped; others leave it as it is)."""
+    """Returns `value` cut to the width of `t` (a BitType, possibly wrapped; unchanged for others)."""
     t = underlying(t)
     if not isinstance(t, BitType):
         return value
@@ -26,16 +26,16 @@ def fits(value: int, t: BitType) -> bool:
 
 
 def bounds(t: BitType) -> tuple[int, int]:
-    """Least and greatest value of `t`."""
+    """Returns the least and greatest value of `t`."""
     if t.signed:
         return -(1 << (t.width - 1)) if t.width else 0, (1 << (t.width - 1)) - 1 if t.width else 0
     return 0, (1 << t.width) - 1
 
 
 def fold_binary(op: str, left: Any, right: Any, t: Type) -> Any:
-    """Value of `left op right`, both of type `t` (shifts: `t` is the left one's type).
+    """Returns the value of `left op right`, both of type `t` (shifts: `t` is the left one's type).
 
-    Raises ValueError with what is wrong (division by zero, negative operands of a division, absurd shifts).
+    Raises ValueError with the reason (division by zero, negative operands of a division, absurd shifts).
     """
     if op in ("==", "!="):
         return (left == right) == (op == "==")
@@ -103,7 +103,7 @@ def fold_slice(value: int, hi: int, lo: int) -> int:
 
 
 def fold_cast(value: Any, target: Type) -> Any:
-    """`value` converted to `target`; both are known to be compatible."""
+    """Returns `value` converted to `target`; both must be compatible."""
     t = underlying(target)
     if isinstance(t, BoolType):
         return bool(value)

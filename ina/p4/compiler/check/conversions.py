@@ -19,12 +19,12 @@ _RECORDS = (types.StructType, types.HeaderType, types.UnionType)
 
 class ConversionChecker(TypeChecker):
     @abstractmethod
-    def value(self, e: ast.Expr, what: str = "a value") -> ast.Expr: ...
+    def value(self, e: ast.Expr, expected: str = "a value") -> ast.Expr: ...
 
-    # --- may it?
+    # --- tests
 
     def converts(self, e: ast.Expr, t: Type) -> bool:
-        """May the checked expression `e` stand where a `t` is wanted, without a cast?"""
+        """Returns True if the checked expression `e` may stand where a `t` is expected, without a cast."""
         s = e.type
         assert s is not None
         if isinstance(t, (types.AnyType, TypeVar)) or isinstance(e, ast.Dots):
@@ -59,55 +59,54 @@ class ConversionChecker(TypeChecker):
         )
 
     def callable_fits(self, s: Type, t: types.CallableType) -> bool:
-        """May an object of type `s` stand for a parameter of type `t`: the same type, or a parser or control like
-        it.
-        """
+        """Returns True if an object of type `s` may stand for a parameter of type `t`: the same type, or a parser or control
+        like it."""
         if isinstance(s, types.CallableType) and s.decl is t.decl:
             return all(a == b or isinstance(b, (TypeVar, types.AnyType)) for a, b in zip(s.args, t.args, strict=False))
         return not self.callable_mismatch(s, t)
 
     def callable_mismatch(self, s: Type, t: types.CallableType) -> str:
-        """Why an object of type `s` is no `t`; empty if it is."""
+        """Returns the reason why an object of type `s` is no `t`; empty if it is one."""
         if not isinstance(t, (types.ParserType, types.ControlType)) or type(s) is not type(t):
             return f"it is {s}"
         assert isinstance(s, types.CallableType)
         optional = sum(p.optional or (p.decl is not None and p.decl.default is not None) for p in t.params)
         if not len(t.params) - optional <= len(s.params) <= len(t.params):
             return f"{s} has {len(s.params)} parameters, {t} has {len(t.params)}"
-        for mine, wanted in zip(s.params, t.params, strict=False):
-            if mine.direction != wanted.direction:
+        for mine, theirs in zip(s.params, t.params, strict=False):
+            if mine.direction != theirs.direction:
                 return (
                     f"parameter '{mine.name}' of {s} is {mine.direction or 'directionless'}, "
-                    f"{t} wants {wanted.direction or 'directionless'}"
+                    f"{t} wants {theirs.direction or 'directionless'}"
                 )
-            if mine.type != wanted.type and not isinstance(wanted.type, (TypeVar, types.AnyType)):
-                return f"parameter '{mine.name}' of {s} is {mine.type}, {t} wants {wanted.type}"
+            if mine.type != theirs.type and not isinstance(theirs.type, (TypeVar, types.AnyType)):
+                return f"parameter '{mine.name}' of {s} is {mine.type}, {t} wants {theirs.type}"
         return ""
 
     def _list_converts(self, e: ast.ListExpr, t: Type) -> bool:
-        wanted = _parts(t, len(e.items))
-        if wanted is None or len(e.items) > len(wanted) or (len(e.items) < len(wanted) and not e.dots):
+        elements = _parts(t, len(e.items))
+        if elements is None or len(e.items) > len(elements) or (len(e.items) < len(elements) and not e.dots):
             return False
-        return all(self.converts(item, w) for item, w in zip(e.items, wanted, strict=False))
+        return all(self.converts(item, w) for item, w in zip(e.items, elements, strict=False))
 
     def _struct_converts(self, e: ast.StructInit, t: Type) -> bool:
         if not isinstance(t, types.RecordType):
             return False
-        given = dict(e.fields)
-        if given.keys() - t.fields.keys() or (
-            not e.dots and not isinstance(t, types.UnionType) and t.fields.keys() - given.keys()
+        values = dict(e.fields)
+        if values.keys() - t.fields.keys() or (
+            not e.dots and not isinstance(t, types.UnionType) and t.fields.keys() - values.keys()
         ):
             return False
         return all(self.converts(value, t.fields[name].type) for name, value in e.fields)
 
-    # --- do it
+    # --- conversions
 
-    def coerce(self, expr: ast.Expr, target: Type, what: str = "") -> ast.Expr:
-        """The checked expression `expr` as a `target`. `what` names it in the error: "initial value of 'x'"."""
+    def coerce(self, expr: ast.Expr, target: Type, subject: str = "") -> ast.Expr:
+        """Returns the checked expression `expr` as a `target`. `subject` names it in the error: "initial value of 'x'"."""
         if expr.type == target and not isinstance(expr, (ast.ListExpr, ast.StructInit)):
             return expr
         if not self.converts(expr, target):
-            self._explain(expr, target, what or f"'{ast.source_text(expr)}'")
+            self._explain(expr, target, subject or f"'{ast.source_text(expr)}'")
         return self._convert(expr, target)
 
     def _convert(self, e: ast.Expr, t: Type) -> ast.Expr:
@@ -161,10 +160,10 @@ class ConversionChecker(TypeChecker):
 
     def _type_list(self, e: ast.ListExpr, t: Type) -> ast.Expr:
         plain = types.strip_new(t)
-        wanted = _parts(plain, len(e.items))
-        assert wanted is not None
-        e.values = [self._convert(item, w) for item, w in zip(e.items, wanted, strict=False)]
-        e.values += [self.default_value(w, e.span) for w in wanted[len(e.values) :]]
+        elements = _parts(plain, len(e.items))
+        assert elements is not None
+        e.values = [self._convert(item, w) for item, w in zip(e.items, elements, strict=False)]
+        e.values += [self.default_value(w, e.span) for w in elements[len(e.values) :]]
         e.items, e.dots, e.type = e.values, False, t
         consts = [v.const for v in e.values]
         e.const = None
@@ -175,10 +174,10 @@ class ConversionChecker(TypeChecker):
     def _type_struct(self, e: ast.StructInit, t: Type) -> ast.Expr:
         plain = types.strip_new(t)
         assert isinstance(plain, types.RecordType)
-        given = dict(e.fields)
+        values = dict(e.fields)
         e.values, filled = [], []
         for name, field in plain.fields.items():
-            value = given.get(name)
+            value = values.get(name)
             value = self.default_value(field.type, e.span) if value is None else self._convert(value, field.type)
             e.values.append(value)
             filled.append((name, value))
@@ -188,7 +187,7 @@ class ConversionChecker(TypeChecker):
         return e
 
     def default_value(self, t: Type, span: Span) -> ast.Expr:
-        """What `...` stands for (§7.3)."""
+        """Returns the expression that `...` stands for (§7.3)."""
         plain = types.strip_new(t)
         e: ast.Expr
         if isinstance(plain, (types.HeaderType, types.UnionType)):
@@ -216,16 +215,16 @@ class ConversionChecker(TypeChecker):
         e.type = t
         return e
 
-    # --- why not
+    # --- errors
 
-    def _explain(self, e: ast.Expr, t: Type, what: str) -> NoReturn:
+    def _explain(self, e: ast.Expr, t: Type, subject: str) -> NoReturn:
         s, plain = e.type, types.strip_new(t)
-        if isinstance(e, ast.ListExpr) and (wanted := _parts(plain, len(e.items))) is not None:
-            if len(e.items) != len(wanted) and not (e.dots and len(e.items) < len(wanted)):
+        if isinstance(e, ast.ListExpr) and (elements := _parts(plain, len(e.items))) is not None:
+            if len(e.items) != len(elements) and not (e.dots and len(e.items) < len(elements)):
                 notes = [Note(f"its fields: {', '.join(plain.fields)}")] if isinstance(plain, types.RecordType) else []
-                self.fail(e.span, f"{len(e.items)} values for {t}, which has {len(wanted)}", notes)
-            names = list(plain.fields) if isinstance(plain, types.RecordType) else [str(i) for i in range(len(wanted))]
-            for name, item, w in zip(names, e.items, wanted, strict=False):
+                self.fail(e.span, f"{len(e.items)} values for {t}, which has {len(elements)}", notes)
+            names = list(plain.fields) if isinstance(plain, types.RecordType) else [str(i) for i in range(len(elements))]
+            for name, item, w in zip(names, e.items, elements, strict=False):
                 if not self.converts(item, w):
                     self._explain(item, w, f"value for '{name}' of {t}")
         if isinstance(e, ast.StructInit) and isinstance(plain, types.RecordType):
@@ -240,13 +239,13 @@ class ConversionChecker(TypeChecker):
         hints: list[Note | str] = []
         if isinstance(t, types.CallableType):
             reason = self.callable_mismatch(s, t)
-            self.fail(e.span, f"{what} must be {t}: {reason}", [Note(f"{t} is declared here", t.decl.span)])
+            self.fail(e.span, f"{subject} must be {t}: {reason}", [Note(f"{t} is declared here", t.decl.span)])
         if s is not None and self._castable(s, t) and isinstance(types.underlying(t), (BitType, types.BoolType)):
             text = ast.source_text(e)
             hints = [f"cast it, as in ({t}){f'({text})' if isinstance(e, (ast.Binary, ast.Ternary)) else text}"]
         elif isinstance(types.underlying(t), types.BoolType) and isinstance(types.underlying(s), BitType):
             hints = ["compare it with 0, as in x != 0"]
-        self.fail(e.span, f"{what} must be {t}, not {_kind(s)}", hints)
+        self.fail(e.span, f"{subject} must be {t}, not {_kind(s)}", hints)
 
     # --- casts
 
@@ -323,7 +322,7 @@ class ConversionChecker(TypeChecker):
 
 
 def _parts(t: Type, count: int) -> list[Type] | None:
-    """Types of the elements of a `t` written as a list of `count` items (a list has as many as are written)."""
+    """Returns the types of the elements of a `t` written as a list of `count` items; None if `t` is no list or composite."""
     if isinstance(t, types.TupleType):
         return list(t.elements)
     if isinstance(t, _RECORDS):

@@ -14,20 +14,20 @@ from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError, Note
 from ina.p4.compiler.instances import instances_of, tables_of
 
-MOST_OBJECTS = 100_000  # of a program: two in each of two in each of ... are soon too many
+MOST_OBJECTS = 100_000  # in a program: nested instances multiply
 
 
 class Environment(dict[ast.Node, Any]):
-    """Values of constructor parameters and instances of the enclosing objects, by declaration. `made`: how many objects there
-    are, in all copies."""
+    """Values of constructor parameters and instances of the enclosing objects, by declaration. `count`: the number of objects,
+    in all copies."""
 
     def __init__(self, outer: Environment | None = None) -> None:
         super().__init__(outer or {})
-        self.made: list[int] = outer.made if outer is not None else [0]
+        self.count: list[int] = outer.count if outer is not None else [0]
 
 
 INDEXED = {"register", "counter", "meter", "Register", "Counter", "Meter", "Lpf", "Wred"}
-"""Externs of both architectures that are arrays of as many cells as their parameter `size` says"""
+"""Externs of both architectures that are arrays of `size` cells"""
 
 MOST_CELLS = 2**31 - 1  # p4c's largest
 
@@ -35,7 +35,7 @@ MOST_CELLS = 2**31 - 1  # p4c's largest
 def elaborate(program: CheckedProgram) -> None:
     """Fills `program.main` and `program.globals`."""
     environment = Environment()
-    packages: list[Instance] = []  # beside main: what is only in them never runs
+    packages: list[Instance] = []  # besides main: objects that are only in them never run
     for d in program.declarations:
         if not isinstance(d, ast.Instantiation):
             continue
@@ -60,19 +60,19 @@ def _instance(
     Environment, site: ast.Instantiation | None,
 ) -> Instance:  # fmt: skip
     assert isinstance(t, types.CallableType)
-    made = Instance(name, t.decl, t, site=site)
-    environment.made[0] += 1
-    if environment.made[0] > MOST_OBJECTS:
+    instance = Instance(name, t.decl, t, site=site)
+    environment.count[0] += 1
+    if environment.count[0] > MOST_OBJECTS:
         raise CompileError(site.span if site else t.decl.span, f"the program has more than {MOST_OBJECTS:,} objects")
-    made.args |= _arguments(params, args, environment)
+    instance.args |= _arguments(params, args, environment)
     if isinstance(t.decl, (ast.ParserDecl, ast.ControlDecl)):
         inner = Environment(environment)
         for param in t.decl.ctor_params:
-            inner[param] = made.args[param.name]
-        _body(made, t.decl.locals, inner)
+            inner[param] = instance.args[param.name]
+        _body(instance, t.decl.locals, inner)
     elif site is not None and site.body:
-        _body(made, site.body, Environment(environment))
-    return made
+        _body(instance, site.body, Environment(environment))
+    return instance
 
 
 def _arguments(
@@ -84,28 +84,28 @@ def _arguments(
 
 
 def _name_pipelines(program: CheckedProgram) -> None:
-    """Where the main package holds several packages (pipelines), all that is in one is named after it."""
-    held = program.main.args.values() if program.main is not None else ()
-    pipelines = [a for a in held if isinstance(a, Instance) and isinstance(a.type, types.PackageType)]
+    """Prefixes all names in a package (pipeline) with its name, if the main package holds several."""
+    args = program.main.args.values() if program.main is not None else ()
+    pipelines = [a for a in args if isinstance(a, Instance) and isinstance(a.type, types.PackageType)]
     if len(pipelines) > 1:
-        known = {id(i) for i in program.globals.values()}
+        visited = {id(i) for i in program.globals.values()}
         for pipeline in pipelines:
             for block in pipeline.args.values():
-                _prefix(block, pipeline.name, known)
+                _prefix(block, pipeline.name, visited)
 
 
-def _prefix(instance: object, name: str, known: set[int]) -> None:
-    if not isinstance(instance, Instance) or id(instance) in known:
+def _prefix(instance: object, name: str, visited: set[int]) -> None:
+    if not isinstance(instance, Instance) or id(instance) in visited:
         return
-    known.add(id(instance))
+    visited.add(id(instance))
     instance.name = f"{name}.{instance.name}"
     instance.cp_names = {key: f"{name}.{value}" for key, value in instance.cp_names.items()}
     for inner in [*instance.children.values(), *instance.args.values()]:
-        _prefix(inner, name, known)
+        _prefix(inner, name, visited)
 
 
 def _check_names(instances: Iterable[Instance]) -> None:
-    """The control plane tells objects of a kind apart by their full names.
+    """Checks that full control-plane names are unique among objects of a kind.
 
     Actions may share one through `@name(".drop")` if they take the same parameters: to the control plane they are one.
     """
@@ -145,14 +145,14 @@ def _check_names(instances: Iterable[Instance]) -> None:
 
 
 def _check_sizes(program: CheckedProgram) -> None:
-    """Of arrays of cells. A negative size has become a large one on its way into a bit<32>."""
+    """Checks the sizes of arrays of cells. A negative size has already become a large bit<32>."""
     for instance in instances_of(program):
         if instance.decl.name in INDEXED and not 0 < (size := instance.args["size"]) <= MOST_CELLS:
             site = instance.site or program.package.site
             assert site is not None
             spans = (a.span for p, a in zip(site.params, site.args, strict=True) if p.name == "size" and a is not None)
-            what = f"the size of the {instance.decl.name} '{instance.name}' is {size}"
-            raise CompileError(next(spans, site.span), f"{what}: expected 1 to {MOST_CELLS}")
+            problem = f"the size of the {instance.decl.name} '{instance.name}' is {size}"
+            raise CompileError(next(spans, site.span), f"{problem}: expected 1 to {MOST_CELLS}")
 
 
 def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> None:
@@ -172,15 +172,14 @@ def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> N
 
 
 def full_name(owner: str, d: ast.Declaration) -> str:
-    """Control-plane name of `d` inside the object named `owner`; an `@name` with a leading dot stands alone
-    (§18.3.2).
-    """
+    """Returns the control-plane name of `d` inside the object named `owner`; an `@name` with a leading dot stands alone
+    (§18.3.2)."""
     name = d.cp_name
     return name[1:] if name.startswith(".") else f"{owner}.{name}"
 
 
 def _evaluate(e: ast.Expr, environment: Environment) -> Any:
-    """Value of a static expression: a const as in `Expr.const`, or an Instance."""
+    """Returns the value of a static expression: a const as in `Expr.const`, or an Instance."""
     if e.const is not None:
         return e.const
     if isinstance(e, ast.Call) and e.kind == "constructor":

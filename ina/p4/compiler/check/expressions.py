@@ -1,7 +1,7 @@
 """Expressions: names, members, keysets, lvalues (P4_16 v1.2.5 §8).
 
-Operators are in `check_operators.py`, conversions in `check_conversions.py`, calls in `check_calls.py`.
-`expression(e)` returns the checked expression, which may be another node than `e`: callers store what they get.
+Operators are in `operators.py`, conversions in `conversions.py`, calls in `calls.py`.
+`expression(e)` returns the checked expression, which may be another node than `e`: callers store the result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIZE_METHODS = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBy
 
 
 def member_span(e: ast.Member) -> Span:
-    """Where the member's own name stands."""
+    """Returns the place of the member's own name."""
     s = e.span
     return Span(s.file, s.line, s.col + s.length - len(e.member), len(e.member)) if s.length > len(e.member) else s
 
@@ -36,14 +36,14 @@ class ExpressionChecker(OperatorChecker):
             return e
         return _CHECKS[type(e)](self, e)
 
-    def value(self, e: ast.Expr, what: str = "a value") -> ast.Expr:
-        """An expression that has a value: not a type, an action, a table, an instance."""
+    def value(self, e: ast.Expr, expected: str = "a value") -> ast.Expr:
+        """Checks an expression that must have a value: not a type, an action, a table, an instance."""
         e = self.expression(e)
         if isinstance(e.type, (types.MetaType, types.CalleeType, types.TableType, types.VoidType, types.SetType)):
-            self.fail(e.span, f"expected {what}, found {_describe(e)}")
+            self.fail(e.span, f"expected {expected}, found {_describe(e)}")
         return e
 
-    def constant_int(self, e: ast.Expr, what: str) -> int:
+    def constant_int(self, e: ast.Expr, subject: str) -> int:
         checked = self.expression(e)
         t = types.underlying(checked.type)
         if (
@@ -51,7 +51,7 @@ class ExpressionChecker(OperatorChecker):
             or isinstance(checked.const, bool)
             or not isinstance(t, (BitType, types.InfIntType))
         ):
-            self.fail(e.span, f"{what} must be an integer known at compile time", self._why_not_constant(checked))
+            self.fail(e.span, f"{subject} must be an integer known at compile time", self._why_not_constant(checked))
         return checked.const
 
     def _why_not_constant(self, e: ast.Expr) -> list[Note | str]:
@@ -132,7 +132,7 @@ class ExpressionChecker(OperatorChecker):
     # --- members
 
     def member(self, e: ast.Member, called: bool = False) -> ast.Expr:
-        """`called`: it stands before `(`, so that a method goes before a field of its name."""
+        """Checks a member. `called`: it stands before `(`, so a method takes precedence over a field of its name."""
         e.base = self.expression(e.base)
         t = e.base.type
         if isinstance(t, types.MetaType):
@@ -287,7 +287,7 @@ class ExpressionChecker(OperatorChecker):
         self.fail(e.span, "'..' only stands in keysets and loops")
 
     def keyset(self, e: ast.Expr, t: Type) -> ast.Expr:
-        """A set of values of type `t`."""
+        """Checks a set of values of type `t`."""
         if isinstance(e, ast.DontCare):
             e.type = types.SetType(t)
             return e
@@ -316,7 +316,7 @@ class ExpressionChecker(OperatorChecker):
         return self.coerce(self.value(e), t)
 
     def _set_bound(self, e: ast.Expr, t: Type) -> ast.Expr:
-        """Bounds and masks may be plain integers where the key is an enum or a `type`."""
+        """Checks a bound or mask, which may be a plain integer if the key is an enum or a `type`."""
         checked = self.value(e)
         bits = types.underlying(t)
         if not isinstance(bits, BitType):
@@ -345,9 +345,7 @@ class ExpressionChecker(OperatorChecker):
     # --- lvalues
 
     def require_lvalue(self, e: ast.Expr, why: str) -> None:
-        """`e` must be a place that can be written: `why` ends "... cannot be assigned to / passed to out
-        parameter x".
-        """
+        """Checks that `e` can be written. `why` completes the error: "it cannot be assigned to / passed to out parameter x"."""
         while True:
             if isinstance(e, ast.Name):
                 decl = e.decl

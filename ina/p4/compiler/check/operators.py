@@ -1,4 +1,4 @@
-"""Operators: which operands they take, what they give, their constants (P4_16 v1.2.5 §8.5 to §8.7)."""
+"""Operators: their operands, result types and constants (P4_16 v1.2.5 §8.5 to §8.7)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class OperatorChecker(ConversionChecker):
         self.fail(e.span, f"operands of '{e.op}' {why}: {e.left.type} and {e.right.type}")
 
     def _balance_integers(self, e: ast.Binary) -> None:
-        """Brings both operands to one integer type: untyped integers take the width of the other side (§8.9)."""
+        """Converts both operands to one integer type: untyped integers take the width of the other side (§8.9)."""
         left, right = e.left.type, e.right.type
         if isinstance(left, types.SerEnumType):
             e.left, left = self.coerce(e.left, left.underlying), left.underlying
@@ -102,12 +102,12 @@ class OperatorChecker(ConversionChecker):
                 notes = [f"cast one side, as in ({left}){_paren(e.right)}"]
             elif isinstance(left, types.NewType) or isinstance(right, types.NewType):
                 notes = ["types declared with 'type' only compare for equality: cast to the type they are made of"]
-            what = (
+            problem = (
                 "need integers of one type"
                 if not (isinstance(left, BitType) and isinstance(right, BitType))
                 else "differ in type"
             )
-            self.fail(e.span, f"operands of '{e.op}' {what}: {left} and {right}", notes)
+            self.fail(e.span, f"operands of '{e.op}' {problem}: {left} and {right}", notes)
 
     def _balance_equality(self, e: ast.Binary) -> None:
         left, right = e.left.type, e.right.type

@@ -1,4 +1,4 @@
-"""Names in scope, and "did you mean"."""
+"""Names in scope, and "did you mean" suggestions."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Scope:
     def lookup(self, name: str) -> Any:
         scope: Scope | None = self
         while scope is not None:
-            found = scope.names.get(name)
-            if found is not None:
-                return found
+            decl = scope.names.get(name)
+            if decl is not None:
+                return decl
             scope = scope.parent
         return None
 
     def declare(self, name: str, decl: Any, span: Span) -> None:
-        """Raises CompileError if this very scope has the name already; functions may be overloaded."""
-        known = self.names.get(name)
-        if known is None:
+        """Declares a name. Raises CompileError if this very scope has it already; functions may be overloaded."""
+        existing = self.names.get(name)
+        if existing is None:
             self.names[name] = decl
             return
-        if isinstance(known, list) and isinstance(decl, (ast.ExternFunctionDecl, ast.FunctionDecl)):
-            known.append(decl)
+        if isinstance(existing, list) and isinstance(decl, (ast.ExternFunctionDecl, ast.FunctionDecl)):
+            existing.append(decl)
             return
         notes: list[Note | str] = []
-        where = span_of(known)
+        where = span_of(existing)
         if where is not NO_SPAN:
             notes.append(Note("first declared here", where))
         raise CompileError(span, f"'{name}' is already declared in this scope", notes)
@@ -59,6 +59,6 @@ def span_of(decl: object) -> Span:
 
 
 def suggest(name: str, candidates: Iterable[str]) -> list[str]:
-    """Zero or one note with the nearest of `candidates`."""
+    """Returns zero or one note with the nearest of `candidates`."""
     close = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return [f"did you mean '{close[0]}'?"] if close else []

@@ -19,7 +19,7 @@ class StatementChecker(CallChecker):
     def __init__(self) -> None:
         super().__init__()
         self.return_type: Type | None = None
-        """Of the function being checked; None outside of functions (actions and apply blocks return nothing)."""
+        """Return type of the function being checked; None outside of functions (actions and apply blocks return nothing)."""
         self.loops = 0
 
     # --- local declarations
@@ -72,11 +72,11 @@ class StatementChecker(CallChecker):
         self.scope.declare(d.name, d, d.span)
 
     def _abstract_methods(self, d: ast.Instantiation) -> None:
-        """Bodies given to abstract methods: `Extern() x = { bit<8> f(in bit<8> a) { ... } };` (§11.3.1)"""
+        """Checks bodies of abstract methods: `Extern() x = { bit<8> f(in bit<8> a) { ... } };` (§11.3.1)."""
         t = d.type
-        wanted = {}
+        required = {}
         if isinstance(t, types.ExternType):
-            wanted = {s.name: s for ss in t.methods.values() for s in ss if s.abstract}
+            required = {s.name: s for ss in t.methods.values() for s in ss if s.abstract}
         bodies = [x for x in d.body or [] if isinstance(x, ast.FunctionDecl)]
         with self.nested() as scope:
             scope.names["this"] = t
@@ -84,9 +84,9 @@ class StatementChecker(CallChecker):
                 if isinstance(inner, ast.Instantiation):
                     self.instance_declaration(inner)
             for body in bodies:
-                signature = wanted.pop(body.name, None)
+                signature = required.pop(body.name, None)
                 if signature is None:
-                    self.fail(body.span, f"{t} has no abstract method '{body.name}'", suggest(body.name, wanted))
+                    self.fail(body.span, f"{t} has no abstract method '{body.name}'", suggest(body.name, required))
                 outer, self.context = self.context, "function"
                 self.function_body(body)
                 self.context = outer
@@ -94,14 +94,14 @@ class StatementChecker(CallChecker):
                     self.fail(
                         body.span, f"'{body.name}' differs from the abstract method: {signature.returns} {signature}"
                     )
-        wanted = {name: s for name, s in wanted.items() if s.decl.annotation("optional") is None}
-        if wanted:
-            self.fail(d.span, f"{t} has abstract methods without a body here: {', '.join(wanted)}")
+        required = {name: s for name, s in required.items() if s.decl.annotation("optional") is None}
+        if required:
+            self.fail(d.span, f"{t} has abstract methods without a body here: {', '.join(required)}")
 
     # --- functions and actions
 
     def function_body(self, d: ast.FunctionDecl) -> None:
-        """Parameters, return type and body, in a scope of their own."""
+        """Checks parameters, return type and body, in a scope of their own."""
         d.return_type = self.resolve(d.return_ref)
         with self.nested():
             params = self.parameters(d.params)
@@ -286,16 +286,16 @@ class StatementChecker(CallChecker):
             self.fail(s.span, f"'{'break' if isinstance(s, ast.Break) else 'continue'}' outside of a loop")
 
     def _return(self, s: ast.Return) -> None:
-        wanted = self.return_type
+        expected = self.return_type
         if self.context == "parser":
             self.fail(s.span, "'return' is not for parsers: a state ends with its transition")
-        if wanted is None or isinstance(wanted, types.VoidType):
+        if expected is None or isinstance(expected, types.VoidType):
             if s.value is not None:
                 self.fail(s.value.span, "nothing can be returned here")
         elif s.value is None:
-            self.fail(s.span, f"this function must return a {wanted}")
+            self.fail(s.span, f"this function must return a {expected}")
         else:
-            s.value = self.coerce(self.value(s.value), wanted, "the returned value")
+            s.value = self.coerce(self.value(s.value), expected, "the returned value")
 
     def _exit(self, s: ast.Exit) -> None:
         if self.context in ("parser", "function"):
@@ -303,17 +303,17 @@ class StatementChecker(CallChecker):
 
 
 def _implements(body: Signature, abstract: Signature) -> bool:
-    """Has `body` the types and directions of `abstract`? What is `@optional` there may be left out."""
+    """Returns True if `body` has the types and directions of `abstract`. It may omit `@optional` parameters."""
     if body.returns != abstract.returns:
         return False
-    wanted = iter(abstract.params)
+    expected = iter(abstract.params)
     for p in body.params:
-        w = next(wanted, None)
+        w = next(expected, None)
         while w is not None and w.optional and (w.type, w.direction) != (p.type, p.direction):
-            w = next(wanted, None)
+            w = next(expected, None)
         if w is None or (w.type, w.direction) != (p.type, p.direction):
             return False
-    return all(w.optional for w in wanted)
+    return all(w.optional for w in expected)
 
 
 def _always_returns(s: ast.Node | None) -> bool:

@@ -84,7 +84,8 @@ class TableChecker(StatementChecker):
         return decl
 
     def _listed_action(self, ref: ast.ActionRef) -> None:
-        """In `actions`: arguments for the parameters with a direction; the control plane gives the others."""
+        """Checks an action in `actions`: it has arguments for the parameters with a direction; the control plane provides the
+        others."""
         decl = self._find_action(ref)
         signature = self.signature_of(decl)
         ref.params = signature.params
@@ -101,7 +102,7 @@ class TableChecker(StatementChecker):
         ref.params = signature.params
 
     def _applied_action(self, table: ast.TableDecl, ref: ast.ActionRef, where: str) -> None:
-        """In `default_action` and `entries`: all arguments."""
+        """Checks an action in `default_action` and `entries`: it has all arguments."""
         decl = self._find_action(ref)
         listed = next((a for a in table.actions if getattr(a, "decl", None) is decl), None)
         if listed is None:
@@ -118,9 +119,9 @@ class TableChecker(StatementChecker):
         if len(listed.args) != len(signature.params):
             raise Cascade(ref.span, f"the listing of action '{ref.name}' has an error")
         directed = sum(1 for p in signature.params if p.direction)
-        given = ref.arguments or []
-        if directed and len(given) == len(signature.params) - directed:
-            # Only the control plane's arguments are written; the others are those of the action list.
+        arguments = ref.arguments or []
+        if directed and len(arguments) == len(signature.params) - directed:
+            # Only the control plane's arguments are written; the others are in the action list.
             rest = Signature(ref.name, (), signature.params[directed:], types.VOID, decl)
             self.bind(ref, rest, (), ref.span, directionless_may_vary=False)
             ref.args = listed.args[:directed] + ref.args
@@ -178,7 +179,7 @@ class TableChecker(StatementChecker):
             entry.priority = self.constant_int(entry.priority_expr, "priority of an entry")
 
     def _priorities(self, table: ast.TableDecl) -> None:
-        """Priorities of entries that give none: each `priority_delta` apart from the one before (§14.2.1.4)."""
+        """Sets the priorities of entries without one: each `priority_delta` apart from the one before (§14.2.1.4)."""
         if all(key.match_kind in ("exact", "lpm") for key in table.keys):
             for entry in table.entries:
                 if entry.priority_expr is not None:
@@ -189,9 +190,9 @@ class TableChecker(StatementChecker):
         step = 1 if delta is None else self.constant_int(delta.value, "priority_delta")
         wins = largest is None or largest.value.const is not False
         if table.entries and table.entries[0].priority is None:
-            given = next((entry for entry in table.entries if entry.priority is not None), None)
-            if given is not None:
-                note = Note("because this one has one", given.span)
+            first = next((entry for entry in table.entries if entry.priority is not None), None)
+            if first is not None:
+                note = Note("because this one has one", first.span)
                 self.fail(table.entries[0].span, "the first entry must have a priority", [note])
         for i, entry in enumerate(table.entries):
             if entry.priority is None:
@@ -204,7 +205,7 @@ class TableChecker(StatementChecker):
                 self.fail(entry.span, f"the priority of this entry is {entry.priority}: it cannot be negative")
 
     def _check_match(self, kind: str, e: ast.Expr, t: Type) -> None:
-        """Is this set one that the match kind can match? Are its parts constants?"""
+        """Checks that the match kind can match this set, and that its parts are constants."""
         parts = [e]
         if isinstance(e, ast.Mask):
             parts = [e.value, e.mask]
@@ -230,7 +231,7 @@ class TableChecker(StatementChecker):
 
 
 def _has_plain_name(e: ast.Expr) -> bool:
-    """Is the text of `e` a name for the control plane (§18.3.2)?"""
+    """Returns True if the text of `e` is a name for the control plane (§18.3.2)."""
     while True:
         if isinstance(e, ast.Name):
             return True

@@ -1,4 +1,4 @@
-"""Types: from what is written to what is meant; generic declarations, substitution, inference (P4_16 v1.2.5 §7)."""
+"""Types: resolution of type references; generic declarations, substitution, inference (P4_16 v1.2.5 §7)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _CALLABLES = (types.ParserType, types.ControlType, types.PackageType)
 
 
 class Cascade(CompileError):
-    """Follows from an error that has been reported: not worth a report of its own."""
+    """An error that follows from a reported one: not reported itself."""
 
 
 class TooManyErrors(Exception):
-    """Ends checking early."""
+    """Signal that ends checking early."""
 
 
 class TypeChecker(ABC):
-    """State of one check, and everything about types. `check_expressions.py` and the others build on it."""
+    """State of one check, and everything about types. The other files of check/ build on it."""
 
     def __init__(self) -> None:
         self.globals = Scope()
@@ -58,7 +58,7 @@ class TypeChecker(ABC):
 
     @contextmanager
     def recover(self) -> Iterator[None]:
-        """Notes an error and goes on behind the construct that has it."""
+        """Notes an error and continues behind the construct that has it."""
         scope = self.scope
         try:
             yield
@@ -70,7 +70,7 @@ class TypeChecker(ABC):
                 raise TooManyErrors from None
 
     def _report(self, diagnostics: list[Diagnostic]) -> None:
-        """A macro that is wrong is wrong wherever it is used in a line: once is enough."""
+        """Reports each error once for a line: one in a macro would repeat at every use."""
         for d in diagnostics:
             place = d.span.file, d.span.line, d.message
             if place not in self.reported:
@@ -79,9 +79,7 @@ class TypeChecker(ABC):
 
     @contextmanager
     def declaring(self, d: ast.Node) -> Iterator[None]:
-        """Like `recover`; a declaration that has an error still occupies its name, so that its uses are no errors
-        too.
-        """
+        """Works like `recover`; a declaration that has an error still occupies its name, so that its uses are not errors too."""
         scope = self.scope
         with self.recover():
             yield
@@ -97,16 +95,16 @@ class TypeChecker(ABC):
         finally:
             self.scope = outer
 
-    def undeclared(self, span: Span, what: str, name: str) -> NoReturn:
+    def undeclared(self, span: Span, kind: str, name: str) -> NoReturn:
         notes = suggest(name, self.scope.all_names())
         if name in ("packet_in", "packet_out", "NoAction", "exact") and not notes:
             notes = ["#include <core.p4> declares it"]
-        self.fail(span, f"{what} '{name}' is not declared", notes)
+        self.fail(span, f"{kind} '{name}' is not declared", notes)
 
     # --- from syntax to types
 
     def resolve(self, ref: ast.TypeRef) -> Type:
-        """The type that `ref` means; also left in `ref.resolved`."""
+        """Returns the type that `ref` denotes, and stores it in `ref.resolved`."""
         ref.resolved = resolved = self._resolve(ref)
         return resolved
 
@@ -127,9 +125,9 @@ class TypeChecker(ABC):
             return types.StackType(element, size)
         if isinstance(ref, ast.TupleTypeRef):
             elements = tuple(self.resolve(e) for e in ref.elements)
-            for element, written in zip(elements, ref.elements, strict=True):
+            for element, element_ref in zip(elements, ref.elements, strict=True):
                 if isinstance(element, (types.VoidType, types.AnyType, types.CallableType)):
-                    self.fail(written.span, f"a tuple cannot have an element of type {element}")
+                    self.fail(element_ref.span, f"a tuple cannot have an element of type {element}")
             return types.TupleType(elements)
         assert isinstance(ref, ast.ListTypeRef)
         return types.ListType(self.resolve(ref.element))
@@ -155,7 +153,7 @@ class TypeChecker(ABC):
         return self.named_type(decl, args, ref.span, ref.name)
 
     def named_type(self, decl: Any, args: tuple[Type, ...], span: Span, name: str, *, bare: bool = False) -> Type:
-        """The type that `decl` declares, specialised to `args`. `bare`: a generic type without arguments is welcome."""
+        """Returns the type that `decl` declares, specialised to `args`. `bare`: a generic type may lack arguments."""
         if isinstance(decl, Type):
             generic: Type = decl
         elif isinstance(decl, ast.RecordDecl) and decl.type_params:
@@ -191,34 +189,32 @@ class TypeChecker(ABC):
         return tuple(variables)
 
     def record(self, decl: ast.RecordDecl, args: tuple[Type, ...], span: Span) -> types.RecordType:
-        """The record type of `decl`, for generic ones the one with type arguments `args`; one object per argument
-        list.
-        """
+        """Returns the record type of `decl`, for generic ones that with type arguments `args`; one object per argument list."""
         key = (decl, args)
-        known = self.records.get(key)
-        if known is not None:
-            return known
+        existing = self.records.get(key)
+        if existing is not None:
+            return existing
         if len(args) != len(decl.type_params):
             self.fail(span, f"{decl.kind} {decl.name} takes {len(decl.type_params)} type arguments, not {len(args)}")
         cls = {"struct": types.StructType, "header": types.HeaderType, "header_union": types.UnionType}[decl.kind]
-        made = cls(decl.name, {}, args, decl)
+        record = cls(decl.name, {}, args, decl)
         outer, self.scope = self.scope, Scope(self.globals)
         try:
             for param, arg in zip(decl.type_params, args, strict=True):
                 self.scope.declare(param.name, arg, param.span)
             for field in decl.fields:
-                if field.name in made.fields:
-                    first = made.fields[field.name].decl
+                if field.name in record.fields:
+                    first = record.fields[field.name].decl
                     assert first is not None
                     notes = [Note("first declared here", first.span)]
                     self.fail(field.span, f"{decl.kind} {decl.name} has field '{field.name}' twice", notes)
                 field_type = self.resolve(field.type_ref)
                 self._check_field(decl, field, field_type)
-                made.fields[field.name] = types.Field(field.name, field_type, field)
+                record.fields[field.name] = types.Field(field.name, field_type, field)
         finally:
             self.scope = outer
-        self.records[key] = made
-        return made
+        self.records[key] = record
+        return record
 
     def _check_field(self, decl: ast.RecordDecl, field: ast.StructField, t: Type) -> None:
         plain = types.strip_new(t)
@@ -236,25 +232,25 @@ class TypeChecker(ABC):
             self.fail(field.type_ref.span, f"a struct cannot have a field of type {t}")
 
     def specialise(self, generic: types.CallableType, args: tuple[Type, ...], span: Span) -> types.CallableType:
-        """`generic` (extern, parser, control, package type) with type arguments; one object per argument list."""
+        """Returns `generic` (extern, parser, control, package type) with type arguments; one object per argument list."""
         if len(args) != len(generic.type_params):
             self.fail(span, f"{generic.name} takes {len(generic.type_params)} type arguments, not {len(args)}")
         key = (generic, args)
-        known = self.specialised.get(key)
-        if known is not None:
-            return known
-        made = type(generic)(generic.name, (), args, decl=generic.decl)
-        self.specialised[key] = made
+        existing = self.specialised.get(key)
+        if existing is not None:
+            return existing
+        result = type(generic)(generic.name, (), args, decl=generic.decl)
+        self.specialised[key] = result
         bindings = dict(zip(generic.type_params, args, strict=True))
-        made.params = self.substitute_params(generic.params, bindings)
-        made.ctor_params = self.substitute_params(generic.ctor_params, bindings)
+        result.params = self.substitute_params(generic.params, bindings)
+        result.ctor_params = self.substitute_params(generic.ctor_params, bindings)
         if isinstance(generic, types.ExternType):
-            assert isinstance(made, types.ExternType)
-            made.methods = {
+            assert isinstance(result, types.ExternType)
+            result.methods = {
                 n: [self._substitute_signature(s, bindings) for s in ss] for n, ss in generic.methods.items()
             }
-            made.ctors = [self._substitute_signature(s, bindings) for s in generic.ctors]
-        return made
+            result.ctors = [self._substitute_signature(s, bindings) for s in generic.ctors]
+        return result
 
     def _substitute_signature(self, s: Signature, b: Bindings) -> Signature:
         return Signature(
@@ -270,7 +266,7 @@ class TypeChecker(ABC):
         return [Parameter(p.name, p.direction, self.substitute(p.type, b), p.optional, p.decl) for p in params]
 
     def substitute(self, t: Type, b: Bindings) -> Type:
-        """`t` with type variables replaced; unbound ones stay."""
+        """Returns `t` with type variables replaced; unbound ones stay."""
         if isinstance(t, TypeVar):
             return b.get(t, t)
         if isinstance(t, types.StackType):
@@ -286,59 +282,59 @@ class TypeChecker(ABC):
             return self.specialise(generic, tuple(self.substitute(a, b) for a in t.args), t.decl.span)
         return t
 
-    def unify(self, wanted: Type, found: Type, b: Bindings) -> bool:
-        """Binds the type variables of `wanted` (those that are keys of `b`) so that it equals `found`. False:
+    def unify(self, pattern: Type, actual: Type, b: Bindings) -> bool:
+        """Binds the type variables of `pattern` (those that are keys of `b`) so that it equals `actual`. Returns False if
         impossible.
 
-        `b` maps a variable to itself while it is unbound. Untyped integers bind nothing that something else may bind.
+        `b` maps a variable to itself while it is unbound. Untyped integers bind only variables that nothing else binds.
         """
-        if isinstance(wanted, TypeVar) and wanted in b:
-            known = b[wanted]
+        if isinstance(pattern, TypeVar) and pattern in b:
+            bound = b[pattern]
             if (
-                known == wanted
-                or isinstance(known, types.AnyType)
-                or (isinstance(known, types.InfIntType) and found != known)
+                bound == pattern
+                or isinstance(bound, types.AnyType)
+                or (isinstance(bound, types.InfIntType) and actual != bound)
             ):
-                b[wanted] = found
+                b[pattern] = actual
                 return True
-            return self.same_shape(known, found)
-        if isinstance(found, types.AnyType) or isinstance(wanted, types.AnyType):
+            return self.same_shape(bound, actual)
+        if isinstance(actual, types.AnyType) or isinstance(pattern, types.AnyType):
             return True
-        if isinstance(wanted, types.StackType) and isinstance(found, types.StackType):
-            return wanted.size == found.size and self.unify(wanted.element, found.element, b)
-        if isinstance(wanted, types.TupleType) and isinstance(found, types.TupleType):
-            pairs = zip(wanted.elements, found.elements, strict=False)
-            return len(wanted.elements) == len(found.elements) and all(self.unify(w, f, b) for w, f in pairs)
-        if isinstance(wanted, (types.ListType, types.SetType)) and type(wanted) is type(found):
-            return self.unify(wanted.element, found.element, b)
-        if isinstance(wanted, types.ListType) and isinstance(found, types.TupleType):
-            return all(self.unify(wanted.element, f, b) for f in found.elements)
-        if isinstance(wanted, types.RecordType) and wanted.args and isinstance(found, types.RecordType):
-            if found.decl is None and wanted.fields.keys() == found.fields.keys():
-                return all(self.unify(f.type, found.fields[n].type, b) for n, f in wanted.fields.items())
-            return wanted.decl is found.decl and all(map(lambda w, f: self.unify(w, f, b), wanted.args, found.args))
-        if isinstance(wanted, types.RecordType) and wanted.args and isinstance(found, types.TupleType):
-            fields = [f.type for f in wanted.fields.values()]
-            return len(fields) == len(found.elements) and all(
-                map(lambda w, f: self.unify(w, f, b), fields, found.elements)
+        if isinstance(pattern, types.StackType) and isinstance(actual, types.StackType):
+            return pattern.size == actual.size and self.unify(pattern.element, actual.element, b)
+        if isinstance(pattern, types.TupleType) and isinstance(actual, types.TupleType):
+            pairs = zip(pattern.elements, actual.elements, strict=False)
+            return len(pattern.elements) == len(actual.elements) and all(self.unify(w, f, b) for w, f in pairs)
+        if isinstance(pattern, (types.ListType, types.SetType)) and type(pattern) is type(actual):
+            return self.unify(pattern.element, actual.element, b)
+        if isinstance(pattern, types.ListType) and isinstance(actual, types.TupleType):
+            return all(self.unify(pattern.element, f, b) for f in actual.elements)
+        if isinstance(pattern, types.RecordType) and pattern.args and isinstance(actual, types.RecordType):
+            if actual.decl is None and pattern.fields.keys() == actual.fields.keys():
+                return all(self.unify(f.type, actual.fields[n].type, b) for n, f in pattern.fields.items())
+            return pattern.decl is actual.decl and all(map(lambda w, f: self.unify(w, f, b), pattern.args, actual.args))
+        if isinstance(pattern, types.RecordType) and pattern.args and isinstance(actual, types.TupleType):
+            fields = [f.type for f in pattern.fields.values()]
+            return len(fields) == len(actual.elements) and all(
+                map(lambda w, f: self.unify(w, f, b), fields, actual.elements)
             )
-        if isinstance(wanted, types.CallableType) and isinstance(found, types.CallableType):
-            return self._unify_callable(wanted, found, b)
-        return True  # whether one converts to the other is for the caller to see
+        if isinstance(pattern, types.CallableType) and isinstance(actual, types.CallableType):
+            return self._unify_callable(pattern, actual, b)
+        return True  # the caller checks whether one converts to the other
 
-    def _unify_callable(self, wanted: types.CallableType, found: types.CallableType, b: Bindings) -> bool:
-        if wanted.decl is found.decl and wanted.args:
-            return len(wanted.args) == len(found.args) and all(
-                map(lambda w, f: self.unify(w, f, b), wanted.args, found.args)
+    def _unify_callable(self, pattern: types.CallableType, actual: types.CallableType, b: Bindings) -> bool:
+        if pattern.decl is actual.decl and pattern.args:
+            return len(pattern.args) == len(actual.args) and all(
+                map(lambda w, f: self.unify(w, f, b), pattern.args, actual.args)
             )
-        if isinstance(wanted, _CALLABLES) and type(wanted) is type(found):
-            if len(wanted.params) < len(found.params):
+        if isinstance(pattern, _CALLABLES) and type(pattern) is type(actual):
+            if len(pattern.params) < len(actual.params):
                 return False
-            return all(self.unify(w.type, f.type, b) for w, f in zip(wanted.params, found.params, strict=False))
-        return wanted is found
+            return all(self.unify(w.type, f.type, b) for w, f in zip(pattern.params, actual.params, strict=False))
+        return pattern is actual
 
     def same_shape(self, a: Type, b: Type) -> bool:
-        """Equal, or a literal's type that will be converted to the other."""
+        """Returns True if the types are equal, or one is a literal's type that will be converted to the other."""
         literal = (types.InfIntType, types.AnyType)
         if a == b or isinstance(a, literal) or isinstance(b, literal):
             return True
@@ -404,19 +400,19 @@ class TypeChecker(ABC):
     # --- provided by the expression checker
 
     @abstractmethod
-    def constant_int(self, expr: ast.Expr, what: str) -> int: ...
+    def constant_int(self, expr: ast.Expr, subject: str) -> int: ...
 
     @abstractmethod
     def expression(self, expr: ast.Expr) -> ast.Expr: ...
 
     @abstractmethod
-    def coerce(self, expr: ast.Expr, target: Type, what: str = "") -> ast.Expr: ...
+    def coerce(self, expr: ast.Expr, target: Type, subject: str = "") -> ast.Expr: ...
 
 
 
 
 def _is_flat_struct(t: Type) -> bool:
-    """A struct that may be a header's field (§7.2.2): scalars and such structs only."""
+    """Returns True for a struct that may be a header's field (§7.2.2): scalars and such structs only."""
     scalar = (BitType, types.BoolType, types.SerEnumType, TypeVar)
     return isinstance(t, types.StructType) and all(
         isinstance(types.strip_new(f.type), scalar)
@@ -427,7 +423,7 @@ def _is_flat_struct(t: Type) -> bool:
 
 
 def _is_flat_array(t: Type) -> bool:
-    """An array that may be a header's field: of what may be one by itself."""
+    """Returns True for an array that may be a header's field: its elements may be one themselves."""
     scalar = (BitType, types.BoolType, types.SerEnumType, TypeVar)
     return isinstance(t, types.StackType) and (
         isinstance(types.strip_new(t.element), scalar)

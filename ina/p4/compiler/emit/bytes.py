@@ -1,4 +1,4 @@
-"""C text of what turns values into bytes and back: hashes and checksums, varbits, the deparser."""
+"""C text that converts values into bytes and back: hashes and checksums, varbits, the deparser."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class Bytes(Expressions):
     # --- hashes -----------------------------------------------------------------------------------------------------
 
     def packed(self, values: list[ir.Expr]) -> list[tuple[str, int]]:
-        """Values one after the other in wire order as big-endian words of at most 64 bits: (C text, bits)."""
+        """Returns values one after the other in wire order as big-endian words of at most 64 bits: (C text, bits)."""
         words: list[tuple[str, int]] = []
         parts: list[str] = []
         used = 0
         for value in values:
-            left = value.width
-            while left:
-                take = min(left, 64 - used)
-                low = left - take
+            remaining = value.width
+            while remaining:
+                take = min(remaining, 64 - used)
+                low = remaining - take
                 if is_wide(value.width):
                     text = self.piece(value, low, take)
                 else:
                     text = self.c(value)
                     if low:
                         text = f"({text} >> {low})"
-                if left < value.width and not is_wide(value.width):  # not the first piece: bits above it have been written
+                if remaining < value.width and not is_wide(value.width):  # not the first piece: bits above it have been written
                     text = f"((uint64_t){text} & {(1 << take) - 1}ull)"
                 shift = 64 - used - take
                 parts.append(f"(uint64_t){text} << {shift}" if shift else f"(uint64_t){text}")
                 used += take
-                left = low
+                remaining = low
                 if used == 64:
                     words.append((" | ".join(f"({p})" for p in parts), 64))
                     parts, used = [], 0
@@ -50,7 +50,8 @@ class Bytes(Expressions):
         return words
 
     def x_hash(self, stmt: ir.Extern) -> None:
-        """`data`: (algorithm, which values are varbits, whether the payload behind the cursor is hashed too)."""
+        """Emits a hash. `data`: (algorithm, a list that is true for varbits, 1 if the payload behind the cursor is
+        hashed too)."""
         algorithm, varbits, payload = stmt.data
         target = self.name(stmt.target)
         values = stmt.args[: len(stmt.args) - payload]
@@ -80,20 +81,20 @@ class Bytes(Expressions):
         self.line("}")
 
     def crc(self, crc: Crc, size: str) -> str:
-        raise TypeError("defined in emit_tna")
+        raise TypeError("defined in arch/emit_tna.py")
 
     def _put(self, values: list[ir.Expr], varbits: list[bool]) -> str:
-        """Declares `bytes`, which gets the values bit by bit; the C expression of how many bytes they are."""
+        """Declares `bytes` and fills it with the values bit by bit; returns the C expression of its size."""
         self.line(f"uint8_t bytes[{(sum(v.width for v in values) + 7) // 8 + 1}] = {{0}};")
         self.line("uint64_t at = 0;")
-        left = iter(values)
+        pending = iter(values)
         for is_varbit in varbits:
-            value = next(left)
-            self._put_bits("bytes", value, self.c(next(left)) if is_varbit else str(value.width))
+            value = next(pending)
+            self._put_bits("bytes", value, self.c(next(pending)) if is_varbit else str(value.width))
         return "(at + 7) / 8"
 
     def _put_bits(self, into: str, value: ir.Expr, width: str) -> None:
-        """The low `width` bits of a value into zeroed bytes, from bit `at` on, which moves behind them."""
+        """Emits the copy of a value's low `width` bits into zeroed bytes from bit `at` on, which moves behind them."""
         if is_wide(value.width):
             self.line(f"ina_put_bits({into}, at, ({self.c(value)}).w, {width});")
         elif value.width > 64:
@@ -106,7 +107,7 @@ class Bytes(Expressions):
     # --- varbits ----------------------------------------------------------------------------------------------------
 
     def x_extract_bits(self, stmt: ir.Extern) -> None:
-        """Bits of a number that is known at run time only, which the frame has."""
+        """Emits the extraction of a varbit, whose size is known at run time; the frame is long enough."""
         target, (position, size), bit = stmt.target, stmt.args, stmt.data
         where = f"data + {self.c(position)}, {bit}, {self.c(size)}"
         if is_wide(target.width):
@@ -120,9 +121,8 @@ class Bytes(Expressions):
         self.line("}")
 
     def _csum(self, target: str, values: list[ir.Expr], payload_at: str | None) -> None:
-        """The sum does not care where 16-bit words stand, so each stretch of whole ones is added as the number it
-        is.
-        """
+        """Emits the Internet checksum. It does not depend on the order of 16-bit words, so each stretch of whole ones is added
+        as one number."""
         terms, stretch, bits = [], [], 0
         for value in values:
             stretch.append(value)
@@ -150,21 +150,22 @@ class Bytes(Expressions):
         self.line("}")
 
     def _load_of(self, values: list[ir.Expr]) -> str | None:
-        """The 16 or 32 bits of a header that the values are, as the processor loads them; None: they are not."""
-        found = self.adjacent(values)
-        if found is None or found[1] % 8 or found[2] not in (16, 32):
+        """Returns the C load, in the processor's byte order, of 16 or 32 header bits that the values fill; None if they
+        do not."""
+        place = self.adjacent(values)
+        if place is None or place[1] % 8 or place[2] not in (16, 32):
             return None
-        region, start, bits = found
+        region, start, bits = place
         return f"*(const ina_u{bits} *)({self.base(region)} + {start // 8})"
 
     def _joins(self, stretch: list[ir.Expr], values: list[ir.Expr]) -> bool:
-        """Whether the value after a stretch lies right behind it in the same header (then one load takes both)."""
+        """Returns True if the value after a stretch lies right behind it in the same header (then one load takes both)."""
         after = values.index(stretch[-1]) + 1
         return after < len(values) and self.adjacent([*stretch, values[after]]) is not None
 
     @staticmethod
     def adjacent(values: list[ir.Expr]) -> tuple[ir.Region, int, int] | None:
-        """(region, first bit, bits) of values that lie side by side in one header."""
+        """Returns (region, first bit, bits) of values that lie side by side in one header, else None."""
         first = values[0]
         if not isinstance(first, ir.Elem) or first.array.region is None:
             return None
@@ -178,9 +179,9 @@ class Bytes(Expressions):
         return first.array.region, start, at - start
 
     def _sum(self, values: list[ir.Expr]) -> None:
-        found = self.adjacent(values)
-        if found and found[1] % 8 == 0 and found[2] <= 32:
-            self.line(f"sum += {self.wire(self.base(found[0]), found[1], found[2])};")
+        place = self.adjacent(values)
+        if place and place[1] % 8 == 0 and place[2] <= 32:
+            self.line(f"sum += {self.wire(self.base(place[0]), place[1], place[2])};")
             return
         for text, _ in self.packed(values):
             self.line(f"sum += (({text}) >> 32) + (uint32_t)({text});")
@@ -242,7 +243,7 @@ class Bytes(Expressions):
         self.line("}")
 
     def _put_header(self, header: value_trees.Header) -> None:
-        """One with a varbit, at `o`."""
+        """Emits a header with a varbit, written at `o`."""
         self.line("uint64_t at = 0;")
         size = value_trees.fixed_bits(header.type) // 8
         varbits = [self.c(f.size) for f in header.fields.values() if isinstance(f, value_trees.Varbit)]

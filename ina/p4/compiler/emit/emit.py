@@ -1,4 +1,4 @@
-"""From IR to one C file that exports `const struct ina_program ina_program` (ina/p4/runtime/c/program.h)."""
+"""Writes IR as one C file that exports `const struct ina_program ina_program` (ina/p4/runtime/c/program.h)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ina.p4.compiler import ir, layout
 from ina.p4.compiler.emit.expressions import array_type, c_type, cell, cell_bytes, number
-from ina.p4.compiler.emit.fast_path import USUAL, FastPath
+from ina.p4.compiler.emit.fast_path import FAST_PATH, FastPath
 from ina.p4.compiler.emit.names import Origins, accessors, c_comment
 from ina.p4.compiler.emit.wide import is_wide
 from ina.p4.compiler.lower import value_trees
@@ -21,7 +21,7 @@ PRELUDE_TNA = Path(__file__).with_name("prelude_tna.h")
 
 
 def c_string(text: str) -> str:
-    """A C string literal; long ones in pieces (compilers must take only 4095 characters each)."""
+    """Returns a C string literal; long ones are split (compilers need only accept 4095 characters per literal)."""
     octets = [chr(b) if 0x20 <= b < 0x7F and b not in b'"\\?' else f"\\{chr(b)}" if b in b'"\\?' else f"\\{b:03o}"
               for b in text.encode()]  # fmt: skip
     pieces = ['"' + "".join(octets[at : at + 1000]) + '"' for at in range(0, len(octets), 1000)]
@@ -29,7 +29,7 @@ def c_string(text: str) -> str:
 
 
 class Emitter(FastPath):
-    """Emits a module whose registers have been placed."""
+    """Writes the C text of a module whose registers have been placed."""
 
     def __init__(self, module: ir.Module, sources: Mapping[str, str] | None = None) -> None:
         """`sources`: texts by file name, for the comments."""
@@ -46,16 +46,16 @@ class Emitter(FastPath):
     # --- phases -----------------------------------------------------------------------------------------------------
 
     def phase(self, name: str, phase: ir.Phase, load: bool) -> str:
-        """One phase: the function for a packet, inlined into the loop over the batch."""
-        self.found = 0
+        """Writes a phase: the function for one packet, inlined into the loop over the batch."""
+        self.cached_lookups = 0
         arguments = "state, tables, pkts + i, pkts[i].data, pkts[i].meta, now, found"
-        if phase.usual is None:
+        if phase.fast_path is None:
             functions = self._one("INA_INLINE void", f"{name}_one", phase.body, load)
             calls = [f"        {name}_one({arguments});"]
         else:
             functions = self._one("static __attribute__((noinline)) void", f"{name}_one", phase.body, load)
-            self.settle(phase.usual)
-            functions += self._one("INA_INLINE int", f"{name}_usual", phase.usual, load)
+            self.settle(phase.fast_path)
+            functions += self._one("INA_INLINE int", f"{name}_usual", phase.fast_path, load)
             self.settled, self.leave = set(), "return"
             calls = [f"        if (ina_unlikely(!{name}_usual({arguments})))", f"            {name}_one({arguments});"]
         return "\n".join(
@@ -64,7 +64,7 @@ class Emitter(FastPath):
                 f"static void {name}(void *state, const struct ina_tables *tables, struct ina_packet *pkts,",
                 "    unsigned n, uint64_t now)",
                 "{",
-                f"    const struct ina_entry *found[{max(1, self.found)}] = {{0}}; /* for the packet before */",
+                f"    const struct ina_entry *found[{max(1, self.cached_lookups)}] = {{0}}; /* for the packet before */",
                 "    for (unsigned i = 0; i < n; i++)",
                 *calls,
                 "}",
@@ -73,10 +73,11 @@ class Emitter(FastPath):
         )
 
     def _one(self, kind: str, name: str, statements: list[ir.Stmt], load: bool) -> list[str]:
-        """The function for a packet. One of kind int says whether the packet was usual, and has done nothing if not."""
+        """Writes the function for one packet. One of kind int takes the fast path: it returns 0 without side effects if the
+        packet needs the general one."""
         self.lines, self.stack_buffers, self.origins.shown = [], {}, None
         if load:
-            self.usual_egress(statements)
+            self.fast_path_egress(statements)
             self._load(self.carried)
         self.block(statements)
         if self.leave != "return":
@@ -142,7 +143,7 @@ class Emitter(FastPath):
                 self.line(f"{self._meta_cell(item)} = {narrow}{self.name(item)};")
 
     def _load_region(self, region: ir.Region) -> None:
-        """Positions are relative to the frame: a replica lies elsewhere. -1: nowhere, -2: in its own buffer."""
+        """Loads a header's place, which is relative to the frame since a replica lies elsewhere. -1: none, -2: its own buffer."""
         name, place = self.name(region), f"*(const int32_t *)(void *)(meta + {self.meta[id(region.valid), 'place']})"
         text = f"data + {place}"
         if region.own_buffer:
@@ -164,21 +165,21 @@ class Emitter(FastPath):
         )
 
     def x_save(self, stmt: ir.Extern) -> None:
-        """End of ingress: what egress, a clone, a resubmission or the digest's reader will want."""
-        keep: dict[int, ir.Storage] = {id(v): v for v in self.carried}
-        keep |= {id(f["var"]): f["var"] for digest in self.module.digests for f in digest["fields"]}
-        keep |= {id(v): v for v in self._preserved()}
-        wanted = "".join(f" || {self.c(flag)}" for flag in stmt.args if isinstance(flag, ir.Var))
+        """Ends ingress: stores what egress, clones, resubmissions and digests read."""
+        storage: dict[int, ir.Storage] = {id(v): v for v in self.carried}
+        storage |= {id(f["var"]): f["var"] for digest in self.module.digests for f in digest["fields"]}
+        storage |= {id(v): v for v in self._preserved()}
+        conditions = "".join(f" || {self.c(flag)}" for flag in stmt.args if isinstance(flag, ir.Var))
         self.line("pkt->verdict = (uint8_t)verdict;")
-        self.line(f"if (verdict != INA_DROP{wanted}) {{")
+        self.line(f"if (verdict != INA_DROP{conditions}) {{")
         self.depth += 1
         if stmt.targets:
             self._stays(self.name(stmt.target), *stmt.data)
-        asked = {id(v) for v in (*(f["var"] for d in self.module.digests for f in d["fields"]), *self._preserved())}
-        known = (self.usual_constants() or {}).keys() - asked
-        self._store([v for k, v in keep.items() if k not in known])
-        if rest := [v for k, v in keep.items() if k in known]:
-            self.line(f"if ({self.name(stmt.target)} != {USUAL}) {{")
+        always = {id(v) for v in (*(f["var"] for d in self.module.digests for f in d["fields"]), *self._preserved())}
+        constants = (self.fast_path_constants() or {}).keys() - always
+        self._store([v for k, v in storage.items() if k not in constants])
+        if rest := [v for k, v in storage.items() if k in constants]:
+            self.line(f"if ({self.name(stmt.target)} != {FAST_PATH}) {{")
             self.depth += 1
             self._store(rest)
             self.depth -= 1
@@ -187,21 +188,21 @@ class Emitter(FastPath):
         self.line("}")
 
     def _stays(self, stays: str, headers: list[value_trees.Header], cursor: ir.Var) -> None:
-        """Whether the headers that the deparser emits lie one after the other before the rest of the frame."""
-        known = used_storage(self.module.ingress.body)
+        """Sets `stays` if the headers that the deparser emits lie one after the other before the rest of the frame."""
+        used = used_storage(self.module.ingress.body)
         self.line("uint32_t at = 0; /* do all headers stay where they are? */")
         self.line(f"{stays} = 1;")
         for header in headers:
             region = header.region
-            if id(header.valid) not in known:
+            if id(header.valid) not in used:
                 continue  # it is never valid
             assert region is not None  # `save` has a target only where all lie in wire order
             self.line(f"if ({self.c(header.valid)}) {{")
             self.line(f"    {stays} &= {self.name(region)} == data + at;")
             self.line(f"    at += {region.size};")
             self.line("}")
-        self.line(f"{stays} &= at == {self.name(cursor) if id(cursor) in known else 0};")
-        self.usual_stay(stays, known)
+        self.line(f"{stays} &= at == {self.name(cursor) if id(cursor) in used else 0};")
+        self.mark_fast_path(stays, used)
 
     def x_preserve(self, stmt: ir.Extern) -> None:
         if self._preserved():
@@ -217,15 +218,15 @@ class Emitter(FastPath):
         super().x_transmit(stmt)
 
     def _preserved(self) -> list[ir.Storage]:
-        found: dict[int, ir.Storage] = {}
+        storage: dict[int, ir.Storage] = {}
         for values in self.module.preserved.values():
             for v in values:
                 item = v.array if isinstance(v, ir.Elem) else v
-                found[id(item)] = item
-        return list(found.values())
+                storage[id(item)] = item
+        return list(storage.values())
 
     def x_restore(self, stmt: ir.Extern) -> None:
-        """A packet of one of the kinds `stmt.data`, which passed ingress before, brings the fields of its preserved list."""
+        """Loads the preserved field list of a packet that passed ingress before; `stmt.data` lists the kinds of such packets."""
         if not self.module.preserved:
             return
         self.line(f"if ({' || '.join(f'pkt->instance_type == {kind}' for kind in stmt.data)}) {{")
@@ -244,7 +245,7 @@ class Emitter(FastPath):
 
     @staticmethod
     def _wide_types(text: str) -> list[str]:
-        """Support of values of more than 128 bits, where the program has any."""
+        """Returns the C support of values of more than 128 bits if `text` uses any."""
         counts = sorted({int(n) for n in re.findall(r"\bina_r?w(\d+)", text)})
         if not counts and not re.search(r"\bina_(put|get)", text):
             return []
@@ -261,7 +262,7 @@ class Emitter(FastPath):
     # --- the program ------------------------------------------------------------------------------------------------
 
     def program(self, prefix: str = "") -> str:
-        """Its functions; their names begin with `prefix`."""
+        """Returns the C text of the program's functions; their names begin with `prefix`."""
         ingress = self.phase(f"{prefix}ingress", self.module.ingress, load=False)
         egress = self.phase(f"{prefix}egress", self.module.egress, load=True)
         seed = "*(uint64_t *)state = seed;" if self.module.uses_random else "(void)state, (void)seed;"
@@ -288,7 +289,7 @@ class Emitter(FastPath):
         return [f"    for (uint64_t i = 0; i < {r.size}; i++) {c_comment(r.name)}", f"        {at} = {value};"]
 
     def descriptor(self, source_hash: str, published: dict[str, Any], prefix: str, following: str) -> list[str]:
-        """The fields of its struct ina_program."""
+        """Returns the fields of the program's struct ina_program."""
         m = self.module.layout
         flags = ["INA_PROGRAM_KEEP_INGRESS"] if self.module.keep_ingress else []
         flags += ["INA_PROGRAM_READS_META"] if reads_metadata(self.module) else []
@@ -316,7 +317,7 @@ class Emitter(FastPath):
 def c_file(
     modules: Sequence[ir.Module], source_hash: str, p4info: dict[str, Any], sources: Mapping[str, str] | None = None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """(C text, layout of each module). The first module is `ina_program`, the others follow by `next`.
+    """Returns (C text, layout of each module). The first module is `ina_program`; the others follow by `next`.
 
     `sources`: texts by file name, for the comments.
     """
@@ -355,7 +356,7 @@ def c_file(
 
 
 def declaration(kind: str, names: list[str]) -> list[str]:
-    """C declarations of variables of one type, filled to the width of a line."""
+    """Returns C declarations of variables of one type, filled to the width of a line."""
     lines, text = [], f"    {kind} {names[0]}"
     for name in names[1:]:
         if len(text) + len(name) > 116:
@@ -367,7 +368,8 @@ def declaration(kind: str, names: list[str]) -> list[str]:
 
 
 def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Storage]:
-    """Variables and arrays that a phase reads or (`written`) writes, headers in wire order with their variables."""
+    """Returns the variables and arrays that a phase reads or (`written`) writes, and headers in wire order with their
+    variables."""
     used: dict[int, ir.Storage] = {}
 
     def add(e: ir.Expr) -> None:
@@ -410,8 +412,8 @@ def places_leaves(header: value_trees.Header) -> list[ir.Expr]:
 
 
 def carried(module: ir.Module) -> list[ir.Storage]:
-    """What ingress leaves behind for egress: storage that both use, or that egress passes on, but for what egress sets
-    before anything else."""
+    """Returns the storage that egress takes over from ingress: used by both, or passed on by egress, except what egress sets
+    first."""
     ingress = used_storage(module.ingress.body)
     fresh: set[int] = set()
     for stmt in module.egress.body:
@@ -423,7 +425,7 @@ def carried(module: ir.Module) -> list[ir.Storage]:
     read = used_storage(module.egress.body, written=False)
     again = ("preserve", "transmit")
     if any(isinstance(s, ir.Extern) and s.op in again and isinstance(s.args[0], ir.Var) for s in module.egress.body):
-        for values in module.preserved.values():  # what a clone or a recirculated packet takes along
+        for values in module.preserved.values():  # stored for clones and recirculated packets
             for v in values:
                 item = v.array if isinstance(v, ir.Elem) else v
                 read.setdefault(id(item), item)
@@ -433,7 +435,7 @@ def carried(module: ir.Module) -> list[ir.Storage]:
 
 
 def reads_metadata(module: ir.Module) -> bool:
-    """Whether egress of v1model writes nothing to the metadata: no header that lies there, no fields to preserve."""
+    """Returns True if egress of v1model never writes the metadata: no header lies there, no fields are preserved."""
     for stmt in ir.walk(module.egress.body):
         written = [target.array.region for target in ir.writes(stmt) if isinstance(target, ir.Elem)]
         if isinstance(stmt, ir.Extern):

@@ -2,7 +2,7 @@
 
 C variables are unsigned and as wide as needed: 32, 64 or 128 bits, and always hold canonical bit patterns (bits above
 the width are zero), so that equality and unsigned comparison need nothing; only operations that can leave the width
-are masked. What is wider is a struct of 64-bit words with functions of its own (wide.h, emit_wide.py).
+are masked. Wider values are structs of 64-bit words with functions of their own (wide.h, emit/wide.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRUTH = {*COMPARE, "land", "lor", "lnot"}  # what is an int in C
 
 
 def container(width: int) -> int:
-    """Bits of the C variable that holds `width` bits."""
+    """Returns the bits of the C variable that holds `width` bits."""
     return 32 if width <= 32 else 64 if width <= 64 else 128 if width <= 128 else 64 * word_count(width)
 
 
@@ -48,19 +48,19 @@ def number(value: int, width: int) -> str:
 
 
 def mask(text: str, width: int) -> str:
-    """`text` cut to `width` bits."""
+    """Returns `text` cut to `width` bits."""
     if is_wide(width):
         return text if width % 64 == 0 else f"{wide_type(width)}_mask({text}, {width})"
     return text if width == container(width) else f"({text} & {number((1 << width) - 1, width)})"
 
 
 def cell_bytes(width: int) -> int:
-    """Bytes of a register cell or metadata field of `width` bits."""
+    """Returns the bytes of a register cell or metadata field of `width` bits."""
     return 1 if width <= 8 else 2 if width <= 16 else container(width) // 8
 
 
 def cell(pointer: str, size: int) -> str:
-    """The cell of `size` bytes at `pointer` as a C lvalue."""
+    """Returns the cell of `size` bytes at `pointer` as a C lvalue."""
     if size > 16:
         return wide_cell(pointer, size)
     return f"*(uint8_t *)({pointer})" if size == 1 else f"*(ina_r{8 * size} *)({pointer})"
@@ -74,7 +74,7 @@ class Expressions(Wide, Names):
         self.bases: dict[int, str] = {}
 
     def base(self, region: ir.Region) -> str:
-        """Pointer to a region's first byte."""
+        """Returns the pointer to a region's first byte."""
         return self.bases.get(id(region)) or self.name(region)
 
     # --- storage ----------------------------------------------------------------------------------------------------
@@ -94,14 +94,14 @@ class Expressions(Wide, Names):
         return self.wire(self.base(array.region), array.offset + e.index * array.width, array.width, field(e))
 
     def place(self, e: ir.Elem) -> str:
-        """Where an element lies that is whole bytes."""
+        """Returns the address of an element that is whole bytes."""
         assert e.array.region is not None
         base, size = self.base(e.array.region), e.array.width // 8
         at = plus(base, e.array.offset // 8 + size * e.index, field(e))
         return f"{at} + {size * e.step} * (int)i" if e.step else at
 
     def store_elem(self, e: ir.Elem, value: str) -> str:
-        """A statement that writes an element; the region has memory of its own to be written."""
+        """Returns a statement that writes an element; the region must be writable (see `own`)."""
         array = e.array
         if array.region is None:
             return f"{self.name(array)}[{self.index(e)}] = {self.narrow(value, array.width)};"
@@ -114,7 +114,7 @@ class Expressions(Wide, Names):
         return f"({array_type(width)}){value}" if width <= 16 else value
 
     def wire(self, base: str, bit: int, width: int, name: str = "") -> str:
-        """`width` bits from bit `bit` after the pointer `base`; `name` is for the reader."""
+        """Returns the `width` bits from bit `bit` after the pointer `base`; `name` goes into a comment."""
         if is_wide(width):
             return f"{wide_type(width)}_load({base}, {bit}, {width})"
         first, last = bit // 8, (bit + width - 1) // 8
@@ -154,7 +154,7 @@ class Expressions(Wide, Names):
     # --- expressions ------------------------------------------------------------------------------------------------
 
     def c(self, e: ir.Expr) -> str:
-        """C text of an expression, of type `c_type(e.width)` (comparisons: int), canonical."""
+        """Returns the C text of an expression, of type `c_type(e.width)` (comparisons: int), canonical."""
         match e:
             case ir.Var():
                 return self.name(e)
@@ -171,12 +171,12 @@ class Expressions(Wide, Names):
         raise TypeError(type(e).__name__)
 
     def whole(self, e: ir.Expr) -> str:
-        """As `c`, for where nothing stands beside it."""
+        """Returns the text of `c` without outer brackets, for use as a whole expression."""
         text = self.c(e)
         return text[1:-1] if text[0] == "(" and _closed(text) else text
 
     def test(self, e: ir.Expr, inside: str = "") -> str:
-        """C text of a condition, as it stands in an `if` or as an operand of `inside`."""
+        """Returns the C text of a condition, for an `if` or as an operand of `inside`."""
         if not isinstance(e, ir.Op) or e.op not in TRUTH or is_wide(e.args[0].width):
             return self.c(e)
         name, args = e.op, e.args
@@ -196,7 +196,7 @@ class Expressions(Wide, Names):
         return f"({text})" if inside == "compare" else text
 
     def as_signed(self, e: ir.Expr) -> str:
-        """The value with its sign, as a C integer."""
+        """Returns the value with its sign, as a C integer."""
         size, kind = container(e.width), signed_type(e.width)
         if size == e.width:
             return f"({kind}){self.c(e)}"
@@ -204,7 +204,7 @@ class Expressions(Wide, Names):
         return f"(({kind})({self.unsigned(e)} << {gap}) >> {gap})"
 
     def unsigned(self, e: ir.Expr) -> str:
-        """As `c`, but never an int."""
+        """Returns the text of `c`, cast where that is an int."""
         return f"(uint32_t){self.c(e)}" if e.width == 1 and isinstance(e, ir.Op) else self.c(e)
 
     def _op(self, e: ir.Op) -> str:
@@ -272,7 +272,7 @@ class Expressions(Wide, Names):
 
 
 def plus(base: str, offset: int, name: str = "") -> str:
-    """`base` and `offset` bytes, with the name of what lies there."""
+    """Returns `base` plus `offset` bytes, with a comment that names the field there."""
     text = f"{base} + {offset}" if offset else base
     return f"{text} {c_comment(name)}" if name else text
 
@@ -286,7 +286,7 @@ def atom(text: str) -> str:
 
 
 def _closed(text: str) -> bool:
-    """Whether the first bracket of a text is closed by its last character."""
+    """Returns True if the first bracket of a text is closed by its last character."""
     depth = 0
     for i, c in enumerate(text):
         depth += (c == "(") - (c == ")")
@@ -296,5 +296,5 @@ def _closed(text: str) -> bool:
 
 
 def array_type(width: int) -> str:
-    """C type of an element of a local array."""
+    """Returns the C type of an element of a local array."""
     return {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}[width]

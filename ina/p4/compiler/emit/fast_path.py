@@ -1,8 +1,8 @@
-"""Egress of v1model twice: once for packets whose headers lie as in most, where all positions are constants, once for any.
+"""Egress of v1model in two versions: the fast path, for packets with the common headers, and the general one.
 
-Ingress tells for all copies of a packet (`headers_stay` is 2) whether those headers are valid that the longest way through the
-parser extracts, one after the other from the first byte, and no others. That takes away the positions that egress would have to
-load, and everything that depends on them: half of its instructions in a program that aggregates.
+Ingress sets `headers_stay` to 2, for all copies of a packet, if exactly the headers are valid that the longest path through the
+parser extracts and they lie one after the other from the first byte. On the fast path their positions are constants, so egress
+neither loads them nor computes what depends on them: half of its instructions in a program that aggregates.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ina.p4.compiler.layout import Offsets
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.optimise.fast_path import extracted
 
-USUAL = 2  # the value of `headers_stay`
+FAST_PATH = 2  # the value of `headers_stay` for packets of the fast path
 LONGEST = 200  # statements of an egress that is worth having twice
 
 
 class FastPath(TnaStatements):
-    """What the emitter says about `headers_stay`."""
+    """Emits the code that sets and tests `headers_stay`."""
 
     module: ir.Module
     meta: Offsets
@@ -33,15 +33,14 @@ class FastPath(TnaStatements):
         raise TypeError("defined in emit")
 
     def _save(self) -> ir.Extern | None:
-        """The end of ingress, if egress leaves the headers where they are."""
-        found = (s for s in ir.walk(self.module.ingress.body) if isinstance(s, ir.Extern) and s.op == "save")
-        save = next(found, None)
+        """Returns the statement that ends ingress, if egress leaves the headers where they are."""
+        saves = (s for s in ir.walk(self.module.ingress.body) if isinstance(s, ir.Extern) and s.op == "save")
+        save = next(saves, None)
         return save if save is not None and save.targets else None
 
-    def usual(self) -> tuple[list[value_trees.Header], dict[int, int]] | None:
-        """The headers that the deparser emits, and where those begin that are usually valid, by the id of that variable; at
-        None: where they end. None: egress is not worth having twice.
-        """
+    def fast_path_headers(self) -> tuple[list[value_trees.Header], dict[int, int]] | None:
+        """Returns the headers that the deparser emits, and the first byte of each that is valid on the fast path, by the id of
+        its `valid` variable. None: egress is not worth having twice."""
         save, egress = self._save(), list(ir.walk(self.module.egress.body))
         if save is None or id(save.targets[0]) not in self.meta or len(egress) > LONGEST:
             return None
@@ -57,31 +56,31 @@ class FastPath(TnaStatements):
                 at += header.region.size
         return (headers, begin) if begin else None
 
-    def usual_stay(self, stays: str, known: Mapping[int, object]) -> None:
-        """In ingress: whether they do."""
-        usual = self.usual()
-        if usual is None:
+    def mark_fast_path(self, stays: str, used: Mapping[int, object]) -> None:
+        """Emits the test at the end of ingress whether a packet's egress takes the fast path. `used`: ids of storage in use."""
+        fast_path = self.fast_path_headers()
+        if fast_path is None:
             return
-        headers, begin = usual
-        wanted = []
+        headers, begin = fast_path
+        conditions = []
         for header in headers:
             if id(header.valid) in begin:
-                wanted.append(self.c(header.valid))
-            elif id(header.valid) in known:
-                wanted.append(f"!{self.c(header.valid)}")
+                conditions.append(self.c(header.valid))
+            elif id(header.valid) in used:
+                conditions.append(f"!{self.c(header.valid)}")
                 region = header.region
-                if region is not None and id(region) in known:
-                    wanted.append(f"{self.name(region)} == ina_zeros")
-        self.wrapped(f"if ({stays} && {' && '.join(wanted)}) {{ /* as in most packets */")
-        self.line(f"    {stays} = {USUAL};")
+                if region is not None and id(region) in used:
+                    conditions.append(f"{self.name(region)} == ina_zeros")
+        self.wrapped(f"if ({stays} && {' && '.join(conditions)}) {{ /* as in most packets */")
+        self.line(f"    {stays} = {FAST_PATH};")
         self.line("}")
 
-    def usual_constants(self) -> dict[int, str] | None:
-        """Where such packets have headers and which are valid, by the id of region and variable."""
-        usual = self.usual()
-        if usual is None:
+    def fast_path_constants(self) -> dict[int, str] | None:
+        """Returns the C values, on the fast path, of headers' places and valid bits, by the id of region and variable."""
+        fast_path = self.fast_path_headers()
+        if fast_path is None:
             return None
-        headers, begin = usual
+        headers, begin = fast_path
         constants: dict[int, str] = {}
         for header in headers:
             at = begin.get(id(header.valid))
@@ -90,19 +89,19 @@ class FastPath(TnaStatements):
         return constants
 
     def settle(self, body: list[ir.Stmt]) -> None:
-        """For ingress of usual packets: the headers that were extracted and get no other place."""
+        """Prepares ingress of the fast path: `settled` are the headers that were extracted and never move."""
         self.leave = "return 1"
         for stmt in ir.walk(body):
             if isinstance(stmt, ir.Extern) and isinstance(stmt.data, ir.Region):
                 (self.settled.add if stmt.op == "extract_region" else self.settled.discard)(id(stmt.data))
 
-    def usual_egress(self, body: list[ir.Stmt]) -> None:
-        """Egress for such packets."""
-        constants, save = self.usual_constants(), self._save()
+    def fast_path_egress(self, body: list[ir.Stmt]) -> None:
+        """Emits egress of the fast path before the general one."""
+        constants, save = self.fast_path_constants(), self._save()
         if constants is None or save is None:
             return
-        constants[id(save.targets[0])] = f"{USUAL}u"
-        self.line(f"if (ina_likely({self._meta_cell(save.target)} == {USUAL}u)) {{")
+        constants[id(save.targets[0])] = f"{FAST_PATH}u"
+        self.line(f"if (ina_likely({self._meta_cell(save.target)} == {FAST_PATH}u)) {{")
         self.depth += 1
         for item in self.carried:
             if id(item) in constants:

@@ -1,4 +1,4 @@
-"""What makes the C text readable: names of the P4 source, and comments with the lines that a piece of it comes from."""
+"""Names of the P4 source in the C text, and comments with the source lines that a piece of it comes from."""
 
 from __future__ import annotations
 
@@ -22,66 +22,66 @@ _OURS = (
     "memcpy memmove memset"
 )
 _RESERVED = frozenset((_KEYWORDS + " " + _OURS).split())
-_TAKEN_FORMS = re.compile(r"ina_|INA_|_|reg_|.*_t$|.*_room$|(move|scratch|r|b|p)\d+$")
+_RESERVED_FORMS = re.compile(r"ina_|INA_|_|reg_|.*_t$|.*_room$|(move|scratch|r|b|p)\d+$")
 
 
 class Names:
-    """C identifiers: what the program says, with a number behind it where that is taken."""
+    """Chooses C identifiers: the program's names, with a number appended where that is in use."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
-        self.kept: dict[int, ir.Storage] = {}
-        self.taken: dict[str, int] = {}
+        self.alive: dict[int, ir.Storage] = {}
+        self.uses: dict[str, int] = {}
 
     def name(self, v: ir.Storage) -> str:
-        found = self.names.get(id(v))
-        if found is None:
-            found = self.names[id(v)] = self.unique(v.name)
-            self.kept[id(v)] = v  # keeps ids unique
-        return found
+        identifier = self.names.get(id(v))
+        if identifier is None:
+            identifier = self.names[id(v)] = self.unique(v.name)
+            self.alive[id(v)] = v  # keeps ids unique
+        return identifier
 
-    def unique(self, wanted: str) -> str:
-        clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in wanted)
-        if clean in _RESERVED or _TAKEN_FORMS.match(clean) or not clean or clean[0].isdigit():
+    def unique(self, name: str) -> str:
+        clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+        if clean in _RESERVED or _RESERVED_FORMS.match(clean) or not clean or clean[0].isdigit():
             clean = f"x_{clean}"
         while True:
-            count = self.taken[clean] = self.taken.get(clean, 0) + 1
+            count = self.uses[clean] = self.uses.get(clean, 0) + 1
             if count == 1:
                 return clean
-            if (numbered := f"{clean}_{count}") not in self.taken:
-                self.taken[numbered] = 1
+            if (numbered := f"{clean}_{count}") not in self.uses:
+                self.uses[numbered] = 1
                 return numbered
 
 
 def accessors(registers: Iterable[ir.Register]) -> dict[int, str]:
-    """The macro of each register, by id: the last part of its name, with those before it where that is ambiguous, and a number
-    behind it where the whole name is taken: `x_a` and `x.a` read alike in C."""
+    """Names the macro of each register, by id: the last part of its name, with those before it where that is ambiguous, and a
+    number behind it where the whole name is in use: `x_a` and `x.a` read alike in C."""
     parts = {id(r): re.sub(r"[^A-Za-z0-9.]", "_", r.name).split(".") for r in registers}
     names: dict[int, str] = {}
-    taken: set[str] = set()
+    macros: set[str] = set()
     length = 1
     while parts:
         by_name: dict[str, list[int]] = {}
         for register, words in parts.items():
             by_name.setdefault("_".join(words[-length:]), []).append(register)
         for name, members in by_name.items():
-            if not all(length >= len(parts[m]) for m in members) and (len(members) > 1 or f"reg_{name}" in taken):
+            if not all(length >= len(parts[m]) for m in members) and (len(members) > 1 or f"reg_{name}" in macros):
                 continue
             for member in members:
                 macro = f"reg_{name}"
                 number = 1
-                while macro in taken:
+                while macro in macros:
                     number += 1
                     macro = f"reg_{name}_{number}"
                 names[member] = macro
-                taken.add(macro)
+                macros.add(macro)
         parts = {r: words for r, words in parts.items() if r not in names}
         length += 1
     return names
 
 
 def c_comment(text: str) -> str:
-    """A C comment of one line, whatever the text says: programs choose names, and may come from strangers."""
+    """Returns a C comment of one line with any text: programs choose names, and may come from strangers."""
     line = "".join(c if c.isprintable() else " " for c in text).replace("*/", "* /").replace("/*", "/ *")
     return f"/* {line} */"
 
@@ -95,7 +95,7 @@ class Origins:
         self.shown: tuple[str, int] | None = None
 
     def comment(self, origin: Span | None, end: Span | None = None) -> str | None:
-        """None where there is nothing new to say."""
+        """Returns the comment for a statement; None if it would repeat the previous one."""
         if origin is None or not origin.line or (origin.file, origin.line) == self.shown:
             return None
         self.shown = origin.file, origin.line

@@ -1,7 +1,7 @@
 /* Support of compiled programs: pasted into each of them, so that their C text is complete but for the public headers. */
 #include <string.h>
 
-/* What a program sets and never reads is its own affair. */
+/* Programs may set variables that they never read. */
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #pragma GCC diagnostic ignored "-Wunused-but-set-variable"
 
@@ -102,7 +102,7 @@ INA_INLINE ina_u128 ina_satsub_s(ina_u128 a, ina_u128 b, unsigned w)
     return ina_saturate(a, s, (a ^ b) & (a ^ s), w);
 }
 
-/* ina_table_lookup with the number of key words known. */
+/* ina_table_lookup for a constant number of key words. */
 INA_INLINE const struct ina_entry *ina_lookup_exact(const struct ina_table *t, const uint64_t *key, uint32_t words)
 {
     const uint32_t *bucket = ina_table_buckets(t);
@@ -117,7 +117,7 @@ INA_INLINE const struct ina_entry *ina_lookup_exact(const struct ina_table *t, c
     return 0;
 }
 
-/* The same, where the packet before has looked already, in the same tables: *found is its entry, or NULL. */
+/* The same, but tries *found first: the previous packet's entry in the same table, or NULL. */
 INA_INLINE const struct ina_entry *ina_lookup_again(const struct ina_table *t, const uint64_t *key, uint32_t words,
     const struct ina_entry **found)
 {

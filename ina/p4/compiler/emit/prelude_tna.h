@@ -1,21 +1,21 @@
 /* Support of compiled TNA programs, after prelude.h. */
 #include "tna.h"
 
-/* Bytes that a meter counts: without `less`, or with what the control plane says (twice the number, and 1). */
-static inline __attribute__((unused)) double ina_adjusted(uint32_t octets, uint32_t less, int64_t said)
+/* Bytes that a meter counts: without `less`, or with the control plane's adjustment (twice the number, plus 1). */
+static inline __attribute__((unused)) double ina_adjusted(uint32_t octets, uint32_t less, int64_t adjust)
 {
-    const int64_t bytes = said & 1 ? octets + (said - 1) / 2 : (int64_t)octets - less;
+    const int64_t bytes = adjust & 1 ? octets + (adjust - 1) / 2 : (int64_t)octets - less;
     return bytes > 0 ? (double)bytes : 0;
 }
 
 /* A hash that the control plane has changed. Its words: 1 | kind | bits of the register, and 1 << 8: reversed, 1 << 9: msb,
- * 1 << 10: extend, rotation << 16, bits of the result << 32 | polynomial | init | final xor | seed | how many bits go in | for each
- * of them: which of `in` it is, counted from 1, in its upper half which one it is XORed with. */
+ * 1 << 10: extend, rotation << 16, bits of the result << 32 | polynomial | init | final xor | seed | number of input bits |
+ * for each: its position in `in`, counted from 1, and in the upper half the position of the bit that it is XORed with. */
 static inline __attribute__((unused)) uint64_t ina_dynamic_hash(const uint64_t *c, const uint8_t *in)
 {
     enum { IDENTITY, XOR, CRC };
     const unsigned width = c[2] & 0xff, result = c[2] >> 32 & 0xff, rotate = c[2] >> 16 & 0xff;
-    const uint64_t all = ~0ull >> (64 - width), wanted = ~0ull >> (64 - result), n = c[7];
+    const uint64_t all = ~0ull >> (64 - width), mask = ~0ull >> (64 - result), n = c[7];
     const unsigned pad = c[1] == XOR ? (unsigned)((width - n % width) % width) : (unsigned)(-n & 7);
     uint64_t sum = c[1] == CRC ? c[4] : 0, word = 0;
     for (uint64_t i = 0; i < pad + n; i++) {
@@ -53,13 +53,13 @@ static inline __attribute__((unused)) uint64_t ina_dynamic_hash(const uint64_t *
     if (c[1] != IDENTITY && c[2] >> 10 & 1)
         for (unsigned at = width; at < result; at += width)
             sum |= sum << at;
-    sum &= wanted;
+    sum &= mask;
     if (rotate % result)
-        sum = (sum << rotate % result | sum >> (result - rotate % result)) & wanted;
-    return (sum ^ c[6]) & wanted;
+        sum = (sum << rotate % result | sum >> (result - rotate % result)) & mask;
+    return (sum ^ c[6]) & mask;
 }
 
-/* As ina_meter, for a packet that already has a colour (RFC 2698 section 3, colour-aware). */
+/* ina_meter for a packet that already has a colour (RFC 2698 section 3, colour-aware). */
 static inline __attribute__((unused)) uint32_t ina_meter_aware(struct ina_meter *m, double amount, uint64_t now, uint32_t before)
 {
     enum { GREEN, YELLOW, RED };
@@ -80,9 +80,9 @@ static inline __attribute__((unused)) uint32_t ina_meter_aware(struct ina_meter 
 
 /* A cell of an Lpf or Wred. Time constants in ns; `fall` is used while the average is above the sample. */
 struct ina_filter {
-    uint64_t configured; /* 0: gives what it is given; 1: samples; 2: rates (what comes adds up) */
+    uint64_t configured; /* 0: output equals input; 1: samples; 2: rates (inputs are accumulated) */
     double rise, fall;
-    double out;          /* lpf: what the average is multiplied with; wred: highest probability of a drop */
+    double out;          /* lpf: factor of the average; wred: highest probability of a drop */
     double low, high;    /* wred: averages between which that probability rises from 0 to `out` */
     double average;
     uint64_t last;       /* ps */
@@ -108,16 +108,16 @@ static inline __attribute__((unused)) double ina_average(struct ina_filter *f, d
 {
     double constant = sample > f->average ? f->rise : f->fall;
     double elapsed = (double)(now > f->last ? now - f->last : 0) / 1e3;
-    double kept = constant > 0 ? ina_decay(elapsed / constant) : 0;
+    double decay = constant > 0 ? ina_decay(elapsed / constant) : 0;
     f->last = now > f->last ? now : f->last;
-    f->average = f->configured == 2 ? f->average * kept + sample : sample + (f->average - sample) * kept;
+    f->average = f->configured == 2 ? f->average * decay + sample : sample + (f->average - sample) * decay;
     return f->average;
 }
 
 static inline __attribute__((unused)) uint32_t ina_lpf(struct ina_filter *f, uint32_t sample, uint64_t now)
 {
-    double found = f->configured ? ina_average(f, sample, now) * f->out : sample;
-    return found >= 4294967295.0 ? ~0u : (uint32_t)found;
+    double output = f->configured ? ina_average(f, sample, now) * f->out : sample;
+    return output >= 4294967295.0 ? ~0u : (uint32_t)output;
 }
 
 static inline __attribute__((unused)) uint32_t ina_wred(struct ina_filter *f, uint32_t sample, uint64_t now, uint64_t random)

@@ -16,7 +16,7 @@ class Statements(Bytes):
     module: ir.Module
     origins: Origins
     accessors: dict[int, str]  # macros of registers, by id
-    found: int  # look-ups so far that remember the entry of the packet before
+    cached_lookups: int  # look-ups so far that try the previous packet's entry first
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,8 +25,8 @@ class Statements(Bytes):
         self.stack_buffers: dict[int, ir.Region] = {}
         self.owned: set[int] = set()  # regions that were made writable on every way here
         self.forgetful: dict[int, bool] = {}
-        self.blocks_seen: list[list[ir.Stmt]] = []
-        self.settled: set[int] = set()  # those that stay where they were extracted
+        self.blocks_alive: list[list[ir.Stmt]] = []
+        self.settled: set[int] = set()  # regions that stay where they were extracted
         self.leave = "return"  # the statement that ends the function for a packet
 
     def block(self, body: list[ir.Stmt]) -> None:
@@ -38,13 +38,13 @@ class Statements(Bytes):
         self.owned = set() if self._forgets(body) else outer
 
     def _forgets(self, body: list[ir.Stmt]) -> bool:
-        """True if a statement of a block, at any depth, forgets (see `forgets`). Remembered for each block."""
-        known = self.forgetful.get(id(body))
-        if known is None:
-            known = any(forgets(s) or any(self._forgets(inner) for inner in ir.blocks(s)) for s in body)
-            self.forgetful[id(body)] = known
-            self.blocks_seen.append(body)  # alive, so that no other block gets its id
-        return known
+        """Returns True if a statement of a block, at any depth, forgets (see `forgets`). Results are cached by block."""
+        result = self.forgetful.get(id(body))
+        if result is None:
+            result = any(forgets(s) or any(self._forgets(inner) for inner in ir.blocks(s)) for s in body)
+            self.forgetful[id(body)] = result
+            self.blocks_alive.append(body)  # so that no other block gets its id
+        return result
 
     def braces(self, head: str, body: list[ir.Stmt]) -> None:
         self.line(head + " {")
@@ -62,7 +62,7 @@ class Statements(Bytes):
             self.line(self.store_elem(target, value))
 
     def own(self, region: ir.Region) -> None:
-        """Before a write: a header that was never extracted points to constant zeros."""
+        """Makes a header writable: one that was never extracted points to constant zeros."""
         if id(region) in self.owned or id(region) in self.settled:
             return
         self.owned.add(id(region))
@@ -70,7 +70,7 @@ class Statements(Bytes):
         self.line(f"if ({name} == ina_zeros) {name} = memset({self.buffer(region)}, 0, {region.size});")
 
     def buffer(self, region: ir.Region) -> str:
-        """Room for a header outside of the frame: one that never becomes valid there only needs it for this phase."""
+        """Returns memory for a header outside of the frame: on the stack if it never becomes valid there."""
         if region.own_buffer:
             return f"meta + {self.buffer_offset(region)}"
         self.stack_buffers[id(region)] = region
@@ -139,7 +139,7 @@ class Statements(Bytes):
         return f"if ({condition}) {{"
 
     def wrapped(self, text: str) -> None:
-        """A long condition goes on several lines."""
+        """Writes a condition, on several lines if it is long."""
         room = 116 - 4 * self.depth
         while len(text) > room and (cut := max(text.rfind(" && ", 0, room), text.rfind(" || ", 0, room))) > 0:
             self.line(text[: cut + 3])
@@ -206,7 +206,7 @@ class Statements(Bytes):
     # --- rolled loops -----------------------------------------------------------------------------------------------
 
     def _roll(self, stmt: ir.Roll) -> None:
-        """A loop in two versions: one for the usual case that all its rows exist, one that checks each access."""
+        """Writes a loop in two versions: the fast path for when all its rows exist, and one that checks each access."""
         regions: dict[int, ir.Region] = {}
         indices: dict[tuple[int, object], ir.RegRead | ir.RegWrite] = {}
         for inner in ir.walk(stmt.body):
@@ -263,16 +263,16 @@ class Statements(Bytes):
                 words = [f"({w}) & *(const uint64_t *)(state + {m.offset + i * m.stride})" for i, w in enumerate(words)]
             self.line(f"const uint64_t key[{table.key_words}] = {{ {', '.join(words)} }};")
             if table.value_set:
-                found = "ina_lookup_exact" if table.kind == "exact" else "ina_table_lookup"
+                function = "ina_lookup_exact" if table.kind == "exact" else "ina_table_lookup"
                 more = f", {table.key_words}" if table.kind == "exact" else ""
-                self.line(f"{hit} = {found}(t, key{more}) != 0;")
+                self.line(f"{hit} = {function}(t, key{more}) != 0;")
                 self.depth -= 1
                 self.line("}")
                 return
             call = "ina_table_lookup(t, key)"
             if table.kind == "exact":
-                call = f"ina_lookup_again(t, key, {table.key_words}, found + {self.found})"
-                self.found += 1
+                call = f"ina_lookup_again(t, key, {table.key_words}, found + {self.cached_lookups})"
+                self.cached_lookups += 1
             self.line(f"const struct ina_entry *const e = {call};")
             self.line(f"{hit} = e != 0;")
             self.line(f"{action} = e ? e->action : t->default_action;")
@@ -299,7 +299,7 @@ class Statements(Bytes):
         self.line("}")
 
     def _select_member(self, stmt: ir.Lookup, selector: ir.Var) -> None:
-        """An entry that names a group; an empty group is a miss."""
+        """Selects a member if the entry names a group; an empty group is a miss."""
         hit, action, n = self.name(stmt.hit), self.name(stmt.action), stmt.cursor
         self.line("if (e && e->action == INA_ACTION_GROUP) {")
         self.line(f"    const uint64_t *const m = ina_table_member(t, e, {self.c(selector)});")
@@ -309,34 +309,34 @@ class Statements(Bytes):
         self.line("}")
 
     def _octets(self, less: ir.Expr | None) -> str:
-        """Bytes of the packet, as counters and meters see it."""
+        """Returns the bytes of the packet, as counters and meters see it."""
         octets = "pkt->wire_len" if self.module.architecture == "v1model" else "octets"
         return octets if less is None else f"({octets} - {self.c(less)})"
 
     def _meter(self, meter: ir.Meter, index: str, less: ir.Expr | None = None, before: str | None = None) -> str:
-        """`less`: bytes that do not count. `before`: the packet's colour so far."""
+        """Returns a meter's colour. `less`: bytes that do not count. `before`: the packet's colour so far."""
         amount = "1" if meter.kind == "packets" else self._octets(less)
         if meter.adjust is not None:
-            said = f"*(const int64_t *)(const void *)(state + {meter.adjust.offset})"
-            amount = f"ina_adjusted({self._octets(None)}, {self.c(less) if less is not None else '0'}, {said})"
+            adjust = f"*(const int64_t *)(const void *)(state + {meter.adjust.offset})"
+            amount = f"ina_adjusted({self._octets(None)}, {self.c(less) if less is not None else '0'}, {adjust})"
         cell = f"(struct ina_meter *)(void *)(state + {meter.offset} + 64 * (uint64_t)({index}))"
-        found = f"ina_meter({cell}, {amount}, now)" if before is None else f"ina_meter_aware({cell}, {amount}, now, {before})"
-        return f"({index} < {meter.size}u ? {found} : {before or 0})"
+        call = f"ina_meter({cell}, {amount}, now)" if before is None else f"ina_meter_aware({cell}, {amount}, now, {before})"
+        return f"({index} < {meter.size}u ? {call} : {before or 0})"
 
     def x_meter(self, stmt: ir.Extern) -> None:
-        """`data`: the meter; a TNA meter's index is followed by bytes that do not count and the colour so far."""
+        """Emits a meter. `data`: the meter; a TNA meter's index is followed by bytes that do not count and the colour so far."""
         index, *more = stmt.args
         less, before = more[0] if more else None, self.c(more[1]) if len(more) > 1 else None
         text = self._meter(stmt.data, self.c(index), less, before)
         self.line(f"{self.name(stmt.target)} = {text};")
 
     def x_fail(self, stmt: ir.Extern) -> None:
-        """The packet ends here, with all that it asked for. `data`: the verdict, if it is not that of assert and assume."""
+        """Ends the packet and cancels its clones and digests. `data`: the verdict, if it is not that of assert and assume."""
         self.line(f"pkt->verdict = {stmt.data or 'INA_FAILED'};")
         self.line("pkt->clone = pkt->digest = 0;")
         self.line(f"{self.leave};")
 
-    def x_unusual(self, stmt: ir.Extern) -> None:
+    def x_leave_fast_path(self, stmt: ir.Extern) -> None:
         self.line("return 0;")
 
     def _count(self, counter: ir.Counter, index: str, less: ir.Expr | None = None) -> None:
@@ -359,7 +359,7 @@ class Statements(Bytes):
             self.line(f"{self.name(region)} = memcpy({self.buffer(region)}, data + {cursor}, {region.size});")
 
     def x_fresh_region(self, stmt: ir.Extern) -> None:
-        """The header begins a life in its own buffer, all zero."""
+        """Gives the header its own buffer, all zero."""
         self.line(f"{self.name(stmt.data)} = memset({self.buffer(stmt.data)}, 0, {stmt.data.size});")
 
     def x_clear_region(self, stmt: ir.Extern) -> None:
@@ -410,7 +410,7 @@ class Statements(Bytes):
         self.line("return;")
 
     def x_truncate(self, stmt: ir.Extern) -> None:
-        """The smallest wins; the deparser obeys. A frame has at least one byte."""
+        """Keeps the smallest length; the deparser applies it. A frame has at least one byte."""
         length = self.c(stmt.args[0])
         self.line(f"if (!{length}) pkt->truncate_len = 1;")
         self.line(f"else if (!pkt->truncate_len || {length} < pkt->truncate_len) pkt->truncate_len = {length};")
@@ -427,5 +427,5 @@ class Statements(Bytes):
 
 
 def forgets(stmt: ir.Stmt) -> bool:
-    """Whether a header may have another place behind this statement than in the text before it."""
+    """Returns True if a header may have another place behind this statement than in the text before it."""
     return isinstance(stmt, ir.Label) or isinstance(stmt, ir.Extern) and isinstance(stmt.data, ir.Region)

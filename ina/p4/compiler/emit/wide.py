@@ -23,18 +23,18 @@ def wide_number(value: int, width: int) -> str:
 
 
 def wide_cell(pointer: str, size: int) -> str:
-    """The cell of `size` bytes at `pointer` as a C lvalue."""
+    """Returns the cell of `size` bytes at `pointer` as a C lvalue."""
     return f"*(ina_rw{size // 8} *)({pointer})"
 
 
 class Wide:
-    """Operations with a wide operand or result. Needs from the whole: `c`, `as_signed`."""
+    """Operations with a wide operand or result. Subclasses provide `c` and `as_signed`."""
 
     def c(self, e: ir.Expr) -> str:
-        raise TypeError("defined in emit_expressions")
+        raise TypeError("defined in emit/expressions.py")
 
     def as_signed(self, e: ir.Expr) -> str:
-        raise TypeError("defined in emit_expressions")
+        raise TypeError("defined in emit/expressions.py")
 
     def wide_op(self, e: ir.Op) -> str:
         name, args, width = e.op, e.args, e.width
@@ -78,7 +78,7 @@ class Wide:
         return text if width % 64 == 0 else f"{wide_type(width)}_mask({text}, {width})"
 
     def _resized(self, e: ir.Expr, width: int) -> str:
-        """The bits of `e`, as the wide type of `width` bits, which is no narrower."""
+        """Returns the bits of `e` as the wide type of `width` bits, which is no narrower."""
         if not is_wide(e.width):
             return f"{wide_type(width)}_of({self.c(e)})"
         if word_count(e.width) == word_count(width):
@@ -120,6 +120,6 @@ class Wide:
         return f"{kind}_shr({self.c(value)}, {by})"
 
     def piece(self, e: ir.Expr, low: int, take: int) -> str:
-        """`take` <= 64 bits of a wide value from bit `low` on, as a 64-bit integer."""
+        """Returns `take` <= 64 bits of a wide value from bit `low` on, as a 64-bit integer."""
         text = f"{wide_type(e.width)}_shr({self.c(e)}, {low}).w[0]" if low else f"{self.c(e)}.w[0]"
         return text if take == 64 else f"({text} & {(1 << take) - 1}ull)"

@@ -1,7 +1,7 @@
 """Recursive descent: the token stream, types, expressions (P4_16 v1.2.5 appendix H).
 
-P4's grammar is context sensitive: `(T) x` is a cast and `T x;` a declaration only if T names a type. `scopes` keeps,
-per scope, which names are types; the parser fills it as it goes.
+P4's grammar is context sensitive: `(T) x` is a cast and `T x;` a declaration only if T names a type. `scopes` records,
+per scope, which names are types; the parser fills it while it reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNARY = frozenset("-+~!")
 
 
 def join(first: Span, last: Span) -> Span:
-    """From the start of `first` to the end of `last`, or `first` alone where that spans several lines."""
+    """Returns the span from the start of `first` to the end of `last`, or `first` alone if they lie on several lines."""
     if first.line == last.line and first.file == last.file and last.col >= first.col:
         return Span(first.file, first.line, first.col, last.col + last.length - first.col)
     return first
@@ -36,20 +36,21 @@ def describe(kind: str, text: str) -> str:
 
 
 class ExpressionParser:
-    """Token stream, types and expressions. Every `parse_*` consumes what it describes or raises CompileError."""
+    """Token stream, types and expressions. Every `parse_*` consumes the construct in its name or docstring, or raises
+    CompileError."""
 
     def __init__(self, tokens: Tokens) -> None:
         self.kinds, self.texts, self.spans, self.joined = tokens.kinds, tokens.texts, tokens.spans, tokens.joined
         self.pos = 0
         self.depth = 0
         self.in_width = False
-        """In `bit<...>`, where a `>` outside of parentheses is the end."""
+        """True within `bit<...>`, where a `>` outside of parentheses is the end."""
         self.scopes: list[dict[str, bool]] = [{}]
 
     # --- token stream
 
     def at(self, text: str) -> bool:
-        """Is the current token this reserved word, punctuation or contextual word?"""
+        """Returns True if the current token is this reserved word, punctuation or contextual word."""
         return self.texts[self.pos] == text and self.kinds[self.pos] != "STRING"
 
     def accept(self, text: str) -> bool:
@@ -64,16 +65,16 @@ class ExpressionParser:
         self.pos += 1
         return self.spans[self.pos - 1]
 
-    def expected(self, what: str) -> NoReturn:
+    def expected(self, expectation: str) -> NoReturn:
         kind, text, span = self.kinds[self.pos], self.texts[self.pos], self.spans[self.pos]
         notes = []
-        if what.startswith("';'") and self.pos and self.spans[self.pos - 1].line < span.line:
-            previous = self.spans[self.pos - 1]  # a missing ';' is where the line ended, not where the next one begins
+        if expectation.startswith("';'") and self.pos and self.spans[self.pos - 1].line < span.line:
+            previous = self.spans[self.pos - 1]  # a missing ';' belongs to the end of the line, not to the start of the next one
             after = Span(previous.file, previous.line, previous.col + previous.length, 1)
-            raise CompileError(after, f"expected {what} before {describe(kind, text)}")
-        if what.startswith("a name") and kind == text and text.isidentifier():
+            raise CompileError(after, f"expected {expectation} before {describe(kind, text)}")
+        if expectation.startswith("a name") and kind == text and text.isidentifier():
             notes = [f"'{text}' is a reserved word of P4"]
-        raise CompileError(span, f"expected {what}, found {describe(kind, text)}", notes)
+        raise CompileError(span, f"expected {expectation}, found {describe(kind, text)}", notes)
 
     def fail(self, span: Span, message: str, notes: list[Note | str] | None = None) -> NoReturn:
         raise CompileError(span, message, notes or ())
@@ -94,21 +95,21 @@ class ExpressionParser:
 
     def is_type_name(self, name: str) -> bool:
         for scope in reversed(self.scopes):
-            known = scope.get(name)
-            if known is not None:
-                return known
+            is_type = scope.get(name)
+            if is_type is not None:
+                return is_type
         return False
 
-    def parse_name(self, what: str = "a name") -> tuple[str, Span]:
+    def parse_name(self, expectation: str = "a name") -> tuple[str, Span]:
         if self.kinds[self.pos] != "id":
-            self.expected(what)
+            self.expected(expectation)
         self.pos += 1
         return self.texts[self.pos - 1], self.spans[self.pos - 1]
 
     # --- types
 
     def starts_type(self) -> bool:
-        """Can the current token only be the start of a type?"""
+        """Returns True if the current token can only be the start of a type."""
         kind = self.kinds[self.pos]
         if kind == "id":
             text = self.texts[self.pos]
@@ -179,7 +180,7 @@ class ExpressionParser:
         return args
 
     def try_type_arguments(self) -> list[ast.TypeRef] | None:
-        """Type arguments followed by `(` or `.`, else None with nothing consumed: then `<` is the operator."""
+        """Parses type arguments followed by `(` or `.`; otherwise returns None and consumes nothing: then `<` is the operator."""
         start, depth = self.pos, self.depth
         if self.kinds[start + 1] not in BASE_TYPES and self.kinds[start + 1] not in ("id", "_", ".", ">"):
             return None
@@ -209,7 +210,7 @@ class ExpressionParser:
         return condition
 
     def parse_binary(self, floor: int) -> ast.Expr:
-        """Precedence climbing: operators at least as strong as `floor`, left associative."""
+        """Parses by precedence climbing: operators at least as strong as `floor`, left associative."""
         depth = self.depth
         left = self.parse_unary()
         kinds, precedence = self.kinds, PRECEDENCE
@@ -253,12 +254,12 @@ class ExpressionParser:
         if not self.starts_type():
             self.pos = start
             return None
-        surely = self.kinds[self.pos] in BASE_TYPES and self.kinds[self.pos] != "error"
+        certain = self.kinds[self.pos] in BASE_TYPES and self.kinds[self.pos] != "error"
         try:
             target = self.parse_type()
             self.expect(")", "after the type of a cast")
         except CompileError:
-            if surely:
+            if certain:
                 raise
             self.pos, self.depth = start, depth  # `(E.A)`, `(T.minSizeInBits())`
             return None
@@ -268,7 +269,7 @@ class ExpressionParser:
         return ast.Cast(join(span, operand.span), target, operand)
 
     def parse_postfix(self, expr: ast.Expr) -> ast.Expr:
-        """Member access, index, slice, call: left to right."""
+        """Parses member access, index, slice, call: left to right."""
         kinds = self.kinds
         depth = self.depth
         while True:
@@ -443,7 +444,7 @@ class ExpressionParser:
         return first
 
     def _parse_braces_keyset(self) -> ast.Expr:
-        """A key of struct or tuple type: { set, ... }"""
+        """Parses a key of struct or tuple type: { set, ... }"""
         start, depth, span = self.pos, self.depth, self.spans[self.pos]
         try:
             return self._parse_braces()

@@ -1,9 +1,9 @@
 """Tokens of P4_16 (v1.2.5 §6.4), with positions mapped back through line markers.
 
 A token's kind is "id", "INT", "STRING", "pragma" or "eof", or, for reserved words and punctuation, its own text. Words
-that the grammar reserves only in places (apply, key, actions, entries, state, type, priority, list) are plain "id"s.
+that the grammar reserves only in some places (apply, key, actions, entries, state, type, priority, list) are plain "id"s.
 
-`>` is always a token of its own: whether `>>` is a shift or closes two type argument lists is for the parser to say.
+`>` is always a token of its own: the parser decides whether `>>` is a shift or closes two type argument lists.
 """
 
 from __future__ import annotations
@@ -38,25 +38,23 @@ _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(?:pragma|ident|warning)\b[^\n]*")
 _BLANK = re.compile(r"(?:\s|/\*.*?\*/|//.*)*")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LINE_END = "\ue000"
-"""A line's end within a string, for the preprocessor, which knows strings of one line only"""
+"""A line's end within a string, for the preprocessor, which only supports strings of one line"""
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 
 @dataclass(slots=True)
 class Tokens:
-    """Parallel lists; the last token is "eof"."""
+    """Tokens as parallel lists; the last token is "eof"."""
 
     kinds: list[str]
     texts: list[str]
     spans: list[Span]
     joined: set[int]
-    """Numbers of the `>` that the next token's `>` or `>=` follows without space: macros put them at one place."""
+    """Numbers of the `>` that the next token's `>` or `>=` follows without space; in macros both have the same span."""
 
 
 def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) -> Tokens:
-    """Cut `text` into tokens. `sources` (file name -> text) lets columns survive what the preprocessor did to a
-    line.
-    """
+    """Cuts `text` into tokens. `sources` (file name -> text) gives the columns of lines that the preprocessor changed."""
     kinds: list[str] = []
     texts: list[str] = []
     spans: list[Span] = []
@@ -132,8 +130,8 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
 class _Columns:
     """Columns of one line.
 
-    The preprocessor squeezes spaces and expands macros: then tokens are looked up in the source's line.
-    A token that a macro made gets the place of the macro's name.
+    The preprocessor squeezes spaces and expands macros; tokens of such lines are looked up in the source's line. A token from a
+    macro gets the place of the macro's name.
     """
 
     __slots__ = ("at", "exact", "line", "macro", "resume")
@@ -145,10 +143,10 @@ class _Columns:
         self.at = 0
         self.macro = 1, 1
         self.resume = -1
-        """Where the source goes on behind the macro whose tokens are being read; -1 outside of macros."""
+        """The column behind the macro whose tokens are being read; -1 outside of macros."""
 
     def find(self, word: str) -> tuple[int, int]:
-        """(column, length) of the next token of the line, `word`."""
+        """Returns (column, length) of the next token of the line, `word`."""
         for place in (self.at, self.resume):
             if place >= 0:
                 start = _skip_blank(self.line, place)
@@ -174,7 +172,7 @@ def _skip_blank(line: str, at: int) -> int:
 
 
 def _skip_parentheses(line: str, at: int) -> int:
-    """Behind the `(...)` that follows, if one does."""
+    """Returns the position behind the `(...)` that follows, or `at` if none does."""
     start, depth = _skip_blank(line, at), 0
     for i in range(start, len(line)):
         depth += (line[i] == "(") - (line[i] == ")")
@@ -200,7 +198,7 @@ def _bad_token(text: str, pos: int, file: str, line: int, col: int) -> NoReturn:
 
 
 def integer(word: str) -> tuple[int, int | None, bool]:
-    """(value, width or None, signed) of an integer literal as written; the value is not yet cut to the width."""
+    """Returns (value, width or None, signed) of an integer literal; the value is not yet cut to the width."""
     width: int | None = None
     signed = False
     if m := re.match(r"([0-9]+)([ws])", word):
@@ -212,5 +210,5 @@ def integer(word: str) -> tuple[int, int | None, bool]:
 
 
 def string(word: str) -> str:
-    """Value of a string literal: quotes removed, escapes resolved (§6.4.3.3)."""
+    """Returns the value of a string literal: quotes removed, escapes resolved (§6.4.3.3)."""
     return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[0]), word[1:-1])

@@ -1,7 +1,6 @@
 """Recursive descent: top-level declarations, parsers, controls, tables (P4_16 v1.2.5 appendix H).
 
-The whole grammar is read here; what a construct means, and whether it is allowed where it stands, is the checker's
-business.
+The whole grammar is read here; the checker determines what a construct means and whether it is allowed in its place.
 """
 
 from __future__ import annotations
@@ -232,7 +231,7 @@ class Parser(StatementParser):
         )
 
     def _parse_local(self, annotations: list[ast.Annotation]) -> ast.Node:
-        """Local element of a parser or control"""
+        """Parses a local element of a parser or control."""
         kind = self.kinds[self.pos]
         if kind == "const":
             return self.parse_const(annotations)

@@ -1,4 +1,4 @@
-"""The C preprocessor that P4_16 asks for (v1.2.5 §4.2), done by pcpp.
+"""The C preprocessor that P4_16 requires (v1.2.5 §4.2), implemented with pcpp.
 
 The output is one text with `#line` markers; `lexer.py` maps positions back through them.
 """
@@ -22,7 +22,7 @@ from ina.p4.compiler.front.lexer import LINE_END
 
 P4INCLUDE = Path(__file__).parent.parent / "p4include"
 MAX_INCLUDE_DEPTH = 64
-MAX_EXPANDED = 2_000_000  # tokens: the largest program of this project takes a quarter
+MAX_EXPANDED = 2_000_000  # tokens: four times the largest program of this project
 _STRING_OR_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
 _SPLICED = re.compile(r"(?<=\w)\\\n(?=\w)")
 _RULE = re.compile(r"^[ \t]*##.*$", re.MULTILINE)
@@ -43,7 +43,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def _splice(text: str) -> str:
-    """Joins names that a backslash splits over two lines (C11 5.1.1.2); the lines they lose stand behind the next end of line."""
+    """Joins names that a backslash splits over two lines (C11 5.1.1.2); the removed line ends move behind the next one."""
     first, *parts = _SPLICED.split(text)
     lost = 0
     out = [first]
@@ -57,7 +57,7 @@ def _splice(text: str) -> str:
 
 
 def _join_string(m: re.Match[str]) -> str:
-    """P4's strings may span lines, C's may not: such a one goes on one line, with the lines it had behind it."""
+    """Puts a string that spans lines, which C does not allow, on one line, followed by its line ends."""
     text = m[0]
     if text[0] != '"' or "\n" not in text:
         return text
@@ -65,12 +65,12 @@ def _join_string(m: re.Match[str]) -> str:
 
 
 def _copy_token(token: Any) -> Any:
-    made = object.__new__(type(token))
-    made.__dict__.update(token.__dict__)
-    return made
+    copied = object.__new__(type(token))
+    copied.__dict__.update(token.__dict__)
+    return copied
 
 
-# Half of pcpp's time is copy.copy() of its tokens, which without this goes the long way through __reduce_ex__.
+# Half of pcpp's time is copy.copy() of its tokens, which without this goes through the slow __reduce_ex__.
 LexToken.__copy__ = _copy_token
 
 
@@ -111,9 +111,8 @@ class _Preprocessor(pcpp.Preprocessor):
     def expand_macros(self, tokens: list[Any], expanding_from: Sequence[str] = ()) -> list[Any]:
         """Replaces the macros in `tokens`, in place, and returns it.
 
-        pcpp walks every expansion again at each level of nesting, which takes seconds where macros write a program.
-        Here a token is looked at once; what must not be expanded again carries a hide set (C11 6.10.3.4; D. Prosser's
-        algorithm).
+        pcpp walks every expansion again at each level of nesting, which takes seconds where macros write a program. Here each
+        token is examined once; names that must not be expanded again carry a hide set (C11 6.10.3.4; D. Prosser's algorithm).
         """
         out: list[Any] = []
         work = tokens[::-1]
@@ -152,7 +151,7 @@ class _Preprocessor(pcpp.Preprocessor):
         return tokens
 
     def _arguments(self, macro: Any, name: Any, work: list[Any]) -> list[list[Any]] | None:
-        """Takes `( arguments )` off the end of `work` (which is in reverse order); None where no call stands there."""
+        """Takes `( arguments )` off the end of `work` (which is in reverse order); None if no call is there."""
         end = len(work)
         while end and (work[end - 1].type in self.t_WS or work[end - 1].type in self.t_COMMENT):
             end -= 1
@@ -166,18 +165,18 @@ class _Preprocessor(pcpp.Preprocessor):
                 break
         else:
             self._fail(name.source, name.lineno, f"arguments of macro '{name.value}' are never closed: expected ')'")
-        taken = work[start:end][::-1]
+        call = work[start:end][::-1]
         del work[start:]
-        count, args, positions = self.collect_args(taken, True)
-        wanted = len(macro.arglist)
-        if macro.variadic and len(args) >= wanted:
-            args[wanted - 1 :] = [taken[positions[wanted - 1] : count - 1]]
-        elif (macro.variadic and len(args) == wanted - 1) or (wanted == 1 and not args):
+        count, args, positions = self.collect_args(call, True)
+        arity = len(macro.arglist)
+        if macro.variadic and len(args) >= arity:
+            args[arity - 1 :] = [call[positions[arity - 1] : count - 1]]
+        elif (macro.variadic and len(args) == arity - 1) or (arity == 1 and not args):
             args.append([])
-        elif wanted == 0 and args == [[]]:
+        elif arity == 0 and args == [[]]:
             args = []
-        if len(args) != wanted:
-            self._fail(name.source, name.lineno, f"macro '{name.value}' takes {wanted} arguments, not {len(args)}")
+        if len(args) != arity:
+            self._fail(name.source, name.lineno, f"macro '{name.value}' takes {arity} arguments, not {len(args)}")
         return args
 
     def on_file_open(self, is_system_include: bool, includepath: str) -> Any:
@@ -215,7 +214,7 @@ class _Preprocessor(pcpp.Preprocessor):
         return super().on_directive_handle(directive, toks, ifpassthru, precedingtoks)
 
     def on_comment(self, tok: Any) -> bool:
-        # Kept where it spans lines: what stands behind it would otherwise move to its first line.
+        # Kept if it spans lines: text behind it would otherwise move to its first line.
         return "\n" in tok.value.rstrip("\n")
 
     def on_directive_unknown(self, directive: Any, toks: Any, ifpassthru: bool, precedingtoks: Any) -> bool | None:
@@ -226,9 +225,9 @@ class _Preprocessor(pcpp.Preprocessor):
             return None  # passed on: the lexer follows it
         if directive.value in ("warning", "pragma", "ident"):
             return True
-        meant = difflib.get_close_matches(directive.value, DIRECTIVES, n=1)
-        if meant and not any(tok.type in self.t_WS for tok in precedingtoks[1:]):
-            notes = [f"did you mean #{meant[0]}?"]
+        suggestions = difflib.get_close_matches(directive.value, DIRECTIVES, n=1)
+        if suggestions and not any(tok.type in self.t_WS for tok in precedingtoks[1:]):
+            notes = [f"did you mean #{suggestions[0]}?"]
             self._fail(directive.source, directive.lineno, f"unknown preprocessor directive #{directive.value}", notes)
         return True  # p4c skips the line: programs have comments of that kind
 
@@ -242,30 +241,29 @@ class _Preprocessor(pcpp.Preprocessor):
 
 
 def display_path(path: str) -> str:
-    """`path` relative to the working directory where it lies below it, else as it is."""
+    """Returns `path` relative to the working directory if it lies below it, else unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
 
 def macros(options: Iterable[str]) -> dict[str, str]:
-    """What a command line says with -D: NAME, which is 1, or NAME=VALUE, which may be nothing. Raises ValueError."""
-    found = {}
+    """Parses -D options: NAME, which means 1, or NAME=VALUE, where VALUE may be empty. Raises ValueError."""
+    values = {}
     for option in options:
         name, equals, value = option.partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise ValueError(f"-D {option}: expected NAME or NAME=VALUE, with a name of letters, digits and _")
-        found[name] = value if equals else "1"
-    return found
+        values[name] = value if equals else "1"
+    return values
 
 
 def preprocess(
     path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()
 ) -> tuple[str, dict[str, str]]:
-    """Returns the preprocessed text and the text of every file read, by the name its line markers use.
+    """Returns the preprocessed text and the text of every file read, by its name in line markers.
 
-    Included files are looked for beside the including file (`"..."` only), then in `include_dirs`, then in the
-    compiler's own `p4include`. Raises CompileError for what the preprocessor rejects and OSError when `path` cannot be
-    read.
+    Included files are looked for beside the including file (`"..."` only), then in `include_dirs`, then in the compiler's own
+    `p4include`. Raises CompileError for text that the preprocessor rejects and OSError when `path` cannot be read.
     """
     source = Path(path).read_text(encoding="utf-8", errors="replace")
     return preprocess_text(source, str(path), defines, [*(str(Path(d).absolute()) for d in include_dirs), str(P4INCLUDE)])
@@ -275,7 +273,8 @@ def preprocess_text(
     source: str, name: str, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
 ) -> tuple[str, dict[str, str]]:  # fmt: skip
-    """As `preprocess`, of a text that goes by `name`. `files`: all that can be included, by absolute path; None: the disk's."""
+    """Preprocesses a text called `name`; see `preprocess`. `files`: all files it may include, by absolute path; None: the
+    disk's."""
     preprocessor = _Preprocessor(include_dirs, files)
     for macro, value in (defines or {}).items():
         preprocessor.define(f"{macro} {value}")
@@ -285,7 +284,7 @@ def preprocess_text(
         preprocessor.write(out)
     except RecursionError:
         raise CompileError(Span(name, 0, 0, 0), "arguments of macros are nested too deep") from None
-    except (IndexError, ValueError, TypeError, AttributeError) as error:  # pcpp's, of what it did not expect
+    except (IndexError, ValueError, TypeError, AttributeError) as error:  # raised by pcpp for unexpected input
         where = preprocessor.directive
         if where is None:
             raise

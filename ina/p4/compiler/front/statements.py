@@ -75,7 +75,7 @@ class StatementParser(ExpressionParser):
             self.pos += 1
 
     def _try_expressions(self, start: int, end: int) -> list[ast.Expr]:
-        """The tokens from `start` to `end` as a list of expressions, or nothing where they are not."""
+        """Parses the tokens from `start` to `end` as a list of expressions; returns an empty list if they are none."""
         self.pos = start
         depth, exprs = self.depth, []
         try:
@@ -91,7 +91,7 @@ class StatementParser(ExpressionParser):
     # --- parameters
 
     def parse_type_parameters(self) -> list[ast.Name]:
-        """< name, ... >, declared as types in the current scope"""
+        """Parses < name, ... >, declared as types in the current scope."""
         params: list[ast.Name] = []
         if not self.accept("<"):
             return params
@@ -137,7 +137,7 @@ class StatementParser(ExpressionParser):
         return ast.ConstDecl(span, name, type_ref, value, annotations=annotations)
 
     def parse_variable_or_instance(self, annotations: list[ast.Annotation], type_ref: ast.TypeRef) -> ast.Declaration:
-        """After its type: `name [= init] ;`, `(args) name [= { body }] ;`"""
+        """Parses the rest of a declaration behind its type: `name [= init] ;`, `(args) name [= { body }] ;`"""
         if self.at("("):
             return self.parse_instantiation(annotations, type_ref)
         variable = self.parse_variable(annotations, type_ref)
@@ -152,7 +152,7 @@ class StatementParser(ExpressionParser):
         return ast.VarDecl(span, name, type_ref, init, annotations=annotations)
 
     def parse_array_suffix(self, type_ref: ast.TypeRef) -> ast.TypeRef:
-        """`[n]` behind the declared name: read so that the checker can say what is wrong with it"""
+        """Parses `[n]` behind the declared name, so that the checker can report it."""
         while self.accept("["):
             type_ref = ast.StackTypeRef(self.spans[self.pos - 1], type_ref, self.parse_expression())
             self.expect("]", "after the size")
@@ -181,7 +181,7 @@ class StatementParser(ExpressionParser):
         return ast.Instantiation(span, name, type_ref, arguments, body, annotations=annotations)
 
     def parse_function(self, annotations: list[ast.Annotation], return_ref: ast.TypeRef) -> ast.FunctionDecl:
-        """type name <T, ...> ( parameters ) { body }, from the name on"""
+        """Parses `type name <T, ...> ( parameters ) { body }` from the name on."""
         name, span = self.parse_name("a name of a function")
         self.declare(name)
         self.scopes.append({})
@@ -208,7 +208,7 @@ class StatementParser(ExpressionParser):
         return ast.Block(span, statements, annotations or [])
 
     def parse_statement(self) -> ast.Node:
-        """A statement or a local declaration"""
+        """Parses a statement or a local declaration."""
         annotations = self.parse_annotations() if self.kinds[self.pos] in ("@", "pragma") else []
         kind, span = self.kinds[self.pos], self.spans[self.pos]
         if kind == "id":
@@ -222,7 +222,7 @@ class StatementParser(ExpressionParser):
         self.fail(span, f"expected a statement, found '{self.texts[self.pos]}'")
 
     def _parse_named_statement(self, annotations: list[ast.Annotation]) -> ast.Node:
-        """Starts with an identifier: declaration, instantiation, assignment, call"""
+        """Parses a statement that starts with an identifier: declaration, instantiation, assignment, call."""
         following = self.kinds[self.pos + 1]
         if following in ("id", "<", "[", "(") and (following == "id" or self.starts_type()):
             start, depth = self.pos, self.depth
@@ -235,7 +235,7 @@ class StatementParser(ExpressionParser):
         return self._parse_simple_statement(";")
 
     def _is_constructed_call(self) -> bool:
-        """After `T`: `T(...).method(...)`, not an instantiation"""
+        """Returns True if the tokens behind `T` are a call `T(...).method(...)` and not an instantiation."""
         start = self.pos
         self._parse_balanced()
         is_call = self.at(".") or self.at(";")

@@ -1,8 +1,8 @@
 """Inlining: actions, functions, sub-controls, and dispatch of calls to methods and externs.
 
-Arguments are bound by reference where nobody can tell, else copied in and out (P4_16 v1.2.5 §6.8): an `in` argument
-may stand for the parameter when no out/inout argument overlaps it; actions see the variables around them, so their
-scalars are copied.
+Arguments are bound by reference where the program cannot notice, else copied in and out (P4_16 v1.2.5 §6.8): an `in`
+argument is used in place of the parameter when no out/inout argument overlaps it; actions see the variables around
+them, so their scalars are copied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ina.p4.compiler.lower.value_trees import Choice, Header, SliceOf, Union
 
 @dataclass(slots=True)
 class Frame:
-    """One inlined callable. `label` is where `return` goes; `copy_out` what happens on every way out."""
+    """One inlined callable. `label`: the target of `return`; `copy_out`: the copies of `out` parameters, made on every
+    way out."""
 
     label: str
     result: Any = None
@@ -31,11 +32,11 @@ class Frame:
 
 
 def has_effects(e: ast.Expr) -> bool:
-    """True if evaluating `e` may have side effects: it calls something other than `isValid`."""
+    """Returns True if evaluating `e` may have side effects: it calls something other than `isValid`."""
     match e:
         case ast.Call():
-            looks = e.kind == "header_method" and e.method == "isValid"
-            return not looks or any(has_effects(a) for a in e.args if a is not None)
+            harmless = e.kind == "header_method" and e.method == "isValid"
+            return not harmless or any(has_effects(a) for a in e.args if a is not None)
         case ast.Unary() | ast.Cast():
             return has_effects(e.operand)
         case ast.Binary():
@@ -96,18 +97,18 @@ class Calls(Statements):
         raise self.unsupported(e, f"a call of kind {e.kind}")
 
     def resolve_instance(self, receiver: ast.Expr | None) -> Instance:
-        """The object that a receiver names."""
+        """Returns the object that a receiver names."""
         assert isinstance(receiver, ast.Name)
         decl = receiver.decl
         if isinstance(decl, ast.Param):
-            found = self.scope.get(id(decl)) if not decl.is_ctor else self.instance.args.get(decl.name)
+            instance = self.scope.get(id(decl)) if not decl.is_ctor else self.instance.args.get(decl.name)
         else:
-            found = self.instance.children.get(decl.name)
-            if found is None or found.site is not decl:
-                found = self.program.globals.get(decl.name, found)
-        if not isinstance(found, Instance):
+            instance = self.instance.children.get(decl.name)
+            if instance is None or instance.site is not decl:
+                instance = self.program.globals.get(decl.name, instance)
+        if not isinstance(instance, Instance):
             raise self.unsupported(receiver, f"'{receiver.name}' as an object")
-        return found
+        return instance
 
     # --- inlining ---------------------------------------------------------------------------------------------------
 
@@ -119,14 +120,14 @@ class Calls(Statements):
         self.inline_values(params, values, call, body, by_reference=by_reference, result=result)
 
     def arguments(self, params: list[ast.Param], args: list[ast.Expr | None], call: ast.Call) -> list[Any]:
-        """Values and places for parameters, evaluated as written: named arguments may stand in another order."""
+        """Returns values and places for parameters, evaluated as written: named arguments may stand in another order."""
         order = list(range(len(params)))
         names = [p.name for p in params]
         if any(a.name for a in call.arguments):
             written = [names.index(a.name) if a.name else i for i, a in enumerate(call.arguments)]
             order = written + [i for i in order if i not in written]
         parts = [partial(self._argument, params[i], args[i], call) for i in order]
-        evaluated = self.in_order(parts, lambda at, value: self._kept(params[order[at]], value, call))
+        evaluated = self.in_order(parts, lambda at, value: self._saved_argument(params[order[at]], value, call))
         values: list[Any] = [None] * len(params)
         for i, value in zip(order, evaluated, strict=True):
             values[i] = value
@@ -143,8 +144,8 @@ class Calls(Statements):
             return self.storage.place(param.type, param.name)
         return self.lvalue(arg) if param.direction in ("out", "inout") else self.value(arg)
 
-    def _kept(self, param: ast.Param | types.Parameter, value: Any, node: ast.Node) -> Any:
-        """What stands for an argument that later ones might change: of `inout`, its place and what was there (§6.8)."""
+    def _saved_argument(self, param: ast.Param | types.Parameter, value: Any, node: ast.Node) -> Any:
+        """Returns a copy of an argument that later ones might change: of `inout`, its place and its value (§6.8)."""
         if param.direction == "out":
             return value
         if param.direction != "inout":
@@ -154,31 +155,32 @@ class Calls(Statements):
         return CopiedIn(value, copied)
 
     def result(self, e: ast.Call, i: int) -> Any:
-        """The place of an `out` argument; `_` is one that nobody reads (§8.26)."""
+        """Returns the place of an `out` argument; for `_`, an unused one (§8.26)."""
         arg = e.args[i]
         return self.storage.place(e.params[i].type, "unused") if arg is None else self.lvalue(arg)
 
     def settled(self, e: ast.Call) -> ast.Call:
-        """A call of an extern whose arguments have been evaluated as written, where a call among them may change what others
-        read: names of their values and places. Else `e` itself, whose arguments mean the same in any order."""
+        """Returns a call of an extern whose arguments have been evaluated as written, if one of them makes a call that may
+        change what others read: its arguments are names of their values and places. Otherwise returns `e` itself, whose
+        arguments mean the same in any order."""
         args = {i: arg for i, arg in enumerate(e.args) if arg is not None}
         if len(args) < 2 or not any(map(has_effects, args.values())):
             return e
-        written = {a.name: at for at, a in enumerate(e.arguments) if a.name}
-        given = sorted(args, key=lambda i: written.get(e.params[i].name, i))
-        parts = [partial(self._argument, e.params[i], args[i], e) for i in given]
-        outs = {at for at, i in enumerate(given) if e.params[i].direction in ("out", "inout")}
+        positions = {a.name: at for at, a in enumerate(e.arguments) if a.name}
+        order = sorted(args, key=lambda i: positions.get(e.params[i].name, i))
+        parts = [partial(self._argument, e.params[i], args[i], e) for i in order]
+        outs = {at for at, i in enumerate(order) if e.params[i].direction in ("out", "inout")}
         values = self.in_order(parts, lambda at, value: value if at in outs else self._snapshot(self.read(value)))
         settled = copy(e)
         settled.args = list(e.args)
-        for i, value in zip(given, values, strict=True):
+        for i, value in zip(order, values, strict=True):
             arg = args[i]
             if arg.const is None and not isinstance(value, Instance | str):
                 name = ast.Name(arg.span, ast.source_text(arg))
                 name.type, name.decl = arg.type, name
                 self.scope[id(name)] = value
                 settled.args[i] = name
-        self.settled_calls.append(settled)  # alive as long as the scope, which knows its names by id
+        self.settled_calls.append(settled)  # alive as long as the scope, which finds names by id
         return settled
 
     def inline_values(
@@ -241,7 +243,7 @@ class Calls(Statements):
         return place
 
     def reset(self, place: Any, node: ast.Node) -> None:
-        """An `out` parameter's or variable's first value: zero, headers invalid."""
+        """Assigns an `out` parameter's or variable's first value: zero, headers invalid."""
         if isinstance(place, Choice):
             self.assign(place, self.read_default(place), node)
         elif isinstance(place, ir.Var | ir.Elem):
@@ -264,7 +266,7 @@ class Calls(Statements):
         return fold.const(0, first.width, first.signed) if isinstance(first, ir.Expr) else self.default(first.type)
 
     def _keys(self, value: Any) -> set[int]:
-        """What a value reads (or a place writes), for the overlap test."""
+        """Returns keys of what a value reads (or a place writes), for the overlap test."""
         keys: set[int] = set()
         if isinstance(value, Choice):
             return set().union(*(self._keys(i) for i in value.items)) | self._keys(value.index)
@@ -350,7 +352,7 @@ class Calls(Statements):
         self.leave_alone(header)
 
     def _zero(self, header: Header) -> None:
-        """A header that becomes valid has all fields zero."""
+        """Sets all fields of a header that becomes valid to zero."""
         if header.region:
             header.region.own_buffer = True
             self.emit(ir.Extern("fresh_region", [], [], header.region))
@@ -380,7 +382,7 @@ class Calls(Statements):
             less = ir.Op("sub", (stack.next, amount), 32)
             self.emit(ir.Assign(stack.next, fold.cond(ir.Op("lt", (stack.next, amount), 1), fold.const(0, 32), less)))
 
-    # Defined in the other parts.
+    # Defined in parser.py and externs.py.
     def apply_parser(self, instance: Instance, e: ast.Call) -> None:
         raise TypeError
 

@@ -12,7 +12,7 @@ from ina.p4.compiler.errors import NO_SPAN, CompileError, Span
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.value_trees import Choice, Header, Record, Sequence, SliceOf, Stack, Union, Varbit
 
-MAX_STATEMENTS = 100_000  # the largest program of this project has a fifth
+MAX_STATEMENTS = 100_000  # five times the largest program of this project
 BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "|+|": "satadd", "|-|": "satsub", "&": "and", "|": "or",
     "^": "xor", "<<": "shl", ">>": "shr", "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
@@ -20,7 +20,7 @@ BINARY = {
 
 
 def hint(e: ir.Expr) -> str:
-    """What to call a temporary that keeps `e`."""
+    """Returns a name for a temporary that keeps `e`."""
     match e:
         case ir.Elem():
             return e.array.fields[e.index] if e.array.fields else e.array.name
@@ -32,7 +32,7 @@ def hint(e: ir.Expr) -> str:
 
 
 class Expressions:
-    """Needs from the whole: `scope`, `out`, `instance`, and `call()` for calls that have a value."""
+    """Lowers expressions. Subclasses provide `scope`, `out`, `instance`, and `call()` for calls that have a value."""
 
     program: CheckedProgram
     storage: value_trees.Storage
@@ -41,14 +41,14 @@ class Expressions:
     out: list[ir.Stmt]
     error_index: dict[str, int]
     created: dict[int, Header]  # headers that can become valid without being extracted
-    here: Span | None = None  # what is being lowered
+    here: Span | None = None  # the source of the statement being lowered
     statements: int  # so far
-    sliced: dict[int, int]  # calls of which the program takes so many low bits, by id
+    sliced: dict[int, int]  # low bits that the program uses of a call's result, by the call's id
 
     # --- small services ---------------------------------------------------------------------------------------------
 
-    def unsupported(self, node: ast.Node, what: str, *notes: str) -> CompileError:
-        return CompileError(node.span, f"{what} is not supported by this back end", notes)
+    def unsupported(self, node: ast.Node, feature: str, *notes: str) -> CompileError:
+        return CompileError(node.span, f"{feature} is not supported by this back end", notes)
 
     def temp(self, width: int, signed: bool = False, name: str = "t") -> ir.Var:
         return ir.Var(name, width, signed)
@@ -65,7 +65,7 @@ class Expressions:
         self.out.append(stmt)
 
     def stable(self, e: ir.Expr) -> ir.Expr:
-        """`e` in a form that later assignments do not change."""
+        """Returns `e` in a form that later assignments do not change."""
         if isinstance(e, ir.Const):
             return e
         t = self.temp(e.width, e.signed, hint(e))
@@ -75,8 +75,8 @@ class Expressions:
     def in_order(
         self, parts: Iterable[Callable[[], Any]], keep: Callable[[int, Any], Any] | None = None
     ) -> list[Any]:
-        """What `parts` yield, evaluated from the first to the last: a value is what it was at its turn, whatever later
-        parts change. `keep` says what stands for a result that they might (default: a copy of its value)."""
+        """Returns the results of `parts`, evaluated from the first to the last; later parts do not change earlier results.
+        `keep` replaces a result that they might change (default: by a copy of its value)."""
         values: list[Any] = []
         effects = [self.block(lambda part=part: values.append(part())) for part in parts]
         for i, statements in enumerate(effects):
@@ -86,7 +86,7 @@ class Expressions:
         return values
 
     def block(self, lower: Any) -> list[ir.Stmt]:
-        """The statements that `lower()` emits."""
+        """Returns the statements that `lower()` emits."""
         saved, self.out = self.out, []
         try:
             lower()
@@ -97,7 +97,7 @@ class Expressions:
     # --- constants and defaults -------------------------------------------------------------------------------------
 
     def constant(self, value: Any, t: types.Type, node: ast.Node) -> Any:
-        """The value tree of a compile-time constant."""
+        """Returns the value tree of a compile-time constant."""
         t = types.strip_new(t)
         shape = value_trees.scalar_shape(t)
         if shape:
@@ -121,7 +121,7 @@ class Expressions:
         raise self.unsupported(node, f"a constant of type {t}")
 
     def default(self, t: types.Type) -> Any:
-        """All bits zero, headers invalid."""
+        """Returns a value with all bits zero and headers invalid."""
         t = types.strip_new(t)
         shape = value_trees.scalar_shape(t)
         if shape:
@@ -144,7 +144,7 @@ class Expressions:
     # --- expressions ------------------------------------------------------------------------------------------------
 
     def scalar(self, e: ast.Expr) -> ir.Expr:
-        """The value of an expression of scalar type."""
+        """Returns the value of an expression of scalar type."""
         value = self.value(e)
         if isinstance(value, Choice | SliceOf):
             return self.read(value)
@@ -153,14 +153,14 @@ class Expressions:
         return value
 
     def shape(self, t: types.Type, node: ast.Node) -> tuple[int, bool]:
-        """(width, signed) of a type that must be one scalar."""
+        """Returns (width, signed) of a type that must be one scalar."""
         shape = value_trees.scalar_shape(t)
         if shape is None:
             raise self.unsupported(node, f"a value of type {t} here")
         return shape
 
     def read(self, place: Any) -> Any:
-        """A place as a value: choices become conditional expressions."""
+        """Returns a place as a value: choices become conditional expressions."""
         if isinstance(place, SliceOf):
             return fold.slice_bits(self.read(place.base), place.hi, place.lo)
         if not isinstance(place, Choice):
@@ -193,7 +193,7 @@ class Expressions:
         raise TypeError(type(first).__name__)
 
     def value(self, e: ast.Expr) -> Any:
-        """The value tree of an expression (a place where it is one)."""
+        """Returns the value tree of an expression (a place where it is one)."""
         if e.const is not None and not isinstance(e.type, types.StringType):
             return self.constant(e.const, e.type, e)
         match e:
@@ -218,10 +218,10 @@ class Expressions:
         raise self.unsupported(e, f"this expression ({type(e).__name__})")
 
     def call(self, e: ast.Call) -> Any:
-        raise TypeError("defined in lower_calls")
+        raise TypeError("defined in lower/calls.py")
 
     def settled_value(self, e: ast.Expr) -> Any:
-        """The value tree of an expression, without choices."""
+        """Returns the value tree of an expression, without choices."""
         return self.read(self.value(e))
 
     def _unary(self, e: ast.Unary) -> ir.Expr:
@@ -302,7 +302,7 @@ class Expressions:
         return Sequence(t, values)
 
     def equal(self, a: Any, b: Any, node: ast.Node) -> ir.Expr:
-        """Equality of composites (§8.10): headers are equal if both are invalid, or both valid with equal fields."""
+        """Returns the equality of composites (§8.10): headers are equal if both are invalid, or both valid with equal fields."""
         a, b = self.read(a), self.read(b)
         if isinstance(a, ir.Expr):
             return fold.eq(a, b)
@@ -317,13 +317,13 @@ class Expressions:
     # --- members and lvalues ----------------------------------------------------------------------------------------
 
     def lvalue(self, e: ast.Expr) -> Any:
-        """The place that an lvalue names. Index expressions are evaluated now."""
+        """Returns the place that an lvalue names. Index expressions are evaluated now."""
         match e:
             case ast.Name():
-                found = self.scope.get(id(e.decl))
-                if found is None:
+                place = self.scope.get(id(e.decl))
+                if place is None:
                     raise self.unsupported(e, f"'{e.name}' as a value")
-                return found
+                return place
             case ast.Member():
                 return self._member(e)
             case ast.Index():
@@ -365,7 +365,7 @@ class Expressions:
         raise self.unsupported(e, f"'.{e.member}' here")
 
     def select(self, value: Any, pick: Any) -> Any:
-        """`pick` applied to a value, or to every item of a choice."""
+        """Applies `pick` to a value, or to every item of a choice."""
         if isinstance(value, Choice):
             return Choice(value.index, [self.select(item, pick) for item in value.items])
         return pick(value)
@@ -387,10 +387,10 @@ class Expressions:
         return Choice(self.stable(last), stack.items)
 
     def check_parser(self, condition: ir.Expr, error: int, node: ast.Node) -> None:
-        raise TypeError("defined in lower_parser")
+        raise TypeError("defined in lower/parser.py")
 
     def apply_table(self, e: ast.Call) -> Any:
-        raise TypeError("defined in lower_tables")
+        raise TypeError("defined in lower/tables.py")
 
     # --- assignment -------------------------------------------------------------------------------------------------
 
@@ -424,7 +424,7 @@ class Expressions:
             self._assign_header(place, value, node)
             self.leave_alone(place)  # last: `value` may be another header of the union
             return
-        if isinstance(place, Union):  # its whole state, in which one header is valid at most
+        if isinstance(place, Union):  # copied as a whole: at most one of its headers is valid
             for part, v in zip(value_trees.members(place), value_trees.members(value), strict=True):
                 self._assign_header(part, v, node)
             return
@@ -448,7 +448,7 @@ class Expressions:
             self.emit(ir.Assign(place.flag, value.valid))
 
     def leave_alone(self, header: Header) -> None:
-        """No other header of its union is valid any more, whether it has become valid or invalid (§8.20)."""
+        """Makes the other headers of its union invalid, after a header has become valid or invalid (§8.20)."""
         if header.union is not None:
             for other in header.union.fields.values():
                 if other is not header:
@@ -461,14 +461,14 @@ class Expressions:
         old = self.read(base)
         width = old.width
         mask = ((1 << (hi - lo + 1)) - 1) << lo
-        kept = ir.Op("and", (old, fold.const(~mask, width, old.signed)), width, old.signed)
+        rest = ir.Op("and", (old, fold.const(~mask, width, old.signed)), width, old.signed)
         moved: ir.Expr = fold.cast(fold.cast(value, value.width), width, old.signed)
         if lo:
             moved = ir.Op("shl", (moved, fold.const(lo, 32)), width, old.signed)
-        self.assign(base, ir.Op("or", (kept, moved), width, old.signed), node)
+        self.assign(base, ir.Op("or", (rest, moved), width, old.signed), node)
 
     def _overlap(self, place: Any, value: Any) -> bool:
-        """Whether writing `place` part by part could change `value` before it is read."""
+        """Returns True if writing `place` part by part could change `value` before it is read."""
         if not isinstance(value, value_trees.COMPOSITE):
             return False
         written = {
@@ -485,7 +485,7 @@ class Expressions:
         return False
 
     def _snapshot(self, value: Any) -> Any:
-        """The value now, in temporaries."""
+        """Returns a copy of the value, in temporaries."""
         match value:
             case ir.Expr():
                 return self.stable(value)

@@ -1,4 +1,4 @@
-"""Lowering of v1model's functions and objects (BMv2's simple_switch defines what they do)."""
+"""Lowering of v1model's functions and objects, with the semantics of BMv2's simple_switch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ina.p4.compiler.lower.tables import Tables
 
 DROP_PORT = 511
 NO_LIST = 0xFFFFFFFF  # field list of a clone that preserves nothing
-FIRST_GIVEN_LIST = 0x10000  # numbers of lists given as values, beyond those of @field_list
+FIRST_VALUE_LIST = 0x10000  # numbers of lists written as values, beyond those of @field_list
 HASHES = {
     "crc32": 32,
     "crc32_custom": 32,
@@ -26,7 +26,7 @@ HASHES = {
 
 
 class Externs(Tables):
-    """Needs from the whole: the metadata places, `flags`, and the tables of objects."""
+    """Lowers externs. Subclasses provide the metadata places, `flags`, and the tables of objects."""
 
     meta: Any
     standard: Any
@@ -47,16 +47,16 @@ class Externs(Tables):
     in_egress: bool
 
     def flag(self, name: str, width: int = 32) -> ir.Var:
-        """A note of the program to the runtime, zero at first; ingress and egress have their own."""
+        """Returns a variable that tells the runtime what the program requests, zero at first; ingress and egress have their
+        own."""
         key = f"{'egress' if self.in_egress else 'ingress'}_{name}"
         if key not in self.flags:
             self.flags[key] = ir.Var(key, width)
         return self.flags[key]
 
     def _list(self, e: ast.Expr) -> ir.Const:
-        """The number of a field list, noting what it preserves: `@field_list` of the metadata, or (deprecated) the
-        fields given.
-        """
+        """Returns the number of a field list and notes the fields that it preserves: `@field_list` of the metadata, or
+        (deprecated) the fields in the call."""
         fields: list[Any] = []
         if isinstance(types.strip_new(e.type), types.BitType | types.InfIntType):
             if e.const is None:
@@ -68,7 +68,7 @@ class Externs(Tables):
                     place = place.fields[name]
                 fields += value_trees.scalars(place)
         else:
-            number = FIRST_GIVEN_LIST + len(self.preserved)
+            number = FIRST_VALUE_LIST + len(self.preserved)
             fields = list(value_trees.scalars(self.read(self.value(e))))
             if not all(isinstance(f, ir.Var | ir.Elem) for f in fields):
                 raise self.unsupported(e, "preserving a value that is not a field of the metadata")
@@ -134,7 +134,7 @@ class Externs(Tables):
         return e.const
 
     def hashed(self, algorithm: str, data: ast.Expr, payload: bool = False) -> ir.Var:
-        """The hash of the data's fields one after the other; headers that are invalid have none."""
+        """Returns the hash of the data's fields one after the other; invalid headers contribute nothing."""
         return self.hash_of(algorithm, self._parts(self.read(self.value(data))), payload)
 
     def hash_of(self, algorithm: Any, parts: list[Any], payload: bool = False) -> ir.Var:
@@ -148,7 +148,7 @@ class Externs(Tables):
         return result
 
     def _parts(self, value: Any) -> list[Any]:
-        """Scalars and headers of a value, in order."""
+        """Returns the scalars and headers of a value, in order."""
         if isinstance(value, ir.Expr | value_trees.Header | value_trees.Varbit):
             return [value]
         if isinstance(value, value_trees.Choice | value_trees.SliceOf):
@@ -175,7 +175,7 @@ class Externs(Tables):
         self.emit(ir.Extern("hash", [result], args, (algorithm, shape, payload)))
 
     def _owner_valid(self, e: ast.Expr) -> ir.Expr:
-        """Whether the header that a field belongs to is valid; true for what is no field of a header."""
+        """Returns the validity of the header that a field belongs to; true for anything else."""
         if (
             isinstance(e, ast.Member)
             and e.kind == "field"
@@ -198,7 +198,7 @@ class Externs(Tables):
         self.emit(ir.If(condition, self.block(body)))
 
     def _hash(self, e: ast.Call) -> None:
-        """base + hash mod max, max 0 meaning none but base."""
+        """Lowers hash(): base + hash mod max, or only base if max is 0."""
         target = self.result(e, 0)
         width, signed = self.shape(e.params[0].type, e)
         hashed = self.hashed(self.algorithm(e.given(1)), e.given(3))
@@ -236,9 +236,9 @@ class Externs(Tables):
         names = list(e.params[1].type.fields) if isinstance(e.params[1].type, types.RecordType) else []
         fields = []
         for i, leaf in enumerate(value_trees.scalars(value)):
-            kept = ir.Var(f"digest{number}_{i}", leaf.width, leaf.signed)
-            self.emit(ir.Assign(kept, leaf))
-            fields.append({"name": names[i] if i < len(names) else f"f{i}", "width": leaf.width, "var": kept})
+            variable = ir.Var(f"digest{number}_{i}", leaf.width, leaf.signed)
+            self.emit(ir.Assign(variable, leaf))
+            fields.append({"name": names[i] if i < len(names) else f"f{i}", "width": leaf.width, "var": variable})
         self.emit(ir.Assign(self.flag("digest"), fold.const(number, 32)))
         name = (
             str(e.params[1].type)
@@ -248,28 +248,28 @@ class Externs(Tables):
         self.digests.append({"name": name, "number": number, "fields": fields})
 
     def _clone(self, e: ast.Call) -> None:
-        wanted = "E2E" if self.in_egress else "I2E"
-        if e.given(0).const != wanted:
-            raise self.unsupported(e, f"a clone other than {wanted} in {'egress' if self.in_egress else 'ingress'}")
-        self.used.add(wanted)
+        kind = "E2E" if self.in_egress else "I2E"
+        if e.given(0).const != kind:
+            raise self.unsupported(e, f"a clone other than {kind} in {'egress' if self.in_egress else 'ingress'}")
+        self.used.add(kind)
         self.needs_original |= not self.in_egress
         self.emit(ir.Assign(self.flag("clone"), fold.const(1, 32)))
         self.emit(ir.Assign(self.flag("clone_session"), fold.cast(self.scalar(e.given(1)), 32)))
-        kept = self._list(e.given(2)) if len(e.args) > 2 else fold.const(NO_LIST, 32)
+        list_number = self._list(e.given(2)) if len(e.args) > 2 else fold.const(NO_LIST, 32)
         if self.in_egress:
-            kept = self._with_headers(kept)
-        self.emit(ir.Assign(self.flag("clone_list"), kept))
+            list_number = self._with_headers(list_number)
+        self.emit(ir.Assign(self.flag("clone_list"), list_number))
 
-    def _with_headers(self, kept: ir.Const) -> ir.Const:
-        """The list that preserves all headers, too."""
-        if kept.value not in self.lists_with_headers:
-            number = self.lists_with_headers[kept.value] = FIRST_GIVEN_LIST + len(self.preserved)
+    def _with_headers(self, list_number: ir.Const) -> ir.Const:
+        """Returns the list that also preserves all headers."""
+        if list_number.value not in self.lists_with_headers:
+            number = self.lists_with_headers[list_number.value] = FIRST_VALUE_LIST + len(self.preserved)
             headers = [v for v in value_trees.leaves(self.cloned_headers()) if isinstance(v, ir.Var | ir.Elem)]
-            self.preserved[number] = [*self.preserved.get(kept.value, []), *headers, self.payload_at, self.length]
-        return fold.const(self.lists_with_headers[kept.value], 32)
+            self.preserved[number] = [*self.preserved.get(list_number.value, []), *headers, self.payload_at, self.length]
+        return fold.const(self.lists_with_headers[list_number.value], 32)
 
     def cloned_headers(self) -> Any:
-        raise TypeError("defined in lower_v1model")
+        raise TypeError("defined in arch/lower_v1model.py")
 
     def _again(self, e: ast.Call, kind: str) -> None:
         if (kind == "recirculate") != self.in_egress:
@@ -313,14 +313,14 @@ class Externs(Tables):
         return fold.cast(index, index.width)
 
     def _register(self, instance: Instance, element: types.Type, node: ast.Node) -> list[ir.Register]:
-        """One register for each scalar of the element: `r`, or `r.x` and `r.y.z`."""
-        found = self.registers.get(id(instance))
-        if found is None:
-            found = self.registers[id(instance)] = [
+        """Returns one register for each scalar of the element: `r`, or `r.x` and `r.y.z`."""
+        registers = self.registers.get(id(instance))
+        if registers is None:
+            registers = self.registers[id(instance)] = [
                 ir.Register(f"{instance.name}{path}", width, int(instance.args["size"]), signed)
                 for path, width, signed in self._scalars_of(element, "", node)
             ]
-        return found
+        return registers
 
     def _scalars_of(self, t: types.Type, path: str, node: ast.Node) -> list[tuple[str, int, bool]]:
         t = types.strip_new(t)
@@ -349,14 +349,14 @@ class Externs(Tables):
             self.assign(target, result, e)
 
     def meter(self, instance: Instance, size: int | None = None) -> ir.Meter:
-        found = self.meters.get(id(instance))
-        if found is None:
+        meter = self.meters.get(id(instance))
+        if meter is None:
             size = size if size is not None else int(instance.args["size"])
-            found = self.meters[id(instance)] = ir.Meter(instance.name, instance.args["type"], size)
-        return found
+            meter = self.meters[id(instance)] = ir.Meter(instance.name, instance.args["type"], size)
+        return meter
 
     def color(self, instance: Instance) -> ir.Var:
-        """What a direct meter said last; green at first."""
+        """Returns the last colour of a direct meter; green at first."""
         return self.direct_colors.setdefault(id(instance), ir.Var("color", 32))
 
     def _execute_meter(self, e: ast.Call, meter: ir.Meter) -> None:
@@ -366,7 +366,7 @@ class Externs(Tables):
         self.assign(target, fold.cast(color, *self.shape(e.params[1].type, e)), e)
 
     def unused_objects(self) -> None:
-        """Registers, counters and meters that no statement uses exist too."""
+        """Creates registers, counters and meters that no statement uses."""
         for instance in instances_of(self.program):
             match instance.decl.name:
                 case "register":
@@ -377,9 +377,9 @@ class Externs(Tables):
                     self.meter(instance)
 
     def counter(self, instance: Instance, size: int | None = None) -> ir.Counter:
-        found = self.counters.get(id(instance))
-        if found is None:
+        counter = self.counters.get(id(instance))
+        if counter is None:
             kind = instance.args["type"]
-            found = ir.Counter(instance.name, kind, size if size is not None else int(instance.args["size"]))
-            self.counters[id(instance)] = found
-        return found
+            counter = ir.Counter(instance.name, kind, size if size is not None else int(instance.args["size"]))
+            self.counters[id(instance)] = counter
+        return counter

@@ -1,9 +1,9 @@
 """Bounds of loops: known at compile time, or counted at run time against a limit for each packet.
 
-P4 allows loops that depend on the packet: one that never ends would stop the switch. So a pass of a packet (ingress, or egress)
-makes at most LOOP_LIMIT rounds, all together, of loops whose bound is not known here; one more and the packet is dropped, counted
-as `loop_limit`. `@loop_limit(N)` before the main package sets another number. Compiled programs and the interpreter count the
-same rounds:
+P4 allows loops that depend on the packet; an endless one would stop the switch. So a pass of a packet (ingress, or egress)
+makes at most LOOP_LIMIT rounds, in total, of loops without a constant bound; one more and the packet is dropped and counted as
+`loop_limit`. `@loop_limit(N)` before the main package sets another number. Compiled programs and the interpreter count the same
+rounds:
 
 - `for` with constant bounds counts nothing, as long as its rounds, times those of the loops around it, stay within the limit;
 - every other `for` counts its rounds, and so do all loops in it;
@@ -25,7 +25,7 @@ LARGEST_LIMIT = 2**32 - 2  # they are counted in 32 bits
 
 
 def loop_limit(program: CheckedProgram) -> int:
-    """Raises CompileError for a `@loop_limit` without a number, and for one out of range."""
+    """Returns the limit of rounds. Raises CompileError for a `@loop_limit` without a number, and for one out of range."""
     site = program.main.site if program.main is not None else None
     note = site.annotation("loop_limit") if site is not None else None
     if note is None:
@@ -37,26 +37,28 @@ def loop_limit(program: CheckedProgram) -> int:
 
 
 def within(around: int | None, rounds: int | None, limit: int) -> int | None:
-    """The rounds of a loop of `rounds` within loops of `around`, None for either and for too many: they are counted."""
+    """Returns the rounds of a loop of `rounds` within loops of `around`. None if either is None or the product exceeds the
+    limit: then they are counted at run time."""
     return None if around is None or rounds is None or around * rounds > limit else around * rounds
 
 
 def known_rounds(loop: ast.ForC | ast.ForIn, limit: int) -> int | None:
-    """The most rounds that a loop makes; None where they are not known, or more than `limit`."""
-    rounds = _of_range(loop) if isinstance(loop, ast.ForIn) else _of_counter(loop, limit)
+    """Returns the most rounds that a loop makes; None if they are not constant, or more than `limit`."""
+    rounds = _range_rounds(loop) if isinstance(loop, ast.ForIn) else _counter_rounds(loop, limit)
     return rounds if rounds is not None and rounds <= limit else None
 
 
-def _of_range(loop: ast.ForIn) -> int | None:
-    """Rounds of `for (x in low .. high)`; 1 for a loop over a list, which is unrolled. None: not known."""
+def _range_rounds(loop: ast.ForIn) -> int | None:
+    """Returns the rounds of `for (x in low .. high)`; 1 for a loop over a list, which is unrolled. None: not constant."""
     if not isinstance(loop.collection, ast.Range):
         return 1
     low, high = loop.collection.lo.const, loop.collection.hi.const
     return max(0, high - low + 1) if isinstance(low, int) and isinstance(high, int) else None
 
 
-def _of_counter(loop: ast.ForC, limit: int) -> int | None:
-    """Rounds of `for (bit<8> i = 0; i < 10; i = i + 1)` and the like, whose body leaves `i` alone. None: not known."""
+def _counter_rounds(loop: ast.ForC, limit: int) -> int | None:
+    """Returns the rounds of loops like `for (bit<8> i = 0; i < 10; i = i + 1)` whose body does not write `i`. None: not
+    constant."""
     if len(loop.init) != 1 or len(loop.update) != 1 or not isinstance(loop.init[0], ast.VarDecl):
         return None
     counter, update, test = loop.init[0], loop.update[0], loop.condition
@@ -76,7 +78,7 @@ def _of_counter(loop: ast.ForC, limit: int) -> int | None:
 
 
 def _step(update: ast.Node, counter: ast.VarDecl) -> tuple[str, int] | None:
-    """(operator, constant) of `i = i + 1` and `i += 1`."""
+    """Returns (operator, constant) of `i = i + 1` and `i += 1`, else None."""
     if not isinstance(update, ast.Assign) or not _names(update.target, counter):
         return None
     op, by = update.op, update.value
@@ -92,14 +94,14 @@ def _names(e: ast.Expr, decl: ast.Node) -> bool:
 
 
 def _written(body: ast.Node) -> set[ast.Node]:
-    """The variables that a statement may write, by declaration."""
-    found: set[ast.Node] = set()
+    """Returns the variables that a statement may write, by declaration."""
+    declarations: set[ast.Node] = set()
     for target in _targets(body):
         while isinstance(target, ast.Member | ast.Index | ast.Slice | ast.Cast):
             target = target.operand if isinstance(target, ast.Cast) else target.base
         if isinstance(target, ast.Name) and isinstance(target.decl, ast.Node):
-            found.add(target.decl)
-    return found
+            declarations.add(target.decl)
+    return declarations
 
 
 def _targets(node: ast.Node) -> Iterator[ast.Expr]:
@@ -131,7 +133,7 @@ def _assigned(node: ast.Node | None) -> Iterator[ast.Expr]:
 
 
 def endless_states(parser: ast.ParserDecl) -> set[ast.ParserState]:
-    """States on a cycle of states that take nothing off the packet for sure."""
+    """Returns the states on a cycle of states of which none is certain to take anything off the packet."""
     idle = {s for s in parser.states.values() if not any(_takes(statement) for statement in s.statements)}
     following = {s: [t for t in _targets_of(s) if t in idle] for s in idle}
     return {s for s in idle if s in _reached(following, s)}
@@ -141,24 +143,24 @@ def _targets_of(state: ast.ParserState) -> list[ast.ParserState]:
     transition = state.transition
     if transition is None:
         return []
-    found = [transition.target, *(case.target for case in transition.cases)]
-    return [t for t in found if t is not None]
+    targets = [transition.target, *(case.target for case in transition.cases)]
+    return [t for t in targets if t is not None]
 
 
 def _reached(following: dict[ast.ParserState, list[ast.ParserState]], start: ast.ParserState) -> set[ast.ParserState]:
-    """The states that can follow `start`; `start` itself only if it is on a cycle."""
-    found: set[ast.ParserState] = set()
+    """Returns the states that can follow `start`; `start` itself only if it is on a cycle."""
+    states: set[ast.ParserState] = set()
     waiting = list(following[start])
     while waiting:
         state = waiting.pop()
-        if state not in found:
-            found.add(state)
+        if state not in states:
+            states.add(state)
             waiting += following[state]
-    return found
+    return states
 
 
 def _takes(statement: ast.Node) -> bool:
-    """True if a statement advances the parser by at least a byte, or ends it."""
+    """Returns True if a statement advances the parser by at least a byte, or ends it."""
     if not isinstance(statement, ast.CallStatement) or statement.call.kind != "packet_in":
         return False
     call = statement.call

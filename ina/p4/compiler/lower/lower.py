@@ -1,4 +1,4 @@
-"""Lowering by architecture: a checked program to one module, or one for each pipeline of a TNA `Switch`."""
+"""Lowering by architecture: turns a checked program into one module, or one for each pipeline of a TNA `Switch`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ina.p4.compiler.checked_program import CheckedProgram
 
 
 def lower(program: CheckedProgram) -> list[ir.Module]:
-    """Raises CompileError for what this back end does not support."""
+    """Returns the program's modules. Raises CompileError for what this back end does not support."""
     if supported_architecture(program) == "v1model":
         return [V1Model(program).lower()]
     return lower_switch(program)

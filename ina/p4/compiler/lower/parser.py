@@ -1,7 +1,7 @@
 """Lowering of parsers and deparsers.
 
 A parser becomes a graph of labels; `cursor` is the byte offset within the frame. A parser error jumps to `reject`,
-where v1model goes on with ingress. The deparser only notes where each header goes: `Extern("deparse")` at the end
+where v1model continues with ingress. The deparser only notes where each header goes: `Extern("deparse")` at the end
 writes them, because the frame's new start is known only then (the unparsed payload stays where it is).
 """
 
@@ -132,7 +132,7 @@ class Parsers(Calls):
         return value if isinstance(value, ir.Const | ir.Var) else self.stable(value)
 
     def matches(self, key: ir.Expr, match: ast.Expr) -> ir.Expr:
-        """Whether a key lies in the set of a keyset expression."""
+        """Returns the test whether a key lies in the set of a keyset expression."""
         match match:
             case ast.DontCare():
                 return fold.TRUE
@@ -147,7 +147,7 @@ class Parsers(Calls):
         return fold.eq(key, self.scalar(match))
 
     def in_value_set(self, keys: list[ir.Expr], decl: ast.ValueSetDecl, node: ast.Node) -> ir.Expr:
-        raise TypeError("defined in lower_tables")
+        raise TypeError("defined in lower/tables.py")
 
     # --- packet_in --------------------------------------------------------------------------------------------------
 
@@ -189,9 +189,7 @@ class Parsers(Calls):
         self.check_parser(ir.Op("le", (end, ir.Native("pkt->len", 32)), 1), self.error_index["PacketTooShort"], node)
 
     def _wire_value(self, t: types.Type, bit: int, node: ast.Node, at: ir.Expr | None = None) -> tuple[Any, int]:
-        """A value of type `t` read from the frame `bit` bits after byte `at` (None: the cursor), and the bit after
-        it.
-        """
+        """Returns a value of type `t` read from the frame `bit` bits after byte `at` (None: the cursor), and the bit after it."""
         t = types.strip_new(t)
         shape = value_trees.scalar_shape(t)
         if shape:
@@ -221,7 +219,7 @@ class Parsers(Calls):
         self.emit(ir.Assign(self.cursor, fold.add(self.cursor, fold.const(width // 8, 32))))
 
     def _each(self, place: Any, lower: Any) -> None:
-        """`lower(header)` for the header that `place` is, or for the one that it turns out to be."""
+        """Calls `lower(header)` for a header; for a choice, for each item under the condition that it is selected."""
         if not isinstance(place, Choice):
             lower(place)
             return
@@ -230,7 +228,7 @@ class Parsers(Calls):
             self.emit(ir.If(fold.eq(place.index, fold.const(i, place.index.width)), body))
 
     def _extract_varbit(self, place: Any, bits: ir.Expr, e: ast.Call) -> None:
-        """§13.8.2. The order of the checks where several fail is BMv2's."""
+        """Lowers extract with a varbit (§13.8.2). The order of the checks where several fail is BMv2's."""
         t = place.items[0].type if isinstance(place, Choice) else place.type
         fixed, varbit = value_trees.fixed_bits(t), value_trees.varbit(t)
         assert varbit is not None
@@ -331,9 +329,9 @@ class Parsers(Calls):
             case _:
                 raise self.unsupported(e, f"emitting a value of type {e.given(0).type}")
 
-    def emitted_as_they_are(self, body: list[ir.Stmt]) -> list[ir.Stmt]:
-        """A deparser's statements without their "emitted" notes. Headers are written at the end: one that a statement behind
-        its emit changes is copied there."""
+    def with_emitted_copies(self, body: list[ir.Stmt]) -> list[ir.Stmt]:
+        """Returns a deparser's statements without their "emitted" notes. Headers are written at the end, so one that a
+        statement behind its emit changes is copied there."""
         later: set[int] = set()
         copied: set[int] = set()
         for stmt in reversed(list(ir.walk(body))):
@@ -348,24 +346,24 @@ class Parsers(Calls):
                 later |= {id(region) for region in data if isinstance(region, ir.Region)}
 
         def cleared(block: list[ir.Stmt]) -> list[ir.Stmt]:
-            kept: list[ir.Stmt] = []
+            statements: list[ir.Stmt] = []
             for stmt in block:
                 if isinstance(stmt, ir.Extern) and stmt.op == "emitted":
-                    kept += self.block(lambda n=stmt.data: self._keep_emitted(n)) if stmt.data in copied else []
+                    statements += self.block(lambda n=stmt.data: self._copy_emitted(n)) if stmt.data in copied else []
                     continue
                 for inner in ir.blocks(stmt):
                     inner[:] = cleared(inner)
-                kept.append(stmt)
-            return kept
+                statements.append(stmt)
+            return statements
 
         return cleared(body)
 
     def _regions(self, value: Any) -> set[int]:
-        """The headers in wire order that the leaves of a value lie in, by id."""
+        """Returns the headers in wire order that the leaves of a value lie in, by id."""
         return {id(leaf.array.region) for leaf in value_trees.leaves(value) if isinstance(leaf, ir.Elem) and leaf.array.region}
 
-    def _keep_emitted(self, n: int) -> None:
+    def _copy_emitted(self, n: int) -> None:
         header, place = self.emitted[n]
-        kept = self.storage.place(header.type, f"emitted_{header_name(header)}")
-        self.assign(kept, header, CALL)
-        self.emitted[n] = (kept, place)
+        copy = self.storage.place(header.type, f"emitted_{header_name(header)}")
+        self.assign(copy, header, CALL)
+        self.emitted[n] = (copy, place)

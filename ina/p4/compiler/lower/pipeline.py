@@ -1,4 +1,4 @@
-"""What architectures share when they lower a pipeline: the state of lowering, applying a block, the deparser's end."""
+"""Parts that architectures share when they lower a pipeline: the state of lowering, applying a block, the deparser's end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Pipelines(Externs):
         self.error_index = {name: i for i, name in enumerate(program.errors)}
         self.tables: dict[tuple[int, int], ir.Table] = {}
         self.registers: dict[int, list[ir.Register]] = {}
-        self.sliced: dict[int, int] = {}  # calls of which the program takes so many low bits
+        self.sliced: dict[int, int] = {}  # low bits that the program uses of a call's result, by the call's id
         self.counters: dict[int, ir.Counter] = {}
         self.meters: dict[int, ir.Meter] = {}
         self.colors: dict[int, ir.Var] = {}
@@ -77,17 +77,18 @@ class Pipelines(Externs):
             fields[name] = place
 
     def deparse(self, deparser: Instance, values: list[Any]) -> None:
-        """Notes what the deparser emits."""
+        """Lowers the deparser and notes the headers that it emits."""
         self.emit(ir.Assign(self.out_length, fold.const(0, 32)))
-        self.out += self.emitted_as_they_are(self.block(lambda: self.control(deparser, values)))
+        self.out += self.with_emitted_copies(self.block(lambda: self.control(deparser, values)))
 
     def write_frame(self) -> None:
-        """The frame gets its new headers."""
+        """Emits the statement that gives the frame its new headers."""
         args: list[ir.Expr] = [self.cursor, self.out_length, *(place for _, place in self.emitted)]
         self.emit(ir.Extern("deparse", [], args, [(h, place) for h, place in self.emitted]))
 
     def max_grow(self) -> int:
-        """Bytes: headers that came out of this frame do not make it longer, those that came to life otherwise do."""
+        """Returns by how many bytes a frame can grow: headers extracted from it do not make it longer, those that became valid
+        otherwise do."""
         seen: set[int] = set()
         total = 0
         for header, _ in self.emitted:

@@ -15,9 +15,9 @@ class Statements(Expressions):
     loops: list[tuple[str, str]]
     exit_label: str
     labels: int
-    repeating: int  # loops of the C text around what is being lowered
+    repeating: int  # loops of the C text around the current statement
     limit: int  # rounds of loops without a known bound (loops.py)
-    around: int | None  # rounds of the loops around what is being lowered, None: they are counted when they run
+    around: int | None  # rounds of the loops around the current statement, None: they are counted at run time
 
     def new_label(self, name: str) -> str:
         self.labels += 1
@@ -81,19 +81,19 @@ class Statements(Expressions):
         self.scope[id(node)] = place
 
     def reset(self, place: Any, node: ast.Node) -> None:
-        raise TypeError("defined in lower_calls")
+        raise TypeError("defined in lower/calls.py")
 
     def _if(self, node: ast.If) -> None:
         if node.condition.const is not None:
-            chosen = node.then if node.condition.const else node.otherwise
-            if chosen is not None:
-                self.statement(chosen)
+            branch = node.then if node.condition.const else node.otherwise
+            if branch is not None:
+                self.statement(branch)
             return
         condition = self.scalar(node.condition)
         if isinstance(condition, ir.Const):  # an argument of the constructor
-            chosen = node.then if condition.value else node.otherwise
-            if chosen is not None:
-                self.statement(chosen)
+            branch = node.then if condition.value else node.otherwise
+            if branch is not None:
+                self.statement(branch)
             return
         then = self.block(lambda: self.statement(node.then))
         otherwise = self.block(lambda: self.statement(node.otherwise)) if node.otherwise else []
@@ -175,14 +175,14 @@ class Statements(Expressions):
         self.around = outer
 
     def count_round(self) -> None:
-        """One more round of this pass; beyond the limit the packet ends."""
+        """Counts a round of this pass; beyond the limit the packet ends."""
         rounds = self.flag("rounds")
         self.emit(ir.Assign(rounds, fold.add(rounds, fold.const(1, 32))))
         ends: list[ir.Stmt] = [ir.Extern("fail", [], [], "INA_ENDLESS")]
         self.emit(ir.If(ir.Op("gt", (rounds, fold.const(self.limit, 32)), 1), ends, likely=False))
 
     def flag(self, name: str, width: int = 32) -> ir.Var:
-        raise TypeError("defined in lower_externs")
+        raise TypeError("defined in lower/externs.py")
 
     def _for_in(self, node: ast.ForIn) -> None:
         target = self.scope[id(node.target)] = self.storage.place(node.target.type, node.target.name)
@@ -192,7 +192,7 @@ class Statements(Expressions):
         collection = self.read(self.value(node.collection))
         if not isinstance(collection, Stack | value_trees.Sequence):
             raise self.unsupported(node.collection, "iteration over this collection")
-        collection = self._snapshot(collection)  # the body may change what it was made of
+        collection = self._snapshot(collection)  # the body may change its parts
         end = self.new_label("break")
         for item in collection.items:
             again = self.new_label("continue")
@@ -223,9 +223,9 @@ class Statements(Expressions):
 
 
 def likely(node: ast.If) -> bool | None:
-    """What @likely and @unlikely at its blocks say about the condition."""
-    for block, taken in ((node.then, True), (node.otherwise, False)):
+    """Returns what @likely and @unlikely at its blocks state about the condition, or None."""
+    for block, outcome in ((node.then, True), (node.otherwise, False)):
         for note in block.annotations if isinstance(block, ast.Block) else ():
             if note.name in ("likely", "unlikely"):
-                return taken == (note.name == "likely")
+                return outcome == (note.name == "likely")
     return None

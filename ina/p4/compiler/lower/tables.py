@@ -23,7 +23,7 @@ from ina.p4.compiler.lower.parser import Parsers
 MAX_DEFAULT_WORDS = 64  # ina_table.default_params
 MAX_KEY_WORDS = 1024
 RANGE_WORDS = 64  # ina_table.range_words: ranges come first where a key has more words
-MAX_CHAIN = 256  # constant entries: a C compiler takes long for more, and a look-up is faster
+MAX_CHAIN = 256  # constant entries: more take a C compiler long, and a look-up is faster
 EXACT = ("exact", "dleft_hash", "atcam_partition_index")
 
 
@@ -38,12 +38,12 @@ def words(width: int) -> int:
 
 
 def _chained(decl: ast.TableDecl) -> bool:
-    """True if a table's constant entries become comparisons in the code; those of a larger table are looked up."""
+    """Returns True if a table's constant entries become comparisons in the code; those of a larger table are looked up."""
     return decl.const_entries and 0 < len(decl.entries) <= MAX_CHAIN
 
 
 def matched(decl: ast.TableDecl, entry: ast.TableEntry) -> list[ast.Expr]:
-    """An entry's keys without those for the selector's hash."""
+    """Returns an entry's keys without those for the selector's hash."""
     return [e for k, e in zip(decl.keys, entry.keys, strict=True) if k.match_kind != "selector"]
 
 
@@ -51,10 +51,10 @@ class Tables(Parsers):
     attachable: tuple[str, ...] = ("counters", "meters", "implementation")  # table properties that are objects
     tables: dict[tuple[int, int], ir.Table]
     cursors: int
-    colors: dict[int, ir.Var]  # of direct meters: what the last hit of their table gave
+    colors: dict[int, ir.Var]  # of direct meters: the colour at the last hit of their table
     algorithms: dict[int, Any]  # of the action selectors of tables
-    direct: dict[int, list[Instance]]  # objects of tables, by table, which actions use
-    entries: dict[int, ir.Expr]  # and the entry that each of those stands for now
+    direct: dict[int, list[Instance]]  # objects of tables that actions use, by table
+    entries: dict[int, ir.Expr]  # the current entry of each of those
 
     def apply_table(self, e: ast.Call) -> TableResult:
         decl: ast.TableDecl = e.decl
@@ -66,8 +66,8 @@ class Tables(Parsers):
         keys = [v for k, v in zip(decl.keys, values, strict=True) if k.match_kind != "selector"]
         selector = None
         if id(table) in self.algorithms:
-            chosen = [v for k, v in zip(decl.keys, values, strict=True) if k.match_kind == "selector"]
-            selector = self.hash_of(self.algorithms[id(table)], chosen)
+            selector_keys = [v for k, v in zip(decl.keys, values, strict=True) if k.match_kind == "selector"]
+            selector = self.hash_of(self.algorithms[id(table)], selector_keys)
         hit, action = self.temp(1, name="hit"), self.temp(32, name="action")
         params = [[self.storage.place(p.type, p.name) for p in a["decl"].params] for a in table.actions]
         self.emit(ir.Assign(hit, fold.FALSE))
@@ -94,22 +94,23 @@ class Tables(Parsers):
         return [fold.cast(fold.slice_bits(unsigned, min(lo + 63, e.width - 1), lo), 64) for lo in range(0, e.width, 64)]
 
     def _key_words(self, table: ir.Table, keys: list[ir.Expr]) -> list[ir.Expr]:
-        """Fields of exact tables share words, as the table's description says."""
-        found: list[ir.Expr | None] = [None] * table.key_words
+        """Returns the words of a key; fields of exact tables share words, as the table's description says."""
+        key_words: list[ir.Expr | None] = [None] * table.key_words
         for key, spec in zip(keys, table.keys, strict=True):
             for i, word in enumerate(self._words(key), spec["word"]):
-                before = found[i]
+                before = key_words[i]
                 if shift := spec["shift"]:
                     word = ir.Op("shl", (word, fold.const(shift, 32)), 64)
-                found[i] = word if before is None else ir.Op("or", (before, word), 64)
-        return [word for word in found if word is not None]
+                key_words[i] = word if before is None else ir.Op("or", (before, word), 64)
+        return [word for word in key_words if word is not None]
 
-    def _passed(self, ref: ast.ActionRef) -> dict[int, Any]:
-        """What the program itself passes to an action of a table, evaluated from left to right: by the parameter's id."""
-        passed = [(p, a) for p, a in zip(ref.decl.params, ref.args or (), strict=False) if a is not None]
-        parts = [partial(self._argument, p, a, ref) for p, a in passed]
-        values = self.in_order(parts, lambda at, value: self._kept(passed[at][0], value, ref))
-        return {id(p): value for (p, _), value in zip(passed, values, strict=True)}
+    def _bound_arguments(self, ref: ast.ActionRef) -> dict[int, Any]:
+        """Returns the arguments that the program itself passes to a table's action, evaluated from left to right, by parameter
+        id."""
+        bound = [(p, a) for p, a in zip(ref.decl.params, ref.args or (), strict=False) if a is not None]
+        parts = [partial(self._argument, p, a, ref) for p, a in bound]
+        values = self.in_order(parts, lambda at, value: self._saved_argument(bound[at][0], value, ref))
+        return {id(p): value for (p, _), value in zip(bound, values, strict=True)}
 
     def _run_actions(
         self, decl: ast.TableDecl, table: ir.Table, params: list[list[Any]], action: ir.Var, hit: ir.Var, cursor: int
@@ -119,10 +120,10 @@ class Tables(Parsers):
         for i, ref in enumerate(a["ref"] for a in table.actions):
             def lower(i: int = i, ref: ast.ActionRef = ref) -> None:
                 values = []
-                passed = self._passed(ref)
+                bound = self._bound_arguments(ref)
                 for param, place, word in zip(ref.decl.params, params[i], table.actions[i]["words"], strict=True):
-                    if id(param) in passed:
-                        values.append(passed[id(param)])
+                    if id(param) in bound:
+                        values.append(bound[id(param)])
                         continue
                     if not isinstance(place, ir.Var):
                         raise self.unsupported(param, f"an action parameter of type {param.type}")
@@ -131,8 +132,8 @@ class Tables(Parsers):
                     values.append(place)
                 if constant or table.chained:
                     self._constant_parameters(decl, table, i, params[i], action, hit, cursor)
-                # What the program passes, the action may also reach by its own name: it gets copies.
-                own = all(given is None for given in ref.args or ())
+                # The action may also reach the program's arguments by their own names: it gets copies.
+                own = all(arg is None for arg in ref.args or ())
                 self.inline_values(ref.decl.params, values, ref, lambda: self.body(ref.decl.body), by_reference=own)
 
             cases.append((i, self.block(lower)))
@@ -150,7 +151,7 @@ class Tables(Parsers):
     def _constant_entries(
         self, decl: ast.TableDecl, table: ir.Table, keys: list[ir.Expr], hit: ir.Var, action: ir.Var
     ) -> None:
-        """An if-chain, the entry that wins first: sets hit, action and (in `entry`) which one it was."""
+        """Emits an if-chain, the entry that wins first: sets hit, action and `entry_number`."""
         self.entry_number = number = self.temp(32, name="entry")
         self.emit(ir.Assign(number, fold.const(0xFFFFFFFF, 32)))
         chain: list[ir.Stmt] = []
@@ -178,9 +179,7 @@ class Tables(Parsers):
         hit: ir.Var,
         cursor: int,
     ) -> None:
-        """Overrides the parameters of action `index` with those of the constant entry or constant default that chose
-        it.
-        """
+        """Overrides the parameters of action `index` with those of the constant entry or constant default that selected it."""
         if not params:
             return
         if table.index < 0 and table.default_action == index:
@@ -190,11 +189,11 @@ class Tables(Parsers):
         cases: list[tuple[int, list[ir.Stmt]]] = []
         for i, entry in enumerate(table.entries):
             if entry["action"] == index:
-                given = decl.entries[entry["source"]].action.args
-                bound = table.actions[index]["ref"].args or [None] * len(given)
+                args = decl.entries[entry["source"]].action.args
+                bound = table.actions[index]["ref"].args or [None] * len(args)
                 body: list[ir.Stmt] = [
                     ir.Assign(p, self.constant(a.const, a.type, a))
-                    for p, a, own in zip(params, given, bound, strict=True)
+                    for p, a, own in zip(params, args, bound, strict=True)
                     if a is not None and own is None
                 ]
                 cases.append((i, body))
@@ -270,7 +269,7 @@ class Tables(Parsers):
 
     @staticmethod
     def _place_keys(keys: list[dict[str, Any]], packed: bool) -> int:
-        """Gives each field its word and bit; the number of words. `packed`: fields that fit share a word."""
+        """Gives each field its word and bit; returns the number of words. `packed`: fields that fit share a word."""
         word = bit = 0
         ranges_first = sum(words(key["width"]) for key in keys) > RANGE_WORDS
         for key in sorted(keys, key=lambda k: k["match"] != "range") if ranges_first else keys:
@@ -282,7 +281,7 @@ class Tables(Parsers):
         return word + 1 if keys else 0
 
     def attach(self, table: ir.Table, name: str, instance: Instance, prop: ast.Property) -> None:
-        """The object of a table property."""
+        """Attaches the object of a table property."""
         match name, instance.decl.name:
             case "counters", "direct_counter":
                 table.counter = self.counter(instance, table.size)
@@ -299,11 +298,11 @@ class Tables(Parsers):
                 raise self.unsupported(prop, f"'{name}' of type {instance.decl.name}")
 
     def value_set(self, decl: ast.ValueSetDecl) -> ir.Table:
-        """A parser's value set as a table: one key per field of its type, `@match` says how it is matched."""
+        """Returns a parser's value set as a table: one key per field of its type; `@match` selects the match kind."""
         owner = self.instance
-        found = self.tables.get((id(owner), id(decl)))
-        if found is not None:
-            return found
+        existing = self.tables.get((id(owner), id(decl)))
+        if existing is not None:
+            return existing
         name = owner.cp_names.get(decl.name, decl.cp_name)
         keys, word = [], 0
         for field, t, kind in value_set_fields(getattr(decl.type, "element", decl.type), value_set_kind(self.program)):
@@ -337,7 +336,7 @@ class Tables(Parsers):
         self.cursors += 1
         return hit
 
-    # Defined in lower_externs.
+    # Defined in externs.py.
     def counter(self, instance: Instance, size: int | None = None) -> ir.Counter:
         raise TypeError
 
@@ -377,7 +376,7 @@ class Tables(Parsers):
         raise self.unsupported(ref, f"action '{ref.name}', which is not in the table's list,")
 
     def _arguments(self, ref: ast.ActionRef, action: dict[str, Any]) -> list[ir.Expr | None]:
-        """Constant arguments of a default action or entry: None where the table's action list binds the parameter."""
+        """Returns the constant arguments of a default action or entry: None where the table's action list binds the parameter."""
         bound = action["ref"].args
         result: list[ir.Expr | None] = []
         for i, arg in enumerate(ref.args):
@@ -420,7 +419,7 @@ class Tables(Parsers):
         }
 
     def _key_set(self, match: ast.Expr, spec: dict[str, Any]) -> tuple[int, int]:
-        """(value, mask) (exact, ternary, lpm, optional) or (low, high) (range) of a keyset expression."""
+        """Returns (value, mask) (exact, ternary, lpm, optional) or (low, high) (range) of a keyset expression."""
         full = (1 << spec["width"]) - 1
         match match:
             case ast.DontCare():
@@ -440,9 +439,7 @@ class Tables(Parsers):
         return value.value
 
     def _order(self, decl: ast.TableDecl, table: ir.Table) -> None:
-        """Entries in the order in which they win: longest prefix first; else by priority (§14.2.1.4), else as
-        written.
-        """
+        """Sorts entries in the order in which they win: longest prefix first; else by priority (§14.2.1.4), else as written."""
         if any(k["match"] in ("ternary", "range", "optional") for k in table.keys):
             priorities = entry_priorities(decl)
             table.entries.sort(key=lambda e: -priorities[e["source"]])

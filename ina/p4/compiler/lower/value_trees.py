@@ -1,7 +1,7 @@
-"""Where values live while lowering: trees of scalars in the shape of the P4 type.
+"""Storage of values while lowering: trees of scalars in the shape of the P4 type.
 
-A *place* can be written; its leaves are `ir.Var` or `ir.Elem`. A *value* has the same shape with any `ir.Expr` as
-leaves (a place is a value). Slices of scalars and elements selected at run time are places of their own.
+A *place* can be written; its leaves are `ir.Var` or `ir.Elem`. A *value* has the same shape with any `ir.Expr` as leaves (a
+place is a value). Slices of scalars and elements selected at run time are places of their own.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from ina.p4.compiler import ir, types
 from ina.p4.compiler.errors import NO_SPAN, CompileError, Span
 
-BULK_FIELDS = 8  # from so many consecutive fields of one machine width on, a header or struct is kept as an array
+BULK_FIELDS = 8  # so many consecutive fields of one machine width, or more, are kept as an array
 MACHINE_WIDTHS = (8, 16, 32, 64)
-MOST_PLACES = 200_000  # a protocol with 2048 values in a packet makes 6,000
+MOST_PLACES = 200_000  # a protocol with 2048 values in a packet has 6,000
 
 
 @dataclass(eq=False, slots=True)
@@ -28,9 +28,8 @@ class Record:
 
 @dataclass(eq=False, slots=True)
 class Header:
-    """`valid`: a Var, or as a value any one-bit expression. `region`: kept in wire order, its leaves are Elems of
-    it.
-    """
+    """A header. `valid`: a Var, or as a value any one-bit expression. `region`: kept in wire order, its leaves are
+    Elems of it."""
 
     type: types.HeaderType
     fields: dict[str, Any]
@@ -40,7 +39,7 @@ class Header:
 
     @property
     def flag(self) -> ir.Var:
-        """`valid` of a place."""
+        """Returns the variable `valid` of a place."""
         assert isinstance(self.valid, ir.Var)
         return self.valid
 
@@ -70,7 +69,7 @@ class Sequence:
 
 @dataclass(eq=False, slots=True)
 class Varbit:
-    """`size` bits are in use, a multiple of 8; they are the low ones of `bits`, the others are zero."""
+    """A varbit: `size` bits are in use, a multiple of 8; they are the low ones of `bits`, the others are zero."""
 
     type: types.VarbitType
     bits: ir.Expr
@@ -96,18 +95,18 @@ COMPOSITE = Record | Header | Union | Stack | Sequence | Varbit
 
 
 def varbit(t: types.HeaderType) -> types.VarbitType | None:
-    """The type of a header's varbit field."""
-    found = (types.strip_new(f.type) for f in t.fields.values())
-    return next((f for f in found if isinstance(f, types.VarbitType)), None)
+    """Returns the type of a header's varbit field, or None."""
+    field_types = (types.strip_new(f.type) for f in t.fields.values())
+    return next((f for f in field_types if isinstance(f, types.VarbitType)), None)
 
 
 def fixed_bits(t: types.HeaderType) -> int:
-    """Bits of a header without its varbit field."""
+    """Returns the bits of a header without its varbit field."""
     return sum(types.fixed_width(f.type) or 0 for f in t.fields.values()) + sum(t.padding().values())
 
 
 def scalar_shape(t: types.Type) -> tuple[int, bool] | None:
-    """(width, signed) of a type that is one scalar, else None."""
+    """Returns (width, signed) of a type that is one scalar, else None."""
     t = types.underlying(t)
     match t:
         case types.BitType():
@@ -120,12 +119,12 @@ def scalar_shape(t: types.Type) -> tuple[int, bool] | None:
 
 
 def span(f: types.Field) -> Span:
-    """Where a field is declared."""
+    """Returns the place of a field's declaration."""
     return f.decl.span if f.decl is not None else NO_SPAN
 
 
 def members(value: Any) -> list[Any]:
-    """The parts of a composite, without validity."""
+    """Returns the parts of a composite, without validity."""
     match value:
         case Record() | Header() | Union():
             return list(value.fields.values())
@@ -137,7 +136,7 @@ def members(value: Any) -> list[Any]:
 
 
 def scalars(value: Any) -> Iterator[Any]:
-    """All scalar leaves of a value in order of declaration, validity left out."""
+    """Yields all scalar leaves of a value in order of declaration, validity left out."""
     if isinstance(value, COMPOSITE):
         for part in members(value):
             yield from scalars(part)
@@ -146,20 +145,20 @@ def scalars(value: Any) -> Iterator[Any]:
 
 
 def on_the_wire(value: Any) -> Iterator[Any]:
-    """The scalars of a value as they follow each other in a packet: with zeros behind `@flexible` fields."""
+    """Yields the scalars of a value in their order in a packet, with zeros for the padding behind `@flexible` fields."""
     if not isinstance(value, COMPOSITE):
         yield value
         return
     padding = value.type.padding() if isinstance(value, Header) else {}
-    named = value.fields.items() if isinstance(value, Record | Header | Union) else ((None, part) for part in members(value))
-    for name, part in named:
+    parts = value.fields.items() if isinstance(value, Record | Header | Union) else ((None, part) for part in members(value))
+    for name, part in parts:
         yield from on_the_wire(part)
         if name in padding:
             yield ir.Const(0, padding[name])
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """All variables of a place: scalars, validity, stack indices."""
+    """Yields all variables of a place: scalars, validity, stack indices."""
     if isinstance(value, Header):
         yield value.valid
     if isinstance(value, Stack) and value.next is not None:
@@ -172,7 +171,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def headers(value: Any) -> Iterator[Header]:
-    """All headers of a value."""
+    """Yields all headers of a value."""
     if isinstance(value, Header):
         yield value
     elif isinstance(value, Record | Union | Stack | Sequence):
@@ -182,17 +181,18 @@ def headers(value: Any) -> Iterator[Header]:
 
 @dataclass(slots=True)
 class Storage:
-    """Makes places and keeps what the program's memory layout needs to know of them."""
+    """Creates places and keeps the regions and arrays that the memory layout needs."""
 
     regions: list[ir.Region] = field(default_factory=list)
     arrays: list[ir.Array] = field(default_factory=list)
-    made: int = 0
+    count: int = 0
 
     def place(self, t: types.Type, name: str, in_packet: bool = False, where: Span = NO_SPAN) -> Any:
-        """A place for a variable of type `t`. `in_packet`: headers in it stay in the packet's buffer."""
+        """Returns a place for a variable of type `t`. `in_packet`: headers in it stay in the packet's buffer. Raises
+        CompileError if the program has too many places or the type is not supported."""
         t = types.strip_new(t)
-        self.made += 1
-        if self.made > MOST_PLACES:
+        self.count += 1
+        if self.count > MOST_PLACES:
             at = where if where.line else getattr(getattr(t, "decl", None), "span", where)
             raise CompileError(at, f"the program's variables have more than {MOST_PLACES:,} parts (fields, elements)")
         shape = scalar_shape(t)
@@ -221,7 +221,7 @@ class Storage:
         raise CompileError(where, f"variables of type {t} are not supported by this back end")
 
     def _runs(self, t: types.RecordType) -> list[tuple[list[types.Field], tuple[int, bool] | None]]:
-        """The fields of a record, consecutive ones of one machine width together."""
+        """Returns the fields of a record, with consecutive ones of one machine width together."""
         runs: list[tuple[list[types.Field], tuple[int, bool] | None]] = []
         for f in t.fields.values():
             shape = scalar_shape(f.type)

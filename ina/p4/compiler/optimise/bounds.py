@@ -1,7 +1,7 @@
-"""One look at a register index for all that uses it, instead of one at each access.
+"""Checks a register index once for all accesses that use it, instead of at each access.
 
 Statements that use one index which does not change among them come in two copies: in the first every access is inside, in the
-second every read gives 0 and no write does anything (BMv2's rule), so it hardly has anything left.
+second every read gives 0 and no write has an effect (BMv2's rule), so little of it remains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def split(module: ir.Module) -> None:
 
 
 def in_range(register: ir.Register, index: ir.Expr) -> bool:
-    """Whether the index is inside by its value or its width."""
+    """Returns True if the index is inside by its value or its width."""
     if isinstance(index, ir.Const):
         return index.value < register.size
     return index.width < 32 and (1 << index.width) <= register.size
@@ -45,33 +45,33 @@ def _block(body: list[ir.Stmt]) -> None:
         tally = Tally(_index(access) for access in _accesses(body))
         if not tally:
             return
-        wanted = next((i for i, n in tally.most_common() if n >= MIN_ACCESSES and i not in tried), None)
-        if wanted is None:
+        index = next((i for i, n in tally.most_common() if n >= MIN_ACCESSES and i not in tried), None)
+        if index is None:
             break
-        tried.add(wanted)
-        _split_at(body, wanted)
+        tried.add(index)
+        _split_at(body, index)
     for stmt in body:
         for inner in ir.blocks(stmt):
             if not isinstance(stmt, ir.Roll):
                 _block(inner)
 
 
-def _split_at(body: list[ir.Stmt], wanted: Index) -> None:
-    """From the first statement of the block that uses the index to the last one, if there are several."""
-    users = [n for n, stmt in enumerate(body) if any(_index(a) == wanted for a in _accesses([stmt]))]
+def _split_at(body: list[ir.Stmt], common: Index) -> None:
+    """Splits the statements from the first that uses the index to the last one, if there are several."""
+    users = [n for n, stmt in enumerate(body) if any(_index(a) == common for a in _accesses([stmt]))]
     first, last = users[0], users[-1] + 1
     part = body[first:last]
-    index = next(a.index for a in _accesses(part) if _index(a) == wanted)
+    index = next(a.index for a in _accesses(part) if _index(a) == common)
     if len(users) == 1 or any(isinstance(s, ir.Label) for s in ir.walk(part)) or not _is_fixed(index, part):
         return
-    inside = ir.Op("lt", (index, fold.const(wanted[0], index.width)), 1)
-    chosen = ir.If(inside, _copy(part, wanted, True), _copy(part, wanted, False), likely=True)
-    chosen.origin = part[0].origin
-    body[first:last] = [chosen]
+    inside = ir.Op("lt", (index, fold.const(common[0], index.width)), 1)
+    branch = ir.If(inside, _copy(part, common, True), _copy(part, common, False), likely=True)
+    branch.origin = part[0].origin
+    body[first:last] = [branch]
 
 
 def _is_fixed(index: ir.Expr, part: list[ir.Stmt]) -> bool:
-    """Whether no statement changes what the index is made of."""
+    """Returns True if no statement changes a variable of the index."""
     leaves = list(ir.leaves(index))
     if not all(isinstance(leaf, ir.Var | ir.Const) for leaf in leaves):
         return False
@@ -80,53 +80,53 @@ def _is_fixed(index: ir.Expr, part: list[ir.Stmt]) -> bool:
 
 
 def copied(body: list[ir.Stmt]) -> list[ir.Stmt]:
-    """The same statements once more."""
+    """Returns a copy of the statements."""
     return _copy(body, (-1, None), True)
 
 
 def _copy(body: list[ir.Stmt], index: Index, inside: bool) -> list[ir.Stmt]:
-    return [made for stmt in body for made in _copied(stmt, index, inside)]
+    return [copy for stmt in body for copy in _copied(stmt, index, inside)]
 
 
 def _copied(stmt: ir.Stmt, index: Index, inside: bool) -> list[ir.Stmt]:
     def inner(body: list[ir.Stmt]) -> list[ir.Stmt]:
         return _copy(body, index, inside)
 
-    made: ir.Stmt
+    copy: ir.Stmt
     match stmt:
         case ir.RegRead():
             here = _index(stmt) == index
-            made = ir.RegRead(stmt.target, stmt.register, stmt.index, stmt.step, stmt.inside or here)
+            copy = ir.RegRead(stmt.target, stmt.register, stmt.index, stmt.step, stmt.inside or here)
             if here and not inside:
-                made = ir.Assign(stmt.target, fold.const(0, stmt.target.width, stmt.target.signed))
+                copy = ir.Assign(stmt.target, fold.const(0, stmt.target.width, stmt.target.signed))
         case ir.RegWrite():
             here = _index(stmt) == index
             if here and not inside:
                 return []
-            made = ir.RegWrite(stmt.register, stmt.index, stmt.value, stmt.step, stmt.inside or here)
+            copy = ir.RegWrite(stmt.register, stmt.index, stmt.value, stmt.step, stmt.inside or here)
         case ir.Assign():
-            made = ir.Assign(stmt.target, stmt.value)
+            copy = ir.Assign(stmt.target, stmt.value)
         case ir.If():
-            made = ir.If(stmt.condition, inner(stmt.then), inner(stmt.otherwise), stmt.likely)
-            if not made.then and not made.otherwise:
+            copy = ir.If(stmt.condition, inner(stmt.then), inner(stmt.otherwise), stmt.likely)
+            if not copy.then and not copy.otherwise:
                 return []
         case ir.Switch():
-            made = ir.Switch(stmt.subject, [(v, inner(b)) for v, b in stmt.cases], inner(stmt.default), stmt.names)
+            copy = ir.Switch(stmt.subject, [(v, inner(b)) for v, b in stmt.cases], inner(stmt.default), stmt.names)
         case ir.Roll():
-            made = ir.Roll(stmt.count, inner(stmt.body), stmt.independent, stmt.end)
-            if not made.body:
+            copy = ir.Roll(stmt.count, inner(stmt.body), stmt.independent, stmt.end)
+            if not copy.body:
                 return []
         case ir.Goto():
-            made = ir.Goto(stmt.label)
+            copy = ir.Goto(stmt.label)
         case ir.Label():
-            made = ir.Label(stmt.label)
+            copy = ir.Label(stmt.label)
         case ir.Lookup():
-            made = ir.Lookup(
+            copy = ir.Lookup(
                 stmt.table, list(stmt.keys), stmt.hit, stmt.action, stmt.cursor, stmt.color, stmt.selector, stmt.entry
             )
         case ir.Extern():
-            made = ir.Extern(stmt.op, stmt.targets, stmt.args, stmt.data)
+            copy = ir.Extern(stmt.op, stmt.targets, stmt.args, stmt.data)
         case _:
             raise TypeError(type(stmt).__name__)
-    made.origin = stmt.origin
-    return [made]
+    copy.origin = stmt.origin
+    return [copy]

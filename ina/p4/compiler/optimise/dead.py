@@ -1,6 +1,6 @@
 """Drops assignments to variables that nothing reads, and branches that became empty.
 
-The C compiler would drop them too; here they would stand between the reader and what the program does. Lookups, externs
+The C compiler would drop them too; here they would make the C text harder to read. Lookups, externs
 and writes to headers and registers stay.
 """
 
@@ -13,7 +13,7 @@ from ina.p4.compiler.lower import value_trees
 
 
 def drop_dead(module: ir.Module) -> None:
-    """Rewrites both phases in place, until nothing more goes."""
+    """Rewrites both phases in place, until nothing changes."""
     while True:
         read = _read(module)
         if not any([_clean(phase.body, read) for phase in (module.ingress, module.egress)]):
@@ -21,7 +21,7 @@ def drop_dead(module: ir.Module) -> None:
 
 
 def _read(module: ir.Module) -> set[int]:
-    """Ids of the variables that something may read."""
+    """Returns the ids of the variables that something may read."""
     read: set[int] = {id(region.valid) for region in module.regions}
 
     def add(e: Any) -> None:
@@ -45,7 +45,7 @@ def _read(module: ir.Module) -> set[int]:
 
 
 def _clean(body: list[ir.Stmt], read: set[int]) -> bool:
-    """Whether something went."""
+    """Drops dead statements; returns True if there were any."""
     before = len(body)
     body[:] = [s for s in body if not _is_dead(s, read)]
     changed = len(body) != before
@@ -65,5 +65,5 @@ def _is_dead(stmt: ir.Stmt, read: set[int]) -> bool:
 
 
 def _is_itself(stmt: ir.Stmt) -> bool:
-    """x = x"""
+    """Returns True for x = x."""
     return isinstance(stmt, ir.Assign) and stmt.value is stmt.target

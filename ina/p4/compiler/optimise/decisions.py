@@ -1,7 +1,7 @@
-"""Tables with the same constant entries and the same keys decide alike: the first one's decision serves the others.
+"""Lets tables with the same constant entries and the same keys decide once: the first one's decision serves the others.
 
 A constant table is an if-chain that gives its action variable a constant. Programs that treat each value of a packet in a
-control of its own have one such chain for each; what is left of them afterwards are runs that `optimise_roll` makes loops of.
+control of its own have one such chain for each; the statements that remain are runs that `roll` turns into loops.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class Decision:
 
 
 def decide_once(body: list[ir.Stmt]) -> bool:
-    """Rewrites the statements of a phase in place. Whether a decision served another place."""
+    """Rewrites the statements of a phase in place. Returns True if a decision served another place."""
     return _block(body, {})
 
 
-def _block(body: list[ir.Stmt], known: dict[object, Decision]) -> bool:
+def _block(body: list[ir.Stmt], decisions: dict[object, Decision]) -> bool:
     changed = False
     mine: list[Decision] = []
     i = 0
     while i < len(body):
         stmt = body[i]
-        found = _decision(body, i)
-        if found is not None:
-            what, variable, read = found
-            earlier = known.get(what)
-            _forget(known, {id(variable)})
+        candidate = _decision(body, i)
+        if candidate is not None:
+            identity, variable, read = candidate
+            earlier = decisions.get(identity)
+            _forget(decisions, {id(variable)})
             if earlier is not None and earlier.variable is not variable:
                 copy = ir.Assign(variable, earlier.variable)
                 copy.origin = stmt.origin
@@ -44,30 +44,30 @@ def _block(body: list[ir.Stmt], known: dict[object, Decision]) -> bool:
                 earlier.served = changed = True
                 i += 1
                 continue
-            known[what] = decision = Decision(variable, read, body, stmt)
+            decisions[identity] = decision = Decision(variable, read, body, stmt)
             mine.append(decision)
             i += 2
             continue
         for inner in ir.blocks(stmt):
-            changed |= _block(inner, dict(known))
-        if known and any(isinstance(s, ir.Label) for s in ir.walk([stmt])):
-            known.clear()
-        if known:
-            _forget(known, {id(t) for s in ir.walk([stmt]) for t in ir.writes(s)})
+            changed |= _block(inner, dict(decisions))
+        if decisions and any(isinstance(s, ir.Label) for s in ir.walk([stmt])):
+            decisions.clear()
+        if decisions:
+            _forget(decisions, {id(t) for s in ir.walk([stmt]) for t in ir.writes(s)})
         i += 1
     for decision in mine:
         if decision.served:
-            _raise(decision)
+            _hoist(decision)
     return changed
 
 
-def _forget(known: dict[object, Decision], written: set[int]) -> None:
-    for what in [w for w, d in known.items() if d.read & written]:
-        del known[what]
+def _forget(decisions: dict[object, Decision], written: set[int]) -> None:
+    for identity in [w for w, d in decisions.items() if d.read & written]:
+        del decisions[identity]
 
 
 def _decision(body: list[ir.Stmt], i: int) -> tuple[object, ir.Var, set[int]] | None:
-    """(what tells it from others, its variable, what it depends on) of a default and an if-chain at body[i], body[i + 1]."""
+    """Returns (identity, variable, ids that it depends on) of a default and an if-chain at body[i], body[i + 1]."""
     first = body[i]
     if not isinstance(first, ir.Assign) or not isinstance(first.target, ir.Var) or not isinstance(first.value, ir.Const):
         return None
@@ -92,17 +92,18 @@ def _chain(stmt: ir.If, variable: ir.Var, read: set[int]) -> object:
             case [ir.Assign(target=target, value=ir.Const() as value)] if target is variable:
                 parts.append(value.value)
             case [ir.If() as inner]:
-                found = _chain(inner, variable, read)
-                if found is None:
+                nested = _chain(inner, variable, read)
+                if nested is None:
                     return None
-                parts.append(found)
+                parts.append(nested)
             case _:
                 return None
     return tuple(parts)
 
 
-def _raise(decision: Decision) -> None:
-    """Before the assignments that it does not depend on, so that what surrounds it is like what surrounds those it serves."""
+def _hoist(decision: Decision) -> None:
+    """Moves a decision before assignments that it does not depend on, so that its surroundings look like those of the places it
+    serves."""
     body = decision.block
     at = next(i for i, stmt in enumerate(body) if stmt is decision.at)
     to = at

@@ -1,9 +1,8 @@
 """Passes over the IR before emission. The C compiler does what it is good at; these do what it cannot see.
 
-`propagate` makes equal index expressions look equal; `optimise_dead` drops what is then unused; `optimise_decisions` has equal
-constant tables decide once; `optimise_rows` fuses
-registers; `optimise_roll` turns runs into loops, for which `optimise_arrays` puts variables side by side;
-`optimise_bounds` looks at an index once for many accesses; `optimise_usual` has ingress once more without what is unlikely.
+`propagate` makes equal index expressions look equal; `dead` drops what is then unused; `decisions` lets equal constant tables
+decide once; `rows` fuses registers; `roll` turns runs into loops, for which `arrays` puts variables side by side; `bounds`
+checks an index once for many accesses; `fast_path` adds a version of ingress without unlikely branches.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from ina.p4.compiler.optimise.arrays import make_arrays
 from ina.p4.compiler.optimise.bounds import split
 from ina.p4.compiler.optimise.dead import drop_dead
 from ina.p4.compiler.optimise.decisions import decide_once
-from ina.p4.compiler.optimise.fast_path import hinted, usual
+from ina.p4.compiler.optimise.fast_path import fast_path, hinted
 from ina.p4.compiler.optimise.propagate import propagate
 from ina.p4.compiler.optimise.roll import roll
 from ina.p4.compiler.optimise.rows import groups
@@ -33,21 +32,21 @@ def optimise(module: ir.Module) -> None:
     layout.place_state(module, rows, set())
     while make_arrays(module, roll(module)):
         pass
-    # Now it is known which registers loops run over: those move to the end of the row, onto a cache line.
+    # Only now are the registers known that loops run over: those move to the end of the row, onto a cache line.
     layout.place_state(module, rows, bulk_registers(module))
-    wanted = module.architecture == "v1model" and hinted(module.ingress)
+    has_fast_path = module.architecture == "v1model" and hinted(module.ingress)
     split(module)
-    if wanted:
-        module.ingress.usual = usual(module.ingress)
-        drop_unused_labels(module.ingress.usual or [])
+    if has_fast_path:
+        module.ingress.fast_path = fast_path(module.ingress)
+        drop_unused_labels(module.ingress.fast_path or [])
 
 
 def bulk_registers(module: ir.Module) -> set[int]:
-    """Ids of the registers that rolled loops run over."""
+    """Returns the ids of the registers that rolled loops run over."""
     by_group: dict[int, list[ir.Register]] = {}
     for register in module.registers:
         by_group.setdefault(register.group, []).append(register)
-    found: set[int] = set()
+    registers: set[int] = set()
     for phase in (module.ingress, module.egress):
         for loop in ir.walk(phase.body):
             if not isinstance(loop, ir.Roll):
@@ -55,16 +54,16 @@ def bulk_registers(module: ir.Module) -> set[int]:
             for stmt in ir.walk(loop.body):
                 if isinstance(stmt, ir.RegRead | ir.RegWrite) and stmt.step:
                     ends = stmt.register.offset, stmt.register.offset + stmt.step * (loop.count - 1)
-                    found |= {id(r) for r in by_group[stmt.register.group] if min(ends) <= r.offset <= max(ends)}
-    return found
+                    registers |= {id(r) for r in by_group[stmt.register.group] if min(ends) <= r.offset <= max(ends)}
+    return registers
 
 
 def drop_unused_labels(body: list[ir.Stmt]) -> None:
-    """Labels end what is known about variables, so none stays without need."""
-    wanted = {stmt.label for stmt in ir.walk(body) if isinstance(stmt, ir.Goto)}
+    """Drops labels without jumps to them, since facts about variables end at labels."""
+    targets = {stmt.label for stmt in ir.walk(body) if isinstance(stmt, ir.Goto)}
 
     def clean(block: list[ir.Stmt]) -> None:
-        block[:] = [s for s in block if not isinstance(s, ir.Label) or s.label in wanted]
+        block[:] = [s for s in block if not isinstance(s, ir.Label) or s.label in targets]
         for stmt in block:
             for inner in ir.blocks(stmt):
                 clean(inner)

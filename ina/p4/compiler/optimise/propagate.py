@@ -2,7 +2,7 @@
 
 A variable that holds a copy of another one (or a constant) is replaced by it while neither has been written since.
 Versions of variables make this linear: a fact is (source, version of source, version of target), and every write moves
-a version on. What a branch learned is forgotten behind it by moving on all that it wrote. Labels forget everything.
+a version on. Facts from a branch end behind it: all that it wrote gets a new version. Labels end all facts.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def _rewrite(stmt: ir.Stmt, facts: _Facts) -> None:
 
 def _expr(e: ir.Expr, facts: _Facts) -> ir.Expr:
     if isinstance(e, ir.Var):
-        found = facts.look_up(e)
-        return found if found.width == e.width and found.signed == e.signed else e
+        source = facts.look_up(e)
+        return source if source.width == e.width and source.signed == e.signed else e
     if isinstance(e, ir.Op):
         args = tuple(_expr(a, facts) for a in e.args)
         if any(a is not b for a, b in zip(args, e.args, strict=True)):

@@ -3,7 +3,7 @@
 Programs write one statement per payload value, through macros, actions or sub-controls. After inlining these are runs
 of one *shape* (structure, operators, constants, widths; no names). If the k-th iteration's references to array
 elements and registers lie k steps from the first one's, executing the run is executing a loop over them: same
-statements, same order, so nothing else has to be shown. Variables that are the same in all iterations stay; those that
+statements, same order, so nothing else has to be proved. Variables that are the same in all iterations stay; those that
 differ are one variable of the loop if each of them lives within its iteration.
 """
 
@@ -25,7 +25,7 @@ MAX_PERIODS_TRIED = 64
 
 @dataclass(slots=True)
 class Reference:
-    """A place in a shape where iterations may differ. `path`: which nested block it stands in."""
+    """A place in a shape where iterations may differ. `path`: the nested block that it stands in."""
 
     item: Any
     path: tuple[int, ...]
@@ -34,25 +34,23 @@ class Reference:
 
 @dataclass(slots=True)
 class Shape:
-    """`key` is equal for statements of one shape; None: cannot be in a loop."""
+    """The shape of a statement: `key` is equal for equal shapes; None: cannot be in a loop."""
 
     key: object
     references: list[Reference] = field(default_factory=list)
 
 
 def roll(module: ir.Module) -> list[list[ir.Var]]:
-    """Rewrites both phases in place. The result: variables that would have to be elements of one array for more loops."""
+    """Rewrites both phases in place. Returns lists of variables that, as elements of one array, would allow more loops."""
     uses = _uses(module)
-    wishes: list[list[ir.Var]] = []
+    array_candidates: list[list[ir.Var]] = []
     for phase in (module.ingress, module.egress):
-        _block(phase.body, uses, wishes)
-    return wishes
+        _block(phase.body, uses, array_candidates)
+    return array_candidates
 
 
 def _uses(module: ir.Module) -> dict[int, int]:
-    """How often each variable appears in the whole module (what is known by other ways counts as often enough to
-    keep it).
-    """
+    """Counts how often each variable appears in the whole module; uses outside of statements count too, so that it is kept."""
     uses: dict[int, int] = {}
 
     def add(e: Any) -> None:
@@ -139,22 +137,22 @@ def _expr_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> obje
 # --- finding runs ---------------------------------------------------------------------------------------------------
 
 
-def _block(body: list[ir.Stmt], uses: dict[int, int], wishes: list[list[ir.Var]]) -> None:
+def _block(body: list[ir.Stmt], uses: dict[int, int], array_candidates: list[list[ir.Var]]) -> None:
     if len(body) >= MIN_COUNT:
         finder = _Finder(body, uses)
         body[:] = finder.run()
-        wishes += finder.wishes
+        array_candidates += finder.array_candidates
     for stmt in body:
         if not isinstance(stmt, ir.Roll):
             for inner in ir.blocks(stmt):
-                _block(inner, uses, wishes)
+                _block(inner, uses, array_candidates)
 
 
 class _Finder:
     def __init__(self, body: list[ir.Stmt], uses: dict[int, int]) -> None:
         self.body, self.uses = body, uses
-        self.wishes: list[list[ir.Var]] = []
-        self.wished = 0  # how far statements have been looked at for wishes
+        self.array_candidates: list[list[ir.Var]] = []
+        self.scanned = 0  # statements before this one have been searched for array candidates
         self.shapes: list[Shape] = []
         self.ids: list[int] = []
         numbers: dict[object, int] = {}
@@ -185,17 +183,17 @@ class _Finder:
         return out
 
     def _match_length(self, period: int, at: int) -> int:
-        """How many statements from `at` on have the shape of the one `period` later."""
-        found = self.matches.get(period)
-        if found is None:
+        """Returns how many statements from `at` on have the shape of the one `period` later."""
+        lengths = self.matches.get(period)
+        if lengths is None:
             if len(self.matches) >= MAX_PERIODS_TRIED:
                 return 0
             ids, n = self.ids, len(self.ids)
-            found = self.matches[period] = [0] * (n + 1)
+            lengths = self.matches[period] = [0] * (n + 1)
             for i in reversed(range(n - period)):
                 if ids[i] == ids[i + period]:
-                    found[i] = found[i + 1] + 1
-        return found[at]
+                    lengths[i] = lengths[i + 1] + 1
+        return lengths[at]
 
     def _at(self, i: int) -> tuple[Any, int] | None:
         j = i
@@ -228,7 +226,7 @@ class _Finder:
                 break
             good += 1
         if good < MIN_COUNT or not (any(private) is False or self._own(first, private)):
-            self._wish(start, period, count, steps, private)
+            self._note_array_candidates(start, period, count, steps, private)
             return None
         statements = self.body[start : start + period]
         if not _hoistable(statements):
@@ -256,12 +254,12 @@ class _Finder:
             return False
         return not renamed or self._own(other, private)
 
-    def _wish(self, start: int, period: int, count: int, steps: list[Any], private: list[bool]) -> None:
-        """Notes the variables at each place where iterations have their own, if that is all that is in the way."""
-        if start < self.wished:
+    def _note_array_candidates(self, start: int, period: int, count: int, steps: list[Any], private: list[bool]) -> None:
+        """Notes the variables at each place where iterations have their own, if nothing else prevents a loop."""
+        if start < self.scanned:
             return
         first = self._references(start, period)
-        taken: list[list[Any]] = [[r.item] for r in first]
+        columns: list[list[Any]] = [[r.item] for r in first]
         for m in range(1, count):
             other = self._references(start + m * period, period)
             for a, b, step, own in zip(first, other, steps, private, strict=True):
@@ -270,13 +268,13 @@ class _Finder:
                         return
                 elif _distance(a.item, b.item) != step * m:
                     return
-            for items, reference in zip(taken, other, strict=True):
+            for items, reference in zip(columns, other, strict=True):
                 items.append(reference.item)
-        self.wishes += [items for items, own in zip(taken, private, strict=True) if own]
-        self.wished = start + count * period
+        self.array_candidates += [items for items, own in zip(columns, private, strict=True) if own]
+        self.scanned = start + count * period
 
     def _own(self, references: list[Reference], private: list[bool]) -> bool:
-        """Whether the private variables of one iteration are written first and used nowhere else."""
+        """Returns True if the private variables of one iteration are written first and used nowhere else."""
         seen: dict[int, tuple[int, tuple[int, ...]]] = {}
         for r, own in zip(references, private, strict=True):
             if not own:
@@ -302,7 +300,7 @@ def _step(a: Any, b: Any) -> int:
 
 
 def _hoistable(statements: list[ir.Stmt]) -> bool:
-    """Register indices must not change in the loop: they are worked out before it."""
+    """Returns True if no register index changes in the loop: indices are computed before it."""
     written: set[int] = set()
     fixed: set[int] = set()
     for stmt in ir.walk(statements):
@@ -315,7 +313,7 @@ def _hoistable(statements: list[ir.Stmt]) -> bool:
 
 
 def _independent(references: list[Reference], steps: list[int], count: int) -> bool:
-    """Whether no iteration writes memory that another one touches."""
+    """Returns True if no iteration writes memory that another one touches."""
     spans: dict[object, list[tuple[int, int, int, int, bool]]] = {}
     for r, step in zip(references, steps, strict=True):
         if isinstance(r.item, ir.Elem):
@@ -339,7 +337,7 @@ def _independent(references: list[Reference], steps: list[int], count: int) -> b
 
 
 def _unswitched(loop: ir.Roll) -> ir.Stmt:
-    """A choice that is the same in all iterations is made once, before the loop."""
+    """Moves a choice that is the same in all iterations before the loop."""
     at = next((i for i, s in enumerate(loop.body) if isinstance(s, ir.Switch)), None)
     if at is None:
         return loop
@@ -349,22 +347,22 @@ def _unswitched(loop: ir.Roll) -> ir.Stmt:
     if any(target is choice.subject for stmt in ir.walk(loop.body) for target in ir.writes(stmt)):
         return loop
 
-    def way(body: list[ir.Stmt]) -> list[ir.Stmt]:
+    def part(body: list[ir.Stmt]) -> list[ir.Stmt]:
         whole = [*copied(loop.body[:at]), *body, *copied(loop.body[at + 1 :])]
-        made = ir.Roll(loop.count, whole, loop.independent, loop.end)
-        made.origin = loop.origin
-        return [_unswitched(made)] if whole else []
+        result = ir.Roll(loop.count, whole, loop.independent, loop.end)
+        result.origin = loop.origin
+        return [_unswitched(result)] if whole else []
 
-    made = ir.Switch(choice.subject, [(value, way(body)) for value, body in choice.cases], way(choice.default), choice.names)
-    made.origin = loop.origin
-    return made
+    result = ir.Switch(choice.subject, [(value, part(body)) for value, body in choice.cases], part(choice.default), choice.names)
+    result.origin = loop.origin
+    return result
 
 
 def _rebuild(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
-    """The statement of the loop: references get their steps, in the order in which `_shape` met them."""
-    made = _rebuilt(stmt, steps)
-    made.origin = stmt.origin
-    return made
+    """Returns the statement of the loop: references get their steps, in the order in which `_shape` met them."""
+    rebuilt = _rebuilt(stmt, steps)
+    rebuilt.origin = stmt.origin
+    return rebuilt
 
 
 def _rebuilt(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:

@@ -1,4 +1,4 @@
-"""Which registers share a row.
+"""Groups registers that share a row.
 
 Cell i of every register in a group lies in row i, so the layout is right whatever the program does; it is fast when
 one packet touches the same row of all of them. Registers go together when they have one size and are most often
@@ -13,7 +13,7 @@ from ina.p4.compiler import ir
 
 
 def key(e: ir.Expr) -> object:
-    """Equal for expressions of equal text."""
+    """Returns a key that is equal for expressions of equal text."""
     match e:
         case ir.Const():
             return e.value
@@ -29,7 +29,7 @@ def key(e: ir.Expr) -> object:
 
 
 def groups(module: ir.Module) -> list[list[ir.Register]]:
-    """All registers, in groups; within one in order of first use, which is how loops will run over them."""
+    """Returns all registers, in groups; within one in order of first use, which is how loops will run over them."""
     used: dict[int, Tally] = {}
     first: dict[int, int] = {}
     for phase in (module.ingress, module.egress):
@@ -37,12 +37,12 @@ def groups(module: ir.Module) -> list[list[ir.Register]]:
             if isinstance(stmt, ir.RegRead | ir.RegWrite):
                 used.setdefault(id(stmt.register), Tally())[key(stmt.index)] += 1
                 first.setdefault(id(stmt.register), len(first))
-    found: dict[object, list[ir.Register]] = {}
-    # Those of pairs: all first words, then all second ones.
+    by_key: dict[object, list[ir.Register]] = {}
+    # Registers of pairs: all first words, then all second ones.
     for register in sorted(module.registers, key=lambda r: (r.part, first.get(id(r), len(first)))):
         tally = used.get(id(register))
         # A constant index means a scalar or an array with a life of its own.
         index = tally.most_common(1)[0][0] if tally else None
         alone = tally is None or index is None or isinstance(index, int) and register.size > 1 and len(tally) > 1
-        found.setdefault(id(register) if alone else (register.size, index), []).append(register)
-    return list(found.values())
+        by_key.setdefault(id(register) if alone else (register.size, index), []).append(register)
+    return list(by_key.values())

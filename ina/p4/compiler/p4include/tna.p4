@@ -3,7 +3,7 @@
 #ifndef _TNA_
 #define _TNA_
 
-// Which Tofino: programs ask.
+// The Tofino generation, which programs test.
 #ifndef __TARGET_TOFINO__
 #define __TARGET_TOFINO__ 1
 #endif

@@ -1,5 +1,5 @@
 // The Tofino native architecture, portable part: intrinsic metadata and objects. Written from Intel, "Tofino Native
-// Architecture - Public Version" (names, types and layouts are the interface); the comments say what this compiler does.
+// Architecture - Public Version" (names, types and layouts are the interface); the comments describe this compiler.
 
 #ifndef _TOFINO1_BASE_
 #define _TOFINO1_BASE_
@@ -58,7 +58,7 @@ header ingress_intrinsic_metadata_t {
     bit<48> ingress_mac_tstamp;                    // ns
 }
 
-// What ingress asks of the traffic manager.
+// Requests of ingress to the traffic manager.
 @__intrinsic_metadata
 struct ingress_intrinsic_metadata_for_tm_t {
     PortId_t ucast_egress_port;                    // never written: no unicast copy

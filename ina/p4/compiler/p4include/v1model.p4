@@ -37,7 +37,7 @@ match_kind {
 typedef bit<9> PortId_t;
 #endif
 
-// What the switch tells the program about a packet, and the program the switch.
+// Metadata of a packet from the switch to the program and back.
 @metadata
 @name("standard_metadata")
 struct standard_metadata_t {

@@ -1,1 +1,1 @@
-"""P4Info: made, written and read."""
+"""P4Info: building and writing it."""

@@ -2,7 +2,7 @@
 
 `MESSAGES` has the fields of p4.config.v1.P4Info and what it contains, names and numbers from P4Runtime 1.4's
 p4info.proto and p4types.proto: "name=number:type", `*` for repeated, `{}` for a map from strings. Source locations,
-documentation of platforms and what is in an extern of a vendor's, which `p4info.build` never makes, are left out.
+documentation of platforms and the content of vendor externs, which `p4info.build` never writes, are omitted.
 Encodings: protobuf.dev, "Encoding", "Text Format Language Specification", "ProtoJSON Format".
 """
 
@@ -103,7 +103,7 @@ _ESCAPES = {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x22: '\\"', 0x27: "\\'", 0x5
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """`kind`: "", "*" (repeated) or "{}" (map)."""
+    """A field of a message. `kind`: "", "*" (repeated) or "{}" (map)."""
 
     name: str
     number: int
@@ -117,16 +117,16 @@ class FieldSpec:
 
 
 def _fields(text: str) -> list[FieldSpec]:
-    """In the order of their numbers, in which protobuf writes them."""
-    found = re.findall(r"(\w+)=(\d+):(\w+)(\*|\{\}|)", text)
-    return sorted((FieldSpec(n, int(i), t, k) for n, i, t, k in found), key=lambda f: f.number)
+    """Parses the fields of a message, in the order of their numbers, in which protobuf writes them."""
+    matches = re.findall(r"(\w+)=(\d+):(\w+)(\*|\{\}|)", text)
+    return sorted((FieldSpec(n, int(i), t, k) for n, i, t, k in matches), key=lambda f: f.number)
 
 
 FIELDS = {name: _fields(text) for name, text in MESSAGES.items()}
 
 
 def write(info: Json, path: Path) -> None:
-    """P4Info in the format that the file's name ends in: .json, .txtpb or .bin.
+    """Writes P4Info in the format that the file's suffix selects: .json, .txtpb or .bin.
 
     Raises ValueError for other names, OSError.
     """
@@ -141,9 +141,8 @@ def check_name(path: Path) -> None:
 
 
 def _present(message: Json, type_name: str, packed: bool = False) -> Iterator[tuple[FieldSpec, Any]]:
-    """The fields of a message with their values: repeated ones one by one (`packed`: but numbers all at once), maps
-    as pairs. Raises KeyError for fields that the message does not have.
-    """
+    """Yields the fields of a message with their values: repeated ones one by one (`packed`: but numbers all at once), maps as
+    pairs. Raises KeyError for fields that the message does not have."""
     fields = {f.json_name: f for f in FIELDS[type_name]}
     unknown = set(message) - set(fields)
     if unknown:
@@ -161,7 +160,7 @@ def _present(message: Json, type_name: str, packed: bool = False) -> Iterator[tu
 
 
 def text(info: Json) -> str:
-    """Protobuf's text format, with the comments that say what it is."""
+    """Returns protobuf's text format, with the comments that name the message's type."""
     head = ["# proto-file: p4/config/v1/p4info.proto", "# proto-message: p4.config.v1.P4Info", ""]
     return "\n".join([*head, *_text_lines(info, "P4Info", "")]) + "\n"
 
@@ -191,12 +190,12 @@ def _text_block(name: str, message: Json, type_name: str, indent: str) -> Iterat
 
 
 def _quoted(data: bytes) -> str:
-    """Bytes in quotes; what is not printable ASCII as three octal digits."""
+    """Returns bytes in quotes; all but printable ASCII as three octal digits."""
     return '"' + "".join(_ESCAPES.get(b) or (chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in data) + '"'
 
 
 def binary(info: Json) -> bytes:
-    """Protobuf's wire format, fields in the order of their numbers, map entries by key."""
+    """Returns protobuf's wire format, fields in the order of their numbers, map entries by key."""
     return _message(info, "P4Info")
 
 
@@ -227,7 +226,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, low ones first; negative numbers as 64-bit two's complement."""
+    """Encodes seven bits a byte, low ones first; negative numbers as 64-bit two's complement."""
     value &= (1 << 64) - 1
     out = bytearray()
     while value > 127:

@@ -1,10 +1,10 @@
-"""P4Info: what a control plane can see of a program (p4.config.v1.P4Info, P4Runtime specification §6).
+"""P4Info: the parts of a program that a control plane sees (p4.config.v1.P4Info, P4Runtime specification §6).
 
 `build(checked)` returns the message in protobuf's JSON mapping, ready for `google.protobuf.json_format.ParseDict`
 or `json.dumps`. Names, aliases and ids are those of p4c: an id is the type's prefix byte and the low 24 bits of
 Jenkins' one-at-a-time hash of the name, probing linearly where taken; `@id` is honoured.
-Of TNA programs they are those of p4c's Tofino back end with `--p4runtime-force-std-externs`: what is in a pipeline is hashed with
-the pipeline's name before it ("pipe."), which the names themselves do not have.
+For TNA programs they are those of p4c's Tofino back end with `--p4runtime-force-std-externs`: objects of a pipeline are hashed
+with the pipeline's name in front ("pipe."), which the names themselves do not have.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from ina.p4.compiler.types import (
     strip_new,
 )
 
-SELECTOR_GROUP_SIZE = 120  # p4c's, of TNA's ActionSelector that is given a size only
+SELECTOR_GROUP_SIZE = 120  # p4c's default, for TNA's ActionSelector with only a size
 
 ACTION, TABLE, VALUE_SET, CONTROLLER_HEADER = 0x01, 0x02, 0x03, 0x04
 ACTION_PROFILE, COUNTER, DIRECT_COUNTER, METER, DIRECT_METER, REGISTER, DIGEST = range(0x11, 0x18)
 WRED, DIRECT_WRED, LPF, DIRECT_LPF = range(0x87, 0x8B)  # extern instances (P4Runtime §6.4.10), as p4c's Tofino back end
 
 MATCH_TYPES = {"exact": "EXACT", "lpm": "LPM", "ternary": "TERNARY", "range": "RANGE", "optional": "OPTIONAL"}
-OTHER_NAMES = {"dleft_hash": "exact", "atcam_partition_index": "exact"}  # TNA's: how the hardware stores the table
+OTHER_NAMES = {"dleft_hash": "exact", "atcam_partition_index": "exact"}  # TNA's, which select how the hardware stores the table
 UNITS = {"packets": "PACKETS", "bytes": "BYTES", "packets_and_bytes": "BOTH"}
 # Annotations that have fields of their own in P4Info.
 SHOWN_ELSEWHERE = ("max_group_size", "selector_size_semantics", "max_member_weight")
@@ -84,7 +84,7 @@ TABLE_OBJECTS = ("counters", "meters", "registers", "filters")
 
 
 def build(checked: CheckedProgram) -> Json:
-    """The P4Info of a program with a `main`.
+    """Returns the P4Info of a program with a `main`.
 
     Raises ValueError for duplicate `@id`s and for types that P4Info cannot express.
     """
@@ -92,7 +92,7 @@ def build(checked: CheckedProgram) -> Json:
 
 
 def one_at_a_time(name: str) -> int:
-    """Jenkins' one-at-a-time hash, 32 bits."""
+    """Computes Jenkins' one-at-a-time hash, 32 bits."""
     h = 0
     for byte in name.encode():
         h = (h + byte) * 1025 & 0xFFFFFFFF
@@ -106,37 +106,37 @@ class Symbols:
     """Names of objects by type prefix, with their ids and aliases."""
 
     def __init__(self, pipeline: str = "") -> None:
-        """`pipeline`: with which the names of all but actions are hashed."""
+        """`pipeline`: hashed in front of all names but those of actions."""
         self._pipeline = f"{pipeline}." if pipeline else ""
         self._explicit: dict[tuple[int, str], int | None] = {}
         self._ids: dict[tuple[int, str], int] = {}
         self._suffixes: Counter[str] = Counter()
 
-    def add(self, prefix: int, name: str, wanted: int | None = None) -> bool:
-        """Register an object; False if it was there already. Raises ValueError for an `@id` that cannot be."""
+    def add(self, prefix: int, name: str, explicit_number: int | None = None) -> bool:
+        """Registers an object; returns False if it was there already. Raises ValueError for an invalid or duplicate `@id`."""
         if (prefix, name) in self._explicit:
             return False
-        if wanted is not None:
-            if wanted >> 24 not in (0, prefix):
-                raise ValueError(f"@id({wanted:#x}) of {name} has the wrong prefix byte, expected {prefix:#04x}")
-            wanted |= prefix << 24
-            if wanted in self._explicit.values():
-                raise ValueError(f"@id({wanted:#x}) of {name} is used twice")
+        if explicit_number is not None:
+            if explicit_number >> 24 not in (0, prefix):
+                raise ValueError(f"@id({explicit_number:#x}) of {name} has the wrong prefix byte, expected {prefix:#04x}")
+            explicit_number |= prefix << 24
+            if explicit_number in self._explicit.values():
+                raise ValueError(f"@id({explicit_number:#x}) of {name} is used twice")
         if name not in {n for _, n in self._explicit}:
             self._suffixes.update(suffixes(name))
-        self._explicit[prefix, name] = wanted
+        self._explicit[prefix, name] = explicit_number
         return True
 
     def assign(self) -> None:
-        """Give everything an id: explicit ones first, then by prefix and name, so that probing is deterministic."""
-        taken = {i for i in self._explicit.values() if i is not None}
-        for (prefix, name), wanted in sorted(self._explicit.items(), key=lambda item: item[0]):
+        """Gives every object an id: explicit ones first, then by prefix and name, so that probing is deterministic."""
+        used = {i for i in self._explicit.values() if i is not None}
+        for (prefix, name), number in sorted(self._explicit.items(), key=lambda item: item[0]):
             value = one_at_a_time(name if prefix == ACTION else self._pipeline + name)
-            while wanted is None or (wanted in taken and self._explicit[prefix, name] is None):
-                wanted = prefix << 24 | value & 0xFFFFFF
+            while number is None or (number in used and self._explicit[prefix, name] is None):
+                number = prefix << 24 | value & 0xFFFFFF
                 value += 1
-            taken.add(wanted)
-            self._ids[prefix, name] = wanted
+            used.add(number)
+            self._ids[prefix, name] = number
 
     def id(self, prefix: int, name: str) -> int:
         return self._ids[prefix, name]
@@ -147,30 +147,30 @@ class Symbols:
 
 
 def suffixes(name: str) -> Iterator[str]:
-    """ "a.b.c": "c", "b.c", "a.b.c"."""
+    """Yields "c", "b.c", "a.b.c" for "a.b.c"."""
     parts = name.split(".")
     for i in range(len(parts) - 1, -1, -1):
         yield ".".join(parts[i:])
 
 
 def field_ids(annotated: list[list[ast.Annotation]]) -> list[int]:
-    """Ids of match fields, parameters, ...: `@id`, else their place from 1, passing over the ids that are taken."""
+    """Returns ids of match fields, parameters, ...: `@id`, else their position from 1, skipping ids in use."""
     ids = [explicit_id(a) for a in annotated]
-    taken = {i for i in ids if i is not None}
-    if len(taken) != sum(i is not None for i in ids):
+    used = {i for i in ids if i is not None}
+    if len(used) != sum(i is not None for i in ids):
         raise ValueError(f"an @id is used twice: {[i for i in ids if i is not None]}")
     index = 1
-    found: list[int] = []
-    for given in ids:
-        if given is not None:
+    numbers: list[int] = []
+    for explicit in ids:
+        if explicit is not None:
             index += 1
-            found.append(given)
+            numbers.append(explicit)
             continue
-        while index in taken:
+        while index in used:
             index += 1
-        found.append(index)
-        taken.add(index)
-    return found
+        numbers.append(index)
+        used.add(index)
+    return numbers
 
 
 class _Builder:
@@ -183,7 +183,7 @@ class _Builder:
         self.info: Json = {}
         self.direct_tables: dict[Instance, str] = {}
         self.direct_sizes: dict[Instance, int] = {}
-        self.selectors: dict[Instance, Instance] = {}  # of action profiles
+        self.selectors: dict[Instance, Instance] = {}  # by action profile
         self.profile_tables: dict[Instance, list[str]] = {}
         self.later: list[Callable[[], None]] = []  # messages, once all ids are known
 
@@ -212,7 +212,7 @@ class _Builder:
         self.info.setdefault(section, []).append(message)
 
     def _package(self) -> None:
-        """PkgInfo: `@pkginfo` on the main instance, and the architecture's name (P4Runtime §6.2.1)."""
+        """Adds PkgInfo: `@pkginfo` on the main instance, and the architecture's name (P4Runtime §6.2.1)."""
         main = self.program.package
         info: Json = {"arch": architecture_of(self.program) or main.decl.name}
         annotations = main.site.annotations if main.site is not None else []
@@ -233,12 +233,12 @@ class _Builder:
         for call in calls_in(instance.decl):
             if call.kind == "extern_function" and call.decl.name == "digest":
                 self._digest(call)
-        for call in calls_in(instance.decl.body):  # what only other actions call is no action of its own
+        for call in calls_in(instance.decl.body):  # an action that only other actions call is not listed
             if call.kind == "action":
                 self._action(instance, call.decl, called=True)
 
     def _action(self, instance: Instance, decl: ast.ActionDecl, called: bool = False) -> str:
-        """Actions of tables, and with `called` those that only the program calls: they have no parameters to set."""
+        """Adds an action of a table, or with `called` one that only the program calls, which has no parameters to set."""
         name = action_name(instance, decl)
         if self.symbols.add(ACTION, name, explicit_id(decl.annotations)):
             self.later.append(lambda: self._emit_action(name, decl, called))
@@ -273,15 +273,15 @@ class _Builder:
         prop = decl.properties.get(prop_name)
         if prop is None:
             return None
-        found = property_instance(self.program, instance, table, prop)
-        if found.decl.name not in EXTERN_PREFIXES:  # TNA's Alpm and Atcam: how the hardware stores the table
+        extern = property_instance(self.program, instance, table, prop)
+        if extern.decl.name not in EXTERN_PREFIXES:  # TNA's Alpm and Atcam, which select how the hardware stores the table
             return None
-        profile = found.args.get("action_profile")
+        profile = extern.args.get("action_profile")
         if isinstance(profile, Instance):
-            self.selectors[profile] = found
-            found = profile
-        self._extern(found, prop.annotations)
-        return found
+            self.selectors[profile] = extern
+            extern = profile
+        self._extern(extern, prop.annotations)
+        return extern
 
     def _emit_table(
         self,
@@ -379,10 +379,10 @@ class _Builder:
             case 0x87 | 0x88 | 0x89 | 0x8A:
                 name = instance.decl.name
                 externs = self.info.setdefault("externs", [])
-                found = next((e for e in externs if e["externTypeId"] == prefix), None)
-                if found is None:
-                    externs.append(found := {"externTypeId": prefix, "externTypeName": name, "instances": []})
-                found["instances"].append(message)
+                entry = next((e for e in externs if e["externTypeId"] == prefix), None)
+                if entry is None:
+                    externs.append(entry := {"externTypeId": prefix, "externTypeName": name, "instances": []})
+                entry["instances"].append(message)
 
     def _index_type(self, args: tuple[Type, ...], place: int) -> Json | None:
         t = args[place] if place < len(args) else None
@@ -416,7 +416,7 @@ class _Builder:
         transitions = [s.transition for s in instance.decl.states.values() if s.transition is not None]
         used = {k.name for t in transitions for case in t.cases for k in case.keys if isinstance(k, ast.Name)}
         for node in instance.decl.locals:
-            if isinstance(node, ast.ValueSetDecl) and node.name in used:  # p4c drops those that no state asks
+            if isinstance(node, ast.ValueSetDecl) and node.name in used:  # p4c drops those that no state uses
                 name = instance.cp_names.get(node.name, node.cp_name)
                 if self.symbols.add(VALUE_SET, name, explicit_id(node.annotations)):
                     self.later.append(partial(self._emit_value_set, name, node))
@@ -442,7 +442,7 @@ class _Builder:
         self._add("valueSets", put(message, match=match, size=decl.size.const))
 
     def _digest(self, call: ast.Call) -> None:
-        """A digest is named after its struct type (v1model.p4, `digest`)."""
+        """Adds a digest, named after its struct type (v1model.p4, `digest`)."""
         t = call.given(1).type
         count = sum(1 for prefix, _ in self.symbols._explicit if prefix == DIGEST)
         name = t.name if isinstance(t, StructType) and t.name else f"digest_{count}"
@@ -454,8 +454,7 @@ class _Builder:
             )
 
     def _controller_header(self, decl: ast.RecordDecl, header: HeaderType, title: str | None) -> None:
-        """`@controller_header("packet_in")`: fields that go before packet-in and packet-out payloads (P4Runtime
-        §6.4.6)."""
+        """Adds a `@controller_header("packet_in")`: fields in front of packet-in and packet-out payloads (P4Runtime §6.4.6)."""
         self.symbols.add(CONTROLLER_HEADER, decl.cp_name, explicit_id(decl.annotations))
 
         def emit() -> None:
@@ -464,9 +463,9 @@ class _Builder:
             members = list(flat_fields(header))
             notes = [f.decl.annotations if f.decl is not None else [] for _, f in members]
             metadata = []
-            for (name, f), noted, number in zip(members, notes, field_ids(notes), strict=True):
+            for (name, f), field_notes, number in zip(members, notes, field_ids(notes), strict=True):
                 entry = put({}, id=number, name=name, bitwidth=bitwidth(f.type), typeName=self.types.named(f.type))
-                metadata.append(annotate(entry, noted))
+                metadata.append(annotate(entry, field_notes))
             self._add("controllerPacketMetadata", put({"preamble": preamble}, metadata=metadata))
 
         self.later.append(emit)
@@ -478,7 +477,7 @@ def match_kind(kind: str) -> Json:
 
 
 def flat_fields(t: RecordType, prefix: str = "") -> Iterator[tuple[str, Field]]:
-    """The fields of a header that are no structs, with dotted names."""
+    """Yields the fields of a header that are no structs, with dotted names."""
     for name, f in t.fields.items():
         if isinstance(f.type, RecordType):
             yield from flat_fields(f.type, f"{prefix}{name}.")
@@ -487,28 +486,28 @@ def flat_fields(t: RecordType, prefix: str = "") -> Iterator[tuple[str, Field]]:
 
 
 def pairs_of(annotation: ast.Annotation, message: str) -> Json:
-    """`name = value` pairs of a structured annotation, or of one in parentheses as `@pkginfo(...)` is written, as fields of
-    `message` (p4info_files.py). Raises CompileError for other names and types."""
+    """Returns `name = value` pairs of a structured annotation, or of one in parentheses like `@pkginfo(...)`, as fields of
+    `message` (p4info/files.py). Raises CompileError for other names and types."""
     if annotation.pairs:
         pairs = {key: constant_of(e) for key, e in annotation.pairs.items()}
     else:
-        found = re.findall(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|\w+)', " ".join(annotation.tokens))
-        pairs = {key: _pair_value(value) for key, value in found}
+        matches = re.findall(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|\w+)', " ".join(annotation.tokens))
+        pairs = {key: _pair_value(value) for key, value in matches}
     fields = {f.name: f for f in FIELDS[message] if f.type in ("string", "int") and not f.kind}
     out: Json = {}
     for key, value in pairs.items():
         if key not in fields:
             raise CompileError(annotation.span, f"@{annotation.name} has no '{key}': expected {', '.join(fields)}")
-        wanted = {"string": str, "int": int}[fields[key].type]
-        if type(value) is not wanted:
-            example = f'a string, as in {key} = "1.0"' if wanted is str else f"an integer, as in {key} = 64"
+        expected = {"string": str, "int": int}[fields[key].type]
+        if type(value) is not expected:
+            example = f'a string, as in {key} = "1.0"' if expected is str else f"an integer, as in {key} = 64"
             raise CompileError(annotation.span, f"@{annotation.name}: '{key}' takes {example}")
         out[fields[key].json_name] = value
     return out
 
 
 def _pair_value(text: str) -> str | int | None:
-    """None: neither a string nor an integer."""
+    """Returns a string or an integer; None if the text is neither."""
     if text.startswith('"'):
         return text[1:-1]
     try:

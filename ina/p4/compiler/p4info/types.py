@@ -32,19 +32,19 @@ Json = dict[str, Any]
 
 
 def put(message: Json, **fields: Any) -> Json:
-    """Set fields that differ from proto3's defaults: JSON leaves the others out."""
+    """Sets fields that differ from proto3's defaults; JSON omits the others."""
     message.update({k: v for k, v in fields.items() if v not in (None, "", 0, False) and v != [] and v != {}})
     return message
 
 
 def bytes_json(value: int, width: int) -> str:
-    """`value` in as many bytes as its width takes (as p4c writes it; P4Runtime §8.4), in base64 for JSON."""
+    """Returns `value` in the bytes that its width takes (as p4c writes it; P4Runtime §8.4), in base64 for JSON."""
     value &= (1 << width) - 1
     return base64.b64encode(value.to_bytes(max(1, (width + 7) // 8), "big")).decode()
 
 
 def annotation_text(annotation: ast.Annotation) -> str:
-    """The annotation as in P4; blanks only between words and after commas."""
+    """Returns the annotation as P4 text; blanks only between words and after commas."""
     body = ""
     for token in annotation.tokens:
         if body.endswith(",") or (body and _is_word(body[-1]) and _is_word(token[0])):
@@ -58,7 +58,7 @@ def _is_word(character: str) -> bool:
 
 
 def structured_annotation(annotation: ast.Annotation) -> Json:
-    """P4Runtime §6.1.4: expressions or key-value pairs."""
+    """Returns a structured annotation: expressions or key-value pairs (P4Runtime §6.1.4)."""
     message: Json = {"name": annotation.name}
     if annotation.exprs:
         message["expressionList"] = {"expressions": [constant_json(e) for e in annotation.exprs]}
@@ -78,7 +78,7 @@ def constant_json(e: ast.Expr) -> Json:
 
 
 def constant_of(e: ast.Expr) -> Any:
-    """The value of an annotation's expression, checked or just parsed. Raises CompileError where names occur in it."""
+    """Returns the value of an annotation's expression, checked or just parsed. Raises CompileError if names occur in it."""
     if e.const is not None:
         return e.const
     if isinstance(e, ast.IntLiteral | ast.BoolLiteral | ast.StringLiteral):
@@ -91,7 +91,7 @@ def constant_of(e: ast.Expr) -> Any:
 
 
 def annotate(message: Json, annotations: list[ast.Annotation], skip: tuple[str, ...] = ()) -> Json:
-    """Annotations but `@name` and `@id`; `@brief` and `@description` become `doc` (P4Runtime §6.1.2, §6.2)."""
+    """Adds annotations except `@name` and `@id`; `@brief` and `@description` become `doc` (P4Runtime §6.1.2, §6.2)."""
     structured = [structured_annotation(a) for a in annotations if a.structured]
     hidden = ("name", "id", "brief", "description", *skip)
     plain = [annotation_text(a) for a in annotations if not a.structured and a.name not in hidden]
@@ -117,12 +117,12 @@ class TypeInfo:
         self._errors = errors
 
     def named(self, t: Type) -> Json | None:
-        """`type_name` of a match field, parameter or metadata field: user-defined types only."""
+        """Returns `type_name` of a match field, parameter or metadata field, for user-defined types only."""
         self.spec(t)
         return {"name": t.name} if isinstance(t, NewType | EnumType) else None
 
     def spec(self, t: Type) -> Json:
-        """P4DataTypeSpec of `t`; the types it names are added to the P4TypeInfo."""
+        """Returns the P4DataTypeSpec of `t`, and adds the types that it names to the P4TypeInfo."""
         match t:
             case BitType():
                 return {"bitstring": {"int" if t.signed else "bit": {"bitwidth": t.width}}}
@@ -180,7 +180,7 @@ class TypeInfo:
         return {"underlyingType": {"bitwidth": width}, "members": members}
 
     def _new_type(self, t: NewType) -> Json:
-        """`@p4runtime_translation(uri, width or string)` makes a translated type (P4Runtime §8.4.6)."""
+        """Describes a `type`; `@p4runtime_translation(uri, width or string)` makes it a translated type (P4Runtime §8.4.6)."""
         annotations = t.decl.annotations if t.decl is not None else []
         message = annotate({}, annotations, ("p4runtime_translation",))
         translation = next((a for a in annotations if a.name == "p4runtime_translation"), None)
@@ -196,7 +196,7 @@ class TypeInfo:
 
 
 def translated_width(t: NewType) -> int | None:
-    """Width for the control plane of a type with `@p4runtime_translation`: 0 for strings, None without translation."""
+    """Returns the control plane's width of a type with `@p4runtime_translation`: 0 for strings, None without translation."""
     note = t.decl.annotation("p4runtime_translation") if t.decl is not None else None
     if note is None:
         return None
@@ -207,7 +207,7 @@ def translated_width(t: NewType) -> int | None:
 
 
 def bitwidth(t: Type) -> int:
-    """Width of a field's bytes, as its own translation has it; 0 for types without one (enums, strings)."""
+    """Returns the width of a field's bytes, after its translation; 0 for types without one (enums, strings)."""
     if isinstance(t, NewType):
         width = translated_width(t)
         return (fixed_width(t) or 0) if width is None else width

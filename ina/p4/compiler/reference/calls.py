@@ -14,7 +14,7 @@ from ina.p4.compiler.types import Type, UnionType, strip_new
 
 
 class Calls(Expressions):
-    """Statements are the subclass's."""
+    """Calls of every kind. The subclass executes statements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,16 +33,16 @@ class Calls(Expressions):
         }
 
     def execute(self, s: ast.Node, frame: Frame) -> None:
-        raise TypeError("defined in statements")
+        raise TypeError("defined in reference/statements.py")
 
     def run_parser(self, instance: Instance, frame: Frame) -> None:
-        raise TypeError("defined in statements")
+        raise TypeError("defined in reference/statements.py")
 
     def run_control(self, instance: Instance, frame: Frame) -> None:
-        raise TypeError("defined in statements")
+        raise TypeError("defined in reference/statements.py")
 
     def apply_table(self, decl: ast.TableDecl, frame: Frame) -> Any:
-        raise TypeError("defined in statements")
+        raise TypeError("defined in reference/statements.py")
 
     def call(self, c: ast.Call, frame: Frame) -> Any:
         handler = self._calls.get(c.kind or "")
@@ -60,10 +60,10 @@ class Calls(Expressions):
         body: Callable[[], Any],
         order: Iterable[int] | None = None,
     ) -> Any:
-        """Copy-in, copy-out (§6.7): arguments are evaluated left to right, results are copied back left to right.
+        """Copies arguments in, runs `body`, and copies results out, both left to right (§6.7).
 
-        `order` is that of the arguments as they are written where it is not that of the parameters. Copy-out also
-        happens when `exit` (§12.5) or a parser error ends the callee.
+        `order`: the order in which the arguments are written, if it is not that of the parameters. Copy-out also happens when
+        `exit` (§12.5) or a parser error ends the callee.
         """
         results = []
         for i in range(len(params)) if order is None else order:
@@ -92,7 +92,7 @@ class Calls(Expressions):
         return self.invoke(params, types, c.args, caller, callee, body, written_order(c))
 
     def _call_action(self, c: ast.Call, frame: Frame) -> None:
-        """An action runs in the scope of its control (§14.1)."""
+        """Calls an action, which runs in the scope of its control (§14.1)."""
         callee = Frame(frame.instance, frame.outer or frame)
         self.invoke_call(c, c.decl.params, frame, callee, lambda: self.run_body(c.decl.body, callee))
 
@@ -101,7 +101,7 @@ class Calls(Expressions):
         return self.invoke_call(c, c.decl.params, frame, callee, lambda: self.run_body(c.decl.body, callee))
 
     def _call_block(self, c: ast.Call, frame: Frame) -> None:
-        """`apply` of a parser or control instance (§13.10, §14.4)."""
+        """Runs `apply` of a parser or control instance (§13.10, §14.4)."""
         instance = self.instance_of(c.on, frame)
         callee = Frame(instance)
         run = self.run_parser if c.kind == "parser_apply" else self.run_control
@@ -141,7 +141,7 @@ class Calls(Expressions):
         raise InterpreterError(c, f"packet_in has no method '{c.method}'")
 
     def _extract(self, packet: PacketIn, c: ast.Call, frame: Frame) -> None:
-        """§13.8: the header changes only when the extraction succeeds; then `.next` moves on."""
+        """Extracts a header (§13.8), which changes only if the extraction succeeds; then `.next` advances."""
         target = c.args[0]
         if target is None or isinstance(target, ast.DontCare):
             header = default_value(c.params[0].type)
@@ -165,7 +165,7 @@ class Calls(Expressions):
         packet.emit(self.evaluate(c.given(0), frame), c.given(0).type)
 
     def extern_arguments(self, c: ast.Call, frame: Frame) -> list[Any]:
-        """Values for `in` and directionless parameters, lvalues for `out` and `inout`; None for omitted ones."""
+        """Returns values for `in` and directionless parameters, lvalues for `out` and `inout`; None for omitted ones."""
         out = []
         for param, arg in zip(c.params, c.args, strict=True):
             if param.direction in ("out", "inout"):
@@ -193,7 +193,7 @@ class Calls(Expressions):
 
 
 def written_order(c: ast.Call) -> list[int]:
-    """Indices of parameters in the order in which their arguments are written; defaults come last."""
+    """Returns the indices of parameters in the order in which their arguments are written; defaults come last."""
     names = [p.name for p in c.params]
     order = [i if a.name is None else names.index(a.name) for i, a in enumerate(c.arguments)]
     return order + [i for i in range(len(names)) if i not in order]

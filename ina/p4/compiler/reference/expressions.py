@@ -26,14 +26,14 @@ from ina.p4.compiler.types import BitType, BoolType, HeaderType, RecordType, Sta
 
 
 class InterpreterError(Exception):
-    """The program asks for what the interpreter cannot do; the message starts with the place in the source."""
+    """An error for something that the interpreter cannot do; the message starts with the place in the source."""
 
     def __init__(self, node: ast.Node | None, message: str) -> None:
         super().__init__(f"{node.span}: {message}" if node is not None else message)
 
 
 class ReturnSignal(Exception):
-    """`return`: leaves the enclosing action, function or control."""
+    """Signal of `return`: leaves the enclosing action, function or control."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -41,11 +41,11 @@ class ReturnSignal(Exception):
 
 
 class ExitSignal(Exception):
-    """`exit`: leaves all enclosing blocks up to the architecture's call (§12.5)."""
+    """Signal of `exit`: leaves all enclosing blocks up to the architecture's call (§12.5)."""
 
 
 class PacketFailed(Exception):
-    """The packet ends here with all that it asked for, whatever called: counted as `reason`."""
+    """Signal that ends a packet and drops its requests, at any call depth; counted as `reason`."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class Location:
 
 
 class SliceLocation:
-    """Bits hi..lo of an lvalue (§8.7)."""
+    """An lvalue for bits hi..lo of another one (§8.7)."""
 
     __slots__ = ("base", "type", "hi", "lo")
 
@@ -103,7 +103,7 @@ class SliceLocation:
 
 
 class Nowhere:
-    """Beyond a stack, or `_` for an out argument: reads give the default, writes do nothing (§8.19, §8.26)."""
+    """An lvalue beyond a stack, or `_` for an out argument: reads give the default, writes do nothing (§8.19, §8.26)."""
 
     __slots__ = ("value",)
 
@@ -118,10 +118,10 @@ class Nowhere:
 
 
 class Architecture(Protocol):
-    """What is around and below the program: v1model.py, tna.py."""
+    """The architecture around and below a program: v1model.py, tna.py."""
 
-    keeps_fields: bool  # of a header that becomes valid; else they are zero
-    this: Instance | None  # whose abstract method runs
+    keeps_fields: bool  # a header that becomes valid keeps its fields; otherwise they are zero
+    this: Instance | None  # the object whose abstract method runs
 
     def call_function(self, name: str, call: ast.Call, args: list[Any], frame: Frame) -> Any: ...
 
@@ -131,7 +131,8 @@ class Architecture(Protocol):
 
 
 class Expressions:
-    """Evaluation. `evaluate` returns leaves by value, but aggregates *by reference*: whoever keeps one copies it."""
+    """Evaluates expressions. `evaluate` returns leaves by value, but aggregates *by reference*: a caller that keeps one copies
+    it."""
 
     program: CheckedProgram
     architecture: Architecture
@@ -154,12 +155,12 @@ class Expressions:
         }
 
     def call(self, c: ast.Call, frame: Frame) -> Any:
-        raise TypeError("defined in calls")
+        raise TypeError("defined in reference/calls.py")
 
     # --- values ---------------------------------------------------------------------------------------------------
 
     def evaluate(self, e: ast.Expr, frame: Frame) -> Any:
-        """The value of `e`; sub-expressions left to right (§8.1)."""
+        """Returns the value of `e`; sub-expressions are evaluated left to right (§8.1)."""
         if e.const is not None:
             return e.const if type(e.const) in (int, str, bool) else from_const(e.const, e.type)
         evaluator = self._evaluators.get(type(e))
@@ -180,14 +181,14 @@ class Expressions:
         raise InterpreterError(e, f"'{e.name}' has no value here")
 
     def constructor_argument(self, e: ast.Name, frame: Frame) -> Any:
-        """Constructor parameters are bound per instance (§15)."""
+        """Returns a constructor argument; they are bound per instance (§15)."""
         value = frame.instance.args[e.decl.name] if frame.instance is not None else None
         if value is None or isinstance(value, Instance):
             return value
         return from_const(value, e.decl.type)
 
     def instance_of(self, e: ast.Expr, frame: Frame) -> Any:
-        """The object that a receiver names: an Instance, or what an architecture passed for a parameter (packet_in)."""
+        """Returns the object that a receiver names: an Instance, or the architecture's argument for a parameter (packet_in)."""
         if isinstance(e, ast.Name) and e.name == "this" and e.decl is e.type:  # within an abstract method's body
             return self.architecture.this
         if isinstance(e, ast.Name) and isinstance(e.decl, ast.Instantiation):
@@ -240,7 +241,7 @@ class Expressions:
         return self.operate(e.op, left, right, e.type, e.left.type, e.right.type)
 
     def operate(self, op: str, left: Any, right: Any, t: Type, left_type: Type, right_type: Type) -> Any:
-        """A binary operator on values; `t` is the result's type (§8.2-§8.11, §8.17-§8.20)."""
+        """Applies a binary operator to values; `t` is the result's type (§8.2-§8.11, §8.17-§8.20)."""
         match op:
             case "==":
                 return equal(left, right)
@@ -263,7 +264,7 @@ class Expressions:
         return self.convert(self.evaluate(e.operand, frame), e.type)
 
     def convert(self, value: Any, t: Type) -> Any:
-        """Casts keep the low bits; int<w> sign-extends (§8.12)."""
+        """Casts a value: keeps the low bits; int<w> sign-extends (§8.12)."""
         t = underlying(t)
         if isinstance(t, BitType):
             return wrap(int(value), t)
@@ -276,7 +277,7 @@ class Expressions:
         return value
 
     def _aggregate(self, e: ast.ListExpr | ast.StructInit, frame: Frame) -> Any:
-        """`{...}` as the type that the context gave it (§8.13, §8.14, §8.18, §8.19.1, §8.27)."""
+        """Returns `{...}` as the type that its context requires (§8.13, §8.14, §8.18, §8.19.1, §8.27)."""
         t = strip_new(e.type)
         items = [copy(self.evaluate(v, frame)) for v in e.values]
         if isinstance(t, TupleType):
@@ -296,7 +297,7 @@ class Expressions:
     # --- lvalues --------------------------------------------------------------------------------------------------
 
     def lvalue(self, e: ast.Expr, frame: Frame) -> Any:
-        """Where `e` is stored; indices are evaluated now (§6.6, §6.7)."""
+        """Returns the location of `e`; indices are evaluated now (§6.6, §6.7)."""
         match e:
             case ast.Name():
                 holder = frame.holder(e.decl)
@@ -334,7 +335,7 @@ def assign_fields(record: Record, items: list[Any]) -> None:
 
 
 def arithmetic(op: str, left: int, right: int, t: Type) -> int:
-    """Fixed-width arithmetic: wrapping, saturating (`|+| |-|`), shifts of any amount (§8.7, §8.8, §8.10.2)."""
+    """Computes fixed-width arithmetic: wrapping, saturating (`|+| |-|`), shifts of any amount (§8.7, §8.8, §8.10.2)."""
     match op:
         case "+":
             return wrap(left + right, t)

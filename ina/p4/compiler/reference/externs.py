@@ -1,4 +1,4 @@
-"""State of v1model's extern objects: registers, counters, meters (v1model.p4; BMv2 for what it leaves open)."""
+"""State of v1model's extern objects: registers, counters, meters (v1model.p4; BMv2 where that leaves something open)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GREEN, YELLOW, RED = 0, 1, 2
 
 
 class RegisterArray:
-    """`register<T>(size)`: all zero at first. Reads beyond the end give T's default value, writes there do nothing."""
+    """A `register<T>(size)`, all zero at first. Reads beyond the end give T's default value, writes there do nothing."""
 
     def __init__(self, name: str, t: Type, size: int) -> None:
         self.name, self.type = name, t
@@ -37,7 +37,7 @@ class RegisterArray:
 
 @dataclass
 class CounterArray:
-    """`counter(size, type)`: keeps packets and octets whatever `type` exposes; nothing is counted beyond the end."""
+    """A `counter(size, type)`: counts packets and octets whichever of them `type` exposes, and nothing beyond the end."""
 
     name: str
     size: int
@@ -84,7 +84,7 @@ class MeterState:
 
 
 class MeterArray:
-    """`meter(size, type)`: everything is green until the control plane configures an index."""
+    """A `meter(size, type)`: everything is green until the control plane configures an index."""
 
     def __init__(self, name: str, size: int, unit: str) -> None:
         self.name, self.size, self.unit = name, size, unit
@@ -93,12 +93,12 @@ class MeterArray:
     def configure(
         self, index: int, committed_rate: float, committed_burst: int, peak_rate: float, peak_burst: int
     ) -> None:
-        """Rates per second and bursts, in packets or bytes as the meter counts. Raises IndexError."""
+        """Sets rates per second and bursts, in the meter's unit: packets or bytes. Raises IndexError."""
         if not 0 <= index < self.size:
             raise IndexError(f"meter {self.name} has no index {index}, only 0..{self.size - 1}")
         self.states[index] = MeterState(peak_rate, peak_burst, committed_rate, committed_burst)
 
     def execute(self, index: int, octets: int, now_ps: int) -> int:
-        """Out of range: green, no state changes."""
+        """Returns the colour; out of range it is green, and no state changes."""
         state = self.states.get(index)
         return GREEN if state is None else state.mark(1 if self.unit == "packets" else octets, now_ps)

@@ -13,14 +13,14 @@ MASK64 = (1 << 64) - 1
 
 
 def to_bytes(value: Any, t: Type) -> bytes:
-    """The fields of `value` packed most significant bit first; the last byte is filled with zero bits."""
+    """Packs the fields of `value` most significant bit first; the last byte is filled with zero bits."""
     width, bits = pack(value, t)
     pad = -width % 8
     return (bits << pad).to_bytes((width + pad) // 8, "big")
 
 
 def crc16(data: bytes) -> int:
-    """CRC-16/ARC: polynomial 0x8005 reflected, initial value and final xor 0."""
+    """Computes CRC-16/ARC: polynomial 0x8005 reflected, initial value and final xor 0."""
     crc = 0
     for byte in data:
         crc ^= byte
@@ -30,7 +30,7 @@ def crc16(data: bytes) -> int:
 
 
 def csum16(data: bytes) -> int:
-    """The Internet checksum (RFC 1071); an odd last byte is the high half of its word."""
+    """Computes the Internet checksum (RFC 1071); an odd last byte is the high half of its word."""
     data += bytes(len(data) % 2)
     total = sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
     while total >> 16:
@@ -39,7 +39,7 @@ def csum16(data: bytes) -> int:
 
 
 def xor16(data: bytes) -> int:
-    """Exclusive or of the 16-bit words, an odd last byte as the high half."""
+    """Computes the exclusive or of the 16-bit words, an odd last byte as the high half."""
     data += bytes(len(data) % 2)
     result = 0
     for i in range(0, len(data), 2):
@@ -48,11 +48,11 @@ def xor16(data: bytes) -> int:
 
 
 def identity(data: bytes) -> int:
-    """The first eight bytes as a number."""
+    """Returns the first eight bytes as a number."""
     return int.from_bytes(data[:8], "big")
 
 
-# The *_custom ones have no control plane here to change their polynomials: BMv2's initial ones are the plain CRCs.
+# No control plane changes the polynomials of *_custom here: BMv2's initial ones are the plain CRCs.
 ALGORITHMS: dict[str, Callable[[bytes], int]] = {
     "crc16": crc16,
     "crc16_custom": crc16,
@@ -65,7 +65,7 @@ ALGORITHMS: dict[str, Callable[[bytes], int]] = {
 
 
 class SplitMix64:
-    """Random numbers as a compiled program draws them (Steele, Lea, Flood: Fast splittable generators, 2014)."""
+    """Random numbers, the same as in a compiled program (Steele, Lea, Flood: Fast splittable generators, 2014)."""
 
     def __init__(self, seed: int) -> None:
         self.state = seed & MASK64
@@ -78,6 +78,6 @@ class SplitMix64:
         return z ^ z >> 31
 
     def between(self, low: int, high: int) -> int:
-        """`low` + the high half of next() times the number of values; `low` when there are none (v1model: open)."""
+        """Returns `low` + the high half of next() times the number of values; `low` if there are none (undefined in v1model)."""
         z = self.next()
         return low if low > high else low + (z * (high - low + 1) >> 64)

@@ -1,6 +1,6 @@
-"""The reference interpreter: the slow, obvious definition of what a P4 program does, to hold compiled switches against.
+"""The reference interpreter: the slow, obvious definition of what a P4 program does, to compare compiled switches with.
 
-It walks the checked tree and nothing else. Each construct reads like its clause in the P4_16 v1.2.5 specification:
+It walks only the checked tree. Each construct reads like its clause in the P4_16 v1.2.5 specification:
     reference/values.py        values, validity, copying, bits (§7, §8.18-§8.20)
     reference/expressions.py   expressions and lvalues (§6.6, §8)
     reference/calls.py         calls with copy-in and copy-out (§6.7)
@@ -43,10 +43,10 @@ TABLE_OBJECTS = ("implementation", "counters", "meters", "registers", "filters")
 
 
 class NameMap(Mapping[str, T], Generic[T]):
-    """Objects by control-plane name, or by any suffix after a dot that is unique. Unknown names raise KeyError."""
+    """A mapping of objects by control-plane name, or by any suffix after a dot that is unique. Unknown names raise KeyError."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
         self._objects: dict[str, T] = {}
 
     def add(self, name: str, value: T) -> None:
@@ -55,12 +55,12 @@ class NameMap(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         if name in self._objects:
             return self._objects[name]
-        found = [n for n in self._objects if n.endswith("." + name)]
-        if len(found) != 1:
+        matches = [n for n in self._objects if n.endswith("." + name)]
+        if len(matches) != 1:
             raise KeyError(
-                f"{self._what} '{name}' is {'ambiguous' if found else 'unknown'}; there are: {', '.join(self._objects)}"
+                f"{self._kind} '{name}' is {'ambiguous' if matches else 'unknown'}; there are: {', '.join(self._objects)}"
             )
-        return self._objects[found[0]]
+        return self._objects[matches[0]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._objects)
@@ -74,7 +74,7 @@ class Interpreter(Statements):
 
     Control plane: `tables`, `profiles`, `value_sets`, `registers`, `counters`, `meters` (by name),
     `multicast_groups` (group -> [(port, rid)]), `clone_sessions` (session -> CloneSession).
-    What happened besides output: `digests`, `log`, `drops` (by reason). Raises CompileError for other architectures.
+    Results besides output: `digests`, `log`, `drops` (by reason). Raises CompileError for other architectures.
     """
 
     def __init__(self, checked: CheckedProgram, seed: int = 0) -> None:
@@ -103,11 +103,11 @@ class Interpreter(Statements):
     # --- data plane -----------------------------------------------------------------------------------------------
 
     def ingress(self, frame: bytes, port: int, now_ps: int = 0) -> list[WorkItem]:
-        """One pass of ingress: the items that go on to egress (or, resubmitted, to ingress again)."""
+        """Runs one pass of ingress; returns the items that go on to egress (or, resubmitted, to ingress again)."""
         return self.step(self.architecture.item(frame, port, now_ps))
 
     def process(self, frame: bytes, port: int, now_ps: int = 0) -> list[tuple[int, bytes]]:
-        """The whole switch: every (port, frame) that leaves because of this frame, first in first out."""
+        """Runs the whole switch; returns every (port, frame) that leaves because of this frame, first in first out."""
         queue: deque[Any] = deque([self.architecture.item(frame, port, now_ps)])
         sent = []
         while queue:
@@ -119,7 +119,7 @@ class Interpreter(Statements):
         return sent
 
     def step(self, item: Any) -> list[Any]:
-        """One pass of whatever comes next for `item`: ingress or egress."""
+        """Runs the next pass of `item`: ingress or egress."""
         self.start_pass()
         try:
             with deep_recursion():
@@ -184,7 +184,7 @@ class Interpreter(Statements):
             )
 
     def _entry_match(self, kind: str, key: ast.Expr, t: Type, frame: Frame) -> Any:
-        """A key of an entry in the program (§14.2.1.4) as a match."""
+        """Returns a key of an entry in the program (§14.2.1.4) as a match."""
         width = fixed_width(t) or 0
         if isinstance(key, ast.DontCare):
             return None
@@ -196,7 +196,7 @@ class Interpreter(Statements):
         if isinstance(key, ast.Range):
             return self.evaluate(key.lo, frame), self.evaluate(key.hi, frame)
         value = self.evaluate(key, frame)
-        if isinstance(value, str):  # of an enum or error: all of it, whatever the match kind
+        if isinstance(value, str):  # an enum or error matches as a whole, whatever the match kind
             return value
         if kind == "ternary":
             return value, (1 << width) - 1
@@ -205,7 +205,8 @@ class Interpreter(Statements):
         return (value, value) if kind == "range" else value
 
     def _create_value_set(self, instance: Instance, decl: ast.ValueSetDecl) -> None:
-        """Elements of a struct or tuple are matched one by one: `@match(kind)` on a field, else exact (§13.11)."""
+        """Creates a value set. Elements of a struct or tuple are matched one by one: `@match(kind)` on a field, else exact
+        (§13.11)."""
         fields = value_set_fields(getattr(decl.type, "element", decl.type), value_set_kind(self.program))
         types, kinds = [t for _, t, _ in fields], [kind for *_, kind in fields]
         value_set = ValueSet(instance.cp_names.get(decl.name, decl.cp_name), decl, types, kinds)

@@ -19,7 +19,7 @@ from ina.p4.compiler.types import Type, VarbitType, fixed_width, strip_new
 
 
 class ParserError(Exception):
-    """The parser goes to `reject` with this error (the member's name)."""
+    """Signal that the parser goes to `reject` with this error (the member's name)."""
 
     def __init__(self, error: str) -> None:
         super().__init__(error)
@@ -36,7 +36,7 @@ class PacketIn:
         self.cursor = 0
 
     def need(self, width: int) -> None:
-        """§13.8.1: fewer bits left than wanted is PacketTooShort, and the cursor stays."""
+        """Raises PacketTooShort if fewer than `width` bits remain; the cursor stays (§13.8.1)."""
         if self.cursor + width > self.length_bits:
             raise ParserError("PacketTooShort")
 
@@ -45,7 +45,7 @@ class PacketIn:
         return self.bits >> shift & ((1 << width) - 1)
 
     def extract(self, header: Record) -> None:
-        """Fixed-size extraction (§13.8.1)."""
+        """Extracts a header of fixed size (§13.8.1)."""
         width = fixed_width(header.type)
         if width is None:
             raise TypeError(f"header {header.type} has no fixed size")
@@ -54,7 +54,7 @@ class PacketIn:
         self.cursor += width
 
     def extract_varbit(self, header: Record, varbit_bits: int) -> None:
-        """Extraction of a header with one varbit field (§13.8.2).
+        """Extracts a header with one varbit field (§13.8.2).
 
         The order of the checks where several fail is BMv2's: ParserInvalidArgument, PacketTooShort, HeaderTooShort.
         """
@@ -82,7 +82,7 @@ class PacketIn:
         header.mark_valid()
 
     def _read(self, t: Type, offset: int) -> tuple[Any, int]:
-        """A value of fixed-size type `t` from the bits `offset` after the cursor, and the offset behind it."""
+        """Returns a value of fixed-size type `t` from the bits `offset` after the cursor, and the offset behind it."""
         value = default_value(t)
         if not is_aggregate(value):
             width = fixed_width(t)
@@ -102,30 +102,30 @@ class PacketIn:
         return value, offset
 
     def lookahead(self, t: Type) -> Any:
-        """§13.8.3: read without moving the cursor."""
+        """Reads without moving the cursor (§13.8.3)."""
         self.need(fixed_width(t) or 0)
         return self._read(t, 0)[0]
 
     def advance(self, width: int) -> None:
-        """§13.8.4; BMv2 takes whole bytes only: ParserInvalidArgument."""
+        """Moves the cursor (§13.8.4). Like BMv2 it accepts only whole bytes, otherwise raises ParserInvalidArgument."""
         if width % 8:
             raise ParserError("ParserInvalidArgument")
         self.need(width)
         self.cursor += width
 
     def payload(self) -> bytes:
-        """What has not been extracted, from the byte of the cursor on."""
+        """Returns the bytes that have not been extracted, from the byte of the cursor on."""
         return self.data[self.cursor // 8 :]
 
 
 class PacketOut:
-    """Bits emitted so far."""
+    """The emitted bits."""
 
     def __init__(self) -> None:
         self.width = self.bits = 0
 
     def emit(self, value: Any, t: Type) -> None:
-        """Valid headers in order; structs, stacks and unions part by part (§16.1)."""
+        """Emits valid headers in order; structs, stacks and unions part by part (§16.1)."""
         if isinstance(value, Record) and value.is_header:
             if value.valid:
                 padding = value.type.padding()
@@ -147,6 +147,6 @@ class PacketOut:
             raise TypeError(f"emit takes headers, not {t}")
 
     def data(self) -> bytes:
-        """The emitted bytes; a last partial byte is filled with zeros."""
+        """Returns the emitted bytes; a last partial byte is filled with zeros."""
         pad = -self.width % 8
         return (self.bits << pad).to_bytes((self.width + pad) // 8, "big")

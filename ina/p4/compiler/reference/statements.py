@@ -17,27 +17,27 @@ from ina.p4.compiler.reference.tables import Table, ValueSet
 from ina.p4.compiler.reference.values import TupleValue, copy, default_value, equal, is_aggregate, parts
 from ina.p4.compiler.types import ActionRunType, TupleType, fixed_width
 
-NO_TYPE = TupleType(())  # of several keys that are matched as one
+NO_TYPE = TupleType(())  # the type of several keys that are matched as one
 
 
 class BreakSignal(Exception):
-    """`break` (§12.8)"""
+    """Signal of `break` (§12.8)."""
 
 
 class ContinueSignal(Exception):
-    """`continue`"""
+    """Signal of `continue`."""
 
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """What `table.apply()` returns (§14.2.2): `action` is the declaration of the action that ran."""
+    """The result of `table.apply()` (§14.2.2): `action` is the declaration of the action that ran."""
 
     hit: bool
     action: ast.ActionDecl
 
 
 class Statements(Calls):
-    """Execution. Tables and value sets are the subclass's."""
+    """Executes statements. The subclass provides tables and value sets."""
 
     limit: int
 
@@ -66,13 +66,13 @@ class Statements(Calls):
         }
 
     def table_of(self, instance: Instance | None, decl: ast.TableDecl) -> Table:
-        raise TypeError("defined in interpreter")
+        raise TypeError("defined in reference/interpreter.py")
 
     def value_set_of(self, instance: Instance | None, decl: ast.ValueSetDecl) -> ValueSet:
-        raise TypeError("defined in interpreter")
+        raise TypeError("defined in reference/interpreter.py")
 
     def start_pass(self) -> None:
-        """A pass of a packet has a budget of its own (loops.py)."""
+        """Resets the budget of loop rounds, which every pass of a packet has (loops.py)."""
         self.rounds = 0
         self.around: int | None = 1
 
@@ -87,11 +87,11 @@ class Statements(Calls):
             self.execute(statement, frame)
 
     def _declare(self, s: ast.VarDecl, frame: Frame) -> None:
-        """§11.2: without an initialiser the default value."""
+        """Declares a variable (§11.2): without an initialiser it has the default value."""
         frame.vars[s] = default_value(s.type) if s.init is None else copy(self.evaluate(s.init, frame))
 
     def _assign(self, s: ast.Assign, frame: Frame) -> None:
-        """§12.1: the target is evaluated before the value."""
+        """Assigns (§12.1): the target is evaluated before the value."""
         target = self.lvalue(s.target, frame)
         old = target.get() if s.op != "=" else None
         value = self.evaluate(s.value, frame)
@@ -109,28 +109,28 @@ class Statements(Calls):
         raise ReturnSignal(None if s.value is None else copy(self.evaluate(s.value, frame)))
 
     def _switch(self, s: ast.Switch, frame: Frame) -> None:
-        """§12.7: the first label that matches, or `default` if none does; a label without a block falls through."""
+        """Runs the first label that matches, or `default` if none does; a label without a block falls through (§12.7)."""
         subject = self.evaluate(s.subject, frame)
         by_action = isinstance(s.subject.type, ActionRunType)
-        chosen = None
+        index = None
         for i, case in enumerate(s.cases):
             if case.label is None or isinstance(case.label, ast.DontCare):
-                chosen = i if chosen is None else chosen
+                index = i if index is None else index
                 continue
             if by_action:
                 matches = case.action is not None and case.action.decl is subject
             else:
                 matches = equal(self.evaluate(case.label, frame), subject)
             if matches:
-                chosen = i
+                index = i
                 break
-        if chosen is not None:
-            body = next((case.body for case in s.cases[chosen:] if case.body is not None), None)
+        if index is not None:
+            body = next((case.body for case in s.cases[index:] if case.body is not None), None)
             if body is not None:
                 self.execute(body, frame)
 
     def _loop(self, body: ast.Statement, frame: Frame) -> bool:
-        """One round; False after `break`."""
+        """Runs the body once; returns False after `break`."""
         try:
             self.execute(body, frame)
         except ContinueSignal:
@@ -140,7 +140,7 @@ class Statements(Calls):
         return True
 
     def _for(self, s: ast.ForC, frame: Frame) -> None:
-        """§12.8"""
+        """Runs a `for` loop with a condition (§12.8)."""
         for node in s.init:
             self.execute(node, frame)
         while self.evaluate(s.condition, frame) and self._round(s, frame):
@@ -148,14 +148,14 @@ class Statements(Calls):
                 self.execute(statement, frame)
 
     def _for_in(self, s: ast.ForIn, frame: Frame) -> None:
-        """§12.8: the collection is evaluated once."""
+        """Runs a `for` loop over a collection, which is evaluated once (§12.8)."""
         for item in self._items(s.collection, frame):
             frame.vars[s.target] = copy(item)
             if not (self._round(s, frame) if isinstance(s.collection, ast.Range) else self._loop(s.body, frame)):
                 break
 
     def _round(self, s: ast.ForC | ast.ForIn, frame: Frame) -> bool:
-        """One round of what is a loop when it runs (loops.py); False after `break`."""
+        """Runs one round of a loop that is not unrolled (loops.py); returns False after `break`."""
         if s not in self._known_rounds:
             self._known_rounds[s] = known_rounds(s, self.limit)
         outer = self.around
@@ -181,7 +181,7 @@ class Statements(Calls):
     # --- parsers --------------------------------------------------------------------------------------------------
 
     def run_parser(self, instance: Instance, frame: Frame) -> None:
-        """Run from `start` to `accept`; raise ParserError on `reject` (§13.3-§13.6).
+        """Runs from `start` to `accept`; raises ParserError on `reject` (§13.3-§13.6).
 
         An explicit transition to `reject` leaves the error at NoError.
         """
@@ -225,7 +225,7 @@ class Statements(Calls):
         return all(self.in_set(key, value, frame) for key, value in zip(keys, values, strict=True))
 
     def in_set(self, key: ast.Expr, value: Any, frame: Frame) -> bool:
-        """Is `value` in the set that `key` denotes (§8.16)?"""
+        """Returns True if `value` is in the set that `key` denotes (§8.16)."""
         match key:
             case ast.DontCare():
                 return True
@@ -243,14 +243,14 @@ class Statements(Calls):
     # --- controls and tables --------------------------------------------------------------------------------------
 
     def run_control(self, instance: Instance, frame: Frame) -> None:
-        """Initialise the locals, then run the apply block (§14)."""
+        """Initialises the locals, then runs the apply block (§14)."""
         for node in instance.decl.locals:
             if isinstance(node, ast.VarDecl):
                 self.execute(node, frame)
         self.run_body(instance.decl.body, frame)
 
     def apply_table(self, decl: ast.TableDecl, frame: Frame) -> ApplyResult:
-        """§14.2.3: evaluate the keys, look up, run the entry's action or else the default one."""
+        """Evaluates the keys, looks up, and runs the entry's action or else the default one (§14.2.3)."""
         control = frame.outer or frame
         table: Table = self.table_of(control.instance, decl)
         values = [copy(self.evaluate(key.expr, frame)) for key in decl.keys]
@@ -274,7 +274,7 @@ def ref_arguments(ref: ast.ActionRef) -> list[ast.Expr | None]:
 
 
 def constant(param: ast.Param, value: Any) -> ast.Expr:
-    """A control-plane argument as an expression."""
+    """Returns a control-plane argument as an expression."""
     literal = ast.IntLiteral(param.span, 0, fixed_width(param.type))
     literal.type, literal.const = param.type, value
     return literal

@@ -1,12 +1,12 @@
 """Match-action tables, action profiles, selectors and value sets with their control-plane side.
 
-Matches as the control plane gives them, by match kind of the key:
+Matches from the control plane, by match kind of the key:
     exact      value
     ternary    (value, mask)
     lpm        (value, prefix length)
     range      (low, high), both inclusive
     optional   value, or None for "any"
-Keys left out match anything, which exact keys do not allow. `selector` keys are no match: they feed the hash.
+Omitted keys match anything, which exact keys do not allow. `selector` keys do not match: they feed the hash.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ina.p4.compiler.reference.hashes import ALGORITHMS
 from ina.p4.compiler.reference.values import is_aggregate, pack, parts, to_bits, unpack_leaf
 from ina.p4.compiler.types import Type, fixed_width
 
-EXACT = ("exact", "dleft_hash", "atcam_partition_index")  # the others are TNA's: how the hardware stores the table
+EXACT = ("exact", "dleft_hash", "atcam_partition_index")  # all but `exact` select how the hardware stores the table
 
 
 class TableError(Exception):
-    """A control-plane request that the table refuses; the message names the table and what it expected."""
+    """An error for a control-plane request that the table refuses; the message names the table and what it expected."""
 
 
 @dataclass
 class BoundAction:
-    """An action as a table lists it (`ref`), with values for its directionless parameters in order."""
+    """An action from a table's list (`ref`), with values for its directionless parameters in order."""
 
     ref: ast.ActionRef
     args: list[Any]
@@ -39,7 +39,7 @@ class BoundAction:
 
 @dataclass(eq=False)
 class Entry:
-    """`match` has one item per key (see the module docstring); higher `priority` wins.
+    """A table entry. `match` has one item per key (see the module docstring); higher `priority` wins.
 
     Exactly one of `action`, `member`, `group` is set; the latter two are handles of the table's action profile.
     """
@@ -59,14 +59,14 @@ class ActionProfile:
     """v1model's action_profile and action_selector: members (bound actions) and groups of members."""
 
     def __init__(self, name: str, size: int, algorithm: str | None, draw: Callable[[], int]) -> None:
-        """`draw`: the numbers of the algorithm "random". A selector's outputWidth means nothing, as in BMv2."""
+        """`draw`: returns numbers for the algorithm "random". A selector's outputWidth is ignored, as in BMv2."""
         self.name, self.size, self.algorithm, self.draw = name, size, algorithm, draw
         self.members: dict[int, BoundAction] = {}
         self.groups: dict[int, list[int]] = {}
         self.tables: list[Table] = []
 
     def add_member(self, action: str, args: dict[str, Any] | list[Any] | None = None) -> int:
-        """A new member; the action must be one of the tables' that use this profile. Returns its handle."""
+        """Adds a member and returns its handle. The action must be one of the tables' that use this profile."""
         if not self.tables:
             raise TableError(f"{self.name}: no table uses this action profile")
         handle = max(self.members, default=-1) + 1
@@ -82,7 +82,7 @@ class ActionProfile:
         return handle
 
     def select(self, group: int, width: int, bits: int) -> BoundAction | None:
-        """The member whose place is the hash of the selector keys, `width` bits, modulo the group's size."""
+        """Returns the member at the hash of the selector keys, `width` bits, modulo the group's size."""
         members = self.groups[group]
         if not members:
             return None
@@ -95,9 +95,8 @@ class ActionProfile:
 class Table:
     """One table of one control instance.
 
-    `entries` are all of them; `lookup` takes the one that matches with the highest priority, where the table has an
-    lpm key and priorities are equal (entries without priority) the one with the longest prefix, and else the one
-    inserted first.
+    `lookup` returns the matching one of `entries` with the highest priority; in a table with an lpm key, among equal priorities
+    (entries without priority) the one with the longest prefix; and else the one inserted first.
     """
 
     def __init__(self, name: str, decl: ast.TableDecl, actions: dict[str, ast.ActionRef]) -> None:
@@ -118,7 +117,7 @@ class Table:
     # --- data plane -----------------------------------------------------------------------------------------------
 
     def lookup(self, values: list[Any]) -> tuple[BoundAction, Entry | None]:
-        """The action to run and the entry that matched, if any. A table without keys always misses (§14.2.3)."""
+        """Returns the action to run and the entry that matched, if any. A table without keys always misses (§14.2.3)."""
         entry = self.find(values)
         if entry is None:
             return self.default, None
@@ -133,8 +132,8 @@ class Table:
             if kind == "selector":
                 w, b = pack(value, t)
                 width, bits = width + w, bits << w | b
-        chosen = self.profile.select(entry.group, width, bits)
-        return (self.default, None) if chosen is None else (chosen, entry)
+        action = self.profile.select(entry.group, width, bits)
+        return (self.default, None) if action is None else (action, entry)
 
     def find(self, values: list[Any]) -> Entry | None:
         if not self.kinds:
@@ -164,11 +163,10 @@ class Table:
         member: int | None = None,
         group: int | None = None,
     ) -> int:
-        """Add an entry and return its handle. `match` maps key names (any suffix that is unique) to matches.
+        """Adds an entry and returns its handle. `match` maps key names (any suffix that is unique) to matches.
 
-        `priority` only counts in tables with a ternary, range or optional key.
-        Raises TableError for unknown names, values that do not fit, an entry that exists already, or a table that
-        is constant.
+        `priority` only counts in tables with a ternary, range or optional key. Raises TableError for unknown names, values that
+        do not fit, an entry that exists already, or a table that is constant.
         """
         if self.decl.const_entries:
             raise TableError(f"{self.name}: its entries are constant")
@@ -194,7 +192,7 @@ class Table:
         self.entries.remove(self.entry(handle))
 
     def clear(self) -> None:
-        """Remove all entries that are not constant."""
+        """Removes all entries that are not constant."""
         self.entries = [e for e in self.entries if e.is_const]
 
     def set_default(self, action: str, args: dict[str, Any] | list[Any] | None = None) -> None:
@@ -205,7 +203,7 @@ class Table:
     def bind(
         self, action: str, args: dict[str, Any] | list[Any] | None = None, *, as_default: bool = False
     ) -> BoundAction:
-        """An action of this table with arguments, by name or in order. Raises TableError.
+        """Returns an action of this table with arguments, by name or in order. Raises TableError.
 
         `@defaultonly` actions, and the default action if the table does not list it, are for the default entry only,
         `@tableonly` ones for the others (§14.2.1.2).
@@ -216,8 +214,8 @@ class Table:
             raise TableError(
                 f"{self.name}: action {action} is {'not ' if as_default else 'only '}for the default entry"
             )
-        given = ref.args or [None] * len(ref.decl.params)
-        params = [p for p, bound in zip(ref.decl.params, given, strict=True) if bound is None]
+        ref_args = ref.args or [None] * len(ref.decl.params)
+        params = [p for p, bound in zip(ref.decl.params, ref_args, strict=True) if bound is None]
         if isinstance(args, dict):
             unknown = set(args) - {p.cp_name for p in params}
             if unknown:
@@ -263,7 +261,7 @@ class Table:
 
 
 def hits(kind: str, match: Any, value: Any, t: Type) -> bool:
-    """Does `value` match? `match` is in canonical form, None matches anything (§14.2.1, v1model)."""
+    """Returns True if `value` matches. `match` is in canonical form, None matches anything (§14.2.1, v1model)."""
     if match is None or kind == "selector":
         return True
     if isinstance(value, str):
@@ -279,55 +277,55 @@ def hits(kind: str, match: Any, value: Any, t: Type) -> bool:
     return (bits ^ low) & high == 0
 
 
-def canonical(kind: str, match: Any, t: Type, what: str) -> Any:
-    """A match as `hits` wants it; raises TableError."""
+def canonical(kind: str, match: Any, t: Type, subject: str) -> Any:
+    """Returns a match in the form that `hits` needs. `subject` begins the error messages. Raises TableError."""
     if kind == "selector":
         return None
     if match is None:
         if kind == "exact":
-            raise TableError(f"{what}: an exact key needs a value")
+            raise TableError(f"{subject}: an exact key needs a value")
         return None
     if isinstance(match, str):
         return match
     width = fixed_width(t)
     if kind in ("exact", "optional"):
-        return to_bits(checked(match, t, what), t)[1]
+        return to_bits(checked(match, t, subject), t)[1]
     try:
         low, high = match
     except TypeError:
-        raise TableError(f"{what}: a {kind} key takes a pair, not {match!r}") from None
+        raise TableError(f"{subject}: a {kind} key takes a pair, not {match!r}") from None
     if kind == "range":
         return low, high
-    low = to_bits(checked(low, t, what), t)[1]
+    low = to_bits(checked(low, t, subject), t)[1]
     if kind == "lpm":
         if not 0 <= high <= width:
-            raise TableError(f"{what}: prefix length {high} is not in 0..{width}")
+            raise TableError(f"{subject}: prefix length {high} is not in 0..{width}")
         return low >> (width - high) << (width - high), high
-    high = to_bits(checked(high, t, what), t)[1]
+    high = to_bits(checked(high, t, subject), t)[1]
     return low & high, high
 
 
-def checked(value: Any, t: Type, what: str) -> Any:
-    """`value` if it fits type `t`."""
+def checked(value: Any, t: Type, subject: str) -> Any:
+    """Returns `value` if it fits type `t`. Raises TableError."""
     width = fixed_width(t)
     if isinstance(value, int) and width is not None and not -(1 << width - 1 if width else 0) <= value < 1 << width:
-        raise TableError(f"{what}: {value} does not fit in {width} bits")
+        raise TableError(f"{subject}: {value} does not fit in {width} bits")
     return value
 
 
-def unique_suffix(name: str, names: Any, what: str) -> str:
-    """The one of `names` that is `name` or ends in `.name`. Raises TableError when there is none, or more than one."""
+def unique_suffix(name: str, names: Any, subject: str) -> str:
+    """Returns the one of `names` that is `name` or ends in `.name`. Raises TableError if there is none, or more than one."""
     if name in names:
         return name
-    found = [n for n in names if n.endswith("." + name)]
-    if len(found) != 1:
-        problem = "is ambiguous" if found else "is unknown"
-        raise TableError(f"{what} '{name}' {problem}; there are: {', '.join(sorted(names))}")
-    return found[0]
+    matches = [n for n in names if n.endswith("." + name)]
+    if len(matches) != 1:
+        problem = "is ambiguous" if matches else "is unknown"
+        raise TableError(f"{subject} '{name}' {problem}; there are: {', '.join(sorted(names))}")
+    return matches[0]
 
 
 def flat(value: Any) -> list[Any]:
-    """The leaves of a value."""
+    """Returns the leaves of a value."""
     return [leaf for part in parts(value) for leaf in flat(part)] if is_aggregate(value) else [value]
 
 
@@ -342,7 +340,7 @@ class ValueSet:
     members: list[list[Any]] = field(default_factory=list)
 
     def insert(self, *match: Any) -> None:
-        """Add a member: one match per element (see the module docstring). Raises TableError."""
+        """Adds a member: one match per element (see the module docstring). Raises TableError."""
         if len(match) != len(self.types):
             raise TableError(f"value set {self.name} takes {len(self.types)} matches, {len(match)} given")
         self.members.append(

@@ -34,11 +34,11 @@ STANDARD_CRCS = {  # width, polynomial, reflected, initial value, final xor
 
 
 class Unset(int):
-    """The value of an intrinsic metadata field that is invalid: never written (then zero), or invalidated."""
+    """The value of an invalid intrinsic metadata field: never written (then zero), or invalidated."""
 
 
 class Nothing(Unset):
-    """Such a value in a deparser: it equals nothing."""
+    """The value of an invalid field in a deparser: it equals nothing."""
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -47,7 +47,7 @@ class Nothing(Unset):
 
 
 class SelectorProfile(ActionProfile):
-    """An action profile whose groups are chosen from by a Hash."""
+    """An action profile whose groups' members are selected by a Hash."""
 
     def __init__(self, name: str, size: int, architecture: ObjectMethods) -> None:
         super().__init__(name, size, None, lambda: 0)
@@ -74,20 +74,20 @@ class Filter:
         mode, rise, fall = self.cells[index][:3]
         before, last = self.averages.get(index, (0.0, 0))
         constant = rise if sample > before else fall
-        kept = math.exp(-max(now_ps - last, 0) / 1e3 / constant) if constant > 0 else 0.0
-        after = before * kept + sample if mode == 2 else sample + (before - sample) * kept
+        decay = math.exp(-max(now_ps - last, 0) / 1e3 / constant) if constant > 0 else 0.0
+        after = before * decay + sample if mode == 2 else sample + (before - sample) * decay
         self.averages[index] = (after, max(now_ps, last))
         return after
 
 
 @dataclass
 class Phase:
-    """The packet at work."""
+    """The state of the packet in the current phase."""
 
     egress: bool
     octets: int
     now_ps: int
-    wishes: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
     mirror: bytes | None = None
     resubmit: bytes | None = None
     digest: tuple[int, tuple[Any, ...]] | None = None
@@ -100,11 +100,11 @@ class Phase:
 def _register(architecture: ObjectMethods, instance: Instance) -> RegisterArray:
     t = instance.type.args[0]
     size = 1 if instance.decl.name == "RegisterParam" else instance.args.get("size", 0)
-    made = RegisterArray(instance.name, t, size)
+    register = RegisterArray(instance.name, t, size)
     initial = instance.args.get("initial_value")
     if initial is not None:
-        made.values = [from_const(initial, t) for _ in range(size)]
-    return made
+        register.values = [from_const(initial, t) for _ in range(size)]
+    return register
 
 
 def _profile(architecture: ObjectMethods, instance: Instance) -> SelectorProfile:
@@ -113,11 +113,11 @@ def _profile(architecture: ObjectMethods, instance: Instance) -> SelectorProfile
 
 def _selector(architecture: ObjectMethods, instance: Instance) -> SelectorProfile:
     profile = instance.args.get("action_profile")
-    found = architecture.objects.get(profile) if isinstance(profile, Instance) else None
-    if found is None:
-        found = architecture.create(profile) if isinstance(profile, Instance) else _profile(architecture, instance)
-    found.hash = instance.args["hash"]
-    return found
+    selector = architecture.objects.get(profile) if isinstance(profile, Instance) else None
+    if selector is None:
+        selector = architecture.create(profile) if isinstance(profile, Instance) else _profile(architecture, instance)
+    selector.hash = instance.args["hash"]
+    return selector
 
 
 OBJECTS: dict[str, Callable[[Any, Instance], Any]] = {
@@ -138,7 +138,7 @@ OBJECTS: dict[str, Callable[[Any, Instance], Any]] = {
 
 
 class ObjectMethods:
-    """What objects and functions do. The packet's way is the subclass's."""
+    """Methods of objects, and functions. The subclass moves packets."""
 
     phase: Phase
     random: SplitMix64
@@ -146,33 +146,33 @@ class ObjectMethods:
     def __init__(self, interpreter: Interpreter) -> None:
         self.interpreter = interpreter
         self.objects: dict[Instance, Any] = {}
-        self.this: Instance | None = None  # whose abstract method runs
+        self.this: Instance | None = None  # the object whose abstract method runs
         self._logs: dict[Instance, int] = {}
 
     def create(self, instance: Instance) -> Any:
-        raise TypeError("defined in tna")
+        raise TypeError("defined in arch/tna.py")
 
     def header_bytes(self, value: Any, t: Type) -> bytes:
-        raise TypeError("defined in tna")
+        raise TypeError("defined in arch/tna.py")
 
     def packed(self, call: ast.Call, instance: Instance, data: Any) -> None:
-        raise TypeError("defined in tna")
+        raise TypeError("defined in arch/tna.py")
 
     def call_method(self, instance: Instance, method: str, call: ast.Call, args: list[Any], frame: Frame) -> Any:
         state: Any = self.objects.get(instance)
         self.interpreter.observer.method_called(instance, method, args, state)
-        given = {p.name: a for p, a in zip(call.params, args, strict=True) if a is not None}
+        by_name = {p.name: a for p, a in zip(call.params, args, strict=True) if a is not None}
         match instance.decl.name, method:
             case "Register", "read":
-                return state.read(given["index"])
+                return state.read(by_name["index"])
             case "Register", "write":
-                old = state.read(given["index"])
-                state.write(given["index"], given["value"])
+                old = state.read(by_name["index"])
+                state.write(by_name["index"], by_name["value"])
                 return old
             case "RegisterParam", "read":
                 return state.read(0)
             case "RegisterAction", "execute":
-                return self._execute(instance, self.objects[instance.args["reg"]], given["index"], call, frame)
+                return self._execute(instance, self.objects[instance.args["reg"]], by_name["index"], call, frame)
             case "RegisterAction", "execute_log":
                 register = self.objects[instance.args["reg"]]
                 at = self._logs.get(instance.args["reg"], 0)
@@ -181,25 +181,25 @@ class ObjectMethods:
             case "DirectRegisterAction", "execute":
                 return self._execute_direct(instance, call, frame)
             case "RegisterAction" | "DirectRegisterAction", "predicate":
-                return wrap(1 << (2 * bool(given.get("cmphi")) + bool(given.get("cmplo"))), underlying(call.type))
+                return wrap(1 << (2 * bool(by_name.get("cmphi")) + bool(by_name.get("cmplo"))), underlying(call.type))
             case "MathUnit", "execute":
-                return wrap(approximate(instance, given["x"], call), underlying(call.type))
+                return wrap(approximate(instance, by_name["x"], call), underlying(call.type))
             case "Counter", "count":
-                state.count(given["index"], self._octets(given))
+                state.count(by_name["index"], self._octets(by_name))
             case "DirectCounter", "count":
                 entry = self._entry(instance, call)
                 if entry is not None:
-                    entry.packets, entry.octets = entry.packets + 1, entry.octets + self._octets(given)
+                    entry.packets, entry.octets = entry.packets + 1, entry.octets + self._octets(by_name)
             case "Meter", "execute":
-                return self._meter(instance, state, given["index"], given)
+                return self._meter(instance, state, by_name["index"], by_name)
             case "DirectMeter", "execute":
                 entry = self._entry(instance, call)
-                return self._meter(instance, state, -1 if entry is None else entry.handle, given)
+                return self._meter(instance, state, -1 if entry is None else entry.handle, by_name)
             case "Lpf" | "Wred", "execute":
-                return self._filter(instance, state, given["index"], given["val"])
+                return self._filter(instance, state, by_name["index"], by_name["val"])
             case "DirectLpf" | "DirectWred", "execute":
                 entry = self._entry(instance, call)
-                return self._filter(instance, state, -1 if entry is None else entry.handle, given["val"])
+                return self._filter(instance, state, -1 if entry is None else entry.handle, by_name["val"])
             case "Hash", "get":
                 data = copy(args[0])
                 for i, j in symmetric_places(instance, call.args[0]):
@@ -208,7 +208,7 @@ class ObjectMethods:
             case "Random", "get":
                 return wrap(self.random.between(0, (1 << (fixed_width(call.type) or 0)) - 1), underlying(call.type))
             case _:
-                return self._packet_method(instance, method, call, given, args)
+                return self._packet_method(instance, method, call, by_name, args)
         return None
 
     def _entry(self, instance: Instance, call: ast.Call) -> Any:
@@ -216,8 +216,8 @@ class ObjectMethods:
             raise InterpreterError(call, f"{instance.name} outside of the actions of its table")
         return self.phase.entries[instance]
 
-    def _octets(self, given: dict[str, Any]) -> int:
-        return self.phase.octets - given.get("adjust_byte_count", 0) & MASK32
+    def _octets(self, by_name: dict[str, Any]) -> int:
+        return self.phase.octets - by_name.get("adjust_byte_count", 0) & MASK32
 
     # --- registers --------------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class ObjectMethods:
         return result
 
     def _apply(self, action: Instance, value: Any, call: ast.Call, frame: Frame) -> tuple[Any, Any]:
-        """The body that the program gave `apply`, in the scope of its control: (new value, result)."""
+        """Runs the program's `apply` method, in the scope of its control; returns (new value, result)."""
         body = abstract_method(action, "apply")
         callee = Frame(frame.instance, frame.outer or frame)
         callee.vars[body.params[0]] = copy(value)
@@ -260,14 +260,14 @@ class ObjectMethods:
 
     # --- meters and filters -------------------------------------------------------------------------------------------
 
-    def _meter(self, instance: Instance, meter: MeterArray, index: int, given: dict[str, Any]) -> int:
-        before = {0: 0, 1: 1, 3: 2}.get(given.get("color", 0), given.get("color", 0))
+    def _meter(self, instance: Instance, meter: MeterArray, index: int, by_name: dict[str, Any]) -> int:
+        before = {0: 0, 1: 1, 3: 2}.get(by_name.get("color", 0), by_name.get("color", 0))
         state: MeterState | None = meter.states.get(index)
         color = before
         if state is not None:
-            color = aware(state, 1 if meter.unit == "packets" else self._octets(given), self.phase.now_ps, before)
-        named = [instance.args.get(name, value) for name, value in zip(("green", "yellow", "red"), COLORS, strict=True)]
-        return named[min(color, 2)]
+            color = aware(state, 1 if meter.unit == "packets" else self._octets(by_name), self.phase.now_ps, before)
+        colors = [instance.args.get(name, value) for name, value in zip(("green", "yellow", "red"), COLORS, strict=True)]
+        return colors[min(color, 2)]
 
     def _filter(self, instance: Instance, state: Filter, index: int, sample: int) -> int:
         if instance.decl.name.endswith("Lpf"):
@@ -280,29 +280,29 @@ class ObjectMethods:
     def _early_drop(self, state: Filter, index: int, sample: int) -> bool:
         if not 0 <= index < state.size:
             return False
-        drawn = self.random.next()
+        number = self.random.next()
         if index not in state.cells:
             return False
         average = state.average(index, sample, self.phase.now_ps)
         *_, out, low, high = state.cells[index]
         if average < low or average >= high:
             return average >= high
-        return (drawn >> 11) * 2.0**-53 < out * (average - low) / (high - low)
+        return (number >> 11) * 2.0**-53 < out * (average - low) / (high - low)
 
     # --- hashes -----------------------------------------------------------------------------------------------------
 
     def hash_bits(self, instance: Instance, width: int, bits: int) -> int:
-        """Of a number of `width` bits (Tofino Native Architecture, section 7.8)."""
-        algorithm, wanted = instance.args["algo"], fixed_width(instance.type.args[0]) or 0
+        """Returns the hash of a number of `width` bits (Tofino Native Architecture, section 7.8)."""
+        algorithm, result_width = instance.args["algo"], fixed_width(instance.type.args[0]) or 0
         if algorithm == "IDENTITY":
-            return bits & (1 << wanted) - 1
+            return bits & (1 << result_width) - 1
         if algorithm.startswith("XOR"):
             size = int(algorithm[3:])
             bits <<= -width % size
-            found = 0
+            result = 0
             while bits:
-                found, bits = found ^ bits & (1 << size) - 1, bits >> size
-            return found & (1 << wanted) - 1
+                result, bits = result ^ bits & (1 << size) - 1, bits >> size
+            return result & (1 << result_width) - 1
         extended = msb = False
         if algorithm == "CUSTOM":
             polynomial = instance.args["poly"].args
@@ -315,16 +315,16 @@ class ObjectMethods:
             extended, msb = polynomial["extended"], polynomial["msb"]
         else:
             parameters = STANDARD_CRCS[algorithm]
-        found, size = crc(*parameters, bits.to_bytes((width + 7) // 8, "big")), parameters[0]
+        result, size = crc(*parameters, bits.to_bytes((width + 7) // 8, "big")), parameters[0]
         if extended:
-            found = sum(found << at for at in range(0, wanted, size))
-        elif msb and wanted < size:
-            found >>= size - wanted
-        return found & (1 << wanted) - 1
+            result = sum(result << at for at in range(0, result_width, size))
+        elif msb and result_width < size:
+            result >>= size - result_width
+        return result & (1 << result_width) - 1
 
     # --- parsers and deparsers ----------------------------------------------------------------------------------------
 
-    def _packet_method(self, instance: Instance, method: str, call: ast.Call, given: dict[str, Any], args: list[Any]) -> Any:
+    def _packet_method(self, instance: Instance, method: str, call: ast.Call, by_name: dict[str, Any], args: list[Any]) -> Any:
         phase = self.phase
         match instance.decl.name, method:
             case "Checksum", "add":
@@ -339,17 +339,17 @@ class ObjectMethods:
             case "Checksum", "subtract_all_and_deposit":
                 phase.deposits.append((instance, args[0]))
             case "Checksum", "update":
-                found = csum16(to_bytes(args[0], call.given(0).type))
-                return 0xFFFF if found == 0 and given.get("zeros_as_ones") else found
+                checksum = csum16(to_bytes(args[0], call.given(0).type))
+                return 0xFFFF if checksum == 0 and by_name.get("zeros_as_ones") else checksum
             case "ParserCounter", _:
-                return self._counter(instance, method, given, call)
+                return self._counter(instance, method, by_name, call)
             case "ParserPriority", "set":
                 return None
             case "Mirror", "emit":
-                phase.mirror = self.header_bytes(given["hdr"], call.params[-1].type) if "hdr" in given else b""
-                phase.wishes |= {"mirror": 1, "mirror_session": given["session_id"], "mirror_len": len(phase.mirror)}
+                phase.mirror = self.header_bytes(by_name["hdr"], call.params[-1].type) if "hdr" in by_name else b""
+                phase.requests |= {"mirror": 1, "mirror_session": by_name["session_id"], "mirror_len": len(phase.mirror)}
             case "Resubmit", "emit":
-                data = self.header_bytes(given["hdr"], call.params[-1].type) if "hdr" in given else b""
+                data = self.header_bytes(by_name["hdr"], call.params[-1].type) if "hdr" in by_name else b""
                 phase.resubmit = data.ljust(8, b"\0")
             case "Digest", "pack":
                 self.packed(call, instance, args[0])
@@ -361,7 +361,7 @@ class ObjectMethods:
         for instance, place in self.phase.deposits:
             place.set(folded(self.phase.sums.get(instance, 0) + (~csum16(payload) & 0xFFFF)))
 
-    def _counter(self, instance: Instance, method: str, given: dict[str, Any], call: ast.Call) -> Any:
+    def _counter(self, instance: Instance, method: str, by_name: dict[str, Any], call: ast.Call) -> Any:
         counters = self.phase.counters
         value = counters.get(instance, 0)
         match method:
@@ -370,15 +370,15 @@ class ObjectMethods:
             case "is_negative":
                 return value < 0
             case "increment" | "decrement":
-                value += given["value"] if method == "increment" else -given["value"]
-            case "set" if "value" in given:
-                value = given["value"]
+                value += by_name["value"] if method == "increment" else -by_name["value"]
+            case "set" if "value" in by_name:
+                value = by_name["value"]
             case _:
-                field = given["field"] & 255
-                if field > given["max"]:
+                field = by_name["field"] & 255
+                if field > by_name["max"]:
                     raise ParserError("CounterRange")
-                turn = given["rotate"] % 8
-                value = ((field >> turn | field << 8 - turn) & 255 & (1 << given["mask"] + 1) - 1) + given["add"]
+                turn = by_name["rotate"] % 8
+                value = ((field >> turn | field << 8 - turn) & 255 & (1 << by_name["mask"] + 1) - 1) + by_name["add"]
         counters[instance] = (value + 128) % 256 - 128
         return None
 
@@ -423,17 +423,17 @@ class ObjectMethods:
         return value
 
 
-def _exchangeable(data: Any, i: int, j: int, written: ast.Expr) -> None:
-    """Puts the exclusive or of two values of a list into the place of both."""
-    assert isinstance(written, ast.ListExpr | ast.StructInit)
-    mask = (1 << (fixed_width(written.values[i].type) or 0)) - 1
+def _exchangeable(data: Any, i: int, j: int, expression: ast.Expr) -> None:
+    """Replaces two values of a list by their exclusive or."""
+    assert isinstance(expression, ast.ListExpr | ast.StructInit)
+    mask = (1 << (fixed_width(expression.values[i].type) or 0)) - 1
     places: list[Any] = list(data.fields) if isinstance(data, Record) else list(range(len(data.items)))
     container = data.fields if isinstance(data, Record) else data.items
     container[places[i]] = container[places[j]] = (container[places[i]] ^ container[places[j]]) & mask
 
 
 def crc(width: int, poly: int, reflected: bool, init: int, xor: int, text: bytes) -> int:
-    """Bit by bit; `init` is what the register holds."""
+    """Computes a CRC bit by bit; `init` is the register's initial value."""
     register, mask = init, (1 << width) - 1
     mirrored = int(f"{poly:0{width}b}"[::-1], 2)
     for byte in text:
@@ -454,7 +454,7 @@ def folded(total: int) -> int:
 
 
 def aware(state: MeterState, amount: int, now_ps: int, before: int) -> int:
-    """RFC 2698 section 3, colour-aware: 0 green, 1 yellow, 2 red."""
+    """Marks colour-aware (RFC 2698 section 3): 0 green, 1 yellow, 2 red."""
     if before == 0:
         return state.mark(amount, now_ps)
     elapsed = max(now_ps - state.last_ps, 0) / 1e12
@@ -465,7 +465,7 @@ def aware(state: MeterState, amount: int, now_ps: int, before: int) -> int:
 
 
 def approximate(instance: Instance, x: int, call: ast.Call) -> int:
-    """A MathUnit's answer (tna_math.py)."""
+    """Returns a MathUnit's result (tna_math.py)."""
     unit = math_unit(instance, call.span)
     width = fixed_width(call.type) or 0
     x &= (1 << width) - 1
@@ -474,5 +474,5 @@ def approximate(instance: Instance, x: int, call: ast.Call) -> int:
         e += e & 1
     power = e >> 1 if unit.shift < 0 else e << unit.shift
     power = unit.scale + (-power if unit.invert else power)
-    found = unit.table[x >> e]
-    return min((1 << width) - 1, found >> -power if power < 0 else found << power)
+    value = unit.table[x >> e]
+    return min((1 << width) - 1, value >> -power if power < 0 else value << power)

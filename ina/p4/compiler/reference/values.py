@@ -6,12 +6,12 @@ Leaf values are plain Python objects:
     error, enum, match_kind                  the member's name (str)
     varbit<w>                                Varbit
 Aggregates are mutable storage, one object per location: Record (struct, header, union), Stack, TupleValue. A
-location keeps its object for life; assignment copies *into* it (`assign`), so an lvalue that was evaluated early
-stays good.
+location always keeps the same object; assignment copies *into* it (`assign`), so an lvalue that was evaluated early
+stays valid.
 
-What the language leaves open (P4_16 v1.2.5 §8.26) is fixed as BMv2 does it:
+Behaviour that the language leaves open (P4_16 v1.2.5 §8.26) follows BMv2:
 - variables, `out` parameters and metadata start as zero, false, the first enum member, NoError; headers start invalid;
-- fields of an invalid header are storage like any other: what was written last can be read; `setValid()` on an
+- fields of an invalid header are storage like any other: the value last written can be read; `setValid()` on an
   invalid header zeroes its fields, on a valid one it changes nothing;
 - reading beyond a stack gives the element type's default value; writing there has no effect.
 """
@@ -68,27 +68,27 @@ class Record:
         return isinstance(self.type, HeaderType)
 
     def is_valid(self) -> bool:
-        """`isValid()`: of a union, whether any of its headers is valid (§8.20)."""
+        """Returns `isValid()`; for a union, True if any of its headers is valid (§8.20)."""
         if isinstance(self.type, UnionType):
             return any(h.valid for h in self.fields.values())
         return self.valid
 
     def mark_valid(self) -> None:
-        """Set the validity bit; a union has at most one valid header (§8.20)."""
+        """Sets the validity bit; a union has at most one valid header (§8.20)."""
         if self.union is not None:
             for sibling in self.union.fields.values():
                 sibling.valid = False
         self.valid = True
 
     def set_valid(self) -> None:
-        """`setValid()` (§8.18)."""
+        """Runs `setValid()` (§8.18)."""
         if not self.valid:
             for name, f in self.type.fields.items():
                 self.fields[name] = default_value(f.type)
         self.mark_valid()
 
     def set_invalid(self) -> None:
-        """`setInvalid()` (§8.18); on a union's header it leaves no header of the union valid (§8.20)."""
+        """Runs `setInvalid()` (§8.18); on a union's header it leaves no header of the union valid (§8.20)."""
         for header in [self] if self.union is None else self.union.fields.values():
             header.valid = False
 
@@ -108,14 +108,14 @@ class Stack:
         self.next = 0
 
     def push_front(self, count: int) -> None:
-        """Shift towards higher indices; the first `count` elements become invalid (§8.19)."""
+        """Shifts towards higher indices; the first `count` elements become invalid (§8.19)."""
         size = len(self.items)
         for i in range(size - 1, -1, -1):
             assign(self.items[i], self.items[i - count] if i >= count else default_value(self.type.element))
         self.next = min(self.next + count, size)
 
     def pop_front(self, count: int) -> None:
-        """Shift towards lower indices; the last `count` elements become invalid (§8.19)."""
+        """Shifts towards lower indices; the last `count` elements become invalid (§8.19)."""
         size = len(self.items)
         for i in range(size):
             assign(self.items[i], self.items[i + count] if i + count < size else default_value(self.type.element))
@@ -139,7 +139,7 @@ class TupleValue:
 
 
 def default_value(t: Type) -> Any:
-    """The value of an uninitialised location; also `...` (§7.3, §8.27)."""
+    """Returns the value of an uninitialised location, and of `...` (§7.3, §8.27)."""
     t = strip_new(t)
     match t:
         case BitType() | InfIntType():
@@ -166,7 +166,7 @@ def default_value(t: Type) -> Any:
 
 
 def assign(target: Any, source: Any) -> None:
-    """Copy aggregate `source` into the storage `target` of the same shape."""
+    """Copies aggregate `source` into the storage `target` of the same shape."""
     if not isinstance(target, Record):
         for i, value in enumerate(parts(source)):
             store_part(target.items, i, value)
@@ -191,7 +191,7 @@ def is_aggregate(value: Any) -> bool:
 
 
 def copy(value: Any) -> Any:
-    """A value of its own: aggregates are duplicated, leaves are immutable."""
+    """Returns a separate value: aggregates are duplicated, leaves are immutable."""
     if isinstance(value, Record):
         duplicate = Record.__new__(Record)
         duplicate.type, duplicate.valid, duplicate.union = value.type, value.valid, None
@@ -210,7 +210,7 @@ def copy(value: Any) -> Any:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """`==`: field by field; headers are equal when both are invalid, or both valid with equal fields (§8.18, §8.20)."""
+    """Compares field by field (`==`); headers are equal if both are invalid, or both valid with equal fields (§8.18, §8.20)."""
     if isinstance(a, Record) and a.is_header and isinstance(b, Record):
         if not (a.valid and b.valid):
             return a.valid == b.valid
@@ -220,7 +220,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def parts(value: Any) -> list[Any]:
-    """The fields or elements of an aggregate, in order."""
+    """Returns the fields or elements of an aggregate, in order."""
     return list(value.fields.values()) if isinstance(value, Record) else list(value.items)
 
 
@@ -228,7 +228,7 @@ def parts(value: Any) -> list[Any]:
 
 
 def wrap(value: int, t: Type) -> int:
-    """`value` modulo 2^width, in the range of `t` (§8.7, §8.8); an `int` as it is (§8.9)."""
+    """Returns `value` modulo 2^width, in the range of `t` (§8.7, §8.8); an `int` unchanged (§8.9)."""
     if not isinstance(t, BitType):
         return value
     value &= (1 << t.width) - 1
@@ -238,7 +238,7 @@ def wrap(value: int, t: Type) -> int:
 
 
 def to_bits(value: Any, t: Type) -> tuple[int, int]:
-    """A leaf as (width, unsigned bits)."""
+    """Returns a leaf as (width, unsigned bits)."""
     t = underlying(t)
     if isinstance(value, Varbit):
         return value
@@ -250,7 +250,7 @@ def to_bits(value: Any, t: Type) -> tuple[int, int]:
 
 
 def leaves(value: Any, t: Type) -> Iterator[tuple[Any, Type]]:
-    """The leaves below a value with their types, invalid headers left out."""
+    """Yields the leaves below a value with their types, invalid headers left out."""
     t = strip_new(t)
     if isinstance(value, Record):
         if not value.is_header or value.valid:
@@ -267,7 +267,7 @@ def leaves(value: Any, t: Type) -> Iterator[tuple[Any, Type]]:
 
 
 def pack(value: Any, t: Type) -> tuple[int, int]:
-    """All leaves of a value in order, most significant first, as (width, unsigned bits)."""
+    """Returns all leaves of a value in order, most significant first, as (width, unsigned bits)."""
     width = bits = 0
     for leaf, leaf_type in leaves(value, t):
         w, b = to_bits(leaf, leaf_type)
@@ -276,7 +276,7 @@ def pack(value: Any, t: Type) -> tuple[int, int]:
 
 
 def unpack_leaf(bits: int, t: Type) -> Any:
-    """Bits of the width of `t` as a leaf value of type `t`."""
+    """Returns bits of the width of `t` as a leaf value of type `t`."""
     t = underlying(t)
     if isinstance(t, BoolType):
         return bool(bits)
@@ -286,7 +286,7 @@ def unpack_leaf(bits: int, t: Type) -> Any:
 
 
 def from_const(const: Any, t: Type) -> Any:
-    """A run-time value from what the checker leaves in `Expr.const` (see ast.py)."""
+    """Returns a run-time value for the checker's `Expr.const` (see ast.py)."""
     t = strip_new(t)
     if isinstance(t, StructType | HeaderType) and isinstance(const, dict):
         record = Record(t)
@@ -306,7 +306,7 @@ def from_const(const: Any, t: Type) -> Any:
 
 
 def store_part(container: Any, key: Any, value: Any) -> None:
-    """Write one field or element: into the aggregate that is there, or in place of the leaf."""
+    """Writes one field or element: into the aggregate that is there, or in place of the leaf."""
     if is_aggregate(container[key]):
         assign(container[key], value)
     else:

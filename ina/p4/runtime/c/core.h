@@ -1,4 +1,4 @@
-/* What the files of the switch core share. Not for Python, not for others. */
+/* Declarations that the files of the switch core share; not for Python or other code. */
 #ifndef INA_CORE_H
 #define INA_CORE_H
 
@@ -41,12 +41,12 @@ struct ina_switch_port {
     struct ina_port *port; /* NULL: the output callback */
     struct ina_link *link; /* NULL: straight through */
     bool present;
-    bool loopback;         /* TNA: what leaves by it enters by it again */
+    bool loopback;         /* TNA: frames that leave by it enter by it again */
     bool disabled;         /* TNA: it was present, and will be again */
     bool outlet;           /* its link hands over to the outlet, and is not among `linked` */
     bool active;           /* has emissions in the current batch */
-    int32_t first, last;   /* those */
-    uint32_t copies;       /* how many */
+    int32_t first, last;   /* its emissions */
+    uint32_t copies;       /* their number */
     struct ina_switch_port_stats stats;
 };
 
@@ -62,7 +62,7 @@ struct ina_switch {
     void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now);
     void *output_context;
     struct ina_outlet outlet;  /* put NULL: none */
-    struct ina_pool parked;    /* what waits for its links: outlet.c */
+    struct ina_pool parked;    /* frames that wait for links: outlet.c */
     bool lent;                 /* the batch is in the outlet's memory: its last copy may go out from there */
     struct ina_switch_config config;
     uint32_t meta_stride, frame_stride;
@@ -102,13 +102,13 @@ static inline struct ina_buffer *ina_buffer_at(const struct ina_switch *sw, uint
     return ina_pool_at(&sw->buffers, i);
 }
 
-/* Whether all queues together have room for a frame of `bytes`. */
+/* True if all queues together have room for a frame of `bytes`. */
 static inline bool ina_has_room(const struct ina_switch *sw, uint32_t bytes)
 {
     return !sw->config.buffer || sw->waiting_bytes + bytes <= sw->config.buffer;
 }
 
-/* Why a packet ends that the program did not simply drop. */
+/* The drop reason for a verdict; `otherwise` unless an assertion failed or a loop did not end. */
 static inline enum ina_drop_reason ina_end_of(uint8_t verdict, enum ina_drop_reason otherwise)
 {
     return verdict == INA_FAILED ? INA_DROPPED_ASSERTION : verdict == INA_ENDLESS ? INA_DROPPED_LOOP_LIMIT : otherwise;
@@ -119,11 +119,11 @@ static inline void ina_count_drop(struct ina_switch *sw, uint16_t port, enum ina
     sw->ports[port].stats.drops[why]++;
 }
 
-/* A field's value where the field is within the 64-bit word of the descriptor that it is in. */
+/* A field's value, shifted to the field's place in its 64-bit word of the descriptor. */
 #define INA_IN_WORD(field, value) ((uint64_t)(value) << 8 * (offsetof(struct ina_packet, field) % 8))
 
-/* The descriptor of a copy of `from` in the memory that `to` already describes: word by word, so that what many copies have in
- * common is worked out once. */
+/* Makes `to`, which already describes memory, the descriptor of a copy of `from`: word by word, so that parts that many copies
+ * share are computed once. */
 INA_KERNEL_PART void ina_describe(struct ina_packet *restrict to, const struct ina_packet *restrict from,
                                   struct ina_replica replica, uint8_t instance_type, bool keep_tag)
 {
@@ -144,14 +144,14 @@ INA_KERNEL_PART void ina_describe(struct ina_packet *restrict to, const struct i
         to->tag = from->tag;
 }
 
-/* Metadata: whole cache lines on both sides. */
+/* Copies metadata: whole cache lines on both sides. */
 INA_KERNEL_PART void ina_copy_lines(uint8_t *to, const uint8_t *from, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes; at += 64)
         memcpy(to + at, from + at, 64);
 }
 
-/* Frames that lie alike on their cache lines, as those of ports do: whole lines but for both ends. */
+/* Copies a frame to the same offset in a cache line, as ports' frames have: whole lines except at both ends. */
 INA_KERNEL_PART void ina_copy_frame(uint8_t *restrict to, const uint8_t *restrict from, uint32_t len)
 {
     if (len < 64) {
@@ -165,8 +165,8 @@ INA_KERNEL_PART void ina_copy_frame(uint8_t *restrict to, const uint8_t *restric
     memcpy(to + len - 64, from + len - 64, 64);
 }
 
-/* Room for `more` bytes in front: headers that TNA's ingress puts before a frame for its egress, which takes them off, make it
- * longer than the port's frames only for so long. */
+/* Takes `more` bytes of headroom: headers that TNA's ingress puts before a frame make it longer than the port's frames until
+ * egress removes them. False: there is too little. */
 static inline bool ina_into_headroom(struct ina_packet *to, uint32_t more)
 {
     if (to->headroom < more + INA_TNA_EGRESS_FRONT)
@@ -180,7 +180,7 @@ static inline bool ina_into_headroom(struct ina_packet *to, uint32_t more)
 /* queue.c */
 uint32_t ina_buffer_take(struct ina_switch *sw, const struct ina_packet *pkt); /* a copy of a frame that fits, or INA_NO_BLOCK */
 void ina_buffer_give(struct ina_switch *sw, uint32_t i);
-/* The frame's place among those that enter again; NULL: it was dropped, and counted. */
+/* Queues a frame that enters again; returns its buffer, NULL: it was dropped and counted. */
 struct ina_buffer *ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type,
                                  unsigned passes);
 void ina_loop_back(struct ina_switch *sw, uint16_t port, const struct ina_packet *pkt, unsigned passes); /* of a loopback port */
@@ -189,13 +189,13 @@ void ina_links_poll(struct ina_switch *sw, uint64_t now);
 void ina_link_drop_all(struct ina_switch *sw, uint16_t port);
 void ina_mark(struct ina_switch *sw, uint16_t port, const struct ina_packet *pkt); /* congestion experienced (ECN) */
 
-void ina_outlet_drop_all(struct ina_switch *sw, uint16_t port); /* what waits there */
+void ina_outlet_drop_all(struct ina_switch *sw, uint16_t port); /* frames that wait there */
 /* outlet.c: one copy of packet `source` of the batch leaves by a port of the outlet. `last`: it is the last one. */
 void ina_outlet_send(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
                      uint8_t instance_type, bool last, uint64_t now);
 
-/* egress.c: runs egress on `n` packets that lie where they can be sent from, and does what follows from its verdicts. A
- * packet that is not to be sent has len 0 afterwards. */
+/* egress.c: runs egress on `n` packets in memory from which they can be sent, and carries out its verdicts. Sets len 0 for
+ * packets that are not to be sent. */
 void ina_run_egress(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
                     uint64_t now);
 void ina_emit(struct ina_switch *sw, struct ina_packet *batch, uint64_t now); /* all emissions of the batch */
@@ -209,7 +209,7 @@ void ina_send(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, uns
 void ina_copy_to(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
                  uint8_t instance_type, uint64_t now);
 
-/* tna_pipes.c: what process and ina_run_egress are for v1model */
+/* tna_pipes.c: the counterparts of v1model's process and ina_run_egress */
 int ina_tna_create(struct ina_switch *sw); /* before the switch's blocks are made, which it may enlarge: 0 or an errno */
 int ina_tna_boot(struct ina_switch *sw);   /* after that */
 void ina_tna_destroy(struct ina_tna_runtime *tna);

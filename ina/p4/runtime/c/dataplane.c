@@ -1,7 +1,7 @@
 /* The real-time loop: one thread, all ports in turn, commands between bursts, sleep when nothing comes.
  *
  * Waking a process costs more than a burst of packets, so nothing signals while this side is busy: ports are armed only
- * after a look at all of them found nothing, and the last look is after arming (port.h).
+ * after a poll of all of them found nothing, and the last poll is after arming (port.h).
  */
 #define _GNU_SOURCE 1 /* ppoll, pthread_timedjoin_np */
 #include <errno.h>
@@ -70,7 +70,7 @@ static void run_commands(struct ina_dataplane *dp)
     }
 }
 
-/* One look at every port: frames taken. */
+/* Polls every port once; returns the number of frames taken. */
 static unsigned look(struct ina_dataplane *dp, const uint16_t *numbers, unsigned count)
 {
     struct ina_packet pkts[INA_BATCH];
@@ -151,7 +151,7 @@ static void rest(struct ina_dataplane *dp, const uint16_t *numbers, unsigned cou
         atomic_store(&dp->stopping, 1); /* the bell is broken: nobody could reach us any more */
 }
 
-/* Where a wake-up costs more than a frame, frames gather for a while. */
+/* Sleeps while frames gather, for ports whose wake-up costs more than a frame. */
 static void nap(const struct ina_dataplane *dp)
 {
     struct timespec ts = {(time_t)(dp->config.nap_ps / 1000000000000u), (long)(dp->config.nap_ps % 1000000000000u / 1000)};
@@ -282,7 +282,7 @@ int ina_dataplane_call(struct ina_dataplane *dp, struct ina_command *commands, u
     if (atomic_load(&dp->asleep))
         ring_bell(dp);
     while (atomic_load(&batch->state) != DONE) {
-        /* once it runs, it ends: commands never wait */
+        /* once it runs, it ends: commands never block */
         if (error && atomic_load(&batch->state) == RUNNING)
             pthread_cond_wait(&dp->done, &dp->lock); /* the error stays */
         else
@@ -290,7 +290,7 @@ int ina_dataplane_call(struct ina_dataplane *dp, struct ina_command *commands, u
         int expected = WAITING;
         if (error && atomic_compare_exchange_strong(&batch->state, &expected, ABANDONED)) {
             pthread_mutex_unlock(&dp->lock);
-            return -ETIMEDOUT; /* the thread frees the batch when it comes across it */
+            return -ETIMEDOUT; /* the thread frees the batch when it reaches it */
         }
     }
     pthread_mutex_unlock(&dp->lock);
@@ -316,7 +316,7 @@ int ina_dataplane_stop(struct ina_dataplane *dp, uint64_t timeout_ps)
     int error = pthread_timedjoin_np(dp->thread, NULL, &deadline);
     if (error)
         return -error;
-    run_commands(dp); /* those that came between its last look and its end */
+    run_commands(dp); /* those posted between the thread's last check and its end */
     pthread_cond_destroy(&dp->done);
     pthread_mutex_destroy(&dp->lock);
     close(dp->bell);

@@ -1,4 +1,4 @@
-/* From the copies that ingress asked for to frames in the ports' memory. */
+/* Makes the copies that ingress requests, as frames in the ports' memory, and runs egress on them. */
 #include <string.h>
 
 #include "core.h"
@@ -19,7 +19,7 @@ unsigned ina_lend(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt
     return want;
 }
 
-/* To the port, or the output callback: `packets` of the frames have not len 0. */
+/* Sends frames to the port or the output callback; `packets` of them have a len other than 0. */
 static void hand_over(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, uint64_t packets, uint64_t bytes,
                       uint64_t now)
 {
@@ -59,8 +59,9 @@ void ina_send(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, u
     hand_over(sw, number, pkts, n, packets, bytes, now);
 }
 
-/* What follows from the verdicts of egress. */
-static void obey(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes, uint64_t now)
+/* Carries out the verdicts of egress. */
+static void apply_verdicts(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
+                           uint64_t now)
 {
     for (unsigned i = 0; i < n; i++) {
         struct ina_packet *pkt = &pkts[i];
@@ -92,10 +93,10 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
         return;
     }
     sw->program->egress(sw->state, sw->tables, pkts, n, now);
-    obey(sw, number, pkts, n, passes, now);
+    apply_verdicts(sw, number, pkts, n, passes, now);
 }
 
-/* Egress, and out of the port: mostly nothing is asked but to send all of them. */
+/* Runs egress and sends; mostly all packets are sent, with no other request. */
 static void leave(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes, uint64_t now)
 {
     if (sw->tna) {
@@ -115,21 +116,21 @@ static void leave(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt
         hand_over(sw, number, pkts, n, n, bytes, now);
         return;
     }
-    obey(sw, number, pkts, n, passes, now);
+    apply_verdicts(sw, number, pkts, n, passes, now);
     ina_send(sw, number, pkts, n, now);
 }
 
 enum { WORTH_TAKING = 512 }; /* bytes: shorter frames are copied in less time than ports take to agree */
 
-/* Whether the last copy of a packet need not be one: its frame itself becomes one of those that the port lent, where both ports can
- * do that. */
+/* True if the last copy of a packet needs no copying: its own frame becomes one of those that the port lent, if both ports can do
+ * that. */
 static inline bool may_take(const struct ina_switch *sw, uint16_t number, const struct ina_packet *from)
 {
     const struct ina_port *port = sw->ports[number].port, *in = sw->ports[from->ingress_port].port;
     return port && port->ops->take && in && in->ops == port->ops && !sw->tna;
 }
 
-/* That, as frame `n` of what the port lent. */
+/* Makes a packet's own frame number `n` of those that the port lent. */
 static inline bool take(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *from, unsigned source,
                         struct ina_replica replica, uint8_t instance_type, uint64_t now)
 {
@@ -145,7 +146,7 @@ static inline bool take(struct ina_switch *sw, struct ina_packet *to, unsigned n
     return true;
 }
 
-/* A copy of `from` into `to`; with metadata at `own_meta`, or the packet's if that is NULL. False: it does not fit. */
+/* Copies `from` to `to`, with metadata at `own_meta`, or the packet's if that is NULL. False: it does not fit. */
 INA_KERNEL_PART bool copy(struct ina_switch *sw, struct ina_packet *to, const struct ina_packet *from, struct ina_replica replica,
                           uint8_t instance_type, bool keep_tag, uint8_t *own_meta, uint64_t now)
 {
@@ -164,8 +165,8 @@ INA_KERNEL_PART bool copy(struct ina_switch *sw, struct ina_packet *to, const st
     return true;
 }
 
-/* Copies of one chunk straight into the port's frames; the emission after the chunk. The last copy of a packet has its metadata
- * (others too, where they are shared) and the frame itself if the ports can do that. */
+/* Makes the copies of one chunk in the port's frames; returns the emission after the chunk. The last copy of a packet takes its
+ * metadata (others too, where they are shared) and the frame itself if the ports can do that. */
 INA_KERNEL static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct ina_packet *batch, int32_t at,
                                      uint64_t now)
 {
@@ -213,7 +214,7 @@ INA_KERNEL void ina_emit_group(struct ina_switch *sw, const struct ina_members *
         }
         sw->ports[replica.port].stats.drops[INA_DROPPED_BACK_PRESSURE] += count - k;
         if (lent)
-            leave(sw, replica.port, out, n, sw->passes, now); /* those of a batch from ports: all the same */
+            leave(sw, replica.port, out, n, sw->passes, now); /* a batch from ports: all have the same */
     }
 }
 

@@ -1,4 +1,4 @@
-/* What a switch shows on request: the packet trace and digests. Both are bounded rings that keep the newest. */
+/* The packet trace and digests, read on request. Both are bounded rings that keep the newest. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ void ina_trace_add(struct ina_switch *sw, const struct ina_packet *pkt, uint16_t
     memcpy(record->bytes, pkt->data, record->stored);
 }
 
-/* First entry of a ring that is still there and was not read; those overwritten are added to *lost. */
+/* The first unread entry of a ring that still exists; adds the number of overwritten ones to *lost. */
 static uint64_t oldest(uint64_t read, uint64_t written, uint64_t capacity, uint64_t *lost)
 {
     uint64_t first = written > capacity ? written - capacity : 0;

@@ -1,10 +1,10 @@
-/* Ports whose caller keeps the calendar: frames leave as soon as they are sent, and only those that wait are kept here. */
+/* Ports whose caller keeps the calendar: frames leave as soon as they are sent, and only those that wait are stored here. */
 #include <errno.h>
 
 #include "core.h"
 
-/* A frame that waits: of its descriptor what egress may ask for. Metadata and the frame follow, packed: both are copied out
- * before the program sees them. */
+/* A frame that waits: the fields of its descriptor that egress may read. Metadata and the frame follow, packed: both are copied
+ * out before the program sees them. */
 struct parked {
     uint64_t ingress_time;
     uint32_t len, wire_len;
@@ -40,14 +40,14 @@ uint32_t ina_switch_parked_bytes(const struct ina_switch *sw)
     return sw->parked.stride + (uint32_t)sizeof(struct ina_link_item);
 }
 
-/* What waited in a queue has left it. */
+/* Frees a frame that has left its queue. */
 static void unpark(struct ina_switch *sw, const struct ina_link_item *item)
 {
     sw->waiting_bytes -= item->bytes;
     ina_pool_put(&sw->parked, (uint32_t)item->handle);
 }
 
-/* Into the queue, where there is room. */
+/* Queues a frame if there is room. */
 static void park(struct ina_switch *sw, const struct ina_packet *pkt, struct ina_replica to, uint8_t instance_type,
                  uint8_t passes, uint64_t now)
 {
@@ -81,7 +81,7 @@ static void park(struct ina_switch *sw, const struct ina_packet *pkt, struct ina
         sw->outlet.wake(sw->outlet.context, to.port, ina_link_free_at(port->link));
 }
 
-/* Egress, and on to the link; `pkt` lies where the caller wants it, but for a frame that he cannot take further. */
+/* Runs egress, and sends to the link; `pkt` is in the caller's memory: lent by `get`, or from ina_switch_input. */
 static void depart(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt, uint8_t passes, bool marked, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[number];
@@ -97,7 +97,7 @@ static void depart(struct ina_switch *sw, uint16_t number, struct ina_packet *pk
     sw->outlet.put(sw->outlet.context, number, pkt, arrival);
 }
 
-/* An empty frame of the caller's for `len` bytes. False: there is none, or they do not fit; counted. */
+/* Gets an empty frame of the caller for `len` bytes. False: there is none, or they do not fit; counted. */
 static bool lend(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt, uint32_t len)
 {
     struct ina_switch_port_stats *stats = &sw->ports[number].stats;
@@ -167,7 +167,7 @@ void ina_switch_poll_port(struct ina_switch *sw, uint32_t number, uint64_t now)
             pkt.ingress_time = p->ingress_time;
             pkt.enq_time = item.enq_time;
             pkt.deq_time = now;
-            pkt.enq_qdepth = sw->tna ? p->enq_backlog : item.enq_qdepth; /* there in bytes */
+            pkt.enq_qdepth = sw->tna ? p->enq_backlog : item.enq_qdepth; /* TNA counts bytes */
             pkt.deq_qdepth = sw->tna ? (uint32_t)ina_link_backlog(link) : ina_link_depth(link);
             depart(sw, (uint16_t)number, &pkt, p->passes, p->marked, now);
         }

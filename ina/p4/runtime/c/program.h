@@ -1,11 +1,11 @@
-/* Program: what the compiler emits. One shared object per P4 program; no globals, no allocation, no clock.
+/* Program: the compiler's output, one shared object per P4 program; no globals, no allocation, no clock.
  *
  * It exports `const struct ina_program ina_program`. A program is a pure function of (state, tables, packet, now):
  * parse, ingress control -> [runtime: replicate, queue] -> egress control, deparse. `state` is one caller-owned block
  * without pointers: registers and other stateful externs first, statistics (counters) in a tail from `stats_offset`.
  *
  * ingress: for each packet: parser, checksum verification, ingress control; leaves headers and metadata in pkt->meta
- *   (the frame's bytes may stay where they are) and a verdict. What asks for more (clone, digest) is zero before.
+ *   (the frame's bytes may stay where they are) and a verdict. The fields for requests (clone, digest) are zero before.
  * egress: for each packet (a replica has its own copy of meta, unless READS_META, and of the frame, at any address): egress control,
  *   checksum update, deparser; data/len are then the frame to send, and the verdict INA_UNICAST or INA_DROP. wire_len
  *   has grown and shrunk with len.
@@ -13,11 +13,11 @@
  *
  * A frame that enters again has `instance_type` INA_RESUBMITTED, INA_RECIRCULATED, INA_INGRESS_CLONE or INA_EGRESS_CLONE,
  * the metadata of its former pass in `meta` and the list to preserve in `field_list` (a clone's comes from `clone_list`). For the two clones `ingress` only
- * parses: they go where their session says. A program that resubmits or clones in ingress leaves the frame's bytes alone
+ * parses: they go to their session's replicas. A program that resubmits or clones in ingress leaves the frame's bytes alone
  * there; a clone of egress is the deparsed frame.
  *
  * All this is v1model's. Of a TNA program both phases are complete (parser, control, deparser) and nothing but the frame
- * is carried from one to the other; tna.h says what stands in front of the frame and what the program asks for. A
+ * is carried from one to the other; tna.h describes the metadata in front of the frame and the program's requests. A
  * `Switch` of several pipelines is a list of programs by `next`, each with tables, state and layout of its own; a switch
  * has a state block for each of its pipes (port >> 7), also where they run the same pipeline.
  */
@@ -30,8 +30,8 @@
 #include "packet.h"
 
 enum { INA_PROGRAM_ABI = 2 };
-/* At least this much lies before the frame when ingress is called; v1model's does with less (a deparser for which it is not
- * enough moves the rest). */
+/* Least headroom before the frame when ingress is called; v1model's needs less (its deparser moves the rest of the frame if the
+ * headroom is too small). */
 enum { INA_HEADROOM = 128, INA_LEAST_HEADROOM = 32 };
 
 enum ina_architecture { INA_V1MODEL = 0, INA_TNA = 1 };

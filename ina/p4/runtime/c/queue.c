@@ -1,4 +1,4 @@
-/* Frames that wait: buffers, the way back to ingress, and links. */
+/* Frames that wait: buffers, the path back to ingress, and links. */
 #include <errno.h>
 #include <string.h>
 
@@ -103,7 +103,7 @@ void ina_link_push(struct ina_switch *sw, uint16_t number, const struct ina_pack
     b->enq_backlog = backlog < UINT32_MAX ? (uint32_t)backlog : UINT32_MAX;
 }
 
-/* ECN (RFC 3168 section 5): a frame of an ECN-capable transport that met a long queue says "congestion experienced". */
+/* ECN (RFC 3168 section 5): marks a frame of an ECN-capable transport that met a long queue "congestion experienced". */
 void ina_mark(struct ina_switch *sw, uint16_t number, const struct ina_packet *pkt)
 {
     uint8_t *ip = pkt->data + 14;
@@ -132,7 +132,7 @@ static void transmit(struct ina_switch *sw, uint16_t number, uint64_t now)
         b->pkt.enq_qdepth = item.enq_qdepth;
         b->pkt.deq_time = now;
         b->pkt.deq_qdepth = ina_link_depth(link);
-        if (sw->tna) { /* there in bytes */
+        if (sw->tna) { /* TNA counts bytes */
             b->pkt.enq_qdepth = b->enq_backlog;
             b->pkt.deq_qdepth = (uint32_t)ina_link_backlog(link);
         }
@@ -151,7 +151,7 @@ static void transmit(struct ina_switch *sw, uint16_t number, uint64_t now)
     }
 }
 
-/* Frames that have arrived, up to a batch at a time, into the port's memory. */
+/* Moves frames that have arrived, up to a batch at a time, into the port's memory. */
 static void deliver(struct ina_switch *sw, uint16_t number, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[number];
@@ -200,7 +200,7 @@ void ina_links_poll(struct ina_switch *sw, uint64_t now)
 {
     for (uint32_t i = 0; i < sw->linked_count; i++) {
         uint16_t number = sw->linked[i];
-        uint64_t due; /* what a late poll missed happens when it was due, so that the rate is exact */
+        uint64_t due; /* a late poll handles events at their due time, so that the rate is exact */
         while ((due = ina_link_next_due(sw->ports[number].link)) <= now) {
             transmit(sw, number, due);
             deliver(sw, number, due);

@@ -1,4 +1,4 @@
-/* Life of a switch, and the way of a batch: ingress, then what its verdicts ask for. Egress is in egress.c. */
+/* Creation and end of a switch, and the path of a batch: ingress, then its verdicts. Egress is in egress.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "core.h"
 #include "table.h"
 
-enum { LOOP_ROUNDS = 1024 /* of a call; what is left waits for the next poll */ };
+enum { LOOP_ROUNDS = 1024 /* in a call; the rest waits for the next poll */ };
 
 static uint32_t align64(uint64_t n)
 {
@@ -49,7 +49,7 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     sw->shared = program->flags & INA_PROGRAM_READS_META;
     sw->state_size = sw->state_stride = program->state_size;
     if (tna) {
-        sw->config.max_frame += INA_HEADROOM; /* of what ingress puts before a frame for egress, or its next pass */
+        sw->config.max_frame += INA_HEADROOM; /* for headers that ingress puts before a frame for egress, or its next pass */
         int error = ina_tna_create(sw);
         if (error) {
             ina_release(sw, sizeof *sw);
@@ -177,7 +177,7 @@ static void emit_all(struct ina_switch *sw, struct ina_packet *batch, unsigned s
         ina_copy_to(sw, batch, source, members->member[m], instance_type, now);
 }
 
-/* What the verdict of ingress asks for. */
+/* Carries out the verdict of ingress. */
 static void route(struct ina_switch *sw, struct ina_packet *batch, unsigned i, uint64_t now)
 {
     struct ina_packet *pkt = &batch[i];
@@ -205,7 +205,7 @@ static void route(struct ina_switch *sw, struct ina_packet *batch, unsigned i, u
     }
 }
 
-/* A clone was only parsed: it goes where its session says. */
+/* Sends a clone, which was only parsed, to its session's replicas. */
 static void route_clone(struct ina_switch *sw, struct ina_packet *batch, unsigned i, uint32_t session, uint64_t now)
 {
     const struct ina_members *members = session < INA_SWITCH_GROUPS ? sw->sessions[session] : NULL;
@@ -218,7 +218,7 @@ static void route_clone(struct ina_switch *sw, struct ina_packet *batch, unsigne
 }
 
 /* The common case of aggregation: packets of one port, all of which end here or go to one group with a copy for each of
- * its ports. False: it is not that, and nothing has been done. */
+ * its ports. False: the batch is another case, and nothing has been done. */
 static bool to_one_group(struct ina_switch *sw, const struct ina_packet *batch, unsigned n, uint64_t now)
 {
     const struct ina_members *group = NULL;
@@ -248,7 +248,7 @@ static bool to_one_group(struct ina_switch *sw, const struct ina_packet *batch, 
     return true;
 }
 
-/* Ingress and all that follows. Metadata, instance types and sw->passes are set; `again` holds the buffers of packets
+/* Runs ingress and all that follows. Metadata, instance types and sw->passes are set; `again` holds the buffers of packets
  * that enter again, NULL for packets from ports. */
 static void process(struct ina_switch *sw, struct ina_packet *batch, unsigned n, const uint32_t *again, uint64_t now)
 {
@@ -270,7 +270,7 @@ static void process(struct ina_switch *sw, struct ina_packet *batch, unsigned n,
     if (!again && to_one_group(sw, batch, n, now))
         return;
     for (unsigned i = 0; i < n; i++) {
-        sw->uses[i] = 1; /* ours, while copies are being added */
+        sw->uses[i] = 1; /* held while copies are being added */
         const struct ina_packet *before = again ? &ina_buffer_at(sw, again[i])->pkt : NULL;
         if (before && batch[i].verdict < INA_FAILED
             && (before->instance_type == INA_INGRESS_CLONE || before->instance_type == INA_EGRESS_CLONE))
@@ -296,7 +296,7 @@ static void reset(struct ina_packet *pkt)
     pkt->enq_time = pkt->deq_time = INA_NO_TIME;
 }
 
-/* Frames that enter again, and queues: until nothing is left to do at `now`. */
+/* Runs frames that enter again, and queues, until nothing is left to do at `now`. */
 static void settle(struct ina_switch *sw, uint64_t now)
 {
     if (sw->linked_count)
@@ -321,7 +321,7 @@ static void settle(struct ina_switch *sw, uint64_t now)
     }
 }
 
-/* The descriptor of a packet that enters: nothing is left of what its port or caller had there. */
+/* Resets the descriptor of a packet that enters, which its port or caller has used. */
 static inline void enter(struct ina_packet *pkt, uint8_t *meta, uint16_t number, uint64_t now)
 {
     _Static_assert(INA_NORMAL == 0 && INA_DROP == 0 && INA_NO_TIME == 0, "a fresh descriptor is zero");
@@ -331,7 +331,7 @@ static inline void enter(struct ina_packet *pkt, uint8_t *meta, uint16_t number,
     pkt->meta = meta;
 }
 
-/* Packets that cannot enter are counted and leave the batch: the number of those that stay, moved to the front. */
+/* Counts packets that cannot enter, and removes them from the batch; returns the number of the others, moved to the front. */
 static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now)
 {
     const uint32_t headroom = ina_switch_headroom(sw);

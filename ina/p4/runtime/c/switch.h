@@ -1,4 +1,4 @@
-/* Switch: a compiled program made to run. Sans-IO: no clock, no socket, no allocation per packet.
+/* Switch: runs a compiled program. Sans-IO: no clock, no socket, no allocation per packet.
  *
  *     input ─> ingress ─> [ replicate, clone, queue (link.h) ] ─> egress ─> port (lent frames) or output callback
  *                ^                                                  │
@@ -7,7 +7,7 @@
  * One thread drives a switch. The same code serves real time (dataplane.c) and virtual time. The program's state is one
  * pointer-free block (`ina_switch_state`): with empty queues it is all that a snapshot needs.
  *
- * That is the way of a v1model program; with one of TNA (tna_switch.h) the switch has pipes of 128 ports, each with a
+ * This is the path of a v1model program; with one of TNA (tna_switch.h) the switch has pipes of 128 ports, each with a
  * pipeline and state of its own, a traffic manager with a replication engine between them, and loopback ports.
  */
 #ifndef INA_SWITCH_H
@@ -29,7 +29,7 @@ enum {
     INA_TRACE_BYTES = 104
 };
 
-/* Why a frame ended here; counted on the port it came from, or on the one it would have left by. */
+/* Reason why a frame ended here; counted on the port it came from, or on the one it would have left by. */
 enum ina_drop_reason {
     INA_DROPPED_INGRESS = 0,       /* by the program */
     INA_DROPPED_EGRESS = 1,        /* by the program */
@@ -86,7 +86,7 @@ struct ina_trace_record {
 struct ina_digest {        /* followed by the metadata, meta_size bytes */
     uint64_t time;         /* ps */
     uint32_t ingress_port;
-    uint32_t number;       /* which of the program's digests: the packet's `digest` */
+    uint32_t number;       /* of the program's digest: the packet's `digest` */
 };
 
 /* One operation of the control plane. `ina_switch_execute` runs it at once; a data plane (below) runs it between bursts. */
@@ -95,7 +95,7 @@ enum ina_command_op {
     INA_SET_GROUP = 1,      /* multicast group id = count replicas at data; count 0 removes it */
     INA_SET_SESSION = 2,    /* clone session likewise; size: truncate clones to so many bytes, 0: whole */
     INA_ADD_PORT = 3,       /* id; port (lent, never closed; NULL: the output callback), link (NULL: straight through) */
-    INA_REMOVE_PORT = 4,    /* id; what waits for it is dropped */
+    INA_REMOVE_PORT = 4,    /* id; drops frames that wait for it */
     INA_READ_STATE = 5,     /* count elements of size bytes, stride apart from offset on, packed into data */
     INA_WRITE_STATE = 6,    /* the reverse */
     INA_READ_PORT = 7,      /* struct ina_switch_port_stats of port id into data */
@@ -129,9 +129,9 @@ void ina_switch_set_output(struct ina_switch *sw,
                            void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now),
                            void *context);
 
-/* For a caller that has a calendar of its own (virtual time): what leaves by ports with a link and without a `struct
- * ina_port` is written straight into his memory and handed over as soon as it is sent, with the time of its arrival; the
- * link keeps nothing in flight. Nothing of this calls the switch back. */
+/* For a caller with a calendar of its own (virtual time): frames that leave by ports with a link and without a `struct
+ * ina_port` are written straight into the caller's memory and handed over as soon as they are sent, with their arrival time;
+ * the link keeps nothing in flight. These functions do not call the switch. */
 struct ina_outlet {
     void *context;
     int (*get)(void *context, struct ina_packet *pkt); /* lends an empty frame, its tag included; 0: there is none */
@@ -140,7 +140,7 @@ struct ina_outlet {
     void (*put)(void *context, uint16_t port, struct ina_packet *pkt, uint64_t arrival);
     void (*wake)(void *context, uint16_t port, uint64_t due); /* ina_switch_poll_port is to be called then */
     void (*exhausted)(void *context); /* a frame was dropped because this machine is out of memory */
-    uint32_t kept;           /* bytes of a frame that are kept while it waits; zeros come out in the place of the rest. 0: all */
+    uint32_t kept;           /* bytes of a frame that are stored while it waits, the rest becomes zeros. 0: all */
 };
 int ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet); /* before ports are added; 0, -ENOMEM, -EBUSY */
 void ina_switch_poll_port(struct ina_switch *sw, uint32_t port, uint64_t now);

@@ -1,18 +1,18 @@
-/* TNA: what a program of the Tofino native architecture and the runtime tell each other about one packet.
+/* TNA: the interface of a program of the Tofino native architecture and the runtime for one packet.
  *
- * The bytes are true. In front of each frame lies what the hardware puts there, and the program's parser extracts it:
+ * Bytes are as in hardware: each frame begins with the metadata that the hardware puts there; the parser extracts it:
  *
  *     ingress   ingress_intrinsic_metadata_t 8 | port metadata, or resubmit data, 8 | frame
  *     egress    egress_intrinsic_metadata_t 27 | [mirror header |] frame as ingress (or the mirror) left it
  *
- * data, len and wire_len cover those bytes too; `front` says how many they are, mirror headers left out. On return data,
- * len and wire_len are the deparsed frame, unless pkt->verdict says that there is none: INA_DROP (nothing goes on; after
- * egress the frame is there all the same if `mirror` is set), INA_RESUBMIT; else it is INA_UNICAST, and the wishes below say
- * where to. Each phase is complete: parser, control, deparser; nothing but the frame's own
+ * data, len and wire_len cover those bytes too; `front` is their number, without mirror headers. On return data,
+ * len and wire_len are the deparsed frame, unless pkt->verdict shows that there is none: INA_DROP (nothing goes on; after
+ * egress the frame still exists if `mirror` is set), INA_RESUBMIT; else it is INA_UNICAST, and the fields below are the
+ * destinations. Each phase is complete: parser, control, deparser; nothing but the frame's own
  * bytes goes from ingress to egress, so pkt->meta may be any 64-byte aligned block of meta_size bytes for each call.
  *
- * `struct ina_tna` is at the start of pkt->meta: the runtime sets `front`, the phase writes everything else anew. What
- * an intrinsic metadata field that was never written means is told by its `has_` flag; other fields are then zero.
+ * `struct ina_tna` is at the start of pkt->meta: the runtime sets `front`, the phase writes everything else anew. A
+ * `has_` flag tells whether the program wrote an intrinsic metadata field; fields without a flag are zero if never written.
  *
  * Widths and layouts are Tofino 1's (tna.p4; Intel, Tofino Native Architecture, public version, sections 5 and 6).
  */
@@ -53,12 +53,12 @@ struct ina_tna {
     uint8_t ingress_cos, qid;
     uint8_t copy_to_cpu, icos_for_copy_to_cpu;
     uint8_t packet_color;
-    uint8_t parser_drop;          /* the ingress parser met an error that the program does not look at: all ends here */
+    uint8_t parser_drop;          /* the ingress parser met an error that the program does not handle: all ends here */
 
     /* both phases, for the deparser */
     uint8_t drop_ctl;             /* enum ina_tna_drop */
-    uint8_t mirror;               /* 1: a copy with the mirror header in front goes to mirror_session. Of ingress it is of
-                                   * the frame as it came (without `front`), of egress of the deparsed frame. */
+    uint8_t mirror;               /* 1: a copy with the mirror header in front goes to mirror_session: from ingress a copy of
+                                   * the frame as it came (without `front`), from egress of the deparsed frame. */
     uint8_t mirror_type;          /* which Mirror's emit it was */
     uint16_t mirror_session;      /* 10 bits */
     uint16_t mirror_len;          /* bytes of mirror_header in use */

@@ -1,4 +1,4 @@
-/* The control plane's operations on what only TNA has. */
+/* The control plane's operations for TNA only. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static bool node_fits(const uint32_t *image, uint32_t words, uint32_t at)
     return true;
 }
 
-/* Every offset of a group's image stays inside it: the data plane looks at none again. */
+/* Checks that every offset of a group's image stays inside it: the data plane checks none. */
 static bool image_fits(const uint32_t *image, uint32_t words)
 {
     if (image[0] > words - 1)
@@ -159,7 +159,7 @@ static int set_loopback(struct ina_switch *sw, const struct ina_command *c)
     if (c->count && sw->ports[c->id].outlet && ina_link_depth(sw->ports[c->id].link))
         return -EBUSY;
     sw->ports[c->id].loopback = c->count != 0;
-    if (sw->ports[c->id].loopback && sw->ports[c->id].outlet) { /* what leaves by it comes back to this switch, not to an outlet */
+    if (sw->ports[c->id].loopback && sw->ports[c->id].outlet) { /* its frames come back to this switch, not to an outlet */
         sw->ports[c->id].outlet = false;
         sw->linked[sw->linked_count++] = (uint16_t)c->id;
     }

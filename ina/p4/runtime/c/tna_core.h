@@ -1,4 +1,4 @@
-/* What the files of TNA's runtime share. Not for Python, not for others. */
+/* Declarations that the files of TNA's runtime share; not for Python or other code. */
 #ifndef INA_TNA_CORE_H
 #define INA_TNA_CORE_H
 
@@ -25,9 +25,9 @@ struct ina_tna_runtime {
     struct ina_tna_pipe {
         const struct ina_program *program;
         const struct ina_tables *tables;
-        const struct ina_tables *parser[INA_TNA_PARSERS]; /* what frames of its four ports see instead; NULL: `tables` */
+        const struct ina_tables *parser[INA_TNA_PARSERS]; /* for frames of its four ports; NULL: `tables` */
         uint8_t *state;
-        uint32_t pipeline;      /* which of the Switch's: the program's place in the list */
+        uint32_t pipeline;      /* the program's place in the Switch's list */
     } pipe[INA_TNA_PIPES];
 };
 

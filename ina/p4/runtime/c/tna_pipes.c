@@ -1,4 +1,4 @@
-/* A TNA program made to run: pipes, and the traffic manager between ingress and egress.
+/* Runs a TNA program: pipes, and the traffic manager between ingress and egress.
  *
  *     port ─> [ metadata ] ingress ─> resubmit? ──> ingress again, once
  *                                  ─> mirror? ────> session ─┐
@@ -6,7 +6,7 @@
  *                                        ^                                      └─> mirror? ─> session ─> egress again
  *                                        └───────────── loopback port <───────────────────────────────┘
  *
- * After Intel, "P4-16 Tofino Native Architecture", public version; section numbers below are its. Not there: deflection on
+ * After Intel, "P4-16 Tofino Native Architecture", public version; section numbers below are its. Not supported: deflection on
  * drop, admission by colour, priorities of queues (a port has one), cut-through, coalescing mirrors.
  */
 #include <errno.h>
@@ -21,7 +21,7 @@ enum { CELL = 80 /* bytes: the unit of queue depths, 5.8.1 */ };
 _Static_assert((int)INA_TNA_PIPES * INA_TNA_PIPE_PORTS == (int)INA_SWITCH_PORTS, "every port is some pipe's");
 _Static_assert((int)INA_TNA_MIRROR_BYTES <= (int)INA_HEADROOM, "a mirror header fits before a buffered frame");
 
-static struct ina_tna *wishes(const struct ina_packet *pkt)
+static struct ina_tna *tna_of(const struct ina_packet *pkt)
 {
     return (struct ina_tna *)(void *)pkt->meta;
 }
@@ -31,7 +31,7 @@ static struct ina_tna_pipe *pipe_of(const struct ina_switch *sw, uint16_t port)
     return &sw->tna->pipe[port / INA_TNA_PIPE_PORTS];
 }
 
-/* As the parser of a port sees them. */
+/* The tables for the parser of a port. */
 static const struct ina_tables *tables_of(const struct ina_tna_pipe *pipe, uint16_t port)
 {
     const unsigned parser = port % INA_TNA_PIPE_PORTS / 4;
@@ -127,7 +127,7 @@ bool ina_tna_has(const struct ina_tna_runtime *tna, uint32_t port)
     return port < tna->pipes * INA_TNA_PIPE_PORTS;
 }
 
-/* ---- what stands in front of frames ----------------------------------------------------------------------------------- */
+/* ---- metadata in front of frames -------------------------------------------------------------------------------------- */
 
 static uint8_t *front(struct ina_packet *pkt, uint32_t bytes)
 {
@@ -151,12 +151,12 @@ static void ingress_front(const struct ina_switch *sw, struct ina_packet *pkt, u
 {
     const bool resubmitted = pkt->instance_type == INA_RESUBMITTED;
     uint8_t data[8];
-    memcpy(data, resubmitted ? wishes(pkt)->resubmit_data : sw->tna->port[pkt->ingress_port].metadata, sizeof data);
+    memcpy(data, resubmitted ? tna_of(pkt)->resubmit_data : sw->tna->port[pkt->ingress_port].metadata, sizeof data);
     uint8_t *at = front(pkt, INA_TNA_INGRESS_FRONT);
     put(at, 2, (uint64_t)resubmitted << 15 | pkt->ingress_port);
     put(at + 2, 6, now / 1000);
     memcpy(at + 8, data, sizeof data);
-    wishes(pkt)->front = INA_TNA_INGRESS_FRONT;
+    tna_of(pkt)->front = INA_TNA_INGRESS_FRONT;
 }
 
 static uint32_t cells(uint32_t bytes)
@@ -168,7 +168,7 @@ static uint32_t cells(uint32_t bytes)
 /* egress_intrinsic_metadata_t: 5.8.1. Congestion states and the egress class of service are 0: nothing sets them. */
 static void egress_front(struct ina_packet *pkt)
 {
-    struct ina_tna *tna = wishes(pkt);
+    struct ina_tna *tna = tna_of(pkt);
     const uint32_t length = pkt->wire_len + INA_TNA_FCS;
     const uint64_t enqueued = pkt->enq_time / 1000, delta = pkt->deq_time / 1000 - enqueued;
     uint8_t *at = front(pkt, INA_TNA_EGRESS_FRONT);
@@ -194,10 +194,10 @@ static void none(struct ina_switch *sw, const struct ina_packet *pkt, enum ina_d
     ina_count_drop(sw, pkt->ingress_port, why);
 }
 
-/* Where the destination in the packet's metadata says: 5.4, 5.7. */
+/* Sends a packet to the destination in its metadata: 5.4, 5.7. */
 static void forward(struct ina_switch *sw, struct ina_packet *batch, unsigned i, uint64_t now)
 {
-    const struct ina_tna want = *wishes(&batch[i]);
+    const struct ina_tna want = *tna_of(&batch[i]);
     const bool unicast = want.has_ucast && want.ucast_egress_port != INA_TNA_NO_PORT;
     const uint16_t cpu = sw->tna->replication.cpu_port;
     if (!unicast && !want.has_mcast_a && !want.has_mcast_b && !want.copy_to_cpu)
@@ -212,11 +212,11 @@ static void forward(struct ina_switch *sw, struct ina_packet *batch, unsigned i,
         ina_copy_to(sw, batch, i, (struct ina_replica){cpu, 0}, INA_NORMAL | INA_TNA_FIRST, now);
 }
 
-/* A mirrored copy: the frame at `data` with the mirror header in front, on its way to its session. */
+/* Queues a mirrored copy, the frame at `data` with the mirror header in front, for its session. */
 static void mirror(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t *data, uint32_t len, uint32_t wire_len,
                    uint8_t type, unsigned passes)
 {
-    const struct ina_tna *want = wishes(pkt);
+    const struct ina_tna *want = tna_of(pkt);
     struct ina_packet copy = *pkt;
     copy.data = data;
     copy.len = len;
@@ -242,17 +242,17 @@ static void to_session(struct ina_switch *sw, struct ina_packet *batch, unsigned
         pkt->len = pkt->len < session->max_len ? pkt->len : session->max_len;
         pkt->wire_len = session->max_len;
     }
-    *wishes(pkt) = session->to;
+    *tna_of(pkt) = session->to;
     forward(sw, batch, i, now);
 }
 
-/* What ingress asked for: 5.6. `len` and `wire_len` are the frame's as it came. */
+/* Carries out the requests of ingress: 5.6. `len` and `wire_len` are those of the frame as it came. */
 static void after_ingress(struct ina_switch *sw, struct ina_packet *batch, unsigned i, bool resubmitted, uint32_t len,
                           uint32_t wire_len, uint64_t now)
 {
     struct ina_packet *pkt = &batch[i];
     const struct ina_tna_pipe *pipe = pipe_of(sw, pkt->ingress_port);
-    struct ina_tna *want = wishes(pkt);
+    struct ina_tna *want = tna_of(pkt);
     uint8_t *original = sw->tna->originals ? sw->tna->originals + (size_t)i * sw->config.max_frame : NULL;
     if (pkt->verdict >= INA_FAILED || want->parser_drop) {
         none(sw, pkt, want->parser_drop ? INA_DROPPED_MALFORMED : ina_end_of(pkt->verdict, INA_DROPPED_INGRESS));
@@ -320,7 +320,7 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
         if (is_mirrored(type[i]))
             continue;
         struct ina_trace_record *record = &sw->trace[(traced + entered++) % sw->trace_capacity];
-        const struct ina_tna *want = wishes(&batch[i]);
+        const struct ina_tna *want = tna_of(&batch[i]);
         const bool multicast = want->has_mcast_a || want->has_mcast_b;
         record->verdict = batch[i].verdict == INA_UNICAST && multicast ? INA_MULTICAST : batch[i].verdict;
         if (want->resubmit)
@@ -328,7 +328,7 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
         record->target = want->has_ucast ? want->ucast_egress_port : want->has_mcast_a ? want->mcast_grp_a : want->mcast_grp_b;
     }
     for (unsigned i = 0; i < n; i++) {
-        sw->uses[i] = 1; /* ours, while copies are being added */
+        sw->uses[i] = 1; /* held while copies are being added */
         if (is_mirrored(type[i]))
             to_session(sw, batch, i, type[i], ina_buffer_at(sw, again[i])->pkt.clone_session, now);
         else
@@ -344,7 +344,7 @@ static void after_egress(struct ina_switch *sw, uint16_t number, struct ina_pack
 {
     bool sent = true;
     if (!bypassed) {
-        if (wishes(pkt)->mirror)
+        if (tna_of(pkt)->mirror)
             mirror(sw, pkt, pkt->data, pkt->len, pkt->wire_len, INA_EGRESS_CLONE, passes);
         sent = pkt->verdict == INA_UNICAST;
         if (!sent)
@@ -362,8 +362,8 @@ void ina_tna_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packe
 {
     const struct ina_tna_pipe *pipe = pipe_of(sw, number);
     for (unsigned i = 0, end; i < n; i = end) {
-        const bool bypass = wishes(&pkts[i])->bypass_egress;
-        for (end = i; end < n && wishes(&pkts[end])->bypass_egress == bypass; end++)
+        const bool bypass = tna_of(&pkts[i])->bypass_egress;
+        for (end = i; end < n && tna_of(&pkts[end])->bypass_egress == bypass; end++)
             if (!bypass)
                 egress_front(&pkts[end]);
         if (!bypass)

@@ -3,7 +3,7 @@
  *     off ─ enabled ─> armed ─ first poll ─> waiting ─ timer ─> running ─> waiting (periodic) or done
  *             └─ (port down, pattern) ─> idle ─ trigger ─> running ─> idle
  *
- * Time is that of whoever polls. While an application runs, ports that go down wait, and other packets of its pattern are not
+ * Time is that of the polls. While an application runs, ports that go down wait, and other packets of its pattern are not
  * seen. Jitter and other applications' packets do not delay anything: each keeps its own time.
  */
 #include <errno.h>

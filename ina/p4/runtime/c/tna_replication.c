@@ -11,7 +11,7 @@ static uint16_t live(const struct ina_tna_runtime *tna, uint16_t port)
     return tna->replication.protect && is_down(tna, port) ? tna->port[port].backup : port;
 }
 
-/* The member that `hash` chooses; INA_TNA_NO_PORT: one of another device, or there is none. */
+/* The member that `hash` chooses; INA_TNA_NO_PORT: it is on another device, or there is none. */
 static uint16_t lag_member(const struct ina_tna_runtime *tna, const struct ina_tna_lag *lag, uint32_t hash)
 {
     if (!lag || !lag->count)
@@ -33,7 +33,7 @@ static uint16_t lag_member(const struct ina_tna_runtime *tna, const struct ina_t
             return lag->port[m];
 }
 
-/* Offset of the node that a branch leads to, 0: none. */
+/* Offset of a branch's node, 0: none. */
 static uint32_t choose(const uint32_t *branch, uint32_t hash)
 {
     const uint32_t choices = branch[1], *node = branch + 2;

@@ -1,5 +1,5 @@
-/* What the control plane sets in a switch that runs a TNA program: pipes, the packet replication engine, mirror sessions
- * and port metadata. The operations go the same way as those of switch.h (`struct ina_command`).
+/* Control-plane operations of a switch that runs a TNA program: pipes, the packet replication engine, mirror sessions and
+ * port metadata. They are commands like those of switch.h (`struct ina_command`).
  *
  * A multicast group is an image of 32-bit words, made by the control plane from its nodes and ECMP groups:
  *
@@ -54,7 +54,7 @@ struct ina_tna_replication {
 };
 
 struct ina_tna_port {
-    uint8_t metadata[8];        /* what stands between intrinsic metadata and frame */
+    uint8_t metadata[8];        /* bytes between intrinsic metadata and frame */
     uint16_t backup;            /* for multicast while the port is down; itself: none */
     uint8_t down;
 };
@@ -65,8 +65,8 @@ enum { INA_TNA_APPS = 8, INA_TNA_PKTGEN_BUFFER = 16384, INA_TNA_PKTGEN_HEADER = 
 enum ina_tna_trigger { INA_TNA_ONE_SHOT = 0, INA_TNA_PERIODIC = 1, INA_TNA_PORT_DOWN = 2, INA_TNA_PATTERN = 3 };
 enum ina_tna_pktgen_port {
     INA_TNA_PKTGEN_ENABLE = 1,  /* of port 68: the pipe's generator sends */
-    INA_TNA_PKTGEN_PATTERN = 2, /* of ports 68 to 71: what recirculates there may trigger */
-    INA_TNA_PKTGEN_CLEAR = 4    /* of any port: the next time that it goes down triggers, which is so once */
+    INA_TNA_PKTGEN_PATTERN = 2, /* of ports 68 to 71: packets that recirculate there may trigger */
+    INA_TNA_PKTGEN_CLEAR = 4    /* of any port: the next time that it goes down triggers, once */
 };
 
 struct ina_tna_app {
@@ -86,9 +86,9 @@ struct ina_tna_app_counters {
 enum ina_tna_direction { INA_TNA_INGRESS = 1, INA_TNA_EGRESS = 2 };
 
 struct ina_tna_session {
-    struct ina_tna to;          /* the destination: what ingress would ask for */
+    struct ina_tna to;          /* the destination, as ingress would set it */
     uint32_t max_len;           /* mirror header and frame, bytes; 0: whole */
-    uint8_t directions;         /* enum ina_tna_direction, or-ed: whose copies it takes */
+    uint8_t directions;         /* enum ina_tna_direction, or-ed: the phases whose copies it takes */
     uint8_t enabled;
 };
 

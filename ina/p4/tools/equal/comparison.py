@@ -1,4 +1,4 @@
-"""Both programs side by side: the same packets into each, and what of the answers must be alike."""
+"""Both programs side by side: the same packets into each, and the comparison of their answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ina.p4.tools.equal.sides import Answer, Side
 
 @dataclass(frozen=True)
 class Difference:
-    """`packet`: which one of the sequence, from 0. `kind`: "frames", "digests", "counter NAME" or "register NAME"."""
+    """`packet`: its index in the sequence, from 0. `kind`: "frames", "digests", "counter NAME" or "register NAME"."""
 
     packet: int
     kind: str
@@ -21,24 +21,24 @@ class Difference:
 
 @dataclass
 class Rules:
-    """What may differ, and what is compared beside frames. `ports`: the second program's, by the first one's. `counters`,
-    `registers`: (name in the first, in the second)."""
+    """Permitted differences, and state that is compared beside frames. `ports`: the second program's, by the first one's.
+    `counters`, `registers`: (name in the first, in the second)."""
 
     ports: dict[int, int] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()  # fields of frames that leave
     any_order: bool = False  # of frames that leave by one port
     digests: bool = True
-    digest_names: bool = False  # both programs call theirs alike; else an architecture's names are its own
+    digest_names: bool = False  # digests have the same names in both programs; else names are not compared
     counters: tuple[tuple[str, str], ...] = ()
     registers: tuple[tuple[str, str], ...] = ()
 
 
 class Twins:
-    """`shapes`: of the first program; its fields are those that rules ignore."""
+    """Both programs. `shapes`: of the first program; its fields are those that rules ignore."""
 
     def __init__(self, a: Side, b: Side, shapes: Shapes, rules: Rules) -> None:
         self.a, self.b, self.shapes, self.rules = a, b, shapes, rules
-        self._back = {there: here for here, there in rules.ports.items()}
+        self._back = {theirs: ours for ours, theirs in rules.ports.items()}
         self.steps = self.answered = 0  # packets, and those of them that made a frame leave
 
     def reset(self) -> None:
@@ -46,7 +46,7 @@ class Twins:
         self.b.reset()
 
     def send(self, packet: Packet) -> tuple[Answer, Answer]:
-        """What each says, ports by the first program's numbers."""
+        """Sends a packet into both; returns both answers, with the first program's port numbers."""
         self.steps += 1
         a = self.a.send(packet.port, packet.frame)
         b = self.b.send(self.rules.ports.get(packet.port, packet.port), packet.frame)
@@ -56,7 +56,7 @@ class Twins:
         return a, b
 
     def differ(self, packet: Packet, a: Answer, b: Answer) -> tuple[str, str] | None:
-        """(kind, in words)"""
+        """Returns the first difference of two answers as (kind, text), or None."""
         if a.sent != b.sent and (text := self._frames(packet, a, b)):
             return "frames", text
         if self.rules.digests and a.digests != b.digests:
@@ -76,17 +76,17 @@ class Twins:
             if len(left) != len(right):
                 return f"port {port}: A sends {_count(len(left))}, B {_count(len(right))}"
             number = next(i for i, (x, y) in enumerate(zip(left, right, strict=True)) if x != y)
-            which = "" if len(left) == 1 else f", frame {number + 1}"
-            return f"port {port}{which}: {self._bytes(left[number], right[number], packet)}"
+            place = "" if len(left) == 1 else f", frame {number + 1}"
+            return f"port {port}{place}: {self._bytes(left[number], right[number], packet)}"
         return ""
 
     def headers(self, frame: bytes, packet: Packet) -> tuple[Header, ...]:
-        """Of a frame that left because of a packet. Where the parser would stop (an answer goes to a worker's port, say) it has
-        those of the packet."""
-        found, came = self.shapes.walk(frame), self.shapes.walk(packet.frame)
-        if came[: len(found)] == found:
-            return tuple(h for h in came if h.offset + h.width <= 8 * len(frame))
-        return found
+        """Returns the headers of a frame that left because of a packet. Where the parser would stop early (an answer goes to a
+        worker's port, say), those of the packet."""
+        headers, origin = self.shapes.walk(frame), self.shapes.walk(packet.frame)
+        if origin[: len(headers)] == headers:
+            return tuple(h for h in origin if h.offset + h.width <= 8 * len(frame))
+        return headers
 
     def _masked(self, frame: bytes, packet: Packet) -> bytes:
         if not self.rules.ignored:
@@ -109,7 +109,7 @@ class Twins:
         return f"byte {at}: A {x[at]:02x}, B {y[at]:02x}"
 
     def state(self) -> tuple[str, str] | None:
-        """Counters and registers that the rules name, as they are now."""
+        """Compares the counters and registers that the rules name, as they are now."""
         pairs = [("counter", *pair) for pair in self.rules.counters] + [("register", *pair) for pair in self.rules.registers]
         for kind, ours, theirs in pairs:
             left, right = (self.a.counter(ours), self.b.counter(theirs)) if kind == "counter" else \
@@ -122,14 +122,14 @@ class Twins:
         return None
 
     def run(self, packets: Sequence[Packet], close: bool = False) -> Difference | None:
-        """From the start. `close`: counters and registers are looked at after each packet, else after the last."""
+        """Sends packets from the start. `close`: compares counters and registers after each packet, else after the last."""
         self.reset()
         for number, packet in enumerate(packets):
-            found = self.differ(packet, *self.send(packet))
-            if found is None and (close or number == len(packets) - 1):
-                found = self.state()
-            if found is not None:
-                return Difference(number, *found)
+            difference = self.differ(packet, *self.send(packet))
+            if difference is None and (close or number == len(packets) - 1):
+                difference = self.state()
+            if difference is not None:
+                return Difference(number, *difference)
         return None
 
 

@@ -1,7 +1,7 @@
-"""Control planes: what is written into a switch before the packets, in STF's terms, for one program or for both.
+"""Control planes: entries that are written into a switch before the packets, in STF's terms, for one program or for both.
 
 A control plane is recorded against the first program's P4Info, from STF lines or from a controller's entities; replayed on a
-target of either program, with the names of that; and written as STF lines again, for whoever repeats a counter-example.
+target of either program, with that program's names; and written as STF lines again, to repeat a counter-example.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.p4.tools.stf_target import PORTS
 
 PORT_BITS = 9
-TNA_PORTS = 256  # of two pipes, which every Tofino has
+TNA_PORTS = 256  # of the two pipes that every Tofino has
 DROP_PORT = lib.INA_DROP_PORT
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Handle:
-    """An entry that was inserted, the n-th."""
+    """The n-th inserted entry."""
 
     number: int
 
@@ -39,7 +39,7 @@ class Call:
 
 @dataclass
 class Recorder:
-    """An `ina.p4.compiler.stf.Target` that only remembers. `packets`: those that a file sends, (port, frame)."""
+    """An `ina.p4.compiler.stf.Target` that records calls. `packets`: those that a file sends, (port, frame)."""
 
     p4info: Json
     calls: list[Call] = field(default_factory=list)
@@ -47,11 +47,11 @@ class Recorder:
     entries: int = 0
     numbers: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def _keep(self, method: str, *args: Any) -> None:
+    def _record(self, method: str, *args: Any) -> None:
         self.calls.append(Call(method, args))
 
     def _entry(self, method: str, *args: Any) -> Handle:
-        self._keep(method, *args)
+        self._record(method, *args)
         self.entries += 1
         return Handle(self.entries - 1)
 
@@ -62,7 +62,7 @@ class Recorder:
         return self._entry("point", table, match, member, group, priority)
 
     def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
-        self._keep("set_default", table, action, args)
+        self._record("set_default", table, action, args)
 
     def clear_tables(self) -> None:
         raise stf.StfError("'remove all': entries are those that the packets meet, and cannot go")
@@ -72,37 +72,37 @@ class Recorder:
         return []
 
     def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
-        self._keep("set_clone_session", session, port, group)
+        self._record("set_clone_session", session, port, group)
 
     def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
-        self._keep("set_multicast_group", group, list(replicas))
+        self._record("set_multicast_group", group, list(replicas))
 
     def write_register(self, name: str, index: int, value: int) -> None:
-        self._keep("write_register", name, index, value)
+        self._record("write_register", name, index, value)
 
     def register_size(self, name: str) -> int:
         return P4Info(self.p4info).register(name).size
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
-        self._keep("configure_meter", name, index, rates)
+        self._record("configure_meter", name, index, rates)
 
     def configure_direct_meter(self, table: str, entry: Any, rates: list[tuple[float, int]]) -> None:
-        self._keep("configure_direct_meter", table, entry, rates)
+        self._record("configure_direct_meter", table, entry, rates)
 
     def _number(self, kind: str, profile: str) -> int:
         number = self.numbers[kind, profile] = self.numbers.get((kind, profile), -1) + 1
         return number
 
     def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
-        self._keep("add_member", profile, action, args)
+        self._record("add_member", profile, action, args)
         return self._number("member", profile)
 
     def add_group(self, profile: str, members: list[int]) -> int:
-        self._keep("add_group", profile, list(members))
+        self._record("add_group", profile, list(members))
         return self._number("group", profile)
 
     def fill_value_set(self, name: str, members: list[int]) -> None:
-        self._keep("fill_value_set", name, list(members))
+        self._record("fill_value_set", name, list(members))
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         return 0, 0
@@ -118,7 +118,7 @@ class Recorder:
 
 
 def recorded(text: str, p4info: Json, file: str) -> Recorder:
-    """The commands of an STF file and the packets that it sends; what it expects is not looked at. Raises StfError with the
+    """Records the commands of an STF file and the packets that it sends, and ignores its expectations. Raises StfError with the
     file's name."""
     recorder = Recorder(p4info)
     try:
@@ -131,7 +131,7 @@ def recorded(text: str, p4info: Json, file: str) -> Recorder:
 
 
 def entities(updates: Iterable[Entity], p4info: Json) -> list[Call]:
-    """A controller's entries (of exact keys) and multicast groups."""
+    """Returns calls for a controller's entries (of exact keys) and multicast groups."""
     info, calls = P4Info(p4info), []
     for entity in updates:
         if isinstance(entity, MulticastGroupEntry):
@@ -152,7 +152,7 @@ def entities(updates: Iterable[Entity], p4info: Json) -> list[Call]:
 
 
 def replay(calls: Iterable[Call], target: Any) -> None:
-    """Raises what the target raises."""
+    """Makes the calls on a target. Raises what the target raises."""
     handles: list[Any] = []
     for call in calls:
         args = [handles[a.number] if isinstance(a, Handle) else a for a in call.args]
@@ -166,21 +166,21 @@ def replay(calls: Iterable[Call], target: Any) -> None:
 
 
 def ports(calls: Iterable[Call], p4info: Json) -> set[int]:
-    """Those that entries, groups and sessions send to, and 32 that every switch of `ina stf` has."""
-    info, found = P4Info(p4info), set(range(PORTS))
+    """Returns the ports that entries, groups and sessions send to, and the 32 that every switch of `ina stf` has."""
+    info, numbers = P4Info(p4info), set(range(PORTS))
     for call in calls:
         if call.method == "set_multicast_group":
-            found |= {port for port, _ in call.args[1]}
+            numbers |= {port for port, _ in call.args[1]}
         elif call.method == "set_clone_session" and call.args[1] is not None:
-            found.add(call.args[1])
+            numbers.add(call.args[1])
         elif call.method in ("insert", "set_default", "add_member"):
             action, args = call.args[2:4] if call.method == "insert" else call.args[1:3]
-            found |= {args[p.name] for p in info.actions[action].params if p.width == PORT_BITS and p.name in args}
-    return {port for port in found if port < DROP_PORT}
+            numbers |= {args[p.name] for p in info.actions[action].params if p.width == PORT_BITS and p.name in args}
+    return {port for port in numbers if port < DROP_PORT}
 
 
 def takes(port: int, p4info: Json) -> bool:
-    """Whether packets come in by this port from outside; the upper half of a Tofino's pipe is its own."""
+    """Returns True if packets can enter by this port; the upper half of a Tofino's pipe is internal."""
     if p4info.get("pkgInfo", {}).get("arch") == "tna":
         return port < TNA_PORTS and port % 128 < 64
     return port < DROP_PORT
@@ -188,9 +188,9 @@ def takes(port: int, p4info: Json) -> bool:
 
 @dataclass(frozen=True)
 class Names:
-    """The second program's names of what the first one has, by full name. `keys`, `actions` and `params` by table, and then by
-    the first program's; `headers`: headers and fields, by the last parts of their names; ports by number. Whatever is not there
-    has the same name, or one that ends alike."""
+    """The second program's names, by the full names of the first. `keys`, `actions` and `params`: by table, then by the first
+    program's name; `headers`: headers and fields, by the last parts of their names; ports by number. Missing names are the same
+    in both, or have the same end."""
 
     tables: dict[str, str] = field(default_factory=dict)
     keys: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class Names:
 
 
 class Translator:
-    """Calls for the first program as calls for the second. Raises EntityError where that has no such table, key or action."""
+    """Translates calls for the first program. Raises EntityError where the second has no such table, key or action."""
 
     def __init__(self, names: Names, a: Json, b: Json) -> None:
         self.names, self.a, self.b = names, P4Info(a), P4Info(b)
@@ -223,31 +223,31 @@ class Translator:
         return _named(self.b.table, name, self.names.tables).name
 
     def _match(self, table: str, match: Json) -> Json:
-        info, theirs = self.a.table(table), self.b.table(self.table(table))
+        info, twin = self.a.table(table), self.b.table(self.table(table))
         widths = {f.name: f.width for f in info.fields}
         out: Json = {}
         for key, value in match.items():
             name = self.names.key(table, key)
-            found = [f.name for f in theirs.fields if f.name == name or _tail(f.name) == _tail(name)]
-            exact = [f for f in found if f == name] or found
+            names = [f.name for f in twin.fields if f.name == name or _tail(f.name) == _tail(name)]
+            exact = [f for f in names if f == name] or names
             if len(exact) != 1:
-                raise EntityError(f"table {theirs.name} has no key {name!r}; it has: {', '.join(f.name for f in theirs.fields)}")
+                raise EntityError(f"table {twin.name} has no key {name!r}; it has: {', '.join(f.name for f in twin.fields)}")
             out[exact[0]] = self.names.port(value) if widths[key] == PORT_BITS and isinstance(value, int) else value
         return out
 
     def _action(self, table: str, name: str, args: dict[str, int], default: bool = False) -> tuple[str, dict[str, int]]:
-        theirs = self.b.table(self.table(table))
+        twin = self.b.table(self.table(table))
         renamed, params = self.names.actions.get(table, {}), self.names.params.get(table, {})
-        name_there = renamed.get(name, renamed.get(_last(name)))
-        action = self.b.action(theirs, name_there, default) if name_there else _named(
-            lambda n: self.b.action(theirs, n, default), name, {})  # fmt: skip
-        ours = self.a.action(self.a.table(table), name, default)
-        widths, known = {p.name: p.width for p in ours.params}, {p.name for p in action.params}
+        new_name = renamed.get(name, renamed.get(_last(name)))
+        action = self.b.action(twin, new_name, default) if new_name else _named(
+            lambda n: self.b.action(twin, n, default), name, {})  # fmt: skip
+        original = self.a.action(self.a.table(table), name, default)
+        widths, names = {p.name: p.width for p in original.params}, {p.name for p in action.params}
         out = {}
         for key, value in args.items():
             new = params.get(key, key)
-            if new not in known:
-                raise EntityError(f"action {action.name} has no parameter {new!r}; it has: {', '.join(sorted(known)) or 'none'}")
+            if new not in names:
+                raise EntityError(f"action {action.name} has no parameter {new!r}; it has: {', '.join(sorted(names)) or 'none'}")
             out[new] = self.names.port(value) if widths[key] == PORT_BITS else value
         return action.name, out
 
@@ -287,7 +287,8 @@ class Translator:
 
 
 def _named(find: Callable[[str], Any], name: str, renamed: dict[str, str]) -> Any:
-    """What `find` has under a name of the first program: by the name that it was given, or by as much of its end as there is."""
+    """Returns the result of `find` for a name of the first program: under its name in `renamed`, else under the longest end of
+    the name that exists."""
     if name in renamed:
         return find(renamed[name])
     parts = name.split(".")
@@ -311,7 +312,7 @@ def _tail(name: str) -> str:
 
 
 def lines(calls: Iterable[Call], p4info: Json) -> Iterator[str]:
-    """STF lines that make the same calls."""
+    """Yields STF lines that make the same calls."""
     kinds = {t["preamble"]["name"]: {f["name"]: f.get("matchType", "EXACT") for f in t.get("matchFields", [])}
              for t in p4info.get("tables", [])}  # fmt: skip
     groups: dict[int, list[tuple[int, int]]] = {}
@@ -335,8 +336,8 @@ def lines(calls: Iterable[Call], p4info: Json) -> Iterator[str]:
                 yield f"add {table}{_rank(priority)}{_keys(match, kinds[table])} {_applied(action, args)} = e{entries}"
                 entries += 1
             case "point", (table, match, member, group, priority):
-                chosen = f"member({profiles[table]}/m{member})" if member is not None else f"group({profiles[table]}/g{group})"
-                yield f"add {table}{_rank(priority)}{_keys(match, kinds[table])} {chosen} = e{entries}"
+                reference = f"member({profiles[table]}/m{member})" if member is not None else f"group({profiles[table]}/g{group})"
+                yield f"add {table}{_rank(priority)}{_keys(match, kinds[table])} {reference} = e{entries}"
                 entries += 1
             case "set_default", (table, action, args):
                 yield f"setdefault {table} {_applied(action, args)}"
@@ -369,8 +370,8 @@ def _keys(match: Json, kinds: dict[str, str]) -> str:
 def _value(kind: str, value: Any) -> str:
     if isinstance(value, int):
         return hex(value)
-    between = {"LPM": "/", "TERNARY": "&&&", "RANGE": ".."}[kind]
-    return f"{hex(value[0])}{between}{value[1] if kind == 'LPM' else hex(value[1])}"
+    separator = {"LPM": "/", "TERNARY": "&&&", "RANGE": ".."}[kind]
+    return f"{hex(value[0])}{separator}{value[1] if kind == 'LPM' else hex(value[1])}"
 
 
 def _applied(action: str, args: dict[str, int]) -> str:

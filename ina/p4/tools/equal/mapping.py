@@ -9,7 +9,7 @@
     "hdr.agg" = "hdr.packet"
     "hdr.agg.version" = "hdr.packet.set"
 
-    [tables]                       # a table of A: B's; keys, actions and parameters where they are called otherwise
+    [tables]                       # a table of A: B's; keys, actions and parameters with other names
     "Ingress.job" = "SwitchIngress.jobs"
     "Ingress.acl" = { table = "SwitchIngress.filter", keys = { "hdr.ip.src" = "meta.source" }, actions = { deny = "drop" } }
 
@@ -22,11 +22,11 @@
     [ports]                        # of A: B's. Also in 9-bit keys and parameters of entries; here A's 128 is B's 1
     "1" = 128
 
-    [packets]                      # that are not sent
+    [packets]                      # limits of those that are sent
     largest = { "hdr.atp.sequence" = 2147483647 }       # values of fields
-    whole = true                   # none that is shorter than its IPv4 header says
+    whole = true                   # no frame is shorter than its IPv4 header's length
 
-    [differences]                  # that are meant
+    [differences]                  # that are intended
     ignore = ["hdr.ipv4.identification"]      # headers or fields of frames that leave
     order = "any"                  # of frames that leave by one port because of one packet; default: "same"
     digests = false                # only one of them has digests
@@ -53,12 +53,12 @@ TABLE = ("table", "keys", "actions", "params")
 
 
 class MappingError(ValueError):
-    """The message has file, line and key."""
+    """An error in a mapping; the message has file, line and key."""
 
 
 @dataclass
 class Mapping:
-    """`path` None: no file, all names are alike."""
+    """A mapping's sections. `path` None: no file, all names are alike."""
 
     path: Path | None = None
     text: str = ""
@@ -70,9 +70,9 @@ class Mapping:
     def fail(self, section: str, key: str, message: str) -> NoReturn:
         raise MappingError(f"{self.path}:{line_of(self.text, section, key)}: [{section}] {key}: {message}")
 
-    def entries(self, which: str) -> Path | None:
-        """An STF file; `which`: both, a or b."""
-        name = self.get("entries").get(which)
+    def entries(self, scope: str) -> Path | None:
+        """Returns the path of an STF file; `scope`: both, a or b."""
+        name = self.get("entries").get(scope)
         return None if name is None or self.path is None else self.path.parent / name
 
     def ports(self) -> dict[int, int]:
@@ -92,36 +92,36 @@ class Mapping:
         headers = {mine: other for other, mine in self.fields(shapes).items()}
         ours, theirs, names = P4Info(a), P4Info(b), Names(ports=permutation(self.ports()), headers=headers)
         for key, value in self.get("tables").items():
-            said: dict[str, Any] = {"table": value} if isinstance(value, str) else value
-            table = self._found("tables", key, ours.table, key, "A")
-            twin = self._found("tables", key, theirs.table, said.get("table", table.name.rpartition(".")[2]), "B")
+            options: dict[str, Any] = {"table": value} if isinstance(value, str) else value
+            table = self._look_up("tables", key, ours.table, key, "A")
+            twin = self._look_up("tables", key, theirs.table, options.get("table", table.name.rpartition(".")[2]), "B")
             names.tables[table.name] = twin.name
-            keys, theirs_too = {f.name for f in table.fields}, {f.name for f in twin.fields}
-            for mine, other in said.get("keys", {}).items():
-                self._among("tables", key, mine, keys, "A's table has no key")
-                self._among("tables", key, other, theirs_too, "B's table has no key")
-            for mine, other in said.get("actions", {}).items():
+            keys, twin_keys = {f.name for f in table.fields}, {f.name for f in twin.fields}
+            for mine, other in options.get("keys", {}).items():
+                self._check_name("tables", key, mine, keys, "A's table has no key")
+                self._check_name("tables", key, other, twin_keys, "B's table has no key")
+            for mine, other in options.get("actions", {}).items():
                 self._action(key, ours, table, mine, "A")
                 self._action(key, theirs, twin, other, "B")
-            names.keys[table.name] = said.get("keys", {})
-            names.actions[table.name] = said.get("actions", {})
-            names.params[table.name] = said.get("params", {})
+            names.keys[table.name] = options.get("keys", {})
+            names.actions[table.name] = options.get("actions", {})
+            names.params[table.name] = options.get("params", {})
         names.registers.update(self.pairs("registers", a, b))
         return names
 
     def pairs(self, section: str, a: dict[str, Any], b: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-        """Counters or registers that are compared."""
-        found = []
+        """Returns the counters or registers that are compared."""
+        pairs = []
         for key, value in self.get(section).items():
-            mine, other = (self._found(section, key, getattr(P4Info(info), section[:-1]), name, which)
-                           for info, name, which in ((a, key, "A"), (b, value, "B")))  # fmt: skip
+            mine, other = (self._look_up(section, key, getattr(P4Info(info), section[:-1]), name, program)
+                           for info, name, program in ((a, key, "A"), (b, value, "B")))  # fmt: skip
             if mine.size != other.size:
                 self.fail(section, key, f"A's has {mine.size} cells, B's {other.size}")
-            found.append((mine.name, other.name))
-        return tuple(found)
+            pairs.append((mine.name, other.name))
+        return tuple(pairs)
 
     def fields(self, shapes: Shapes) -> dict[str, str]:
-        """Headers and fields of B by their keys (ina/p4/tools/equal/shapes.py): A's."""
+        """Returns A's headers and fields by B's keys (ina/p4/tools/equal/shapes.py)."""
         known, renamed = shapes.fields(), {}
         headers = {key.partition(".")[0] for key in known}
         for key, value in self.get("headers").items():
@@ -134,40 +134,40 @@ class Mapping:
         return renamed
 
     def limits(self, shapes: Shapes) -> Limits:
-        """Packets that are not sent."""
-        said, known = self.get("packets"), shapes.fields()
-        for name in said.get("largest", {}):
+        """Returns the limits of packets that are sent."""
+        options, known = self.get("packets"), shapes.fields()
+        for name in options.get("largest", {}):
             if field_key(name) not in known:
                 self.fail("packets", "largest", f"A's parser extracts no {name!r}{_near(name, known)}")
-        return Limits({field_key(name): value for name, value in said.get("largest", {}).items()}, said.get("whole", False))
+        return Limits({field_key(name): value for name, value in options.get("largest", {}).items()}, options.get("whole", False))
 
     def ignored(self, shapes: Shapes) -> frozenset[str]:
-        known, found = shapes.fields(), set()
+        known, keys = shapes.fields(), set()
         headers = {key.partition(".")[0] for key in known}
         for name in self.get("differences").get("ignore", []):
             key = header_key(name) if header_key(name) in headers else field_key(name)
             if key not in headers and key not in known:
                 self.fail("differences", "ignore", f"A's parser extracts no {name!r}{_near(name, headers | set(known))}")
-            found.add(key)
-        return frozenset(found)
+            keys.add(key)
+        return frozenset(keys)
 
-    def _found(self, section: str, key: str, find: Any, name: str, which: str) -> Any:
+    def _look_up(self, section: str, key: str, find: Any, name: str, program: str) -> Any:
         try:
             return find(name)
         except EntityError as error:
-            self.fail(section, key, f"{which}: {error}")
+            self.fail(section, key, f"{program}: {error}")
 
-    def _action(self, key: str, info: P4Info, table: TableInfo, name: str, which: str) -> None:
+    def _action(self, key: str, info: P4Info, table: TableInfo, name: str, program: str) -> None:
         names = {n.rpartition(".")[2] for n in table.default_actions} | set(table.default_actions)
-        self._found("tables", key, lambda name: info.action(table, name, name in names), name, which)
+        self._look_up("tables", key, lambda name: info.action(table, name, name in names), name, program)
 
-    def _among(self, section: str, key: str, name: str, names: set[str], message: str) -> None:
+    def _check_name(self, section: str, key: str, name: str, names: set[str], message: str) -> None:
         if name not in names:
             self.fail(section, key, f"{message} {name!r}; it has: {', '.join(sorted(names))}")
 
 
 def load(path: Path) -> Mapping:
-    """Raises MappingError, OSError."""
+    """Reads a mapping. Raises MappingError, OSError."""
     data = path.read_bytes()
     try:
         text = data.decode()
@@ -226,7 +226,7 @@ def _check(mapping: Mapping, section: str, key: str, value: Any) -> None:
 
 
 def permutation(ports: dict[int, int]) -> dict[int, int]:
-    """The same, with a port of B for each number of B's that is a port of A, too: no port of either stands for two."""
+    """Extends `ports` so that each number of B's that is a port of A has a port of B too: no port stands for two."""
     back, full = {theirs: ours for ours, theirs in ports.items()}, dict(ports)
     for number in back.keys() - ports.keys():
         theirs = number
@@ -237,19 +237,19 @@ def permutation(ports: dict[int, int]) -> dict[int, int]:
 
 
 def line_of(text: str, section: str, key: str) -> int:
-    """Where a key of a section is, or without a key the section; 1 if it is written in a way that is not found."""
-    here, first = "", 1
+    """Returns the line of a key of a section, or without a key that of the section; 1 if it cannot be found."""
+    current, first = "", 1
     for number, line in enumerate(text.splitlines(), 1):
         head = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
         if head:
-            here = head[1].replace('"', "").replace("'", "")
-            if here == section or here.startswith(section + ".") and section:
+            current = head[1].replace('"', "").replace("'", "")
+            if current == section or current.startswith(section + ".") and section:
                 first = number
-                if not key or here == f"{section}.{key}":
+                if not key or current == f"{section}.{key}":
                     return number
             continue
         name = re.match(r"\s*(\"[^\"]*\"|'[^']*'|[^=#\s]+)\s*=", line)
-        if name and here == section and name[1].strip("\"'") == key:
+        if name and current == section and name[1].strip("\"'") == key:
             return number
     return first
 

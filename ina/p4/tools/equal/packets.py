@@ -1,5 +1,5 @@
 """Random packets: from the parser's paths, from seeds, and by changing earlier packets of the sequence, so that the next packet
-meets registers that one before it has filled."""
+reaches registers that an earlier one has filled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ina.p4.tools.equal.shapes import Field, Header, Shapes
 from ina.p4.tools.equal.values import PORT, Row, Values
 
 LONGEST = 2000  # bytes
-FIELDS = 20  # a header of more has values of one kind
-KEPT = 4  # packets that went the same way through the program
+FIELDS = 20  # a header with more has a list of values, of one kind
+KEPT = 4  # packets of the corpus with the same way through the program
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class Packet:
 
 @dataclass
 class Limits:
-    """Packets that are not sent. `largest`: values of fields, by key; `whole`: frames are as long as their IPv4 header says."""
+    """Limits of packets. `largest`: values of fields, by key; `whole`: frames are as long as their IPv4 header's length."""
 
     largest: dict[str, int] = field(default_factory=dict)
     whole: bool = False
 
     def keep(self, packet: Packet, shapes: Shapes) -> Packet:
-        """The packet, or the nearest one that may be sent."""
+        """Returns the packet, or the nearest one within the limits."""
         if not self.largest and not self.whole:
             return packet
         frame = bytearray(packet.frame)
@@ -48,16 +48,16 @@ class Limits:
         if ipv4 is None:
             return
         start = ipv4.offset // 8
-        said = start + int.from_bytes(frame[start + 2 : start + 4], "big")
-        if said > LONGEST:
+        end = start + int.from_bytes(frame[start + 2 : start + 4], "big")
+        if end > LONGEST:
             Maker.repair(frame, headers, lengths=True)
-        elif said > len(frame):
-            frame += bytes(said - len(frame))
+        elif end > len(frame):
+            frame += bytes(end - len(frame))
 
 
 @dataclass
 class Maker:
-    """`seeds`: packets that somebody has thought of."""
+    """Maker of packets. `seeds`: packets from files and scenarios."""
 
     shapes: Shapes
     values: Values
@@ -66,25 +66,25 @@ class Maker:
     rng: random.Random
     limits: Limits = field(default_factory=Limits)
     corpus: dict[object, list[Packet]] = field(default_factory=dict)
-    _ways: list[object] = field(default_factory=list)  # of the corpus, to choose from
+    _ways: list[object] = field(default_factory=list)  # keys of the corpus, to choose from
 
     def learn(self, packet: Packet, way: object) -> None:
-        """Keeps a packet that went a `way` through the programs that few others went."""
+        """Keeps a packet if few others went the same `way` through the programs."""
         if way not in self.corpus:
             self.corpus[way] = []
             self._ways.append(way)
-        kept = self.corpus[way]
-        if len(kept) < KEPT:
-            kept.append(packet)
+        examples = self.corpus[way]
+        if len(examples) < KEPT:
+            examples.append(packet)
 
     def sequence(self, length: int) -> list[Packet]:
         packets: list[Packet] = []
-        common = self._known()  # what this sequence comes back to
+        common = self._example()  # the packet that this sequence returns to
         while len(packets) < length:
             packets.append(self.limits.keep(self._next(packets, common), self.shapes))
         return packets
 
-    def _known(self) -> Packet:
+    def _example(self) -> Packet:
         rng = self.rng
         if self.seeds and rng.random() < 0.6:
             return rng.choice(self.seeds)
@@ -101,11 +101,11 @@ class Maker:
         if chance < 0.75:
             return self.changed(common)
         if chance < 0.92:
-            return self._known()
-        return self.changed(self._known()) if chance < 0.97 else self.fresh()
+            return self._example()
+        return self.changed(self._example()) if chance < 0.97 else self.fresh()
 
     def fresh(self) -> Packet:
-        """Along a path of the parser, with the keys of some entries."""
+        """Makes a packet along a path of the parser, with the keys of some entries."""
         rng = self.rng
         shape = rng.choice(self.shapes.paths)
         frame = bytearray(shape.size + rng.choice((0, 0, 1, 4, 40)))
@@ -145,7 +145,7 @@ class Maker:
         return Packet(port, bytes(frame))
 
     def siblings(self, packet: Packet) -> Iterator[Packet]:
-        """The same packet by other entries that say by which port it comes."""
+        """Yields the packet with the keys of other entries that match on its port."""
         headers = self.shapes.walk(packet.frame)
         for row in self.values.rows:
             if PORT in row.keys:
@@ -156,7 +156,7 @@ class Maker:
                     yield Packet(port, bytes(frame))
 
     def successors(self, packet: Packet) -> Iterator[tuple[Packet, Packet]]:
-        """With a field more by one, and by two: of the last header of which fields are few."""
+        """Yields pairs: one field increased by one, and by two; fields of the last header that has few."""
         headers = self.shapes.walk(packet.frame)
         few = [h for h in headers if len(h.fields) < FIELDS]
         for f in few[-1].fields if few else ():
@@ -169,7 +169,8 @@ class Maker:
         return Packet(packet.port, bytes(frame))
 
     def _row(self, frame: bytearray, port: int, headers: Sequence[Header]) -> Row:
-        """Mostly of a table of which another entry is met already: another worker, say, in the place of this one."""
+        """Chooses an entry, mostly of a table of which another entry matches already: another worker in place of this one,
+        say."""
         rng, rows = self.rng, self.values.rows
         row = rng.choice(rows)
         if rng.random() < 0.7:
@@ -179,7 +180,7 @@ class Maker:
         return row
 
     def _enter(self, frame: bytearray, port: int, row: Row, headers: Sequence[Header]) -> int:
-        """Gives a frame the keys of an entry; returns the port that it comes by."""
+        """Gives a frame the keys of an entry; returns the entry's port, else `port`."""
         places = {f.key: f for h in headers for f in h.fields}
         for key, (value, mask) in row.keys.items():
             if key == PORT:
@@ -206,8 +207,8 @@ class Maker:
 
     def _resize(self, frame: bytearray, headers: Sequence[Header]) -> None:
         rng = self.rng
-        ends = [(h.offset + h.width) // 8 for h in headers]
-        cut = rng.choice([*ends, rng.randrange(len(frame) + 1)])
+        edges = [(h.offset + h.width) // 8 for h in headers]
+        cut = rng.choice([*edges, rng.randrange(len(frame) + 1)])
         if rng.random() < 0.6:
             del frame[cut:]
         if self.values.lengths and rng.random() < 0.4:
@@ -219,7 +220,7 @@ class Maker:
 
     @staticmethod
     def repair(frame: bytearray, headers: Sequence[Header], lengths: bool) -> None:
-        """Puts IPv4's checksum right; and, with `lengths`, what IPv4 and UDP say of the frame's length."""
+        """Corrects IPv4's checksum; and, with `lengths`, the lengths in IPv4 and UDP."""
         before: Header | None = None
         for header in headers:
             start, end = header.offset // 8, (header.offset + header.width) // 8
@@ -236,7 +237,7 @@ class Maker:
 
 
 def checksum(header: bytes | bytearray) -> int:
-    """RFC 1071."""
+    """Returns the Internet checksum of a header (RFC 1071)."""
     total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, len(header), 2))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

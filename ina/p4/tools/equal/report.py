@@ -1,4 +1,4 @@
-"""What `ina p4 equal` prints of a counter-example, and the STF files with which `ina stf` repeats it."""
+"""The report of a counter-example by `ina p4 equal`, and the STF files with which `ina stf` repeats it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROW = 32  # bytes of a frame in a line
 
 
 def lines(twins: Twins, packets: Sequence[Packet], difference: Difference) -> Iterator[str]:
-    """Each packet with its fields, what each program answered, and what differs first."""
+    """Yields each packet with its fields, each program's answer, and the first difference."""
     twins.reset()
     for number, packet in enumerate(packets):
         a, b = twins.send(packet)
@@ -50,7 +50,7 @@ def _answer(name: str, twins: Twins, packet: Packet, answer: Answer) -> Iterator
 
 
 def shown(frame: bytes, headers: Iterable[Header]) -> Iterator[str]:
-    """A frame in hexadecimal digits, lines like the one before as one `*`; then its fields."""
+    """Yields a frame in hexadecimal digits, repeated lines as one `*`; then its fields."""
     before, starred = "", False
     for row in (frame[at : at + ROW].hex() for at in range(0, len(frame), ROW)):
         if row != before:
@@ -62,36 +62,37 @@ def shown(frame: bytes, headers: Iterable[Header]) -> Iterator[str]:
 
 
 def fields(headers: Iterable[Header], frame: bytes) -> Iterator[str]:
-    """Headers with their fields that are not 0; of numbered neighbours with the same value one for all."""
+    """Yields headers with their fields that are not 0; numbered neighbours with the same value as one."""
     end = 0
     for header in headers:
         end = header.offset + header.width
-        shown = []
+        words = []
         for run in runs([(f.name, f.get(frame)) for f in header.fields]):
             name, value = run[0]
             if value:
-                shown.append(f"{name if len(run) == 1 else f'{name}..{run[-1][0]}'}={value:#x}")
-        yield f"{header.path}: {' '.join(shown) or 'all 0'}"
+                words.append(f"{name if len(run) == 1 else f'{name}..{run[-1][0]}'}={value:#x}")
+        yield f"{header.path}: {' '.join(words) or 'all 0'}"
     if rest := frame[end // 8 :]:
         yield f"payload: {rest[:ROW].hex()}{f' ... {len(rest) - ROW} more' if len(rest) > ROW else ''}"
 
 
 def stf(calls: Iterable[Call], p4info: dict[str, Any], twins: Twins, packets: Sequence[Packet], *, first: bool,
         difference: Difference) -> str:  # fmt: skip
-    """A test of one of the programs that expects what the first one answers: `first`, by the first one's port numbers."""
+    """Returns a test of one of the programs that expects the first one's answers. `first`: of the first program, with its port
+    numbers; else of the second."""
     ports = {} if first else twins.rules.ports
     out = [*control.lines(calls, p4info), ""]
     twins.reset()
-    named = set()
+    outputs = set()
     for number, packet in enumerate(packets):
         a, b = twins.send(packet)
         out += [f"# packet {number + 1}", f"packet {ports.get(packet.port, packet.port)} {packet.frame.hex()}"]
-        for port, sent in a.sent:
-            out += [f"expect {ports.get(port, port)} {frame.hex()} $" for frame in sent]
+        for port, frames in a.sent:
+            out += [f"expect {ports.get(port, port)} {frame.hex()} $" for frame in frames]
         if twins.rules.digests:
-            out += [f"expect_digest {_called(name, p4info)} {' '.join(map(str, values))}" for name, values in a.digests]
-        named |= {port for answer in (a, b) for port, _ in answer.sent}
-    out += [f"no_packet {ports.get(port, port)}  # but what is expected" for port in sorted(named)]
+            out += [f"expect_digest {_digest_name(name, p4info)} {' '.join(map(str, values))}" for name, values in a.digests]
+        outputs |= {port for answer in (a, b) for port, _ in answer.sent}
+    out += [f"no_packet {ports.get(port, port)}  # but what is expected" for port in sorted(outputs)]
     kind, _, name = difference.kind.partition(" ")
     pair = next((p for p in twins.rules.counters if kind == "counter" and p[0].rpartition(".")[2] == name), None)
     if pair is not None:
@@ -104,8 +105,8 @@ def stf(calls: Iterable[Call], p4info: dict[str, Any], twins: Twins, packets: Se
     return "\n".join(out) + "\n"
 
 
-def _called(digest: str, p4info: dict[str, Any]) -> str:
-    """A digest of the first program in either: by its name, or the only one that there is."""
+def _digest_name(digest: str, p4info: dict[str, Any]) -> str:
+    """Returns the name of the first program's digest in either: the same name, or the only one that there is."""
     names = [d["preamble"]["name"] for d in p4info.get("digests", [])]
     last = [n for n in names if n.rpartition(".")[2] == digest.rpartition(".")[2]]
     return digest if digest in names else (last or names or [digest])[0]

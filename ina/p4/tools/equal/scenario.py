@@ -27,9 +27,9 @@ NOTHING = Scenario(calls=())
 
 
 class KnownPrograms(Protocol):
-    """Scenarios of known programs. `DEFINES`: macros that they are compiled with, where nobody says others."""
+    """Scenarios of known programs. `DEFINES`: their default macros."""
 
     DEFINES: dict[str, str]
 
     def scenario_of(self, p4info: dict[str, Any], path: Path) -> Callable[[dict[str, Any]], Scenario] | None:
-        """Maker of the scenario of a program, from its P4Info with those macros; None: it is not known."""
+        """Returns the maker of a program's scenario, from its P4Info with those macros; None: the program is not known."""

@@ -1,4 +1,4 @@
-"""The search for packets that the twins answer otherwise: every short sequence of a few packets, then long random ones."""
+"""The search for packets that the twins answer differently: every short sequence of a few packets, then long random ones."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 from ina.p4.tools.equal.comparison import Difference, Twins
 from ina.p4.tools.equal.packets import Maker, Packet
 
-SENDERS = 3  # of an alphabet that nobody has chosen
-CHUNK = 100  # random sequences, after which one is looked for
+SENDERS = 3  # of an alphabet that the search chooses
+CHUNK = 100  # random sequences before the search chooses an alphabet
 
 
 @dataclass
 class Bounds:
-    """`states`: that the systematic part goes on from. `seconds`: of all together."""
+    """Bounds of a search. `states`: expanded by the systematic part. `seconds`: of all parts together."""
 
     sequences: int = 2000
     length: int = 30
     depth: int = 4
     states: int = 3000
     seconds: float = 600.0
-    letters: int = 16  # of an alphabet that nobody has chosen
+    letters: int = 16  # of an alphabet that the search chooses
 
 
 @dataclass
 class Outcome:
-    """`depth`: all sequences of so many letters were sent (those that lead to states which are known already once)."""
+    """Result of a search. `depth`: all sequences of so many letters were sent (through each known state only once)."""
 
     packets: list[Packet] = field(default_factory=list)
     difference: Difference | None = None
@@ -37,15 +37,15 @@ class Outcome:
     letters: int = 0
     depth: int = 0
     sent: int = 0
-    answered: int = 0  # of these, frames left because of them
-    over: bool = False  # the time was, before anything else
+    answered: int = 0  # of these, packets that made a frame leave
+    over: bool = False  # the time limit ended the search
     seconds: float = 0.0
-    ways: int = 0  # that packets went through the programs
-    notes: list[str] = field(default_factory=list)  # what a bound left out
+    ways: int = 0  # different ways of packets through the programs
+    notes: list[str] = field(default_factory=list)  # parts that a bound left out
 
 
 class Search:
-    """`say`: hears of progress."""
+    """A search. `say`: called with lines about progress."""
 
     def __init__(self, twins: Twins, maker: Maker, bounds: Bounds, say: Callable[[str], None] = lambda _: None) -> None:
         self.twins, self.maker, self.bounds, self._say = twins, maker, bounds, say
@@ -74,38 +74,39 @@ class Search:
         return self.outcome.over
 
     def _both(self) -> Difference | None:
-        """Random sequences, until there is a packet that does more than those before: then systematic ones of it and its like."""
+        """Sends random sequences until a packet changes more objects than those before, then systematic ones of it and similar
+        ones."""
         most = 0
         while self.outcome.sequences < self.bounds.sequences and not self._over():
-            found = self._random(min(self.outcome.sequences + CHUNK, self.bounds.sequences))
-            if found is not None:
-                return found
-            kept = [packet for packets in self.maker.corpus.values() for packet in packets]
-            does, number = max(((self._does(packet), -i) for i, packet in enumerate(kept) if not self._over()), default=(0, 0))
-            if does > most:
-                most, letters = does, self._alphabet(kept[-number])
+            difference = self._random(min(self.outcome.sequences + CHUNK, self.bounds.sequences))
+            if difference is not None:
+                return difference
+            pool = [packet for packets in self.maker.corpus.values() for packet in packets]
+            size, number = max(((self._changes(packet), -i) for i, packet in enumerate(pool) if not self._over()), default=(0, 0))
+            if size > most:
+                most, letters = size, self._alphabet(pool[-number])
                 self.maker.seeds = [*self.maker.seeds, *letters]
-                found = self._systematic(letters)
-                if found is not None:
-                    return found
+                difference = self._systematic(letters)
+                if difference is not None:
+                    return difference
         return None
 
     def _alphabet(self, first: Packet) -> list[Packet]:
-        """A packet that does something at the start; the same of other senders; and those with the next number in some field, if
-        that makes a difference behind it."""
+        """Returns a packet that changes state at the start; the same from other senders; and those with the next number in some
+        field, if that makes a difference after it."""
         twins, maker = self.twins, self.maker
-        senders = [first, *(packet for packet in maker.siblings(first) if self._does(packet))]
+        senders = [first, *(packet for packet in maker.siblings(first) if self._changes(packet))]
         if len(senders) > SENDERS:
             self._note(f"of {len(senders)} senders whose packets change registers, systematic sequences have {SENDERS}")
         senders = senders[:SENDERS]
         letters = dict.fromkeys(senders)
-        for both in (pair for many in zip(*map(maker.successors, senders), strict=False) for pair in many):
+        for pair in (item for many in zip(*map(maker.successors, senders), strict=False) for item in many):
             twins.reset()
             twins.send(first)
             before = self._key(0)
-            a, _ = twins.send(both[0])
+            a, _ = twins.send(pair[0])
             if a.sent or self._key(0) != before:
-                letters |= dict.fromkeys(both)
+                letters |= dict.fromkeys(pair)
         if len(letters) > (most := self.bounds.letters):
             self._note(f"of {len(letters)} packets that change registers, systematic sequences have {most} (--letters)")
         return [*letters][:most]
@@ -114,8 +115,9 @@ class Search:
         if text not in self.outcome.notes:
             self.outcome.notes.append(text)
 
-    def _does(self, packet: Packet) -> int:
-        """How many objects of the first program it changes at the start, if any of its registers is among them."""
+    def _changes(self, packet: Packet) -> int:
+        """Returns how many objects of the first program a packet changes at the start, if its registers are among them, else
+        0."""
         self.twins.reset()
         before = self._key(0)
         self.twins.send(packet)
@@ -126,11 +128,11 @@ class Search:
         while self.outcome.sequences < sequences and not self._over():
             packets = maker.sequence(self.bounds.length)
             twins.reset()
-            found, number = None, -1
+            difference, number = None, -1
             for number, packet in enumerate(packets):  # noqa: B007
                 a, b = twins.send(packet)
-                found = twins.differ(packet, a, b)
-                if found is not None:
+                difference = twins.differ(packet, a, b)
+                if difference is not None:
                     break
                 way = twins.a.changed(), twins.b.changed(), tuple((port, *map(len, frames)) for port, frames in a.sent)
                 if any(way):
@@ -138,19 +140,19 @@ class Search:
                 if self._over():
                     break
             self.outcome.sequences += 1
-            found = found or twins.state()
-            if found is not None:
+            difference = difference or twins.state()
+            if difference is not None:
                 self.outcome.packets = packets[: number + 1]
-                return Difference(number, *found)
+                return Difference(number, *difference)
         return None
 
     def _systematic(self, letters: Sequence[Packet]) -> Difference | None:
-        """Breadth first over states: of sequences that lead to the same registers on both sides one is gone on with."""
+        """Searches breadth first over states: of sequences that lead to the same registers on both sides, one is extended."""
         out, twins = self.outcome, self.twins
         out.letters = len(letters)
         timed = twins.a.reads_clock or twins.b.reads_clock
         twins.reset()
-        known = {self._key(0)}
+        states = {self._key(0)}
         level: list[tuple[int, ...]] = [()]
         for depth in range(1, self.bounds.depth + 1):
             following: list[tuple[int, ...]] = []
@@ -170,17 +172,17 @@ class Search:
                         return None
                     twins.a.restore(a)
                     twins.b.restore(b)
-                    found = twins.differ(packet, *twins.send(packet)) or twins.state()
-                    if found is not None:
+                    difference = twins.differ(packet, *twins.send(packet)) or twins.state()
+                    if difference is not None:
                         out.packets = [letters[i] for i in (*path, number)]
-                        return Difference(depth - 1, *found)
+                        return Difference(depth - 1, *difference)
                     key = self._key(depth if timed else 0)
-                    if key not in known:
-                        known.add(key)
+                    if key not in states:
+                        states.add(key)
                         following.append((*path, number))
             out.depth, level = depth, following
             if not level:
-                out.depth = self.bounds.depth  # nothing new can come
+                out.depth = self.bounds.depth  # there are no more states
                 break
         return None
 

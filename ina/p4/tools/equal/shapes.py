@@ -1,6 +1,6 @@
-"""Shapes of packets, from a parser's states: the paths through it, and which headers a frame has that it is given.
+"""Shapes of packets, from a parser's states: the paths through it, and the headers of a given frame.
 
-Headers of sub-parsers and those with varbit fields are not looked into: what comes from there on is payload, and `notes` say so.
+Headers of sub-parsers and those with varbit fields are not analysed: from there on all is payload, and `notes` say so.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ EQUAL, WITHIN = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`offset` in bits, from where its header begins, or (of a frame) from the frame's first bit. `key`: header and field, by
-    which programs that name the struct of headers otherwise have it, too."""
+    """`offset` in bits, from the beginning of its header, or (of a frame) from the frame's first bit. `key`: header and field,
+    the same in programs that name the struct of headers differently."""
 
     key: str
     offset: int
@@ -39,14 +39,14 @@ class Field:
         return self.key.partition(".")[2]
 
     def get(self, frame: bytes | bytearray) -> int:
-        """Bits behind the frame's end are 0."""
+        """Returns the value; bits behind the frame's end are 0."""
         end = self.offset + self.width
         first, last = self.offset // 8, -(-end // 8)
         octets = frame[first:last].ljust(last - first, b"\0")
         return int.from_bytes(octets, "big") >> -end % 8 & (1 << self.width) - 1
 
     def put(self, frame: bytearray, value: int) -> None:
-        """Nothing where the frame ends before the field does."""
+        """Sets the value; does nothing where the frame ends before the field does."""
         end = self.offset + self.width
         first, last = self.offset // 8, -(-end // 8)
         if last > len(frame):
@@ -66,30 +66,30 @@ class Header:
     fields: tuple[Field, ...]  # places in the frame
 
     def at(self, offset: int) -> int:
-        """Width of the field that begins so many bits into the header; 0: none does."""
+        """Returns the width of the field that begins so many bits into the header; 0: none does."""
         return next((f.width for f in self.fields if f.offset == self.offset + offset), 0)
 
     @property
     def is_ipv4(self) -> bool:
-        """RFC 791's layout without options, whatever the fields are called."""
+        """True for RFC 791's layout without options, whatever the fields' names."""
         return self.width == 160 and self.at(16) == 16 and self.at(80) == 16 and self.at(96) == self.at(128) == 32
 
     @property
     def is_udp(self) -> bool:
-        """RFC 768's, where it comes behind IPv4."""
+        """True for RFC 768's layout; the caller checks that it comes behind IPv4."""
         return self.width == 64 and [self.at(n) for n in (0, 16, 32, 48)] == [16] * 4
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A path: its headers, and what fields must be for a frame to take it: (field, value, mask)."""
+    """A path: its headers, and the conditions on fields for a frame to take it: (field, value, mask)."""
 
     headers: tuple[Header, ...]
     wants: tuple[tuple[Field, int, int], ...]
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size of the headers in bytes."""
         return sum(h.width for h in self.headers) // 8
 
 
@@ -107,23 +107,23 @@ class _Key:
 class _State:
     steps: tuple[tuple[str, Any], ...]  # ("extract", (path, header type)), ("skip", bits), ("stop", why)
     keys: tuple[_Key | None, ...]
-    cases: tuple[tuple[tuple[Test | None | str, ...], str], ...]  # "?" of a key: not known before it runs
+    cases: tuple[tuple[tuple[Test | None | str, ...], str], ...]  # "?" of a key: known only at run time
 
 
 def header_key(path: str) -> str:
-    """The last part of a header's path; elements of a stack are alike."""
+    """Returns the last part of a header's path; elements of a stack have the same key."""
     return re.sub(r"\[\d+\]$", "", path).rpartition(".")[2]
 
 
 def field_key(name: str) -> str:
-    """Header and field, of a field's whole path: "hdr.ipv4.ttl" -> "ipv4.ttl"."""
+    """Returns header and field, from a field's whole path: "hdr.ipv4.ttl" -> "ipv4.ttl"."""
     parts = re.sub(r"\[[^]]*\]|\.(next|last)(?=\.)", "", name).split(".")
     return ".".join(parts[-2:])
 
 
 @functools.lru_cache(maxsize=4096)
 def _place(path: str, t: types.HeaderType, offset: int) -> Header | None:
-    """None: a header of variable size."""
+    """Returns a header at an offset; None: a header of variable size."""
     padding, fields, at = t.padding(), [], 0
     for name, width in _leaves(t):
         if width is None:
@@ -143,9 +143,10 @@ def _leaves(t: types.RecordType, before: str = "") -> Iterator[tuple[str, int | 
 
 
 class Shapes:
-    """The first parser of a program. Fields of the intrinsic metadata that a Tofino's begins with are none of the frame's.
+    """The first parser of a program. The intrinsic metadata before a Tofino's frame is not part of the frame.
 
-    At most `paths` ways through it, none of which meets a state more than `visits` times. `notes`: what is left out."""
+    At most `paths` paths through it, none of which visits a state more than `visits` times. `notes`: parts left out.
+    """
 
     def __init__(self, program: CheckedProgram, paths: int = PATHS, visits: int = VISITS) -> None:
         decl = parser_of(program).decl
@@ -154,52 +155,52 @@ class Shapes:
         self.paths = list(self._paths(paths, visits)) or [Shape((), ())]  # a parser that accepts nothing
 
     def fields(self) -> dict[str, int]:
-        """Widths of all fields of all headers, by key."""
+        """Returns the widths of all fields of all headers, by key."""
         return {f.key: f.width for shape in self.paths for h in shape.headers for f in h.fields}
 
     def _paths(self, paths: int, visits: int) -> Iterator[Shape]:
         stack: list[tuple[str, tuple[Header, ...], tuple[tuple[Field, int, int], ...], int, tuple[str, ...]]]
         stack, steps = [("start", (), (), 0, ())], 0
-        found: set[Shape] = set()
-        known: set[tuple[str, tuple[Header, ...], tuple[tuple[Field, int, int], ...], int]] = set()
+        shapes: set[Shape] = set()
+        expanded: set[tuple[str, tuple[Header, ...], tuple[tuple[Field, int, int], ...], int]] = set()
         most = STEPS * -(-paths // PATHS)
         while stack:
-            if len(found) >= paths or steps >= most:
-                self.notes.append(f"{len(found)} paths of A's parser were tried, and it has more (--paths)")
+            if len(shapes) >= paths or steps >= most:
+                self.notes.append(f"{len(shapes)} paths of A's parser were tried, and it has more (--paths)")
                 break
             steps += 1
-            name, headers, wants, at, seen = stack.pop()
-            if (name, headers, wants, at) in known:  # another way to the same
+            name, headers, conditions, at, visited = stack.pop()
+            if (name, headers, conditions, at) in expanded:  # reached on another path already
                 continue
-            known.add((name, headers, wants, at))
+            expanded.add((name, headers, conditions, at))
             state = self._states.get(name)
-            if state is None or seen.count(name) >= visits:
+            if state is None or visited.count(name) >= visits:
                 if state is not None:
                     self._note(f"no path goes through the state {name} of A's parser more than {visits} times (--visits)")
-                shape = Shape(headers, wants)
-                if name != "reject" and shape not in found:
-                    found.add(shape)
+                shape = Shape(headers, conditions)
+                if name != "reject" and shape not in shapes:
+                    shapes.add(shape)
                     yield shape
                 continue
             headers, at, stopped = _run(state, headers, at)
             if stopped:
-                why = next(detail for what, detail in state.steps if what == "stop")
-                self._note(f"the state {name} of A's parser {why}: packets are made up to there, and what follows is payload")
-                stack.append(("accept", headers, wants, at, seen))
+                reason = next(detail for kind, detail in state.steps if kind == "stop")
+                self._note(f"the state {name} of A's parser {reason}: packets are made up to there, and what follows is payload")
+                stack.append(("accept", headers, conditions, at, visited))
                 continue
             for tests, target in reversed(state.cases):
-                more = [want for key, test in zip(state.keys, tests, strict=False) if (want := _want(key, test, headers))]
-                stack.append((target, headers, (*wants, *more), at, (*seen, name)))
+                more = [rule for key, test in zip(state.keys, tests, strict=False) if (rule := _condition(key, test, headers))]
+                stack.append((target, headers, (*conditions, *more), at, (*visited, name)))
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
     def walk(self, frame: bytes) -> tuple[Header, ...]:
-        """The headers that the parser finds in a frame, also one that it ends before."""
+        """Returns the headers that the parser finds in a frame, also in one that is cut off."""
         headers: tuple[Header, ...] = ()
         at, name = 0, "start"
-        met: set[tuple[str, int]] = set()  # it turns in circles where it comes to a state again and has read nothing
+        met: set[tuple[str, int]] = set()  # the parser loops if it returns to a state without reading
         while (name, at) not in met:
             met.add((name, at))
             state = self._states.get(name)
@@ -227,11 +228,11 @@ class Shapes:
 
 
 def _run(state: _State, headers: tuple[Header, ...], at: int, end: int | None = None) -> tuple[tuple[Header, ...], int, bool]:
-    """Headers and place after a state, and whether what follows is not known (or behind the frame's `end`)."""
-    for what, detail in state.steps:
-        if what == "stop":
+    """Returns headers and offset after a state, and whether parsing stops there (unknown rest, or the frame's `end`)."""
+    for kind, detail in state.steps:
+        if kind == "stop":
             return headers, at, True
-        if what == "skip":
+        if kind == "skip":
             at += detail
             continue
         path, t = detail
@@ -246,7 +247,7 @@ def _run(state: _State, headers: tuple[Header, ...], at: int, end: int | None = 
 
 
 def _find(key: _Key | None, headers: tuple[Header, ...]) -> Field | None:
-    """The bits that a key looks at, in the frame."""
+    """Returns the bits of the frame that a key reads."""
     if key is None:
         return None
     path = key.path
@@ -261,7 +262,7 @@ def _find(key: _Key | None, headers: tuple[Header, ...]) -> Field | None:
     return None
 
 
-def _want(key: _Key | None, test: Any, headers: tuple[Header, ...]) -> tuple[Field, int, int] | None:
+def _condition(key: _Key | None, test: Any, headers: tuple[Header, ...]) -> tuple[Field, int, int] | None:
     field = _find(key, headers)
     if field is None or test is None or test == "?":
         return None
@@ -285,7 +286,7 @@ def _state(state: ast.ParserState) -> _State:
                 name = ast.source_text(call.args[0])
                 varbit = "stop", f"extracts {name}, which has a varbit field"
                 steps.append(("extract", (name, t)) if len(call.args) == 1 else varbit)
-        elif call.method == "advance" and any(what == "extract" for what, _ in steps):  # else: over a Tofino's port metadata
+        elif call.method == "advance" and any(kind == "extract" for kind, _ in steps):  # else it skips a Tofino's port metadata
             bits = call.args[0].const if call.args[0] is not None else None
             steps.append(("skip", bits) if isinstance(bits, int) else ("stop", "advances by what a packet says"))
     transition = state.transition

@@ -1,4 +1,4 @@
-"""Counter-examples made small: fewer packets, then plainer fields."""
+"""Reduction of counter-examples: fewer packets, then plainer fields."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ina.p4.tools.equal.shapes import Field, Shapes
 
 
 def shrink(twins: Twins, packets: Sequence[Packet], kind: str, seconds: float = 30.0) -> tuple[list[Packet], Difference, bool]:
-    """Packets that lead to a difference of the same kind, of which none can be left out; where it shows first; and
-    whether `seconds` ended that before."""
+    """Returns packets that lead to a difference of the same kind, of which none can be left out; the first difference; and
+    whether `seconds` ended the reduction before."""
     end = time.monotonic() + seconds
     fast = kind in ("frames", "digests")
 
     def differs(candidate: Sequence[Packet]) -> int | None:
-        """How many packets it takes."""
-        found = twins.run(candidate, close=not fast)
-        return found.packet + 1 if found is not None and found.kind == kind else None
+        """Returns how many packets it takes, or None without such a difference."""
+        difference = twins.run(candidate, close=not fast)
+        return difference.packet + 1 if difference is not None and difference.kind == kind else None
 
     best = list(packets[: differs(packets) or len(packets)])
     best = _fewer(best, differs, end)
@@ -41,9 +41,9 @@ def shrink(twins: Twins, packets: Sequence[Packet], kind: str, seconds: float = 
         shorter = _fewer(best, differs, end)
         again |= len(shorter) < len(best)
         best = shorter
-    found = twins.run(best, close=True)
-    assert found is not None
-    return best, found, time.monotonic() > end
+    difference = twins.run(best, close=True)
+    assert difference is not None
+    return best, difference, time.monotonic() > end
 
 
 def _fewer(packets: list[Packet], differs: Callable[[Sequence[Packet]], int | None], end: float) -> list[Packet]:
@@ -66,7 +66,7 @@ Change = Callable[[Packet], Packet]
 
 
 def _plainer(shapes: Shapes, packets: Sequence[Packet], number: int) -> Iterator[Change]:
-    """Changes of a packet: into another one of the sequence; without its end; with a field as another one has it, or 0."""
+    """Yields changes of a packet: into another one of the sequence; without its end; with a field of another one, or 0."""
     packet = packets[number]
     for other in packets:
         if _weight(other) < _weight(packet):
@@ -77,16 +77,16 @@ def _plainer(shapes: Shapes, packets: Sequence[Packet], number: int) -> Iterator
         yield lambda p: Packet(p.port, p.frame[:size])
         yield lambda p: _repaired(shapes, Packet(p.port, p.frame[:size]), lengths=True)
     for header in headers:
-        used = {f: 0 for f in header.fields if f.get(packet.frame)}
-        if len(used) > 1:
-            yield partial(_put, shapes, used)
-    others: dict[str, set[int]] = {}
+        nonzero = {f: 0 for f in header.fields if f.get(packet.frame)}
+        if len(nonzero) > 1:
+            yield partial(_put, shapes, nonzero)
+    values: dict[str, set[int]] = {}
     for other in packets:
         for header in shapes.walk(other.frame):
             for f in header.fields if len(header.fields) < FIELDS else ():
-                others.setdefault(f.key, set()).add(f.get(other.frame))
+                values.setdefault(f.key, set()).add(f.get(other.frame))
     for f in (f for header in headers for f in header.fields):
-        for value in sorted({0, 1, *others.get(f.key, ())}):
+        for value in sorted({0, 1, *values.get(f.key, ())}):
             if value < f.get(packet.frame):
                 yield partial(_lower, shapes, f, value)
 

@@ -29,14 +29,14 @@ CLOCKS = ("timestamp", "tstamp", "timedelta")  # in names of intrinsic metadata
 
 @dataclass(frozen=True)
 class Answer:
-    """What came because of one packet."""
+    """Frames and digests that one packet caused."""
 
     sent: Sent
     digests: Digests = ()
 
 
 class Side(ABC):
-    """`calls`: the control plane, written once."""
+    """A program on a switch. `write` sets the control plane once."""
 
     def __init__(self, program: CheckedProgram) -> None:
         self.program = program
@@ -44,48 +44,48 @@ class Side(ABC):
         self.now = 0  # packets since the start
 
     def open(self, ports: Iterable[int]) -> None:  # noqa: B027
-        """Has these ports. The interpreter has all."""
+        """Adds ports. The interpreter has all."""
 
     @abstractmethod
     def write(self, calls: Iterable[Call]) -> None:
-        """The control plane; then this is the start."""
+        """Writes the control plane; the state after it is the start."""
 
     @abstractmethod
     def reset(self) -> None: ...
 
     @abstractmethod
     def send(self, port: int, frame: bytes) -> Answer:
-        """One millisecond after the packet before, as `ina stf` sends them."""
+        """Sends a packet, one millisecond after the one before, as `ina stf` does."""
 
     @abstractmethod
     def save(self) -> tuple[bytes, Any]:
-        """What decides what it does from now on, and what `restore` takes."""
+        """Returns the state that decides all further answers, as a key for comparison, and the argument for `restore`."""
 
     @abstractmethod
     def restore(self, saved: Any) -> None: ...
 
     @abstractmethod
     def counter(self, name: str) -> list[int]:
-        """Packets, of all pipes together."""
+        """Returns packets by cell, over all pipes."""
 
     @abstractmethod
     def register(self, name: str) -> list[int]:
-        """Cells; of a TNA program those of pipe 0."""
+        """Returns cells; of a TNA program those of pipe 0."""
 
     def changed(self) -> tuple[int, ...]:
-        """Objects of the program whose cells the last packet changed, by number: where it went in the program."""
+        """Returns the numbers of the program's objects whose cells the last packet changed: its way through the program."""
         return ()
 
     @property
     def reads_clock(self) -> bool:
-        """Time may decide what it does: of two states that are equal at different times only one may be looked at."""
+        """True if answers may depend on time: then states that are equal at different times are not the same state."""
         return bool(self.p4info.get("meters") or self.p4info.get("directMeters")) or any(
             isinstance(n, ast.Member) and any(clock in n.member for clock in CLOCKS) for n in nodes(self.program)
         )
 
     @property
     def draws(self) -> bool:
-        """Random numbers."""
+        """True if the program uses random numbers."""
         return any(
             (isinstance(n, ast.Call) and n.kind == "extern_function" and ast.source_text(n.callee) == "random")
             or (isinstance(n, ast.Instantiation) and getattr(n.type, "name", "") == "Random")
@@ -94,7 +94,7 @@ class Side(ABC):
 
 
 def _different(now: np.ndarray, then: np.ndarray) -> np.ndarray:
-    """Places of the bytes that differ; words are compared first, since states are large and most of them stays as it is."""
+    """Returns the offsets of bytes that differ; compares words first, since states are large and most of them stays the same."""
     whole = len(now) // 8 * 8
     words = np.flatnonzero(now[:whole].view(np.uint64) != then[:whole].view(np.uint64))
     near = np.concatenate(((8 * words[:, None] + np.arange(8)).ravel(), np.arange(whole, len(now))))
@@ -121,7 +121,7 @@ class Compiled(Side):
         self._before = b""
 
     def _owners(self, switch: Any, stride: int) -> np.ndarray:
-        """Of each byte of the state the object that it belongs to: a register, or a counter's cell."""
+        """Returns, for each byte of the state, the number of its object: a register, or a counter's cell."""
         owners = np.zeros(len(self._state), np.int32)
         number = 0
         for pipe in range(max(1, switch.pipes)):
@@ -165,7 +165,7 @@ class Compiled(Side):
         whole = bytes(self._state)
         now, start = np.frombuffer(whole, np.uint8), np.frombuffer(self._start, np.uint8)
         key = b""
-        for head in self._heads:  # what differs from the start says all, and is little
+        for head in self._heads:  # the difference from the start is small, and enough
             at = _different(now[head], start[head])
             key += len(at).to_bytes(8, "big") + at.tobytes() + now[head][at].tobytes()
         return key, (whole, self.now)
@@ -235,6 +235,6 @@ class Interpreted(Side):
 def side(
     path: Path, defines: Mapping[str, str], includes: Sequence[Path], interpreter: bool, program: CheckedProgram | None = None
 ) -> Side:
-    """`program`: that of `path`, where it was checked before. Raises CompileError, BuildError, OSError."""
+    """Returns the side of a program. `program`: that of `path`, if checked before. Raises CompileError, BuildError, OSError."""
     program = program or frontend.load(path, defines=defines, include_dirs=includes)
     return Interpreted(program) if interpreter else Compiled(path, program, defines, includes)

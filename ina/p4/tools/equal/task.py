@@ -1,4 +1,4 @@
-"""What `ina p4 equal` compares, from its arguments: the programs, what is written into both, and what packets are made of."""
+"""The task of `ina p4 equal`, from its arguments: the programs, the entries of both, and the material for packets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ina.p4.tools.equal.shapes import Shapes
 from ina.p4.tools.equal.sides import Side
 from ina.p4.tools.equal.syntax import nodes
 
-FEW = 8  # ports of programs of which nobody says others
+FEW = 8  # ports, unless a mapping or scenario names others
 GROUPS = ("mcast_grp", "mcast_grp_a", "mcast_grp_b")  # intrinsic metadata that names a multicast group
 
 
 @dataclass
 class Task:
-    """`calls`: for A, for B. `letters` of the systematic part; none: chosen from what random packets show. `notes`: what is not
-    tried, or not compared."""
+    """`calls`: for A, for B. `letters` of the systematic part; none: chosen from the effects of random packets. `notes`: parts
+    that are not tried, or not compared."""
 
     twins: Twins
     calls: tuple[list[Call], list[Call]]
@@ -43,19 +43,19 @@ class Task:
 
 
 def prepare(args: argparse.Namespace, known: KnownPrograms) -> Task:
-    """Both programs with their entries, and what makes packets: of `known` programs their own. Raises what compiling and reading
-    raise."""
+    """Prepares both programs with their entries, and the maker of packets, for `known` programs from their scenario. Raises
+    exceptions of compiling and reading."""
     mapping = load(args.mapping) if args.mapping else Mapping()
     files = {"both": args.entries or mapping.entries("both"), "a": mapping.entries("a"), "b": mapping.entries("b")}
-    texts = {which: _text(path) for which, path in files.items() if path}
+    texts = {scope: _text(path) for scope, path in files.items() if path}
     a, b, defines, scenario_of = _programs(args, known)
     scenario = scenario_of(a.p4info) if scenario_of is not None and "both" not in texts else NOTHING
     shapes = Shapes(a.program, args.paths, args.visits)
-    written = {which: control.recorded(text, (b if which == "b" else a).p4info, str(files[which]))
-               for which, text in texts.items()}  # fmt: skip
+    recorders = {scope: control.recorded(text, (b if scope == "b" else a).p4info, str(files[scope]))
+                 for scope, text in texts.items()}  # fmt: skip
     names = mapping.names(a.p4info, b.p4info, shapes)
-    calls = _calls(names, (a, b), scenario, written)
-    seeds = [*scenario.packets, *(Packet(*p) for which in ("both", "a") if which in written for p in written[which].packets)]
+    calls = _calls(names, (a, b), scenario, recorders)
+    seeds = [*scenario.packets, *(Packet(*p) for scope in ("both", "a") if scope in recorders for p in recorders[scope].packets)]
     pool = _values(mapping, names, (a, b), shapes, calls[0])
     usable = _ports(mapping, scenario, (a, b), seeds, pool)
     for side, own in zip((a, b), calls, strict=True):
@@ -83,11 +83,11 @@ def _text(path: Path) -> str:
 
 def _programs(args: argparse.Namespace, known: KnownPrograms) -> tuple[Side, Side, dict[str, str],
                                                                Callable[[dict[str, Any]], Scenario] | None]:
-    """A, B, their macros, and what makes the scenario of A (None: it is not known)."""
+    """Returns A, B, their macros, and the maker of A's scenario (None: A is not a known program)."""
     includes, defines = [*args.include, paths.p4_dir()], macros(args.define)
     try:
         checked = frontend.load(args.a, defines=known.DEFINES | defines, include_dirs=includes)
-    except CompileError:  # those may be macros of its own
+    except CompileError:  # its own macros may have these names
         checked = frontend.load(args.a, defines=defines, include_dirs=includes)
     scenario_of = known.scenario_of(p4info.build(checked), args.a)
     if scenario_of is not None:
@@ -96,18 +96,18 @@ def _programs(args: argparse.Namespace, known: KnownPrograms) -> tuple[Side, Sid
     return a, sides.side(args.b, defines, includes, args.interpreter), defines, scenario_of
 
 
-# ---- what is written into them
+# ---- entries of both
 
 
 def _calls(
-    names: control.Names, both: tuple[Side, Side], scenario: Scenario, written: dict[str, Recorder]
+    names: control.Names, both: tuple[Side, Side], scenario: Scenario, recorders: dict[str, Recorder]
 ) -> tuple[list[Call], list[Call]]:
-    shared = [*scenario.calls, *(written["both"].calls if "both" in written else ())]
-    own = [written[which].calls if which in written else [] for which in "ab"]
+    shared = [*scenario.calls, *(recorders["both"].calls if "both" in recorders else ())]
+    own = [recorders[scope].calls if scope in recorders else [] for scope in "ab"]
     return [*shared, *own[0]], [*control.Translator(names, *(side.p4info for side in both)).calls(shared), *own[1]]
 
 
-# ---- what packets are made of
+# ---- material for packets
 
 
 def _values(
@@ -116,7 +116,7 @@ def _values(
     a, b = both
     pool = values.Values()
     values.collect(pool, a.program, shapes, {}, {})
-    values.collect(pool, b.program, shapes, mapping.fields(shapes), {there: here for here, there in names.ports.items()})
+    values.collect(pool, b.program, shapes, mapping.fields(shapes), {theirs: ours for ours, theirs in names.ports.items()})
     values.collect_entries(pool, calls, a.p4info, shapes)
     return pool
 
@@ -124,7 +124,7 @@ def _values(
 def _ports(
     mapping: Mapping, scenario: Scenario, both: tuple[Side, Side], seeds: Iterable[Packet], pool: values.Values
 ) -> list[int]:
-    """Those that packets come by, by A's numbers."""
+    """Returns the ports by which packets enter, by A's numbers."""
     if scenario.ports:
         return list(scenario.ports)
     usable = {*mapping.ports(), *(p.port for p in seeds)} or {*range(FEW)}
@@ -133,7 +133,7 @@ def _ports(
     return sorted(usable)
 
 
-# ---- what is compared
+# ---- comparison
 
 
 def _rules(
@@ -161,11 +161,11 @@ def _not_compared(mapping: Mapping, both: tuple[Side, Side], calls: tuple[list[C
     with_digests = [bool(_digests(side.p4info)) for side in both]
     if mapping.digests and with_digests[0] != with_digests[1]:
         yield f"only {'A' if with_digests[0] else 'B'} has digests: they are not compared"
-    for which, side, own in zip("AB", both, calls, strict=True):
+    for name, side, own in zip("AB", both, calls, strict=True):
         if side.draws:
-            yield f"{which} draws random numbers: what depends on them may differ"
+            yield f"{name} draws random numbers: what depends on them may differ"
         if _multicasts(side) and not any(call.method == "set_multicast_group" for call in own):
-            yield (f"{which} sends to multicast groups, and no file has one: what it multicasts goes nowhere, and is not "
+            yield (f"{name} sends to multicast groups, and no file has one: what it multicasts goes nowhere, and is not "
                    "compared (mc_mgrp_create and mc_node_associate, --entries)")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Values worth a try: what both programs compare fields with, keys and arguments of their entries, the ends of ranges."""
+"""Values worth a try: constants that both programs compare fields with, keys and arguments of entries, the ends of ranges."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ina.p4.tools.equal.shapes import Shapes, field_key
 from ina.p4.tools.equal.syntax import nodes
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
-PORT = "port"  # as a field: by which a packet comes
-PORTS, LENGTHS = ("ingress_port",), ("packet_length",)  # fields of intrinsic metadata that say a packet's port and length
+PORT = "port"  # pseudo-field: the ingress port
+PORTS, LENGTHS = ("ingress_port",), ("packet_length",)  # fields of intrinsic metadata with a packet's port and length
 
 
 @dataclass
 class Row:
-    """Keys of one entry that fields of a packet can have: (value, mask) by field, PORT among them."""
+    """Keys of one entry that match on fields of a packet: (value, mask) by field, PORT among them."""
 
     table: str
     keys: dict[str, tuple[int, int]]
@@ -31,8 +31,8 @@ class Row:
 
 @dataclass
 class Values:
-    """By field and by width; `rows`: entries, of programs and control planes. `ports`, `lengths`: those that a program compares
-    with, by its own numbers."""
+    """Values by field and by width; `rows`: entries, of programs and control planes. `ports`, `lengths`: constants that a program
+    compares these with; ports by A's numbers."""
 
     by_field: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     by_width: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -47,28 +47,28 @@ class Values:
         self.by_width[width].add(value)
 
     def wanted_ports(self) -> set[int]:
-        """By which packets come that some branch or entry waits for."""
+        """Returns the ingress ports that some branch or entry compares with."""
         return self.ports | {row.keys[PORT][0] for row in self.rows if PORT in row.keys}
 
     def choose(self, key: str, width: int, rng: random.Random) -> int:
         if (key, width) not in self._choices:
             full = (1 << width) - 1
-            known = sorted(v & full for v in self.by_field.get(key, ()))
-            others = sorted(v & full for v in self.by_width.get(width, ()))
-            self._choices[key, width] = known, [0, 1, full, full >> 1, 1 << width - 1, *others]
-        known, others = self._choices[key, width]
+            own = sorted(v & full for v in self.by_field.get(key, ()))
+            general = sorted(v & full for v in self.by_width.get(width, ()))
+            self._choices[key, width] = own, [0, 1, full, full >> 1, 1 << width - 1, *general]
+        own, general = self._choices[key, width]
         chance = rng.random()
-        if known and chance < 0.5:
-            return rng.choice(known)
+        if own and chance < 0.5:
+            return rng.choice(own)
         if chance < 0.9:
-            return rng.choice(others)
-        if known and chance < 0.95:
-            return rng.choice(known) + rng.choice((-1, 1)) & (1 << width) - 1
+            return rng.choice(general)
+        if own and chance < 0.95:
+            return rng.choice(own) + rng.choice((-1, 1)) & (1 << width) - 1
         return rng.getrandbits(width)
 
 
 def collect(values: Values, program: CheckedProgram, shapes: Shapes, renamed: dict[str, str], ports: dict[int, int]) -> None:
-    """`renamed`: fields, or headers, of this program as the other one calls them; `ports`: likewise."""
+    """Collects values of a program. `renamed`: the other program's names of fields or headers; `ports`: likewise."""
     widths = shapes.fields()
 
     def key_of(e: Any) -> str | None:
@@ -84,12 +84,12 @@ def collect(values: Values, program: CheckedProgram, shapes: Shapes, renamed: di
         return key if key in widths else None
 
     def compared(subjects: Iterable[Any], numbers: Iterable[Any]) -> None:
-        """`subjects` with the constants in `numbers`."""
+        """Adds the constants in `numbers` for the fields in `subjects`."""
         below = [e for subject in subjects for e in _below(subject)]
         keys = {key for e in below if (key := key_of(e))}
         lengths = any(isinstance(e, ast.Member) and e.member in LENGTHS for e in below)
         for e in (e for number in numbers for e in _below(number)):
-            for value in _ends(e):
+            for value in _numbers(e):
                 for key in keys - {PORT}:
                     values.add(key, widths[key], value)
                 if width := fixed_width(e.type) if e.type is not None else None:
@@ -113,7 +113,7 @@ def collect(values: Values, program: CheckedProgram, shapes: Shapes, renamed: di
         elif isinstance(node, ast.Switch):
             compared([node.subject], [case.label for case in node.cases if case.label is not None and case.action is None])
         elif isinstance(node, ast.Assign) and (key := key_of(node.target)) and key != PORT:
-            for value in (v for e in _below(node.value) for v in _ends(e)):
+            for value in (v for e in _below(node.value) for v in _numbers(e)):
                 values.add(key, widths[key], value)
         elif isinstance(node, ast.TableDecl):
             for entry in node.entries:
@@ -125,7 +125,7 @@ def collect(values: Values, program: CheckedProgram, shapes: Shapes, renamed: di
 
 
 def _rows(values: Values, table: Any, entry: Any, keys: list[str | None], widths: dict[str, int], ports: dict[int, int]) -> None:
-    """An entry of the program itself; of one with ranges also with their ends."""
+    """Adds an entry of the program; with ranges, also a row with their ends."""
     rows = []
     for last in (False, True):
         row = {key: pair for key, e in zip(keys, entry.keys, strict=False) if key and (pair := _pair(e, widths[key], last))}
@@ -136,8 +136,8 @@ def _rows(values: Values, table: Any, entry: Any, keys: list[str | None], widths
     values.rows += [Row(table.name, row) for row in rows]
 
 
-def _ends(e: Any) -> Iterator[int]:
-    """The number that an expression is."""
+def _numbers(e: Any) -> Iterator[int]:
+    """Yields the value of a constant expression."""
     if isinstance(e.const, int) and not isinstance(e.const, bool):
         yield int(e.const)
 
@@ -155,7 +155,7 @@ def _below(e: Any) -> Iterator[ast.Expr]:
 
 
 def _pair(e: ast.Expr, width: int, last: bool) -> tuple[int, int] | None:
-    """(value, mask); `last`: of a range its end."""
+    """Returns (value, mask); `last`: a range's end instead of its beginning."""
     full = (1 << width) - 1
     if isinstance(e, ast.Mask) and isinstance(e.value.const, int) and isinstance(e.mask.const, int):
         return int(e.value.const) & full, int(e.mask.const) & full
@@ -166,7 +166,7 @@ def _pair(e: ast.Expr, width: int, last: bool) -> tuple[int, int] | None:
 
 
 def collect_entries(values: Values, calls: Iterable[Call], p4info: dict[str, Any], shapes: Shapes) -> None:
-    """Keys and arguments of what a control plane has written; `p4info` is the first program's."""
+    """Collects keys and arguments of a control plane's entries; `p4info` is the first program's."""
     info, widths = P4Info(p4info), shapes.fields()
     for call in calls:
         if call.method in ("insert", "set_default", "add_member"):
@@ -182,12 +182,12 @@ def collect_entries(values: Values, calls: Iterable[Call], p4info: dict[str, Any
         table = info.table(call.args[0])
         rows: list[dict[str, tuple[int, int]]] = [{}, {}]  # with the beginnings of ranges, and with their ends
         for match_field in table.fields:
-            found = call.args[1].get(match_field.name)
-            if found is None:
+            item = call.args[1].get(match_field.name)
+            if item is None:
                 continue
             key, full = field_key(match_field.name), (1 << match_field.width) - 1
-            pair = (found, full) if isinstance(found, int) else (found[0], _mask(match_field.match, found, match_field.width))
-            pairs = pair, (found[1], full) if match_field.match == "range" and not isinstance(found, int) else pair
+            pair = (item, full) if isinstance(item, int) else (item[0], _mask(match_field.match, item, match_field.width))
+            pairs = pair, (item[1], full) if match_field.match == "range" and not isinstance(item, int) else pair
             if match_field.name.rpartition(".")[2] in PORTS:
                 key = PORT
             elif key in widths:
@@ -196,8 +196,8 @@ def collect_entries(values: Values, calls: Iterable[Call], p4info: dict[str, Any
             else:
                 values.by_width[match_field.width] |= {value for value, _ in pairs}
                 continue
-            for row, chosen in zip(rows, pairs, strict=True):
-                row[key] = chosen
+            for row, choice in zip(rows, pairs, strict=True):
+                row[key] = choice
         values.rows += [Row(table.name, row) for row in (rows[:1] if rows[0] == rows[1] else rows) if row]
 
 
