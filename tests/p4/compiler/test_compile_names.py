@@ -12,12 +12,14 @@ from capabilities import need
 
 need("cc")
 
+import tna_program  # noqa: E402
 import v1_program  # noqa: E402
 
 from ina.base import paths  # noqa: E402
 from ina.p4.compiler import build, frontend, ir  # noqa: E402
 from ina.p4.compiler.emit.emit import c_string  # noqa: E402
 from ina.p4.compiler.emit.names import accessors, c_comment  # noqa: E402
+from ina.p4.compiler.front.lexer import RESERVED  # noqa: E402
 from ina.p4.compiler.front.preprocess import preprocess  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 
@@ -77,6 +79,8 @@ V1MODEL = """
     control D(packet_out p, in headers_t hdr) {{ apply {{ p.emit(hdr.h); }} }}
     V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
+INCLUDES = [f"-I{directory}" for directory in paths.include_dirs()]
+WORDS = re.compile(r"(?<![\w.>])[A-Za-z]\w*")
 # In this order, as C reads a file: a comment may hold a quote, and a string the beginning of a comment.
 SILENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
@@ -96,20 +100,59 @@ def test_no_name_of_a_file_becomes_code(name, tmp_path):
     _check(V1MODEL.format("plain", f'\n# 12 "{name}"\nmeta.m = 7; sm.egress_spec = 3;\n'), tmp_path)
 
 
-def _check(source: str, folder: Path) -> None:
+def _v1model(variables: str, uses: str) -> str:
+    return V1MODEL.format("plain", uses).replace("            bit<32> v;", f"            bit<32> v; {variables}")
+
+
+def _tna(variables: str, uses: str) -> str:
+    return tna_program.source(
+        f"{variables} t.apply(); c.count(0); md.sum = h.get({{ hdr.data.a }}); md.x = r.read(0); {uses}",
+        metadata="bit<16> sum; bit<8> x;",
+        ingress_locals="""
+            Hash<bit<16>>(HashAlgorithm_t.CRC16) h; Random<bit<8>>() many; Register<bit<8>, bit<1>>(2) r;
+            Counter<bit<32>, bit<1>>(2, CounterType_t.PACKETS_AND_BYTES) c; DirectCounter<bit<32>>(CounterType_t.BYTES) d;
+            action hit() { d.count(); dprsr.drop_ctl = 0; } action miss() { d.count(); }
+            table t { key = { hdr.data.a: exact; } actions = { hit; miss; } default_action = miss(); counters = d; }""",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "read"),
+    [(_v1model, "found", "bit<8> {0}; random({0}, 8w0, 8w255);"), (_tna, "octets", "bit<8> {0} = many.get();")],
+    ids=["v1model", "tna"],
+)
+def test_variables_have_any_name_that_the_c_code_and_its_headers_have(program, given, read, tmp_path):
+    """A variable for each word of the program's own C code, and for each macro of it; they live across lookups and objects."""
+    c_text = _compiled(program("", ""), tmp_path)
+    command = ["cc", "-std=gnu11", "-dM", "-E", *INCLUDES, tmp_path / "program.c"]
+    macros = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    words = {*WORDS.findall(tokens(c_text)), *re.findall(r"#define ([A-Za-z]\w*)", macros)}
+    names = sorted(words - {*WORDS.findall(tokens(program("", "")))} - RESERVED)
+    assert {given, "SIZE_MAX"} <= {*names} and len(names) > 100, names
+    byte = "hdr.h.b" if program is _v1model else "hdr.data.b[7:0]"
+    use = " ".join(f"{byte} = {byte} ^ {name};" for name in names)
+    _compiled(program(" ".join(read.format(name) for name in names), use), tmp_path)
+
+
+def _compiled(source: str, folder: Path) -> str:
+    """The C code of a program, which the compiler accepts."""
     path = folder / "program.p4"
     path.write_text("\n".join(line.strip() for line in source.split("\n")), newline="")
     text, sources = preprocess(path)
     program = frontend.check(frontend.parse_text(text, str(path), sources))
     program.sources = sources
     c_text, _, _ = build.generate(program)
-    assert "EVIL" in c_text, "the text is not in the code at all: this test shows nothing"
-    assert not re.search(r"\bEVIL\b", tokens(c_text)), [line for line in c_text.splitlines() if "EVIL" in line]
     (folder / "program.c").write_text(c_text)
-    includes = [f"-I{directory}" for directory in paths.include_dirs()]
-    command = ["cc", "-std=gnu11", "-fsyntax-only", *includes, str(folder / "program.c")]
+    command = ["cc", "-std=gnu11", "-fsyntax-only", *INCLUDES, str(folder / "program.c")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "EVIL" not in done.stderr, done.stderr
+    return c_text
+
+
+def _check(source: str, folder: Path) -> None:
+    c_text = _compiled(source, folder)
+    assert "EVIL" in c_text, "the text is not in the code at all: this test shows nothing"
+    assert not re.search(r"\bEVIL\b", tokens(c_text)), [line for line in c_text.splitlines() if "EVIL" in line]
 
 
 def test_strings_and_comments_hold_any_text(tmp_path):

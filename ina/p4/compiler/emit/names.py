@@ -19,10 +19,11 @@ _KEYWORDS = (
 )
 _OURS = (
     "state tables pkt data meta now verdict rest start push at bytes sum bits whole key t e i m n o ingress egress init "
-    "memcpy memmove memset"
+    "memcpy memmove memset found octets tna"
 )
 _RESERVED = frozenset((_KEYWORDS + " " + _OURS).split())
-_RESERVED_FORMS = re.compile(r"ina_|INA_|_|reg_|.*_t$|.*_room$|(move|scratch|r|b|p)\d+$")
+# Names in capitals may be macros of a header.
+_RESERVED_FORMS = re.compile(r"ina_|INA_|_|[A-Z][A-Z0-9_]*$|reg_|.*_t$|.*_room$|(move|scratch|r|b|p)\d+$")
 
 
 class Names:
