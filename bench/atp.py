@@ -19,7 +19,7 @@ from bench import switch as switchml
 from bench.common import Measurement, declared
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.entries.base import Child, Parent, Place
-from ina.aggregation.ps.parameter_server import ServerConfig
+from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker import SERVER, Worker, WorkerConfig, worker_address
 from ina.aggregation.worker.config import ATP_SWITCH
 from ina.base import paths

@@ -19,7 +19,7 @@ from cffi import FFI
 
 from bench.common import Measurement, console
 from bench.switch import Native, compiled, header
-from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.admission import Controller
 from ina.base import paths
 from ina.base.native import CData, ffi
 from ina.net.namespaces import own_namespace

@@ -17,7 +17,7 @@ import numpy as np
 from cffi import FFI
 
 from bench.common import Measurement, declared
-from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.admission import Controller
 from ina.aggregation.worker.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address
 from ina.base import paths
 from ina.base.native import CData, ffi, lib
@@ -87,7 +87,7 @@ def frames(values: int, count: int, slots: int) -> int:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A job as packets name it, from the controller of its switch (ina/aggregation/controller/incarnations.py)."""
+    """A job as packets name it, from the controller of its switch (ina/aggregation/controller/job_incarnations.py)."""
 
     number: int
     life: int

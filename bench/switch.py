@@ -16,7 +16,7 @@ import numpy as np
 from cffi import FFI
 
 from bench.common import Measurement, declared
-from ina.aggregation.controller.controller import Controller, Job
+from ina.aggregation.controller.admission import Controller, Job
 from ina.aggregation.worker.config import HEADERS, WorkerConfig
 from ina.aggregation.worker.worker import Worker
 from ina.base import paths

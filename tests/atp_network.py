@@ -18,7 +18,7 @@ from model_network import DELAY, US, Faults
 
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.entries.base import Child, Parent, Place
-from ina.aggregation.ps.parameter_server import ParameterServer, ServerConfig
+from ina.aggregation.ps.state_machine import ParameterServer, ServerConfig
 from ina.aggregation.worker import Event, Worker, WorkerConfig, worker_address
 from ina.aggregation.worker.config import ATP_SWITCH, SERVER
 from ina.base.paths import p4_dir

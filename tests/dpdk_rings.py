@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.admission import Controller
 from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
 from ina.net import dpdk
 from ina.net.ports import Faults, Port, memory_pair

@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from fork_server import ForkServer
 from waiting import until
-from zygote import Zygote
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELUDE = """
@@ -69,8 +69,8 @@ def shared_memory() -> set[str]:
 
 
 @functools.cache
-def _zygote() -> Zygote:
-    return Zygote()
+def _fork_server() -> ForkServer:
+    return ForkServer()
 
 
 def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str) -> list[Rank]:
@@ -81,7 +81,7 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str)
     script = PRELUDE + textwrap.dedent(body)
     common = dict(os.environ, WORLD_SIZE=str(ranks), INIT=f"file://{rendezvous}", PYTHONPATH=str(ROOT),
                   OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0", **env)
-    processes = [_zygote().start(script, dict(common, RANK=str(rank)), tmp_path) for rank in range(ranks)]
+    processes = [_fork_server().start(script, dict(common, RANK=str(rank)), tmp_path) for rank in range(ranks)]
     results = []
     try:
         deadline = time.monotonic() + timeout

@@ -21,8 +21,8 @@ from capabilities import need
 from model_switch import ABOVE, ModelSwitch, ip_checksum
 from model_switch import Job as ModelJob
 
-from ina.aggregation.controller.controller import Controller
-from ina.aggregation.controller.controller import Job as AdmittedJob
+from ina.aggregation.controller.admission import Controller
+from ina.aggregation.controller.admission import Job as AdmittedJob
 from ina.aggregation.wire import layout
 from ina.aggregation.worker import SWITCH, worker_address
 from ina.base.paths import p4_dir

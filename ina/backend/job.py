@@ -23,8 +23,8 @@ from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, 
 from ina.aggregation.worker.failover import Movable, array_at
 from ina.backend import rendezvous
 from ina.backend.counters import COUNTERS, WORKER
+from ina.backend.failures import Keeper
 from ina.backend.locks import Lock
-from ina.backend.recovery import Keeper
 from ina.backend.settings import Settings
 from ina.net import dpdk
 from ina.net.ports import Port

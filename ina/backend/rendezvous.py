@@ -18,8 +18,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ina.aggregation import protocols
+from ina.aggregation.control_socket.channel import elsewhere
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
-from ina.aggregation.socket.channel import elsewhere
 from ina.backend.settings import Settings
 from ina.base import tokens
 

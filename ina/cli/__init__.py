@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def parser() -> argparse.ArgumentParser:
     import argparse
 
-    from ina.aggregation.controller import parameter_server
+    from ina.aggregation.controller import ps_process
     from ina.cli import deploy, equal, explore, p4, switch, tofino, wire
     from ina.cli import experiment as experiments
     from ina.cli import jobs as control
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     switch.add_arguments(commands)
     tofino.add_arguments(commands)
     deploy.add_arguments(commands)
-    parameter_server.add_arguments(commands)
+    ps_process.add_arguments(commands)
     daemon.add_arguments(commands)
     control.add_arguments(commands)
     networks.add_arguments(commands)

@@ -12,7 +12,7 @@ from pathlib import Path
 from ina.base.bounds import whole
 from ina.base.settings import ConfigError
 from ina.lab import plan
-from ina.lab.config import KINDS, SWITCHES
+from ina.lab.experiment_keys import KINDS, SWITCHES
 
 RUN_KEYS = (  # keys with flags of their own
     "switch", "protocol", "workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap",
@@ -127,7 +127,7 @@ def _pairs(items: list[str], flag: str) -> dict[str, str]:
 def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int:
     """Runs ``action``; errors that a user can act on become one message and an exit status."""
     from ina.aggregation.controller.client import ControlError
-    from ina.aggregation.controller.jobs import AdmissionError
+    from ina.aggregation.controller.job_records import AdmissionError
     from ina.aggregation.worker.errors import JobError
     from ina.base.cc import BuildError
     from ina.lab import agree, sweep
@@ -255,7 +255,7 @@ def _figures(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> int:
     def action() -> None:
-        from ina.lab.config import MODELS
+        from ina.lab.experiment_keys import MODELS
 
         _check_packages("training")
         if args.model not in MODELS:

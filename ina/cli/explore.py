@@ -73,7 +73,7 @@ def main(args: argparse.Namespace) -> int:
     import numpy as np
 
     from ina.aggregation import protocols
-    from ina.aggregation.controller.controller import AdmissionError
+    from ina.aggregation.controller.admission import AdmissionError
     from ina.aggregation.entries import recognise
     from ina.base import paths
     from ina.base.cc import BuildError

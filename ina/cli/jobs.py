@@ -16,11 +16,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ina.aggregation.control_socket.channel import shown
+from ina.aggregation.control_socket.discovery import running
+from ina.aggregation.control_socket.messages import printable
 from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.controller.counter_cells import labels
-from ina.aggregation.socket.channel import shown
-from ina.aggregation.socket.discovery import running
-from ina.aggregation.socket.messages import printable
 from ina.base.bounds import real, whole
 
 ANSWER = 10.0  # seconds

@@ -118,7 +118,7 @@ def _report_errors(run: Callable[[argparse.Namespace], int], args: argparse.Name
 
 def _compile(args: argparse.Namespace) -> int:
     """Prints the shared object's path; warnings and the summary go to stderr."""
-    from ina.p4.compiler import build, confined
+    from ina.p4.compiler import build, sandbox
     from ina.p4.compiler.p4info import files as p4info_files
     from ina.p4.tools import explain
 
@@ -130,7 +130,7 @@ def _compile(args: argparse.Namespace) -> int:
     for path in args.p4info:
         p4info_files.write(compiled.p4info, path)
     if args.device_config:
-        args.device_config.write_bytes(confined.to_send(args.program, defines=_defines(args), include_dirs=_folders(args)))
+        args.device_config.write_bytes(sandbox.to_send(args.program, defines=_defines(args), include_dirs=_folders(args)))
     if args.c:
         _copy(compiled.c_path, args.c)
     if args.output:

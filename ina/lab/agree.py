@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ina.base.settings import ConfigError
 from ina.lab import plan, sweep
-from ina.lab.config import AllReduce
+from ina.lab.experiment_keys import AllReduce
 from ina.lab.kinds import processes
 from ina.lab.results import compare
 from ina.lab.results.record import Result

@@ -17,7 +17,7 @@ from rich.console import Console
 from ina.base.extras import extra
 from ina.base.settings import ConfigError
 from ina.lab import run
-from ina.lab.config import Keys
+from ina.lab.experiment_keys import Keys
 from ina.lab.results.record import ERROR, sources
 
 LAST = "metrics.json"  # written last: it makes a folder count as finished

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ina.lab import plan
-from ina.worlds.deployed.config import Deployment, read
+from ina.worlds.deployed.deployment_file import Deployment, read
 
 
 def deployment(path: Path) -> Deployment:

@@ -1,7 +1,7 @@
 """Plans from TOML files: one experiment, or the points of a sweep, all checked before anything runs.
 
     about = "one line that says what it shows"
-    kind = "allreduce"            # the keys of its dataclass in config.py
+    kind = "allreduce"            # the keys of its dataclass in experiment_keys.py
     workers = 8
 
     [sweep]                       # every combination, the last key fastest
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from ina.base import documents, paths
 from ina.base.settings import ConfigError, nearest
-from ina.lab.config import KINDS, Keys, convert
+from ina.lab.experiment_keys import KINDS, Keys, convert
 
 MOST_POINTS = 1000
 FIXED = ("kind", "name")  # the same at every point
@@ -108,7 +108,7 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
     table = _read(path) if path is not None else {}
     where = str(path or "defaults")
     about, sweep_tables = table.pop("about", ""), table.pop("sweep", {})
-    table.pop("tofino", None)  # where it is deployed: ina/worlds/deployed/config.py
+    table.pop("tofino", None)  # where it is deployed: ina/worlds/deployed/deployment_file.py
     if not isinstance(about, str):
         raise ConfigError(f"{where}: about = {about!r}: expected a line of text")
     if isinstance(sweep_tables, dict):

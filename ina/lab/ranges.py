@@ -1,7 +1,7 @@
 """Ranges of an experiment's numeric keys: the limits of a machine, or of the packet format.
 
-A key means the same in every kind of experiment. config.py checks limits that depend on other keys; allreduce.py checks the
-memory that tensors take.
+A key means the same in every kind of experiment. experiment_keys.py checks limits that depend on other keys; allreduce.py checks
+the memory that tensors take.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ina.aggregation.controller.jobs import AdmissionError
+from ina.aggregation.controller.job_records import AdmissionError
 from ina.aggregation.worker.errors import JobError
 from ina.base.settings import ConfigError
 from ina.lab import cost_model
-from ina.lab.config import MODELS, AllReduce, Config, Keys, Sampled, Sharing, Trace, Workload
+from ina.lab.experiment_keys import MODELS, AllReduce, Config, Keys, Sampled, Sharing, Trace, Workload
 from ina.lab.kinds import allreduce, replay, sharing, workload
 from ina.lab.kinds.timeline import Timeline
 from ina.lab.results import report

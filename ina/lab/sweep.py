@@ -23,7 +23,7 @@ from rich.console import Console
 
 from ina.base.settings import ConfigError
 from ina.lab import cluster, run
-from ina.lab.config import Virtual
+from ina.lab.experiment_keys import Virtual
 from ina.lab.kinds import virtual_network
 from ina.lab.plan import Plan
 from ina.lab.results import compare

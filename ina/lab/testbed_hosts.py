@@ -11,7 +11,7 @@ from ina.topology.points import host_list
 
 
 class Placed(Protocol):
-    """Keys of an experiment in the testbed (config.py)."""
+    """Keys of an experiment in the testbed (experiment_keys.py)."""
 
     @property
     def topology(self) -> str: ...

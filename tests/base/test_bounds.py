@@ -14,7 +14,7 @@ from ina import cli
 from ina import topology as topologies
 from ina.base.bounds import real, whole
 from ina.base.settings import ConfigError
-from ina.lab.config import KINDS, Config, from_environment
+from ina.lab.experiment_keys import KINDS, Config, from_environment
 from ina.lab.ranges import RANGES
 from ina.topology import TopologyError
 from ina.topology.routes import tables

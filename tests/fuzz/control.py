@@ -36,7 +36,7 @@ class Ours(logging.Handler):
 
 def messages() -> tuple[Any, ...]:
     """A line of the control socket; what it says is said again and understood the same."""
-    from ina.aggregation.socket import messages
+    from ina.aggregation.control_socket import messages
 
     def read(data: bytes) -> None:
         asked = messages.parse(messages.decode(data))
@@ -49,7 +49,7 @@ def messages() -> tuple[Any, ...]:
 def http() -> tuple[Any, ...]:
     """A request in HTTP, in one piece and cut in two."""
     from ina.aggregation.controller import http
-    from ina.aggregation.controller.jobs import AdmissionError
+    from ina.aggregation.controller.job_records import AdmissionError
 
     def read(data: bytes) -> None:
         whole = http.parse(data)
@@ -118,7 +118,7 @@ def state() -> tuple[Any, ...]:
     from test_service import FakeNetwork
 
     from ina import topology as topologies
-    from ina.aggregation.controller.operations import Operations
+    from ina.aggregation.controller.api import Operations
     from ina.aggregation.controller.state import StateError, StateFile
 
     ours = Ours()
@@ -142,8 +142,8 @@ def answers() -> tuple[Any, ...]:
 
     what 1 | lines: what % 4: ping, admit, attach, poll; then each that is left is an event
     """
+    from ina.aggregation.control_socket.channel import listen
     from ina.aggregation.controller.client import Client, ControlError
-    from ina.aggregation.socket.channel import listen
 
     name = f"ina-fuzz-{uuid.uuid4()}"
     listener = listen(name)

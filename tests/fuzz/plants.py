@@ -70,7 +70,7 @@ PLANTS = (
     Planted(
         Plant(
             "fractions have no name in a refusal",
-            "ina/aggregation/socket/messages.py",
+            "ina/aggregation/control_socket/messages.py",
             ' float: "a fraction",',
             "",
             "KeyError",

@@ -109,8 +109,8 @@ NATIVE = (
     ),
 )
 
-CONTROL = ("ina.aggregation.controller", "ina.aggregation.socket", "ina.base.documents")
-CONFIG = ("ina.lab.config", "ina.base.documents")
+CONTROL = ("ina.aggregation.controller", "ina.aggregation.control_socket", "ina.base.documents")
+CONFIG = ("ina.lab.experiment_keys", "ina.base.documents")
 
 MANAGED = (
     Managed(

@@ -82,7 +82,7 @@ def _native(target: Native) -> Iterator[bytes]:
 
 
 def control_messages() -> Iterator[bytes]:
-    from ina.aggregation.socket.messages import REQUESTS
+    from ina.aggregation.control_socket.messages import REQUESTS
 
     right = {"job": "x", "worker": 0, "workers": 1, "slots": 4, "hosts": ["h1"], "token": "t", "host": "h1", "port": "shm"}
     for op, kind in REQUESTS.items():
@@ -116,7 +116,7 @@ def state() -> Iterator[bytes]:
     from test_service import FakeNetwork, Someone
 
     from ina import topology as topologies
-    from ina.aggregation.controller.operations import Operations
+    from ina.aggregation.controller.api import Operations
     from ina.aggregation.controller.state import StateFile
 
     with tempfile.TemporaryDirectory() as folder:

@@ -29,7 +29,7 @@ FLOORS = {
     "aggregation.wire": 7,
     "aggregation.codecs": 7,
     "aggregation.protocols": 8,
-    "aggregation.socket": 8,
+    "aggregation.control_socket": 8,
     "aggregation.worker": 9,
     "aggregation.ps": 10,
     "aggregation.entries": 11,
@@ -118,7 +118,7 @@ def test_c_includes_point_downwards():
 
 # Circles that are meant: the tree and its types; an interpreter and the architectures that it runs and that run it.
 CIRCLES = {"ina.p4.compiler.ast", "ina.p4.compiler.types", "ina.p4.compiler.reference.interpreter",
-           "ina.p4.compiler.arch.v1model", "ina.p4.compiler.arch.tna",
+           "ina.p4.compiler.arch.interpret_v1model", "ina.p4.compiler.arch.interpret_tna",
            "ina.p4.compiler.reference.tna_objects"}  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def test_the_core_imports_without_the_optional_parts():
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Block())\n"
         "import ina.cli, ina.aggregation.codecs, ina.aggregation.worker, ina.p4.runtime.embedded\n"
-        "import ina.aggregation.controller.controller, ina.worlds.virtual.network\n"
+        "import ina.aggregation.controller.admission, ina.worlds.virtual.network\n"
         "import ina.p4.compiler.frontend, ina.backend.autoload\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -15,7 +15,7 @@ import pytest
 from capabilities import need
 
 from ina import topology as topologies
-from ina.lab import config, cost_model, plan, run
+from ina.lab import cost_model, experiment_keys, plan, run
 from ina.lab.kinds import allreduce
 from ina.lab.results import record, report
 from ina.lab.testbed_hosts import described, server_host
@@ -26,7 +26,7 @@ from ina.lab.training import data, launch
 def test_unknown_key_names_file_and_nearest_key(tmp_path):
     path = tmp_path / "exp.toml"
     path.write_text("worker = 3\n")
-    with pytest.raises(config.ConfigError, match=r"exp\.toml: unknown key 'worker'; did you mean 'workers'"):
+    with pytest.raises(experiment_keys.ConfigError, match=r"exp\.toml: unknown key 'worker'; did you mean 'workers'"):
         plan.load(path)
 
 
@@ -58,7 +58,7 @@ def test_unknown_key_names_file_and_nearest_key(tmp_path):
 def test_wrong_values_are_refused(tmp_path, text, message):
     path = tmp_path / "exp.toml"
     path.write_text(text + "\n")
-    with pytest.raises(config.ConfigError, match=message):
+    with pytest.raises(experiment_keys.ConfigError, match=message):
         plan.load(path)
 
 
@@ -68,7 +68,7 @@ def test_overrides_are_parsed_to_the_type_of_the_key(tmp_path):
     path.write_text("workers = 2\nlr = 1\n")
     chosen = plan.load(path, {"workers": "3", "backends": "gloo, ina"}).single
     assert (chosen.workers, chosen.backends, chosen.lr) == (3, ("gloo", "ina"), 1.0)
-    with pytest.raises(config.ConfigError, match="command line: workers = 'many': expected int"):
+    with pytest.raises(experiment_keys.ConfigError, match="command line: workers = 'many': expected int"):
         plan.load(path, {"workers": "many"})
 
 
@@ -163,8 +163,8 @@ def test_a_rank_that_said_nothing_may_have_had_no_room_for_it(tmp_path, monkeypa
 
 @pytest.mark.build
 def test_tensors_that_do_not_fit_are_refused():
-    with pytest.raises(config.ConfigError, match=r"elements = 9{14}: 2 tensors are 745,058 GiB; this machine has"):
-        allreduce.reduce(config.AllReduce(workers=2, elements=10**14 - 1))
+    with pytest.raises(experiment_keys.ConfigError, match=r"elements = 9{14}: 2 tensors are 745,058 GiB; this machine has"):
+        allreduce.reduce(experiment_keys.AllReduce(workers=2, elements=10**14 - 1))
 
 
 @pytest.mark.build
@@ -208,7 +208,7 @@ def test_folder_holds_config_environment_and_metrics(tmp_path):
     need("matplotlib")
     first = record.new_folder(tmp_path, "trial")
     assert first != record.new_folder(tmp_path, "trial") and first.name.startswith("trial-")
-    folder = record.Folder(first, config.Config(name="trial"))
+    folder = record.Folder(first, experiment_keys.Config(name="trial"))
     runs = [a_run("ina"), a_run("gloo")]
     folder.save(runs, {"distance": 0.5}, finished=True)
     metrics = json.loads((folder.path / "metrics.json").read_text())
@@ -230,7 +230,7 @@ def test_the_report_of_a_testbed_says_so_in_its_plots(tmp_path):
     runs = [a_run("ina"), a_run("gloo")]
     for each in runs:
         each.network = {"links": {"h1-s1": {"up_bytes": 1000, "down_bytes": 900, "rate": 1e8}}, "processors": 0.5}
-    page = report.page(record.Folder(tmp_path / "trial", config.Config(name="trial")), runs, {})
+    page = report.page(record.Folder(tmp_path / "trial", experiment_keys.Config(name="trial")), runs, {})
     assert page.count("<!-- gloo (same links) -->") == 3 and "loopback" not in page
     assert "<td>0.000533</td>" in page, "16 kbit in 30 ms, Gb/s"
 
@@ -243,7 +243,7 @@ def test_in_the_local_world_processors_bound_a_training_or_nothing_does(tmp_path
     run.network = {"links": {}, "processors": busy, "seconds": 1.0}
     summary = run.summary()
     assert (summary["bound"], summary["link_mb"], summary["link_use"]) == (bound, None, None)
-    page = report.page(record.Folder(tmp_path / "trial", config.Config(name="trial")), [run], {})
+    page = report.page(record.Folder(tmp_path / "trial", experiment_keys.Config(name="trial")), [run], {})
     assert f"<td>{bound}</td>" in page and "gloo (loopback)" in page and "busiest link" not in page
 
 
@@ -269,7 +269,7 @@ def test_the_cost_model_counts_headers():
     ],
 )
 def test_testbed_keys_are_checked(keys, message):
-    with pytest.raises(config.ConfigError, match=re.escape(message)):
+    with pytest.raises(experiment_keys.ConfigError, match=re.escape(message)):
         plan.load(None, {"world": "testbed", **keys})
 
 
@@ -280,7 +280,7 @@ def test_packets_and_window_follow_the_world(monkeypatch):
     monkeypatch.setenv("INA_SLOTS", "16")
     assert (plan.load(None).base.values, plan.load(None).base.slots) == (64, 16)
     monkeypatch.setenv("INA_SLOTS", "many")
-    with pytest.raises(config.ConfigError, match="INA_SLOTS = 'many': expected a number"):
+    with pytest.raises(experiment_keys.ConfigError, match="INA_SLOTS = 'many': expected a number"):
         plan.load(None)
     monkeypatch.delenv("INA_SLOTS")
     chosen = plan.load(None, {"world": "testbed"}).base
@@ -295,14 +295,14 @@ def test_a_training_on_bmv2_is_small_and_says_how_long_it_takes(compiled, monkey
     from ina.p4.p4runtime import bmv2
 
     chosen = plan.load(None, {"world": "testbed", "switch": "bmv2"}).base
-    assert (chosen.model, chosen.steps, chosen.slots) == ("small", 100, 8) and config.MODELS["small"] <= 50_000
+    assert (chosen.model, chosen.steps, chosen.slots) == ("small", 100, 8) and experiment_keys.MODELS["small"] <= 50_000
     monkeypatch.setattr(bmv2, "is_compiled", lambda program, defines: compiled)
     said = run._forecast(chosen)
     assert "expect about 16 s for ina and" in said and "100 steps, 39,418 parameters" in said
     assert said.endswith("p4c to compile the program") != compiled and ("p4c" in said) != compiled
     assert plan.load(None, {"world": "testbed", "switch": "bmv2", "model": "cnn", "steps": "7"}).base.steps == 7
     for other in ({"switch": "bmv2"}, {"kind": "allreduce", "switch": "bmv2"}):
-        with pytest.raises(config.ConfigError, match="switch = 'bmv2': expected 'embedded'"):
+        with pytest.raises(experiment_keys.ConfigError, match="switch = 'bmv2': expected 'embedded'"):
             plan.load(None, other)
 
 
@@ -338,7 +338,7 @@ def test_models_have_the_parameters_that_they_are_said_to_have():
     need("torch")
     from ina.lab.training import rank
 
-    for name, parameters in config.MODELS.items():
+    for name, parameters in experiment_keys.MODELS.items():
         assert sum(p.numel() for p in rank.cnn(*rank.MODELS[name]).parameters()) == parameters
 
 
@@ -373,24 +373,24 @@ leave()"""
 
 @pytest.mark.fast
 def test_back_ends_are_protocols_each_in_its_network():
-    chosen = config.Config(backends=("gloo", "switchml", "ina", "atp", "ps"), world="testbed", workers=2)
+    chosen = experiment_keys.Config(backends=("gloo", "switchml", "ina", "atp", "ps"), world="testbed", workers=2)
     worlds = [(there.protocol, names) for there, names in run._worlds(chosen)]
     assert worlds == [("switchml", ["gloo", "switchml", "ina"]), ("atp", ["atp"]), ("ps", ["ps"])]
-    with pytest.raises(config.ConfigError, match="expected some of ina, switchml, atp, ps, gloo"):
-        config.Config(backends=("ina", "nccl"))
+    with pytest.raises(experiment_keys.ConfigError, match="expected some of ina, switchml, atp, ps, gloo"):
+        experiment_keys.Config(backends=("ina", "nccl"))
 
 
 @pytest.mark.fast
 def test_the_parameter_server_has_a_host_of_its_own():
-    chosen = config.Config(protocol="atp", world="testbed", workers=3)
+    chosen = experiment_keys.Config(protocol="atp", world="testbed", workers=3)
     assert len(described(chosen).hosts) == 4 and server_host(chosen, described(chosen)) == "h4"
-    nobody = config.Config(world="testbed")
+    nobody = experiment_keys.Config(world="testbed")
     assert server_host(nobody, described(nobody)) == ""
     two = "leaf-spine leaves=2 spines=1 hosts=2"
-    placed = config.Config(protocol="atp", world="testbed", workers=3, topology=two, hosts="h2-h4")
+    placed = experiment_keys.Config(protocol="atp", world="testbed", workers=3, topology=two, hosts="h2-h4")
     assert server_host(placed, described(placed)) == "h1"
-    with pytest.raises(config.ConfigError, match="no host is left for the parameter server of atp"):
-        config.Config(protocol="atp", world="testbed", workers=4, topology=two)
+    with pytest.raises(experiment_keys.ConfigError, match="no host is left for the parameter server of atp"):
+        experiment_keys.Config(protocol="atp", world="testbed", workers=4, topology=two)
 
 
 @pytest.mark.fast

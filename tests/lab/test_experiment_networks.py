@@ -5,7 +5,7 @@ from capabilities import need
 
 from ina.base.settings import ConfigError
 from ina.lab import plan
-from ina.lab.config import AllReduce, Workload
+from ina.lab.experiment_keys import AllReduce, Workload
 from ina.lab.kinds import allreduce, virtual_network, workload
 from ina.worlds.virtual.fabric import Fabric
 

@@ -21,7 +21,7 @@ from ina import cli
 from ina.aggregation.worker.errors import JobTimeout
 from ina.base.settings import ConfigError
 from ina.lab import plan, sweep
-from ina.lab.config import KINDS, AllReduce, Config
+from ina.lab.experiment_keys import KINDS, AllReduce, Config
 from ina.lab.kinds import allreduce, processes
 from ina.lab.results import compare, record, report, units
 from ina.lab.training import launch

@@ -8,7 +8,7 @@ from capabilities import need
 
 from ina import cli
 from ina.base.settings import ConfigError
-from ina.lab.config import Config, Workload
+from ina.lab.experiment_keys import Config, Workload
 from ina.lab.kinds import layers, workload
 
 need("torch")

@@ -10,7 +10,7 @@ from rich.console import Console
 from ina import cli
 from ina.base.settings import ConfigError
 from ina.lab import run
-from ina.lab.config import Trace
+from ina.lab.experiment_keys import Trace
 from ina.lab.kinds import replay
 from ina.lab.kinds.timeline import Timeline
 from ina.lab.results import why

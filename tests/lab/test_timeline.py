@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ina.base.settings import ConfigError
 from ina.lab import run
-from ina.lab.config import AllReduce, Sharing
+from ina.lab.experiment_keys import AllReduce, Sharing
 from ina.lab.kinds import allreduce, sharing
 from ina.lab.kinds.timeline import Timeline
 

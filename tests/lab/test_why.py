@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ina import cli
 from ina.lab import run
-from ina.lab.config import AllReduce, Sharing, Workload
+from ina.lab.experiment_keys import AllReduce, Sharing, Workload
 from ina.lab.kinds import layers
 from ina.lab.kinds.layers import Layer
 from ina.lab.results import why

@@ -10,7 +10,7 @@ from ina import cli
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
 from ina.base.settings import ConfigError
 from ina.lab import plan, run
-from ina.lab.config import Workload
+from ina.lab.experiment_keys import Workload
 from ina.lab.kinds import layers, workload
 from ina.lab.kinds.layers import Bucket, Layer
 from ina.lab.kinds.timeline import Timeline

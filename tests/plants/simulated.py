@@ -54,19 +54,19 @@ PLANTS = {
                                    "tail->stats.timeouts += !probe;", STUCK),
     "workers do not wait for a block's exponent": c(
         "switchml", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY", WRONG),
-    "all jobs have one incarnation": control("incarnations", _INCARNATION, "            return 1"),
+    "all jobs have one incarnation": control("job_incarnations", _INCARNATION, "            return 1"),
     "each controller begins with the same incarnation": control(
-        "incarnations", "self._next = chance.randint(1, MOST_INCARNATIONS)", "self._next = 1", "wrong sum|stuck"),
+        "job_incarnations", "self._next = chance.randint(1, MOST_INCARNATIONS)", "self._next = 1", "wrong sum|stuck"),
     "a job that ends keeps its entries": control(
-        "controller", "delete(*self._entries(job, branch))):\n", "[]):\n", f"{LEAKED}|held twice"),
-    "what a refused write left is not looked at": control("controller", "            self.unsure |= error.unsure\n", "", LEAKED),
+        "admission", "delete(*self._entries(job, branch))):\n", "[]):\n", f"{LEAKED}|held twice"),
+    "what a refused write left is not looked at": control("admission", "            self.unsure |= error.unsure\n", "", LEAKED),
     "a switch that did not answer is forgotten": control(
-        "controller", "                self.unsure.add(branch.switch)\n", "                pass\n", LEAKED),
+        "admission", "                self.unsure.add(branch.switch)\n", "                pass\n", LEAKED),
     "a new controller asks no switch": control(
-        "controller", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
+        "admission", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
     "slots are given twice": control(
-        "controller", "all(base >= end or base + slots <= start for start, end in held)", "True", "held twice"),
-    "a job's slots stay its own": control("controller", "job = self.jobs.pop(name, None)", "job = self.jobs.get(name)"),
+        "admission", "all(base >= end or base + slots <= start for start, end in held)", "True", "held twice"),
+    "a job's slots stay its own": control("admission", "job = self.jobs.pop(name, None)", "job = self.jobs.get(name)"),
 }  # fmt: skip
 
 ATP = {
@@ -124,8 +124,8 @@ ATP = {
     "who sends integers learns nothing of floats": c(
         "ps", "row->ask_integers = 1;\n            answer(st, number, view.bitmap);", "", STUCK),
     # the control plane
-    "all jobs have one incarnation": control("incarnations", _INCARNATION, "            return 1"),
-    "all lives are alike": control("incarnations", "life = last % self.most + 1", "life = 1"),
+    "all jobs have one incarnation": control("job_incarnations", _INCARNATION, "            return 1"),
+    "all lives are alike": control("job_incarnations", "life = last % self.most + 1", "life = 1"),
     "the server is not told that a job is over": control(
         "ps_client", 'self._call("remove", number=number)', "pass", f"{STUCK}|{LEAKED}"),
     "the server is told another life": control("ps_client", "life=job.life, workers", "life=1, workers", f"{STUCK}|{LEAKED}"),
@@ -133,10 +133,10 @@ ATP = {
         "ps_client", "self.session, self._channel, self.ready = None, None, False\n        self._controller.servers.clear()",
         "self.session, self._channel, self.ready = None, None, False", STUCK),
     "a job that ends keeps its entries": control(
-        "controller", "delete(*self._entries(job, branch))):\n", "[]):\n", f"{LEAKED}|held twice"),
-    "what a refused write left is not looked at": control("controller", "            self.unsure |= error.unsure\n", "", LEAKED),
+        "admission", "delete(*self._entries(job, branch))):\n", "[]):\n", f"{LEAKED}|held twice"),
+    "what a refused write left is not looked at": control("admission", "            self.unsure |= error.unsure\n", "", LEAKED),
     "a new controller asks no switch": control(
-        "controller", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
+        "admission", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
 }  # fmt: skip
 PLANTS |= {f"atp: {name}": Plant(p.file, p.old, p.new, p.found, p.also, "atp") for name, p in ATP.items()}
 

@@ -137,7 +137,7 @@ PLANTS = (
     ),
     Plant(
         "a clone of egress shares its headers with the packet",
-        "ina/p4/compiler/arch/v1model.py",
+        "ina/p4/compiler/arch/interpret_v1model.py",
         "clone = replace(item, headers=copy(headers),",
         "clone = replace(item, headers=headers,",
         "interpreted",
@@ -145,7 +145,7 @@ PLANTS = (
     ),
     Plant(
         "all digests are the first that the program has",
-        "ina/p4/compiler/lower/externs.py",
+        "ina/p4/compiler/lower/v1model_externs.py",
         'self.emit(ir.Assign(self.flag("digest"), fold.const(number, 32)))',
         'self.emit(ir.Assign(self.flag("digest"), fold.const(1, 32)))',
         "compiled",
@@ -153,7 +153,7 @@ PLANTS = (
     ),
     Plant(
         "the first digest of a packet wins",
-        "ina/p4/compiler/arch/v1model.py",
+        "ina/p4/compiler/arch/interpret_v1model.py",
         "self._requests.digest = Digest(",
         "self._requests.digest = self._requests.digest or Digest(",
         "interpreted",

@@ -12,9 +12,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ina.aggregation.controller.jobs import AdmissionError
-from ina.aggregation.socket import messages
-from ina.aggregation.socket.peers import user_id, user_name
+from ina.aggregation.control_socket import messages
+from ina.aggregation.control_socket.peers import user_id, user_name
+from ina.aggregation.controller.job_records import AdmissionError
 from ina.base import tokens
 
 EVERYBODY = "everybody"

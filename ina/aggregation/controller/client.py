@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina.aggregation.socket.channel import Channel, ChannelClosed, connect, listen, shown
-from ina.aggregation.socket.messages import Malformed, printable
+from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, listen, shown
+from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.base import paths
 from ina.net.ports import Address
 
@@ -119,7 +119,7 @@ class Client:
             raise ControlError("invalid", f"{shown(self.name)} answers 'attach' with what is no attachment: {error}") from None
 
     def ask(self, operation: str) -> dict:
-        """Returns the reply to ``jobs``, ``switches`` or ``counters`` (operations.py)."""
+        """Returns the reply to ``jobs``, ``switches`` or ``counters`` (api.py)."""
         return self._call(operation)[0]
 
     def counters(self) -> dict:

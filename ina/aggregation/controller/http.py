@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import unquote
 
-from ina.aggregation.controller.jobs import AdmissionError
-from ina.aggregation.controller.operations import NotYet, Operations, Session, explain
-from ina.aggregation.socket import messages
-from ina.aggregation.socket.messages import MAX_REQUEST
+from ina.aggregation.control_socket import messages
+from ina.aggregation.control_socket.messages import MAX_REQUEST
+from ina.aggregation.controller.api import NotYet, Operations, Session, explain
+from ina.aggregation.controller.job_records import AdmissionError
 
 MAX_HEAD = 1 << 13  # bytes that are parsed of a client before it has sent a token
 NO_TOKEN = "a token is needed: ina.token of the user who started this (ina/base/tokens.py), in Authorization: Bearer TOKEN"

@@ -1,4 +1,4 @@
-"""RPC to the parameter server (parameter_server.py); here the switch process is the client.
+"""RPC to the parameter server (ps_process.py); here the switch process is the client.
 
 Calls are answered from memory, within microseconds where the processor is free: the switch process waits for them.
 """
@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import astuple
 
-from ina.aggregation.controller.controller import AdmissionError, Controller
-from ina.aggregation.controller.jobs import Job
+from ina.aggregation.control_socket.channel import Channel, ChannelClosed
+from ina.aggregation.controller.admission import AdmissionError, Controller
+from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug
 from ina.aggregation.entries import Parent
-from ina.aggregation.socket.channel import Channel, ChannelClosed
 
 CALL = 20.0  # seconds for an answer
 END = 5.0  # seconds from the hang-up until a parameter server is killed
@@ -55,7 +55,7 @@ class PsClient:
         self._end_child()
         own_end, far_end = socket.socketpair()
         try:
-            command = [sys.executable, "-m", "ina.aggregation.controller.parameter_server", str(far_end.fileno())]
+            command = [sys.executable, "-m", "ina.aggregation.controller.ps_process", str(far_end.fileno())]
             self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                            pass_fds=[far_end.fileno()])
         except OSError:

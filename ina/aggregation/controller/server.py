@@ -2,7 +2,7 @@
 
     python -m ina.aggregation.controller.server --program p4/switchml.p4 -DVALUES=256 --name my-switch
 
-Workers send JSON lines (channel.py) on a Unix socket: requests have ``op`` (operations.py lists them); every request gets one
+Workers send JSON lines (channel.py) on a Unix socket: requests have ``op`` (api.py lists them); every request gets one
 reply with ``ok``, or ``ok: false`` with ``error`` (text) and ``code``. A connection may also get ``event: left`` (worker),
 ``event: failed`` or ``event: refused`` (reason); after these two it is hung up. The same socket takes HTTP (http.py).
 
@@ -30,15 +30,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ina.aggregation.control_socket.channel import ChannelClosed, elsewhere, keep_alive, listen
+from ina.aggregation.control_socket.connection import CHUNK, UNREAD, Connection
+from ina.aggregation.control_socket.peers import greeting, peer
 from ina.aggregation.controller import http
 from ina.aggregation.controller.access import Access, Principal, Role
-from ina.aggregation.controller.operations import DEFAULT_SLOTS, Operations, Session
+from ina.aggregation.controller.api import DEFAULT_SLOTS, Operations, Session
 from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
-from ina.aggregation.socket.channel import ChannelClosed, elsewhere, keep_alive, listen
-from ina.aggregation.socket.connection import CHUNK, UNREAD, Connection
-from ina.aggregation.socket.peers import greeting, peer
 from ina.base import signals, tokens
 from ina.base.bounds import whole
 from ina.base.cc import BuildError
@@ -280,7 +280,7 @@ class Server:
             self._answer(client)
         except ChannelClosed as error:
             self._drop(client, cause or str(error))
-        except Exception as error:  # not handled in operations.py: it would repeat for ever
+        except Exception as error:  # not handled in api.py: it would repeat for ever
             log.exception("this should not have happened; please report it")
             self._drop(client, f"the switch process has a defect: {error!r}")
 

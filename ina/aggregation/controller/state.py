@@ -1,9 +1,9 @@
 """State of a controller that survives its end, in a file: its jobs and their tokens.
 
 Switches hold numbers, but neither names nor tokens nor trees, and a restarted switch holds nothing; hence a file. It has the
-intended state, and the switches are read and repaired to match (repair.py). It is replaced as a whole (a new file, synced,
+intended state, and the switches are read and repaired to match (reconcile.py). It is replaced as a whole (a new file, synced,
 renamed over the old one), so at every moment there is a complete one. A file that is lost, or older than the switches' entries,
-costs the jobs that are not in it, and makes no sum wrong (recovery.py).
+costs the jobs that are not in it, and makes no sum wrong (failures.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ina.aggregation.controller.jobs import Branch, Job
+from ina.aggregation.controller.job_records import Branch, Job
 from ina.aggregation.entries import Child, Parent
 from ina.base import documents
 from ina.net.ports import Address

@@ -75,7 +75,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Identity:
-    """Values that tell a job's packets and rows from other jobs' (ina/aggregation/controller/incarnations.py)."""
+    """Values that tell a job's packets and rows from other jobs' (ina/aggregation/controller/job_incarnations.py)."""
 
     number: int
     incarnation: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from ina.aggregation.ps.parameter_server import ServerConfig
+from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker.block import stats_dict
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import Port

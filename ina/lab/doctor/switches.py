@@ -13,8 +13,8 @@ from ina.p4.rpc.connections import Access
 from ina.p4.runtime.p4info import EntityError
 from ina.topology.tree import aggregation_tree
 from ina.worlds.deployed import deploy
-from ina.worlds.deployed.config import Deployment, Tofino
 from ina.worlds.deployed.deployable import Bfrt, DeploymentError
+from ina.worlds.deployed.deployment_file import Deployment, Tofino
 from ina.worlds.deployed.remote import is_refused
 from ina.worlds.deployed.switch_host import ERRORS
 

@@ -10,7 +10,7 @@ import os
 import numpy as np
 
 from ina.base.settings import ConfigError
-from ina.lab.config import AllReduce
+from ina.lab.experiment_keys import AllReduce
 from ina.lab.kinds import virtual_network
 from ina.lab.kinds.oracle import expected
 from ina.lab.kinds.timeline import Timeline

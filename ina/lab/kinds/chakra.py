@@ -27,7 +27,7 @@ from typing import Any
 
 from ina.base import documents
 from ina.base.settings import ConfigError
-from ina.lab.config import trace_files
+from ina.lab.experiment_keys import trace_files
 
 HINT = "pip install --no-deps mlc-chakra protobuf (or 'ina[chakra]', with all that its converters need)"
 COMPUTE, NOTHING, SEND, RECEIVE = "compute", "nothing", "send", "receive"

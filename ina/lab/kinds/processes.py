@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Client, start_server
-from ina.lab.config import ETHERNET, AllReduce
+from ina.lab.experiment_keys import ETHERNET, AllReduce
 from ina.lab.kinds import testbed, virtual_network
 from ina.lab.kinds.allreduce import ring_model
 from ina.lab.kinds.reducer import Specification

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.base.settings import ConfigError
-from ina.lab.config import Trace
+from ina.lab.experiment_keys import Trace
 from ina.lab.kinds import chakra, virtual_network
 from ina.lab.kinds.chakra import Node
 from ina.lab.kinds.timeline import Timeline, busy_time, is_compute

@@ -13,7 +13,7 @@ import numpy as np
 
 from ina.aggregation.entries import JobProgram, program_named
 from ina.base import paths
-from ina.lab.config import Sharing
+from ina.lab.experiment_keys import Sharing
 from ina.lab.kinds import virtual_network
 from ina.lab.kinds.allreduce import EVENTS_AT_ONCE, WrongSum
 from ina.lab.kinds.oracle import expected

@@ -16,7 +16,7 @@ from pathlib import Path
 from ina import topology as topologies
 from ina.base import paths, signals
 from ina.base.settings import ConfigError
-from ina.lab.config import Config
+from ina.lab.experiment_keys import Config
 from ina.lab.results.record import Use
 from ina.lab.testbed_hosts import described, server_host
 from ina.lab.training.launch import Place
@@ -79,7 +79,7 @@ def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
     if not host:
         return None
     with tempfile.TemporaryFile() as log:
-        command = [sys.executable, "-m", "ina.aggregation.controller.parameter_server", "--switch", network.socket, "--port",
+        command = [sys.executable, "-m", "ina.aggregation.controller.ps_process", "--switch", network.socket, "--port",
                    "udp"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(paths.PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
         server = subprocess.Popen(network.command(host, command), stdout=log, stderr=log, stdin=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
 from ina.base import paths
 from ina.base.settings import ConfigError
-from ina.lab.config import Virtual
+from ina.lab.experiment_keys import Virtual
 from ina.lab.testbed_hosts import with_buffer
 from ina.net.ports import PS, Faults
 from ina.p4.compiler.build import compile_program

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ina.lab.config import Workload
+from ina.lab.experiment_keys import Workload
 from ina.lab.kinds import layers, virtual_network
 from ina.lab.kinds.timeline import Timeline, busy_time
 from ina.lab.kinds.virtual_network import WrongSum

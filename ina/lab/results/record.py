@@ -27,7 +27,7 @@ from typing import Protocol, TypedDict
 from ina.base import documents, manifest, paths
 from ina.base.error_text import reason
 from ina.base.settings import ConfigError
-from ina.lab.config import Keys, from_dict
+from ina.lab.experiment_keys import Keys, from_dict
 from ina.p4.compiler.build import source_hash
 from ina.p4.compiler.front.preprocess import preprocess
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from ina.aggregation import protocols
 from ina.aggregation.entries import programs
 from ina.base.extras import extra
-from ina.lab.config import AllReduce, Config, Sharing, Trace, Virtual, Workload
+from ina.lab.experiment_keys import AllReduce, Config, Sharing, Trace, Virtual, Workload
 from ina.lab.results.record import Folder, Measured, Run
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
-from ina.lab.config import Sharing, Trace, Virtual, Workload
+from ina.lab.experiment_keys import Sharing, Trace, Virtual, Workload
 from ina.lab.kinds.timeline import is_compute
 from ina.lab.results.record import Result
 

@@ -22,7 +22,7 @@ with extra("torch"):
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-from ina.lab.config import Config, from_dict
+from ina.lab.experiment_keys import Config, from_dict
 from ina.lab.training import data
 from ina.lab.training.launch import die_with_parent, leave, say_where_on_request
 from ina.lab.training.recording import Recorder

@@ -2,7 +2,7 @@
 
 `p4_device_config` has the program, in one of these forms:
 
-    the text of a P4 source     compiled here, by a process that cannot do harm with it (ina/p4/compiler/confined.py)
+    the text of a P4 source     compiled here, by a process that cannot do harm with it (ina/p4/compiler/sandbox.py)
     {"source": text, "defines": {"NAME": "VALUE"}, "name": "program.p4"}        the same with preprocessor macros
     {"compiled": hash}          a program that this switch has compiled already: SHA-256 of its shared object, in hex
     a compiled program          the bytes of the shared object; only their hash is used, as above
@@ -27,7 +27,7 @@ from typing import Any
 from ina.base import cache, documents
 from ina.base.cc import BuildError
 from ina.base.extras import extra
-from ina.p4.compiler.confined import Busy, NotCompiled, compile_text
+from ina.p4.compiler.sandbox import Busy, NotCompiled, compile_text
 from ina.p4.p4runtime.digests import DigestQueue
 from ina.p4.p4runtime.messages import config as p4config
 from ina.p4.p4runtime.messages import p4

@@ -1,4 +1,4 @@
 """Experiments on real Tofinos: `ina deploy`.
 
-`config.py` (the file) -> `deploy.py` (every row, written, read back, undone) -> `host_setup.py` (what each server runs).
+`deployment_file.py` (the file) -> `deploy.py` (every row, written, read back, undone) -> `host_setup.py` (what each server runs).
 """

@@ -20,15 +20,15 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ina import topology as topologies
+from ina.aggregation.control_socket.channel import elsewhere, listen
 from ina.aggregation.controller import access
 from ina.aggregation.controller.access import add_arguments as add_users
-from ina.aggregation.controller.incarnations import PACKET_LIFETIME
-from ina.aggregation.controller.operations import DEFAULT_SLOTS, JOINING
-from ina.aggregation.controller.recovery import CHECK
+from ina.aggregation.controller.api import DEFAULT_SLOTS, JOINING
+from ina.aggregation.controller.failures import CHECK
+from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.aggregation.controller.server import Server
 from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
-from ina.aggregation.socket.channel import elsewhere, listen
 from ina.base import signals, tokens
 from ina.base.bounds import whole
 from ina.p4.rpc import connections as rpc
@@ -110,7 +110,7 @@ def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots:
 
 
 def _awaited(switches: Callable[[], SwitchHost]) -> SwitchHost:
-    """Asks the switches every CHECK seconds until they answer, as ina/aggregation/controller/recovery.py does."""
+    """Asks the switches every CHECK seconds until they answer, as ina/aggregation/controller/failures.py does."""
     message = ""
     while True:
         try:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from ina.aggregation.controller.forwarding import forwarding, guards, has_guard
 from ina.p4.runtime.p4info import EntityError, P4Info, find
 from ina.topology import routes
-from ina.worlds.deployed.config import Deployment
 from ina.worlds.deployed.deployable import Deployable, DeploymentError, Step
+from ina.worlds.deployed.deployment_file import Deployment
 
 Plan = dict[str, list[Step]]  # by switch, in the order in which they are written
 

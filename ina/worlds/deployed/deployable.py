@@ -17,7 +17,7 @@ from ina.p4.bfrt.ports import PortConfig
 from ina.p4.bfrt.rows import Row
 from ina.p4.runtime.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
 from ina.p4.runtime.p4info import EntityError, P4Info
-from ina.worlds.deployed.config import Mirror
+from ina.worlds.deployed.deployment_file import Mirror
 
 FIXED = ("$SPEED", "$FEC")  # fields of a port that no MODIFY changes: the port is deleted and inserted again
 
@@ -131,7 +131,7 @@ class Bfrt(Deployable):
         present = self._row(row)
         if present is not None and not ports.differs(row, present):
             return Step(title, [], 1)
-        if present is not None and any(ports.said(present.data.get(f)) != ports.said(row.data[f]) for f in FIXED):
+        if present is not None and any(ports.canonical(present.data.get(f)) != ports.said(row.data[f]) for f in FIXED):
             return Step(title, [Change("DELETE", Row(row.table, row.key), before=present), Change("INSERT", row)])
         return Step(title, [_change(row, present)])
 

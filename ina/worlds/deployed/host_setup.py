@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 
 from ina.topology.topology import Node
-from ina.worlds.deployed.config import Deployment, Server
 from ina.worlds.deployed.deployable import DeploymentError
+from ina.worlds.deployed.deployment_file import Deployment, Server
 
 PEERS = 4  # hosts at its own switch that a host's doctor asks; with those beyond, twice as many
 PATIENCE = 10.0  # seconds for one of iproute2's commands

@@ -17,8 +17,8 @@ from typing import Any
 from ina.aggregation import protocols
 from ina.aggregation.controller.embedded import protocol_of
 from ina.aggregation.controller.forwarding import GUARD, guards, has_guard
-from ina.aggregation.controller.incarnations import PACKET_LIFETIME
-from ina.aggregation.controller.repair import agree
+from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
+from ina.aggregation.controller.reconcile import agree
 from ina.aggregation.controller.switch_host import plug_in
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, Sizes, program_named, recognise

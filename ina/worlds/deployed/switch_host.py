@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from ina.aggregation.controller.incarnations import PACKET_LIFETIME
+from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.p4.bfrt.remote_switch import BfRuntimeTarget
 from ina.p4.rpc.connections import Access
 from ina.p4.runtime.p4info import EntityError
-from ina.worlds.deployed.config import Deployment
+from ina.worlds.deployed.deployment_file import Deployment
 from ina.worlds.deployed.remote import CONNECTED, Reconnecting, SwitchesElsewhere, unreached
 
 # Counters of a port in $PORT_STAT, by direction: packets and bytes.

@@ -245,9 +245,9 @@ class Running:
     def start(self) -> None:
         """Starts the control socket, then adds the ports: all is in place before the first packet."""
         if self.args.control:
+            from ina.aggregation.control_socket.channel import elsewhere, listen
             from ina.aggregation.controller import access
             from ina.aggregation.controller.server import Server
-            from ina.aggregation.socket.channel import elsewhere, listen
 
             self.token = tokens.make() if elsewhere(self.args.control) else ""
 

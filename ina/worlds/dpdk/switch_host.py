@@ -9,7 +9,7 @@ from typing import Any
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.embedded import EmbeddedSwitch
-from ina.aggregation.controller.incarnations import PACKET_LIFETIME
+from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.worker import worker_address
 from ina.worlds.dpdk.devices import Devices

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.jobs import Job
+from ina.aggregation.controller.job_records import Job
 from ina.aggregation.worker.errors import JobTimeout
 from ina.worlds.virtual.fabric import Fabric
 from ina.worlds.virtual.network import Completion

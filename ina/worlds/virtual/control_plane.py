@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import cast
 
-from ina.aggregation.controller.controller import Controller
-from ina.aggregation.controller.parameter_server import answer
+from ina.aggregation.control_socket.channel import Channel, ChannelClosed
+from ina.aggregation.controller.admission import Controller
 from ina.aggregation.controller.ps_client import PsClient
+from ina.aggregation.controller.ps_process import answer
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.ps import server
-from ina.aggregation.socket.channel import Channel, ChannelClosed
 from ina.base.native import ffi, lib
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import Entity, Update
@@ -92,7 +92,7 @@ class ServerProcess:
             self.up = False
             self.server.close()
 
-    # ---- its channel (ina/aggregation/socket/channel.py)
+    # ---- its channel (ina/aggregation/control_socket/channel.py)
 
     def send(self, message: dict) -> None:
         if not self.up:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.controller import Controller, switch_address
-from ina.aggregation.ps.parameter_server import ParameterServer
+from ina.aggregation.controller.admission import Controller, switch_address
+from ina.aggregation.ps.state_machine import ParameterServer
 from ina.aggregation.wire import layout
 from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.worker import Worker

@@ -23,7 +23,7 @@ from typing import Protocol, TypedDict, Unpack
 import numpy as np
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.controller import Controller, Job, switch_address
+from ina.aggregation.controller.admission import Controller, Job, switch_address
 from ina.aggregation.controller.forwarding import forwarding, guards
 from ina.aggregation.entries import PUBLISHED, recognise
 from ina.aggregation.worker import worker_address

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.admission import Controller
 from ina.aggregation.entries import JobProgram
 from ina.p4.runtime.entities import MulticastGroupEntry, TableEntry, as_int
 from ina.worlds.virtual.applications import Violation

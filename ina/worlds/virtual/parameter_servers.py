@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 
-from ina.aggregation.controller.controller import switch_address
+from ina.aggregation.controller.admission import switch_address
 from ina.aggregation.entries import Parent
-from ina.aggregation.ps.parameter_server import ServerConfig
+from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker import SERVER
 from ina.aggregation.worker.block import stats_dict
 from ina.base.native import ffi, lib

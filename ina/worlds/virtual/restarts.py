@@ -3,7 +3,7 @@
     explorer = jobs(program, topology, ["next", "lost"])     # three jobs of one number, in the same slots
     report = explorer.saturate()
 
-Real controllers (ina/aggregation/controller/controller.py) admit the jobs while the explorer is made; the entries that they write
+Real controllers (ina/aggregation/controller/admission.py) admit the jobs while the explorer is made; the entries that they write
 are kept as one era for each job. In the walk a machine stands for them: it sends the next era to switches and hosts, and repeats
 that until they answer. Messages may be late, lost or repeated like any frame, so switches of a tree change at different times,
 and hosts go on with the old job for any time, while their old frames may arrive for ever. Leases are sent when all switches have
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ina.aggregation.controller.controller import Controller, Job, switch_address
+from ina.aggregation.controller.admission import Controller, Job, switch_address
 from ina.aggregation.entries.switchml import SwitchML
 from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.worker import Worker

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Unpack
 
-from ina.aggregation.controller.controller import Controller, Job
+from ina.aggregation.controller.admission import Controller, Job
 from ina.aggregation.entries import JobProgram, Parent
-from ina.aggregation.ps.parameter_server import ServerConfig
+from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker import SERVER, SWITCH, WorkerConfig
 from ina.aggregation.worker.block import stats_dict
 from ina.base.native import CData, ffi, lib

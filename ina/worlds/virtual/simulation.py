@@ -30,9 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.controller import AdmissionError, Controller
+from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.ps_client import ServerGone
-from ina.aggregation.controller.repair import repair
+from ina.aggregation.controller.reconcile import repair
 from ina.aggregation.controller.transaction import REFUSED
 from ina.aggregation.entries import program_named
 from ina.net.ports import PS, Faults
@@ -340,7 +340,7 @@ class Simulation:
         target.up = True
 
     def _start_controller(self, state: str) -> None:
-        """Starts a controller as ``ina controller`` does (ina/aggregation/controller/recovery.py)."""
+        """Starts a controller as ``ina controller`` does (ina/aggregation/controller/failures.py)."""
         self._record(f"a controller begins, state: {state}")
         controller = Controller(dict(self.targets), POOL, protocol=self.protocol, topology=self.topology,
                                 chance=random.Random(self.chance.getrandbits(32)))  # fmt: skip
@@ -432,7 +432,7 @@ class Simulation:
                 self._end(application, f"{name} was lost")
 
     def _lose_server(self, calls: Calls) -> None:
-        """Ends every job that the parameter server served, as ina/aggregation/controller/operations.py does."""
+        """Ends every job that the parameter server served, as ina/aggregation/controller/api.py does."""
         calls.lost()
         for application in self.applications:
             if application.job is not None:
@@ -469,7 +469,7 @@ class Simulation:
             self._return(late, late + 0.1e-3, YOUNG_END, application)
 
     def _release(self, name: str) -> None:
-        """Releases a job that is over, as ina/aggregation/controller/operations.py does."""
+        """Releases a job that is over, as ina/aggregation/controller/api.py does."""
         if self.controller is not None and self.calls is not None and name in self.controller.jobs:
             number = self.controller.jobs[name].number
             self.controller.release(name)

@@ -43,8 +43,8 @@ def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subp
 
 def connected(name: str, seconds: float = 60.0) -> socket.socket:
     """Connect the socket, and nothing else: no greeting, no check of the server."""
-    from ina.aggregation.socket import descriptors
-    from ina.aggregation.socket.channel import address, new_socket
+    from ina.aggregation.control_socket import descriptors
+    from ina.aggregation.control_socket.channel import address, new_socket
 
     sock = new_socket(name)
     descriptors.allow(sock, True)
@@ -56,8 +56,8 @@ def connected(name: str, seconds: float = 60.0) -> socket.socket:
 def main() -> None:
     from test_control import FakeHost
 
+    from ina.aggregation.control_socket.channel import elsewhere, listen
     from ina.aggregation.controller.server import Server
-    from ina.aggregation.socket.channel import elsewhere, listen
     from ina.base import tokens
 
     name, descriptors = sys.argv[1], int(sys.argv[2])

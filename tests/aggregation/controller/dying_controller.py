@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ina import cli
-from ina.aggregation.controller import recovery
+from ina.aggregation.controller import failures
 from ina.aggregation.controller.state import StateFile
 from ina.worlds.deployed.remote import Reconnecting
 
@@ -35,5 +35,5 @@ if __name__ == "__main__":
     counted: list[None] = []
     for kind, name in ((Reconnecting, "write"), (StateFile, "save")):
         setattr(kind, name, dies_after(getattr(kind, name), int(sys.argv[1]), counted))
-    recovery.COMING_BACK = 0.2
+    failures.COMING_BACK = 0.2
     sys.exit(cli.main(sys.argv[2:]))

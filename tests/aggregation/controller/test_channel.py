@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from ina.aggregation.control_socket import channel
 from ina.aggregation.controller.client import Client, ControlError
-from ina.aggregation.socket import channel
 
 pytestmark = pytest.mark.fast
 

@@ -19,11 +19,11 @@ from fake_target import FakeTarget
 from waiting import until
 
 from ina.aggregation import protocols
-from ina.aggregation.controller import operations as service_module
+from ina.aggregation.control_socket.channel import Channel, listen
+from ina.aggregation.controller import api as service_module
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess, start_server
 from ina.aggregation.controller.server import Server
 from ina.aggregation.controller.worker_ports import Plug, frames_for, open_switch_port, open_worker_port
-from ina.aggregation.socket.channel import Channel, listen
 from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig, worker_address
 from ina.base import paths
 from ina.net.ports import Address, bound_port

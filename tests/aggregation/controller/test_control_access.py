@@ -24,12 +24,12 @@ from test_service import STRANGER, FakeNetwork, Someone, ask, joined
 
 from ina import cli
 from ina import topology as topologies
+from ina.aggregation.control_socket.channel import Channel, listen
+from ina.aggregation.control_socket.messages import REQUESTS, printable
 from ina.aggregation.controller.access import RULES, Access, Principal, Role, users
+from ina.aggregation.controller.api import JOBS, Operations
 from ina.aggregation.controller.client import Client, ControlError
-from ina.aggregation.controller.operations import JOBS, Operations
 from ina.aggregation.controller.server import GREETING, SHARE, Server
-from ina.aggregation.socket.channel import Channel, listen
-from ina.aggregation.socket.messages import REQUESTS, printable
 from ina.base import tokens
 from ina.cli.jobs import add_arguments, counters_tables, jobs_table
 
@@ -124,7 +124,7 @@ def test_the_switchs_owner_ends_any_job(network):
 
 @pytest.mark.fast
 def test_one_user_cannot_have_all_jobs(service, network, monkeypatch):
-    monkeypatch.setattr("ina.aggregation.controller.operations.JOBS", 2)
+    monkeypatch.setattr("ina.aggregation.controller.api.JOBS", 2)
     service.access = Access(os.geteuid(), None)
     for i in range(3):
         someone = Someone(service, 1, STRANGER)

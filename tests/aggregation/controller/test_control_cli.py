@@ -13,10 +13,10 @@ import pytest
 from capabilities import need
 
 from ina import cli
+from ina.aggregation.control_socket import discovery
 from ina.aggregation.controller.client import Client, start_server
 from ina.aggregation.controller.counter_cells import labels
 from ina.aggregation.controller.worker_ports import open_worker_port
-from ina.aggregation.socket import discovery
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.backend import launcher
 from ina.base import paths

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ina import topology as topologies
-from ina.aggregation.controller.controller import AdmissionError, Controller
+from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.entries import Parent, recognise
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.worker import worker_address

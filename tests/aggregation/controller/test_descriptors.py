@@ -15,9 +15,9 @@ from contextlib import contextmanager
 import pytest
 from control_process import connected, control_process
 
+from ina.aggregation.control_socket import channel, descriptors
+from ina.aggregation.control_socket.connection import ChannelClosed, Connection
 from ina.aggregation.controller.client import Client, ControlError
-from ina.aggregation.socket import channel, descriptors
-from ina.aggregation.socket.connection import ChannelClosed, Connection
 
 pytestmark = pytest.mark.build
 LINGER = 30  # seconds that closing the last copy of such a descriptor takes

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the back end needs torch")
 
 from ina.aggregation.controller.client import ControlError  # noqa: E402
-from ina.backend.recovery import Keeper  # noqa: E402
+from ina.backend.failures import Keeper  # noqa: E402
 
 pytestmark = pytest.mark.fast
 

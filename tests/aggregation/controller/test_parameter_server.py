@@ -9,8 +9,8 @@ import pytest
 from fake_target import FakeTarget
 from rich.console import Console
 
+from ina.aggregation.controller.admission import Controller
 from ina.aggregation.controller.client import Client, start_server
-from ina.aggregation.controller.controller import Controller
 from ina.aggregation.controller.ps_client import PsClient
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.ps.server import Server, ServerConfig

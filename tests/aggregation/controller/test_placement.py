@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ina import topology as topologies
-from ina.aggregation.controller.controller import AdmissionError, Controller
-from ina.aggregation.controller.placement import place
+from ina.aggregation.controller.admission import AdmissionError, Controller
+from ina.aggregation.controller.tree_placement import place
 from ina.p4.runtime.p4info import EntityError
 from ina.topology.tree import tensors_per_link
 

@@ -18,9 +18,9 @@ from capabilities import need
 from test_service import FakeNetwork, Someone
 
 from ina import topology as topologies
+from ina.aggregation.controller.admission import switch_address
+from ina.aggregation.controller.api import Operations
 from ina.aggregation.controller.client import Client, ControlError
-from ina.aggregation.controller.controller import switch_address
-from ina.aggregation.controller.operations import Operations
 from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.entries import Parent
 from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
@@ -235,7 +235,7 @@ def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
 @pytest.mark.fast
 def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
     begun(Operations(network, state=state), 1, 3)
-    monkeypatch.setattr("ina.aggregation.controller.recovery.COMING_BACK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.failures.COMING_BACK", 0.0)
     new = Operations(network, state=state)
     first = Someone(new, 1)
     assert first.ask("attach", job="job", worker=0, token="t", held=new.controller.jobs["job"].incarnation)["ok"]
@@ -285,7 +285,7 @@ def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(netw
     new = Operations(network, state=state)
     assert new.controller.unsure == {"s3"} and "job" in new.controller.jobs
     network.targets["s3"].failing = None
-    monkeypatch.setattr("ina.aggregation.controller.recovery.CHECK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.failures.CHECK", 0.0)
     new.watch.tick()
     assert new.controller.unsure == set()
 
@@ -327,7 +327,7 @@ def test_state_of_other_switches(network, state):
 
 @pytest.fixture
 def watched(network, monkeypatch):
-    monkeypatch.setattr("ina.aggregation.controller.recovery.CHECK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.failures.CHECK", 0.0)
     return Operations(network, job_slots=16)
 
 
@@ -416,7 +416,7 @@ def test_a_repair_for_another_job_does_not_hide_that_a_switch_was_started_anew(w
 
 @pytest.mark.fast
 def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
-    monkeypatch.setattr("ina.aggregation.controller.recovery.CHECK", 0.0)
+    monkeypatch.setattr("ina.aggregation.controller.failures.CHECK", 0.0)
     network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=2, hosts=2))
     service = Operations(network, state=state)
     workers = [Someone(service, 1), Someone(service, 3)]

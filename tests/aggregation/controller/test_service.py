@@ -18,14 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ina import topology as topologies
+from ina.aggregation.control_socket.channel import listen
 from ina.aggregation.controller import http
 from ina.aggregation.controller.access import Access, Principal
+from ina.aggregation.controller.api import UNJOINED, Operations, Session
 from ina.aggregation.controller.client import Client, ControlError
-from ina.aggregation.controller.operations import UNJOINED, Operations, Session
 from ina.aggregation.controller.server import Server
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import plug_in
-from ina.aggregation.socket.channel import listen
 
 
 class FakeNetwork:
@@ -124,7 +124,7 @@ def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
 
 @pytest.mark.fast
 def test_who_waits_too_long_is_told_for_whom(service, monkeypatch):
-    monkeypatch.setattr("ina.aggregation.controller.operations.JOINING", 0.01)
+    monkeypatch.setattr("ina.aggregation.controller.api.JOINING", 0.01)
     first, = joined(service, 1)
     first.ask("admit", job="job", workers=3)
     time.sleep(0.02)

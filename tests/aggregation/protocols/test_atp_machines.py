@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina.aggregation.ps.parameter_server import ParameterServer, ServerConfig
+from ina.aggregation.ps.state_machine import ParameterServer, ServerConfig
 from ina.aggregation.worker import Worker, WorkerConfig, worker_address
 from ina.aggregation.worker.config import ATP_SWITCH, SERVER
 

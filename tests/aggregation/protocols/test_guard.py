@@ -15,11 +15,11 @@ from marks import least
 from model_switch import ip_checksum
 
 from ina import topology as topologies
-from ina.aggregation.controller.controller import Controller, switch_address
+from ina.aggregation.controller.admission import Controller, switch_address
 from ina.aggregation.controller.forwarding import GUARD, forwarding, guards
-from ina.aggregation.controller.repair import agree
+from ina.aggregation.controller.reconcile import agree
 from ina.aggregation.entries import Parent, program_named
-from ina.aggregation.ps.parameter_server import ParameterServer, ServerConfig
+from ina.aggregation.ps.state_machine import ParameterServer, ServerConfig
 from ina.aggregation.worker import SERVER, Worker, WorkerConfig
 from ina.base import paths
 from ina.net.ports import Address

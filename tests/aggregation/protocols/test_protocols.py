@@ -15,13 +15,13 @@ from folders import files
 
 from ina import cli
 from ina.aggregation import protocols
+from ina.aggregation.controller.admission import Controller
 from ina.aggregation.controller.client import Client, ControlError, start_server
-from ina.aggregation.controller.controller import Controller
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
 from ina.base import abi, paths
 from ina.base.native import ffi
-from ina.lab.config import Sharing
+from ina.lab.experiment_keys import Sharing
 from ina.lab.kinds import sharing
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Switch

@@ -10,12 +10,12 @@ import pytest
 from capabilities import need
 from switchml_targets import Job, World
 
-from ina.aggregation.controller.controller import AdmissionError, Controller
+from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.aggregation.entries import recognise
 from ina.aggregation.entries.published import PROGRAM
 from ina.aggregation.wire import layout
-from ina.lab.config import AllReduce
+from ina.lab.experiment_keys import AllReduce
 from ina.lab.kinds import allreduce, processes
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch

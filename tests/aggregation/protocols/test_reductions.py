@@ -12,7 +12,7 @@ from ranks import ROOT, run, succeed
 from ina.aggregation import protocols
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.settings import ConfigError
-from ina.lab.config import AllReduce, Config, Sharing
+from ina.lab.experiment_keys import AllReduce, Config, Sharing
 from ina.lab.kinds import allreduce, sharing
 from ina.lab.kinds.virtual_network import WrongSum
 

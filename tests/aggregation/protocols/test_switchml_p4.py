@@ -8,7 +8,7 @@ from model_switch import ip_checksum
 from switchml_job import check_pending, check_result, close, job, numbers, reduce, signed, total, world
 from switchml_targets import SLOTS, TARGETS, Job, World, open_target
 
-from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.admission import Controller
 from ina.aggregation.wire import layout
 from ina.aggregation.worker import worker_address
 

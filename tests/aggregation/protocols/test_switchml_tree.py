@@ -22,7 +22,7 @@ from model_switch import ip_checksum
 from switchml_job import numbers, signed, total
 from switchml_targets import SLOTS, TARGETS, World, close_targets, open_target
 
-from ina.aggregation.controller.controller import Controller, switch_address
+from ina.aggregation.controller.admission import Controller, switch_address
 from ina.aggregation.wire import layout
 from ina.net.ports import Address
 from ina.p4.runtime.entities import TableEntry, as_int, delete, modify

@@ -20,7 +20,7 @@ from capabilities import need
 from tna_program import HEADER, Pipe, data, pipes, source
 
 from ina.p4.compiler import build, frontend
-from ina.p4.compiler.arch.tna import egress_front, ingress_front
+from ina.p4.compiler.arch.interpret_tna import egress_front, ingress_front
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter

@@ -10,7 +10,7 @@ from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.aggregation.entries.atp import ATP
 from ina.base import paths
-from ina.lab.config import AllReduce, Sharing, Workload
+from ina.lab.experiment_keys import AllReduce, Sharing, Workload
 from ina.lab.kinds import allreduce, sharing, workload
 from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from v1_program import PAYLOAD, TABLE, data, interpret, result, sends
 
-from ina.p4.compiler.arch.v1model import MAX_PASSES
+from ina.p4.compiler.arch.interpret_v1model import MAX_PASSES
 from ina.p4.compiler.reference.hashes import crc16
 from ina.p4.compiler.reference.interpreter import CloneSession
 

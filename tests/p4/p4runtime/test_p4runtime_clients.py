@@ -20,7 +20,7 @@ from google.protobuf import json_format, text_format  # noqa: E402
 
 from ina.net.ports import memory_pair  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
-from ina.p4.compiler.confined import to_send  # noqa: E402
+from ina.p4.compiler.sandbox import to_send  # noqa: E402
 from ina.p4.p4runtime import pipeline  # noqa: E402
 from ina.p4.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
 from ina.p4.p4runtime.device import Device  # noqa: E402

@@ -10,7 +10,7 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from ina.aggregation.controller.controller import Controller  # noqa: E402
+from ina.aggregation.controller.admission import Controller  # noqa: E402
 from ina.aggregation.worker import Endpoint, WorkerConfig  # noqa: E402
 from ina.base import paths  # noqa: E402
 from ina.net.ports import memory_pair  # noqa: E402

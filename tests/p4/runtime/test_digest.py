@@ -7,7 +7,7 @@ program, the emulator. If that is meant, the test says what to store.
 import pytest
 from capabilities import need
 
-from ina.lab.config import AllReduce
+from ina.lab.experiment_keys import AllReduce
 from ina.lab.kinds import allreduce
 
 pytestmark = pytest.mark.build

@@ -19,9 +19,9 @@ from controlled import SOURCE, fails  # noqa: E402
 from v1_program import source  # noqa: E402
 
 from ina.base import paths  # noqa: E402
-from ina.p4.compiler import build, confined  # noqa: E402
-from ina.p4.compiler.confined import Limits, NotCompiled, compile_text  # noqa: E402
+from ina.p4.compiler import build, sandbox  # noqa: E402
 from ina.p4.compiler.front.preprocess import preprocess_text  # noqa: E402
+from ina.p4.compiler.sandbox import Limits, NotCompiled, compile_text  # noqa: E402
 from ina.p4.p4runtime.messages import p4  # noqa: E402
 from ina.p4.runtime import Program  # noqa: E402
 
@@ -42,7 +42,7 @@ def own_cache(tmp_path, monkeypatch) -> Path:
 @pytest.mark.build
 def test_a_config_is_source_or_names_what_was_compiled_here(client, compiled, config):
     text, code = SOURCE.read_text(), compiled.so_path.read_bytes()
-    forms = [text.encode(), json.dumps({"source": text}).encode(), confined.to_send(SOURCE), code,
+    forms = [text.encode(), json.dumps({"source": text}).encode(), sandbox.to_send(SOURCE), code,
              json.dumps({"compiled": sha256(code).hexdigest()}).encode(),
              json.dumps({"source": text, "defines": {"UNUSED": "1"}, "name": "other.p4"}).encode()]  # fmt: skip
     for data in forms:
@@ -120,7 +120,7 @@ def test_source_with_its_includes_is_the_same_program(tmp_path):
     for path in [*sorted(paths.p4_dir().glob("*.p4")), *sorted(paths.p4_dir().glob("tofino/*.p4"))]:
         folders = [paths.p4_dir()]
         direct = build.preprocess(path, include_dirs=folders)[0]
-        sent = json.loads(confined.to_send(path, include_dirs=folders))["source"]
+        sent = json.loads(sandbox.to_send(path, include_dirs=folders))["source"]
         again = preprocess_text(sent, path.name, files={})[0]
         assert build.source_hash(again) == build.source_hash(direct), path
 
@@ -132,7 +132,7 @@ def test_source_with_its_includes_is_the_same_program(tmp_path):
 def test_a_program_is_compiled_once(own_cache, monkeypatch):
     first = compile_text(source("hdr.data.a = 7;"))
     assert Program(first.so_path).source_hash == first.source_hash and first.p4info["pkgInfo"]["arch"] == "v1model"
-    monkeypatch.setattr(confined, "_run", lambda *_: pytest.fail("it is in the cache"))
+    monkeypatch.setattr(sandbox, "_run", lambda *_: pytest.fail("it is in the cache"))
     assert compile_text(source("hdr.data.a = 7;")) == first
 
 
@@ -204,7 +204,7 @@ def test_a_source_that_takes_too_much_is_refused(own_cache, text, limits):
 @pytest.mark.build
 def test_only_so_much_source_is_taken():
     with pytest.raises(NotCompiled, match="expected"):
-        compile_text(" " * (confined.LONGEST + 1))
+        compile_text(" " * (sandbox.LONGEST + 1))
 
 
 # ---- a stranger on the same machine, and root's switch

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from ina.aggregation.controller.controller import Controller
+from ina.aggregation.controller.admission import Controller
 from ina.aggregation.worker import Worker, WorkerConfig, worker_address
 from ina.base.paths import p4_dir
 from ina.p4.compiler.build import compile_program

@@ -23,7 +23,7 @@ from waiting import until
 
 need("cc", "p4runtime", "torch", "root", "netns", "mininet")
 
-from ina.aggregation.controller.controller import switch_address  # noqa: E402
+from ina.aggregation.controller.admission import switch_address  # noqa: E402
 from ina.net.namespaces import own_namespace  # noqa: E402
 
 pytestmark = pytest.mark.root

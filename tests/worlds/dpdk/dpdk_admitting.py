@@ -6,7 +6,7 @@ The process, and the test that makes the packets, admit the same: number, life a
 import random
 
 import ina.worlds.dpdk.switch
-from ina.aggregation.controller.controller import Controller, Job
+from ina.aggregation.controller.admission import Controller, Job
 from ina.aggregation.worker import worker_address
 from ina.p4.runtime.target import SwitchTarget
 

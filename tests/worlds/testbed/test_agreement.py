@@ -11,7 +11,7 @@ from rich.console import Console
 from ina import cli
 from ina.base.settings import ConfigError
 from ina.lab import agree
-from ina.lab.config import AllReduce
+from ina.lab.experiment_keys import AllReduce
 from ina.lab.results.record import Reduction, Result
 
 pytestmark = pytest.mark.root

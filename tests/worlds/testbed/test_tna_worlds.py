@@ -16,7 +16,7 @@ from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.base import paths
 from ina.base.settings import ConfigError
 from ina.cli import main
-from ina.lab.config import AllReduce, Config, Sharing, Workload
+from ina.lab.experiment_keys import AllReduce, Config, Sharing, Workload
 from ina.lab.kinds import allreduce, processes, sharing
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Link as PortLink

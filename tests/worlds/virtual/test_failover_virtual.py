@@ -7,7 +7,7 @@ import pytest
 from test_failover import move
 
 from ina import topology as topologies
-from ina.aggregation.controller.controller import AdmissionError
+from ina.aggregation.controller.admission import AdmissionError
 from ina.aggregation.worker.failover import Movable
 from ina.base import paths
 from ina.p4.compiler.build import compile_program

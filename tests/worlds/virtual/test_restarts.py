@@ -9,8 +9,8 @@ import pytest
 from atp_network import US, Faults, JobSpec, Network
 from capabilities import need
 
-from ina.aggregation.controller.controller import Controller
-from ina.aggregation.controller.incarnations import Incarnations, Lives
+from ina.aggregation.controller.admission import Controller
+from ina.aggregation.controller.job_incarnations import Incarnations, Lives
 from ina.base import paths
 from ina.cli import main
 from ina.p4.compiler.build import compile_program

@@ -5,7 +5,7 @@ import pytest
 
 from ina.base import paths
 from ina.base.settings import ConfigError
-from ina.lab.config import Sharing
+from ina.lab.experiment_keys import Sharing
 from ina.lab.kinds import sharing
 from ina.lab.kinds.allreduce import WrongSum
 from ina.lab.plan import load

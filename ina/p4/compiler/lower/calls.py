@@ -382,7 +382,7 @@ class Calls(Statements):
             less = ir.Op("sub", (stack.next, amount), 32)
             self.emit(ir.Assign(stack.next, fold.cond(ir.Op("lt", (stack.next, amount), 1), fold.const(0, 32), less)))
 
-    # Defined in parser.py and externs.py.
+    # Defined in parser.py and v1model_externs.py.
     def apply_parser(self, instance: Instance, e: ast.Call) -> None:
         raise TypeError
 

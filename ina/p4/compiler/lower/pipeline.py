@@ -7,9 +7,9 @@ from typing import Any
 from ina.p4.compiler import ast, fold, ir
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.lower import value_trees
-from ina.p4.compiler.lower.externs import Externs
 from ina.p4.compiler.lower.loops import loop_limit
 from ina.p4.compiler.lower.parser import CALL
+from ina.p4.compiler.lower.v1model_externs import Externs
 from ina.p4.compiler.lower.value_trees import Record
 
 

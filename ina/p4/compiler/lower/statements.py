@@ -182,7 +182,7 @@ class Statements(Expressions):
         self.emit(ir.If(ir.Op("gt", (rounds, fold.const(self.limit, 32)), 1), ends, likely=False))
 
     def flag(self, name: str, width: int = 32) -> ir.Var:
-        raise TypeError("defined in lower/externs.py")
+        raise TypeError("defined in lower/v1model_externs.py")
 
     def _for_in(self, node: ast.ForIn) -> None:
         target = self.scope[id(node.target)] = self.storage.place(node.target.type, node.target.name)

@@ -336,7 +336,7 @@ class Tables(Parsers):
         self.cursors += 1
         return hit
 
-    # Defined in externs.py.
+    # Defined in v1model_externs.py.
     def counter(self, instance: Instance, size: int | None = None) -> ir.Counter:
         raise TypeError
 

@@ -118,7 +118,7 @@ class Nowhere:
 
 
 class Architecture(Protocol):
-    """The architecture around and below a program: v1model.py, tna.py."""
+    """The architecture around and below a program: interpret_v1model.py, interpret_tna.py."""
 
     keeps_fields: bool  # a header that becomes valid keeps its fields; otherwise they are zero
     this: Instance | None  # the object whose abstract method runs

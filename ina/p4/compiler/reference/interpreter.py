@@ -7,7 +7,7 @@ It walks only the checked tree. Each construct reads like its clause in the P4_1
     reference/statements.py    statements, parsers, controls, table application (§12-§14)
     reference/tables.py        match kinds, priorities, profiles, value sets, and their control plane
     reference/packet.py        packet_in, packet_out (§13.8, §16)
-    v1model.py, tna.py         the architectures: pipeline, replication, externs
+    ../arch/interpret_*.py     the architectures: pipeline, replication, externs
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.arch.architecture import supported_architecture
-from ina.p4.compiler.arch.tna import Tna
-from ina.p4.compiler.arch.v1model import CloneSession, Output, V1Model, WorkItem
+from ina.p4.compiler.arch.interpret_tna import Tna
+from ina.p4.compiler.arch.interpret_v1model import CloneSession, Output, V1Model, WorkItem
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.frontend import deep_recursion
 from ina.p4.compiler.instances import (
@@ -33,9 +33,9 @@ from ina.p4.compiler.instances import (
 )
 from ina.p4.compiler.lower.loops import loop_limit
 from ina.p4.compiler.reference.expressions import Frame, InterpreterError, PacketFailed
-from ina.p4.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.p4.compiler.reference.statements import Statements
 from ina.p4.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical
+from ina.p4.compiler.reference.v1model_objects import CounterArray, MeterArray, RegisterArray
 from ina.p4.compiler.types import Type, fixed_width
 
 T = TypeVar("T")

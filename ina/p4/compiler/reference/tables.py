@@ -17,8 +17,8 @@ from typing import Any
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import Instance
-from ina.p4.compiler.reference.externs import MeterArray
 from ina.p4.compiler.reference.hashes import ALGORITHMS
+from ina.p4.compiler.reference.v1model_objects import MeterArray
 from ina.p4.compiler.reference.values import is_aggregate, pack, parts, to_bits, unpack_leaf
 from ina.p4.compiler.types import Type, fixed_width
 

@@ -12,10 +12,10 @@ from ina.p4.compiler.arch.tna_math import math_unit
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import abstract_method, symmetric_places
 from ina.p4.compiler.reference.expressions import Frame, InterpreterError
-from ina.p4.compiler.reference.externs import CounterArray, MeterArray, MeterState, RegisterArray
 from ina.p4.compiler.reference.hashes import SplitMix64, csum16, to_bytes
 from ina.p4.compiler.reference.packet import ParserError
 from ina.p4.compiler.reference.tables import ActionProfile, BoundAction, Entry
+from ina.p4.compiler.reference.v1model_objects import CounterArray, MeterArray, MeterState, RegisterArray
 from ina.p4.compiler.reference.values import Record, copy, default_value, from_const, pack, wrap
 from ina.p4.compiler.types import Type, fixed_width, underlying
 
@@ -150,13 +150,13 @@ class ObjectMethods:
         self._logs: dict[Instance, int] = {}
 
     def create(self, instance: Instance) -> Any:
-        raise TypeError("defined in arch/tna.py")
+        raise TypeError("defined in arch/interpret_tna.py")
 
     def header_bytes(self, value: Any, t: Type) -> bytes:
-        raise TypeError("defined in arch/tna.py")
+        raise TypeError("defined in arch/interpret_tna.py")
 
     def packed(self, call: ast.Call, instance: Instance, data: Any) -> None:
-        raise TypeError("defined in arch/tna.py")
+        raise TypeError("defined in arch/interpret_tna.py")
 
     def call_method(self, instance: Instance, method: str, call: ast.Call, args: list[Any], frame: Frame) -> Any:
         state: Any = self.objects.get(instance)

@@ -51,7 +51,7 @@ from ina.base import documents
 from ina.base.settings import ConfigError
 from ina.p4.bfrt.ports import SPEEDS, PortConfig
 from ina.topology.topology import Link, Node, Topology, TopologyError
-from ina.worlds.deployed.config_keys import check_keys, dataclass_of, ports, table_list, value
+from ina.worlds.deployed.toml_checks import check_keys, dataclass_of, ports, table_list, value
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

@@ -21,10 +21,10 @@ import time
 from collections.abc import Callable
 
 from ina.aggregation import protocols
+from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect
+from ina.aggregation.control_socket.messages import printable
 from ina.aggregation.controller.worker_ports import open_offered_port
 from ina.aggregation.ps.server import Server, ServerConfig
-from ina.aggregation.socket.channel import Channel, ChannelClosed, connect
-from ina.aggregation.socket.messages import printable
 from ina.base import signals
 from ina.base.error_text import reason
 from ina.net.ports import Address
@@ -113,7 +113,7 @@ def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str],
 
 
 def main() -> int:
-    """``python -m ina.aggregation.controller.parameter_server``: as ``ina ps``; or, as a child of the switch process, with the
+    """``python -m ina.aggregation.controller.ps_process``: as ``ina ps``; or, as a child of the switch process, with the
     only argument CHANNEL-FD."""
     if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
         parser = argparse.ArgumentParser(prog="ina ps")

@@ -1,4 +1,4 @@
-"""Compiles programs whose source somebody else sent, in a process that cannot do harm with it (confinement.py).
+"""Compiles programs whose source somebody else sent, in a process that cannot do harm with it (sandboxed_process.py).
 
 The text may include files that ship with the project, by name; no other file that it names is opened. The result is kept in the
 cache of this process's user under the hash of all its inputs.
@@ -112,7 +112,7 @@ def _run(request: str, limits: Limits) -> tuple[dict[str, Any], str, bytes]:
             tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:  # fmt: skip
         request_file.write(request.encode())
         request_file.seek(0)
-        command = [sys.executable, "-m", "ina.p4.compiler.confinement", folder, json.dumps(asdict(limits))]
+        command = [sys.executable, "-m", "ina.p4.compiler.sandboxed_process", folder, json.dumps(asdict(limits))]
         environment = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                        "LANG": "C.UTF-8", "HOME": ".", "TMPDIR": ".", "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
         child = subprocess.Popen(command, stdin=request_file, stdout=answer, stderr=errors, cwd="/", env=environment,

@@ -1,11 +1,11 @@
 """A process that has imported torch once, and forks the ranks of all tests: each import takes two seconds of a processor.
 
-    zygote = Zygote()
-    rank = zygote.start("print('hello')", {"RANK": "0", **os.environ}, Path("/tmp"))
+    fork_server = ForkServer()
+    rank = fork_server.start("print('hello')", {"RANK": "0", **os.environ}, Path("/tmp"))
     out, err = rank.communicate(timeout=60)
 
 A rank is as good as `python -c SCRIPT`: it has its own environment, folder, output and `__main__`, and ends as any interpreter
-does. Only `/proc/PID/environ` is the zygote's.
+does. Only `/proc/PID/environ` is the fork server's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Forked:
         self._out, self._err, self._status = out, err, status
         while b"\n" not in self._pipes[status]:
             if not (read := os.read(status, 100)):
-                raise RuntimeError("the zygote ended before it forked a rank")
+                raise RuntimeError("the fork server ended before it forked a rank")
             self._pipes[status] += read
         self.pid = int(self._pipes[status].split()[0])
 
@@ -66,7 +66,7 @@ class Forked:
             os.close(pipe)
 
 
-class Zygote:
+class ForkServer:
     """Its process ends with this one."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ina.aggregation.controller.jobs import AdmissionError
+from ina.aggregation.controller.job_records import AdmissionError
 from ina.topology.topology import Topology, TopologyError
 from ina.topology.tree import Tree, aggregation_tree
 

@@ -21,10 +21,10 @@ from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import field_list
 from ina.p4.compiler.reference.expressions import ExitSignal, Frame, InterpreterError, PacketFailed
-from ina.p4.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.p4.compiler.reference.hashes import ALGORITHMS, MASK64, SplitMix64, to_bytes
 from ina.p4.compiler.reference.packet import PacketIn, PacketOut, ParserError
 from ina.p4.compiler.reference.tables import ActionProfile, Entry, Table
+from ina.p4.compiler.reference.v1model_objects import CounterArray, MeterArray, RegisterArray
 from ina.p4.compiler.reference.values import Record, copy, default_value, leaves, store_part, wrap
 from ina.p4.compiler.types import HeaderType, RecordType, underlying
 

@@ -11,7 +11,7 @@
     release                                       -> this connection's worker leaves its job without failing it
     end      job                                  -> the job is over: its workers get the event of a lost worker
     serve    port [host]                          -> this connection is the parameter server, and takes calls from now on
-                                                     (parameter_server.py); its port, and the port's descriptors
+                                                     (ps_process.py); its port, and the port's descriptors
     jobs, switches, counters                      -> their state and counters
     stop                                          -> ends when the last client is gone
 
@@ -38,16 +38,16 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from ina.aggregation.control_socket import messages
+from ina.aggregation.control_socket.messages import Malformed, Request, decode, parse
 from ina.aggregation.controller.access import Access, JobOwner, Principal, Role, Rule
-from ina.aggregation.controller.controller import AdmissionError, Controller
-from ina.aggregation.controller.jobs import Job
+from ina.aggregation.controller.admission import AdmissionError, Controller
+from ina.aggregation.controller.failures import Recovery
+from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.ps_client import PsClient, ServerGone
-from ina.aggregation.controller.recovery import Recovery
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
 from ina.aggregation.controller.worker_ports import Plug
-from ina.aggregation.socket import messages
-from ina.aggregation.socket.messages import Malformed, Request, decode, parse
 
 JOINING = 30.0  # seconds for all workers of a job in a network to join
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others

@@ -17,9 +17,9 @@ import socket
 import struct
 import time
 
-from ina.aggregation.socket import descriptors
-from ina.aggregation.socket.messages import MAX_REPLY, decode
-from ina.aggregation.socket.peers import check_server, greeting
+from ina.aggregation.control_socket import descriptors
+from ina.aggregation.control_socket.messages import MAX_REPLY, decode
+from ina.aggregation.control_socket.peers import check_server, greeting
 from ina.base import tokens
 
 MAX_FDS = 8

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.arch.v1model import CloneSession, Digest, Output
+from ina.p4.compiler.arch.interpret_v1model import CloneSession, Digest, Output
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.instances import calls_in
 from ina.p4.compiler.reference.expressions import ExitSignal, Frame, InterpreterError
-from ina.p4.compiler.reference.externs import MeterArray
 from ina.p4.compiler.reference.hashes import SplitMix64
 from ina.p4.compiler.reference.packet import PacketIn, PacketOut, ParserError
 from ina.p4.compiler.reference.tables import Entry, Table
 from ina.p4.compiler.reference.tna_objects import OBJECTS, Nothing, ObjectMethods, Phase, Unset
+from ina.p4.compiler.reference.v1model_objects import MeterArray
 from ina.p4.compiler.reference.values import Record, copy, default_value, leaves
 from ina.p4.compiler.types import ExternType, Type, strip_new
 

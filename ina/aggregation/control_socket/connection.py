@@ -15,9 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ina.aggregation.socket import descriptors
-from ina.aggregation.socket.channel import ChannelClosed
-from ina.aggregation.socket.messages import MAX_REQUEST
+from ina.aggregation.control_socket import descriptors
+from ina.aggregation.control_socket.channel import ChannelClosed
+from ina.aggregation.control_socket.messages import MAX_REQUEST
 
 CHUNK = 4096  # bytes read in one turn: then other clients' turn
 MAX_UNREAD = 1 << 20  # bytes that may wait for a client before one more message

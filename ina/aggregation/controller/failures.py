@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from ina.aggregation.controller.access import Principal
-from ina.aggregation.controller.controller import Controller
-from ina.aggregation.controller.jobs import AdmissionError, Job
+from ina.aggregation.controller.admission import Controller
+from ina.aggregation.controller.job_records import AdmissionError, Job
 from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
 from ina.aggregation.controller.transaction import REFUSED
@@ -33,7 +33,7 @@ class Member(Protocol):
 
 
 class Jobs(Protocol):
-    """Jobs and their members, as ina/aggregation/controller/operations.py has them."""
+    """Jobs and their members, as ina/aggregation/controller/api.py has them."""
 
     controller: Controller
     host: SwitchHost

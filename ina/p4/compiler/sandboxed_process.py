@@ -1,8 +1,8 @@
 """The process that compiles what somebody else sent: it gives up all privileges that it can before it reads the text.
 
-    python -m ina.p4.compiler.confinement FOLDER LIMITS < request > answer
+    python -m ina.p4.compiler.sandboxed_process FOLDER LIMITS < request > answer
 
-confined.py starts it, with a folder of its own. It sets limits of time, memory and output; as root it becomes `nobody`, without
+sandbox.py starts it, with a folder of its own. It sets limits of time, memory and output; as root it becomes `nobody`, without
 groups, capabilities or network. Only then is the request read: JSON with the text and with all that it may include. The answer
 is a line of JSON, followed by the shared object; or the error, whose lines are the text's own.
 """

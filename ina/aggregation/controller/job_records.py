@@ -36,7 +36,7 @@ class Branch:
 
 @dataclass
 class Job:
-    """One admitted job. ``slots`` at each of its switches; ``incarnation`` and ``life``: incarnations.py. ``branches``: by
+    """One admitted job. ``slots`` at each of its switches; ``incarnation`` and ``life``: job_incarnations.py. ``branches``: by
     switch, the root first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes
     workers at any port."""
 

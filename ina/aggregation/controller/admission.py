@@ -1,6 +1,6 @@
 """Controller: the jobs that its switches serve, and each job's resources.
 
-A job owns a number, a life of that number, an incarnation (incarnations.py: the life tells packets of earlier jobs, the
+A job owns a number, a life of that number, an incarnation (job_incarnations.py: the life tells packets of earlier jobs, the
 incarnation their rows), and at every switch of its aggregation tree a power-of-two range of slots, a multicast group, and one
 port per child: a worker or a switch below. One switch is a tree of one. The protocol defines the entries that make a switch's
 program serve a job (ina/aggregation/entries/). All of it is written through switch targets in P4Runtime's terms; registers are
@@ -19,12 +19,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.incarnations import CHANCE, Incarnations, Lives
-from ina.aggregation.controller.jobs import AdmissionError, Branch, Job
-from ina.aggregation.controller.placement import place
-from ina.aggregation.controller.repair import absent, repair
+from ina.aggregation.controller.job_incarnations import CHANCE, Incarnations, Lives
+from ina.aggregation.controller.job_records import AdmissionError, Branch, Job
+from ina.aggregation.controller.reconcile import absent, repair
 from ina.aggregation.controller.state import StateError, described, job_from_json, job_to_json
 from ina.aggregation.controller.transaction import REFUSED, Change, WriteFailed, WriteTarget, try_write, write
+from ina.aggregation.controller.tree_placement import place
 from ina.aggregation.entries import Child, JobProgram, Parent, program_named
 from ina.aggregation.worker import SWITCH, worker_address
 from ina.net.ports import Address
@@ -99,7 +99,7 @@ class Controller:
 
     def place(self, name: str, hosts: Sequence[str], slots: int, stripes: int = 1,
               load: Mapping[int, float] | None = None) -> tuple[Tree, ...]:
-        """Returns trees for a job whose workers are at ``hosts``, each for one ``admit`` (placement.py).
+        """Returns trees for a job whose workers are at ``hosts``, each for one ``admit`` (tree_placement.py).
 
         Raises AdmissionError with the switch that is in the way.
         """
