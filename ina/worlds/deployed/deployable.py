@@ -131,7 +131,7 @@ class Bfrt(Deployable):
         present = self._row(row)
         if present is not None and not ports.differs(row, present):
             return Step(title, [], 1)
-        if present is not None and any(ports.said(present.data.get(f)) != ports.said(row.data[f]) for f in FIXED):
+        if present is not None and any(ports.canonical(present.data.get(f)) != ports.canonical(row.data[f]) for f in FIXED):
             return Step(title, [Change("DELETE", Row(row.table, row.key), before=present), Change("INSERT", row)])
         return Step(title, [_change(row, present)])
 
