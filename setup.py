@@ -1,4 +1,5 @@
-"""What pyproject.toml cannot say: the compiled part, and the files that an installed package carries (ina/base/manifest.py)."""
+"""Package data that pyproject.toml cannot describe: the compiled part, and the files that an installed package carries
+(ina/base/manifest.py)."""
 
 import runpy
 

@@ -11,25 +11,25 @@ from bench import common
 from ina.lab.training import launch
 
 NAMES = ("codec", "switch", "complete", "atp", "bmv2", "emulator", "allreduce", "protocols", "testbed")
-ASKED = ("dpdk",)  # only when they are named: make bench-dpdk
+BY_NAME = ("dpdk",)  # only run by name: make bench-dpdk
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("what", nargs="*", metavar="WHAT",
-                        help=f"any of {', '.join(NAMES)} (default: all of these), {', '.join(ASKED)}")  # fmt: skip
+                        help=f"any of {', '.join(NAMES)} (default: all of these), {', '.join(BY_NAME)}")  # fmt: skip
     parser.add_argument("--results", type=Path, default=Path("results"))
     args = parser.parse_args()
-    unknown = set(args.what) - {*NAMES, *ASKED}
+    unknown = set(args.what) - {*NAMES, *BY_NAME}
     if unknown:
-        parser.error(f"{', '.join(sorted(unknown))}: expected any of {', '.join((*NAMES, *ASKED))}")
+        parser.error(f"{', '.join(sorted(unknown))}: expected any of {', '.join((*NAMES, *BY_NAME))}")
     environment = common.record.environment()
     common.console.print(
         "{cpu}, {cores} cores, kernel {kernel}, commit {commit}".format(**environment), highlight=False
     )
     measurements = []
     try:
-        with launch.terminable():  # what a benchmark has started ends with it
+        with launch.terminable():  # children end with their benchmark
             for name in args.what or NAMES:
                 for measurement in importlib.import_module(f"bench.{name}").measure():
                     measurement.show()

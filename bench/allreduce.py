@@ -11,7 +11,7 @@ from ina.lab.training import launch
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]  # bytes
 RANKS = (2, 4)
 
-# Both back ends in the same processes, in turn, so that whatever else the machine does meets both. A block of all-reduces
+# Both back ends in the same processes, in turn, so that other load on the machine affects both. A block of all-reduces
 # is timed as a whole; one before it brings the ranks together. Processor time is of all ranks and the switch process.
 RANK = """
 import json, os, statistics, sys, time

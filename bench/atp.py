@@ -42,7 +42,7 @@ class Native(Protocol):
 
 
 def compiled(folder: Path) -> tuple[FFI, Native]:
-    """bench/atp.c as a shared object, and what it declares."""
+    """Compiles bench/atp.c. Returns its declarations and the shared object."""
     source, target = Path(__file__).with_suffix(".c"), folder / "bench_atp.so"
     includes = [f"-I{path}" for path in paths.native_dirs()]
     options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
@@ -55,19 +55,19 @@ def compiled(folder: Path) -> tuple[FFI, Native]:
 
 
 def header(index: int, values: int, switch: Address, own: Address | None = None) -> bytes:
-    """Ethernet to bitmap of a worker's packets to ``switch``."""
+    """Returns the headers of a worker's packets to ``switch``, Ethernet to bitmap."""
     sender = Worker(WorkerConfig(index, WORKERS, life=1, slots=1, values=values, protocol="atp", switch=switch, address=own))
     sender.submit(np.zeros(1, np.int32))
     return sender.frames_to_send(0)[0][:HEADER]
 
 
-def prepared(bench: FFI, values: int, headers: list[bytes]) -> tuple[CData, CData]:
+def prepare(bench: FFI, values: int, headers: list[bytes]) -> tuple[CData, CData]:
     b = bench.new("struct bench *")
     b.workers, b.values, b.slots, b.batch = WORKERS, values, SLOTS, BATCH
     b.rounds = max(8, PACKETS * 64 // max(64, values) // (WORKERS * SLOTS))
-    kept = bench.new("uint8_t[]", b"".join(headers))
-    b.header = kept
-    return b, kept
+    memory = bench.new("uint8_t[]", b"".join(headers))
+    b.header = memory
+    return b, memory
 
 
 def pointer(bench: FFI, kind: str, value: CData) -> CData:
@@ -75,12 +75,12 @@ def pointer(bench: FFI, kind: str, value: CData) -> CData:
 
 
 def switch(values: int, bench: FFI, native: Native) -> float:
-    """Workers' packets per second, in millions."""
+    """Returns workers' packets per second, in millions."""
     program = compile_program(paths.p4_dir() / "atp.p4", defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
     result = bytearray(header(0, values, SERVER, ATP_SWITCH))
     result[:12], result[26:34] = result[6:12] + result[:6], result[30:34] + result[26:30]  # from the server to the switch
     result[34:38], result[42] = result[36:38] + result[34:36], 0x30
-    b, kept = prepared(bench, values, [*(header(i, values, ATP_SWITCH) for i in range(WORKERS)), bytes(result)])
+    b, memory = prepare(bench, values, [*(header(i, values, ATP_SWITCH) for i in range(WORKERS)), bytes(result)])
     with Switch(program.so_path) as sw:
         place = Place(number=0, incarnation=1, life=1, children=WORKERS, workers=tuple(range(WORKERS)), slot_base=0, slots=SLOTS,
                       group=1,
@@ -105,17 +105,17 @@ def switch(values: int, bench: FFI, native: Native) -> float:
             sw.remove_port(number)
             lib.ina_port_close(pair[0])
             lib.ina_port_close(pair[1])
-    del kept
+    del memory
     if ended or b.wrong or b.results != b.packets:
         raise SystemExit(f"ATP switch benchmark: {b.wrong} of {b.results} results wrong, {b.packets} packets sent")
     return b.packets / b.elapsed_ps * 1e6
 
 
 def server(values: int, bench: FFI, native: Native) -> float:
-    """Workers' packets per second that a plain parameter server adds up, in millions."""
+    """Returns workers' packets per second that a plain parameter server adds up, in millions."""
     config = ServerConfig(WORKERS, life=1, slots=SLOTS, values=values).to_c()
     config.peer = config.worker[0]
-    b, kept = prepared(bench, values, [header(i, values, SERVER, worker_address(0, 0)) for i in range(WORKERS)] + [bytes(HEADER)])
+    b, raw = prepare(bench, values, [header(i, values, SERVER, worker_address(0, 0)) for i in range(WORKERS)] + [bytes(HEADER)])
     state = ffi.new("uint64_t[]", lib.ina_ps_state_size(config) // 8)
     lib.ina_ps_init(state, config, 0)
     frames = bench.new("uint8_t[]", (WORKERS * SLOTS + 1) * (HEADER + 4 * values))
@@ -124,7 +124,7 @@ def server(values: int, bench: FFI, native: Native) -> float:
     b.frames_to_send = pointer(bench, "void *", ffi.addressof(lib, "ina_ps_frames_to_send"))
     native.serve(b)
     stats = ffi.cast("struct ina_ps_stats *", ffi.cast("uint8_t *", state) + lib.ina_ps_stats_offset(config))
-    del kept
+    del raw
     if b.wrong or not b.results or stats.merged_raw != b.packets:
         raise SystemExit(f"server benchmark: {b.wrong} of {b.results} results wrong, {stats.merged_raw} of {b.packets} added")
     return b.packets / b.elapsed_ps * 1e6

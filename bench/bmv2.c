@@ -55,7 +55,7 @@ static int right(const struct bench *b, const struct ina_packet *pkt)
     return 1;
 }
 
-/* Results that there were for a worker, each answered with its slot's next packet; -1: the port takes no more. */
+/* Receives a worker's results and answers each with its slot's next packet. Returns their number; -1: the port takes no more. */
 static int serve(struct bench *b, uint32_t worker, uint32_t total)
 {
     struct ina_port *port = b->host[worker];
@@ -74,7 +74,7 @@ static int serve(struct bench *b, uint32_t worker, uint32_t total)
     return k && put(b, worker, next, k) ? -1 : n;
 }
 
-/* 0: all sums came; 1: a packet was lost; -1: a port took no more. `elapsed_ps` by the wall clock. */
+/* Returns 0: all sums arrived; 1: a packet was lost; -1: a port took no more. `elapsed_ps` by the wall clock. */
 int exchange(struct bench *b)
 {
     uint32_t total = (uint32_t)b->rounds * b->slots;

@@ -1,7 +1,7 @@
 """BMv2 and the embedded switch on the same program and the same packets, over the same kind of veth pairs, in turn.
 
-Workers behind packet sockets keep a window of packets under way, each distinct, and check every value of every result. Both
-switches are given their tables by the same controller, BMv2 over P4Runtime. Needs root and BMv2; says so otherwise.
+Workers behind packet sockets keep a window of packets under way, each distinct, and check every value of every result. The
+same controller writes the tables of both switches, BMv2's over P4Runtime. Without root or BMv2 it prints what is missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ina.worlds.testbed.mininet import missing
 
 WORKERS, TURNS, SECONDS = 4, 5, 0.5
 PORTS = range(1, WORKERS + 1)  # BMv2's P4Runtime server takes no replica at port 0
-WINDOWS = (8, 32)  # packets of each worker; each switch has the one that suits it better
+WINDOWS = (8, 32)  # packets of each worker; the better one counts for each switch
 MTU = 1500
 PROBE = 2000  # packets
 VALUES = (32, 64, 128, 256)
@@ -40,7 +40,7 @@ VALUES = (32, 64, 128, 256)
 
 @dataclass
 class Place:
-    """A running switch: ``target`` for the controller, ``far`` ends of PORTS, and the processor time that it has taken, s."""
+    """A running switch: ``target`` for the controller, ``far`` ends of PORTS, and its processor time so far, s."""
 
     target: SwitchTarget
     far: list[Port]
@@ -48,7 +48,7 @@ class Place:
 
 
 def processor_time(pid: int) -> float:
-    """Of a process, in seconds: user and system (proc(5), fields 14 and 15)."""
+    """Returns a process's time in seconds: user and system (proc(5), fields 14 and 15)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -64,22 +64,22 @@ def embedded(program: Path, defines: dict[str, str], folder: Path) -> Iterator[P
         for number, port in zip(PORTS, near, strict=True):
             switch.add_port(number, port.handle)
         switch.start(yields=0, nap=50e-6)  # as in the testbed
-        yield Place(switch, far, lambda: time.process_time() - time.thread_time())  # all threads but the workers'
+        yield Place(switch, far, lambda: time.process_time() - time.thread_time())  # all threads except the workers'
         switch.close()  # before its ports
 
 
 @contextmanager
 def real(program: Path, defines: dict[str, str], folder: Path) -> Iterator[Place]:
-    made = bmv2.compile_bmv2(program, defines)
-    with bmv2.Bmv2(PORTS, folder / "bmv2", mtu=MTU) as switch, switch.remote(made) as remote:
+    compiled_program = bmv2.compile_bmv2(program, defines)
+    with bmv2.Bmv2(PORTS, folder / "bmv2", mtu=MTU) as switch, switch.remote(compiled_program) as remote:
         yield Place(remote, [switch.port(number) for number in PORTS], lambda: processor_time(switch.pid))
 
 
 KINDS = {"bmv2": real, "embedded": embedded}
 
 
-def prepared(place: Place, values: int, slots: int, native: Native, ffi_of: FFI) -> tuple[CData, CData]:
-    """The workers of one job: a struct bench, and what it points at."""
+def prepare(place: Place, values: int, slots: int, native: Native, ffi_of: FFI) -> tuple[CData, CData]:
+    """Prepares the workers of one job. Returns a struct bench, and the memory that it points at."""
     controller = Controller(place.target, 1024)
     job = controller.admit("bench", WORKERS, slots)
     b = ffi_of.new("struct bench *")
@@ -91,12 +91,13 @@ def prepared(place: Place, values: int, slots: int, native: Native, ffi_of: FFI)
 
 
 def turn(kind: str, values: int, slots: int, native: Native, ffi_of: FFI, folder: Path) -> tuple[float, float]:
-    """Packets per second into the switch (as many results come out of it), and its processor time for each, s. Zeros: with so
-    many packets under way one was lost."""
+    """Returns packets per second into the switch (as many results come out of it), and its processor time for each, s; zeros
+    if a packet was lost with so many under way."""
     defines, rate, spent = {"VALUES": str(values), "SLOTS": "1024"}, float(PROBE), 0.0
-    for seconds in (1.0, SECONDS):  # of a switch each: packets are numbered from 0, and the first says how many the second needs
+    # Each with a new switch, as packets are numbered from 0; the first run gives the second one's length.
+    for seconds in (1.0, SECONDS):
         with KINDS[kind](paths.p4_dir() / "switchml.p4", defines, folder) as place:
-            b, _headers = prepared(place, values, slots, native, ffi_of)
+            b, _headers = prepare(place, values, slots, native, ffi_of)
             b.rounds = max(2, round(seconds * rate) // (WORKERS * slots))
             before = place.spent()
             lost = native.exchange(b)
@@ -125,8 +126,8 @@ def measure() -> list[Measurement]:
         for values in VALUES:
             turns: dict[tuple[str, int], list[tuple[float, float]]] = {(k, slots): [] for k in KINDS for slots in WINDOWS}
             for _ in range(TURNS):
-                for (kind, slots), found in turns.items():
-                    found.append(turn(kind, values, slots, native, ffi_of, Path(folder)))
+                for (kind, slots), rates in turns.items():
+                    rates.append(turn(kind, values, slots, native, ffi_of, Path(folder)))
             rows = {}
             for kind in KINDS:
                 medians = {slots: [statistics.median(figures) for figures in zip(*turns[kind, slots], strict=True)]

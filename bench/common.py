@@ -1,4 +1,4 @@
-"""What all measurements share: medians, machine and commit, JSON and a plot."""
+"""Shared parts of all measurements: medians, machine and commit, JSON and a plot."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ console = Console()
 
 
 def declared(struct: str, source: Path) -> str:
-    """The declaration of a structure in a C file, for cffi."""
-    found = re.search(rf"struct {struct} \{{.*?\n\}};", source.read_text(), re.S)
-    assert found is not None
-    return found[0]
+    """Returns the declaration of a structure in a C file, for cffi."""
+    match = re.search(rf"struct {struct} \{{.*?\n\}};", source.read_text(), re.S)
+    assert match is not None
+    return match[0]
 
 
 def median_seconds(action: Callable[[], object], runs: int = 7, at_least: float = 0.05) -> float:
-    """Median over `runs` of the seconds that one call takes; each run repeats it for `at_least` seconds."""
+    """Returns the median over `runs` of the seconds that one call takes; each run repeats it for `at_least` seconds."""
     action()
     repeat = 1
     while True:
         start = time.perf_counter()
         for _ in range(repeat):
             action()
-        spent = time.perf_counter() - start
-        if spent >= at_least:
+        seconds = time.perf_counter() - start
+        if seconds >= at_least:
             break
-        repeat = max(2 * repeat, int(repeat * at_least / max(spent, 1e-9)))
-    times = [spent / repeat]
+        repeat = max(2 * repeat, int(repeat * at_least / max(seconds, 1e-9)))
+    times = [seconds / repeat]
     for _ in range(runs - 1):
         start = time.perf_counter()
         for _ in range(repeat):
@@ -52,8 +52,8 @@ Cell = str | int | float
 
 @dataclass
 class Measurement:
-    """Rows of one benchmark: `columns` are headings with units, of which the first `keys` say what was measured; `limit` says
-    what the ratio is to."""
+    """Rows of one benchmark: `columns` are headings with units, of which the first `keys` identify the measurement; `limit`
+    is the reference of the ratio."""
 
     name: str
     columns: list[str]
@@ -67,8 +67,8 @@ class Measurement:
 
     def show(self) -> None:
         table = Table(title=f"{self.name} (ratio: {self.limit})", title_justify="left")
-        rows = [[_said(cell) for cell in row] for row in self.rows]
-        for column, *cells in zip(self.columns, *rows, strict=True):  # headings break between words, and nothing is cut
+        rows = [[_text(cell) for cell in row] for row in self.rows]
+        for column, *cells in zip(self.columns, *rows, strict=True):  # headings wrap between words, and nothing is cut
             table.add_column(column, justify="right" if table.columns else "left",
                              min_width=max(map(len, [*column.split(), *cells])))
         for row in rows:
@@ -78,7 +78,7 @@ class Measurement:
 
 
 def save(measurements: list[Measurement], root: Path) -> Path:
-    """`root/bench-<time>/`: bench.json and one plot a measurement; prints where."""
+    """Writes `root/bench-<time>/`: bench.json and one plot for each measurement; prints the path."""
     folder = root / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
     folder.mkdir(parents=True)
     blob = {"environment": record.environment(), "measurements": [m.__dict__ for m in measurements]}
@@ -89,24 +89,24 @@ def save(measurements: list[Measurement], root: Path) -> Path:
     return folder
 
 
-def _said(cell: object) -> str:
+def _text(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:,.0f}" if 1000 <= abs(cell) < 1e6 else f"{cell:.3g}"
     return f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
 def plot(measurement: Measurement, path: Path) -> None:
-    """Bars of the ratio column (the last), a label a row."""
+    """Draws bars of the ratio column (the last), with a label for each row."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    labels = [", ".join(_said(cell) for cell in row[: measurement.keys]) for row in measurement.rows]
+    labels = [", ".join(_text(cell) for cell in row[: measurement.keys]) for row in measurement.rows]
     ratios = [float(row[-1]) for row in measurement.rows]
     figure, axes = pyplot.subplots(figsize=(7, 1.2 + 0.32 * len(labels)), layout="constrained")
-    drawn = axes.barh(range(len(labels)), ratios, color="#1668b8")
-    axes.bar_label(drawn, [f"{ratio:.3g}" for ratio in ratios], padding=3, fontsize="small")
+    bars = axes.barh(range(len(labels)), ratios, color="#1668b8")
+    axes.bar_label(bars, [f"{ratio:.3g}" for ratio in ratios], padding=3, fontsize="small")
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.axvline(1, color="#c65a11", linewidth=1)

@@ -34,24 +34,24 @@ struct complete {
     void (*decode)(float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
     uint32_t batch, ahead, watch;           /* watch: 1 measures cycles */
     uint64_t count;                         /* tensors to reduce */
-    uint64_t cycles[8];                     /* out: by stage; INGRESS and EGRESS are parts of SWITCH; WAITING: for nothing */
-    uint64_t elapsed_ps, aside_ps;          /* out: processor time, but for comparing and new values; and that of these */
-    uint64_t clock_ps;                      /* out: of a look at that clock, a system call */
+    uint64_t cycles[8];                     /* out: by stage; INGRESS and EGRESS are parts of SWITCH; WAITING: idle */
+    uint64_t elapsed_ps, aside_ps;          /* out: processor time without comparing and new values; and theirs */
+    uint64_t clock_ps;                      /* out: cost of reading that clock, a system call */
     uint64_t wall_ps, forwarded;            /* out: from the first to the last turn; frames into the switch */
     uint64_t sent, bare, wrong;             /* out: frames by workers, those without values; wrong values */
     const volatile int *stop;               /* of a switch without workers */
 };
 
-static const struct ina_program *program; /* whose phases are timed when the switch runs `timed` */
+static const struct ina_program *program; /* the program whose phases are timed when the switch runs `timed` */
 static uint64_t phase_cycles[2];
 
-/* Cycles since then. A batch takes a few microseconds: a lap that is longer had other processes in it. */
+/* Returns the cycles since then. A batch takes a few microseconds: other processes ran during a longer lap. */
 static uint64_t spent(uint64_t since, uint64_t now)
 {
     return now - since < LONG ? now - since : 0;
 }
 
-/* ps that this thread had a processor: others on the machine take none of it. */
+/* Returns the processor time of this thread, ps: other load does not count. */
 static uint64_t cpu_time(void)
 {
     struct timespec t;
@@ -82,13 +82,13 @@ void watch(struct ina_program *timed, const struct ina_program *original)
     timed->egress = egress;
 }
 
-/* A look at the watch takes as long as five instructions of each packet of a batch: only where it was asked for. */
+/* Reads the watch, only on request: that takes as long as five instructions of each packet of a batch. */
 static uint64_t look(const struct complete *c)
 {
     return c->watch ? __rdtsc() : 0;
 }
 
-/* The stage ends now: the time when the next one begins. `n`: frames that went through it; none: it was waiting. */
+/* Ends a stage; returns the time at which the next one begins. `n`: frames that passed it; 0: it was waiting. */
 static uint64_t lap(struct complete *c, enum stage stage, int n, uint64_t since)
 {
     const uint64_t now = look(c);
@@ -123,7 +123,7 @@ static void verify(struct complete *c, uint32_t worker, uint64_t tensor)
     c->wrong += wrong;
 }
 
-/* Tensors done are verified, next ones filled and submitted: `ahead` of each worker are on their way. */
+/* Verifies finished tensors, fills and submits the next ones: `ahead` of each worker are on their way. */
 static void exchange(struct complete *c, uint32_t worker, uint64_t *submitted, uint64_t *done, uint64_t now)
 {
     struct ina_event events[INA_MAX_OPS];
@@ -138,7 +138,7 @@ static void exchange(struct complete *c, uint32_t worker, uint64_t *submitted, u
     uint64_t end = *submitted;
     for (; end < c->count && end - *done < c->ahead; end++)
         fill(c, worker, end);
-    c->aside_ps += cpu_time() - start + c->clock_ps; /* between two looks lies one of them */
+    c->aside_ps += cpu_time() - start + c->clock_ps; /* one reading of the clock lies between the two */
     for (; *submitted < end; ++*submitted) {
         const int handle = c->protocol->next_handle(c->state[worker]);
         c->tensors[worker][handle] = c->work[worker][*submitted % c->ahead];
@@ -146,7 +146,7 @@ static void exchange(struct complete *c, uint32_t worker, uint64_t *submitted, u
     }
 }
 
-/* One worker's turn: what has come, what it may send. Frames moved. */
+/* One worker's turn: receives its frames, sends as many as it may. Returns the number of frames. */
 static uint32_t serve(struct complete *c, uint32_t w, uint64_t *submitted, uint64_t *done, uint64_t now)
 {
     struct ina_packet pkts[MAX_BATCH];
@@ -195,7 +195,7 @@ static uint32_t forward(struct complete *c, uint32_t w, uint64_t now)
     return (uint32_t)n;
 }
 
-/* Time of the monotonic clock, at which workers' timers run. */
+/* Returns the time of the monotonic clock, which workers' timers use. */
 static uint64_t wall(void)
 {
     struct timespec t;
@@ -203,7 +203,7 @@ static uint64_t wall(void)
     return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
 }
 
-/* One way between two processors, ps: two threads hand a cache line to and fro. */
+/* Measures the time one way between two processors, ps: two threads pass a cache line back and forth. */
 struct ball {
     _Alignas(128) _Atomic uint32_t turn;
 };
@@ -236,7 +236,7 @@ uint64_t latency(int cpu)
         atomic_store_explicit(&ball.turn, 2 * i + 1, memory_order_release);
         while (atomic_load_explicit(&ball.turn, memory_order_acquire) != 2 * i + 2)
             __builtin_ia32_pause();
-        if (i % 1000 == 999) { /* the best of a hundred: others run here, too */
+        if (i % 1000 == 999) { /* the best of a hundred, because of other load */
             const uint64_t now = wall(), one = (now - start) / 2000;
             best = one < best ? one : best;
             start = now;
@@ -246,7 +246,7 @@ uint64_t latency(int cpu)
     return best;
 }
 
-/* Workers, and the switch if this thread is that, too. 0, or -1: it came to a stop. */
+/* Runs the workers, and the switch if it is in this thread. Returns 0, or -1: nothing moves any more. */
 int work(struct complete *c)
 {
     uint64_t submitted[WORKERS] = {0}, done[WORKERS] = {0}, left = WORKERS;
@@ -277,7 +277,7 @@ int work(struct complete *c)
     return 0;
 }
 
-/* The switch alone, until somebody says stop. */
+/* Runs the switch alone, until `stop` is set. */
 void serve_switch(struct complete *c)
 {
     phase_cycles[0] = phase_cycles[1] = 0;

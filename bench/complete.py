@@ -26,14 +26,14 @@ from ina.p4.runtime import Switch
 from ina.p4.runtime.loaded_program import Program
 
 WORKERS, RUNS = 4, 5
-ELEMENTS, AHEAD = 1 << 18, 1  # of a tensor, few of whose frames carry nothing but exponents; tensors of a worker on their way
+ELEMENTS, AHEAD = 1 << 18, 1  # of a tensor: so long that few frames carry only exponents; tensors of a worker on their way
 VALUES = (64, 128, 256, 1024, 2048)
 PACKETS = 600_000  # of 256 values, about, in a run
 STAGES = ("worker ports", "build", "switch ports", "switch", "decode", "ingress", "egress", "waiting")  # enum stage
 
 
 def window(values: int) -> int:
-    """Slots of the job, and frames of a burst: frames and rows of so many stay near the core."""
+    """Returns slots of the job, and frames of a burst: few enough for frames and rows to stay in the core's caches."""
     return max(4, min(16, 4096 // values))
 
 
@@ -52,7 +52,7 @@ class Native(Protocol):
 
 
 def compiled(folder: Path) -> tuple[FFI, Native]:
-    """bench/complete.c as a shared object, and what it declares."""
+    """Compiles bench/complete.c. Returns its declarations and the shared object."""
     source, target = Path(__file__).with_suffix(".c"), folder / "bench_complete.so"
     includes = [f"-I{path}" for path in paths.native_dirs()]
     options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
@@ -69,7 +69,7 @@ def compiled(folder: Path) -> tuple[FFI, Native]:
 
 
 def memory_ports(values: int) -> list[tuple[CData, CData]]:
-    """The switch's and the worker's end of each worker's link: ``struct ina_port *``."""
+    """Opens the switch's and the worker's end of each worker's link: ``struct ina_port *``."""
     pairs = []
     for _ in range(WORKERS):
         pair = ffi.new("struct ina_port *[2]")
@@ -80,23 +80,23 @@ def memory_ports(values: int) -> list[tuple[CData, CData]]:
 
 
 def frames(values: int, count: int, slots: int) -> int:
-    """Frames of all workers for `count` tensors, if none is sent again: a tensor's first ones carry exponents of its blocks."""
+    """Returns frames of all workers for `count` tensors without retransmissions; a tensor's first ones carry its exponents."""
     blocks = ELEMENTS // values
     return WORKERS * count * (blocks + min(blocks, slots))
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """A job as packets name it, from the controller of its switch (ina/aggregation/controller/job_incarnations.py)."""
+    """Number and life of a job in its packets, from its switch's controller (ina/aggregation/controller/job_incarnations.py)."""
 
     number: int
     life: int
 
 
 class Rig:
-    """A switch and a job of ``WORKERS`` workers with ``struct complete`` around them; either may be played elsewhere.
+    """A switch and a job of ``WORKERS`` workers with ``struct complete`` around them; either may be in another process.
 
-    ``ports``: (switch's, worker's) end of each link, NULL where another process has it; they stay the caller's.
+    ``ports``: (switch's, worker's) end of each link, NULL where another process has it; the caller owns them.
     ``job``: admitted at a switch elsewhere, for workers without a switch here; None: a switch here, which admits its own.
     """
 
@@ -135,7 +135,7 @@ class Rig:
         return self.bench.cast(kind, int(ffi.cast("uintptr_t", pointer)))
 
     def _admit(self, ports: list[tuple[CData, CData]], slots: int, watch: bool) -> tuple[Switch, Admitted]:
-        """A switch with its ports and the entries of a job."""
+        """Makes a switch with its ports and the entries of a job."""
         defines = {"VALUES": str(self.values), "SLOTS": str(slots)}
         program = Program(compile_program(paths.p4_dir() / "switchml.p4", defines=defines).so_path)
         if watch:
@@ -161,7 +161,7 @@ class Rig:
         state = ffi.cast("void *", (memory.ctypes.data + 63) // 64 * 64)
         protocol.init(state, config, 0)
         raw = np.zeros(AHEAD * ELEMENTS + 16, np.float32)
-        first = -raw.ctypes.data // 4 % 16  # at a cache line, as torch's tensors begin and numpy's arrays do not
+        first = -raw.ctypes.data // 4 % 16  # aligned to a cache line like torch's tensors, unlike numpy's arrays
         arrays = raw[first : first + AHEAD * ELEMENTS].reshape(AHEAD, ELEMENTS)
         work, tensors = ffi.new("struct ina_tensor[]", AHEAD), ffi.new("struct ina_tensor[]", MAX_OPS)
         for tensor, array in zip(work, arrays, strict=True):
@@ -171,7 +171,7 @@ class Rig:
         self.c.work[worker], self.c.tensors[worker] = (self._cast("struct ina_tensor *", each) for each in (work, tensors))
 
     def run(self) -> Rig:
-        """Reduces ``c.count`` tensors. SystemExit: it came to a stop, or a sum is wrong."""
+        """Reduces ``c.count`` tensors. SystemExit: it stopped, or a sum is wrong."""
         stopped = self.native.work(self.c)
         if stopped or self.c.wrong or self.c.sent < self.packets:
             raise SystemExit(f"bench: {self.c.wrong} values are wrong, {self.c.sent} packets were sent"
@@ -180,7 +180,7 @@ class Rig:
         return self
 
     def drops(self) -> str:
-        """Packets that the switch has dropped, by the reason's number in the program."""
+        """Describes the packets that the switch has dropped, by the reason's number in the program."""
         assert self.switch is not None  # it is in this process
         packets = self.switch.counter("drops")[:, 0]
         reasons = ", ".join(f"{packets[reason]} of reason {reason}" for reason in packets.nonzero()[0])
@@ -190,11 +190,11 @@ class Rig:
 
     @property
     def packets(self) -> int:
-        """Blocks that workers send into the switch: once each, whatever was sent again, and nothing that has no values."""
+        """Blocks that workers send into the switch: each once, without retransmissions and packets without values."""
         return self.c.count * WORKERS * (ELEMENTS // self.values)
 
     def limit(self) -> float:
-        """Packets per second of the loop by hand."""
+        """Returns packets per second of the hand-written loop."""
         frames = np.zeros(2 * WORKERS * self.c.batch * (4 * self.values + 192) + 64, np.uint8)
         rows = np.zeros(self.c.batch * self.values, np.uint32)
         aligned = self.bench.cast("uint8_t *", (frames.ctypes.data + 63) // 64 * 64)
@@ -202,18 +202,19 @@ class Rig:
                           for _ in range(5))
 
     def rate(self) -> float:
-        """Packets per second of processor time."""
+        """Returns packets per second of processor time."""
         return self.packets / self.c.elapsed_ps * 1e12
 
     def cycles(self) -> list[float]:
-        """For each packet: build, ports, ingress, rest of the switch, egress, decode; then ns to compare and for new values."""
-        spent = dict(zip(STAGES, (cycles / self.packets for cycles in self.c.cycles), strict=True))
-        rest = spent["switch"] - spent["ingress"] - spent["egress"]
-        return [spent["build"], spent["worker ports"] + spent["switch ports"], spent["ingress"], rest, spent["egress"],
-                spent["decode"], self.c.aside_ps / self.packets / 1e3]
+        """Returns cycles of each packet: build, ports, ingress, rest of the switch, egress, decode; then ns for comparing and new
+        values."""
+        stages = dict(zip(STAGES, (cycles / self.packets for cycles in self.c.cycles), strict=True))
+        rest = stages["switch"] - stages["ingress"] - stages["egress"]
+        return [stages["build"], stages["worker ports"] + stages["switch ports"], stages["ingress"], rest, stages["egress"],
+                stages["decode"], self.c.aside_ps / self.packets / 1e3]
 
     def close(self) -> None:
-        """Ends the switch; ports are their owners' again."""
+        """Ends the switch; ports stay open for their owners."""
         if not self.switch:
             return
         for worker in range(WORKERS):
@@ -223,7 +224,7 @@ class Rig:
 
 
 def in_memory(values: int, bench: FFI, native: Native, watch: bool = False, count: int = 0) -> Rig:
-    """One run over memory ports, of `count` tensors if it says so, closed again."""
+    """Runs once over memory ports, `count` tensors unless it is 0, and closes the ports."""
     ports = memory_ports(values)
     rig = Rig(values, ports, bench, native, watch)
     rig.c.count = count or rig.c.count
@@ -237,7 +238,7 @@ def in_memory(values: int, bench: FFI, native: Native, watch: bool = False, coun
 
 
 def tables(name: str, expected: str) -> tuple[Measurement, Measurement]:
-    """Empty ones for `add`: rates, and cycles of the time-stamp counter for each packet by stage."""
+    """Returns empty tables for `add`: rates, and cycles of the time-stamp counter for each packet by stage."""
     rates = Measurement(
         name, ["values", "Mpps", "frames Gb/s", "M ATE/s", "by hand Mpps", "ratio"],
         "of a loop by hand that quantises, adds, copies and turns back", expected,
@@ -252,7 +253,7 @@ def tables(name: str, expected: str) -> tuple[Measurement, Measurement]:
 
 
 def add(rates: Measurement, stages: Measurement, values: int, runs: list[Rig], watched: list[list[float]]) -> float:
-    """A row for each from finished runs, and from runs with a watch in the switch. Packets per second."""
+    """Adds a row to each table, from finished runs and from runs with a watch in the switch. Returns packets per second."""
     pps, by_hand = (statistics.median(rate(rig) for rig in runs) for rate in (Rig.rate, Rig.limit))
     cycles = min(watched, key=sum)
     workers = (cycles[0] + cycles[1] / 2 + cycles[5]) / sum(cycles[:6])

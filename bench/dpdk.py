@@ -1,4 +1,4 @@
-"""``make bench-dpdk``: what goes over DPDK without a NIC, on two cores, beside what testpmd does over the same devices.
+"""``make bench-dpdk``: rates over DPDK without a NIC, on two cores, beside testpmd's over the same devices.
 
 Workers, switch and back run to completion on one core over rte_ring; workers and switch in two processes over memif, a core
 each; an all-reduce of two processes over memif and ina-dpdk-switch, in turn with Gloo. Every sum is verified.
@@ -39,11 +39,11 @@ EAL = ["--no-pci", "--no-telemetry", "--log-level", "error"]
 HEADROOM = 128  # of an mbuf, in testpmd
 ENDED = 120.0
 ALL_REDUCE = 100 << 20  # bytes
-REDUCE_SLOTS = 512  # three processes on two cores sleep now and then, and a window must last as long
+REDUCE_SLOTS = 512  # three processes on two cores sleep now and then, and a window must cover that time
 
 
 def cores() -> tuple[int, int]:
-    """Two processors that this process may use. SystemExit: there are not as many."""
+    """Returns two processors that this process may use. SystemExit: there are not as many."""
     available = sorted(os.sched_getaffinity(0))
     if len(available) < 2:
         raise SystemExit("bench dpdk: needs two processors that it may use (one is allowed: see taskset)")
@@ -52,7 +52,7 @@ def cores() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def on(core: int) -> Iterator[None]:
-    """This thread on one processor meanwhile."""
+    """Runs this thread on one processor meanwhile."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -65,19 +65,19 @@ def on(core: int) -> Iterator[None]:
 
 
 class TestPmd:
-    """dpdk-testpmd on one core, told what to do line by line (stdbuf, or it would answer at its end). Frames of a port go back
-    out of it, or out of its neighbour (`topology` paired); ``room``: bytes of an mbuf, headroom included."""
+    """dpdk-testpmd on one core, driven by lines on its standard input (stdbuf, or it would answer at its end). Frames of a port
+    go back out of it, or out of its neighbour (`topology` paired); ``room``: bytes of an mbuf, headroom included."""
 
     def __init__(
         self, devices: list[str], core: int, other: int, frame: int, room: int, topology: str = "loop", burst: int = 32
     ) -> None:
         eal = [*EAL, *dpdk.memory(MEMORY), f"--lcores=0@{other},1@{core}", "--main-lcore", "0",
                f"--file-prefix=bench{os.getpid()}-{core}"]
-        # Buffers before frames: frames that do not fit into the buffers named so far are not refused, 64 bytes take their place.
+        # Buffers before frames: testpmd silently replaces frames that do not fit into the buffers named so far by 64 bytes.
         own = ["-i", "--nb-cores=1", "--forward-mode=io", f"--mbuf-size={room}", f"--txpkts={frame}",
                f"--burst={burst}", "--total-num-mbufs=8192", "--no-lsc-interrupt", f"--port-topology={topology}"]
         command = ["stdbuf", "-oL", "dpdk-testpmd", *eal, *(f"--vdev={device}" for device in devices), "--", *own]
-        self.said, self.frame, self.ports, pipe = "", frame, len(devices), subprocess.PIPE
+        self.output, self.frame, self.ports, pipe = "", frame, len(devices), subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
         self._stdin, self._stdout = piped(self.process.stdin), piped(self.process.stdout)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -85,29 +85,29 @@ class TestPmd:
 
     def _read(self) -> None:
         while text := os.read(self._stdout.fileno(), 65536):
-            self.said += text.decode(errors="replace")
+            self.output += text.decode(errors="replace")
 
     def tell(self, line: str, answer: str, seconds: float = 60.0) -> str:
-        """What it says from that line on, once `answer` is there."""
-        begin, deadline = len(self.said), time.monotonic() + seconds
+        """Sends a line. Returns the output from then on, once it matches `answer`."""
+        begin, deadline = len(self.output), time.monotonic() + seconds
         self._stdin.write(line + "\n")
         self._stdin.flush()
-        while not re.search(answer, self.said[begin:]):
+        while not re.search(answer, self.output[begin:]):
             if self.process.poll() is not None or time.monotonic() >= deadline:
-                raise SystemExit(f"bench dpdk: testpmd does not answer {line!r}:\n{self.said[-3000:]}")
+                raise SystemExit(f"bench dpdk: testpmd does not answer {line!r}:\n{self.output[-3000:]}")
             time.sleep(0.02)
-        return self.said[begin:]
+        return self.output[begin:]
 
     def received(self) -> tuple[int, int]:
-        """Frames and bytes that all ports together have received so far."""
-        said = self.tell("show port stats all", rf"(?s)(Tx-pps.*?){{{self.ports}}}")
-        frames, octets = (sum(map(int, re.findall(rf"RX-{what}: +(\d+)", said))) for what in ("packets", "bytes"))
+        """Returns frames and bytes that all ports together have received so far."""
+        output = self.tell("show port stats all", rf"(?s)(Tx-pps.*?){{{self.ports}}}")
+        frames, octets = (sum(map(int, re.findall(rf"RX-{unit}: +(\d+)", output))) for unit in ("packets", "bytes"))
         return frames, octets
 
     def rate(self, bytes_counted: bool = True) -> float:
-        """Frames received per second, of all ports together, over half a second. SystemExit: they are not whole, as far as the
+        """Returns frames received per second, of all ports together, over half a second. SystemExit: they are not whole, if the
         driver counts bytes (net_ring passes pointers and counts none)."""
-        bursts = 2 * self.ports * 32  # counted in one column and not yet in the other
+        bursts = 2 * self.ports * 32  # may be counted in one column and not yet in the other
         begin, (before, octets_before) = time.monotonic(), self.received()
         frames = 0
         while frames <= bursts and time.monotonic() < begin + 10:
@@ -132,28 +132,28 @@ class TestPmd:
 
 @dataclass(frozen=True)
 class Window:
-    """What is on its way between two processes: ``slots`` frames of each worker and direction, as many as a memif's ring has,
+    """Frames on their way between two processes: ``slots`` frames of each worker and direction, as many as a memif's ring has,
     in bursts of ``batch``."""
 
     slots: int
     batch: int
 
     def memif(self, path: Path, worker: int, server: bool, frame: int) -> str:
-        """A worker's device, of either end."""
+        """Returns the device of a worker, at either end."""
         return dpdk.device(f"memif:{path},rsize={self.slots.bit_length() - 1}", worker, server, frame)
 
 
-DEEP = Window(128, 32)  # what testpmd likes best
+DEEP = Window(128, 32)  # testpmd's best
 
 
 def window(values: int) -> Window:
-    """Frames that stay in the second-level cache: fewer of the long ones."""
+    """Returns a window whose frames stay in the second-level cache: fewer long ones."""
     slots = 4 * complete.window(values)
     return Window(slots, slots // 2)
 
 
 def ring_ceiling(frame: int) -> float:
-    """Frames per second that one core takes from rte_rings and puts into them."""
+    """Returns frames per second that one core takes from rte_rings and puts into them."""
     core, other = cores()
     pmd = TestPmd(["net_ring0", "net_ring1"], core, other, frame, frame + 512, "paired")
     try:
@@ -163,22 +163,22 @@ def ring_ceiling(frame: int) -> float:
         pmd.close()
 
 
-def memif_ceiling(frame: int, folder: Path, ours: Window, room: int = 0) -> float:
-    """Frames per second that two processes, a core each, send each other: over as many of the same devices as workers have,
-    with as many frames on their way. ``room``: of an mbuf; 0: as the devices' buffers. SystemExit: frames are not whole."""
+def memif_ceiling(frame: int, folder: Path, traffic: Window, room: int = 0) -> float:
+    """Returns frames per second that two processes, a core each, send each other: over as many of the same devices as workers
+    have, with as many frames on their way. ``room``: of an mbuf; 0: as the devices' buffers. SystemExit: frames are not whole."""
     core, other = cores()
     ends: list[TestPmd] = []
     try:
-        for server, mine, its in ((True, core, other), (False, other, core)):
-            devices = [ours.memif(folder / "testpmd.sock", worker, server, frame) for worker in range(WORKERS)]
+        for server, own_core, other_core in ((True, core, other), (False, other, core)):
+            devices = [traffic.memif(folder / "testpmd.sock", worker, server, frame) for worker in range(WORKERS)]
             buffers = re.search(r"bsize=(\d+)", devices[0])
             assert buffers is not None
             room = room or int(buffers[1]) + HEADROOM
-            ends.append(TestPmd(devices, mine, its, frame, room, burst=ours.batch))
+            ends.append(TestPmd(devices, own_core, other_core, frame, room, burst=traffic.batch))
             ends[-1].tell("", "testpmd> $")
         ends[1].tell("start", r"testpmd> $")
         time.sleep(1)
-        ends[0].tell(f"start tx_first {ours.slots // ours.batch}", r"testpmd> $")
+        ends[0].tell(f"start tx_first {traffic.slots // traffic.batch}", r"testpmd> $")
         return statistics.median(ends[0].rate() for _ in range(3))
     finally:
         for end in ends:
@@ -189,13 +189,13 @@ def memif_ceiling(frame: int, folder: Path, ours: Window, room: int = 0) -> floa
 
 
 def start() -> None:
-    """EAL of this process."""
+    """Starts EAL in this process."""
     dpdk.start(dpdk.arguments([], MEMORY))
 
 
 @contextlib.contextmanager
 def ring_ports(values: int) -> Iterator[list[tuple[CData, CData]]]:
-    """Both ends of each worker's link over rte_rings; all share one pool."""
+    """Opens both ends of each worker's link over rte_rings; all share one pool."""
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(dpdk.Pool(ROOM // 16, HEADERS + 4 * values))
         ends = []
@@ -206,7 +206,7 @@ def ring_ports(values: int) -> Iterator[list[tuple[CData, CData]]]:
 
 
 def over_rings(values: int, bench: FFI, native: Native, watch: bool = False, count: int = 0) -> Rig:
-    """One run to completion over rte_rings."""
+    """Runs once to completion over rte_rings."""
     with ring_ports(values) as ports:
         rig = Rig(values, ports, bench, native, watch)
         rig.c.count = count or rig.c.count
@@ -218,7 +218,7 @@ def over_rings(values: int, bench: FFI, native: Native, watch: bool = False, cou
 
 @contextlib.contextmanager
 def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[CData]]:
-    """This process's end of each worker's link: a memif each."""
+    """Opens this process's end of each worker's link: a memif each."""
     frame = HEADERS + 4 * values
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(dpdk.Pool(ROOM, frame, [f"memif:{path}"]))
@@ -236,7 +236,7 @@ def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[CData]]:
 
 
 def workers_process(path: str, values: int, count: int, number: int, life: int) -> None:
-    """The workers over memif, in a process of their own: reduces `count` tensors on this core and prints the counters.
+    """Runs the workers over memif, in a process of their own: reduces `count` tensors on this core and prints the counters.
     ``number``, ``life``: of the job that the switch's process has admitted."""
     with tempfile.TemporaryDirectory() as folder:
         bench, native = complete.compiled(Path(folder))
@@ -248,27 +248,27 @@ def workers_process(path: str, values: int, count: int, number: int, life: int) 
         rig.c.count = count or rig.c.count
         rig.run()
         c = rig.c
-        again = c.sent - complete.frames(values, c.count, window(values).slots)
-        print(json.dumps({"packets": rig.packets, "again": again, "cycles": list(c.cycles),
+        resent = c.sent - complete.frames(values, c.count, window(values).slots)
+        print(json.dumps({"packets": rig.packets, "again": resent, "cycles": list(c.cycles),
                           "seconds": 1e-12 * (c.wall_ps - c.aside_ps)}))
         rig.close()
 
 
 def over_memif(values: int, bench: FFI, native: Native, count: int = 0) -> dict:
-    """One run of a switch here and workers in another process, a core each: the workers' counters, and the switch's cycles."""
-    here, there = cores()
+    """Runs a switch here and workers in another process, a core each. Returns the workers' counters, and the switch's cycles."""
+    own_core, other_core = cores()
     with tempfile.TemporaryDirectory() as folder, memif_ports(values, Path(folder) / "memif.sock", server=True) as ports:
         rig = Rig(values, [(port, ffi.NULL) for port in ports], bench, native, watch=True, slots=window(values).slots)
         rig.c.batch, stop = window(values).batch, bench.new("int *")
         rig.c.stop = stop
 
         def switch() -> None:
-            with on(here):
+            with on(own_core):
                 native.serve_switch(rig.c)
 
         thread = threading.Thread(target=switch)
         thread.start()
-        command = ["taskset", "-c", str(there), sys.executable, "-m", "bench.dpdk", f"{folder}/memif.sock", str(values),
+        command = ["taskset", "-c", str(other_core), sys.executable, "-m", "bench.dpdk", f"{folder}/memif.sock", str(values),
                    str(count), str(rig.job.number), str(rig.job.life)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=ENDED)
@@ -279,13 +279,13 @@ def over_memif(values: int, bench: FFI, native: Native, count: int = 0) -> dict:
             rig.close()
         if done.returncode:
             raise SystemExit(f"bench dpdk: the workers' process failed, {drops}:\n{done.stderr[-3000:]}")
-        said = json.loads(done.stdout.splitlines()[-1])
-        return said | {"switch": [cycles / said["packets"] for cycles in rig.c.cycles]}
+        counters = json.loads(done.stdout.splitlines()[-1])
+        return counters | {"switch": [cycles / counters["packets"] for cycles in rig.c.cycles]}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A run over memif and what testpmd did next to it."""
+    """A run over memif and testpmd's rate next to it."""
 
     run: dict          # the workers' counters, and the switch's cycles
     ceiling: float     # testpmd's frames per second
@@ -297,27 +297,27 @@ class Pair:
 
 
 def handing(native: Native) -> float:
-    """ns that a cache line takes from one of the cores to the other, at best."""
-    here, there = cores()
-    with on(here):
-        return min(native.latency(there) for _ in range(3)) / 1e3
+    """Returns ns that a cache line takes from one of the cores to the other, at best."""
+    own_core, other_core = cores()
+    with on(own_core):
+        return min(native.latency(other_core) for _ in range(3)) / 1e3
 
 
 def beside_testpmd(values: int, bench: FFI, native: Native, folder: Path) -> Pair:
-    """Of ``PAIRS`` pairs the one with the median ratio. A host that moves processors apart between two runs makes copies several
-    times as dear: such pairs do not count. SystemExit: nearly all are such."""
+    """Returns the pair with the median ratio, of ``PAIRS`` pairs. Pairs do not count if the host moved the processors apart
+    between two runs, which makes copies several times as expensive. SystemExit: nearly all are such."""
     pairs, windows = [], {window(values), DEEP}
     for _ in range(3 * PAIRS):
         before = handing(native)
         run = over_memif(values, bench, native)
         ceiling = max(memif_ceiling(HEADERS + 4 * values, folder, each) for each in windows)
         pair = Pair(run, ceiling, handing(native))
-        said = f"  memif, {values} values: {pair.pps / 1e6:.3g} of {ceiling / 1e6:.3g} Mpps"
+        message = f"  memif, {values} values: {pair.pps / 1e6:.3g} of {ceiling / 1e6:.3g} Mpps"
         if max(before, pair.handing) < 1.5 * min(before, pair.handing):
             pairs.append(pair)
         else:
-            said += f"; the cores moved, a line takes {before:.0f} ns and then {pair.handing:.0f}: does not count"
-        common.console.print(said, highlight=False)
+            message += f"; the cores moved, a line takes {before:.0f} ns and then {pair.handing:.0f}: does not count"
+        common.console.print(message, highlight=False)
         if len(pairs) == PAIRS:
             return sorted(pairs, key=lambda pair: pair.pps / pair.ceiling)[PAIRS // 2]
     raise SystemExit(f"bench dpdk: in more than {2 * PAIRS} of {3 * PAIRS} runs the processors did not stay where they were")
@@ -354,7 +354,7 @@ dist.destroy_process_group()
 
 
 def all_reduce(values: int, size: int = ALL_REDUCE, blocks: int = 5) -> dict[str, float]:
-    """Median seconds of an all-reduce by two processes over memif and ina-dpdk-switch, and by Gloo, in turn."""
+    """Returns the median seconds of an all-reduce by two processes over memif and ina-dpdk-switch, and by Gloo, in turn."""
     root = Path(__file__).resolve().parent.parent
     environment = dict(os.environ, PYTHONPATH=str(root), OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as folder:
@@ -408,17 +408,17 @@ def measure() -> list[Measurement]:
         "frames in bursts of 32 if that is more); cycles: but for those of waiting; core: a line from one to the other",
         "half of testpmd's",
     )
-    free, wanted = dpdk.free_huge_pages(), 3 * MEMORY  # this process and two at a time
-    found = "huge pages" if free >= wanted else (
-        f"ordinary pages, which cost up to a tenth ({free} MiB of huge ones are free, wanted are {wanted}: "
-        f"echo {wanted // 2} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)")  # fmt: skip
-    common.console.print(f"DPDK's memory is in {found}", highlight=False)
+    free, needed = dpdk.free_huge_pages(), 3 * MEMORY  # this process and two at a time
+    pages = "huge pages" if free >= needed else (
+        f"ordinary pages, which cost up to a tenth ({free} MiB of huge ones are free, wanted are {needed}: "
+        f"echo {needed // 2} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)")  # fmt: skip
+    common.console.print(f"DPDK's memory is in {pages}", highlight=False)
     start()
-    here, _ = cores()
+    core, _ = cores()
     with tempfile.TemporaryDirectory() as folder:
         bench, native = complete.compiled(Path(folder))
         for values in VALUES:
-            with on(here):
+            with on(core):
                 runs = [over_rings(values, bench, native) for _ in range(RUNS)]
                 watched = [over_rings(values, bench, native, watch=True).cycles() for _ in range(RUNS)]
             pps = complete.add(rates, stages, values, runs, watched)

@@ -1,7 +1,7 @@
-"""Virtual time: packet-hops a second and core, what a packet costs in memory, and whether time grows as the packets do.
+"""Virtual time: packet-hops a second and core, memory per packet, and growth of time with the number of packets.
 
 A packet-hop is one arrival of a frame, at a switch (which runs the compiled program) or at a host (which runs the worker). Times
-are the processor's, of one core: what else runs on the machine counts little.
+are the processor's, of one core: other load on the machine matters little.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ina.worlds.virtual.network import Wire
 
 RUNS = 5
 AIM = 3e6  # packet-hops a second and core with 64 elements
-DISTANCE = 1.5  # from the first size to the last: what is more than that is not linear any more
+DISTANCE = 1.5  # largest ratio of times a packet, from the first size to the last, that counts as linear
 
 
 def measure() -> list[Measurement]:
-    found = [_star(), _trees(), _linear(), _memory()]
-    by_name = {measurement.name.split(":")[0]: measurement for measurement in found}
+    results = [_star(), _trees(), _linear(), _memory()]
+    by_name = {measurement.name.split(":")[0]: measurement for measurement in results}
     best = max(float(row[2]) for row in by_name["emulator"].rows if row[1] == 64)
     growth = max(float(row[-1]) for row in by_name["emulator-linear"].rows)
     hop = {(row[0], row[1]): 1e9 / float(row[2]) for row in by_name["emulator-trees"].rows}
@@ -38,7 +38,7 @@ def measure() -> list[Measurement]:
           f"{hop[256, 'without']:.0f} ns when 256 do not travel. Small packets are bound by the instructions of "
           f"event, program and worker, large ones by the memory that values go through "
           f"({1 - hop[256, 'without'] / hop[256, 'with']:.0%} of their time).")
-    return found
+    return results
 
 
 def _program(values: int) -> Path:
@@ -75,8 +75,8 @@ def _star() -> Measurement:
 
 
 def _in_trees(values: int, packets: int, payload: bool = True) -> tuple[float, dict, int, int]:
-    """Four jobs of 32 workers in a fat-tree of 128 hosts and 80 switches, each along a tree of its own: processor time of the
-    run, its figures, virtual ps, and bytes of a packet that waits at a switch."""
+    """Runs four jobs of 32 workers in a fat-tree of 128 hosts and 80 switches, each along a tree of its own. Returns processor
+    time, figures, virtual ps, and bytes of a packet that waits at a switch."""
     topology = topologies.load("fat-tree", k=8, rate=100e9, delay=1e-6)
     with Fabric(_program(values), topology, max_frame=_longest(values), payload=payload) as fabric:
         hosts = [host.name for host in topology.hosts]
@@ -87,10 +87,10 @@ def _in_trees(values: int, packets: int, payload: bool = True) -> tuple[float, d
                 fabric.submit_one(job, worker, source, out)
         start = time.process_time()
         fabric.run()
-        took = time.process_time() - start
+        seconds = time.process_time() - start
         fabric.check()
         waiting = lib.ina_switch_parked_bytes(fabric.switches[0].pointer)
-        return took, fabric.stats(), fabric.now, waiting
+        return seconds, fabric.stats(), fabric.now, waiting
 
 
 def _trees() -> Measurement:
@@ -104,8 +104,8 @@ def _trees() -> Measurement:
     for values in (64, 256):
         for payload in (True, False):
             runs = [_in_trees(values, 2000, payload) for _ in range(3)]
-            took, hops, virtual = statistics.median(run[0] for run in runs), runs[0][1]["frames"], runs[0][2] / 1e12
-            result.add(values, "with" if payload else "without", hops / took, hops, 1e3 * virtual, 1e3 * took, virtual / took)
+            busy, hops, virtual = statistics.median(run[0] for run in runs), runs[0][1]["frames"], runs[0][2] / 1e12
+            result.add(values, "with" if payload else "without", hops / busy, hops, 1e3 * virtual, 1e3 * busy, virtual / busy)
     return result
 
 
@@ -119,9 +119,9 @@ def _linear() -> Measurement:
     first = 0.0
     for packets in (500, 2000, 8000):
         runs = [_in_trees(64, packets) for _ in range(3)]
-        took, hops = statistics.median(run[0] for run in runs), runs[0][1]["frames"]
-        first = first or took / hops
-        result.add(packets, hops, 1e3 * took, 1e9 * took / hops, took / hops / first)
+        seconds, hops = statistics.median(run[0] for run in runs), runs[0][1]["frames"]
+        first = first or seconds / hops
+        result.add(packets, hops, 1e3 * seconds, 1e9 * seconds / hops, seconds / hops / first)
     return result
 
 
@@ -135,7 +135,7 @@ def _memory() -> Measurement:
     )
     for values in (64, 256):
         _, stats, _, waiting = _in_trees(values, 500)
-        held = stats["memory"] / stats["most_frames"]
-        for where, size in (("wire, NIC", held), ("queue of a switch", float(waiting))):
+        wire = stats["memory"] / stats["most_frames"]
+        for where, size in (("wire, NIC", wire), ("queue of a switch", float(waiting))):
             result.add(values, where, size - 4 * values, 4 * values, (size - 4 * values) / 200)
     return result

@@ -1,4 +1,4 @@
-/* What packet sockets can do on this machine, without a switch: the limits that forwarding is measured against.
+/* Rates of packet sockets on this machine, without a switch: the limits that forwarding is compared with.
  *
  *     packets send IF MAC SIZE SECONDS         frames to MAC out of IF, as fast as it goes
  *     packets sink IF SECONDS busy|block       takes them
@@ -87,7 +87,7 @@ static void send_until(int fd, const char *mac, unsigned size, double seconds)
     say(sent, at - began);
 }
 
-/* Takes frames for `seconds` and sends each out of `out`, if there is one. */
+/* Receives frames for `seconds` and sends each out of `out`, if there is one. */
 static void take_until(int in, int out, double seconds, int busy)
 {
     uint64_t taken = 0, sent = 0;

@@ -1,11 +1,11 @@
-"""Public collections of P4 programs through the compiler: what it takes, what it refuses, and why.
+"""Public collections of P4 programs through the compiler: programs accepted and refused, with reasons.
 
     python bench/programs.py FOLDER [--table FILE.md] [--list] [COLLECTION ...]
 
 FOLDER has git clones of the collections that bench/programs.toml pins, each named after its repository (`p4-guide`, or
-`jafingerhut+p4-guide`; bare ones will do). The files are read out of the pinned commit, whose tree must have the pinned hash:
-nobody has edited them, whatever the work tree holds. A program is a file that instantiates `main`; it is checked, lowered and
-written as C, and P4Info and a reference interpreter are made of it. No network is used.
+`jafingerhut+p4-guide`; bare ones suffice). The files are read from the pinned commit, whose tree must have the pinned hash, so
+the work tree does not matter. A program is a file that instantiates `main`; it is checked, lowered and written as C, and P4Info
+and a reference interpreter are made of it. No network is used.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ ACCEPTED, FAIR, WRONG = "accepted", "refused fairly", "refused wrongly"
 
 @dataclass(frozen=True)
 class Collection:
-    """`include`: folders of the repository that its programs are compiled with; `define`: macros. `files` and `only`: patterns
-    of the paths that are read, and of those of programs."""
+    """A pinned repository. `include`: folders of the repository that its programs are compiled with; `define`: macros. `files`
+    and `only`: patterns of the paths that are read, and of those of programs."""
 
     name: str
     url: str
@@ -62,7 +62,7 @@ class Verdict:
 
 
 def git(repository: Path, *args: str, stdin: bytes | None = None) -> bytes:
-    """Raises ValueError with git's own words."""
+    """Runs git. Raises ValueError with its message."""
     done = subprocess.run(["git", "--git-dir", repository, *args], input=stdin, capture_output=True)
     if done.returncode:
         raise ValueError(f"{repository}: git {args[0]}: {done.stderr.decode(errors='replace').strip()}")
@@ -70,7 +70,7 @@ def git(repository: Path, *args: str, stdin: bytes | None = None) -> bytes:
 
 
 def clone_of(folder: Path, collection: Collection) -> Path | None:
-    """The git directory of a collection's copy; None: there is no copy."""
+    """Returns the git directory of a collection's copy; None: there is no copy."""
     owner, name = collection.url.rstrip("/").split("/")[-2:]
     for place in (folder / name, folder / f"{owner}+{name}", folder / f"{name}.git"):
         for git_dir in (place / ".git", place / "repo" / ".git", place / "repo", place):
@@ -79,23 +79,23 @@ def clone_of(folder: Path, collection: Collection) -> Path | None:
     return None
 
 
-def extracted(repository: Path, collection: Collection, into: Path) -> None:
-    """Writes the collection's texts as the pinned commit has them. Raises ValueError for another tree."""
+def extract(repository: Path, collection: Collection, into: Path) -> None:
+    """Writes the collection's texts at the pinned commit. Raises ValueError for another tree."""
     tree = git(repository, "rev-parse", f"{collection.commit}^{{tree}}").decode().strip()
     if tree != collection.tree:
         raise ValueError(f"{collection.name}: commit {collection.commit} has the tree {tree}, expected {collection.tree}")
-    wanted: list[tuple[str, str, str]] = []
+    files: list[tuple[str, str, str]] = []
     for line in git(repository, "ls-tree", "-r", "-z", collection.commit).decode().split("\0"):
         meta, _, name = line.partition("\t")
         if name.endswith(TEXTS) and re.search(collection.files, name):
             mode, _, blob = meta.split()
-            wanted.append((name, mode, blob))
-    output = git(repository, "cat-file", "--batch", stdin="".join(f"{blob}\n" for *_, blob in wanted).encode())
+            files.append((name, mode, blob))
+    output = git(repository, "cat-file", "--batch", stdin="".join(f"{blob}\n" for *_, blob in files).encode())
     at = 0
-    for name, mode, blob in wanted:
+    for name, mode, blob in files:
         end = output.index(b"\n", at)
-        found, kind, size = output[at:end].decode().split()
-        if (found, kind) != (blob, "blob"):
+        identifier, kind, size = output[at:end].decode().split()
+        if (identifier, kind) != (blob, "blob"):
             raise ValueError(f"{collection.name}: {name}: the copy in {repository} is not whole")
         content, at = output[end + 1 : end + 1 + int(size)], end + 2 + int(size)
         path = into / name
@@ -114,15 +114,15 @@ def programs(folder: Path, collection: Collection) -> Iterator[Path]:
 
 
 class TookTooLong(BaseException):
-    """No Exception: the compiler makes errors of its own of those."""
+    """A BaseException, as the compiler turns an Exception into an error of its own."""
 
 
 def _too_long(signum: int, frame: FrameType | None) -> None:
     raise TookTooLong
 
 
-def judged(path: Path, root: Path, collection: Collection, fair: list[dict[str, str]]) -> Verdict:
-    """Compile one program; return whether it was accepted or refused, and why."""
+def judge(path: Path, root: Path, collection: Collection, fair: list[dict[str, str]]) -> Verdict:
+    """Compiles one program; returns whether it was accepted or refused, and why."""
     started = time.monotonic()
     outcome, reason = ACCEPTED, ""
     signal.signal(signal.SIGALRM, _too_long)
@@ -152,7 +152,7 @@ def judged(path: Path, root: Path, collection: Collection, fair: list[dict[str, 
 
 
 def table(results: dict[str, list[Verdict]], pins: dict[str, Collection], fair: list[dict[str, str]]) -> str:
-    """The results in Markdown."""
+    """Returns the results in Markdown."""
     lines = ["| collection | commit | programs | accepted | refused fairly | refused wrongly |", "|---|---|---|---|---|---|"]
     for name, verdicts in results.items():
         count = Counter(v.outcome for v in verdicts)
@@ -177,8 +177,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, metavar="FILE.md", help="write the table there")
     parser.add_argument("--list", action="store_true", help="print every program with its verdict")
     args = parser.parse_args(argv)
-    described: dict[str, Any] = tomllib.loads(PINS.read_text(encoding="utf-8"))
-    pins = {name: Collection(name, **d) for name, d in described["collection"].items()}
+    content: dict[str, Any] = tomllib.loads(PINS.read_text(encoding="utf-8"))
+    pins = {name: Collection(name, **d) for name, d in content["collection"].items()}
     unknown = sorted(set(args.collections) - set(pins))
     if unknown:
         parser.error(f"no collection {', '.join(unknown)}; there are: {', '.join(pins)}")
@@ -190,14 +190,14 @@ def main(argv: list[str] | None = None) -> int:
             continue
         with tempfile.TemporaryDirectory() as scratch:
             root = Path(scratch)
-            extracted(repository, pins[name], root)
+            extract(repository, pins[name], root)
             results[name] = []
             for path in programs(root, pins[name]):
-                verdict = judged(path, root, pins[name], described["fair"])
+                verdict = judge(path, root, pins[name], content["fair"])
                 results[name].append(verdict)
                 if args.list or verdict.outcome == WRONG:
                     print(f"{name}: {verdict.program}: {verdict.outcome}: {verdict.reason} [{verdict.seconds:.1f} s]", flush=True)
-    text = table(results, pins, described["fair"])
+    text = table(results, pins, content["fair"])
     print(text)
     if args.table:
         args.table.write_text(text, encoding="utf-8")

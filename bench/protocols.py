@@ -13,7 +13,7 @@ SIZES = [16 << 10, 1 << 20, 25 << 20]  # bytes
 RANKS = 2
 VALUES = 1024
 
-# All in the same processes, in turn, so that whatever else the machine does meets all of them.
+# All in the same processes, in turn, so that other load on the machine affects all of them.
 RANK = """
 import json, statistics, sys, time
 from datetime import timedelta

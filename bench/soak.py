@@ -24,20 +24,20 @@ from ina.lab.training.launch import piped
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRESS = 10.0  # seconds
-SETTLED = 60.0  # seconds after which a process has all the memory that it needs
+SETTLED = 60.0  # seconds after which a process's memory is stable
 GROWTH = 16 << 20  # bytes that it may grow after that: caches of allocators
 ENDED = 60.0
 
 
 class Program:
-    """A process that says lines of JSON; ``said`` has the last of each kind."""
+    """A process that prints lines of JSON; ``messages`` has the last of each kind."""
 
     def __init__(self, module: str, *arguments: object):
         command = [sys.executable, "-m", module, *map(str, arguments), "--json"]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
         self.module = module
-        self.said: dict[str, dict] = {}
+        self.messages: dict[str, dict] = {}
         self.errors = ""
         self.count = 0
         self.memory: list[tuple[float, int]] = []
@@ -47,26 +47,26 @@ class Program:
 
     def _out(self) -> None:
         for line in piped(self.process.stdout):
-            said = json.loads(line)
-            kind = next(iter(said))
-            self.said[kind] = said if kind in ("pid", "all_reduce") else said[kind]
+            message = json.loads(line)
+            kind = next(iter(message))
+            self.messages[kind] = message if kind in ("pid", "all_reduce") else message[kind]
             self.count += kind == "all_reduce"
 
     def _err(self) -> None:
         for line in piped(self.process.stderr):
             self.errors = (self.errors + line)[-4000:]
 
-    def wait(self, what: str, seconds: float) -> dict:
-        """What it says under that key. Raises SystemExit with what it said on standard error."""
+    def wait(self, kind: str, seconds: float) -> dict:
+        """Waits for a message of that kind and returns it. Raises SystemExit with the process's standard error."""
         deadline = time.monotonic() + seconds
-        while what not in self.said:
+        while kind not in self.messages:
             if self.process.poll() is not None or time.monotonic() >= deadline:
-                raise SystemExit(f"soak: {self.module} does not say {what!r}:\n{self.errors}")
+                raise SystemExit(f"soak: {self.module} does not say {kind!r}:\n{self.errors}")
             time.sleep(0.05)
-        return self.said[what]
+        return self.messages[kind]
 
-    def look(self) -> int:
-        """Bytes of memory that are its own."""
+    def measure_memory(self) -> int:
+        """Measures its private memory, bytes."""
         try:
             fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
         except OSError:
@@ -75,7 +75,7 @@ class Program:
         return self.memory[-1][1]
 
     def grown(self, since: float) -> int:
-        """Bytes since then: the least of the last three looks against the most of the first three."""
+        """Returns growth since then, bytes: the least of the last three measurements less the most of the first three."""
         settled = [size for when, size in self.memory if when >= since]
         return min(settled[-3:]) - max(settled[:3]) if len(settled) >= 6 else 0
 
@@ -97,7 +97,7 @@ def faults(rng: random.Random) -> str:
 
 
 def pair(folder: Path, job: str, ports: tuple[int, int], rng: random.Random, seconds: float, size: int) -> list[Program]:
-    """Two workers of a job."""
+    """Starts two workers of a job."""
     spec, dtype, together = faults(rng), rng.choice(["int32", "float32"]), rng.choice([1, 2, 4])
     window = rng.choice([32, 64, 128])
     common = ["--device", f"memif:{folder}/ports.sock", "--control", folder / "control", "--job", job, "--workers", 2, "--verify",
@@ -107,8 +107,8 @@ def pair(folder: Path, job: str, ports: tuple[int, int], rng: random.Random, sec
 
 
 def soak(minutes: float, seed: int, folder: Path) -> list[str]:
-    """What was wrong."""
-    rng, wrong, start = random.Random(seed), [], time.monotonic()
+    """Runs the soak test. Returns the errors."""
+    rng, errors, start = random.Random(seed), [], time.monotonic()
     end = start + 60 * minutes
     ports = [word for i in range(4) for word in ("--port", f"{i}=memif:{folder}/ports.sock")]
     switch = Program("ina.worlds.dpdk.switch", "--program", ROOT / "p4/switchml.p4", "-D", "VALUES=256", *ports,
@@ -119,12 +119,12 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
         print(f"switch of {about['shards']} shards, process {about['pid']}", flush=True)
         long = pair(folder, "long", (0, 1), rng, end - time.monotonic(), 1 << 20)
         running += long
-        jobs, sums, told = 0, 0, time.monotonic()
+        jobs, sums, reported = 0, 0, time.monotonic()
         guests: list[Program] = []
         while True:
             now = time.monotonic()
             if guests and all(guest.process.poll() is not None for guest in guests):
-                wrong += _ended(guests)
+                errors += _finish(guests)
                 sums += sum(guest.count for guest in guests) // 2
                 running = [program for program in running if program not in guests]
                 guests = []
@@ -133,45 +133,45 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
                 guests = pair(folder, f"guest-{jobs}", (2, 3), rng, rng.uniform(5, min(40, end - now - 8)),
                               4 * rng.choice([1, 300, 10_000, 250_000]))  # fmt: skip
                 running += guests
-            gone = [program for program in (switch, *long) if program.process.poll() is not None]
-            if gone and (switch in gone or now < end - 5):
-                wrong.append(f"{gone[0].module} ended early:\n{gone[0].errors}")
+            ended = [program for program in (switch, *long) if program.process.poll() is not None]
+            if ended and (switch in ended or now < end - 5):
+                errors.append(f"{ended[0].module} ended early:\n{ended[0].errors}")
                 break
-            if now - told >= PROGRESS:
-                told = now
-                memory = " ".join(f"{program.look() >> 20}" for program in (switch, *long))
-                mbufs = [program.said.get("all_reduce", {}).get("mbufs", {}) for program in long]
+            if now - reported >= PROGRESS:
+                reported = now
+                memory = " ".join(f"{program.measure_memory() >> 20}" for program in (switch, *long))
+                mbufs = [program.messages.get("all_reduce", {}).get("mbufs", {}) for program in long]
                 print(f"{now - start:6.0f} s: {long[0].count} all-reduces of the long job, {sums} of {jobs} others, all right; "
                       f"mbufs of its workers {', '.join(str(m.get('in_use', '-')) for m in mbufs)}; MiB {memory}", flush=True)
-            if not guests and len(gone) == 2:
+            if not guests and len(ended) == 2:
                 break
             if now > end + 2 * ENDED:
-                wrong.append("workers do not end")
+                errors.append("workers do not end")
                 break
             time.sleep(0.2)
-        wrong += _ended(long) + _ended(guests)
-        wrong += [f"{p.module} grew by {p.grown(start + SETTLED) >> 10} KiB" for p in (switch, *long)
-                  if p.grown(start + SETTLED) > GROWTH]  # fmt: skip
+        errors += _finish(long) + _finish(guests)
+        errors += [f"{p.module} grew by {p.grown(start + SETTLED) >> 10} KiB" for p in (switch, *long)
+                   if p.grown(start + SETTLED) > GROWTH]  # fmt: skip
         switch.process.send_signal(signal.SIGINT)
-        wrong += _ended([switch])
+        errors += _finish([switch])
         print(f"{time.monotonic() - start:.0f} s, {jobs + 1} jobs, {long[0].count + sums} all-reduces verified; the switch: "
-              f"{json.dumps(switch.said.get('summary', {}).get('ports', {}))}", flush=True)  # fmt: skip
+              f"{json.dumps(switch.messages.get('summary', {}).get('ports', {}))}", flush=True)  # fmt: skip
     finally:
         for program in running:
             if program.process.poll() is None:
                 program.process.kill()
                 program.process.wait()
-    return wrong
+    return errors
 
 
-def _ended(programs: list[Program]) -> list[str]:
-    wrong = []
+def _finish(programs: list[Program]) -> list[str]:
+    errors = []
     for program in programs:
         if status := program.finish():
-            wrong.append(f"{program.module} ended with status {status}:\n{program.errors}")
-        elif (mbufs := program.said["summary"]["mbufs"])["in_use"] != mbufs["held"]:
-            wrong.append(f"{program.module} lost mbufs: {mbufs}")
-    return wrong
+            errors.append(f"{program.module} ended with status {status}:\n{program.errors}")
+        elif (mbufs := program.messages["summary"]["mbufs"])["in_use"] != mbufs["held"]:
+            errors.append(f"{program.module} lost mbufs: {mbufs}")
+    return errors
 
 
 def main() -> int:
@@ -189,14 +189,14 @@ def main() -> int:
         signal.signal(number, signal.default_int_handler)
     try:
         with tempfile.TemporaryDirectory(prefix="ina-soak-") as folder:
-            wrong = soak(args.minutes, seed, Path(folder))
+            errors = soak(args.minutes, seed, Path(folder))
     except KeyboardInterrupt:
         print("soak: interrupted", file=sys.stderr)
         return 130
-    for each in wrong:
+    for each in errors:
         print(f"WRONG: {each}", file=sys.stderr)
-    print("soak: " + (f"{len(wrong)} things wrong" if wrong else "all right"), flush=True)
-    return 1 if wrong else 0
+    print("soak: " + (f"{len(errors)} things wrong" if errors else "all right"), flush=True)
+    return 1 if errors else 0
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ int run(struct bench *b)
     return 0;
 }
 
-/* The limit: what the arithmetic alone costs, by hand. As many packets of the same size are added into rows and, as each
+/* The limit: a hand-written loop of the arithmetic alone. As many packets of the same size are added into rows and, as each
  * row is complete, copied out once per worker. ps of processor time. */
 uint64_t limit(const struct bench *b, const uint32_t *in, uint32_t *rows, uint32_t *out)
 {

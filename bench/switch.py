@@ -25,7 +25,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 
 WORKERS, SLOTS, BATCH, RUNS = 4, 64, 32, 5
-PACKETS = 100_000  # a run; they are numbered from 0, so each run has a switch of its own
+PACKETS = 100_000  # of a run; they are numbered from 0, so each run needs a new switch
 
 
 class Native(Protocol):
@@ -39,7 +39,7 @@ class Native(Protocol):
 
 
 def compiled(folder: Path, name: str = "switch") -> tuple[FFI, Native]:
-    """bench/switch.c, or another that includes it, as a shared object, and what it declares."""
+    """Compiles bench/switch.c, or a file that includes it. Returns its declarations and the shared object."""
     source, target = Path(__file__).with_name(f"{name}.c"), folder / f"bench_{name}.so"
     includes = [f"-I{path}" for path in paths.native_dirs()]
     options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
@@ -53,7 +53,7 @@ def compiled(folder: Path, name: str = "switch") -> tuple[FFI, Native]:
 
 
 def header(controller: Controller, job: Job, worker: int, values: int, port: int) -> bytes:
-    """Attaches a worker at a port of the switch: Ethernet to exponents of its packets, slot and tsi 0."""
+    """Attaches a worker at a port of the switch. Returns its packets' headers, Ethernet to exponents, slot and tsi 0."""
     address = controller.attach(job, worker, port).address
     sender = Worker(WorkerConfig(worker=worker, workers=WORKERS, job=job.number, life=job.life, slots=1,
                                  values=values, address=address))
@@ -62,7 +62,7 @@ def header(controller: Controller, job: Job, worker: int, values: int, port: int
 
 
 def one(values: int, bench: FFI, native: Native) -> tuple[float, float]:
-    """Packets per second into the switch (as many come out of it), and those of the loop by hand."""
+    """Returns packets per second into the switch (as many come out of it), and those of the hand-written loop."""
     program = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
     b = bench.new("struct bench *")
     with Switch(program.so_path) as switch:
@@ -82,12 +82,12 @@ def one(values: int, bench: FFI, native: Native) -> tuple[float, float]:
         b.input = bench.cast("void *", int(ffi.cast("uintptr_t", ffi.addressof(lib, "ina_switch_input"))))
         b.header, b.workers, b.values, b.slots, b.batch = headers, WORKERS, values, SLOTS, BATCH
         b.rounds = max(8, PACKETS * 64 // max(64, values) // (WORKERS * SLOTS))
-        lent = native.run(b) == 0
+        ended_well = native.run(b) == 0
         for worker, pair in enumerate(pairs):
             switch.remove_port(worker)
             lib.ina_port_close(pair[0])
             lib.ina_port_close(pair[1])
-    if not lent or b.wrong or b.results != b.packets or not b.packets:
+    if not ended_well or b.wrong or b.results != b.packets or not b.packets:
         raise SystemExit(f"switch benchmark: {b.wrong} of {b.results} results wrong, {b.packets} packets sent")
     arrays = [np.zeros(n * SLOTS * values, np.uint32) for n in (WORKERS, 1, WORKERS)]
     bare = native.limit(b, *(bench.cast("uint32_t *", array.ctypes.data) for array in arrays))

@@ -1,6 +1,6 @@
-"""The testbed: all-reduce through the P4 switch against Gloo over the same links, and what one hop of forwarding can do.
+"""The testbed: all-reduce through the P4 switch against Gloo over the same links, and the rate of one hop of forwarding.
 
-Real UDP and TCP through kernel sockets, veth pairs and one embedded switch. Needs root and Mininet; says so otherwise.
+Real UDP and TCP through kernel sockets, veth pairs and one embedded switch. Without root or Mininet it prints what is missing.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ def _allreduce() -> Measurement:
 
 
 def _times(topology: topologies.Topology, values: int, size: int) -> tuple[dict, dict]:
-    """Seconds of each all-reduce, and the share of busy processor time meanwhile, by back end."""
+    """Returns seconds of each all-reduce, and the share of busy processor time meanwhile, by back end."""
     times: dict[str, list[float]] = {"ina": [], "gloo": []}
     busy: dict[str, list[float]] = {"ina": [], "gloo": []}
     before = (0, 0)
 
-    def heard(message: dict) -> None:
+    def on_message(message: dict) -> None:
         nonlocal before
         if "start" in message:
             before = testbed.processor_times()
@@ -117,7 +117,7 @@ def _times(topology: topologies.Topology, values: int, size: int) -> tuple[dict,
 
     with _network(topology, values) as network, tempfile.TemporaryDirectory() as folder:
         command = ["-c", RANK, str(size), str(TURNS)]
-        launch.run(command, len(topology.hosts), Path(folder), "ranks", 120, heard, testbed.place(network))
+        launch.run(command, len(topology.hosts), Path(folder), "ranks", 120, on_message, testbed.place(network))
     return times, busy
 
 
@@ -133,16 +133,16 @@ def _forwarding() -> Measurement:
         packets = str(Path(folder) / "packets")
         subprocess.run(["cc", "-O2", str(Path(__file__).parent / "packets.c"), "-o", packets], check=True)
         for size in (100, 1500, 9014):
-            taken = [_raw(packets, f"sink near1 {SECONDS + 0.6} {mode}", size)[0] for mode in ("busy", "block")]
+            sunk = [_raw(packets, f"sink near1 {SECONDS + 0.6} {mode}", size)[0] for mode in ("busy", "block")]
             passed, cost = _raw(packets, f"forward near1 near2 {SECONDS + 0.6} block", size)
             with _network(topologies.load("star", hosts=2, rate=0, mtu=9000, queue=0), 256) as network:
                 ours, own_cost = _switched(network, packets, size)
-            result.add(size, *(1e-3 * rate for rate in (*taken, passed)), 1e6 * cost, 1e-3 * ours, 1e6 * own_cost, ours / passed)
+            result.add(size, *(1e-3 * rate for rate in (*sunk, passed)), 1e6 * cost, 1e-3 * ours, 1e6 * own_cost, ours / passed)
     return result
 
 
 def _raw(packets: str, taker: str, size: int) -> tuple[float, float]:
-    """Frames per second without a switch, and processor seconds for each."""
+    """Returns frames per second without a switch, and processor seconds for each."""
     script = RAW.format(packets=packets, taker=taker, size=size, seconds=SECONDS)
     done = subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=True)
     frames, seconds, spent = map(float, done.stdout.split())
@@ -150,7 +150,7 @@ def _raw(packets: str, taker: str, size: int) -> tuple[float, float]:
 
 
 def _switched(network: Network, packets: str, size: int) -> tuple[float, float]:
-    """Frames per second from h1 to h2, and processor seconds of the switch process for each."""
+    """Returns frames per second from h1 to h2, and processor seconds of the switch process for each."""
     mac = next(host.mac for host in network.topology.hosts if host.name == "h2")
 
     def passed() -> int:
@@ -167,7 +167,7 @@ def _switched(network: Network, packets: str, size: int) -> tuple[float, float]:
 
 
 def _spent(pid: int) -> float:
-    """Processor seconds of a process (proc(5), utime and stime)."""
+    """Returns processor seconds of a process (proc(5), utime and stime)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-/* What benches of switches in memory share: the values of their packets, as they stand on the wire, and the clock. */
+/* Shared parts of the benchmarks of switches in memory: the values of their packets, in wire format, and the clock. */
 #ifndef INA_BENCH_VALUES_H
 #define INA_BENCH_VALUES_H
 
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Of packet `number`: everybody can say what every worker sends. */
+/* Returns a value of packet `number`: every worker's values can be computed anywhere. */
 static inline uint32_t value(uint32_t worker, uint32_t number, uint32_t k)
 {
     return (number * 2654435761u + k * 40503u) ^ worker * 0x5bd1e995u;
@@ -25,7 +25,7 @@ static inline uint32_t load32(const uint8_t *p)
     return __builtin_bswap32(v);
 }
 
-/* ps that this thread had a processor: others on the machine take none of it. */
+/* Returns the processor time of this thread, ps: other load does not count. */
 static inline uint64_t cpu_time(void)
 {
     struct timespec t;

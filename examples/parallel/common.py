@@ -1,6 +1,6 @@
-"""What the examples share: a small task, and the losses of one process that sees all the data.
+"""Shared parts of the examples: a small task, and the losses of one process that sees all the data.
 
-Each example trains the same model on the same batches, in its own way of being parallel, and must see the same losses.
+Each example trains the same model on the same batches, with its own kind of parallelism, and must have the same losses.
 Run one with ``torchrun --nproc-per-node 2 examples/parallel/ddp.py``; ``BACKEND=gloo`` runs it without the switch.
 """
 
@@ -18,21 +18,21 @@ STEPS, BATCH, WIDTH, CLASSES, RATE = 12, 64, 32, 4, 0.5
 
 
 def start() -> tuple[int, int]:
-    """Rank and number of ranks of a new process group."""
+    """Starts a process group. Returns rank and number of ranks."""
     torch.set_num_threads(1)
-    ina.backend.register()  # an installed package does this by itself when torch is imported
+    ina.backend.register()  # automatic with an installed package, when torch is imported
     dist.init_process_group(os.environ.get("BACKEND", "ina"))
     return dist.get_rank(), dist.get_world_size()
 
 
 def model() -> nn.Sequential:
-    """The same weights wherever it is called."""
+    """Returns the model, with the same weights on all ranks."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
 
 
 def batch(step: int, rank: int = 0, ranks: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's part of the batch of ``step``."""
+    """Returns this rank's part of the batch of ``step``."""
     generator = torch.Generator().manual_seed(step)
     inputs = torch.randn(BATCH, WIDTH, generator=generator)
     labels = (inputs[:, :CLASSES] * 2).argmax(1)
@@ -40,7 +40,7 @@ def batch(step: int, rank: int = 0, ranks: int = 1) -> tuple[torch.Tensor, torch
 
 
 def alone(net: nn.Module | None = None, optimizer=torch.optim.SGD, rate: float = RATE) -> list[float]:
-    """The losses of one process."""
+    """Trains in one process. Returns the losses."""
     net = net or model()
     optimizer = optimizer(net.parameters(), lr=rate)
     losses = []
@@ -55,23 +55,23 @@ def alone(net: nn.Module | None = None, optimizer=torch.optim.SGD, rate: float =
 
 
 def mean(loss: torch.Tensor) -> float:
-    """Over all ranks."""
+    """Returns the mean of a loss over all ranks."""
     loss = loss.detach().clone()
     dist.all_reduce(loss, op=dist.ReduceOp.AVG)
     return loss.item()
 
 
-def compare(what: str, losses: list[float], expected: list[float], tolerance: float = 1e-4) -> None:
+def compare(name: str, losses: list[float], expected: list[float], tolerance: float = 1e-4) -> None:
     """Ends the program with an error when a loss differs by more than ``tolerance`` of the expected one."""
     worst = max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, expected, strict=True))
     if dist.get_rank() == 0:
-        print(f"{what:32} loss {losses[0]:.4f} -> {losses[-1]:.4f}, largest difference to one process {worst:.1e}", flush=True)
+        print(f"{name:32} loss {losses[0]:.4f} -> {losses[-1]:.4f}, largest difference to one process {worst:.1e}", flush=True)
     if worst > tolerance:
-        raise SystemExit(f"{what}: losses {losses} are not those of one process, {expected}")
+        raise SystemExit(f"{name}: losses {losses} are not those of one process, {expected}")
 
 
 def finish() -> None:
-    """Says which way the collectives went, and ends the group."""
+    """Prints the collectives through the switch and through Gloo, and ends the group."""
     if dist.get_backend() == "ina" and dist.get_rank() == 0:
         for collective, ways in ina.backend.stats()["calls"].items():
             print(f"  {collective:30} {ways['switch']:4} through the switch {ways['gloo']:4} through Gloo", flush=True)

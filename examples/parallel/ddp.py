@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Unused(nn.Module):
-    """A model one of whose layers takes no part in the forward pass of even steps."""
+    """A model with a layer that takes no part in the forward pass of even steps."""
 
     def __init__(self):
         super().__init__()

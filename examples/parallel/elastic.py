@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 --max-restarts 1 examples/parallel/elastic.py /tmp/checkpoint.pt --kill 1 5
 
-``--kill RANK STEP``: that rank kills itself in that step of the first life, as a machine that fails would.
+``--kill RANK STEP``: that rank kills itself in that step of the first life, like a machine that fails.
 """
 
 import argparse

@@ -13,8 +13,8 @@ def experts(count: int) -> list[nn.Module]:
     return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)) for _ in range(count)]
 
 
-def chosen(inputs: torch.Tensor, count: int) -> torch.Tensor:
-    """A fixed gate: the expert of each example."""
+def choose(inputs: torch.Tensor, count: int) -> torch.Tensor:
+    """Returns the expert of each example: a fixed gate."""
     return inputs[:, -count:].argmax(1)
 
 
@@ -26,7 +26,7 @@ class Everything(nn.Module):
         self.experts = nn.ModuleList(experts(count))
 
     def forward(self, inputs):
-        gate = chosen(inputs, len(self.experts))
+        gate = choose(inputs, len(self.experts))
         logits = torch.zeros(len(inputs), CLASSES)
         for number, expert in enumerate(self.experts):
             logits = logits.index_put((torch.nonzero(gate == number)[:, 0],), expert(inputs[gate == number]))
@@ -39,14 +39,14 @@ optimizer = torch.optim.SGD(expert.parameters(), lr=RATE)
 losses = []
 for step in range(STEPS):
     inputs, labels = batch(step, rank, ranks)
-    gate = chosen(inputs, ranks)
+    gate = choose(inputs, ranks)
     order = gate.argsort(stable=True)
     sent = torch.bincount(gate, minlength=ranks)
     received = torch.empty_like(sent)
     dist.all_to_all_single(received, sent)
-    there, back = received.tolist(), sent.tolist()
-    theirs = all_to_all_single(torch.empty(sum(there), WIDTH), inputs[order], there, back)
-    logits = all_to_all_single(torch.empty(len(inputs), CLASSES), expert(theirs), back, there)
+    from_ranks, to_ranks = received.tolist(), sent.tolist()
+    arrivals = all_to_all_single(torch.empty(sum(from_ranks), WIDTH), inputs[order], from_ranks, to_ranks)
+    logits = all_to_all_single(torch.empty(len(inputs), CLASSES), expert(arrivals), to_ranks, from_ranks)
     loss = nn.functional.cross_entropy(logits, labels[order])
     optimizer.zero_grad()
     (loss / ranks).backward()  # the mean over all ranks' examples

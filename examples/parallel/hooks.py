@@ -13,7 +13,8 @@ from ina.backend.hooks import Choice, per_bucket
 
 
 def bfloat16(state, bucket):
-    """torch offers its hook by name to NCCL only; what it does needs no more than a back end that adds bfloat16 up."""
+    """Compresses to bfloat16: torch offers its hook by name to NCCL only, but it works with any back end that adds bfloat16
+    up."""
     return default_hooks.bf16_compress_hook(state, bucket)
 
 
@@ -45,12 +46,12 @@ others = dist.new_group(pg_options=ina.backend.Options(values=64, slots=8) if di
 
 
 def choose(bucket) -> Choice:
-    """The last layers' gradients, which are ready first, in a group with short packets; the others in bfloat16."""
+    """Chooses a group with short packets for the last layers' gradients, which are ready first; bfloat16 for the others."""
     return Choice(group=others) if bucket.index() == 0 else Choice(codec="bfloat16")
 
 
 class FixedPoint:
-    """A codec of one's own: multiples of 2^-20 as int32."""
+    """A user's own codec: multiples of 2^-20 as int32."""
 
     def encode(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
         return (gradients * 2**20).round().to(torch.int32)

@@ -11,7 +11,7 @@ PARTS = 4  # micro-batches
 
 
 def pieces(count: int) -> list[nn.Module]:
-    """The model's layers in ``count`` parts, with as even numbers of layers as there are."""
+    """Splits the model's layers into ``count`` parts of nearly equal length."""
     layers = list(common.model())
     cuts = [round(i * len(layers) / count) for i in range(count + 1)]
     return [nn.Sequential(*layers[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
@@ -20,15 +20,15 @@ def pieces(count: int) -> list[nn.Module]:
 def train(schedule, stages_each: int = 1) -> list[float]:
     count = ranks * stages_each
     parts = pieces(count)
-    mine = [PipelineStage(parts[i], i, count, torch.device("cpu")) for i in range(rank, count, ranks)]
-    runner = schedule(mine if stages_each > 1 else mine[0], PARTS, loss_fn=nn.functional.cross_entropy)
-    parameters = [p for stage in mine for p in stage.submod.parameters()]
+    stages = [PipelineStage(parts[i], i, count, torch.device("cpu")) for i in range(rank, count, ranks)]
+    runner = schedule(stages if stages_each > 1 else stages[0], PARTS, loss_fn=nn.functional.cross_entropy)
+    parameters = [p for stage in stages for p in stage.submod.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=RATE) if parameters else None
     losses = []
     for step in range(STEPS):
         inputs, labels = batch(step)
         each: list[torch.Tensor] = []
-        for stage in mine:
+        for stage in stages:
             stage.submod.zero_grad()
         first, last = rank == 0, rank == ranks - 1
         runner.step(*([inputs] if first else []), **({"target": labels, "losses": each} if last else {}))

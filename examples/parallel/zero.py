@@ -1,4 +1,4 @@
-"""ZeroRedundancyOptimizer: each rank keeps the optimizer's state of a part of the parameters, and broadcasts what it updates."""
+"""ZeroRedundancyOptimizer: each rank keeps the optimizer's state of a part of the parameters, and broadcasts its updates."""
 
 import common
 import torch

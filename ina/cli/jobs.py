@@ -192,7 +192,7 @@ def _groups(columns: Sequence[str], rows: dict[str, dict]) -> Iterator[list[str]
 
 
 def _flat(row: dict) -> dict[str, float]:
-    """Returns the numbers of a port or link: of dictionaries in it the sum, which is usually zero. Of a switch's drops,
+    """Returns the numbers of a port or link: of dictionaries in it the sum, enough while it is zero. Of a switch's drops,
     ``consumed`` are packets that ended in the program: added up, or dropped for a reason that it counts itself."""
     numbers: dict[str, float] = {}
     for key, value in row.items():

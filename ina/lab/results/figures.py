@@ -52,7 +52,7 @@ class Figure:
     why: str = ""
     relative_to: float | None = None  # values are ratios to those at this point of `across`
     # (runs) -> (line, x, y) where these are no keys of a run's configuration
-    derive: Callable[[Sequence[Result]], list[tuple[tuple[str, ...], float, float]]] | None = None
+    made: Callable[[Sequence[Result]], list[tuple[tuple[str, ...], float, float]]] | None = None
 
 
 def elements_per_second(result: Result, summary: dict) -> float:
@@ -179,7 +179,7 @@ FIGURES = (
     ),
     Figure(
         "topoopt", "TopoOpt beside a fat-tree of similar cost, 128 servers: how many times as fast a training step is",
-        "scale/topoopt-training", "degree", ("model", "Gb/s"), "times as fast as on the fat-tree", milliseconds, derive=speed_ups,
+        "scale/topoopt-training", "degree", ("model", "Gb/s"), "times as fast as on the fat-tree", milliseconds, made=speed_ups,
         source="up to 3.4 times over all models of the paper, with model parallelism where it is better; values of single "
         "models are not known here",
         why="Data-parallel trainings only: the paper's largest factors are those of models with embeddings, whose traffic it "
@@ -208,9 +208,9 @@ class Point:
 def points(figure: Figure, results: Sequence[Result]) -> list[Point]:
     """Returns the points of a figure's runs, line by line."""
     values: dict[tuple[tuple[str, ...], float], list[float]] = {}
-    for line, x, y in figure.derive(results) if figure.derive else ():
+    for line, x, y in figure.made(results) if figure.made else ():
         values.setdefault((line, x), []).append(y)
-    for result in () if figure.derive else results:
+    for result in () if figure.made else results:
         line = tuple(said(getattr(result.config, key), key) for key in figure.by)
         for summary in result.summary:
             values.setdefault((line, getattr(result.config, figure.across)), []).append(figure.value(result, summary))

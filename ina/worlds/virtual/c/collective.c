@@ -13,7 +13,7 @@ enum { KIND_DATA = 1, KIND_ACK = 2, KIND_PROBE = 3, FLAG_PUSH = 1 };
 struct step {                  /* a transfer of the tensor under way */
     struct ina_transfer transfer;
     uint32_t start, packets;   /* its first packet among those of the tensor in its flow */
-    uint32_t left;             /* a receive: packets that have not come */
+    uint32_t left;             /* a receive: packets that have not arrived */
 };
 
 struct peer {
@@ -38,7 +38,7 @@ struct ina_collective {
     uint32_t *gates;           /* receives that are not complete */
     uint32_t turn;             /* the peer that sends next: all take turns */
     uint64_t receives_left;
-    uint64_t begun, submitted, done, told; /* ordinals of tensors; handle = ordinal mod INA_MAX_OPS */
+    uint64_t begun, submitted, done, reported; /* ordinals of tensors; handle = ordinal mod INA_MAX_OPS */
     const struct ina_tensor *tensor; /* under way, NULL: none */
 };
 
@@ -167,7 +167,7 @@ static uint64_t part_begin(const struct ina_collective *c, uint32_t part)
     return c->tensor->count * part / c->config.parts;
 }
 
-/* The packets of these steps follow each other in their flow; returns how many there are. */
+/* Numbers the packets of these steps consecutively in their flow; returns how many there are. */
 static uint32_t lay_out(struct ina_collective *c, const uint32_t *list, uint32_t count)
 {
     uint32_t packets = 0;
@@ -181,7 +181,7 @@ static uint32_t lay_out(struct ina_collective *c, const uint32_t *list, uint32_t
     return packets;
 }
 
-/* Sends whose gates are open, in the order of each flow. */
+/* Offers sends whose gates are open, in the order of each flow. */
 static void offer(struct ina_collective *c, uint64_t now)
 {
     for (uint32_t i = 0; i < c->peer_count; i++) {
@@ -191,7 +191,7 @@ static void offer(struct ina_collective *c, uint64_t now)
     }
 }
 
-/* The step that has packet `number` of the tensor, from where the last one was found. */
+/* Returns the step that has packet `number` of the tensor; searches from the last result on. */
 static struct step *find(struct ina_collective *c, const uint32_t *list, uint32_t *hint, uint32_t number)
 {
     while (number < c->steps[list[*hint]].start)
@@ -311,7 +311,7 @@ static void begin(struct ina_collective *c, const struct ina_tensor *tensor, uin
     offer(c, now);
     for (uint32_t i = 0; i < c->peer_count; i++) {
         struct peer *p = &c->peers[i];
-        int waiting = p->flow.cumulative > p->in_base; /* its sender may stand before a closed window */
+        int waiting = p->flow.cumulative > p->in_base; /* its sender may have a closed window */
         take_early(c, p, now);
         ina_flow_consume(&p->flow, p->in_end, waiting);
     }
@@ -334,7 +334,7 @@ static void advance(struct ina_collective *c, const struct ina_tensor *tensors, 
 static int next_handle(const void *state)
 {
     const struct ina_collective *c = state;
-    return c->submitted - c->told < INA_MAX_OPS ? (int)(c->submitted % INA_MAX_OPS) : -EAGAIN;
+    return c->submitted - c->reported < INA_MAX_OPS ? (int)(c->submitted % INA_MAX_OPS) : -EAGAIN;
 }
 
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
@@ -351,8 +351,8 @@ static int events(void *state, struct ina_event *into, int max)
 {
     struct ina_collective *c = state;
     int n = 0;
-    for (; n < max && c->told < c->done; n++)
-        into[n] = (struct ina_event){.type = INA_EVENT_DONE, .op = (uint32_t)(c->told++ % INA_MAX_OPS)};
+    for (; n < max && c->reported < c->done; n++)
+        into[n] = (struct ina_event){.type = INA_EVENT_DONE, .op = (uint32_t)(c->reported++ % INA_MAX_OPS)};
     return n;
 }
 
@@ -399,7 +399,7 @@ static void write_ack(struct ina_collective *c, struct peer *p, struct ina_packe
     put64(pkt->data + DATA + 8, ack->echo);
 }
 
-/* One frame of a peer: an acknowledgement, else data. 0: it has nothing. */
+/* Fills one frame to a peer: an acknowledgement, else data. 0: there is none. */
 static int send_one(struct ina_collective *c, struct peer *p, struct ina_packet *pkt, uint64_t now)
 {
     struct ina_ack ack;
@@ -409,12 +409,12 @@ static int send_one(struct ina_collective *c, struct peer *p, struct ina_packet 
         write_ack(c, p, pkt, &ack);
         return 1;
     }
-    int what = ina_flow_send(&p->flow, now, &number, &push);
-    if (what == 1)
+    int kind = ina_flow_send(&p->flow, now, &number, &push);
+    if (kind == 1)
         write_data(c, p, pkt, number, push, now);
-    else if (what == 2)
+    else if (kind == 2)
         write_headers(pkt, c, p, KIND_PROBE, 0, 0);
-    return what != 0;
+    return kind != 0;
 }
 
 static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)

@@ -4,8 +4,8 @@
  * A schedule is the same for every tensor: the tensor is cut into `parts` equal parts, and a transfer is a run of these. A
  * send waits until its gate is open, that is, until all receives that count for it are complete; gate 0 is open from the
  * start. The n-th send to a peer is the peer's n-th receive from here. Tensors are reduced one after the other, as a
- * communicator of NCCL does; packets of one that is not begun here wait in the flow's window. A tensor is done when
- * everything has come and everything sent is acknowledged: its buffers are the caller's again.
+ * communicator of NCCL does; packets of one that has not begun here wait in the flow's window. A tensor is done when
+ * all packets have arrived and all sent ones are acknowledged: then the caller owns its buffers again.
  *
  * On the wire, after Ethernet, IPv4 and UDP (42 bytes), big endian:
  *
@@ -23,7 +23,7 @@
 #include "flow.h"
 #include "protocol.h"
 
-enum ina_transfer_kind { INA_SEND = 0, INA_ADD = 1, INA_COPY = 2 }; /* ADD and COPY: what is done with what comes */
+enum ina_transfer_kind { INA_SEND = 0, INA_ADD = 1, INA_COPY = 2 }; /* ADD and COPY: what a receive does with the values */
 
 struct ina_transfer {
     uint32_t kind, peer;     /* enum ina_transfer_kind; rank */
@@ -42,7 +42,7 @@ struct ina_collective_config {
 };
 
 struct ina_collective;
-/* `addresses`: of all ranks. NULL + errno (EINVAL: a transfer that does not fit the configuration). */
+/* Creates one rank. `addresses`: of all ranks. NULL + errno (EINVAL: a transfer that does not fit the configuration). */
 struct ina_collective *ina_collective_create(const struct ina_collective_config *config, const struct ina_address *addresses,
                                              const struct ina_transfer *transfers, uint32_t count);
 void ina_collective_destroy(struct ina_collective *collective);

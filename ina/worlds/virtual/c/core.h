@@ -1,4 +1,4 @@
-/* What the emulator's files share. */
+/* Declarations that the emulator's files share. */
 #ifndef INA_EMULATOR_CORE_H
 #define INA_EMULATOR_CORE_H
 
@@ -6,19 +6,19 @@
 #include "memory.h"
 #include "pool.h"
 
-/* ---- frames.c: frames by handle, in a pool. With payload a frame lies there whole, and is read and
- * written in place. Without, only its first INA_KEPT_BYTES are kept: it is worked on at a place of the bench, where the rest is zeros. */
-enum { INA_BENCH_OUT = INA_BATCH, INA_BENCH }; /* places: of a batch, and one for what comes of it */
+/* ---- frames.c: frames by handle, in a pool. With payload a frame is stored whole, and is read and written in place. Without,
+ * only its first INA_KEPT_BYTES are stored: it is read and written at a place of the scratch memory, where the rest is zeros. */
+enum { INA_SCRATCH_OUT = INA_BATCH, INA_SCRATCH }; /* places: of a batch, and one for its output */
 struct ina_frames {
     struct ina_pool pool;
-    uint8_t *bench;
-    uint32_t headroom, max_frame, bench_stride;
+    uint8_t *scratch;
+    uint32_t headroom, max_frame, scratch_stride;
     int bare;
 };
 struct ina_stored_frame {      /* in front of each buffer */
-    uint32_t len, wire_len;    /* bytes of the frame, kept or not; and on the wire */
+    uint32_t len, wire_len;    /* bytes of the frame, stored or not; and on the wire */
     uint32_t offset;           /* of its first byte */
-    uint32_t entered;          /* it is in a switch that may send it on as it is */
+    uint32_t entered;          /* it is in a switch that may send it on unchanged */
 };
 int ina_frames_init(struct ina_frames *frames, uint32_t max_frame, uint32_t headroom, int bare); /* 0, -ENOMEM */
 void ina_frames_destroy(struct ina_frames *frames);
@@ -34,21 +34,21 @@ static inline struct ina_stored_frame *ina_frames_at(const struct ina_frames *fr
 {
     return ina_pool_at(&frames->pool, handle);
 }
-/* It will be looked at soon. */
+/* Prefetches a frame that is read soon. */
 static inline void ina_frames_prefetch(const struct ina_frames *frames, uint32_t handle)
 {
     const uint8_t *at = (const uint8_t *)ina_frames_at(frames, handle);
     for (uint32_t line = 0; line < frames->pool.stride && line < 640; line += 64)
         __builtin_prefetch(at + line);
 }
-/* Where data, len, wire_len, headroom and tailroom of a descriptor say: the frame; or an empty one. `place` of the bench. */
+/* Points a descriptor (data, len, wire_len, headroom, tailroom) at the frame, or an empty one. `place`: of the scratch memory. */
 void ina_frames_open(const struct ina_frames *frames, uint32_t handle, uint32_t place, struct ina_packet *pkt);
 void ina_frames_blank(const struct ina_frames *frames, uint32_t handle, uint32_t place, struct ina_packet *pkt);
 void ina_frames_store(const struct ina_frames *frames, uint32_t handle, const struct ina_packet *pkt); /* after writing */
 uint32_t ina_frames_twin(struct ina_frames *frames, uint32_t handle);
 
-/* ---- events.c: what happens once, by time and then in the order in which it was added; and one indexed heap of timers */
-enum ina_happening_kind {
+/* ---- events.c: events that happen once, by time and then in the order of their addition; and an indexed heap of timers */
+enum ina_timed_event_kind {
     INA_AT_HOST = 0,           /* a frame has crossed the wire to a host */
     INA_AT_SWITCH = 1,         /* to a switch: its latency has passed, too */
     INA_AT_MACHINE = 2,        /* a host's processor is done with a frame that came in */
@@ -56,7 +56,7 @@ enum ina_happening_kind {
     INA_AT_QUEUE = 4           /* a switch port can send the next of its queue */
 };
 enum { INA_MOST_NODES = 1 << 19 };
-struct ina_happening {
+struct ina_timed_event {
     uint64_t time;
     uint32_t frame;
     uint32_t place;            /* kind 3 | node 19 | port 10 bits */
@@ -67,31 +67,31 @@ static inline uint32_t ina_place(uint32_t kind, uint32_t node, uint32_t port)
 }
 
 struct ina_far {
-    struct ina_happening what;
+    struct ina_timed_event event;
     uint64_t number;
 };
 struct ina_calendar {
     struct ina_bucket *bucket;
     uint64_t *occupied;        /* bit by bucket */
-    struct ina_happening *spare[32], *merging;
+    struct ina_timed_event *spare[32], *merging;
     struct ina_far *far;
-    uint64_t base;             /* number of the first bucket that is kept: time >> shift */
+    uint64_t base;             /* number of the first bucket in the array: time >> shift */
     uint64_t sorted;           /* of the bucket that is being emptied; UINT64_MAX: none is sorted */
     uint64_t far_number, ahead, pushes, period, arrays; /* arrays: bytes of all of them */
     uint32_t buckets, shift, next, count, far_count, far_capacity, merging_capacity;
 };
-int ina_calendar_push(struct ina_calendar *calendar, const struct ina_happening *what, uint64_t now); /* 0, -ENOMEM */
-uint64_t ina_calendar_first(struct ina_calendar *calendar);    /* when; UINT64_MAX: nothing */
-int ina_calendar_pop(struct ina_calendar *calendar, struct ina_happening *out); /* there is one; 0, -ENOMEM */
-/* Whether what comes next is at `time`, and at `place` but for the bits of `mask`; after a pop. */
+int ina_calendar_push(struct ina_calendar *calendar, const struct ina_timed_event *event, uint64_t now); /* 0, -ENOMEM */
+uint64_t ina_calendar_first(struct ina_calendar *calendar);    /* time of the first event; UINT64_MAX: none */
+int ina_calendar_pop(struct ina_calendar *calendar, struct ina_timed_event *out); /* the calendar is not empty; 0, -ENOMEM */
+/* 1: the next event is at `time`, and at `place` except for the bits of `mask`. Call after a pop. */
 int ina_calendar_next_is(const struct ina_calendar *calendar, uint64_t time, uint32_t place, uint32_t mask);
-/* The frame of what comes so much later, where that is known; else UINT32_MAX; after a pop. */
+/* The frame of the event that is so many after the next one, if it is known; else UINT32_MAX. Call after a pop. */
 uint32_t ina_calendar_ahead(const struct ina_calendar *calendar, uint32_t ahead);
 uint64_t ina_calendar_memory(const struct ina_calendar *calendar); /* bytes */
 void ina_calendar_destroy(struct ina_calendar *calendar);
 
 struct ina_timer {
-    uint64_t key;              /* not after it is due */
+    uint64_t key;              /* at most its due time */
     uint32_t timer;
 };
 struct ina_timers {            /* timer i is due at due[i]; UINT64_MAX: off */
@@ -120,9 +120,9 @@ static inline uint64_t ina_timers_first(struct ina_timers *timers, uint32_t *tim
 
 /* ---- emulator.c: the loop, the wires, the switches */
 struct ina_wire {              /* one direction, kept at the end that sends */
-    uint64_t rx_packets, rx_bytes; /* of the other direction: what arrived at this end */
+    uint64_t rx_packets, rx_bytes; /* arrivals at this end, from the other direction */
     uint64_t latency;          /* of the switch that it leads to */
-    uint32_t place;            /* of what arrives there */
+    uint32_t place;            /* of the arrivals there */
     int connected, faulty;
     struct ina_wire_end to;
     struct ina_fault fault;
@@ -137,7 +137,7 @@ struct ina_submission {
 
 enum { INA_SEND_BATCH = 32 };  /* most frames that a machine fills in one call */
 
-struct ina_machine {           /* what a host runs */
+struct ina_machine {           /* a protocol machine of a host */
     const struct ina_protocol *protocol;
     void *state;
     struct ina_tensor tensors[INA_MAX_OPS];
@@ -147,7 +147,7 @@ struct ina_machine {           /* what a host runs */
     uint32_t host, timer;
     uint16_t udp_port;
     int failed, owned;         /* owned: the state is the emulator's */
-    int held;                  /* its host's NIC has no room for what it may send */
+    int held;                  /* its host's NIC has no room for its frames */
     int stopped;
     uint32_t held_next;
 };
@@ -199,17 +199,17 @@ struct ina_emulator {
 };
 
 int ina_emulator_add_timer(struct ina_emulator *em, enum ina_timer_kind kind, uint32_t index); /* timer, -ENOMEM */
-/* Later, at `time`. Takes the frame. */
+/* Adds an event at `time`. Takes the frame. */
 void ina_emulator_later(struct ina_emulator *em, uint64_t time, uint32_t place, uint32_t frame);
-/* A frame has crossed the wire at `time`, but for what the faults say. Takes the frame. */
+/* Delivers a frame that crosses the wire by `time`, unless a fault loses or delays it. Takes the frame. */
 void ina_wire_cross(struct ina_emulator *em, struct ina_wire *wire, uint32_t frame, uint64_t time);
 
 /* ---- host.c: NICs and machines */
 void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame); /* from the wire; takes the frame */
 void ina_host_processed(struct ina_emulator *em, uint32_t kind, uint32_t host, uint32_t frame); /* INA_AT_...; takes it */
 int ina_host_connect(struct ina_emulator *em, struct ina_host *host, const struct ina_link_config *link); /* 0, -ENOMEM */
-void ina_host_has_room(struct ina_emulator *em, uint32_t host); /* the next of those that wait for room at its NIC */
-void ina_machine_run(struct ina_emulator *em, uint32_t machine); /* everything it does at one instant after something happened */
+void ina_host_has_room(struct ina_emulator *em, uint32_t host); /* runs the next machine that waits for room at its NIC */
+void ina_machine_run(struct ina_emulator *em, uint32_t machine); /* runs a machine at one instant, after an event for it */
 void ina_host_destroy(struct ina_host *host);
 void ina_machine_destroy(struct ina_machine *machine);
 

@@ -1,4 +1,4 @@
-/* The event loop, and what happens on the wires and at the switches. */
+/* The event loop, the wires and the switches. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 __extension__ typedef unsigned __int128 u128;
 
-enum { PREFETCH = 3 }; /* happenings ahead: so long does memory take */
+enum { PREFETCH = 3 }; /* events to prefetch ahead: about one DRAM access */
 
 struct ina_emulator *ina_emulator_create(uint32_t max_frame, int bare)
 {
@@ -65,8 +65,8 @@ static struct ina_wire *end_wire(const struct ina_emulator *em, struct ina_wire_
 
 void ina_emulator_later(struct ina_emulator *em, uint64_t time, uint32_t place, uint32_t frame)
 {
-    const struct ina_happening what = {time, frame, place};
-    if (ina_calendar_push(&em->calendar, &what, em->now)) {
+    const struct ina_timed_event event = {time, frame, place};
+    if (ina_calendar_push(&em->calendar, &event, em->now)) {
         if (frame != UINT32_MAX)
             ina_frames_put(&em->frames, frame);
         em->error = -ENOMEM;
@@ -109,20 +109,20 @@ void ina_wire_cross(struct ina_emulator *em, struct ina_wire *wire, uint32_t fra
     }
 }
 
-/* Every bit of both words moves every bit of the result: the halves of their product. */
+/* Mixes two words: the halves of their product, in which every bit of the result depends on every bit of both. */
 static uint64_t fold(uint64_t a, uint64_t b)
 {
     const u128 product = (u128)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Sixteen polynomials side by side, modulo 2^32: which C compilers do in a few vectors. Behind them all bytes count alike. */
+/* Sixteen polynomials in parallel, modulo 2^32, which C compilers vectorise. All bytes have equal weight in them. */
 static uint64_t digest(uint64_t seed, const uint8_t *bytes, size_t size)
 {
     enum { LANES = 16, BLOCK = 4 * LANES };
     uint32_t lane[LANES] = {0}, word[LANES];
     uint8_t short_one[BLOCK] = {0};
-    const uint8_t *last = size < BLOCK ? memcpy(short_one, bytes, size) : bytes + size - BLOCK; /* it may overlap */
+    const uint8_t *last = size < BLOCK ? memcpy(short_one, bytes, size) : bytes + size - BLOCK; /* the last block may overlap the one before */
     for (size_t left = size; left > BLOCK; left -= BLOCK, bytes += BLOCK) {
         memcpy(word, bytes, BLOCK);
         for (unsigned i = 0; i < LANES; i++)
@@ -148,7 +148,7 @@ static int outlet_get(void *context, struct ina_packet *pkt)
         em->error = -ENOMEM;
         return 0;
     }
-    ina_frames_blank(&em->frames, frame, INA_BENCH_OUT, pkt);
+    ina_frames_blank(&em->frames, frame, INA_SCRATCH_OUT, pkt);
     pkt->tag = frame;
     return 1;
 }
@@ -172,7 +172,7 @@ static void outlet_wake(void *context, uint16_t port, uint64_t due)
     ina_emulator_later(node->em, due, ina_place(INA_AT_QUEUE, node->index, port), UINT32_MAX);
 }
 
-/* What leaves by a port without a link. */
+/* Sends a frame that leaves by a port without a link. */
 static void switch_output(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now)
 {
     struct ina_node *node = context;
@@ -198,22 +198,22 @@ static void set_switch_timer(struct ina_emulator *em, const struct ina_node *nod
     ina_timers_set(&em->timers, node->timer, ina_switch_next_due(node->sw));
 }
 
-/* Frames that arrive at one instant, in their order. */
-static void switch_receive(struct ina_emulator *em, uint32_t index, const struct ina_happening *what, unsigned n)
+/* Passes frames that arrive at one instant to a switch, in their order. */
+static void switch_receive(struct ina_emulator *em, uint32_t index, const struct ina_timed_event *event, unsigned n)
 {
     struct ina_node *node = em->node[index];
     struct ina_packet pkts[INA_BATCH];
     for (unsigned i = 0; i < n; i++) {
-        ina_frames_open(&em->frames, what[i].frame, i, &pkts[i]);
-        ina_frames_at(&em->frames, what[i].frame)->entered = 1;
-        pkts[i].ingress_port = what[i].place & (INA_SWITCH_PORTS - 1);
-        pkts[i].tag = what[i].frame;
+        ina_frames_open(&em->frames, event[i].frame, i, &pkts[i]);
+        ina_frames_at(&em->frames, event[i].frame)->entered = 1;
+        pkts[i].ingress_port = event[i].place & (INA_SWITCH_PORTS - 1);
+        pkts[i].tag = event[i].frame;
         pkts[i].clone_list = 0;
     }
     ina_switch_input(node->sw, pkts, n, em->now);
     for (unsigned i = 0; i < n; i++)
-        if (ina_frames_at(&em->frames, what[i].frame)->entered) /* it has not gone on as it is */
-            ina_frames_put(&em->frames, what[i].frame);
+        if (ina_frames_at(&em->frames, event[i].frame)->entered) /* it was not sent on unchanged */
+            ina_frames_put(&em->frames, event[i].frame);
     set_switch_timer(em, node);
 }
 
@@ -270,7 +270,7 @@ int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint
     return (int)em->switches++;
 }
 
-/* What leaves by `from`; direction NULL: nothing does, but a switch has a port there for what arrives. */
+/* Connects the direction that begins at `from`; direction NULL: there is none, but a switch gets a port for arrivals. */
 static int open_direction(struct ina_emulator *em, struct ina_wire_end from, struct ina_wire_end to,
                           const struct ina_wire_direction *direction)
 {
@@ -310,43 +310,44 @@ int ina_emulator_connect(struct ina_emulator *em, struct ina_wire_end a, struct 
 
 /* ---- running --------------------------------------------------------------------------------------------------------- */
 
-static void count_arrival(struct ina_emulator *em, struct ina_wire *wire, const struct ina_happening *what)
+static void count_arrival(struct ina_emulator *em, struct ina_wire *wire, const struct ina_timed_event *event)
 {
-    const struct ina_stored_frame *frame = ina_frames_at(&em->frames, what->frame);
+    const struct ina_stored_frame *frame = ina_frames_at(&em->frames, event->frame);
     const uint8_t *data = (const uint8_t *)(frame + 1) + (em->frames.bare ? 0 : frame->offset);
     const uint32_t bytes = em->frames.bare && frame->len > INA_KEPT_BYTES ? INA_KEPT_BYTES : frame->len;
-    em->stats.timing = fold(em->stats.timing ^ what->time, ((uint64_t)what->place << 32 | frame->wire_len) ^ 0x452821e638d01377);
+    em->stats.timing = fold(em->stats.timing ^ event->time,
+                            ((uint64_t)event->place << 32 | frame->wire_len) ^ 0x452821e638d01377);
     em->stats.digest = digest(em->stats.digest ^ em->stats.timing, data, bytes);
     em->stats.frames++;
     wire->rx_packets++;
     wire->rx_bytes += frame->wire_len + INA_ETHERNET_OVERHEAD;
 }
 
-/* `what[0]`, and up to `most` in all that enter the same switch at the same instant: how many it was. */
-static unsigned happen(struct ina_emulator *em, struct ina_happening *what, unsigned most)
+/* Handles `event[0]`, and up to `most` in all that enter the same switch at the same instant. Returns their number. */
+static unsigned handle(struct ina_emulator *em, struct ina_timed_event *event, unsigned most)
 {
-    const uint32_t kind = what->place >> 29, index = what->place >> 10 & (INA_MOST_NODES - 1), port = what->place & 1023;
+    const uint32_t kind = event->place >> 29, index = event->place >> 10 & (INA_MOST_NODES - 1), port = event->place & 1023;
     unsigned n = 1;
     switch (kind) {
     case INA_AT_HOST:
-        count_arrival(em, &em->host[index]->wire, what);
-        ina_host_receive(em, index, what->frame);
+        count_arrival(em, &em->host[index]->wire, event);
+        ina_host_receive(em, index, event->frame);
         break;
     case INA_AT_SWITCH:
-        count_arrival(em, &em->node[index]->wires[port], what);
-        for (; n < most && ina_calendar_next_is(&em->calendar, em->now, what->place & ~1023u, 1023u); n++) {
-            if ((em->error = ina_calendar_pop(&em->calendar, &what[n])))
+        count_arrival(em, &em->node[index]->wires[port], event);
+        for (; n < most && ina_calendar_next_is(&em->calendar, em->now, event->place & ~1023u, 1023u); n++) {
+            if ((em->error = ina_calendar_pop(&em->calendar, &event[n])))
                 break;
-            count_arrival(em, &em->node[index]->wires[what[n].place & 1023], &what[n]);
+            count_arrival(em, &em->node[index]->wires[event[n].place & 1023], &event[n]);
         }
-        switch_receive(em, index, what, n);
+        switch_receive(em, index, event, n);
         break;
     case INA_AT_QUEUE:
         ina_switch_poll_port(em->node[index]->sw, port, em->now);
         set_switch_timer(em, em->node[index]);
         break;
     default:
-        ina_host_processed(em, kind, index, what->frame);
+        ina_host_processed(em, kind, index, event->frame);
     }
     return n;
 }
@@ -383,14 +384,14 @@ int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_event
         }
         unsigned n = 1;
         if (next <= due) {
-            struct ina_happening what[INA_BATCH];
-            if ((em->error = ina_calendar_pop(&em->calendar, what)))
+            struct ina_timed_event event[INA_BATCH];
+            if ((em->error = ina_calendar_pop(&em->calendar, event)))
                 break;
-            em->now = what->time > em->now ? what->time : em->now;
+            em->now = event->time > em->now ? event->time : em->now;
             const uint32_t soon = ina_calendar_ahead(&em->calendar, PREFETCH);
             if (soon != UINT32_MAX)
                 ina_frames_prefetch(&em->frames, soon);
-            n = happen(em, what, max_events - done < INA_BATCH ? (unsigned)(max_events - done) : INA_BATCH);
+            n = handle(em, event, max_events - done < INA_BATCH ? (unsigned)(max_events - done) : INA_BATCH);
         } else {
             em->now = due > em->now ? due : em->now;
             timer_fires(em, timer);

@@ -7,8 +7,8 @@
  * has one NIC and any number of machines behind it; a frame is for the machine with its UDP destination port.
  *
  * Queues are host/net/link.c, in the NIC of a host and at the ports of a switch; faults are decided once per frame and wire
- * direction, so each replica of a multicast meets its own. Events of one instant: arrivals (and queues of switches) first, in
- * the order in which it was known that they come, then timers by node. Frames that arrive at one switch one after the other
+ * direction, so each replica of a multicast has its own. Events of one instant: arrivals (and queues of switches) first, in
+ * the order in which they were added, then timers by node. Frames that arrive at one switch one after the other
  * at one instant enter it as one batch.
  */
 #ifndef INA_EMULATOR_H
@@ -23,9 +23,9 @@
 
 enum ina_node_kind { INA_NODE_HOST = 0, INA_NODE_SWITCH = 1 };
 
-struct ina_cpu_config {      /* what a host's processors take for each frame that it receives or sends; all zero: nothing */
+struct ina_cpu_config {      /* processing time of each frame that a host receives or sends; all zero: none */
     uint64_t packet_ps, byte_fs; /* per frame; per byte of it, femtoseconds */
-    uint32_t cores;          /* frames that are worked on at once; 0: 1 */
+    uint32_t cores;          /* frames that are processed at once; 0: 1 */
 };
 
 struct ina_wire_end {
@@ -39,8 +39,8 @@ struct ina_wire_direction {
     struct ina_fault_config faults; /* all zero: none */
 };
 
-/* One direction of a wire, from the queue before it to its far end. Bytes include INA_ETHERNET_OVERHEAD. When nothing is
- * left to happen, link.packets + duplicated = arrived + lost + corrupted, and likewise in bytes. */
+/* One direction of a wire, from the queue before it to its far end. Bytes include INA_ETHERNET_OVERHEAD. When no event
+ * is left, link.packets + duplicated = arrived + lost + corrupted, and likewise in bytes. */
 struct ina_wire_stats {
     struct ina_link_stats link;
     uint64_t arrived, arrived_bytes;
@@ -63,54 +63,54 @@ struct ina_emulator_stats {
     uint64_t nic_held;       /* times that a machine had to wait for room at its host's NIC */
     uint64_t unwired;        /* frames that left by a switch port with no wire, or found none that takes them */
     uint64_t unclaimed;      /* frames for a UDP port that no machine of the host has */
-    uint64_t digest;         /* over time, place and bytes of every arrival: two runs are equal or they are not */
+    uint64_t digest;         /* over time, place and bytes of every arrival, to compare two runs */
     uint64_t timing;         /* the same over time, place and length on the wire: with and without payload alike */
-    uint64_t most_frames;    /* that there were at once: on wires, in NICs, between processors */
+    uint64_t most_frames;    /* largest number at once: on wires, in NICs, between processors */
     uint64_t memory;         /* bytes of those frames, and of the calendar; queues of switches are not among them */
 };
 
 struct ina_emulator;
 
 enum { INA_KEPT_BYTES = 96 }; /* of a frame without payload: all headers, and the first values */
-/* Frames up to max_frame bytes. `bare`: only the first INA_KEPT_BYTES of a frame travel, and zeros arrive in the place of the
- * rest; lengths, times and all that programs and machines do are the same, but for what follows from those values: sums.
- * NULL + errno. */
+/* Creates an emulator for frames up to max_frame bytes. `bare`: only the first INA_KEPT_BYTES of a frame travel, and zeros arrive
+ * in the place of the rest; lengths, times and all actions of programs and machines are the same, except for results of those
+ * values: sums. NULL + errno. */
 struct ina_emulator *ina_emulator_create(uint32_t max_frame, int bare);
-void ina_emulator_destroy(struct ina_emulator *em);  /* switches stay the caller's */
+void ina_emulator_destroy(struct ina_emulator *em);  /* the caller keeps the switches */
 /* Index, or -errno (-EBUSY: frames are under way already). The switch must have no ports yet and is driven by the emulator from here on. `latency_ps`: time from
  * a frame's arrival to its ingress. */
 int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint64_t latency_ps);
-/* A host. Its NIC drops nothing: where the link of its wire has a limit for its queue, machines are asked for more only when less
+/* Adds a host. Its NIC drops nothing: where the link of its wire has a limit for its queue, machines may send only when less
  * waits, in turns. Index, or -errno. */
 int ina_emulator_add_host(struct ina_emulator *em);
-/* From now on frames wait for a core of the host, in the order in which they come. 0 or -errno. */
+/* Makes frames wait for a core of the host, in the order of arrival. 0 or -errno. */
 int ina_emulator_set_cpu(struct ina_emulator *em, uint32_t host, const struct ina_cpu_config *config);
 uint64_t ina_emulator_cpu_busy(const struct ina_emulator *em, uint32_t host); /* ps, of all its cores */
-/* A wire from a to b and, unless b_to_a is NULL, back. 0 or -errno (-EINVAL: no such node, -EEXIST: that end has a wire). */
+/* Connects a to b and, unless b_to_a is NULL, b to a. 0 or -errno (-EINVAL: no such node, -EEXIST: that end has a wire). */
 int ina_emulator_connect(struct ina_emulator *em, struct ina_wire_end a, struct ina_wire_end b,
                          const struct ina_wire_direction *a_to_b, const struct ina_wire_direction *b_to_a);
-/* A worker of `protocol` at a host; its UDP port is that of config->self. Index among the machines, or -errno (-EINVAL: bad
+/* Adds a worker of `protocol` at a host; its UDP port is that of config->self. Index among the machines, or -errno (-EINVAL: bad
  * configuration or frames too long, -EEXIST: the host has a machine with this port). */
 int ina_emulator_add_worker(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol,
                             const struct ina_worker_config *config);
-/* The same for any machine: `state` is the caller's, made and kept by him; only receive, frames_to_send, next_timer,
+/* Adds any other machine: the caller makes and owns `state`; only receive, frames_to_send, next_timer,
  * next_handle, submit and events of `protocol` are called. */
 int ina_emulator_add_machine(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol, void *state,
                              uint16_t udp_port);
-/* A machine ends as a process does that is killed: what it has sent is under way, what comes for it is unclaimed, and its tensors
- * never complete. Its UDP port is free again. 0, -EINVAL: there is none, or it has ended. */
+/* Ends a machine like a process that is killed: its frames stay under way, arrivals for it are unclaimed, and its tensors never
+ * complete. Its UDP port is free again. 0, -EINVAL: there is none, or it has ended. */
 int ina_emulator_stop_machine(struct ina_emulator *em, uint32_t machine);
 /* Queues a tensor at a machine at time `at` (not before now). Ticket > 0 or -errno. Submissions of a machine keep their
  * order; one waits while INA_MAX_OPS are in flight. Buffers stay valid until its completion is read. */
 int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const struct ina_tensor *tensor, uint64_t at);
-/* Runs until nothing is left to happen (1), or the next event is later than `until` or max_events have been handled (0). */
+/* Runs until no event is left (1), or the next event is later than `until` or max_events have been handled (0). */
 int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_events);
-/* From now on, runs also end (0) when a completion waits to be read. */
+/* Makes runs also end (0) when a completion waits to be read. */
 void ina_emulator_stop_at_completions(struct ina_emulator *em, int stop);
 uint64_t ina_emulator_now(const struct ina_emulator *em);
 int ina_emulator_completions(struct ina_emulator *em, struct ina_completion *out, int max); /* oldest first, once */
 void ina_emulator_get_stats(const struct ina_emulator *em, struct ina_emulator_stats *stats);
-uint64_t ina_emulator_frames_held(const struct ina_emulator *em); /* on wires and in NICs: 0 when nothing is left to happen */
+uint64_t ina_emulator_frames_held(const struct ina_emulator *em); /* on wires and in NICs: 0 when no event is left */
 int ina_emulator_wire_stats(const struct ina_emulator *em, struct ina_wire_end from, struct ina_wire_stats *stats);
 int ina_emulator_worker_stats(const struct ina_emulator *em, uint32_t machine, struct ina_worker_stats *stats);
 

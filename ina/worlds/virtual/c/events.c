@@ -1,20 +1,20 @@
-/* The two queues of virtual time: a calendar of what happens once (frames arrive, queues are looked at), and one timer a
- * machine (an indexed heap, so that a timer that moves is moved, not left behind).
+/* The two queues of virtual time: a calendar of events that happen once (arrivals of frames, checks of queues), and one timer a
+ * machine (an indexed heap, so that a timer that changes is moved, not left behind).
  *
- * The calendar (R. Brown, "Calendar queues", CACM 31(10), 1988): buckets of 2^shift ps, of which the next `buckets` are kept
- * as arrays; a bucket is sorted when its time has come. What lies beyond them waits in a heap, `far`. Happenings of one
- * instant keep the order in which they were added: buckets are appended to and sorted stably, and what was far enters its
- * bucket as soon as that is one of those kept, so before anything can be added to it directly. */
+ * The calendar (R. Brown, "Calendar queues", CACM 31(10), 1988): buckets of 2^shift ps, of which the next `buckets` are arrays;
+ * a bucket is sorted when its time has come. Later events wait in a heap, `far`. Events of one instant keep the order in which
+ * they were added: buckets are appended to and sorted stably, and far events enter their bucket as soon as it is one of the
+ * arrays, so before any event can be added to it directly. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core.h"
 
-enum { LEAST_BUCKETS = 1024, FIRST_SHIFT = 16, MOST_SPARE = 64, PERIOD = 4096 /* pushes, at first, between two looks at sizes */ };
+enum { LEAST_BUCKETS = 1024, FIRST_SHIFT = 16, MOST_SPARE = 64, PERIOD = 4096 /* pushes, at first, between two checks of the sizes */ };
 
 struct ina_bucket {
-    struct ina_happening *item;
+    struct ina_timed_event *item;
     uint32_t count, capacity;
 };
 
@@ -28,14 +28,14 @@ static struct ina_bucket *bucket_at(const struct ina_calendar *c, uint64_t numbe
     return &c->bucket[number & (c->buckets - 1)];
 }
 
-/* ---- the heap of what is far */
+/* ---- the heap of far events */
 
 static int far_before(const struct ina_far *a, const struct ina_far *b)
 {
-    return a->what.time != b->what.time ? a->what.time < b->what.time : a->number < b->number;
+    return a->event.time != b->event.time ? a->event.time < b->event.time : a->number < b->number;
 }
 
-static int far_push(struct ina_calendar *c, const struct ina_happening *what)
+static int far_push(struct ina_calendar *c, const struct ina_timed_event *event)
 {
     if (c->far_count == c->far_capacity) {
         uint32_t capacity = c->far_capacity ? 2 * c->far_capacity : 256;
@@ -45,40 +45,40 @@ static int far_push(struct ina_calendar *c, const struct ina_happening *what)
         c->far = heap;
         c->far_capacity = capacity;
     }
-    struct ina_far event = {*what, c->far_number++};
+    struct ina_far entry = {*event, c->far_number++};
     uint32_t i = c->far_count++;
-    for (; i && far_before(&event, &c->far[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i && far_before(&entry, &c->far[(i - 1) / 2]); i = (i - 1) / 2)
         c->far[i] = c->far[(i - 1) / 2];
-    c->far[i] = event;
+    c->far[i] = entry;
     return 0;
 }
 
-static void far_pop(struct ina_calendar *c, struct ina_happening *out)
+static void far_pop(struct ina_calendar *c, struct ina_timed_event *out)
 {
-    *out = c->far[0].what;
-    struct ina_far event = c->far[--c->far_count];
+    *out = c->far[0].event;
+    struct ina_far entry = c->far[--c->far_count];
     uint32_t i = 0, child;
     for (; (child = 2 * i + 1) < c->far_count; i = child) {
         if (child + 1 < c->far_count && far_before(&c->far[child + 1], &c->far[child]))
             child++;
-        if (!far_before(&c->far[child], &event))
+        if (!far_before(&c->far[child], &entry))
             break;
         c->far[i] = c->far[child];
     }
-    c->far[i] = event;
+    c->far[i] = entry;
 }
 
 /* ---- buckets */
 
-/* Arrays of 4, 8, 16, ... happenings go from one bucket to another: buckets that are empty hold no memory. */
-static struct ina_happening *take_array(struct ina_calendar *c, uint32_t capacity)
+/* Arrays of 4, 8, 16, ... events are reused by other buckets: empty buckets hold no memory. */
+static struct ina_timed_event *take_array(struct ina_calendar *c, uint32_t capacity)
 {
-    struct ina_happening **spare = &c->spare[__builtin_ctz(capacity)], *array = capacity > MOST_SPARE ? NULL : *spare;
+    struct ina_timed_event **spare = &c->spare[__builtin_ctz(capacity)], *array = capacity > MOST_SPARE ? NULL : *spare;
     if (!array) {
         c->arrays += (size_t)capacity * sizeof *array;
         return malloc((size_t)capacity * sizeof *array);
     }
-    memcpy(spare, array, sizeof(struct ina_happening *));
+    memcpy(spare, array, sizeof(struct ina_timed_event *));
     return array;
 }
 
@@ -88,21 +88,21 @@ static void give_array(struct ina_calendar *c, struct ina_bucket *b)
         c->arrays -= b->capacity * sizeof *b->item;
         free(b->item);
     } else if (b->capacity) {
-        struct ina_happening **spare = &c->spare[__builtin_ctz(b->capacity)];
-        memcpy(b->item, spare, sizeof(struct ina_happening *));
+        struct ina_timed_event **spare = &c->spare[__builtin_ctz(b->capacity)];
+        memcpy(b->item, spare, sizeof(struct ina_timed_event *));
         *spare = b->item;
     }
     b->item = NULL;
     b->capacity = 0;
 }
 
-/* At its place if the bucket is the sorted one, else at the end. */
-static int put_in(struct ina_calendar *c, uint64_t number, const struct ina_happening *what)
+/* Adds an event at its place if the bucket is the sorted one, else at the end. */
+static int put_in(struct ina_calendar *c, uint64_t number, const struct ina_timed_event *event)
 {
     struct ina_bucket *b = bucket_at(c, number);
     if (b->count == b->capacity) {
         uint32_t capacity = b->capacity ? 2 * b->capacity : 4;
-        struct ina_happening *item = take_array(c, capacity);
+        struct ina_timed_event *item = take_array(c, capacity);
         if (!item)
             return -ENOMEM;
         if (b->count)
@@ -114,31 +114,31 @@ static int put_in(struct ina_calendar *c, uint64_t number, const struct ina_happ
     uint32_t i = b->count++;
     if (number == c->sorted)
         /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): in a new array i is 0, so there is no item before */
-        for (; i > c->next && b->item[i - 1].time > what->time; i--)
+        for (; i > c->next && b->item[i - 1].time > event->time; i--)
             b->item[i] = b->item[i - 1];
-    b->item[i] = *what;
+    b->item[i] = *event;
     c->occupied[(number & (c->buckets - 1)) / 64] |= 1ull << number % 64;
     return 0;
 }
 
-/* What was far and is no longer. */
+/* Moves events that are no longer far into their buckets. */
 static int bring_near(struct ina_calendar *c)
 {
     int bad = 0;
-    while (c->far_count && number_of(c, c->far[0].what.time) - c->base < c->buckets && !bad) {
-        struct ina_happening what;
-        far_pop(c, &what);
-        bad = put_in(c, number_of(c, what.time), &what);
+    while (c->far_count && number_of(c, c->far[0].event.time) - c->base < c->buckets && !bad) {
+        struct ina_timed_event event;
+        far_pop(c, &event);
+        bad = put_in(c, number_of(c, event.time), &event);
     }
     return bad;
 }
 
-/* Stable, and quick on what is nearly in order. */
-static void sort(struct ina_happening *item, uint32_t n, struct ina_happening *spare)
+/* Sorts events stably; fast if they are nearly in order. */
+static void sort(struct ina_timed_event *item, uint32_t n, struct ina_timed_event *spare)
 {
     if (n <= 24) {
         for (uint32_t i = 1; i < n; i++) {
-            struct ina_happening one = item[i];
+            struct ina_timed_event one = item[i];
             uint32_t at = i;
             for (; at && item[at - 1].time > one.time; at--)
                 item[at] = item[at - 1];
@@ -161,7 +161,7 @@ static int open_bucket(struct ina_calendar *c, uint64_t number)
 {
     struct ina_bucket *b = bucket_at(c, number);
     if (b->count > c->merging_capacity) {
-        struct ina_happening *merging = realloc(c->merging, (size_t)b->count * sizeof *merging);
+        struct ina_timed_event *merging = realloc(c->merging, (size_t)b->count * sizeof *merging);
         if (!merging)
             return -ENOMEM;
         c->merging = merging;
@@ -173,7 +173,7 @@ static int open_bucket(struct ina_calendar *c, uint64_t number)
     return 0;
 }
 
-/* The sorted bucket becomes one like the others again: what has been taken out of it leaves. */
+/* Turns the sorted bucket into an ordinary one: removes the events that have been taken out of it. */
 static void close_bucket(struct ina_calendar *c)
 {
     if (c->sorted == UINT64_MAX)
@@ -190,7 +190,7 @@ static void close_bucket(struct ina_calendar *c)
     c->next = 0;
 }
 
-/* The first bucket from `base` on that has anything; there is one. */
+/* Returns the first bucket from `base` on that has events; there is one. */
 static uint64_t first_bucket(const struct ina_calendar *c)
 {
     const uint32_t words = c->buckets / 64, start = (uint32_t)(c->base & (c->buckets - 1));
@@ -202,7 +202,7 @@ static uint64_t first_bucket(const struct ina_calendar *c)
         }
         word = word + 1 < words ? word + 1 : 0;
         bits = c->occupied[word];
-        if (i + 1 == words) /* round: what lies before `start` in its word */
+        if (i + 1 == words) /* wrapped: the bits before `start` in its word */
             bits &= ~(~0ull << start % 64);
     }
 }
@@ -233,7 +233,7 @@ static void release(struct ina_bucket *bucket, uint64_t *occupied, uint32_t buck
     free(occupied);
 }
 
-/* Everything into other buckets, in the order of time. */
+/* Moves all events into new buckets, in the order of time. */
 static int rebuild(struct ina_calendar *c, uint32_t buckets, uint32_t shift, uint64_t now)
 {
     close_bucket(c);
@@ -254,7 +254,7 @@ static int rebuild(struct ina_calendar *c, uint32_t buckets, uint32_t shift, uin
     return bad ? bad : bring_near(c);
 }
 
-/* At least a bucket for two happenings, over four times the time that these are added ahead on average. */
+/* Chooses sizes: at least a bucket for two events, over four times the average time that they are added ahead. */
 static int adapt(struct ina_calendar *c, uint64_t now)
 {
     const uint64_t ahead = 4 * (c->ahead / c->pushes);
@@ -270,9 +270,9 @@ static int adapt(struct ina_calendar *c, uint64_t now)
     return rebuild(c, buckets, shift, now);
 }
 
-/* ---- what others call */
+/* ---- interface */
 
-int ina_calendar_push(struct ina_calendar *c, const struct ina_happening *what, uint64_t now)
+int ina_calendar_push(struct ina_calendar *c, const struct ina_timed_event *event, uint64_t now)
 {
     if (!c->buckets) {
         if (allocate(c, LEAST_BUCKETS, FIRST_SHIFT))
@@ -280,27 +280,27 @@ int ina_calendar_push(struct ina_calendar *c, const struct ina_happening *what, 
         c->period = PERIOD;
         c->sorted = UINT64_MAX;
     }
-    c->ahead += what->time - now;
+    c->ahead += event->time - now;
     if (++c->pushes == c->period && adapt(c, now))
         return -ENOMEM;
-    if (!c->count) { /* nothing holds the calendar back */
+    if (!c->count) { /* empty: the calendar may move to any time */
         close_bucket(c);
         c->base = number_of(c, now);
     }
-    const uint64_t number = number_of(c, what->time);
+    const uint64_t number = number_of(c, event->time);
     int bad;
     if (number - c->base >= c->buckets) {
-        bad = far_push(c, what);
+        bad = far_push(c, event);
     } else {
         if (c->sorted != UINT64_MAX && number < c->sorted)
             close_bucket(c);
-        bad = put_in(c, number, what);
+        bad = put_in(c, number, event);
     }
     c->count += !bad;
     return bad;
 }
 
-/* Has the bucket sorted that comes next. */
+/* Sorts the next bucket. */
 static int find(struct ina_calendar *c)
 {
     close_bucket(c);
@@ -314,16 +314,16 @@ uint64_t ina_calendar_first(struct ina_calendar *c)
     if (c->sorted != UINT64_MAX && c->next < bucket_at(c, c->sorted)->count)
         return bucket_at(c, c->sorted)->item[c->next].time;
     if (c->far_count == c->count)
-        return c->far[0].what.time;
-    return find(c) ? 0 : bucket_at(c, c->sorted)->item[0].time; /* 0: pop will say why */
+        return c->far[0].event.time;
+    return find(c) ? 0 : bucket_at(c, c->sorted)->item[0].time; /* 0: pop returns the error */
 }
 
-int ina_calendar_pop(struct ina_calendar *c, struct ina_happening *out)
+int ina_calendar_pop(struct ina_calendar *c, struct ina_timed_event *out)
 {
     int bad = 0;
-    if (c->far_count == c->count) { /* a leap: nothing happens before it any more */
+    if (c->far_count == c->count) { /* only far events are left: skip to the first */
         close_bucket(c);
-        c->base = number_of(c, c->far[0].what.time);
+        c->base = number_of(c, c->far[0].event.time);
         bad = bring_near(c);
     }
     if (!bad && (c->sorted == UINT64_MAX || c->next == bucket_at(c, c->sorted)->count))
@@ -359,15 +359,15 @@ void ina_calendar_destroy(struct ina_calendar *c)
 {
     release(c->bucket, c->occupied, c->buckets);
     for (unsigned i = 0; i < 32; i++)
-        for (struct ina_happening *array = c->spare[i], *next; array; array = next) {
-            memcpy(&next, array, sizeof(struct ina_happening *));
+        for (struct ina_timed_event *array = c->spare[i], *next; array; array = next) {
+            memcpy(&next, array, sizeof(struct ina_timed_event *));
             free(array);
         }
     free(c->far);
     free(c->merging);
 }
 
-/* ---- timers: one that is put off keeps its place, and finds the later one when that is reached */
+/* ---- timers: a postponed timer keeps its place in the heap, and moves when its old time is reached */
 
 static int timer_before(const struct ina_timer *a, const struct ina_timer *b)
 {
@@ -410,7 +410,7 @@ int ina_timers_add(struct ina_timers *timers)
         timers->capacity = capacity;
     }
     uint32_t timer = timers->count++;
-    timers->due[timer] = UINT64_MAX; /* the last of all: its place at the end is right */
+    timers->due[timer] = UINT64_MAX; /* the latest of all, so its place at the end is right */
     put(timers, timer, (struct ina_timer){UINT64_MAX, timer});
     return (int)timer;
 }

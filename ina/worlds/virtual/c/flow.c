@@ -125,7 +125,7 @@ int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *pu
     return 1;
 }
 
-/* Once a window of packets: how many of them were marked? */
+/* Updates the share of marked packets, once a window. */
 static void dctcp(struct ina_flow *flow, uint32_t newly, uint32_t marked)
 {
     flow->round_packets += newly;
@@ -148,7 +148,7 @@ static void dctcp(struct ina_flow *flow, uint32_t newly, uint32_t marked)
 void ina_flow_acknowledged(struct ina_flow *flow, const struct ina_ack *ack, uint64_t now)
 {
     if (ack->cumulative > flow->next || ack->limit > ack->cumulative + flow->window)
-        return; /* of no flow like this */
+        return; /* from another flow */
     flow->heard = now;
     flow->limit = ack->limit > flow->limit ? ack->limit : flow->limit;
     uint32_t newly = 0, highest = flow->una;

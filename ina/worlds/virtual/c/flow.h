@@ -1,9 +1,9 @@
 /* Flow: packets between two ranks of a baseline, each delivered once, with a window; sans-IO, and without their contents.
  *
  * Packets of one direction are numbered from 0. The receiver accepts each number once and acknowledges every fourth
- * packet, the last one that the sender has ("push"), and whatever is out of order: all below `cumulative` have come, of the 64
- * after it those in `selective`, and the sender may send below `limit` (what the receiver has room for). A packet is
- * taken for lost when three later ones have come or after a time-out (RFC 6298: smoothed round trip and four deviations, at
+ * packet, the sender's last one ("push"), and every one out of order: all below `cumulative` have arrived, of the 64
+ * after it those in `selective`, and the sender may send below `limit` (the receiver's room). A packet counts as
+ * lost when three later ones have arrived or after a time-out (RFC 6298: smoothed round trip and four deviations, at
  * least `rto`), and is sent again.
  *
  * INA_IDEAL_WINDOW: always `window` packets under way, the network permitting. INA_DCTCP: slow start, then one packet more a
@@ -21,7 +21,7 @@ enum ina_congestion { INA_IDEAL_WINDOW = 0, INA_DCTCP = 1 };
 struct ina_ack {
     uint32_t cumulative, limit, marked; /* marked: packets with "congestion experienced" since the last one */
     uint64_t selective;
-    uint64_t echo;             /* when the packet that came last had been sent (RFC 7323): a sample of the round trip */
+    uint64_t echo;             /* when the last received packet was sent (RFC 7323): a sample of the round trip */
 };
 
 struct ina_flow_packet {
@@ -35,8 +35,8 @@ struct ina_flow {
     /* out */
     struct ina_flow_packet *out; /* by number mod window */
     uint32_t available, next, una, limit;
-    uint32_t lost;             /* packets to be sent again */
-    uint64_t heard;            /* the last sign of life while a closed window stops this side */
+    uint32_t lost;             /* packets to be retransmitted */
+    uint64_t heard;            /* last sign of the peer, or own probe, while the window is closed */
     uint64_t cwnd, alpha;      /* packets, share of marked packets: in 1 / INA_FLOW_ONE (whole numbers: the same on any machine) */
     uint32_t round_end, round_packets, round_marked, slow_start;
     uint64_t srtt, deviation;  /* ps, 0: no sample yet */
@@ -51,16 +51,16 @@ struct ina_flow {
 
 int ina_flow_init(struct ina_flow *flow, uint32_t window, uint32_t congestion, uint64_t rto); /* 0, -ENOMEM */
 void ina_flow_destroy(struct ina_flow *flow);
-void ina_flow_offer(struct ina_flow *flow, uint32_t packets, uint64_t now); /* more to send */
-int ina_flow_idle(const struct ina_flow *flow);                 /* all that was offered is acknowledged */
-/* The number of the packet to send now: 1; a question whether the window is open again, without a packet: 2; nothing: 0.
- * *push: an acknowledgement is wanted at once. */
+void ina_flow_offer(struct ina_flow *flow, uint32_t packets, uint64_t now); /* adds packets to send */
+int ina_flow_idle(const struct ina_flow *flow);                 /* 1: all offered packets are acknowledged */
+/* Returns 1: send packet *number now; 2: send a window probe, without a packet; 0: nothing. *push: request an acknowledgement
+ * at once. */
 int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *push);
 void ina_flow_acknowledged(struct ina_flow *flow, const struct ina_ack *ack, uint64_t now);
 uint64_t ina_flow_next_timer(const struct ina_flow *flow);      /* UINT64_MAX: none */
 /* 1: new; 0: a duplicate, or outside the window. */
 int ina_flow_accept(struct ina_flow *flow, uint32_t number, uint64_t sent, int push, int marked);
-/* Numbers below `until` have been taken by the reader: makes room. */
+/* Makes room: the reader has taken the numbers below `until`. */
 void ina_flow_consume(struct ina_flow *flow, uint32_t until, int tell);
 int ina_flow_acknowledge(struct ina_flow *flow, struct ina_ack *ack); /* 1: send this */
 

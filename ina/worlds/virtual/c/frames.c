@@ -17,28 +17,28 @@ int ina_frames_init(struct ina_frames *frames, uint32_t max_frame, uint32_t head
     memset(frames, 0, sizeof *frames);
     frames->bare = bare;
     frames->max_frame = max_frame;
-    /* Behind 52 bytes of headers a cache line begins, as in ports (port.h). */
+    /* A cache line begins after 52 bytes of headers, as in ports (port.h). */
     frames->headroom = aligned(headroom + (uint32_t)sizeof(struct ina_stored_frame)) + 12 - (uint32_t)sizeof(struct ina_stored_frame);
     if (!bare) {
         frames->pool.stride = aligned((uint32_t)sizeof(struct ina_stored_frame) + frames->headroom + max_frame);
         return 0;
     }
     frames->pool.stride = aligned((uint32_t)sizeof(struct ina_stored_frame) + INA_KEPT_BYTES);
-    frames->bench_stride = aligned(frames->headroom + (uint32_t)sizeof(struct ina_stored_frame) + max_frame);
-    frames->bench = aligned_alloc(ALIGNED, (size_t)INA_BENCH * frames->bench_stride);
-    return frames->bench ? 0 : -ENOMEM;
+    frames->scratch_stride = aligned(frames->headroom + (uint32_t)sizeof(struct ina_stored_frame) + max_frame);
+    frames->scratch = aligned_alloc(ALIGNED, (size_t)INA_SCRATCH * frames->scratch_stride);
+    return frames->scratch ? 0 : -ENOMEM;
 }
 
 void ina_frames_destroy(struct ina_frames *frames)
 {
     ina_pool_destroy(&frames->pool);
-    free(frames->bench);
+    free(frames->scratch);
 }
 
-/* Where a frame without payload is worked on: its first byte, with all of the headroom. */
+/* Returns the scratch place of a frame without payload: its first byte, after the headroom. */
 static uint8_t *bench_at(const struct ina_frames *frames, uint32_t place)
 {
-    return frames->bench + (size_t)place * frames->bench_stride + sizeof(struct ina_stored_frame) + frames->headroom;
+    return frames->scratch + (size_t)place * frames->scratch_stride + sizeof(struct ina_stored_frame) + frames->headroom;
 }
 
 void ina_frames_open(const struct ina_frames *frames, uint32_t handle, uint32_t place, struct ina_packet *pkt)
@@ -52,10 +52,10 @@ void ina_frames_open(const struct ina_frames *frames, uint32_t handle, uint32_t 
         pkt->tailroom = frames->headroom + frames->max_frame - frame->offset - frame->len;
         return;
     }
-    const uint32_t kept = frame->len < INA_KEPT_BYTES ? frame->len : INA_KEPT_BYTES;
+    const uint32_t stored = frame->len < INA_KEPT_BYTES ? frame->len : INA_KEPT_BYTES;
     pkt->data = bench_at(frames, place);
-    memcpy(pkt->data, frame + 1, kept);
-    memset(pkt->data + kept, 0, frame->len - kept);
+    memcpy(pkt->data, frame + 1, stored);
+    memset(pkt->data + stored, 0, frame->len - stored);
     pkt->headroom = frames->headroom;
     pkt->tailroom = frames->max_frame - frame->len;
 }
@@ -79,7 +79,7 @@ void ina_frames_store(const struct ina_frames *frames, uint32_t handle, const st
         return;
     }
     frame->offset = (uint32_t)(pkt->data - (uint8_t *)(frame + 1));
-    if (frame->offset < INA_LEAST_HEADROOM) { /* it has grown to the front: the next switch needs room there, too */
+    if (frame->offset < INA_LEAST_HEADROOM) { /* headers were added in front: the next switch needs headroom, too */
         memmove((uint8_t *)(frame + 1) + frames->headroom, pkt->data, pkt->len);
         frame->offset = frames->headroom;
     }

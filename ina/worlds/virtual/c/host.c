@@ -7,7 +7,7 @@
 
 /* ---- the NIC */
 
-/* The processor works on a frame as soon as a core is free; what is next happens then. 0: it takes no time. */
+/* Gives a frame to the processor as soon as a core is free; the next step follows then. 0: processing takes no time. */
 static int process(struct ina_emulator *em, struct ina_host *h, uint32_t frame, uint32_t bytes, uint32_t next)
 {
     if (!h->core_free)
@@ -22,7 +22,7 @@ static int process(struct ina_emulator *em, struct ina_host *h, uint32_t frame, 
     return 1;
 }
 
-/* Nobody looks at a frame between the queue of a NIC and the far end of its wire: when it arrives is known now. */
+/* Adds the arrival of a frame: between the queue of a NIC and the far end of its wire it is not touched, so its time is known. */
 static void nic_send(struct ina_emulator *em, struct ina_host *h, uint32_t frame)
 {
     uint64_t arrival;
@@ -43,8 +43,8 @@ static int has_room(const struct ina_emulator *em, struct ina_host *h)
     return ina_link_backlog(h->nic) + h->working < h->room;
 }
 
-/* When a machine that is held back may send again: now, when the oldest frame that waits has left, or, if all are still with a
- * processor, as soon as that is done with one. */
+/* Sets the time at which a machine that is held back may send again: now, when the oldest frame that waits has left, or, if all
+ * are still with a processor, as soon as that is done with one. */
 static void expect_room(struct ina_emulator *em, struct ina_host *h)
 {
     if (h->room)
@@ -80,7 +80,7 @@ void ina_host_has_room(struct ina_emulator *em, uint32_t host)
     expect_room(em, h);
 }
 
-/* A machine sends. */
+/* Sends frames of a machine. */
 static void hand_over(struct ina_emulator *em, struct ina_host *h, uint32_t frame, const struct ina_packet *pkt)
 {
     ina_frames_store(&em->frames, frame, pkt);
@@ -139,13 +139,13 @@ static void start_submissions(struct ina_emulator *em, struct ina_machine *m, ui
 static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_machine *m, uint32_t index)
 {
     struct ina_packet pkts[INA_SEND_BATCH];
-    int sent, want = 1; /* mostly one answers one, and in its frame */
+    int sent, limit = 1; /* usually one frame answers one, in its buffer */
     do {
         if (!has_room(em, h)) {
             hold(em, h, index);
             return;
         }
-        for (int i = 0; i < want; i++) {
+        for (int i = 0; i < limit; i++) {
             if ((uint32_t)i == em->spare_count && (em->spare[em->spare_count++] = ina_frames_get(&em->frames)) == UINT32_MAX) {
                 em->spare_count--;
                 em->error = -ENOMEM;
@@ -153,15 +153,15 @@ static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_mac
             }
             ina_frames_blank(&em->frames, em->spare[i], (uint32_t)i, &pkts[i]);
         }
-        sent = m->protocol->frames_to_send(m->state, m->tensors, pkts, want, em->now);
+        sent = m->protocol->frames_to_send(m->state, m->tensors, pkts, limit, em->now);
         for (int i = 0; i < sent; i++)
             hand_over(em, h, em->spare[i], &pkts[i]);
         for (uint32_t i = (uint32_t)sent; sent && i < em->spare_count; i++)
             em->spare[i - (uint32_t)sent] = em->spare[i];
         em->spare_count -= (uint32_t)sent;
-        if (sent < want)
+        if (sent < limit)
             return;
-        want = h->room ? 1 : INA_SEND_BATCH;
+        limit = h->room ? 1 : INA_SEND_BATCH;
     } while (1);
 }
 
@@ -185,10 +185,10 @@ void ina_machine_run(struct ina_emulator *em, uint32_t index)
     uint64_t due = m->protocol->next_timer(m->state);
     if (m->first && m->first->at > em->now && m->first->at < due)
         due = m->first->at;
-    ina_timers_set(&em->timers, m->timer, m->held ? UINT64_MAX : due); /* held: it is its turn when there is room */
+    ina_timers_set(&em->timers, m->timer, m->held ? UINT64_MAX : due); /* held: it runs when there is room */
 }
 
-/* The machine that a frame is for, UINT32_MAX: none. */
+/* Returns the machine that a frame is for, UINT32_MAX: none. */
 static uint32_t addressee(const struct ina_emulator *em, const struct ina_host *h, const struct ina_packet *pkt)
 {
     enum { ETHER_TYPE = 12, IP_PROTOCOL = 23, UDP_PORT = 36, UDP_END = 42 };
@@ -205,7 +205,7 @@ static uint32_t addressee(const struct ina_emulator *em, const struct ina_host *
 static void claim(struct ina_emulator *em, struct ina_host *h, uint32_t frame)
 {
     struct ina_packet pkt;
-    ina_frames_open(&em->frames, frame, INA_BENCH_OUT, &pkt);
+    ina_frames_open(&em->frames, frame, INA_SCRATCH_OUT, &pkt);
     uint32_t index = addressee(em, h, &pkt);
     if (index == UINT32_MAX) {
         em->stats.unclaimed++;
@@ -392,7 +392,7 @@ int ina_emulator_add_worker(struct ina_emulator *em, uint32_t host, const struct
     return index;
 }
 
-/* ---- what the caller asks */
+/* ---- figures */
 
 int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const struct ina_tensor *tensor, uint64_t at)
 {
