@@ -69,6 +69,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 def _controller(args: argparse.Namespace) -> int:
     import logging
 
+    from ina.aggregation.controller.api import DEFAULT_SLOTS
     from ina.aggregation.controller.state import StateError
     from ina.base.settings import ConfigError
     from ina.lab.deployment import deployment
@@ -80,7 +81,7 @@ def _controller(args: argparse.Namespace) -> int:
     logging.basicConfig(stream=sys.stderr, level=level, format="ina controller: %(message)s")
     try:
         d = deployment(args.experiment)
-        slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
+        slots = args.job_slots or getattr(d.config, "slots", 0) or DEFAULT_SLOTS
         arguments = d, d.all_addresses(args.at), args.device_id, rpc.Access.of(args), args.packet_lifetime
         return daemon.serve(lambda: DeployedHost(*arguments), args.name, args.state, slots, args.user)
     except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:

@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import time
+from typing import Any
 
 from ina.aggregation.control_socket import descriptors
 from ina.aggregation.control_socket.messages import MAX_REPLY, decode
@@ -42,7 +43,7 @@ class Channel:
     def fileno(self) -> int:
         return self.sock.fileno()
 
-    def send(self, message: dict, fds: list[int] | tuple[int, ...] = ()) -> None:
+    def send(self, message: dict[str, Any], fds: list[int] | tuple[int, ...] = ()) -> None:
         """Sends one message. Raises ChannelClosed if the other end is gone."""
         data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -53,7 +54,7 @@ class Channel:
         except OSError as error:
             raise ChannelClosed(f"cannot send: {error.strerror}") from error
 
-    def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict, list[int]]:
+    def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict[str, Any], list[int]]:
         """Returns the next message and its descriptors (the caller owns them).
 
         ``deadline`` is a ``time.monotonic()`` value; None takes only what has arrived already. Raises ChannelClosed on hang-up,

@@ -14,6 +14,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from ina.aggregation.control_socket import descriptors
 from ina.aggregation.control_socket.channel import ChannelClosed
@@ -77,7 +78,7 @@ class Connection:
         """True while data wait for the client."""
         return bool(self._queue)
 
-    def send(self, message: dict, fds: list[int]) -> None:
+    def send(self, message: dict[str, Any], fds: list[int]) -> None:
         """Sends or queues a message; the descriptors stay the caller's."""
         self.put(json.dumps(message, separators=(",", ":")).encode() + b"\n", fds)
 

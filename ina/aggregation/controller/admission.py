@@ -17,6 +17,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.job_incarnations import CHANCE, Incarnations, Lives
@@ -28,7 +29,7 @@ from ina.aggregation.controller.tree_placement import place
 from ina.aggregation.entries import Child, JobProgram, Parent, program_named
 from ina.aggregation.worker import SWITCH, worker_address
 from ina.net.ports import Address
-from ina.p4.runtime.entities import Entity, TableEntry, delete, insert, modify
+from ina.p4.runtime.entities import Entity, TableEntry, Update, delete, insert, modify
 from ina.p4.runtime.p4info import EntityError
 from ina.topology.topology import Node, Topology
 from ina.topology.tree import Tree
@@ -231,12 +232,12 @@ class Controller:
         self.unsure.discard(switch)
         return len(updates)
 
-    def snapshot(self) -> dict:
+    def snapshot(self) -> dict[str, Any]:
         """Returns ``restore``'s argument, in JSON's terms."""
         return {"lives": self.lives.snapshot(), "last_number": self._last_number,
                 "jobs": [job_to_json(job) for job in self.jobs.values()]}
 
-    def restore(self, snapshot: dict) -> None:
+    def restore(self, snapshot: dict[str, Any]) -> None:
         """Restores jobs and lives from ``snapshot``, but no other incarnations. No switch is written: all are ``unsure``, until
         they are repaired.
 
@@ -376,7 +377,7 @@ class Controller:
 
     # ---- entries
 
-    def _entries(self, job: Job, branch: Branch) -> list:
+    def _entries(self, job: Job, branch: Branch) -> list[Entity]:
         """Returns all present entries of the job at this switch."""
         place, children = job.place(branch), branch.children
         return [*self.program.job(place), *(entry for child in children for entry in self.program.child(place, child)),
@@ -385,7 +386,7 @@ class Controller:
     def _change_children(self, job: Job, branch: Branch, attached: dict[int, Child]) -> None:
         place, before = job.place(branch), branch.attached
 
-        def updates(old: dict[int, Child], new: dict[int, Child]) -> list:
+        def updates(old: dict[int, Child], new: dict[int, Child]) -> list[Update]:
             old_entries = [e for i, child in old.items() if i not in new for e in self.program.child(place, child)]
             new_entries = [e for i, child in new.items() if i not in old for e in self.program.child(place, child)]
             return [*delete(*old_entries), *insert(*new_entries), *modify(self.program.group(place, [*new.values()]))]

@@ -33,10 +33,10 @@ import os
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ina.aggregation.control_socket import messages
 from ina.aggregation.control_socket.messages import Malformed, Request, decode, parse
@@ -58,6 +58,7 @@ JOBS = 64  # of a user other than the switch's owner
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
 
 log = logging.getLogger("ina.p4.runtime")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Session:
     """One connection. ``send``: sends a message with descriptors, and handles errors itself. ``sock``: its socket, if any."""
 
     pid: int
-    send: Callable[[dict, list[int]], None]
+    send: Callable[[dict[str, Any], list[int]], None]
     principal: Principal
     sock: socket.socket | None = None
     job: str = ""  # the job that it joined, "" before
@@ -144,7 +145,7 @@ class Operations:
         self.failures: OrderedDict[tuple[str, str], Failure] = OrderedDict()
         self.pending: list[Pending] = []
         self.leases: dict[str, Lease] = {}  # by job
-        self.operations: dict[type, Callable[[Session, list[int], Any], dict]] = {
+        self.operations: dict[type, Callable[[Session, list[int], Any], dict[str, Any]]] = {
             messages.Ping: self.ping, messages.Join: self.join, messages.Admit: self.admit, messages.Attach: self.attach,
             messages.Release: self.release, messages.End: self.end, messages.Serve: self.serve, messages.Jobs: self.jobs,
             messages.Switches: self.switches, messages.Counters: self.counters, messages.Stop: self.stop,
@@ -164,7 +165,7 @@ class Operations:
             return
         self.answer(session, message)
 
-    def answer(self, session: Session, message: dict) -> None:
+    def answer(self, session: Session, message: dict[str, Any]) -> None:
         """Performs the request ``message``, and replies to ``session`` at once or later."""
         try:
             request = parse(message)
@@ -224,7 +225,7 @@ class Operations:
         times += [due] if self.works and (due := self.watch.due()) is not None else []
         return min(times, default=None)
 
-    def call(self, session: Session, fds: list[int], request: Request) -> dict:
+    def call(self, session: Session, fds: list[int], request: Request) -> dict[str, Any]:
         """Returns the reply. Raises AdmissionError, NotYet, OSError (the system refuses), ValueError: invalid here."""
         if self.failure and not isinstance(request, messages.Stop):
             raise AdmissionError("failed", self.failure)
@@ -251,15 +252,15 @@ class Operations:
 
     # ---- about the switches
 
-    def ping(self, session: Session, fds: list[int], request: messages.Ping) -> dict:
+    def ping(self, session: Session, fds: list[int], request: messages.Ping) -> dict[str, Any]:
         server = self.upstream.pid if self.upstream and self.upstream.ready else 0
         return {"pid": os.getpid(), "server": server, "free_slots": self.controller.free_slots(), **self.host.describe()}
 
-    def jobs(self, session: Session, fds: list[int], request: messages.Jobs) -> dict:
+    def jobs(self, session: Session, fds: list[int], request: messages.Jobs) -> dict[str, Any]:
         """``jobs``: by name, each job's resources at its switches, and its connected workers."""
         return {"jobs": {name: self._job(job) for name, job in self.controller.jobs.items()}}
 
-    def _job(self, job: Job) -> dict:
+    def _job(self, job: Job) -> dict[str, Any]:
         processes = {s.index: s.pid for s in self.members(job.name)}
         return {
             "number": job.number, "incarnation": job.incarnation, "life": job.life, "workers": job.workers, "slots": job.slots,
@@ -270,7 +271,7 @@ class Operations:
                             "ip": child.address.ip} for i, child in job.attached.items()},
         }  # fmt: skip
 
-    def switches(self, session: Session, fds: list[int], request: messages.Switches) -> dict:
+    def switches(self, session: Session, fds: list[int], request: messages.Switches) -> dict[str, Any]:
         """``switches``: by name, its pool and jobs."""
         controller = self.controller
         return {"switches": {name: {
@@ -279,19 +280,19 @@ class Operations:
             "jobs": [job.name for job in controller.jobs.values() if name in job.branches]} for name in controller.targets},
             **self.host.describe()}  # fmt: skip
 
-    def counters(self, session: Session, fds: list[int], request: messages.Counters) -> dict:
+    def counters(self, session: Session, fds: list[int], request: messages.Counters) -> dict[str, Any]:
         try:
             return {**self.host.counters(), **(self.upstream.counters() if self.upstream else {})}
         except ServerGone as error:
             raise AdmissionError("failed", str(error)) from error
 
-    def stop(self, session: Session, fds: list[int], request: messages.Stop) -> dict:
+    def stop(self, session: Session, fds: list[int], request: messages.Stop) -> dict[str, Any]:
         self.stopping = True
         return {}
 
     # ---- members
 
-    def join(self, session: Session, fds: list[int], request: messages.Join) -> dict:
+    def join(self, session: Session, fds: list[int], request: messages.Join) -> dict[str, Any]:
         self._enter(session, request, self._seat(session, request, request.host))
         return {}
 
@@ -317,7 +318,7 @@ class Operations:
         self.leases.pop(request.job, None)
         session.job, session.index, session.host = request.job, request.worker, host
 
-    def admit(self, session: Session, fds: list[int], request: messages.Admit) -> dict:
+    def admit(self, session: Session, fds: list[int], request: messages.Admit) -> dict[str, Any]:
         job, workers, strict = request.job, request.workers, request.strict
         slots = request.slots or self.job_slots
         if refusal := self.refusals.get((job, request.token)):
@@ -404,13 +405,13 @@ class Operations:
             raise NotYet(f"workers {', '.join(map(str, missing))} of job {job!r} to join")
         return tuple(joined[index] for index in range(workers))
 
-    def attach(self, session: Session, fds: list[int], request: messages.Attach) -> dict:
+    def attach(self, session: Session, fds: list[int], request: messages.Attach) -> dict[str, Any]:
         job, worker = request.job, request.worker
         host = self._seat(session, request, "")
         admitted = self.controller.jobs.get(job)
         if admitted is None:
             raise AdmissionError("unknown", f"there is no job {job!r}; it was never admitted, or is over")
-        config = self.host.describe()
+        config: Mapping[str, object] = self.host.describe()
         for name, value in (("protocol", request.protocol), ("values", request.values)):
             if value and value != config[name]:
                 raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {name}={value}, but the switch runs "
@@ -443,7 +444,7 @@ class Operations:
                 self.controller.detach(job, worker)
             raise
 
-    def release(self, session: Session, fds: list[int], request: messages.Release) -> dict:
+    def release(self, session: Session, fds: list[int], request: messages.Release) -> dict[str, Any]:
         if not session.job:
             raise AdmissionError("unknown", "this connection has joined no job")
         job, worker = session.job, session.index
@@ -459,7 +460,7 @@ class Operations:
         self.over(job)
         return {}
 
-    def end(self, session: Session, fds: list[int], request: messages.End) -> dict:
+    def end(self, session: Session, fds: list[int], request: messages.End) -> dict[str, Any]:
         job = request.job
         if job not in self.controller.jobs:
             raise AdmissionError("unknown", f"there is no job {job!r}")
@@ -469,7 +470,7 @@ class Operations:
 
     # ---- the parameter server
 
-    def serve(self, session: Session, fds: list[int], request: messages.Serve) -> dict:
+    def serve(self, session: Session, fds: list[int], request: messages.Serve) -> dict[str, Any]:
         if session.job:
             raise AdmissionError("invalid", f"this connection is worker {session.index} of job {session.job!r}")
         if session.sock is None:
@@ -586,7 +587,7 @@ def explain(error: Exception, operation: str) -> tuple[str, str]:
     return "internal", f"{operation}: the switch process has a defect: {type(error).__name__}: {error}"
 
 
-def _refusal(code: str, text: str) -> dict:
+def _refusal(code: str, text: str) -> dict[str, Any]:
     return {"ok": False, "code": code, "error": text}
 
 
@@ -594,7 +595,7 @@ def _name(request: Request) -> str:
     return type(request).__name__.lower()
 
 
-def _remember(memory: OrderedDict, key: object, value: object) -> None:
+def _remember(memory: OrderedDict[tuple[str, str], V], key: tuple[str, str], value: V) -> None:
     memory[key] = value
     while len(memory) > REMEMBERED:
         memory.popitem(last=False)

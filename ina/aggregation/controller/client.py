@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, listen, shown
 from ina.aggregation.control_socket.messages import Malformed, printable
@@ -43,7 +44,7 @@ class Attachment:
     switch: Address
     outlives: bool  # the switches outlive the controller, and forward without it
     moves: bool  # the job is moved when a switch fails: then `Client.moved` has an entry, and the worker attaches again
-    port: dict
+    port: dict[str, Any]
     fds: list[int]
 
 
@@ -85,7 +86,7 @@ class Client:
         """Returns the connection's descriptor; its hang-up means that the switch process, or the job, has ended."""
         return self._channel.fileno()
 
-    def ping(self) -> dict:
+    def ping(self) -> dict[str, Any]:
         return self._call("ping")[0]
 
     def join(self, job: str, worker: int) -> None:
@@ -93,7 +94,7 @@ class Client:
         self._send({"op": "join", "job": job, "worker": worker, "token": self.token, "host": self.host})
         self._unanswered += 1
 
-    def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True) -> dict:
+    def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True) -> dict[str, Any]:
         """Admits ``job``, or returns its admission: all its workers ask and get the same answer.
 
         ``slots``: its window, a power of two (default: that of the switch process). Raises ControlError.
@@ -118,11 +119,11 @@ class Client:
                 os.close(fd)
             raise ControlError("invalid", f"{shown(self.name)} answers 'attach' with what is no attachment: {error}") from None
 
-    def ask(self, operation: str) -> dict:
+    def ask(self, operation: str) -> dict[str, Any]:
         """Returns the reply to ``jobs``, ``switches`` or ``counters`` (api.py)."""
         return self._call(operation)[0]
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, Any]:
         return self.ask("counters")
 
     def release(self) -> None:
@@ -151,7 +152,7 @@ class Client:
         self._channel.hang_up()
         self._channel.close()
 
-    def _call(self, op: str, **arguments: object) -> tuple[dict, list[int]]:
+    def _call(self, op: str, **arguments: object) -> tuple[dict[str, Any], list[int]]:
         self._send({"op": op, **arguments})
         deadline = time.monotonic() + self.timeout
         while True:
@@ -172,7 +173,7 @@ class Client:
                 raise _refusal(message)
             return message, fds
 
-    def _event(self, message: dict, fds: list[int]) -> bool:
+    def _event(self, message: dict[str, Any], fds: list[int]) -> bool:
         """Handles an event, or a reply without a waiting caller; False: the message is the reply that the caller waits for."""
         kind = message.get("event")
         if kind is None and not self._unanswered:
@@ -199,7 +200,7 @@ class Client:
     def _end_text(self, op: str) -> str:
         return self.failure or f"the switch process (socket {shown(self.name)}) ended before it answered {op!r}"
 
-    def _send(self, message: dict) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         try:
             self._channel.send(message)
         except ChannelClosed as error:
@@ -207,17 +208,18 @@ class Client:
             raise self._refused or ControlError("gone", self._end_text(message["op"])) from error
 
 
-def _refusal(message: dict) -> ControlError:
+def _refusal(message: dict[str, Any]) -> ControlError:
     return ControlError(str(message.get("code", "invalid")), printable(message.get("error", "no reason given"), "\n"))
 
 
-def _number(message: dict, key: str) -> int:
-    if type(message.get(key)) is not int:
+def _number(message: dict[str, Any], key: str) -> int:
+    number = message.get(key)
+    if type(number) is not int:
         raise Malformed(f"{key}: expected an integer")
-    return message[key]
+    return number
 
 
-def _reason(message: dict) -> str:
+def _reason(message: dict[str, Any]) -> str:
     return printable(message.get("reason", "no reason given"), "\n")
 
 
@@ -266,7 +268,7 @@ class SwitchProcess:
     def pid(self) -> int:
         return self.process.pid
 
-    def wait_ready(self, timeout: float = 120.0) -> dict:
+    def wait_ready(self, timeout: float = 120.0) -> dict[str, Any]:
         """Waits until it serves (the first start of a program compiles it). Returns its reply to ``ping``."""
         client = Client(self.name, timeout)
         try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ina.aggregation import protocols
+from ina.aggregation.controller.switch_host import Summary
 from ina.aggregation.controller.switch_setup import make_switch
 from ina.aggregation.controller.transaction import WriteTarget
 from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
@@ -71,7 +73,7 @@ class EmbeddedSwitch:
         if self._owned:
             self.switch.start()
 
-    def describe(self) -> dict:
+    def describe(self) -> Summary:
         return {"program": self._program, "source_hash": self.switch.program.source_hash, "values": self.values,
                 "slots": self.slots, "protocol": self.protocol}
 
@@ -111,7 +113,7 @@ class EmbeddedSwitch:
     def protect(self, switch: str) -> None:
         """No-op: guard entries end with this process."""
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, Any]:
         program = {name: cells.tolist() for name, cells in self.switch.counters().items()}
         ports = {}
         for number in self._ports:

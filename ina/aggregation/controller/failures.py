@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from ina.aggregation.controller.access import Principal
 from ina.aggregation.controller.admission import Controller
@@ -29,7 +29,7 @@ class Member(Protocol):
     moves: bool
 
     @property
-    def send(self) -> Callable[[dict, list[int]], None]: ...
+    def send(self) -> Callable[[dict[str, Any], list[int]], None]: ...
 
 
 class Jobs(Protocol):
@@ -89,7 +89,7 @@ class Recovery:
         if self.controller.program.needs_server and self.awaited:
             self._end_all("its parameter server has ended with the controller that it was told of jobs by")
 
-    def _restore(self, file: StateFile, state: dict) -> None:
+    def _restore(self, file: StateFile, state: dict[str, Any]) -> None:
         service, controller = self.service, self.controller
         try:
             controller.restore(state["controller"])

@@ -25,6 +25,7 @@ import socket
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import unquote
 
 from ina.aggregation.control_socket import messages
@@ -148,7 +149,7 @@ def check_browser(request: Request, names: Collection[str]) -> None:
                                        "(a page of a browser may have any other)") from None  # fmt: skip
 
 
-def _answer(service: Operations, request: Request, session: Session) -> dict:
+def _answer(service: Operations, request: Request, session: Session) -> dict[str, Any]:
     _, first, *rest = request.path.split("/")
     name = "/".join(rest)
     if request.method == "GET" and not first:
@@ -160,7 +161,8 @@ def _answer(service: Operations, request: Request, session: Session) -> dict:
         if first == "jobs" and name:
             if name not in reply["jobs"]:
                 raise AdmissionError("unknown", f"there is no job {name[:256]!r}")
-            return reply["jobs"][name]
+            job: dict[str, Any] = reply["jobs"][name]
+            return job
         return reply
     if first != "jobs" or request.method not in ("POST", "DELETE"):
         allowed = "GET, POST or DELETE" if first == "jobs" else "only GET"
@@ -178,7 +180,7 @@ def _error(code: str, text: str) -> bytes:
     return response(STATUS.get(code, HTTPStatus.BAD_REQUEST), {"code": code, "error": text})
 
 
-def response(status: HTTPStatus, content: dict, more: str = "") -> bytes:
+def response(status: HTTPStatus, content: dict[str, Any], more: str = "") -> bytes:
     """Formats a response. ``more``: headers."""
     body = json.dumps(content, indent=2).encode() + b"\n"
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"

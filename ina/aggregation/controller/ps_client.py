@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import astuple
+from typing import Any
 
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed
 from ina.aggregation.controller.admission import AdmissionError, Controller
@@ -42,7 +43,7 @@ class PsClient:
         self.failure = ""  # why there will be none
         self._controller, self._values, self._welcome = controller, values, welcome
         self._starts = starts and self.needed
-        self._child: subprocess.Popen | None = None
+        self._child: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self.number = -1  # of its port
         self.pid = 0
@@ -72,7 +73,7 @@ class PsClient:
 
     def serve(
         self, session: object, sock: socket.socket, pid: int, open_port: Callable[[], tuple[str, Plug]]
-    ) -> tuple[dict, list[int]]:
+    ) -> tuple[dict[str, Any], list[int]]:
         """Gives the parameter server its port; returns the reply and descriptors. Raises AdmissionError, and ``open_port``'s
         errors.
 
@@ -103,7 +104,7 @@ class PsClient:
             except ServerGone as error:
                 log.warning("%s", error)
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, Any]:
         """``server``: counters by job number, and of its port; {} without one. Raises ServerGone."""
         if not self.ready:
             return {}
@@ -131,7 +132,7 @@ class PsClient:
             self._child.wait()
         self._child = None
 
-    def _call(self, operation: str, **arguments: object) -> dict:
+    def _call(self, operation: str, **arguments: object) -> dict[str, Any]:
         if self._channel is None:
             raise ServerGone("there is no parameter server")
         try:

@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ina.aggregation import protocols
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect
@@ -60,7 +61,7 @@ def serve(channel: Channel, port: str, say: Callable[[str], None], host: str = "
             channel.send({"op": "answer", **answer(server, own, switch, call, say)})
 
 
-def answer(server: Server, own: Address, switch: Address, call: dict, say: Callable[[str], None]) -> dict:
+def answer(server: Server, own: Address, switch: Address, call: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
     """Performs a call of the switch process; returns the answer's fields."""
     operation = call.pop("call", None)
     try:
@@ -81,7 +82,7 @@ def answer(server: Server, own: Address, switch: Address, call: dict, say: Calla
         return {"error": f"{operation}: {reason(error)}"}
 
 
-def add_arguments(commands: argparse._SubParsersAction) -> None:
+def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds ``ina ps`` to the commands."""
     _add_options(commands.add_parser("ps", help="run the parameter server of a switch process"))
 
@@ -119,7 +120,8 @@ def main() -> int:
         parser = argparse.ArgumentParser(prog="ina ps")
         _add_options(parser)
         args = parser.parse_args()
-        return args.main(args)
+        status: int = args.main(args)
+        return status
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the job; this process ends with the switch's
     return run(lambda: socket.socket(fileno=int(sys.argv[1])), "shm", lambda text: None)
 

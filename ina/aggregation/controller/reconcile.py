@@ -59,7 +59,7 @@ def _is_entry(entity: Entity) -> bool:
     return isinstance(entity, TableEntry) and not entity.is_default and not entity.is_const
 
 
-def _key(entity: Entity) -> tuple:
+def _key(entity: Entity) -> tuple[object, ...]:
     if isinstance(entity, MulticastGroupEntry):
         return ("", entity.group_id)
     assert isinstance(entity, TableEntry)

@@ -12,6 +12,7 @@ import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from ina.aggregation.controller.job_records import Branch, Job
 from ina.aggregation.entries import Child, Parent
@@ -34,7 +35,7 @@ class StateFile:
     def __init__(self, path: Path):
         self.path = path
 
-    def load(self) -> dict | None:
+    def load(self) -> dict[str, Any] | None:
         """Returns the last saved state; None: there is no file, and one can be made. Raises StateError, OSError."""
         try:
             state = documents.json_of(self.path)
@@ -57,7 +58,7 @@ class StateFile:
         """Returns the error for a problem of the file, with advice."""
         return StateError(f"{self.path}: {problem}; {AWAY}")
 
-    def save(self, state: dict) -> None:
+    def save(self, state: dict[str, Any]) -> None:
         """Saves a state. Raises OSError; then the old state is still there."""
         new = self.path.with_name(f"{self.path.name}.new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -77,11 +78,11 @@ def described(error: Exception) -> str:
     return f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
 
 
-def job_to_json(job: Job) -> dict:
+def job_to_json(job: Job) -> dict[str, Any]:
     return {**asdict(replace(job, branches={})), "branches": [asdict(branch) for branch in job.branches.values()]}
 
 
-def job_from_json(data: dict) -> Job:
+def job_from_json(data: dict[str, Any]) -> Job:
     """Parses a job. Raises KeyError, TypeError, ValueError or AttributeError for invalid data."""
     data = dict(data)
     branches = [_branch(branch) for branch in data.pop("branches")]
@@ -117,7 +118,7 @@ def _check(job: Job) -> None:
         expect("attached", [*branch.attached], all(is_number(seat, len(branch.seats)) for seat in branch.attached))
 
 
-def _branch(data: dict) -> Branch:
+def _branch(data: dict[str, Any]) -> Branch:
     parent, attached = data["parent"], data["attached"]
     return Branch(
         data["switch"], data["slot_base"], tuple(data["seats"]), tuple(data["workers"]),

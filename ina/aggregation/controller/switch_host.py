@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from ina.aggregation.controller.transaction import WriteTarget
 from ina.aggregation.controller.worker_ports import Plug
@@ -19,6 +19,18 @@ def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
     return Plug(end.port, Address(node.mac, node.ip, port), Address(switch.mac, switch.ip, switch_port), offer, [])
 
 
+class Summary(TypedDict):
+    """What switches run. ``values``: per packet; ``slots``: of each switch's pool; ``source``: our program of the protocol, which
+    names what counters count, where the switches run another."""
+
+    program: str
+    source_hash: str
+    protocol: str
+    values: int
+    slots: int
+    source: NotRequired[str]
+
+
 class SwitchHost(Protocol):
     """``targets``: the switches by name. ``topology``: of a network whose hosts workers are in; None: one switch, which makes
     ports for workers anywhere."""
@@ -29,8 +41,7 @@ class SwitchHost(Protocol):
     @property
     def topology(self) -> Topology | None: ...
 
-    def describe(self) -> dict:
-        """Returns ``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of each switch's pool)."""
+    def describe(self) -> Summary: ...
 
     @property
     def outlives(self) -> bool:
@@ -67,7 +78,7 @@ class SwitchHost(Protocol):
         """Writes ``switch``'s guard entries (forwarding.py) where they are missing or differ; for hosts with ``outlives``. Raises
         what its target raises."""
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, Any]:
         """Returns ``program``: cells (packets, bytes) by counter; ``ports``; further keys are the host's own."""
 
     def close(self) -> None: ...

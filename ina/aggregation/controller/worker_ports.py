@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Attachment
@@ -25,7 +26,7 @@ class Plug:
     number: int
     address: Address
     switch: Address
-    offer: dict
+    offer: dict[str, Any]
     fds: list[int]
 
 
@@ -39,7 +40,7 @@ def frames_for(slots: int) -> int:
 
 def open_switch_port(
     kind: str, worker: Address, switch: Address, max_frame: int, frames: int
-) -> tuple[Port, dict, list[int]]:
+) -> tuple[Port, dict[str, Any], list[int]]:
     """Opens the switch's end of a new port; returns it, the offer, and descriptors for the worker (the caller closes them).
 
     It holds ``frames`` of up to ``max_frame`` bytes each way. Raises ValueError for an unknown kind, OSError when the system
@@ -75,7 +76,7 @@ def open_switch_port(
 
 
 def open_offered_port(
-    offer: dict, fds: list[int], own: Address, switch: Address, max_frame: int, frames: int
+    offer: dict[str, Any], fds: list[int], own: Address, switch: Address, max_frame: int, frames: int
 ) -> Port:
     """Opens the far end of a port, from the switch's offer; the descriptors stay the caller's. Raises OSError.
 

@@ -29,7 +29,8 @@ def program_named(name: str) -> JobProgram:
     module = f"{__name__}.{name}"
     if find_spec(module) is None:
         raise ValueError(f"there is no controller for the protocol {name!r}: no file ina/aggregation/entries/{name}.py")
-    return import_module(module).PROGRAM
+    program: JobProgram = import_module(module).PROGRAM
+    return program
 
 
 @functools.cache

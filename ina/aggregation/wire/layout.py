@@ -143,7 +143,8 @@ class Header:
             return (value,)
         if len(value) != field.count:
             raise LayoutError(f"{self.name}.{field.name}: {len(value)} values, {field.count} expected")
-        return value
+        items: Sequence[Any] = value
+        return items
 
     def _bits(self, field: Field, value: Any) -> int:
         low = -(1 << (field.width - 1)) if field.signed else 0

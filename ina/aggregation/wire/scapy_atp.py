@@ -9,9 +9,16 @@ Importing this module binds the layers to ATP's UDP ports. UDP gives the payload
 
 from __future__ import annotations
 
+from ina.base.extras import extra
+
+with extra("dev"):
+    from scapy.fields import Field, FieldListField
+    from scapy.layers.inet import UDP
+    from scapy.packet import Packet, Raw, bind_layers
+
 from ina.aggregation.wire import layout
 from ina.aggregation.wire.dissector_atp import kinds
-from ina.aggregation.wire.scapy_layers import MOST, UDP, Field, FieldListField, Packet, Raw, bind_layers, described
+from ina.aggregation.wire.scapy_layers import MOST, described
 
 _WIRE = layout.load_atp()
 KINDS = kinds()

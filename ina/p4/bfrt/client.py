@@ -84,7 +84,7 @@ class Client:
     @property
     def alive(self) -> bool:
         """True until the client learns that the connection is lost."""
-        return self._stream.is_active()
+        return bool(self._stream.is_active())
 
     def close(self) -> None:
         self._requests.put(None)
@@ -253,8 +253,9 @@ class Client:
     # ---- calls
 
     def _method(self, name: str) -> Callable[..., Any]:
-        return self._channel.unary_unary(SERVICE + name, getattr(bfrt, f"{name}Request").SerializeToString,
-                                         getattr(bfrt, f"{name}Response").FromString)  # fmt: skip
+        method: Callable[..., Any] = self._channel.unary_unary(SERVICE + name, getattr(bfrt, f"{name}Request").SerializeToString,
+                                                               getattr(bfrt, f"{name}Response").FromString)  # fmt: skip
+        return method
 
     def _call(self, name: str, request: Any) -> Any:
         try:

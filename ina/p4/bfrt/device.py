@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from ina.p4.bfrt import entities
 from ina.p4.bfrt.attributes import Attributes
@@ -32,6 +32,7 @@ from ina.p4.bfrt.value_sets import ValueSetTables
 from ina.p4.runtime.entities import (
     DirectCounterEntry,
     DirectMeterEntry,
+    E,
     ProfileGroup,
     ProfileMember,
     RegisterEntry,
@@ -44,6 +45,17 @@ SIZE = "$MAX_GROUP_SIZE"
 DEFAULT_HANDLE = 1  # of a table's default entry
 PIPE_BITS = 28  # bits of a handle below its pipe
 TYPES = ("INSERT", "MODIFY", "MODIFY_INC", "MODIFY_DEC", "DELETE", "INSERT_OR_MODIFY", "RESET")  # DEC: MODIFY_INC that removes
+
+
+class Part(Protocol):
+    """Serves the tables of some types."""
+
+    @property
+    def kinds(self) -> Iterable[str]: ...
+
+    def write(self, type_: str, table: Table, row: Row, where: Where) -> None: ...
+
+    def read(self, table: Table, row: Row, where: Where) -> list[Row]: ...
 
 
 class Device:
@@ -59,14 +71,14 @@ class Device:
         self.program_json = json.dumps(bfrt_json(switch.p4info.message, layout, pipelines)).encode()
         self.fixed_json = json.dumps(fixed_tables()).encode()
         self.info = Info(self.program_json, self.fixed_json)
-        self._parts: dict[str, Any] = {}
+        self._parts: dict[str, Part] = {}
         self.replication, self.idle, self.attributes = Replication(self), Idle(self), Attributes(self)
         self.ports = PortTables(self)
-        parts = (ProgramTables, ValueSetTables, HashTables, PktgenTables, FilterTables)
-        for part in (*(kind(self) for kind in parts), self.ports, self.replication):
+        kinds: tuple[Callable[[Any], Part], ...] = (ProgramTables, ValueSetTables, HashTables, PktgenTables, FilterTables)
+        for part in (*(kind(self) for kind in kinds), self.ports, self.replication):
             self._parts |= dict.fromkeys(part.kinds, part)
 
-    def _part(self, table: Table) -> Any:
+    def _part(self, table: Table) -> Part:
         try:
             return self._parts[table.kind]
         except KeyError:
@@ -106,8 +118,9 @@ class Device:
         return self._part(table).read(table, row, self._checked(where))
 
     def usage(self, table: Table, where: Where = EVERYWHERE) -> int:
-        part = self._part(table)
-        return part.usage(table, where.pipe) if table.kind in MATCH_TABLES else len(self.read(Row(table.name), where))
+        if table.kind in MATCH_TABLES:
+            return self._match_tables(table).usage(table, where.pipe)
+        return len(self.read(Row(table.name), where))
 
     def handle(self, row: Row, where: Where = EVERYWHERE) -> int:
         """A number by which an entry can be read: its own, and in the bits above it its pipe."""
@@ -120,7 +133,9 @@ class Device:
     def _match_tables(self, table: Table) -> ProgramTables:
         if table.kind not in MATCH_TABLES:
             raise EntityError(f"table {table.name} of type {table.kind}: its entries have no handles", "UNIMPLEMENTED")
-        return self._part(table)
+        part = self._part(table)
+        assert isinstance(part, ProgramTables)
+        return part
 
     def inverse(self, type_: str, row: Row, where: Where = EVERYWHERE) -> list[tuple[str, Row]]:
         """The updates that undo this one; called before it is made."""
@@ -214,7 +229,8 @@ class ProgramTables:
             self.device.idle.restart(table, entity, row, type_ == "INSERT")
 
     def _groups_of(self, table: Table) -> tuple[tuple[int, ...], ...]:
-        return self.switch.entry_scope(own_name(table.name)).groups
+        groups: tuple[tuple[int, ...], ...] = self.switch.entry_scope(own_name(table.name)).groups
+        return groups
 
     def _rows(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
         """Rows with this key, without their direct counters and meters."""
@@ -289,7 +305,7 @@ class ProgramTables:
                 raise EntityError(f"table {table.name}: pipes have entries of their own: name one", "NOT_FOUND")
             pattern = self._of_pipe(entities.of_row(Row(row.table, row.key), self.info), pipe)
             if pattern.match:  # the switch takes an entry that matches everything for a pattern of all
-                return self.switch.read([pattern])
+                return self._read(pattern)
         key = self._full_key(table, row.key) if row.key else None
         number = next(iter(row.key.values()), 0) if table.kind in ("Action", "Selector") else 0
         pairs = ((e, entities.to_row(e, self.info)) for e in self._entities(table, pipe, number))
@@ -302,10 +318,14 @@ class ProgramTables:
         """Entities of the table. `number`: of one member or group; 0: all of them, including one with number 0."""
         name = own_name(table.name)
         if table.kind == "Action":
-            return self.switch.read([ProfileMember(name, number)])
+            return self._read(ProfileMember(name, number))
         if table.kind == "Selector":
-            return self.switch.read([ProfileGroup(own_name(self.info.table(table.depends_on[0]).name), number)])
-        return self.switch.read([TableEntry(name, pipe=pipe)])
+            return self._read(ProfileGroup(own_name(self.info.table(table.depends_on[0]).name), number))
+        return self._read(TableEntry(name, pipe=pipe))
+
+    def _read(self, pattern: E) -> list[E]:
+        entities: list[E] = self.switch.read([pattern])
+        return entities
 
     # ---- handles
 
@@ -319,7 +339,8 @@ class ProgramTables:
         entries = self._matching(table, row, where.pipe if scoped else None) if row.key else []
         if not entries:
             raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
-        pipe, number = self.switch.entry_number(entries[0])
+        place: tuple[int | None, int] = self.switch.entry_number(entries[0])
+        pipe, number = place
         return (pipe or 0) << PIPE_BITS | number + DEFAULT_HANDLE + 1
 
     def read_handle(self, table: Table, handle: int, where: Where) -> list[Row]:

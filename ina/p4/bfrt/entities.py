@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ina.p4.bfrt.info import Info, Table
+from ina.p4.bfrt.info import Field, Info, Table
 from ina.p4.bfrt.program_info import MATCH_TABLES, own_name
 from ina.p4.bfrt.rows import PRIORITY, Row
 from ina.p4.bfrt.schema import key_name
@@ -190,12 +190,12 @@ def own_key(name: str) -> str:
     return f"{name}$" if name.endswith(".$valid") else name
 
 
-def _wild(value: Any, key: Any) -> bool:
+def _wild(value: Any, key: Field) -> bool:
     """Tells whether a field matches everything; an entity leaves such fields out."""
     if value is None:
         return True
     if key.match == "range":
-        return value == (0, (1 << key.width) - 1)
+        return bool(value == (0, (1 << key.width) - 1))
     return key.match in ("ternary", "lpm") and isinstance(value, tuple) and value[1] == 0
 
 

@@ -19,7 +19,7 @@ def hash_tables(
         return {"mandatory": False, "read_only": False, "singleton": single}
 
     def member(number: int, name: str, kind: str, mandatory: bool = False, **more: Any) -> dict[str, Any]:
-        return field(name, kind, number, **more)["singleton"] | {"mandatory": mandatory, "read_only": False}
+        return {**field(name, kind, number, **more)["singleton"], "mandatory": mandatory, "read_only": False}
 
     def action(name: str, data: list[dict[str, Any]]) -> dict[str, Any]:
         return {"id": ids[name], "name": name, "action_scope": "TableAndDefault", "annotations": [], "data": data}

@@ -48,7 +48,7 @@ class HashTables:
 
     def __init__(self, device: Any):
         self.device = device
-        self.hashes = {h["name"]: h for h in device.switch.program.layout.get("hashes", ())}
+        self.hashes: dict[str, dict[str, Any]] = {h["name"]: h for h in device.switch.program.layout.get("hashes", ())}
         self._slices: dict[str, dict[str, Any]] = {}  # as configured, by hash and field
         self._algorithms: dict[str, Row] = {}
 
@@ -193,7 +193,8 @@ class HashTables:
         for f in hash_["fields"]:
             constant = int(f["name"].rpartition("_")[2]) if f["constant"] else 0
             bits += f"{constant if f['constant'] else key.get(f['name'], 0):0{f['width']}b}"
-        return hash_of(self.words(hash_), bits) & (1 << hash_["used"]) - 1
+        used: int = hash_["used"]
+        return hash_of(self.words(hash_), bits) & (1 << used) - 1
 
     def _member(self, table: Table, row: Row) -> Row:
         selector = self.device.info.table(table.depends_on[0])

@@ -84,7 +84,8 @@ class Idle:
     # ---- entries
 
     def _place(self, entry: TableEntry) -> Place:
-        return self.device.switch.entry_number(entry)
+        place: Place = self.device.switch.entry_number(entry)
+        return place
 
     def restart(self, table: Table, entity: TableEntry, row: Row, new: bool) -> None:
         """Begins an entry's time again after a write of it. `new`: it was inserted."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.base import documents
-from ina.p4.runtime.p4info import EntityError, find
+from ina.p4.runtime.p4info import EntityError, N, find
 
 STORED = {"atcam": "exact", "dleft_hash": "exact"}  # ways in which the hardware stores a table: how its keys match
 WIDTHS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -75,7 +75,7 @@ class Table:
         return self._find(f"data field of action {action.name}" if action else "data field",
                           [*(action.fields if action else ()), *self.data], name)  # fmt: skip
 
-    def _find(self, kind: str, items: Iterable[Any], name: str | int) -> Any:
+    def _find(self, kind: str, items: Iterable[N], name: str | int) -> N:
         try:
             return find(kind, items, name)
         except EntityError as error:

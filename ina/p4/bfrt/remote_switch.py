@@ -210,7 +210,8 @@ class BfRuntimeTarget(SwitchTarget):
             (row,) = self.client.read([Row(PANEL, {"$CONN_ID": int(connection), "$CHNL_ID": int(channel)})], hardware=False)
         except EntityError as error:
             raise EntityError(f"port {name}: this switch has no such port on its front panel ({error})", error.code) from None
-        return row.data["$DEV_PORT"]
+        number: int = row.data["$DEV_PORT"]
+        return number
 
     def ports(self) -> dict[int, dict[str, Any]]:
         """Configured ports, by device port: the fields of $PORT."""

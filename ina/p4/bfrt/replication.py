@@ -193,6 +193,7 @@ class Replication:
 
     def config(self, change: dict[str, Any] | None = None) -> ReplicationConfig:
         """The attribute `pre_device_config` of $pre.mgid, after making `change` to it."""
+        now: ReplicationConfig
         (now,) = self.switch.read([ReplicationConfig()])
         if change:
             now = replace(now, **change)

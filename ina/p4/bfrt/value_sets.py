@@ -27,7 +27,8 @@ class ValueSetTables:
             pattern = ValueSetEntry(own_name(table.name), parser=where.parser)
         if not scope.parsers:
             pattern = ValueSetEntry(own_name(table.name), pipe=pattern.pipe)
-        return self.device.switch.read([pattern])
+        sets: list[ValueSetEntry] = self.device.switch.read([pattern])
+        return sets
 
     @staticmethod
     def _members(entry: ValueSetEntry, table: Table) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ def _run(request: str, limits: Limits) -> tuple[dict[str, Any], str, bytes]:
         return _parse_answer(answer.read(), status)
 
 
-def _kill_group(child: subprocess.Popen) -> None:
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
     """Kills the child and all processes that it started."""
     try:
         os.killpg(child.pid, signal.SIGKILL)

@@ -32,7 +32,7 @@ sequence (4 bytes) too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from string import hexdigits
 from typing import Any, Protocol
@@ -289,7 +289,7 @@ class _Runner:
         self.numbers["group", handle.strip()] = self.target.add_group(self._profile(name)["preamble"]["name"], numbers)
 
     def _profile(self, name: str) -> dict[str, Any]:
-        profiles = {p["preamble"]["name"]: p for p in self.target.p4info.get("actionProfiles", [])}
+        profiles: dict[str, dict[str, Any]] = {p["preamble"]["name"]: p for p in self.target.p4info.get("actionProfiles", [])}
         return profiles[by_suffix(name, profiles, "action profile")]
 
     def _numbered(self, kind: str, name: str) -> int:
@@ -382,7 +382,7 @@ class _Runner:
         self.target.configure_direct_meter(table, self.handles[handle][1], [meter_rate(r) for r in rates])
 
     def _meter(self, name: str) -> dict[str, Any]:
-        meters = {m["preamble"]["name"]: m for m in self.target.p4info.get("meters", [])}
+        meters: dict[str, dict[str, Any]] = {m["preamble"]["name"]: m for m in self.target.p4info.get("meters", [])}
         return meters[by_suffix(name, meters, "meter")]
 
     def _do_counter_read(self, text: str) -> None:
@@ -410,7 +410,7 @@ def split_action(text: str) -> tuple[str, str, str, str]:
     return head.replace('"', ""), name.replace('"', ""), args, handle or ""
 
 
-def by_suffix(name: str, names: Any, kind: str) -> str:
+def by_suffix(name: str, names: Collection[str], kind: str) -> str:
     """Returns the one of `names` that is `name`, or the only one that ends in it. Raises StfError."""
     name = name.strip('"')
     if name in names:

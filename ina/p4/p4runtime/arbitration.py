@@ -24,7 +24,8 @@ def election_of(message: Any) -> int | None:
     """The election id of a message; None: it is unset, which is less than 0 (§15.3.1)."""
     if not message.HasField("election_id"):
         return None
-    return message.election_id.high << 64 | message.election_id.low
+    election: int = message.election_id.high << 64 | message.election_id.low
+    return election
 
 
 @dataclass(eq=False)

@@ -168,7 +168,7 @@ class Bmv2:
         self.address = f"unix:{socket}"
         self._socket = socket
         self._ports: dict[int, Port] = {}
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._log = os.memfd_create("bmv2-log")
         socket.unlink(missing_ok=True)
         try:

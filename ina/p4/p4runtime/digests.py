@@ -13,6 +13,8 @@ from ina.p4.p4runtime.messages import p4
 from ina.p4.p4runtime.values import structure
 from ina.p4.runtime import Digest, EntityError
 
+Values = tuple[Any, ...]  # of a digest's fields
+
 MAX_LIST = 1000  # where the controller sets no limit
 
 
@@ -21,16 +23,16 @@ class _Kind:
     """An enabled digest."""
 
     config: Any
-    waiting: dict[tuple, Any] = field(default_factory=dict)  # values -> P4Data, oldest first
+    waiting: dict[Values, Any] = field(default_factory=dict)  # values -> P4Data, oldest first
     since: int = 0
-    unacknowledged: dict[int, tuple[int, set[tuple]]] = field(default_factory=dict)  # list id -> (sent, values)
+    unacknowledged: dict[int, tuple[int, set[Values]]] = field(default_factory=dict)  # list id -> (sent, values)
 
     def forget(self, now: int) -> None:
         for number, (sent, _) in list(self.unacknowledged.items()):
             if now - sent >= self.config.ack_timeout_ns:
                 del self.unacknowledged[number]
 
-    def knows(self, values: tuple) -> bool:
+    def knows(self, values: Values) -> bool:
         return values in self.waiting or any(values in sent for _, sent in self.unacknowledged.values())
 
 

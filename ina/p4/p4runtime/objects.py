@@ -19,7 +19,7 @@ from ina.p4.runtime import (
     ValueSetEntry,
 )
 from ina.p4.runtime.entities import as_match
-from ina.p4.runtime.p4info import MatchField
+from ina.p4.runtime.p4info import MatchField, N
 
 KINDS = {
     "action_profile_member": "action_profiles",
@@ -30,7 +30,7 @@ KINDS = {
 }
 
 
-def by_id(kind: str, items: Iterable[Any], number: int) -> Any:
+def by_id(kind: str, items: Iterable[N], number: int) -> N:
     """The object with P4Info id `number`. Raises EntityError."""
     items = list(items)
     item = next((i for i in items if i.id == number), None)
@@ -69,7 +69,7 @@ class Objects:
         self._direct_meters = {m.direct_table_id: m.preamble.name for m in message.direct_meters}
         direct = set(self._direct_meters.values())
         self.meters = [m for m in self.info.meters.values() if m.name not in direct]
-        self._limits = {p.preamble.id: p.max_group_size for p in message.action_profiles}
+        self._limits: dict[int, int] = {p.preamble.id: p.max_group_size for p in message.action_profiles}
         self._value_sets = {v.preamble.name: v for v in message.value_sets}
         self._max_sizes: dict[tuple[int, int], int] = {}  # of groups, which must not change
 

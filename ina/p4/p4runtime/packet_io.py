@@ -33,7 +33,8 @@ class ControllerHeader:
             if number not in values:
                 raise EntityError(f"{self.name}: metadata {name!r} (id {number}) is missing; it has: {self._field_names()}")
             value = value << width | decode(values[number], width, f"{self.name}: {name}")
-        return (value << self._padding).to_bytes(self.size, "big") + packet.payload
+        frame: bytes = (value << self._padding).to_bytes(self.size, "big") + packet.payload
+        return frame
 
     def unpack(self, frame: bytes) -> Any | None:
         """The PacketIn of a frame; None: it is too short to have the header."""

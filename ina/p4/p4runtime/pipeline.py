@@ -197,4 +197,4 @@ def _strip(message: Any) -> None:
 
 
 def _repeated(field_: Any) -> bool:
-    return field_.is_repeated if hasattr(field_, "is_repeated") else field_.label == field_.LABEL_REPEATED
+    return bool(field_.is_repeated if hasattr(field_, "is_repeated") else field_.label == field_.LABEL_REPEATED)

@@ -43,7 +43,7 @@ class Translator:
         direct = {c.preamble.name for c in message.direct_counters}
         self.counters = [c for c in info.counters.values() if c.name not in direct]
         self._register_specs = {r.preamble.name: r.type_spec for r in message.registers}
-        self._widths = {r["name"]: r["width"] for r in layout.get("registers", ())}
+        self._widths: dict[str, int] = {r["name"]: r["width"] for r in layout.get("registers", ())}
         self._value_sets = {v["name"]: [k["name"] for k in v["keys"]] for v in layout.get("value_sets", ())}
         self.objects = Objects(self)
         self.action_sets = ActionSets(self)
@@ -155,7 +155,7 @@ class Translator:
         """The index of a cell of a counter or register; None: it is unset, which means all cells."""
         if not entity.HasField("index"):
             return None
-        index = entity.index.index
+        index: int = entity.index.index
         if index < 0:
             raise EntityError(f"{info.name}: index {index} is negative")
         if index >= info.size:

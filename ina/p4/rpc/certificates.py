@@ -100,7 +100,8 @@ class _Authority:
 
     @property
     def pem(self) -> bytes:
-        return self._certificate.public_bytes(serialization.Encoding.PEM)
+        pem: bytes = self._certificate.public_bytes(serialization.Encoding.PEM)
+        return pem
 
     @property
     def key_pem(self) -> bytes:
@@ -140,4 +141,5 @@ def _general(name: str) -> Any:
 
 def _key_pem(key: Any) -> bytes:
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key.private_bytes(encoding, form, serialization.NoEncryption())
+    pem: bytes = key.private_bytes(encoding, form, serialization.NoEncryption())
+    return pem

@@ -32,7 +32,7 @@ def check(message: Any, skip: str = "") -> None:
 
 
 def _is_repeated(field: Any) -> bool:
-    return field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 
 @functools.cache

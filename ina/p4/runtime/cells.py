@@ -47,11 +47,12 @@ class Cells:
             if table is None:
                 raise EntityError(f"table {name} has no idle time-outs", "NOT_FOUND")
             return {**table, "offset": table["hits"]}
-        for layout in self.program.layout.get(f"{kind}s", ()):
+        layouts: list[dict[str, Any]] = self.program.layout.get(f"{kind}s", [])
+        for layout in layouts:
             if layout["name"] == name:
                 return layout
         info = getattr(self.program.p4info, kind)(name)
-        for layout in self.program.layout.get(f"{kind}s", ()):
+        for layout in layouts:
             if layout["name"] == info.name:
                 return layout
         raise EntityError(f"{kind} {info.name}: the program declares it and never uses it", "NOT_FOUND")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ina.p4.runtime.entities import TableEntry, as_match, as_params
-from ina.p4.runtime.image import DEFAULT_PARAM_WORDS, EXACT, KINDS, Bound, ImageRow, build, words_of
+from ina.p4.runtime.image import DEFAULT_PARAM_WORDS, EXACT, KINDS, Bound, ImageRow, Key, build, words_of
 from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
 from ina.p4.runtime.profiles import Profiles
 
@@ -43,7 +43,7 @@ class EntryTable:
         )
         if info.profile:
             self.param_words = max(1, self.param_words)  # room for the place of a group
-        self.rows: dict[tuple, Row] = {}
+        self.rows: dict[tuple[Key, int], Row] = {}  # by key and priority
         self.users: Counter[tuple[int | None, int | None]] = Counter()  # how many rows name a member, or a group
         self.default: TableEntry | None = None
         self.free_ids: list[int] = []

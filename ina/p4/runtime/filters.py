@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ina.p4.runtime.p4info import EntityError, find
 from ina.p4.runtime.tna_entities import FilterEntry, LpfConfig, WredConfig
 
 CELL = struct.Struct("<Q6dQ")  # configured, rise, fall, out, low, high, average, last
+
+
+class _Layout(NamedTuple):
+    name: str
+    id: None
+    layout: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +27,7 @@ class Filters:
 
     def layout(self, name: str) -> dict[str, Any]:
         """A filter's layout by its full name, or by a suffix that only one has."""
-        filters = [SimpleNamespace(name=f["name"], id=None, layout=f) for f in self.layouts]
+        filters = [_Layout(f["name"], None, f) for f in self.layouts]
         return find("filter", filters, name).layout
 
     def index(self, entity: FilterEntry, tables: Any) -> int | None:
@@ -36,7 +41,8 @@ class Filters:
             raise EntityError(f"{layout['name']}: a direct one: name an entry of table {layout['table']}")
         if tables.p4info.table(entity.entry.table).name != layout["table"]:
             raise EntityError(f"{layout['name']}: it belongs to table {layout['table']}, not to {entity.entry.table}")
-        return tables.row_id(entity.entry)
+        index: int = tables.row_id(entity.entry)
+        return index
 
     def cell(self, entity: FilterEntry) -> bytes:
         """Bytes of a cell that has just been configured. Raises EntityError."""

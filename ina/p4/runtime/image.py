@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ina.base.native import ffi
 
@@ -26,7 +27,7 @@ def words_of(value: int, width: int) -> list[int]:
     return [(value >> (64 * i)) & 0xFFFFFFFFFFFFFFFF for i in range(max(1, (width + 63) // 64))]
 
 
-def key_hash(keys: np.ndarray) -> np.ndarray:
+def key_hash(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """`ina_key_hash` of table.h for keys of shape (n, words), uint64."""
     h = np.zeros(len(keys), np.uint64)
     nothing = np.zeros(len(keys), np.uint64)
@@ -37,12 +38,13 @@ def key_hash(keys: np.ndarray) -> np.ndarray:
     return h
 
 
-def _high_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _high_half(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Bits 127..64 of the products of 64-bit numbers."""
     half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
     cross, other = (a & low) * (b >> half), (a >> half) * (b & low)
     carry = ((a & low) * (b & low) >> half) + (cross & low) + (other & low)
-    return (a >> half) * (b >> half) + (cross >> half) + (other >> half) + (carry >> half)
+    high: npt.NDArray[np.uint64] = (a >> half) * (b >> half) + (cross >> half) + (other >> half) + (carry >> half)
+    return high
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,8 @@ class Program:
     @property
     def meta_size(self) -> int:
         """Bytes of metadata that accompany a digest."""
-        return max(p.meta_size for p in self.pipelines)
+        size: int = max(p.meta_size for p in self.pipelines)
+        return size
 
 
 def _merged(layouts: list[dict[str, Any]]) -> dict[str, Any]:

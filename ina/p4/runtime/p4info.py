@@ -5,7 +5,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
+
+
+class Named(Protocol):
+    """What `find` finds; it may have an `alias`, too."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def id(self) -> int | None: ...
+
+
+N = TypeVar("N", bound=Named)
 
 
 class EntityError(ValueError):
@@ -104,10 +117,11 @@ def _preamble(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scope(reference: dict[str, Any]) -> str:
-    return reference.get("scope", "TABLE_AND_DEFAULT")
+    scope: str = reference.get("scope", "TABLE_AND_DEFAULT")
+    return scope
 
 
-def find(kind: str, items: Iterable[Any], name: str | int) -> Any:
+def find(kind: str, items: Iterable[N], name: str | int) -> N:
     """The object called `name`: its full name, alias, id, or a suffix (after a dot) that only one of them has."""
     items = list(items)
     for item in items:
@@ -135,7 +149,7 @@ class P4Info:
     registers: dict[str, ArrayInfo] = field(init=False)
     meters: dict[str, ArrayInfo] = field(init=False)
     profiles: dict[str, ProfileInfo] = field(init=False)
-    value_sets: dict[str, Any] = field(init=False, repr=False)
+    value_sets: dict[str, ArrayInfo] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         message = self.message

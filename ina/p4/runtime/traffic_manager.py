@@ -243,7 +243,8 @@ class TrafficManager:
 
     @property
     def config(self) -> ReplicationConfig:
-        return self.entities[ReplicationConfig].get(0, ReplicationConfig())
+        config: ReplicationConfig = self.entities[ReplicationConfig].get(0, ReplicationConfig())
+        return config
 
     def _set_replication(self, config: ReplicationConfig, label: str, exists: bool, keep: list[Any]) -> None:
         cpu = [p.port for p in self.entities[MulticastPort].values() if p.copy_to_cpu]

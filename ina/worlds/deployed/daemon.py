@@ -36,7 +36,7 @@ from ina.p4.runtime.p4info import EntityError
 from ina.worlds.deployed.remote import NoAnswer, over_p4runtime
 
 
-def add_arguments(commands: argparse._SubParsersAction) -> None:
+def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds ``ina controller`` to the commands."""
     parser = commands.add_parser("controller", help="run the controller of switches that are driven over P4Runtime",
                                  description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip

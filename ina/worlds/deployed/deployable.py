@@ -14,6 +14,7 @@ from typing import Any
 from ina.p4.bfrt import ports
 from ina.p4.bfrt.client import inverse
 from ina.p4.bfrt.ports import PortConfig
+from ina.p4.bfrt.remote_switch import BfRuntimeTarget
 from ina.p4.bfrt.rows import Row
 from ina.p4.runtime.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
 from ina.p4.runtime.p4info import EntityError, P4Info
@@ -113,7 +114,7 @@ class Bfrt(Deployable):
 
     name = "BFRuntime"
 
-    def __init__(self, target: Any):
+    def __init__(self, target: BfRuntimeTarget):
         self.target, self.address = target, target.address
         self._ports: dict[int, str] = {}
 
@@ -216,7 +217,8 @@ class P4Runtime(Deployable):
 
     @property
     def p4info(self) -> P4Info:
-        return self.remote.p4info
+        p4info: P4Info = self.remote.p4info
+        return p4info
 
     def dev_port(self, name: str) -> int:
         if not name.isdigit():

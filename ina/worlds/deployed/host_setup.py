@@ -11,6 +11,7 @@ import ipaddress
 import json
 import subprocess
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ina.topology.topology import Node
 from ina.worlds.deployed.deployable import DeploymentError
@@ -58,7 +59,7 @@ def _training(d: Deployment, rank: int, h: Server) -> str:
             "train.py")  # fmt: skip
 
 
-def overlaps(d: Deployment, h: Server, routes: Sequence[dict]) -> list[str]:
+def overlaps(d: Deployment, h: Server, routes: Sequence[dict[str, Any]]) -> list[str]:
     """Returns the host's routes (`ip -json route show table all`) that cover an address of the deployment already: all but
     default routes and those through the NIC itself."""
     peers = {h.ip: f"its own address {h.ip}", d.switch_of(h).node.ip: f"the switch's {d.switch_of(h).node.ip}"}
@@ -96,11 +97,12 @@ def set_up(d: Deployment, h: Server, run: bool, say: Callable[[str], None]) -> N
                 say(f"    pause frames stay as they are: {done.stderr.strip()}")
 
 
-def _json(*words: str) -> list[dict]:
+def _json(*words: str) -> list[dict[str, Any]]:
     done = _command(["ip", "-json", *words])
     if done.returncode:
         raise DeploymentError(f"ip -json {' '.join(words)}: {done.stderr.strip()}")
-    return json.loads(done.stdout or "[]")
+    objects: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+    return objects
 
 
 def _command(words: list[str]) -> subprocess.CompletedProcess[str]:

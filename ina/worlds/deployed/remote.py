@@ -12,14 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.embedded import protocol_of
 from ina.aggregation.controller.forwarding import GUARD, guards, has_guard
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.aggregation.controller.reconcile import agree
-from ina.aggregation.controller.switch_host import plug_in
+from ina.aggregation.controller.switch_host import Summary, plug_in
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, Sizes, program_named, recognise
 from ina.aggregation.worker import SERVER, worker_address
@@ -43,16 +43,35 @@ def unreached(prefix: str, error: EntityError | TimeoutError) -> ValueError:
     return (NoAnswer if silent else ValueError)(f"{prefix}{error}")
 
 
-class Reconnecting(ABC):
+class Connection(Protocol):
+    """A SwitchTarget that was connected to."""
+
+    @property
+    def p4info(self) -> P4Info: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    def write(self, updates: Iterable[Update]) -> None: ...
+
+    def read(self, entities: Sequence[E]) -> list[E]: ...
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Reconnecting(ABC, Generic[C]):
     """A switch at ``address``. Connects when it is needed, and again when the connection is lost."""
 
     def __init__(self, address: str):
         self.address = address
-        self._remote: Any = None
+        self._remote: C | None = None
 
     @abstractmethod
-    def _connect(self) -> Any:
-        """A new connection: a SwitchTarget with ``alive`` and close(). Raises what connecting raises."""
+    def _connect(self) -> C:
+        """A new connection. Raises what connecting raises."""
 
     @property
     def p4info(self) -> P4Info:
@@ -80,7 +99,7 @@ class Reconnecting(ABC):
             remote.close()
 
     @contextmanager
-    def connected(self) -> Iterator[Any]:
+    def connected(self) -> Iterator[C]:
         if self._remote is not None and not self._remote.alive:
             self.close()
         if self._remote is None:
@@ -128,7 +147,7 @@ class SwitchesElsewhere:
 
     outlives = True
 
-    def __init__(self, topology: Topology, targets: Mapping[str, Reconnecting], language: str, twin: str = "",
+    def __init__(self, topology: Topology, targets: Mapping[str, Reconnecting[Any]], language: str, twin: str = "",
                  packet_lifetime: float = PACKET_LIFETIME):
         names = [switch.name for switch in topology.switches]
         for name in targets:
@@ -157,8 +176,7 @@ class SwitchesElsewhere:
         self._udp_port = program_named(self.protocol).udp_port
         self._source = protocols.program(self.protocol, twin)
 
-    def describe(self) -> dict:
-        """Describes the program. ``source``: our program of the protocol, which names what counters count."""
+    def describe(self) -> Summary:
         return {"program": f"{self.protocol} over {self.language}", "source": str(self._source), "source_hash": "",
                 "values": self.sizes.values, "slots": self.slots, "protocol": self.protocol}  # fmt: skip
 
@@ -188,11 +206,11 @@ class SwitchesElsewhere:
         if has_guard(self.targets[switch].p4info):
             agree(self.targets[switch], GUARD, [update.entity for update in self._guards[switch]])
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, Any]:
         """Returns ``program``: sums over the switches that answer; ``switches``: by name, ``program`` of each, or the ``error``
         of one that does not answer."""
-        program: dict[str, list] = {}
-        switches: dict[str, dict] = {}
+        program: dict[str, list[list[int]]] = {}
+        switches: dict[str, dict[str, Any]] = {}
         for name, target in self.targets.items():
             try:
                 switches[name] = {"program": _counter_cells(target)}
@@ -208,7 +226,7 @@ class SwitchesElsewhere:
             target.close()
 
 
-def _protocol_of(name: str, target: Reconnecting) -> tuple[str, Sizes]:
+def _protocol_of(name: str, target: Reconnecting[Any]) -> tuple[str, Sizes]:
     """Returns protocol and sizes of a switch's program. Raises ValueError with its name, and what connecting raises."""
     try:
         p4info = target.p4info
@@ -220,20 +238,20 @@ def _protocol_of(name: str, target: Reconnecting) -> tuple[str, Sizes]:
     return protocol_of(place, p4info)
 
 
-def _counter_cells(target: Reconnecting) -> dict[str, list]:
+def _counter_cells(target: Reconnecting[Any]) -> dict[str, list[list[int]]]:
     """Returns cells of the program's counters, direct ones excepted."""
     return {counter.name: [[c.packets, c.bytes] for c in target.read([CounterEntry(counter.name)])]
             for counter in target.p4info.counters.values() if counter.size}  # fmt: skip
 
 
-class RemoteTarget(Reconnecting):
+class RemoteTarget(Reconnecting[Connection]):
     """A switch over P4Runtime."""
 
     def __init__(self, address: str, device_id: int, access: Access | None = None):
         super().__init__(address)
         self.device_id, self.access = device_id, access
 
-    def _connect(self) -> Any:
+    def _connect(self) -> Connection:
         from ina.p4.p4runtime.remote_switch import RemoteSwitch  # an extra's packages
 
         return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED, access=self.access)

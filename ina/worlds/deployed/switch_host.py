@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.p4.bfrt.remote_switch import BfRuntimeTarget
@@ -22,7 +23,7 @@ WAYS = {"received": ("$FramesReceivedOK", "$OctetsReceived"), "sent": ("$FramesT
 ERRORS = "$FrameswithanyError", "$FramesTransmittedwithError"
 
 
-class BfrtSwitch(Reconnecting):
+class BfrtSwitch(Reconnecting[BfRuntimeTarget]):
     """A switch over BFRuntime."""
 
     def __init__(self, address: str, device_id: int, program: str, access: Access | None = None):
@@ -59,7 +60,7 @@ class DeployedHost(SwitchesElsewhere):
                 switch.close()
             raise
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, Any]:
         """Adds `links` to SwitchesElsewhere's counters: by host or by both switches' names, from the ports' own counters (`up`:
         from the host or the first switch); without those of switches that do not answer."""
         statistics: dict[str, dict[int, dict[str, int]]] = {}

@@ -148,7 +148,8 @@ def _longest(args: argparse.Namespace, program: Any) -> int:
     from ina.aggregation.controller.embedded import protocol_of
 
     if args.max_frame:
-        return args.max_frame
+        longest: int = args.max_frame
+        return longest
     try:
         name, sizes = protocol_of(args.program, program.p4info)
     except ValueError:

@@ -62,7 +62,7 @@ class DpdkSwitch(EmbeddedSwitch):
         else:
             self.close_server_port(number)
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, Any]:
         counted = super().counters()
         for number in self._devices:
             counted["ports"][number]["errors"] = self._opened.errors(number)

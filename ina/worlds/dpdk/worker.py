@@ -24,6 +24,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ina.aggregation import protocols
 from ina.aggregation.worker import Endpoint, JobError, WorkerConfig
@@ -179,10 +180,12 @@ def _print(text: str) -> None:
     sys.stdout.flush()
 
 
-def operand(worker: int, turn: int, count: int, dtype: str) -> np.ndarray:
+def operand(worker: int, turn: int, count: int, dtype: str) -> npt.NDArray[Any]:
     """Returns the tensor of ``worker`` in all-reduce ``turn``: integers from -LARGEST to LARGEST that differ in every place."""
     mixed = np.arange(count, dtype=np.uint32) * np.uint32(2654435761) + np.uint32(turn * 97 + worker * 40503)
-    return ((mixed >> np.uint32(16)) % np.uint32(2 * LARGEST + 1)).astype(np.int32).astype(dtype) - np.dtype(dtype).type(LARGEST)
+    numbers = ((mixed >> np.uint32(16)) % np.uint32(2 * LARGEST + 1)).astype(np.int32)
+    tensor: npt.NDArray[Any] = numbers.astype(dtype) - np.dtype(dtype).type(LARGEST)
+    return tensor
 
 
 class Bench:

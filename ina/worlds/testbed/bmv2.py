@@ -63,7 +63,7 @@ class Bmv2Forwarder(PortedSwitch):
         with self._alive() as remote:
             return remote.read(entities)
 
-    def counters(self) -> dict[str, list]:
+    def counters(self) -> dict[str, list[list[int]]]:
         with self._alive() as remote:
             names = [c.name for c in remote.p4info.counters.values() if c.size]  # direct counters have no size
             return {name: [[c.packets, c.bytes] for c in remote.read([CounterEntry(name)])] for name in names}

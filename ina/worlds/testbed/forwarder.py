@@ -61,7 +61,7 @@ class Forwarder(Protocol):
     def read(self, entities: Sequence[E]) -> list[E]:
         """Returns the entities that match any of ``entities``, which serve as patterns."""
 
-    def counters(self) -> dict[str, list]:
+    def counters(self) -> dict[str, list[list[int]]]:
         """Returns the program's counters by name: cells of packets and bytes."""
 
     def ports(self) -> dict[int, PortCounts]:
@@ -196,7 +196,7 @@ class EmbeddedForwarder(PortedSwitch):
     def read(self, entities: Sequence[E]) -> list[E]:
         return self.switch.read(entities)
 
-    def counters(self) -> dict[str, list]:
+    def counters(self) -> dict[str, list[list[int]]]:
         return {name: cells.tolist() for name, cells in self.switch.counters().items()}
 
 
@@ -222,13 +222,16 @@ class ForkedForwarder:
         self._call("write", list(updates))
 
     def read(self, entities: Sequence[E]) -> list[E]:
-        return self._call("read", list(entities))
+        answer: list[E] = self._call("read", list(entities))
+        return answer
 
-    def counters(self) -> dict[str, list]:
-        return self._call("counters")
+    def counters(self) -> dict[str, list[list[int]]]:
+        counters: dict[str, list[list[int]]] = self._call("counters")
+        return counters
 
     def ports(self) -> dict[int, PortCounts]:
-        return self._call("ports")
+        ports: dict[int, PortCounts] = self._call("ports")
+        return ports
 
     def close(self) -> None:
         """Asks the process to end, waits up to PATIENCE, and kills it."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from ina.aggregation.controller.embedded import protocol_of
-from ina.aggregation.controller.switch_host import plug_in
+from ina.aggregation.controller.switch_host import Summary, plug_in
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, program_named, recognise
 from ina.aggregation.worker import SERVER, worker_address
@@ -37,12 +38,12 @@ class NetworkSwitch:
         protocol, sizes = protocol_of(program, loaded.p4info)
         if (recognise(loaded.p4info, program) or (None,))[0] is PUBLISHED:
             raise ValueError(f"{program}: {PUBLISHED.only_local}")
-        self._summary = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
-                         "slots": sizes.slots, "protocol": protocol}  # fmt: skip
+        self._summary: Summary = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
+                                  "slots": sizes.slots, "protocol": protocol}  # fmt: skip
         self._udp_port = program_named(protocol).udp_port
         self.targets = kind.make(loaded, description)
 
-    def describe(self) -> dict:
+    def describe(self) -> Summary:
         return self._summary
 
     def host_of(self, pid: int, name: str) -> str:
@@ -71,17 +72,17 @@ class NetworkSwitch:
     def protect(self, switch: str) -> None:
         """No-op: switches get their guard entries when they start, and end with this process."""
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, Any]:
         """Returns ``program``: sums over the switches; ``links``: by host, and by the names of both switches ("s1-s9"), bytes on
         the wire (with Ethernet's overhead) and drops both ways: ``up`` is from the host or the first switch."""
-        program: dict[str, list] = {}
+        program: dict[str, list[list[int]]] = {}
         for switch in self.targets.values():
             for name, cells in switch.counters().items():
                 sums = program.get(name)
                 program[name] = [[a + c, b + d] for (a, b), (c, d) in zip(sums, cells, strict=True)] if sums else cells
         return {"program": program, "ports": {}, "links": self._links()}
 
-    def _links(self) -> dict[str, dict]:
+    def _links(self) -> dict[str, dict[str, Any]]:
         ports = {name: switch.ports() for name, switch in self.targets.items()}
         links = {}
         for port in self._description.ports:

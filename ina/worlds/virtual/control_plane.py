@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import cast
+from typing import Any, cast
 
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed
 from ina.aggregation.controller.admission import Controller
@@ -94,12 +94,12 @@ class ServerProcess:
 
     # ---- its channel (ina/aggregation/control_socket/channel.py)
 
-    def send(self, message: dict) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         if not self.up:
             raise ChannelClosed("cannot send")
         self._message = message
 
-    def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict, list[int]]:
+    def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict[str, Any], list[int]]:
         fate, executed = self._draw(self)
         parent = self.server.parent
         jobs = cast(server.Server, self.server)  # `answer` uses only what both have

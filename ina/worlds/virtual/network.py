@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -55,7 +55,8 @@ class End:
 
     def native(self) -> CData:
         kind = lib.INA_NODE_SWITCH if self.is_switch else lib.INA_NODE_HOST
-        return ffi.new("struct ina_wire_end *", {"kind": kind, "node": self.node, "port": self.port})[0]
+        end: CData = ffi.new("struct ina_wire_end *", {"kind": kind, "node": self.node, "port": self.port})[0]
+        return end
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Network:
         self._workers: dict[int, int] = {}  # machine -> workers of its job
         self._values: dict[int, int] = {}  # of workers: elements of a packet
         self._submitted: dict[int, int] = {}  # of them: elements submitted
-        self._tensors: dict[int, tuple] = {}  # arrays of a ticket, kept until its completion is read
+        self._tensors: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # arrays of a ticket, kept until its completion is read
         self._states: list[object] = []  # states of machines
 
     def close(self) -> None:
@@ -176,7 +177,7 @@ class Network:
         direction = wire.native()
         self._change_port(end, {"op": lib.INA_ADD_PORT, "id": end.port, "link": ffi.addressof(direction, "link")})
 
-    def _change_port(self, end: End, command: dict) -> None:
+    def _change_port(self, end: End, command: dict[str, Any]) -> None:
         native = ffi.new("struct ina_command *", command)
         self._check(lib.ina_switch_execute(self.switches[end.node].pointer, native), f"port {end.port} of switch {end.node}")
 
@@ -242,7 +243,8 @@ class Network:
     def events(self) -> int:
         """Events processed since the start: as in ``stats()``, but cheap enough to read often."""
         lib.ina_emulator_get_stats(self.pointer, self._stats)
-        return self._stats.events
+        events: int = self._stats.events
+        return events
 
     def worker_stats(self, machine: int) -> dict[str, int]:
         """Returns counters of a worker."""

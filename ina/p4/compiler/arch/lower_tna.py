@@ -19,7 +19,7 @@ from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError
 from ina.p4.compiler.instances import instances_below
 from ina.p4.compiler.lower import value_trees
-from ina.p4.compiler.lower.pipeline import CALL
+from ina.p4.compiler.lower.parser import CALL
 
 PARSER_ERRORS = {"NoMatch": 0x0001, "PacketTooShort": 0x0002, "CounterRange": 0x0004}
 OTHER_ERROR = 0x0040  # errors that a Tofino does not have, such as a header stack's overflow

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ina.p4.compiler import fold, ir
-from ina.p4.compiler.lower.pipeline import CALL, Pipelines
+from ina.p4.compiler.lower.parser import CALL
+from ina.p4.compiler.lower.pipeline import Pipelines
 from ina.p4.compiler.lower.v1model_externs import DROP_PORT
 
 _INGRESS_FIELDS = {

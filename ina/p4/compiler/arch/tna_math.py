@@ -8,13 +8,14 @@ an odd e would lose half a bit: the operand is aligned to an even e, so that m h
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError, Span
 
 SHAPES = {"MUL": (False, 0), "SQR": (False, 1), "SQRT": (False, -1), "DIV": (True, 0), "RSQR": (True, 1), "RSQRT": (True, -1)}
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[[float], float]] = {
     "MUL": lambda x: x,
     "SQR": lambda x: x * x,
     "SQRT": math.sqrt,

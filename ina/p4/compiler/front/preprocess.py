@@ -167,6 +167,7 @@ class _Preprocessor(pcpp.Preprocessor):
             self._fail(name.source, name.lineno, f"arguments of macro '{name.value}' are never closed: expected ')'")
         call = work[start:end][::-1]
         del work[start:]
+        args: list[list[Any]]
         count, args, positions = self.collect_args(call, True)
         arity = len(macro.arglist)
         if macro.variadic and len(args) >= arity:
@@ -211,7 +212,8 @@ class _Preprocessor(pcpp.Preprocessor):
             for tok in toks:  # comments in a macro must not come out where it is used
                 if tok.type in self.t_COMMENT:
                     tok.type, tok.value = self.t_SPACE, " "
-        return super().on_directive_handle(directive, toks, ifpassthru, precedingtoks)
+        handled: bool | None = super().on_directive_handle(directive, toks, ifpassthru, precedingtoks)
+        return handled
 
     def on_comment(self, tok: Any) -> bool:
         # Kept if it spans lines: text behind it would otherwise move to its first line.

@@ -335,7 +335,7 @@ class Calls(Statements):
         self.set_valid(place, e.method == "setValid")
         return None
 
-    def _is_valid(self, value: Any) -> ir.Expr:
+    def _is_valid(self, value: Header | Union) -> ir.Expr:
         if isinstance(value, Union):
             result: ir.Expr = fold.FALSE
             for header in value.fields.values():

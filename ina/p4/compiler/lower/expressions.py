@@ -147,7 +147,8 @@ class Expressions:
         """Returns the value of an expression of scalar type."""
         value = self.value(e)
         if isinstance(value, Choice | SliceOf):
-            return self.read(value)
+            read: ir.Expr = self.read(value)
+            return read
         if not isinstance(value, ir.Expr):
             raise self.unsupported(e, f"a value of type {e.type} here")
         return value

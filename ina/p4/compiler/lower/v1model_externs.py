@@ -181,7 +181,8 @@ class Externs(Tables):
             and e.kind == "field"
             and isinstance(types.strip_new(e.base.type), types.HeaderType)
         ):
-            return self.read(self.select(self.value(e.base), lambda h: h.valid))
+            valid: ir.Expr = self.read(self.select(self.value(e.base), lambda h: h.valid))
+            return valid
         return fold.TRUE
 
     def _checksum(self, e: ast.Call, use: Any) -> None:

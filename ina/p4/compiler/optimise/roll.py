@@ -287,9 +287,8 @@ class _Finder:
 
 
 def _distance(a: Any, b: Any) -> int:
-    if isinstance(a, ir.Elem):
-        return b.index - a.index
-    return b.offset - a.offset
+    distance: int = b.index - a.index if isinstance(a, ir.Elem) else b.offset - a.offset
+    return distance
 
 
 def _step(a: Any, b: Any) -> int:

@@ -30,7 +30,7 @@ def key(e: ir.Expr) -> object:
 
 def groups(module: ir.Module) -> list[list[ir.Register]]:
     """Returns all registers, in groups; within one in order of first use, which is how loops will run over them."""
-    used: dict[int, Tally] = {}
+    used: dict[int, Tally[object]] = {}
     first: dict[int, int] = {}
     for phase in (module.ingress, module.egress):
         for stmt in ir.walk(phase.body):

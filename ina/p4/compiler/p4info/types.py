@@ -169,7 +169,8 @@ class TypeInfo:
 
     def _bits(self, t: Type) -> Json:
         t = underlying(t)
-        return self.spec(BitType(1) if isinstance(t, BoolType) else t).get("bitstring", {})
+        bits: Json = self.spec(BitType(1) if isinstance(t, BoolType) else t).get("bitstring", {})
+        return bits
 
     def _union(self, t: UnionType) -> Json:
         return {"members": [{"name": f.name, "header": self.spec(f.type)["header"]} for f in t.fields.values()]}

@@ -87,7 +87,7 @@ class Calls(Expressions):
             return signal.value
         return None
 
-    def invoke_call(self, c: ast.Call, params: list[ast.Param], caller: Frame, callee: Frame, body: Callable) -> Any:
+    def invoke_call(self, c: ast.Call, params: list[ast.Param], caller: Frame, callee: Frame, body: Callable[[], Any]) -> Any:
         types = [p.type for p in c.params]
         return self.invoke(params, types, c.args, caller, callee, body, written_order(c))
 

@@ -95,7 +95,8 @@ class SliceLocation:
         self.base, self.type, self.hi, self.lo = base, t, hi, lo
 
     def get(self) -> int:
-        return self.base.get() >> self.lo & ((1 << self.hi - self.lo + 1) - 1)
+        bits: int = self.base.get()
+        return bits >> self.lo & ((1 << self.hi - self.lo + 1) - 1)
 
     def set(self, value: int) -> None:
         mask = ((1 << self.hi - self.lo + 1) - 1) << self.lo
@@ -216,7 +217,8 @@ class Expressions:
         raise InterpreterError(e, f"member '{e.member}' of kind {e.kind} has no value")
 
     def _slice(self, e: ast.Slice, frame: Frame) -> int:
-        return self.evaluate(e.base, frame) >> e.lo_bit & ((1 << e.hi_bit - e.lo_bit + 1) - 1)
+        bits: int = self.evaluate(e.base, frame)
+        return bits >> e.lo_bit & ((1 << e.hi_bit - e.lo_bit + 1) - 1)
 
     def _unary(self, e: ast.Unary, frame: Frame) -> Any:
         value = self.evaluate(e.operand, frame)

@@ -226,14 +226,17 @@ class Statements(Calls):
 
     def in_set(self, key: ast.Expr, value: Any, frame: Frame) -> bool:
         """Returns True if `value` is in the set that `key` denotes (§8.16)."""
+        inside: bool
         match key:
             case ast.DontCare():
                 return True
             case ast.Mask():
                 mask = self.evaluate(key.mask, frame)
-                return self.evaluate(key.value, frame) & mask == value & mask
+                inside = self.evaluate(key.value, frame) & mask == value & mask
+                return inside
             case ast.Range():
-                return self.evaluate(key.lo, frame) <= value <= self.evaluate(key.hi, frame)
+                inside = self.evaluate(key.lo, frame) <= value <= self.evaluate(key.hi, frame)
+                return inside
             case ast.Name(decl=ast.ValueSetDecl()):
                 return self.value_set_of(frame.instance, key.decl).contains(value)
             case ast.ListExpr() if is_aggregate(value) and key.const is None:

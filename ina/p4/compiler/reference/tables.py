@@ -11,7 +11,7 @@ Omitted keys match anything, which exact keys do not allow. `selector` keys do n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -264,13 +264,19 @@ def hits(kind: str, match: Any, value: Any, t: Type) -> bool:
     """Returns True if `value` matches. `match` is in canonical form, None matches anything (§14.2.1, v1model)."""
     if match is None or kind == "selector":
         return True
+    hit: bool
     if isinstance(value, str):
-        return match == value
+        hit = match == value
+        return hit
     if kind in ("exact", "optional"):
-        return to_bits(value, t)[1] == match
+        hit = to_bits(value, t)[1] == match
+        return hit
+    low: int
+    high: int
     low, high = match
     if kind == "range":
-        return low <= value <= high
+        hit = low <= value <= high
+        return hit
     width, bits = to_bits(value, t)
     if kind == "lpm":
         return bits >> (width - high) == low >> (width - high)
@@ -313,7 +319,7 @@ def checked(value: Any, t: Type, subject: str) -> Any:
     return value
 
 
-def unique_suffix(name: str, names: Any, subject: str) -> str:
+def unique_suffix(name: str, names: Collection[str], subject: str) -> str:
     """Returns the one of `names` that is `name` or ends in `.name`. Raises TableError if there is none, or more than one."""
     if name in names:
         return name

@@ -217,7 +217,8 @@ class ObjectMethods:
         return self.phase.entries[instance]
 
     def _octets(self, by_name: dict[str, Any]) -> int:
-        return self.phase.octets - by_name.get("adjust_byte_count", 0) & MASK32
+        adjust: int = by_name.get("adjust_byte_count", 0)
+        return self.phase.octets - adjust & MASK32
 
     # --- registers --------------------------------------------------------------------------------------------------
 
@@ -261,13 +262,14 @@ class ObjectMethods:
     # --- meters and filters -------------------------------------------------------------------------------------------
 
     def _meter(self, instance: Instance, meter: MeterArray, index: int, by_name: dict[str, Any]) -> int:
-        before = {0: 0, 1: 1, 3: 2}.get(by_name.get("color", 0), by_name.get("color", 0))
+        before: int = {0: 0, 1: 1, 3: 2}.get(by_name.get("color", 0), by_name.get("color", 0))
         state: MeterState | None = meter.states.get(index)
         color = before
         if state is not None:
             color = aware(state, 1 if meter.unit == "packets" else self._octets(by_name), self.phase.now_ps, before)
         colors = [instance.args.get(name, value) for name, value in zip(("green", "yellow", "red"), COLORS, strict=True)]
-        return colors[min(color, 2)]
+        result: int = colors[min(color, 2)]
+        return result
 
     def _filter(self, instance: Instance, state: Filter, index: int, sample: int) -> int:
         if instance.decl.name.endswith("Lpf"):
@@ -275,7 +277,8 @@ class ObjectMethods:
                 return sample
             return min(MASK32, int(state.average(index, sample, self.phase.now_ps) * state.cells[index][3]))
         drop = self._early_drop(state, index, sample)
-        return instance.args["drop_value"] if drop else instance.args["no_drop_value"]
+        value: int = instance.args["drop_value"] if drop else instance.args["no_drop_value"]
+        return value
 
     def _early_drop(self, state: Filter, index: int, sample: int) -> bool:
         if not 0 <= index < state.size:

@@ -216,7 +216,8 @@ def equal(a: Any, b: Any) -> bool:
             return a.valid == b.valid
     if is_aggregate(a):
         return all(equal(x, y) for x, y in zip(parts(a), parts(b), strict=True))
-    return a == b
+    same: bool = a == b
+    return same
 
 
 def parts(value: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ina.base.native import lib
 from ina.p4.compiler import stf
@@ -20,6 +20,7 @@ PORT_BITS = 9
 TNA_PORTS = 256  # of the two pipes that every Tofino has
 DROP_PORT = lib.INA_DROP_PORT
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -286,7 +287,7 @@ class Translator:
         return _named(self.b.value_set, name, {}), members
 
 
-def _named(find: Callable[[str], Any], name: str, renamed: dict[str, str]) -> Any:
+def _named(find: Callable[[str], T], name: str, renamed: dict[str, str]) -> T:
     """Returns the result of `find` for a name of the first program: under its name in `renamed`, else under the longest end of
     the name that exists."""
     if name in renamed:

@@ -84,7 +84,8 @@ class Mapping:
 
     @property
     def digests(self) -> bool:
-        return self.get("differences").get("digests", True)
+        compared: bool = self.get("differences").get("digests", True)
+        return compared
 
     # --- against the programs
 

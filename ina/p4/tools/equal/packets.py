@@ -152,7 +152,7 @@ class Maker:
                 frame = bytearray(packet.frame)
                 port = self._enter(frame, packet.port, row, headers)
                 self.repair(frame, headers, lengths=False)
-                if (port, frame) != (packet.port, packet.frame):
+                if port != packet.port or frame != packet.frame:
                     yield Packet(port, bytes(frame))
 
     def successors(self, packet: Packet) -> Iterator[tuple[Packet, Packet]]:

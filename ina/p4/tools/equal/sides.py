@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ina.base.native import ffi, lib
 from ina.p4.compiler import ast, frontend
@@ -93,12 +94,13 @@ class Side(ABC):
         )
 
 
-def _different(now: np.ndarray, then: np.ndarray) -> np.ndarray:
+def _different(now: npt.NDArray[np.uint8], then: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
     """Returns the offsets of bytes that differ; compares words first, since states are large and most of them stays the same."""
     whole = len(now) // 8 * 8
     words = np.flatnonzero(now[:whole].view(np.uint64) != then[:whole].view(np.uint64))
     near = np.concatenate(((8 * words[:, None] + np.arange(8)).ravel(), np.arange(whole, len(now))))
-    return near[now[near] != then[near]]
+    different: npt.NDArray[np.intp] = near[now[near] != then[near]]
+    return different
 
 
 def _by_port(frames: Iterable[tuple[int, bytes]]) -> Sent:
@@ -120,7 +122,7 @@ class Compiled(Side):
         self._objects = self._owners(switch, stride)
         self._before = b""
 
-    def _owners(self, switch: Any, stride: int) -> np.ndarray:
+    def _owners(self, switch: Any, stride: int) -> npt.NDArray[np.int32]:
         """Returns, for each byte of the state, the number of its object: a register, or a counter's cell."""
         owners = np.zeros(len(self._state), np.int32)
         number = 0
@@ -174,11 +176,13 @@ class Compiled(Side):
         self._state[:], self.now = saved
 
     def counter(self, name: str) -> list[int]:
-        return self._target.switch.counter(name)[:, 0].tolist()
+        packets: list[int] = self._target.switch.counter(name)[:, 0].tolist()
+        return packets
 
     def register(self, name: str) -> list[int]:
         switch = self._target.switch
-        return switch.register(name, pipe=0 if switch.pipes else None).tolist()
+        values: list[int] = switch.register(name, pipe=0 if switch.pipes else None).tolist()
+        return values
 
     def close(self) -> None:
         self._target.switch.close()
