@@ -20,7 +20,7 @@ def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
 
 
 class Summary(TypedDict):
-    """What switches run. ``values``: per packet; ``slots``: of each switch's pool; ``source``: our program of the protocol, which
+    """Programs that switches run. ``values``: per packet; ``slots``: of each switch's pool; ``source``: our program of the protocol, which
     names what counters count, where the switches run another."""
 
     program: str
