@@ -62,7 +62,7 @@ Node = tuple[str, int, int]  # "switch" | "worker" | "server"; switch: its numbe
 
 
 class Network:
-    """Jobs are numbered from 0 and have life 7 + number. Switch 0 is the root, to which the servers are attached; with
+    """ATP jobs numbered from 0, job n with life 7 + n. Switch 0 is the root, to which the servers are attached; with
     ``leaves`` the workers are below switches 1 .. leaves."""
 
     def __init__(self, jobs: list[JobSpec], *, pool: int = 16, leaves: int = 0, faults: Faults = NONE, seed: int = 0,
@@ -73,7 +73,7 @@ class Network:
         self.plain.aggregates = False
         compiled = compiled or program(pool, values)
         self.switches = [Switch(compiled, max_frame=9500) for _ in range(1 + leaves)]
-        self.wires: dict[tuple[int, int], Node] = {}  # what is at the far end of a switch's port
+        self.wires: dict[tuple[int, int], Node] = {}  # far end of each switch port
         self._ports: dict[Node, tuple[int, int]] = {}
         self._next_port = [0] * (1 + leaves)
         self._trunks = [(self._port(0, ("switch", leaf, 0)), self._port(leaf, ("switch", 0, 0)))
@@ -83,7 +83,7 @@ class Network:
         self.jobs = [self._admit(number, spec) for number, spec in enumerate(jobs)]
         self.events: list[list[list[Event]]] = [[[] for _ in job.workers] for job in self.jobs]
         self.silent: set[tuple[int, int]] = set()  # (job, worker) that neither send nor receive
-        self.lose = None  # a function of (from, to, frame): true loses it
+        self.lose = None  # function of (from, to, frame); true: the frame is lost
         self._faults, self._random = faults, random.Random(seed)
         self._queue: list[tuple[int, int, Node, bytes]] = []
         self._order = 0
@@ -140,7 +140,7 @@ class Network:
         self.switches[switch].write(insert(*entities))
 
     def renew(self, number: int, incarnation: int, life: int) -> None:
-        """Another job gets the number: its workers and server are in the places of the old ones, whose frames are under way."""
+        """Gives the number to another job: its workers and server replace the old ones, whose frames are still under way."""
         for switch in self.switches:
             for entry in switch.read([TableEntry("job", {"hdr.atp.job": number})]):
                 switch.write(modify(replace(entry, params={**entry.params, "incarnation": incarnation, "life": life})))
@@ -153,17 +153,17 @@ class Network:
     # ---- running
 
     def submit(self, job: int, rows: np.ndarray, only: list[int] | None = None, **options) -> None:
-        """Each worker (or those in ``only``) sums its row in place."""
+        """Starts an all-reduce: each worker (or those in ``only``) sums its row in place."""
         for i, worker in enumerate(self.jobs[job].workers):
             if only is None or i in only:
                 worker.submit(rows[i], now=self.now, **options)
 
     def inject(self, job: int, worker: int, frame: bytes) -> None:
-        """A frame from where a worker is, whatever it says."""
+        """Injects a frame at a worker's place, whatever it contains."""
         self._to_switch(("worker", job, worker), frame)
 
     def run(self, until: int = 10**13) -> list[list[list[Event]]]:
-        """Runs until nothing is left to happen, or the clock reads ``until``."""
+        """Runs until no event is left, or the clock reads ``until``."""
         for job in range(len(self.jobs)):
             for worker in range(len(self.jobs[job].workers)):
                 self._drive(job, worker)
@@ -233,7 +233,7 @@ class Network:
     # ---- looking
 
     def fates(self, job: int, switch: int = 0) -> dict[str, int]:
-        """What became of the job's packets at a switch."""
+        """Counts of the job's packets at a switch by outcome."""
         names = ("claimed", "merged", "completed", "collided", "passed", "evicted", "taken")
         counts = self.switches[switch].counter("fates")[8 * job : 8 * job + 7, 0].tolist()
         return dict(zip(names, counts, strict=True))
@@ -244,5 +244,5 @@ class Network:
         return {n: c for n, c in zip(names, self.switches[switch].counter("drops")[:, 0].tolist(), strict=True) if c}
 
     def held(self, switch: int = 0) -> int:
-        """Aggregators that hold something."""
+        """Number of aggregators in use."""
         return int(np.count_nonzero(self.switches[switch].register("bitmaps")))

@@ -38,7 +38,7 @@ _open: dict[str, Target] = {}
 
 
 def open_target(name: str) -> Target:
-    """The target, made on first use; `close_targets` ends them all."""
+    """The target, created on first use; `close_targets` closes all of them."""
     if name not in _open:
         _open[name] = TARGETS[name](VALUES)
     return _open[name]
@@ -54,8 +54,8 @@ def close_targets() -> None:
 @functools.cache
 def members(enum: str) -> list[str]:
     """Names of a P4 enum by value."""
-    found = checked(VALUES, SOURCE).types[enum].members
-    return sorted(found, key=found.get)
+    numbers = checked(VALUES, SOURCE).types[enum].members
+    return sorted(numbers, key=numbers.get)
 
 
 class Job:
@@ -144,7 +144,7 @@ class World:
         return WIRE.pack(**headers)
 
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
-        """What comes out, by port and in the order there."""
+        """Sends a frame; returns the frames that leave, sorted by port, in their order at each port."""
         return sorted(self.target.send(frame, port), key=lambda sent: sent[0])
 
     def drops(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Intel's Python client of BFRuntime, put together from a checkout of open-p4studio as its build does, for a Python of its own.
+"""Intel's Python client of BFRuntime, assembled from a checkout of open-p4studio as its build does, for a separate interpreter.
 
 `INA_P4STUDIO` names the checkout's folder pkgsrc; `INA_PTF_PYTHON` a Python with grpcio-tools, six and
 googleapis-common-protos.
@@ -16,26 +16,26 @@ DEADLINE = 60  # seconds
 
 def package(folder: Path) -> Path:
     """Makes the package `bfrt_grpc` in `folder`, which goes on PYTHONPATH."""
-    source, made = Path(os.environ["INA_P4STUDIO"], "bf-drivers/src/bf_rt"), folder / "bfrt_grpc"
-    made.mkdir(parents=True)
-    (made / "__init__.py").touch()
+    source, target = Path(os.environ["INA_P4STUDIO"], "bf-drivers/src/bf_rt"), folder / "bfrt_grpc"
+    target.mkdir(parents=True)
+    (target / "__init__.py").touch()
     for name in ("client.py", "info_parse.py"):
-        shutil.copy(source / "bfruntime_grpc_client/python" / name, made)
+        shutil.copy(source / "bfruntime_grpc_client/python" / name, target)
     python = os.environ["INA_PTF_PYTHON"]
     find = "import google.rpc.code_pb2 as m, pathlib; print(pathlib.Path(m.__file__).parents[2])"
     common = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout.strip()
-    subprocess.run([python, "-m", "grpc_tools.protoc", "-I", str(source / "proto"), "-I", common, f"--python_out={made}",
-                    f"--grpc_python_out={made}", f"--descriptor_set_out={folder / 'bfruntime.desc'}", "bfruntime.proto"],
+    subprocess.run([python, "-m", "grpc_tools.protoc", "-I", str(source / "proto"), "-I", common, f"--python_out={target}",
+                    f"--grpc_python_out={target}", f"--descriptor_set_out={folder / 'bfruntime.desc'}", "bfruntime.proto"],
                    check=True, timeout=DEADLINE)  # fmt: skip
-    stubs = made / "bfruntime_pb2_grpc.py"
+    stubs = target / "bfruntime_pb2_grpc.py"
     stubs.write_text(stubs.read_text().replace("\nimport bfruntime_pb2", "\nimport bfrt_grpc.bfruntime_pb2"))
     return folder
 
 
 def run(script: str, folder: Path, *arguments: str, timeout: float = DEADLINE) -> str:
-    """What `script`, a Python program that may `import bfrt_grpc.client`, says. Raises AssertionError with what it said."""
+    """Output of `script`, a Python program that may `import bfrt_grpc.client`. Raises AssertionError with its output."""
     command = [os.environ["INA_PTF_PYTHON"], "-c", script, *arguments]
     environment = os.environ | {"PYTHONPATH": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout

@@ -46,10 +46,10 @@ class Bmv2Error(Exception):
 def compile_p4(source: Path, out: Path, **defines: int) -> Path:
     """BMv2's JSON of the program `source`, at `out`. Raises Bmv2Error with the compiler's messages."""
     flags = [f"-D{key}={value}" for key, value in defines.items()]
-    done = subprocess.run([tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable=unused", *flags, "-o", out, source],
-                          capture_output=True, text=True)  # fmt: skip
-    if done.returncode:
-        raise Bmv2Error(f"{source}: {done.stderr}")
+    process = subprocess.run([tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable=unused", *flags, "-o", out, source],
+                             capture_output=True, text=True)  # fmt: skip
+    if process.returncode:
+        raise Bmv2Error(f"{source}: {process.stderr}")
     return out
 
 
@@ -149,8 +149,8 @@ class Bmv2:
             except OSError:
                 if self._switch.poll() is not None or time.monotonic() > end:
                     self._log.seek(0)
-                    said = self._log.read().decode(errors="replace")[-2000:]
-                    raise Bmv2Error(f"simple_switch did not start with {config} (exit {self._switch.poll()}): {said}") from None
+                    log = self._log.read().decode(errors="replace")[-2000:]
+                    raise Bmv2Error(f"simple_switch did not start with {config} (exit {self._switch.poll()}): {log}") from None
                 time.sleep(0.02)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self._cli = subprocess.Popen(
@@ -166,7 +166,7 @@ class Bmv2:
     # ---- control plane
 
     def command(self, *lines: str) -> str:
-        """What the switch's client prints for these commands. Raises Bmv2Error when it takes too long."""
+        """Output of the switch's client for these commands. Raises Bmv2Error when it takes too long."""
         token = f"end{next(self._tokens)}"
         self._cli.stdin.write(("\n".join([*lines, token]) + "\n").encode())
         self._cli.stdin.flush()
@@ -182,19 +182,19 @@ class Bmv2:
 
     def _number(self, pattern: str, line: str) -> int:
         text = self.command(line)
-        found = re.search(pattern, text)
-        if not found:
+        match = re.search(pattern, text)
+        if not match:
             raise Bmv2Error(f"{line}: {text.strip()}")
-        return int(found[1])
+        return int(match[1])
 
     def reset(self, ports: int = 0) -> None:
-        """As just started: no entries, registers and counters zero. Markers go to ports 0 .. `ports`-1."""
+        """Restores the initial state: no entries, registers and counters zero. Markers go to ports 0 .. `ports`-1."""
         self.command("reset_state")
         self._handles, self._nodes, self.active = {}, {}, []
         self.activate(range(ports))
 
     def activate(self, ports: range | list[int]) -> None:
-        """Make these ports part of what `send` watches."""
+        """Adds these ports to those that `send` watches."""
         table, action = self._markers
         for port in ports:
             if port not in self.active:
@@ -207,7 +207,7 @@ class Bmv2:
 
     @staticmethod
     def _empty(inlet: socket.socket) -> None:
-        """Forget what came out of a port that nobody watched."""
+        """Discards the frames of a port that was not watched."""
         while select.select([inlet], [], [], 0)[0]:
             inlet.recv(1 << 16)
 
@@ -224,25 +224,25 @@ class Bmv2:
     def _write_entry(self, kind: str, entry: TableEntry) -> None:
         table = _named(t for p in self.program["pipelines"] for t in p["tables"])(str(entry.table))
         if entry.is_default:
-            done = self.command(f"table_set_default {table['name']} {_named(self.program['actions'])(str(entry.action))['name']}")
-            if "Invalid" in done:
-                raise Bmv2Error(done)
+            text = self.command(f"table_set_default {table['name']} {_named(self.program['actions'])(str(entry.action))['name']}")
+            if "Invalid" in text:
+                raise Bmv2Error(text)
             return
         match = tuple(as_int(entry.match[key["name"]], 64, key["name"]) for key in table["key"])
         if kind == "DELETE":
-            done = self.command(f"table_delete {table['name']} {self._handles.pop((table['name'], match))}")
-            if "Invalid" in done:
-                raise Bmv2Error(done)
+            text = self.command(f"table_delete {table['name']} {self._handles.pop((table['name'], match))}")
+            if "Invalid" in text:
+                raise Bmv2Error(text)
             return
         action = _named(self.program["actions"])(str(entry.action))
         params = " ".join(str(as_int(entry.params[p["name"]], 64, p["name"])) for p in action["runtime_data"])
-        what = f"{table['name']} {action['name']}"
+        names = f"{table['name']} {action['name']}"
         if kind == "MODIFY":
-            done = self.command(f"table_modify {what} {self._handles[table['name'], match]} {params}")
-            if "Invalid" in done:
-                raise Bmv2Error(done)
+            text = self.command(f"table_modify {names} {self._handles[table['name'], match]} {params}")
+            if "Invalid" in text:
+                raise Bmv2Error(text)
             return
-        line = f"table_add {what} {' '.join(map(str, match))} => {params}"
+        line = f"table_add {names} {' '.join(map(str, match))} => {params}"
         self._handles[table["name"], match] = self._number(r"handle (-?\d+)", line)
 
     def _write_group(self, kind: str, group: MulticastGroupEntry) -> None:
@@ -264,36 +264,36 @@ class Bmv2:
     def counter(self, name: str, size: int) -> list[int]:
         """Packets counted in cells 0 .. `size`-1."""
         text = self.command(*(f"counter_read {name} {i}" for i in range(size)))
-        found = re.findall(r"\[(\d+)\]=\s*\((\d+) bytes, (\d+) packets\)", text)
-        if [int(i) for i, _, _ in found] != list(range(size)):
+        cells = re.findall(r"\[(\d+)\]=\s*\((\d+) bytes, (\d+) packets\)", text)
+        if [int(i) for i, _, _ in cells] != list(range(size)):
             raise Bmv2Error(f"counter {name}: {text}")
-        return [int(packets) for _, _, packets in found]
+        return [int(packets) for _, _, packets in cells]
 
     # ---- data plane
 
     def exchange(self, frame: bytes, port: int, count: int, patience: float = DEADLINE) -> list[tuple[int, bytes]]:
-        """Sends a frame, then takes `count` frames from whatever ports they leave by, fewer if patience ends."""
+        """Sends a frame, then receives `count` frames from any ports, fewer after `patience` seconds."""
         if frame:
             self._sockets[port].send(frame)
-        got, end = [], time.monotonic() + patience
-        while len(got) < count:
+        frames, end = [], time.monotonic() + patience
+        while len(frames) < count:
             ready, _, _ = select.select(self._sockets, [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 break
-            got += [(self._sockets.index(s), receive(s)) for s in ready]
-        return got
+            frames += [(self._sockets.index(s), receive(s)) for s in ready]
+        return frames
 
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
         """Frames that come out of active ports because `frame` went into `port`, by port and in their order there."""
         inlet = self._sockets[port]
         inlet.send(frame)
-        got: dict[int, list[bytes]] = {out: [] for out in self.active}
+        frames: dict[int, list[bytes]] = {out: [] for out in self.active}
         for i in range(0, len(self.active), BURST):
-            self._drain(inlet, set(self.active[i : i + BURST]), got)
-        return [(out, data) for out in sorted(got) for data in got[out]]
+            self._drain(inlet, set(self.active[i : i + BURST]), frames)
+        return [(out, data) for out in sorted(frames) for data in frames[out]]
 
-    def _drain(self, inlet: socket.socket, waiting: set[int], got: dict[int, list[bytes]]) -> None:
-        """Send a marker to each port of `waiting` and collect what comes out of them before it."""
+    def _drain(self, inlet: socket.socket, waiting: set[int], frames: dict[int, list[bytes]]) -> None:
+        """Sends a marker to each port of `waiting` and collects the frames that leave there before it."""
         token, end = next(self._tokens).to_bytes(8, "big"), time.monotonic() + DEADLINE
         for out in waiting:
             inlet.send(_marker_address(out) + bytes.fromhex(MARKER_SOURCE.replace(':', '')) + MARKER_TYPE + token)
@@ -307,11 +307,11 @@ class Bmv2:
                 if data[12:14] == MARKER_TYPE and data[14:22] == token:
                     waiting.discard(out)
                 else:
-                    got[out].append(data)
+                    frames[out].append(data)
 
 
 def receive(inlet: socket.socket) -> bytes:
-    """A frame as it was on the wire: the kernel takes VLAN tags out and tells them apart (packet(7), PACKET_AUXDATA)."""
+    """A frame as it was on the wire: the kernel strips VLAN tags and reports them separately (packet(7), PACKET_AUXDATA)."""
     data, extra, _, _ = inlet.recvmsg(1 << 16, socket.CMSG_SPACE(20))
     for level, kind, value in extra:
         if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
@@ -327,13 +327,13 @@ def _marker_address(port: int) -> bytes:
 
 
 def _named(objects):
-    """Finds one of `objects` by its name or the end of it."""
-    known = list(objects)
+    """Returns a function that finds one of `objects` by its name or a suffix of it."""
+    candidates = list(objects)
 
     def find(name: str) -> dict:
-        found = [o for o in known if o["name"] == name or o["name"].endswith("." + name)]
-        if len(found) != 1:
-            raise Bmv2Error(f"{name!r} names {len(found)} objects of the program")
-        return found[0]
+        matches = [o for o in candidates if o["name"] == name or o["name"].endswith("." + name)]
+        if len(matches) != 1:
+            raise Bmv2Error(f"{name!r} names {len(matches)} objects of the program")
+        return matches[0]
 
     return find

@@ -21,14 +21,14 @@ def compile_sample(source: Path, folder: Path, *flags: str) -> tuple[Path, dict[
     """(BMv2's JSON, P4Info as JSON) by p4c. Raises Bmv2Error with p4c's messages."""
     config, info = folder / f"{source.stem}.json", folder / f"{source.stem}.p4info.json"
     command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", *flags, "--p4runtime-files", str(info), "-o", str(config)]
-    done = subprocess.run([*command, str(source)], capture_output=True, text=True, timeout=120)
-    if done.returncode or not config.exists():
-        raise Bmv2Error(f"p4c: {done.stderr.strip()[-300:]}")
+    process = subprocess.run([*command, str(source)], capture_output=True, text=True, timeout=120)
+    if process.returncode or not config.exists():
+        raise Bmv2Error(f"p4c: {process.stderr.strip()[-300:]}")
     return config, json.loads(info.read_text())
 
 
 class Bmv2Target:
-    """`p4info` may be anyone's: names are what counts. Frames come back only as far as `expected` announces them."""
+    """BMv2 for STF. `p4info` may be any compiler's: only names count. `send` returns no more frames than `expected` announces."""
 
     def __init__(self, config: Path, p4info: dict[str, Any]) -> None:
         self.p4info = p4info
@@ -41,14 +41,14 @@ class Bmv2Target:
     def close(self) -> None:
         self.switch.close()
 
-    def _say(self, line: str, wanted: str = "") -> str:
+    def _say(self, line: str, pattern: str = "") -> str:
         text = self.switch.command(line)
-        if "Invalid" in text or "Error" in text or (wanted and not re.search(wanted, text)):
+        if "Invalid" in text or "Error" in text or (pattern and not re.search(pattern, text)):
             raise Bmv2Error(f"{line}: {text.strip()}")
         return text
 
     def has(self, table: str, action: str) -> bool:
-        """p4c leaves out what cannot be reached."""
+        """Tells whether p4c kept the table with this action: it drops what cannot be reached."""
         return table in self.tables and action in self.tables[table]["actions"]
 
     def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> Any:
@@ -102,8 +102,8 @@ class Bmv2Target:
         self.groups.add(group)
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        found = re.search(r"\((\d+) bytes, (\d+) packets\)", self._say(f"counter_read {name} {index}"))
-        return int(found[2]), int(found[1])
+        match = re.search(r"\((\d+) bytes, (\d+) packets\)", self._say(f"counter_read {name} {index}"))
+        return int(match[2]), int(match[1])
 
     def read_direct_counter(self, table: str, entry: int) -> tuple[int, int]:
         counter = next(c["name"] for c in self.switch.program["counter_arrays"] if c.get("binding") == table)
@@ -125,7 +125,7 @@ class Bmv2Target:
         self._say(f"meter_set_rates {name} {index} " + " ".join(f"{rate / 1e6}:{burst}" for rate, burst in rates))
 
     def digests(self) -> None:
-        """They are told over nanomsg, which not every build has."""
+        """Unavailable: BMv2 sends digests over nanomsg, which not every build has."""
 
     # Action profiles, value sets.
 
@@ -142,7 +142,7 @@ class Bmv2Target:
     def point(
         self, table: str, match: dict[str, Any], *, member: int | None = None, group: int | None = None, priority: int = 0
     ) -> None:
-        """An entry that names a member or a group of the table's action profile."""
+        """Adds an entry that names a member or a group of the table's action profile."""
         words = [self._key(f, match.get(f["name"])) for f in self._named("tables", table).get("matchFields", [])]
         selects = self.tables[table]["type"] == "indirect_ws"
         command = "table_indirect_add_with_group" if group is not None else "table_indirect_add"

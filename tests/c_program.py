@@ -1,4 +1,4 @@
-"""C around the switch's core: how tests compile it, and programs in C (tests/c/) for a switch to run."""
+"""C code around the switch's core for tests: sources of host/, and programs of tests/c/ compiled for a switch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", *INCLUDES]
 
 
 def host_source(name: str) -> Path:
-    """A C file of an end host, wherever in host/ it is."""
-    [found] = [path for folder in paths.host_dirs() for path in folder.glob(name)]
-    return found
+    """A C file of an end host, found anywhere below host/."""
+    [source] = [path for folder in paths.host_dirs() for path in folder.glob(name)]
+    return source
 
 
 def compiled(name: str, folder: Path) -> Program:

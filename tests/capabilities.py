@@ -1,6 +1,6 @@
-"""What a test may need of the machine. ``need("cc")`` skips with the reason where it is missing, unless the environment
-variable ``INA_REQUIRE`` lists it: then the test fails, so that CI cannot lose a capability unnoticed. Which mark a test carries
-follows from what it needs (marks.py)."""
+"""Capabilities of the machine that tests need. ``need("cc")`` skips with the reason where it is missing, unless the environment
+variable ``INA_REQUIRE`` lists it: then the test fails, so that CI cannot lose a capability unnoticed. A test's mark follows from
+its capabilities (marks.py)."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def _p4runtime() -> str:
 
 
 def _python_with(variable: str, module: str) -> Callable[[], str]:
-    """An interpreter of its own for a client whose requirements do not go together with ours."""
+    """Probe of a separate interpreter, for a client whose requirements conflict with ours."""
 
     def probe() -> str:
         python = os.environ.get(variable)
         if not python:
             return f"{variable} names no Python with {module} (an environment of its own: pip install {module})"
         try:
-            done = subprocess.run([python, "-c", f"import {module}"], capture_output=True, text=True)
+            process = subprocess.run([python, "-c", f"import {module}"], capture_output=True, text=True)
         except OSError as error:
             return f"{variable}={python}: {error.strerror}"
-        return "" if done.returncode == 0 else f"{variable}={python}: {done.stderr.strip().splitlines()[-1]}"
+        return "" if process.returncode == 0 else f"{variable}={python}: {process.stderr.strip().splitlines()[-1]}"
 
     return probe
 
@@ -100,15 +100,15 @@ def _cuda() -> str:
 def _netns() -> str:
     command = ["unshare", "-n", "ip", "link", "add", "ina0", "type", "veth", "peer", "name", "ina1"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        process = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
         return f"network namespaces with veth pairs: {error}"
-    return "" if done.returncode == 0 else f"no network namespaces with veth pairs: {done.stderr.strip()}"
+    return "" if process.returncode == 0 else f"no network namespaces with veth pairs: {process.stderr.strip()}"
 
 
-def _opens(what: Callable[[], object], name: str) -> str:
+def _opens(opener: Callable[[], object], name: str) -> str:
     try:
-        what()
+        opener()
     except OSError as error:
         return f"no {name}: {error.strerror}"
     return ""
@@ -143,8 +143,8 @@ def _ns3() -> str:
     if not shutil.which("c++"):
         return "no C++ compiler (c++) on PATH"
     include = '#include "ns3/point-to-point-module.h"\nint main() {}\n'
-    done = subprocess.run(["c++", "-x", "c++", "-fsyntax-only", "-w", "-"], input=include, capture_output=True, text=True)
-    return "" if done.returncode == 0 else "ns-3 is not installed (Debian: libns3-dev)"
+    process = subprocess.run(["c++", "-x", "c++", "-fsyntax-only", "-w", "-"], input=include, capture_output=True, text=True)
+    return "" if process.returncode == 0 else "ns-3 is not installed (Debian: libns3-dev)"
 
 
 def _chakra() -> str:
@@ -156,10 +156,10 @@ def _chakra() -> str:
 
 
 def _switchml_p4() -> str:
-    named = os.environ.get("INA_SWITCHML_P4")
-    if not named:
+    path = os.environ.get("INA_SWITCHML_P4")
+    if not path:
         return "INA_SWITCHML_P4 does not name p4app-switchML's dev_root/p4/switchml.p4"
-    return "" if Path(named).is_file() else f"INA_SWITCHML_P4={named}: there is no such file"
+    return "" if Path(path).is_file() else f"INA_SWITCHML_P4={path}: there is no such file"
 
 
 def _clang_fuzzer() -> str:
@@ -169,11 +169,11 @@ def _clang_fuzzer() -> str:
         source = Path(folder) / "probe.c"
         source.write_text("int LLVMFuzzerTestOneInput(const char *data, long size) { return 0; }\n")
         command = ["clang", "-fsanitize=fuzzer,address,undefined", str(source), "-o", f"{folder}/probe"]
-        done = subprocess.run(command, capture_output=True, text=True)
-    return "" if done.returncode == 0 else f"clang links no libFuzzer: {done.stderr.strip()[-300:]} (Debian: libclang-rt-14-dev)"
+        link = subprocess.run(command, capture_output=True, text=True)
+    return "" if link.returncode == 0 else f"clang links no libFuzzer: {link.stderr.strip()[-300:]} (Debian: libclang-rt-14-dev)"
 
 
-# name -> probe: an empty string where it is there, else what is missing
+# name -> probe: "" where it exists, else a message about what is missing
 X86_64_LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 
 
@@ -183,7 +183,7 @@ def _gcc_x86() -> str:
 
 
 def _level(name: str) -> Callable[[], str]:
-    """Does this processor have what a level of x86-64 needs, as glibc's loader says?"""
+    """Tells whether this processor supports a level of x86-64, according to glibc's loader."""
 
     def probe() -> str:
         if reason := _gcc_x86():
@@ -196,10 +196,10 @@ def _level(name: str) -> Callable[[], str]:
 
 def _repository() -> str:
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True)
+        process = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True)
     except OSError as error:
         return f"git: {error.strerror}"
-    return done.stderr.strip() if done.returncode else ""
+    return process.stderr.strip() if process.returncode else ""
 
 
 def _idle() -> str:
@@ -268,7 +268,7 @@ PROBES: dict[str, Callable[[], str]] = {
 
 
 def tool(variable: str, name: str) -> str | None:
-    """Path of an outside program: what the environment variable names, else what PATH has."""
+    """Path of an external program: the environment variable's value, else from PATH."""
     return os.environ.get(variable) or shutil.which(name)
 
 
@@ -286,13 +286,13 @@ LEFT_OUT = "left out: "
 
 
 def leave_out(reason: str) -> None:
-    """Skips a test that says nothing here, though all it needs is there: other people's programs without a comparable answer."""
+    """Skips a test that proves nothing here though its capabilities exist: third-party programs without a comparable answer."""
     pytest.skip(LEFT_OUT + reason)
 
 
 def need(*capabilities: str) -> None:
-    """Skips the test (or the module) unless every capability is there; fails instead where INA_REQUIRE lists it, or
-    where the test's mark says that it needs less."""
+    """Skips the test (or the module) unless every capability exists; fails instead where INA_REQUIRE lists it, or
+    where the test's mark does not allow it."""
     marks.needed(capabilities, sys._getframe(1).f_code.co_filename)
     for capability in capabilities:
         reason = missing(capability)

@@ -1,4 +1,4 @@
-"""Shared by all tests: no skip without a named capability where CI asks for all of them."""
+"""Settings and fixtures for all tests; where CI requires all capabilities, no skip without a named one."""
 
 import os
 import shutil
@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import folders  # noqa: E402, F401  (helpers are found wherever they lie)
+import folders  # noqa: E402, F401  (puts the helpers' folders on sys.path)
 
 HELPERS = "control_process", "controlled", "ranks", "switchml_job", "tna_probe", "v1_program", "waiting"
-pytest.register_assert_rewrite(*HELPERS)  # their asserts say what they compared
+pytest.register_assert_rewrite(*HELPERS)  # asserts of helpers show the compared values
 
 import machine_lock  # noqa: E402
 import marks  # noqa: E402
 from capabilities import LEFT_OUT, PROBES, required  # noqa: E402
 
-import ina.base.native  # noqa: E402, F401  (an older compiled part is an error here, and not a capability that is missing)
+import ina.base.native  # noqa: E402, F401  (an outdated extension is an error here, not a missing capability)
 
 # A shell that has no job control ignores SIGINT in what it starts in the background, and so would every process of a test.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 @pytest.fixture(autouse=True, scope="session")
 def token_file(tmp_path_factory):
-    """Tests make tokens of their own, and not the user's."""
+    """Gives tests a token file of their own instead of the user's."""
     before = {name: os.environ.pop(name, None) for name in ("INA_TOKEN", "INA_TOKEN_FILE")}
     os.environ["INA_TOKEN_FILE"] = str(tmp_path_factory.mktemp("token") / "ina.token")
     yield
@@ -37,7 +37,7 @@ def token_file(tmp_path_factory):
 
 
 def pytest_configure(config):
-    """Servers of the tests and their clients have certificates of their own, and find them as those of a user do."""
+    """Gives the tests' servers and clients certificates of their own, in the place where a user's would be found."""
     config.pluginmanager.register(marks)
     config.certificates = tempfile.mkdtemp()
     os.environ["INA_TLS"] = f"{config.certificates}/tls"
@@ -51,7 +51,7 @@ def pytest_unconfigure(config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Beside other tests, but for those marked ``machine``; where one process runs them all, nothing is needed for that."""
+    """Takes the machine lock for each test: exclusively for those marked ``machine``. A single test process needs no lock."""
     if (run := getattr(item.config, "workerinput", {}).get("testrunuid")) is None:
         return (yield)
     folder = Path(tempfile.gettempdir()) / f"ina-tests-{os.getuid()}-{run}"

@@ -1,5 +1,4 @@
-"""tests/programs/served/controlled.p4 in a switch behind the P4Runtime server, and a client: fixtures of the tests of that
-server."""
+"""Fixtures of the P4Runtime server's tests: tests/programs/served/controlled.p4 in a switch behind that server, and a client."""
 
 from __future__ import annotations
 
@@ -34,9 +33,9 @@ def names(compiled) -> Names:
 
 @pytest.fixture
 def config(compiled, names):
-    given = p4.ForwardingPipelineConfig(p4info=names.message, p4_device_config=SOURCE.read_bytes())
-    given.cookie.cookie = 7
-    return given
+    message = p4.ForwardingPipelineConfig(p4info=names.message, p4_device_config=SOURCE.read_bytes())
+    message.cookie.cookie = 7
+    return message
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ def fails(code: str, call, *args, **kwargs) -> Failure:
 
 
 def refused(client: Client, code: str, *updates, **fields) -> list[tuple[int, str]]:
-    """A Write of which every update fails with `code`."""
+    """Asserts that every update of a Write fails with `code`."""
     details = fails("UNKNOWN", client.write, *updates, **fields).details
     assert [c for c, _ in details] == [CODES[code]] * len(updates), details
     assert all(message for _, message in details)

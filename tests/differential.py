@@ -1,7 +1,7 @@
-"""Random table entries and packets for any program, the same into every target (`ina.p4.compiler.stf.Target`).
+"""Random table entries and packets for any program, the same for every target (`ina.p4.compiler.stf.Target`).
 
-Entries come from a pool of small and striking values, and of what the program itself compares with, so that some of
-them match; packets are those of the program's STF test, if it has one, with bytes changed, and strings of the pool.
+Entries come from a pool of small and extreme values and of the constants that the program compares with, so that some of
+them match; packets are those of the program's STF test, if any, with bytes changed, and strings of the pool.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ina.p4.compiler.types import fixed_width
 GROUPS = {1: [(1, 0), (2, 1), (3, 5)], 2: [(4, 7)], 3: [(0, 1), (0, 2)]}
 SESSIONS = (*range(1, 13), 32, 64, 99, 100, 250, 300, 500)
 ALPHABET = bytes([0, 0, 0, 1, 1, 2, 3, 4, 5, 7, 8, 15, 16, 64, 127, 128, 200, 255])
-SHORTEST = 14  # bytes that an Ethernet interface takes
+SHORTEST = 14  # bytes that an Ethernet interface accepts
 TAGS, SHORTEST_TAGGED = (b"\x81\x00", b"\x88\xa8"), 20  # Linux drops shorter frames with a VLAN tag
 
 
@@ -32,8 +32,8 @@ class Scenario:
 
 
 def constants(program: CheckedProgram) -> list[tuple[int, int]]:
-    """(value, width) that parsers select on."""
-    found = []
+    """Constants that parsers select on, as (value, width)."""
+    values = []
     for parser in (d for d in program.declarations if isinstance(d, ast.ParserDecl)):
         for state in parser.state_list:
             for case in state.transition.cases if state.transition is not None else ():
@@ -41,29 +41,29 @@ def constants(program: CheckedProgram) -> list[tuple[int, int]]:
                     key = key.value if isinstance(key, ast.Mask) else key
                     width = fixed_width(key.type) if key.type is not None else None
                     if isinstance(key.const, int) and width:
-                        found.append((int(key.const) & (1 << width) - 1, width))
-    return found
+                        values.append((int(key.const) & (1 << width) - 1, width))
+    return values
 
 
 def scenario(
-    info: dict[str, Any], program: CheckedProgram, test: str, rng: random.Random, has: Any, count: int
+    info: dict[str, Any], program: CheckedProgram, test: str, rng: random.Random, supports: Any, count: int
 ) -> Scenario:
-    """`has(table, action)`: does the other switch know it? `count`: packets."""
+    """A random scenario. `supports(table, action)`: the other switch has both; `count`: number of packets."""
     seeds = [c.text.partition(" ") for c in stf.parse(test) if c.name == "packet"]
     frames = [(int(port), bytes.fromhex("".join(digits.split()))) for port, _, digits in seeds]
     pool = constants(program)
-    made = Scenario()
+    result = Scenario()
     actions = {a["preamble"]["id"]: a for a in info.get("actions", [])}
     translated = {n for n, t in info["typeInfo"].get("newTypes", {}).items() if "translatedType" in t}
     for table in info.get("tables", []):
-        _table(made, table, actions, translated, rng, has, pool, frames)
+        _table(result, table, actions, translated, rng, supports, pool, frames)
     for _ in range(count):
-        made.packets.append(_packet(frames, pool, rng))
-    return made
+        result.packets.append(_packet(frames, pool, rng))
+    return result
 
 
 def _table(
-    made: Scenario, table: dict[str, Any], actions: dict[int, Any], translated: set[str], rng: random.Random, has: Any,
+    result: Scenario, table: dict[str, Any], actions: dict[int, Any], translated: set[str], rng: random.Random, supports: Any,
     pool: list[tuple[int, int]], frames: list[tuple[int, bytes]],
 ) -> None:  # fmt: skip
     name, keys = table["preamble"]["name"], table.get("matchFields", [])
@@ -74,25 +74,25 @@ def _table(
 
     def choose(scope: str) -> tuple[str, dict[str, int]] | None:
         usable = [actions[r["id"]] for r in table["actionRefs"] if r.get("scope") != scope]
-        usable = [a for a in usable if has(name, a["preamble"]["name"]) and _plain(a, translated)]
+        usable = [a for a in usable if supports(name, a["preamble"]["name"]) and _plain(a, translated)]
         if not usable:
             return None
         action = rng.choice(usable)
         args = {p["name"]: _argument(p, rng) for p in action.get("params", [])}
         return action["preamble"]["name"], args
 
-    if "constDefaultActionId" not in table and rng.random() < 0.3 and (chosen := choose("TABLE_ONLY")):
-        made.defaults.append((name, *chosen))
+    if "constDefaultActionId" not in table and rng.random() < 0.3 and (call := choose("TABLE_ONLY")):
+        result.defaults.append((name, *call))
     if not keys or table.get("isConstTable") or table.get("hasInitialEntries"):
         return
     seen = set()
     for i in range(min(rng.choice([1, 4, 12]), int(table["size"]))):
         match = {k["name"]: _match(k, rng, pool, frames) for k in keys}
         match = {k: m for k, m in match.items() if m is not None}
-        chosen = choose("DEFAULT_ONLY")
-        if chosen and str(match) not in seen:
+        call = choose("DEFAULT_ONLY")
+        if call and str(match) not in seen:
             seen.add(str(match))
-            made.entries.append((name, match, *chosen, i + 1))
+            result.entries.append((name, match, *call, i + 1))
 
 
 def _plain(action: dict[str, Any], translated: set[str]) -> bool:
@@ -161,20 +161,20 @@ def _packet(frames: list[tuple[int, bytes]], pool: list[tuple[int, int]], rng: r
     return rng.choice([port % 8, rng.randrange(8)]), bytes(frame)
 
 
-def prepare(target: stf.Target, made: Scenario) -> None:
-    """Groups, sessions, defaults, entries."""
+def prepare(target: stf.Target, plan: Scenario) -> None:
+    """Writes multicast groups, clone sessions, default actions and entries."""
     for group, replicas in GROUPS.items():
         target.set_multicast_group(group, replicas)
     for session in SESSIONS:
         target.set_clone_session(session, session % 8, None)
-    for table, action, args in made.defaults:
+    for table, action, args in plan.defaults:
         target.set_default(table, action, args)
-    for entry in made.entries:
+    for entry in plan.entries:
         target.insert(*entry)
 
 
 def by_port(frames: Iterator[tuple[int, bytes]] | list[tuple[int, bytes]]) -> dict[int, list[str]]:
-    """Frames in hexadecimal digits, in order, of each port. Those that an interface does not take are left out."""
+    """Frames of each port as hexadecimal digits, in order, without those that an Ethernet interface does not accept."""
     out: dict[int, list[str]] = {}
     for port, frame in frames:
         if port < 8 and len(frame) >= (SHORTEST_TAGGED if frame[12:14] in TAGS else SHORTEST):

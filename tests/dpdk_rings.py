@@ -1,4 +1,4 @@
-"""A process of its own for tests/net/test_port_dpdk.py: a switch and its workers over rings of DPDK, and over memory, alike.
+"""Child process of tests/net/test_port_dpdk.py: the same jobs of a switch and its workers over DPDK rings and over memory.
 
 Prints a line for each combination of protocol, type and faults; raises where sums differ, or an mbuf is lost.
 """
@@ -20,13 +20,13 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 
 P4 = Path(__file__).resolve().parent.parent / "p4"
-WORKERS, VALUES, SLOTS = 3, 128, 32  # frames long enough for a switch to pass them on where they lie
+WORKERS, VALUES, SLOTS = 3, 128, 32  # long enough for a switch to forward frames in place
 SIZES = (1, 63, 1000, 30_000)
 BAD = Faults(loss=0.03, duplicate=0.05, reorder=0.05, corrupt=0.01, duplicate_delay=2e-3, reorder_delay=1e-3)
 
 
 def reduce_all(so_path: str, dtype: str, pairs: list[tuple[Port, Port]], faults: Faults | None) -> list[np.ndarray]:
-    """Every size of all-reduce over these pairs of ports: the switch's, the worker's."""
+    """Runs all-reduces of every size over these port pairs (switch, worker)."""
     rng = np.random.default_rng(7)
     inputs = [[(rng.integers(-(10**6), 10**6, n)).astype(dtype) for n in SIZES] for _ in range(WORKERS)]
     outs = [[np.zeros_like(a) for a in each] for each in inputs]

@@ -1,4 +1,4 @@
-"""Folders of tests and their helpers, on the path as soon as this is imported: also in processes that pytest did not start."""
+"""Puts the folders of tests and helpers on sys.path when imported, also in processes that pytest did not start."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ sys.path[:0] = [folder for folder in FOLDERS if folder not in sys.path]
 
 
 def files(folder: Path, *patterns: str) -> list[Path]:
-    """Files of ``folder`` that match any of ``patterns`` (Path.glob's), sorted. A pattern without a file fails the test that
-    asks: a loop over nothing would pass, whatever has moved."""
+    """Files of ``folder`` that match any of ``patterns`` (Path.glob's), sorted. A pattern without a file fails the calling
+    test: a loop over no files would pass after they were moved."""
     matches = {pattern: sorted(folder.glob(pattern)) for pattern in patterns}
     for pattern, paths in matches.items():
         assert paths, f"{folder}: expected files {pattern} there, found none: have they moved?"

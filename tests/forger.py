@@ -1,4 +1,4 @@
-"""Frames that a host forges: what a job's switch or its workers would send, with a value of the forger's own in them."""
+"""Forged frames: those of a job's switch or workers, with a value chosen by the forger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIE = 666
 
 
 def addressed(frame: bytes, source: Address, destination: Address) -> bytes:
-    """The frame with other addresses and UDP ports, and a right IPv4 checksum."""
+    """The frame with other addresses and UDP ports, and a correct IPv4 checksum."""
     def mac(a: Address) -> bytes:
         return bytes.fromhex(a.mac.replace(":", ""))
 
@@ -28,13 +28,13 @@ def addressed(frame: bytes, source: Address, destination: Address) -> bytes:
 
 
 def results(config: WorkerConfig, *counts: int, kind: int | None = None) -> list[bytes]:
-    """Answers to all packets of a worker that sums so many integers, one tensor after the other. ``kind``: their type, if it is
-    not that of the packets."""
+    """Results for all packets of a worker that sums tensors of ``counts`` integers in turn. ``kind``: their packet type,
+    by default that of the packets."""
     return [_answer(config, frame, kind) for frame in contributions(config, *counts, kind=kind)]
 
 
 def contributions(config: WorkerConfig, *counts: int, kind: int | None = None) -> list[bytes]:
-    """All packets of a worker that sums so many integers, one tensor after the other."""
+    """All packets of a worker that sums tensors of ``counts`` integers in turn."""
     worker = Worker(replace(config, reply_in_place=False))
     for count in counts:
         worker.submit(np.full(count, LIE, np.int32))
@@ -48,7 +48,7 @@ def contributions(config: WorkerConfig, *counts: int, kind: int | None = None) -
 
 
 def _answer(config: WorkerConfig, frame: bytes, kind: int | None) -> bytes:
-    """As if all workers had sent the like: a tensor begins with a packet whose sum shows whether they agree on it."""
+    """Result as if all workers had sent the same: the sum of a tensor's first packet shows whether they agree on the tensor."""
     answer = bytearray(addressed(frame, config.switch, config.address))
     if kind is not None:
         answer[42] = kind << 4 | answer[42] & 15

@@ -1,11 +1,11 @@
-"""A process that has imported torch once, and forks the ranks of all tests: each import takes two seconds of a processor.
+"""A process that imports torch once and forks the ranks of all tests: each import takes two seconds of CPU time.
 
     fork_server = ForkServer()
     rank = fork_server.start("print('hello')", {"RANK": "0", **os.environ}, Path("/tmp"))
     out, err = rank.communicate(timeout=60)
 
-A rank is as good as `python -c SCRIPT`: it has its own environment, folder, output and `__main__`, and ends as any interpreter
-does. Only `/proc/PID/environ` is the fork server's.
+A rank behaves like `python -c SCRIPT`: it has its own environment, folder, output and `__main__`, and ends as any interpreter
+does. Only `/proc/PID/environ` remains the fork server's.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Forked:
-    """A rank. Of a `subprocess.Popen`'s, it has `pid`, `returncode`, `communicate` and `kill`."""
+    """A forked rank, with `pid`, `returncode`, `communicate` and `kill` as in `subprocess.Popen`."""
 
     def __init__(self, out: int, err: int, status: int):
         self._pipes = {out: b"", err: b"", status: b""}
         self._out, self._err, self._status = out, err, status
         while b"\n" not in self._pipes[status]:
-            if not (read := os.read(status, 100)):
+            if not (data := os.read(status, 100)):
                 raise RuntimeError("the fork server ended before it forked a rank")
-            self._pipes[status] += read
+            self._pipes[status] += data
         self.pid = int(self._pipes[status].split()[0])
 
     @property
     def returncode(self) -> int | None:
-        """As `Popen.returncode`, minus a signal's number; None as long as `communicate` has not seen the end."""
-        said = self._pipes[self._status].split()
-        return int(said[1]) if len(said) > 1 else None
+        """Exit status as in `Popen` (a signal's number negated); None until `communicate` has seen the end."""
+        words = self._pipes[self._status].split()
+        return int(words[1]) if len(words) > 1 else None
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """What it wrote to its output and errors, until all have closed them. Raises subprocess.TimeoutExpired."""
+        """Standard output and error, read until all writers have closed them. Raises subprocess.TimeoutExpired."""
         deadline = time.monotonic() + timeout
         with selectors.DefaultSelector() as waiting:
             for pipe in self._pipes:
@@ -51,23 +51,23 @@ class Forked:
                 if not (ready := waiting.select(max(0.0, deadline - time.monotonic()))):
                     raise subprocess.TimeoutExpired(f"rank {self.pid}", timeout)
                 for key, _ in ready:
-                    self._pipes[key.fd] += (read := os.read(key.fd, 65536))
-                    if not read:
+                    self._pipes[key.fd] += (data := os.read(key.fd, 65536))
+                    if not data:
                         waiting.unregister(key.fd)
         return self._pipes[self._out].decode(), self._pipes[self._err].decode()
 
     def close(self) -> None:
-        """Kills it where it has not ended."""
+        """Kills the rank if it still runs."""
         if self.returncode is None:
             os.kill(self.pid, signal.SIGKILL)
-            while read := os.read(self._status, 100):
-                self._pipes[self._status] += read
+            while data := os.read(self._status, 100):
+                self._pipes[self._status] += data
         for pipe in self._pipes:
             os.close(pipe)
 
 
 class ForkServer:
-    """Its process ends with this one."""
+    """Client of the fork server, whose process ends with this one."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -83,16 +83,16 @@ class ForkServer:
         socket.send_fds(self._socket, [request], [write for _, write in pipes])
         for _, write in pipes:
             os.close(write)
-        return Forked(*(read for read, _ in pipes))
+        return Forked(*(end for end, _ in pipes))
 
 
 def _fork_ranks(control: socket.socket) -> dict:
-    """Returns in each rank, with what was asked for; ends with the process that asks."""
+    """Serves requests; returns in each forked rank, with the rank's request. Exits when the client does."""
     ended, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    ranks: dict[int, int] = {}  # by process, where its status goes
+    ranks: dict[int, int] = {}  # pid -> descriptor for its status
     with selectors.DefaultSelector() as waiting:
         waiting.register(control, selectors.EVENT_READ)
         waiting.register(ended, selectors.EVENT_READ)
@@ -101,8 +101,8 @@ def _fork_ranks(control: socket.socket) -> dict:
             if ended in ready:
                 os.read(ended, 4096)
                 for pid in list(ranks):
-                    found, status = os.waitpid(pid, os.WNOHANG)
-                    if found:
+                    child, status = os.waitpid(pid, os.WNOHANG)
+                    if child:
                         os.write(ranks[pid], b"%d" % os.waitstatus_to_exitcode(status))
                         os.close(ranks.pop(pid))
             if control not in ready:
@@ -134,9 +134,9 @@ if __name__ == "__main__":
 
     import ina.backend.process_group  # noqa: F401
 
-    asked = _fork_ranks(socket.socket(fileno=int(sys.argv[1])))
+    job = _fork_ranks(socket.socket(fileno=int(sys.argv[1])))
     os.environ.clear()
-    os.environ.update(asked["env"])
-    os.chdir(asked["folder"])
+    os.environ.update(job["env"])
+    os.chdir(job["folder"])
     sys.path[0], sys.argv = "", ["-c"]
-    exec(compile(asked["script"], "<string>", "exec"), globals())  # at the top, so that its end is the interpreter's
+    exec(compile(job["script"], "<string>", "exec"), globals())  # at top level, so that it ends as an interpreter does

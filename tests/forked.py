@@ -1,7 +1,7 @@
 """Runs scripts as ranks that are forked from one process: ``python -m tests.forked RANKS SCRIPT...``
 
-Importing torch takes longer than most examples; here it is imported once. Prints what the ranks print; ends with the number of
-scripts of which a rank failed or did not end within LIMIT seconds.
+Importing torch takes longer than most examples; here it is imported once. Prints the ranks' output; the exit status is the number
+of scripts of which a rank failed or did not end within LIMIT seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def rank(script: Path, number: int, ranks: int, store: str) -> None:
 
 
 def run(script: Path, ranks: int) -> bool:
-    """Whether all ranks ended well."""
+    """Runs the ranks of a script; returns True if all succeeded."""
     context = torch.multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         processes = [context.Process(target=rank, args=(script, i, ranks, f"{folder}/store")) for i in range(ranks)]

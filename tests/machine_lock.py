@@ -1,4 +1,4 @@
-"""Who may use the machine: tests run beside each other, but one marked ``machine`` (it measures, or fills it) alone."""
+"""Machine lock: tests run beside each other, but one marked ``machine`` (it measures, or fills the machine) runs alone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 @contextmanager
 def held(folder: Path, alone: bool) -> Iterator[None]:
-    """The machine, beside others or ``alone``; processes agree by two locks in ``folder``.
+    """Holds the machine, shared or ``alone``, by two file locks in ``folder``.
 
-    Whoever comes takes the turnstile first, and keeps it until the machine is his: nobody overtakes one who waits to be alone.
+    A process takes the turnstile lock first and keeps it until it has the machine: none overtakes one that waits to be alone.
     """
     with (folder / "turnstile").open("w") as turnstile, (folder / "machine").open("w") as machine:
         fcntl.flock(turnstile, fcntl.LOCK_EX)

@@ -1,12 +1,12 @@
-"""Each test carries exactly one mark, which says what it needs, and may need what the marks before it may.
+"""Marks of tests: each test carries exactly one, which names the capabilities it may need, those of the marks before included.
 
 fast      nothing: no compiler, no root, no process, well under a second
 build     compiles something (P4, C, a sanitizer), starts processes, or takes long
 root      root: network namespaces, Mininet, packet sockets
-hardware  what only some machines have: DPDK, a compiler for Tofino, BMv2 and p4c, a GPU, ns-3, other people's programs
+hardware  only on some machines: DPDK, a compiler for Tofino, BMv2 and p4c, a GPU, ns-3, other people's programs
 
-Which capabilities belong to which is in ``LEAST``; what is not there, a library alone, goes with any mark. A test without a mark
-is not collected, and one that needs more than its mark says fails, also where it would be skipped.
+``LEAST`` maps capabilities to marks; any mark allows the others (a library only). A test without a mark
+is not collected, and one that needs more than its mark allows fails, even where it would be skipped.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ LEAST = {
     }.items()
     for capability in capabilities
 }  # fmt: skip
-PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}  # what Python's audit hooks call them
+PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}  # their names in Python's audit events
 
 
 class _Running:
-    """The test that runs in this process, and the capabilities that modules need as a whole."""
+    """The test that runs in this process, and the capabilities that whole modules need."""
 
     def __init__(self) -> None:
         self.item: pytest.Item | None = None
@@ -47,12 +47,12 @@ RUNNING = _Running()
 
 
 def least(*capabilities: str) -> pytest.MarkDecorator:
-    """The mark of a test that needs these."""
+    """The least mark that allows these capabilities."""
     return getattr(pytest.mark, max((LEAST.get(name, "fast") for name in capabilities), key=MARKS.index, default="fast"))
 
 
 def marked(targets: Mapping[str, Any]) -> list[Any]:
-    """Parameters, one for each target, with the mark of what it ``needs``."""
+    """Parameters, one for each target, with the mark that its ``needs`` require."""
     return [pytest.param(name, marks=least(*target.needs)) for name, target in targets.items()]
 
 
@@ -65,7 +65,7 @@ def suffices(mark: str, capability: str) -> bool:
 
 
 def needed(capabilities: tuple[str, ...], file: str) -> None:
-    """Fails the test that runs, if its mark says less; outside of tests, keeps what ``file`` needs for its tests' collection."""
+    """Fails the running test if its mark allows less; outside of tests, notes the needs of ``file`` for its tests' collection."""
     if RUNNING.item is None:
         RUNNING.modules.setdefault(file, []).extend(capabilities)
         return
@@ -75,13 +75,13 @@ def needed(capabilities: tuple[str, ...], file: str) -> None:
             _refuse(RUNNING.item, f"needs {capability}", LEAST[capability])
 
 
-def _refuse(item: pytest.Item, does: str, mark: str) -> None:
-    pytest.fail(f"{item.nodeid} is marked {of(item)[0]}, but {does}: mark it {mark}", pytrace=False)
+def _refuse(item: pytest.Item, deed: str, mark: str) -> None:
+    pytest.fail(f"{item.nodeid} is marked {of(item)[0]}, but {deed}: mark it {mark}", pytrace=False)
 
 
 @contextmanager
 def looking() -> Iterator[None]:
-    """Around a look at the machine, which may start what a test may not."""
+    """Context of a probe of the machine, which may start processes that a test may not."""
     item, RUNNING.item = RUNNING.item, None
     try:
         yield
@@ -95,7 +95,7 @@ def _audit(event: str, arguments: tuple) -> None:
 
 
 def problem(item: pytest.Item) -> str:
-    """What is wrong with its marks; empty: nothing."""
+    """Message about what is wrong with the item's marks; "" if nothing."""
     name, marks = item.nodeid.partition("[")[0], of(item)
     if not marks:
         return (f"{name} carries none of the marks {', '.join(MARKS)}: add 'pytestmark = pytest.mark.fast' after the file's "
@@ -112,8 +112,8 @@ def problem(item: pytest.Item) -> str:
 def pytest_make_collect_report(collector):
     report = yield
     items = [item for item in report.result if isinstance(item, pytest.Item)] if report.passed else []
-    if found := dict.fromkeys(filter(None, map(problem, items))):
-        report.outcome, report.longrepr, report.result = "failed", "\n".join(found), []
+    if problems := dict.fromkeys(filter(None, map(problem, items))):
+        report.outcome, report.longrepr, report.result = "failed", "\n".join(problems), []
     return report
 
 

@@ -1,4 +1,4 @@
-"""Messages of any protobuf type for hypothesis: every field by reflection, with values that are nearly right."""
+"""Hypothesis strategy for messages of any protobuf type: every field by reflection, with nearly valid values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LIMITS = {  # of protobuf's types: bits, signed
 
 @st.composite
 def messages(draw: Callable, kind: type, numbers: tuple[int, ...] = (), skip: tuple[str, ...] = (), depth: int = 9) -> Any:
-    """A message of class `kind`. `numbers`: that mean something, such as ids; `skip`: names of fields that stay empty."""
-    made = kind()
-    _fill(draw, made, made.DESCRIPTOR, numbers, skip, depth)
-    return made
+    """A message of class `kind`. `numbers`: meaningful values, such as ids; `skip`: names of fields that stay empty."""
+    message = kind()
+    _fill(draw, message, message.DESCRIPTOR, numbers, skip, depth)
+    return message
 
 
 def _fill(draw: Callable, message: Any, descriptor: Any, numbers: tuple[int, ...], skip: tuple[str, ...], depth: int) -> None:
@@ -61,8 +61,8 @@ def _scalar(field: Any, numbers: tuple[int, ...]) -> st.SearchStrategy:
     kind = {number: name.removeprefix("TYPE_") for name, number in vars(type(field)).items() if name.startswith("TYPE_")}.get(
         field.type, "")  # fmt: skip
     if field.enum_type is not None:
-        known = [value.number for value in field.enum_type.values]
-        return st.sampled_from([*known, *known, max(known) + 1, 77, -1])
+        valid = [value.number for value in field.enum_type.values]
+        return st.sampled_from([*valid, *valid, max(valid) + 1, 77, -1])
     if kind in LIMITS:
         bits, signed = LIMITS[kind]
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)

@@ -1,4 +1,4 @@
-"""Workers and a model switch on an event clock: every frame may be lost, doubled, or late, from one seed."""
+"""Workers and a model switch on an event clock: every frame may be lost, duplicated or late, from one seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Faults:
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
-    late: int = 100 * US  # a duplicate or a reordered frame is late by up to this: ten round trips
+    late: int = 100 * US  # maximum delay of a duplicate or reordered frame: ten round trips
 
 
 class Network:
@@ -42,7 +42,7 @@ class Network:
         self._timers: dict[int, int] = {}
 
     def run(self, until: int = 10**13) -> list[list[Event]]:
-        """Runs until nothing is left to happen, or the clock reads ``until``; returns each worker's events."""
+        """Runs until no event is left, or the clock reads ``until``; returns each worker's events."""
         for i in range(len(self.workers)):
             self._drive(i)
         while True:

@@ -1,6 +1,6 @@
-"""The switch's rules, written plainly: what p4/switchml.p4 must do with each frame.
+"""Model of the switch: what p4/switchml.p4 must do with each frame.
 
-An oracle: no tables, no registers, a dictionary of rows. Frames are bytes from the Ethernet header on.
+An oracle without tables or registers: a dictionary of rows. Frames are bytes from the Ethernet header on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def binary(address) -> tuple[bytes, int, int]:
 
 
 def ip_checksum(header: bytes) -> int:
-    """Of the 20 bytes with whatever checksum field they have: 0 if that is right, what belongs there if it is 0."""
+    """Checksum of a 20-byte IPv4 header: 0 if its checksum field is right; the field's value if the field is 0."""
     total = sum(struct.unpack(">10H", header))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -77,7 +77,7 @@ class Row:
 
 
 def claimed(frame: bytes) -> bytes:
-    """The IPv4 address that a frame says it is from; four zeros: none, four times 255: it hides that in a VLAN tag."""
+    """The IPv4 source address that a frame claims; 0.0.0.0: none; 255.255.255.255: hidden behind a VLAN tag."""
     kind = frame[12:14]
     if kind == b"\x08\x00" and len(frame) >= 34:
         return frame[26:30]
@@ -87,10 +87,10 @@ def claimed(frame: bytes) -> bytes:
 
 
 class ModelSwitch:
-    """``process`` takes one frame and returns the frames that it causes, as (port, frame).
+    """Model switch: ``process`` takes one frame and returns the frames that it causes, as (port, frame).
 
-    ``forwarding``, for all that is not aggregation: port, or a list of ports to flood, by destination MAC. With ``checks``,
-    what comes by other ports than the ``trusted`` ones is forwarded only from ``hosts``: port, MAC, IPv4 address or four zeros.
+    ``forwarding``, for other than aggregation frames: port, or ports to flood, by destination MAC. With ``checks``, frames from
+    ports that are not ``trusted`` are forwarded only from ``hosts``: (port, MAC, IPv4 address or 0.0.0.0).
     """
 
     def __init__(self, jobs: list[Job], values: int):
@@ -124,17 +124,17 @@ class ModelSwitch:
         (_, _, _, _, _, total_length, _, _, _, _, checksum, src, _, src_port, _, udp_length, _,
          kind, number, tsi, set_slot, e0, e1) = HEADER.unpack(frame[:52].ljust(52, b"\0"))  # fmt: skip
         size = kind & 7
-        known = size in (NO_VALUES, SIZE_CODES[self.values])
+        supported = size in (NO_VALUES, SIZE_CODES[self.values])
         pending = (kind >> 4, size) == (PENDING, NO_VALUES)
         payload = 4 if pending else 4 * self.values if size == SIZE_CODES[self.values] else 0
         data = kind >> 4 in (DATA, MAXIMUM)
-        if (known and data or pending) and len(frame) < 52 + payload:
+        if (supported and data or pending) and len(frame) < 52 + payload:
             return "malformed"
         if ip_checksum(frame[14:24] + bytes(2) + frame[26:34]) != checksum:
             return "malformed"
         if not (data or pending) or set_slot & 0x4000:
             return "malformed"
-        if not known:
+        if not supported:
             return "wrong size"
         if (total_length, udp_length) != (38 + payload, 18 + payload):
             return "malformed"
@@ -147,11 +147,11 @@ class ModelSwitch:
             return "wrong source"
         if job.strict and e1 & 0xFF != job.life:
             return "old life"
-        slot, which = set_slot & 0x3FFF, set_slot >> 15
+        slot, set_ = set_slot & 0x3FFF, set_slot >> 15
         if slot >= job.slots:
             return "wrong slot"
 
-        index = 2 * (job.slot_base + slot) + which
+        index = 2 * (job.slot_base + slot) + set_
         row = self.rows.get(index)
         if row is None or row.incarnation != job.incarnation or not row.seen:
             fresh = True
@@ -183,12 +183,12 @@ class ModelSwitch:
         row.tsi = tsi
         row.exponents = (max(row.exponents[0], e0), max(row.exponents[1], e1))
         if size != NO_VALUES:
-            given = np.frombuffer(frame, ">i4", self.values, 52).astype(np.int64)
+            integers = np.frombuffer(frame, ">i4", self.values, 52).astype(np.int64)
             if kind >> 4 == MAXIMUM:
                 row.overflow |= fresh and bool(kind & 8)
-                row.values = given if fresh else np.maximum(row.values, given)
+                row.values = integers if fresh else np.maximum(row.values, integers)
             else:
-                total = given if fresh else row.values + given
+                total = integers if fresh else row.values + integers
                 row.values = total.astype(np.int32).astype(np.int64)  # modulo 2**32
                 row.overflow |= bool((row.values != total).any()) or bool(kind & 8)
         if row.missing:
@@ -222,7 +222,7 @@ class ModelSwitch:
 
 
 def is_aggregation(frame: bytes) -> bool:
-    """IPv4 without options or fragment offset, over UDP, to one of SwitchML's ports."""
+    """True for IPv4 without options or fragment offset, over UDP, to one of SwitchML's ports."""
     return (
         len(frame) >= 42
         and frame[12:15] == b"\x08\x00\x45"
@@ -233,7 +233,7 @@ def is_aggregation(frame: bytes) -> bool:
 
 
 def _turned(frame: bytes, to: Address | None, own: Address | None = None) -> list:
-    """Header fields of what `frame` causes: to its sender or to somebody else, from whom it was sent to or from `own`."""
+    """Header fields of an answer to `frame`: to its sender or to `to`, from the address it was sent to or from `own`."""
     fields = list(HEADER.unpack_from(frame))
     mac, ip, port = to or (fields[1], fields[11], fields[13])
     own_mac, own_ip, own_port = own or (fields[0], fields[12], fields[14])
@@ -253,7 +253,7 @@ def _sealed(fields: list, payload: bytes, padding: bytes) -> bytes:
 
 
 def _padding(frame: bytes, values: int) -> bytes:
-    """What came after the IPv4 packet, as when Ethernet pads short frames; it goes on with the answer."""
+    """Bytes after the IPv4 packet, such as the padding of short Ethernet frames; the answer carries them, too."""
     return frame[52 if frame[42] & 7 == NO_VALUES else 52 + 4 * values :]
 
 

@@ -1,4 +1,4 @@
-"""A plain gRPC client of P4Runtime for tests: requests as they stand in the specification, nothing hidden."""
+"""A plain gRPC client of P4Runtime for tests: requests exactly as in the specification."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Failure(Exception):
 
 
 class Stream:
-    """A StreamChannel. `get` waits for the next message of the switch."""
+    """A StreamChannel. `get` waits for the switch's next message."""
 
     def __init__(self, channel: grpc.Channel):
         self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -84,7 +84,7 @@ class Stream:
 
 
 class Client:
-    """Calls with device 1 and election id 1 if not told otherwise."""
+    """A client; by default its calls use device 1 and election id 1."""
 
     def __init__(self, address: str, access: Access | None = None):
         self.channel = (access or Access()).connect(address)
@@ -117,22 +117,22 @@ class Client:
     def write(self, *updates: Any, **fields: Any) -> None:
         self.call("Write", self._identified(p4.WriteRequest(updates=updates, **fields)))
 
-    def set_pipeline(self, action: str, given: Any = None, **fields: Any) -> None:
+    def set_pipeline(self, action: str, config: Any = None, **fields: Any) -> None:
         self.call("SetForwardingPipelineConfig", self._identified(
-            p4.SetForwardingPipelineConfigRequest(action=action, config=given, **fields)))
+            p4.SetForwardingPipelineConfigRequest(action=action, config=config, **fields)))
 
     def read(self, *entities: Any, device_id: int = 1) -> list[Any]:
         method = self.channel.unary_stream(SERVICE + "Read", p4.ReadRequest.SerializeToString,
                                            p4.ReadResponse.FromString)
-        found: list[Any] = []
+        read_entities: list[Any] = []
         try:
             for response in method(p4.ReadRequest(device_id=device_id, entities=entities), timeout=DEADLINE):
-                found += response.entities
+                read_entities += response.entities
         except grpc.RpcError as error:
             failure = Failure(error)
-            failure.found = found  # type: ignore[attr-defined]
+            failure.entities = read_entities  # type: ignore[attr-defined]
             raise failure from None
-        return found
+        return read_entities
 
 
 def update(type_: str, **entity: Any) -> Any:
@@ -140,7 +140,7 @@ def update(type_: str, **entity: Any) -> Any:
 
 
 class Names:
-    """Messages by the names of a P4Info."""
+    """Builds messages from the names of a P4Info."""
 
     def __init__(self, p4info: Any):
         self.message = p4info
@@ -152,7 +152,7 @@ class Names:
 
     def entry(self, table: str, match: dict[str, Any] | None = None, action: str = "", *,
               priority: int = 0, **params: Any) -> Any:
-        """Values are integers, or byte strings as they are to be sent; pairs where the kind of match wants two."""
+        """A table entry. Values are integers, or byte strings to be sent unchanged; pairs where the match kind takes two."""
         def octets(value: int | bytes) -> bytes:
             return value if isinstance(value, bytes) else encode(value)
 

@@ -1,6 +1,6 @@
-"""The published SwitchML's own controller as a process, and its workers' side of the session that it offers over gRPC.
+"""The published SwitchML's controller as a process, and the workers' side of its gRPC sessions.
 
-`INA_P4APP_SWITCHML` names a checkout of p4app-switchML, of which nobody has edited what TREES names; `INA_P4STUDIO` and
+`INA_P4APP_SWITCHML` names a checkout of p4app-switchML, unedited in the folders of TREES; `INA_P4STUDIO` and
 `INA_PTF_PYTHON` as in bfrt_client.py, the Python with pyyaml and ansicolors too.
 """
 
@@ -23,13 +23,13 @@ TREES = {  # git's hashes of the folders of dev_root, in that commit
     "p4": "f8a9b56fd64e6398c7adb5e7d41c9046d640cf2e",
     "protos": "1965127ffe7f37b3ac43232c3687e7ba2b57e1b5",
 }
-SESSIONS = 50099  # the controller's own port for workers, which nobody can choose
+SESSIONS = 50099  # the controller's fixed port for workers
 MAC, IP = "00:11:22:33:44:55", "10.0.0.254"  # the switch's
 PROMPT = "SwitchML>"
 START = 60  # seconds
 LEFT_BY_RUNS = ("__pycache__", "switchml_pb2.py", "switchml_pb2_grpc.py")
 
-# Joins a session as so many workers: rank, MAC and address of each; says what the controller answers.
+# Joins a session as several workers (rank, MAC and address of each); prints the controller's answers.
 JOIN = """
 import sys
 import grpc, switchml_pb2, switchml_pb2_grpc
@@ -44,32 +44,32 @@ for rank, worker in enumerate(workers):
 
 
 def tree_hash(folder: Path) -> str:
-    """Git's, of what is in a folder; what a run leaves there does not count."""
+    """Git's tree hash of a folder, without the files that a run leaves there."""
     entries = []
     for path in folder.iterdir():
         if path.name in LEFT_BY_RUNS:
             continue
         if path.is_dir():
-            mode, name, found = "40000", path.name + "/", tree_hash(path)
+            mode, name, digest = "40000", path.name + "/", tree_hash(path)
         else:
             content, name = path.read_bytes(), path.name
             mode = "100755" if os.access(path, os.X_OK) else "100644"
-            found = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-        entries.append((name.encode(), b"%s %s\0" % (mode.encode(), path.name.encode()) + bytes.fromhex(found)))
+            digest = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        entries.append((name.encode(), b"%s %s\0" % (mode.encode(), path.name.encode()) + bytes.fromhex(digest)))
     content = b"".join(entry for _, entry in sorted(entries))
     return hashlib.sha1(b"tree %d\0" % len(content) + content).hexdigest()
 
 
 def missing() -> str:
-    """Why the controller cannot run here; "": it can."""
-    if not (named := os.environ.get("INA_P4APP_SWITCHML")):
+    """Reason why the controller cannot run here; "" if it can."""
+    if not (checkout := os.environ.get("INA_P4APP_SWITCHML")):
         return "INA_P4APP_SWITCHML does not name a checkout of p4app-switchML"
     for name, expected in TREES.items():
-        folder = Path(named, "dev_root", name)
+        folder = Path(checkout, "dev_root", name)
         if not folder.is_dir():
-            return f"INA_P4APP_SWITCHML={named}: there is no dev_root/{name}"
-        if (found := tree_hash(folder)) != expected:
-            return f"{folder} is not as commit {COMMIT[:12]} has it: its tree is {found}, expected {expected}"
+            return f"INA_P4APP_SWITCHML={checkout}: there is no dev_root/{name}"
+        if (digest := tree_hash(folder)) != expected:
+            return f"{folder} is not as commit {COMMIT[:12]} has it: its tree is {digest}, expected {expected}"
     with socket.socket(socket.AF_INET6) as probe:
         try:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -80,8 +80,8 @@ def missing() -> str:
 
 
 class Controller:
-    """switchml.py, started with `arguments` before the BFRuntime server at `address`, whose device is called SwitchML. `macs`:
-    of the machines at front panel ports 1/0, 2/0, ... `scratch`: an empty folder."""
+    """switchml.py, started with `arguments` as a client of the BFRuntime server at `address`, whose device is called SwitchML.
+    `macs`: of the machines at front panel ports 1/0, 2/0, ... `scratch`: an empty folder."""
 
     def __init__(self, address: str, macs: list[str], scratch: Path, *arguments: str):
         folder = Path(os.environ["INA_P4APP_SWITCHML"], "dev_root")
@@ -114,7 +114,7 @@ class Controller:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """It ends itself with a signal when it is told to exit."""
+        """Tells the controller to exit, which it does by a signal to itself."""
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(b"exit\n")
@@ -125,7 +125,7 @@ class Controller:
             self._process.wait(5)
 
     def _answer(self, begin: int) -> str:
-        """What the console says from there on, until it waits for a command again."""
+        """Console output from there on, until the prompt for the next command."""
         until = time.monotonic() + START
         while True:
             text = self._log.read_text(errors="replace")[begin:]
@@ -136,7 +136,7 @@ class Controller:
             time.sleep(0.02)
 
     def command(self, line: str) -> str:
-        """A command of its console: what it says."""
+        """Output of a console command."""
         begin = len(self._log.read_text(errors="replace"))
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
@@ -144,9 +144,9 @@ class Controller:
         return self._answer(begin)
 
     def join(self, size: int, workers: list[tuple[str, str]]) -> list[str]:
-        """As so many workers, MAC and address of each, with packets of a size code: the controller's answers."""
-        told = [f"{mac.replace(':', '')}/{bytes(map(int, ip.split('.'))).hex()}" for mac, ip in workers]
-        command = [self._python, "-c", JOIN, str(size), *told]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=START, env=self._environment)
-        assert done.returncode == 0, done.stderr + self._log.read_text(errors="replace")
-        return done.stdout.splitlines()
+        """Joins a session as `workers` (MAC, address) with packets of a size code; returns the controller's answers."""
+        addresses = [f"{mac.replace(':', '')}/{bytes(map(int, ip.split('.'))).hex()}" for mac, ip in workers]
+        command = [self._python, "-c", JOIN, str(size), *addresses]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=START, env=self._environment)
+        assert process.returncode == 0, process.stderr + self._log.read_text(errors="replace")
+        return process.stdout.splitlines()

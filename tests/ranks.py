@@ -1,4 +1,4 @@
-"""Real ranks of the torch back end: processes that run a script, what they printed, and that nothing is left of them."""
+"""Real ranks of the torch back end: processes that run a script, their output, and a check that nothing of them is left."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def alive(pid: int) -> bool:
 
 
 def processes_with(variable: str) -> list[int]:
-    """Processes in whose environment this is, children of children too."""
-    found = []
+    """Pids of the processes with this variable in their environment, indirect children included."""
+    pids = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if variable.encode() in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-        except OSError:  # it ended, or is somebody else's
+                pids.append(int(path.parent.name))
+        except OSError:  # it ended, or belongs to another user
             continue
-    return found
+    return pids
 
 
 def shared_memory() -> set[str]:
@@ -74,7 +74,7 @@ def _fork_server() -> ForkServer:
 
 
 def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str) -> list[Rank]:
-    """Run ``body`` in ``ranks`` processes; then no switch process, socket or shared memory of theirs may be left."""
+    """Runs ``body`` in ``ranks`` processes; asserts that no switch process, socket or shared memory of theirs is left."""
     before = shared_memory()
     files = set(tmp_path.iterdir())
     rendezvous = tmp_path / f"store{time.monotonic_ns()}"
@@ -87,11 +87,11 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str)
         deadline = time.monotonic() + timeout
         for process in processes:
             out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-            said: dict = {}
+            values: dict = {}
             for line in out.splitlines():
-                said.update(json.loads(line))
+                values.update(json.loads(line))
             assert process.returncode is not None
-            results.append(Rank(process.returncode, said, err))
+            results.append(Rank(process.returncode, values, err))
     finally:
         for process in processes:
             process.close()

@@ -1,4 +1,4 @@
-"""p4/switchml.p4 alone on a switch, behind one small interface, for every switch there is.
+"""p4/switchml.p4 alone on a switch, behind one small interface, for every kind of switch.
 
 target = targets("bmv2")(values=32)     # or "model", "interpreter", "compiled"
 world = World(target, ports=4)          # as just started
@@ -59,7 +59,7 @@ def end(params: dict[str, Any]) -> tuple[bytes, int, int]:
 
 
 def some_guards() -> list[Update]:
-    """Everybody is checked but port 4; at port 1 is the second worker, at port 0 a host without an IPv4 address."""
+    """Guards that check all ports but 4; at port 1 is the second worker, at port 0 a host without an IPv4 address."""
     hosts = [(1, worker_address(0, 1)), (0, Address("00:00:00:00:00:01", "0.0.0.0", 0))]
     entries = [TableEntry("host", {"standard.ingress_port": port, "hdr.ethernet.src_addr": a.mac, "source": a.ip}, "is_here")
                for port, a in hosts]  # fmt: skip
@@ -81,15 +81,15 @@ class Target(ABC):
 
     @abstractmethod
     def reset(self, ports: int) -> None:
-        """As just started, with ports 0 .. `ports`-1."""
+        """Restores the initial state, with ports 0 .. `ports`-1."""
 
     @abstractmethod
     def write(self, updates: list[Update]) -> None:
-        """The control plane."""
+        """Writes entities, as a control plane does."""
 
     @abstractmethod
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
-        """What comes out because of one frame."""
+        """Sends one frame; returns the frames that it causes."""
 
     @abstractmethod
     def drops(self) -> list[int]:
@@ -97,7 +97,7 @@ class Target(ABC):
 
 
 class ModelTarget(Target):
-    """tests/model_switch.py: builds its jobs from the controller's entities."""
+    """The model of tests/model_switch.py, whose jobs are built from the controller's entities."""
 
     name = "model"
 
@@ -112,11 +112,11 @@ class ModelTarget(Target):
             if isinstance(entity, MulticastGroupEntry):
                 self.groups[entity.group_id] = [(r.port, r.rid) for r in entity.replicas]
                 continue
-            where = (entity.table, tuple(sorted(entity.match.items())))
+            key = (entity.table, tuple(sorted(entity.match.items())))
             if update.type == "DELETE":
-                del self.entries[where]
+                del self.entries[key]
             else:
-                self.entries[where] = entity
+                self.entries[key] = entity
         self.model.jobs = {e.match["hdr.switchml.job"]: self._job(e.match["hdr.switchml.job"], e.params)
                            for e in self._of("job")}  # fmt: skip
         self.model.checks = any(e.is_default and e.action == "check" for e in self._of("guard"))
@@ -173,13 +173,13 @@ class InterpreterTarget(Target):
                 continue
             match = {key: as_int(value, 64, key) for key, value in entity.match.items()}
             params = {key: as_int(value, 64, key) for key, value in entity.params.items()}
-            where = (table.name, tuple(sorted(match.items())))
+            place = (table.name, tuple(sorted(match.items())))
             if update.type == "INSERT":
-                self._handles[where] = table.insert(match, entity.action, params)
+                self._handles[place] = table.insert(match, entity.action, params)
             elif update.type == "MODIFY":
-                table.modify(self._handles[where], entity.action, params)
+                table.modify(self._handles[place], entity.action, params)
             else:
-                table.delete(self._handles.pop(where))
+                table.delete(self._handles.pop(place))
 
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
         return self.interpreter.process(frame, port)
@@ -195,8 +195,8 @@ class CompiledTarget(Target):
 
     def __init__(self, values: int):
         need(*self.needs)
-        built = build.compile_program(self.source, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
-        self.program = Program(built.so_path)
+        compiled = build.compile_program(self.source, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
+        self.program = Program(compiled.so_path)
         super().__init__(values)
 
     def reset(self, ports: int) -> None:
@@ -259,7 +259,7 @@ _open: dict[tuple[str, int], Target] = {}
 
 
 def open_target(name: str, values: int) -> Target:
-    """The target, made on first use; `close_targets` ends them all."""
+    """The target, created on first use; `close_targets` closes all of them."""
     if (name, values) not in _open:
         _open[name, values] = TARGETS[name](values)
     return _open[name, values]
@@ -317,7 +317,7 @@ class Job:
         return self.world.bytes(self.fields(*args, **kwargs))
 
     def send(self, worker: int, *args, **kwargs) -> list[tuple[int, bytes]]:
-        """`worker` sends `frame`."""
+        """Sends `frame` from `worker`."""
         return self.world.send(self.frame(worker, *args, **kwargs), self.ports[worker])
 
 
@@ -354,7 +354,7 @@ class World:
         return self.wire.pack(**headers)
 
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
-        """What comes out, by port and in the order there."""
+        """Sends a frame; returns the frames that leave, sorted by port, in their order at each port."""
         return sorted(self.target.send(frame, port), key=lambda sent: sent[0])
 
     def drops(self) -> dict[str, int]:
@@ -371,8 +371,8 @@ class World:
 
 
 def check_cut_before_its_header(world: Any, whole: bytes, mac: bytes, port: int) -> None:
-    """What ends before the protocol's header is no aggregation, in a world of either protocol: it is forwarded by its address
-    once there is an entry for that, if that is there, and never counted as a drop of the program's."""
+    """Checks, for either protocol, that frames which end before the protocol's header are no aggregation: they are forwarded by
+    address once there is an entry for it, and never counted as drops of the program."""
     frames = [whole[:length] for length in (0, 1, 13, 14, 15, 33, 34, 35, 41)]
     frames = [frame for frame in frames if len(frame) >= world.target.shortest]
     for frame in frames:

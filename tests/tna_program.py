@@ -1,4 +1,4 @@
-"""Small TNA programs for tests, and one that is run by itself: a pipe, one packet at a time, no traffic manager."""
+"""Small TNA programs for tests, and a runner for one pipe: one packet at a time, no traffic manager."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WISHES = (
 
 @dataclass(frozen=True)
 class Result:
-    """`frame`: None if dropped. `wishes`: fields of struct ina_tna that are not zero. `digest`: its number and fields."""
+    """`frame`: None if dropped. `wishes`: non-zero fields of struct ina_tna. `digest`: its number and fields."""
 
     verdict: int
     frame: bytes | None
@@ -82,7 +82,7 @@ class Pipe:
         return self.run(True, number.to_bytes(bits // 8, "big"), mirror + frame, now)
 
     def run(self, egress: bool, front: bytes, frame: bytes, now: int) -> Result:
-        """A phase with `front` before the frame."""
+        """Runs ingress or egress with `front` before the frame."""
         phase = self.pointer.egress if egress else self.pointer.ingress
         whole = front + frame
         buffer = ffi.new("uint8_t[]", b"\xee" * HEADROOM + whole + b"\xee" * TAILROOM)
@@ -96,42 +96,42 @@ class Pipe:
         )  # fmt: skip
         image = self.tables.image()
         phase(self.state, image.pointer, pkt, 1, now)
-        left = None
+        content = None
         if pkt.verdict == UNICAST or pkt.verdict == DROP and meta.mirror and egress:
-            left = bytes(ffi.buffer(pkt.data, pkt.len))
+            content = bytes(ffi.buffer(pkt.data, pkt.len))
             assert pkt.headroom == pkt.data - ffi.cast("uint8_t *", buffer) and pkt.wire_len == pkt.len
             assert pkt.headroom + pkt.len + pkt.tailroom == len(buffer) - 1
         wishes = {name: int(getattr(meta, name)) for name in WISHES if getattr(meta, name)}
         mirror = bytes(ffi.buffer(meta.mirror_header, 64))[: meta.mirror_len] if meta.mirror else None
         resubmit = bytes(ffi.buffer(meta.resubmit_data, 8)) if meta.resubmit else None
-        return Result(pkt.verdict, left, wishes, mirror, resubmit, self._digest(pkt.digest))
+        return Result(pkt.verdict, content, wishes, mirror, resubmit, self._digest(pkt.digest))
 
     def _digest(self, number: int) -> tuple[int, dict[str, int]] | None:
         if not number:
             return None
         raw = bytes(ffi.buffer(self.meta, self.pointer.meta_size))
-        found = next(d for d in self.layout["digests"] if d["number"] == number)
-        fields = {f["name"]: int.from_bytes(raw[f["offset"] :][: f["bytes"]], "little") for f in found["fields"]}
+        layout = next(d for d in self.layout["digests"] if d["number"] == number)
+        fields = {f["name"]: int.from_bytes(raw[f["offset"] :][: f["bytes"]], "little") for f in layout["fields"]}
         return number, fields
 
     def register(self, name: str) -> list[int]:
-        """Cells of the register whose name ends so."""
-        found = next(r for r in self.layout["registers"] if r["name"].endswith(name))
+        """Cells of the register whose name ends with `name`."""
+        layout = next(r for r in self.layout["registers"] if r["name"].endswith(name))
         raw = bytes(ffi.buffer(self.state, self.pointer.state_size))
-        at = (found["offset"] + i * found["stride"] for i in range(found["size"]))
-        return [int.from_bytes(raw[a : a + found["bytes"]], "little") for a in at]
+        at = (layout["offset"] + i * layout["stride"] for i in range(layout["size"]))
+        return [int.from_bytes(raw[a : a + layout["bytes"]], "little") for a in at]
 
     def counter(self, name: str) -> list[tuple[int, int]]:
-        """(packets, bytes) of the cells of the counter whose name ends so."""
-        found = next(c for c in self.layout["counters"] if c["name"].endswith(name))
-        raw = bytes(ffi.buffer(self.state, self.pointer.state_size))[found["offset"] :]
-        cells = np.frombuffer(raw[: 16 * found["size"]], "<u8").reshape(-1, 2)
+        """Cells (packets, bytes) of the counter whose name ends with `name`."""
+        layout = next(c for c in self.layout["counters"] if c["name"].endswith(name))
+        raw = bytes(ffi.buffer(self.state, self.pointer.state_size))[layout["offset"] :]
+        cells = np.frombuffer(raw[: 16 * layout["size"]], "<u8").reshape(-1, 2)
         return [(int(a), int(b)) for a, b in cells]
 
     def poke(self, kind: str, name: str, index: int, cell: bytes) -> None:
         """Writes a cell of a register, meter or filter."""
-        found = next(c for c in self.layout[kind] if c["name"].endswith(name))
-        at = found["offset"] + index * found.get("stride", 64)
+        layout = next(c for c in self.layout[kind] if c["name"].endswith(name))
+        at = layout["offset"] + index * layout.get("stride", 64)
         ffi.memmove(self.state + at, cell, len(cell))
 
 
@@ -140,12 +140,12 @@ def pipes(path: Path, **options: Any) -> list[Pipe]:
     need("cc")
     compiled = build.compile_program(path, **options)
     program = Program(compiled.so_path)
-    found, at = [], program.pointer
+    result, at = [], program.pointer
     for layout in compiled.layouts:
-        found.append(Pipe(program, at, layout))
+        result.append(Pipe(program, at, layout))
         at = at.next
     assert at == ffi.NULL
-    return found
+    return result
 
 
 # --- programs -----------------------------------------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def source(
     egress_deparser_locals: str = "",
     egress_deparser: str = "pkt.emit(hdr);",
 ) -> str:
-    """A whole program. Blocks see `hdr` (with `hdr.data`), `md`, `intr`, `prsr`, `dprsr`, `tm` or `oport`; ingress first
-    of all sets port 1."""
+    """A whole program. Blocks see `hdr` (with `hdr.data`), `md`, `intr`, `prsr`, `dprsr`, `tm` or `oport`; ingress starts
+    by setting port 1."""
     return f"""
 #include <core.p4>
 #include <tna.p4>

@@ -1,6 +1,6 @@
-"""What the open compiler for Tofino (P4C_TOFINO) says of a program: its verdict, schema, P4Info and reports.
+"""Verdict, schema, P4Info and reports of the open compiler for Tofino (P4C_TOFINO) for a program.
 
-A program takes it some seconds to a minute, so what it said is kept in the cache, for the same compiler and source.
+A program takes it some seconds to a minute, so the results are cached by compiler and source.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ KEPT = ("bf-rt.json", "p4info.txtpb", "said.json", "resources.json", "phv.json")
 
 @dataclass(frozen=True)
 class Judged:
-    """`ok`: it takes the program; `said`: its output; `folder`: what it wrote."""
+    """The compiler's results. `ok`: it accepts the program; `output`: its messages; `folder`: the files it wrote."""
 
     ok: bool
-    said: str
+    output: str
     folder: Path
 
     @functools.cached_property
@@ -49,57 +49,57 @@ class Judged:
 
     @functools.cached_property
     def compiled(self) -> compiler.Compiled:
-        made = compiler.Compiled(Path(), "", self.ok, 0.0, self.said, self.folder)
+        result = compiler.Compiled(Path(), "", self.ok, 0.0, self.output, self.folder)
         for path in sorted(self.folder.rglob("resources.json")):
-            made.stages[path.parent.parent.name] = compiler.stages_of(json.loads(path.read_text()))
+            result.stages[path.parent.parent.name] = compiler.stages_of(json.loads(path.read_text()))
         for path in sorted(self.folder.rglob("phv.json")):
-            made.phv[path.parent.parent.name] = compiler.phv_bits(json.loads(path.read_text()))
-        return made
+            result.phv[path.parent.parent.name] = compiler.phv_bits(json.loads(path.read_text()))
+        return result
 
 
 def judged(program: Path, include: tuple[Path, ...] = (), defines: dict[str, str] | None = None) -> Judged:
     judge = Path(compiler.find())
     folders = [*include, program.parent, paths.p4_dir()]
     text, _ = preprocess(program, defines=defines or {}, include_dirs=folders)
-    found = judge.stat()
-    name = f"{judge.resolve()} {found.st_size} {found.st_mtime_ns} {program.name}"
+    status = judge.stat()
+    name = f"{judge.resolve()} {status.st_size} {status.st_mtime_ns} {program.name}"
     key = hashlib.sha256(f"{name} {source_hash(text)}".encode()).hexdigest()[:24]
-    kept = cache.folder() / "tofino-judge" / f"{program.stem}-{key}"
-    if not (kept / "said.json").exists():
-        _judge(judge, program, folders, defines or {}, kept)
-    said = json.loads((kept / "said.json").read_text())
-    return Judged(said["ok"], said["said"], kept)
+    result = cache.folder() / "tofino-judge" / f"{program.stem}-{key}"
+    if not (result / "said.json").exists():
+        _judge(judge, program, folders, defines or {}, result)
+    verdict = json.loads((result / "said.json").read_text())
+    return Judged(verdict["ok"], verdict["said"], result)
 
 
 def taken_up(program: Path) -> Judged:
-    """What p4c says of one of `examples()`, which it must take."""
+    """p4c's results for one of `examples()`, which it must accept."""
     need("tna-programs")
     need("p4c-tofino")
-    said = judged(program, (program.parent.parent,))
-    assert said.ok, said.said[-4000:]
-    return said
+    judgement = judged(program, (program.parent.parent,))
+    assert judgement.ok, judgement.output[-4000:]
+    return judgement
 
 
-def _judge(judge: Path, program: Path, folders: list[Path], defines: dict[str, str], kept: Path) -> None:
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent) as made:
-        out = Path(made) / "out"
+def _judge(judge: Path, program: Path, folders: list[Path], defines: dict[str, str], result: Path) -> None:
+    result.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=result.parent) as scratch:
+        out = Path(scratch) / "out"
         out.mkdir()
         words = compiler.command(str(judge), program, out, defines, folders)
         words[1:1] = ["--bf-rt-schema", str(out / "bf-rt.json"), "--p4runtime-force-std-externs",
                       "--p4runtime-files", str(out / "p4info.txtpb")]  # fmt: skip
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", timeout=DEADLINE)  # fmt: skip
-        (out / "said.json").write_text(json.dumps({"ok": done.returncode == 0, "said": done.stdout}))
+        process = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                 errors="replace", timeout=DEADLINE)  # fmt: skip
+        (out / "said.json").write_text(json.dumps({"ok": process.returncode == 0, "said": process.stdout}))
         for path in out.rglob("*"):
             if path.is_file() and path.name not in KEPT:
                 path.unlink()
-        shutil.rmtree(kept, ignore_errors=True)
-        out.rename(kept)
+        shutil.rmtree(result, ignore_errors=True)
+        out.rename(result)
 
 
 def examples() -> list[Path]:
-    """Intel's open examples for Tofino 1, where they are. (The published SwitchML takes the compiler half an hour.)"""
+    """Intel's open examples for Tofino 1, if present. (The published SwitchML takes the compiler half an hour.)"""
     if not (folder := os.environ.get("INA_P4STUDIO")):
         return []
     programs = Path(folder, "p4-examples/p4_16_programs")
@@ -111,7 +111,7 @@ def loaded(program: Path) -> CheckedProgram:
 
 
 def table() -> list[str]:
-    """Rows for docs/tofino.md: of every example, what `ina tofino check` estimates / what it takes."""
+    """Rows for docs/tofino.md: for every example the estimate of `ina tofino check` / the compiler's usage."""
     from ina.p4.tofino.check import check, report_totals
     from ina.p4.tofino.compare import taken
 
@@ -119,7 +119,7 @@ def table() -> list[str]:
     for program in examples():
         estimates = report_totals(check(loaded(program)))
         real = taken(judged(program, (program.parent.parent,)).compiled)
-        cells = [f"{estimates[what][0]:,} / {real[what]:,}" for what in real]
+        cells = [f"{estimates[resource][0]:,} / {real[resource]:,}" for resource in real]
         rows.append(f"| `{program.stem}` | {' | '.join(cells)} |")
     return rows
 

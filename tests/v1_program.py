@@ -11,7 +11,7 @@ from ina.p4.compiler.reference.interpreter import Interpreter
 PAYLOAD = b"\xde\xad\xbe\xef"
 # a 32 | b 32 | c 16 | d 8 | e 8
 HEADER = "header data_t { bit<32> a; bit<32> b; bit<16> c; bit<8> d; bit<8> e; }"
-# Of a control: its keys, and its other properties.
+# A table's keys, and its other properties.
 TABLE = """
 action set(bit<8> v) { hdr.data.e = v; }
 action drop() { mark_to_drop(sm); }
@@ -34,7 +34,7 @@ def source(
     compute: str = "",
     deparser: str = "p.emit(hdr);",
 ) -> str:
-    """A whole program. Blocks see `hdr` (with `hdr.data`), `meta` and `sm`; ingress first of all sets port 1."""
+    """A whole program. Blocks see `hdr` (with `hdr.data`), `meta` and `sm`; ingress starts by setting port 1."""
     return f"""
 #include <core.p4>
 #include <v1model.p4>
@@ -82,7 +82,7 @@ def sends(interpreter: Interpreter, frame: bytes, port: int = 0) -> list[tuple[i
 
 def result(interpreter: Interpreter, frame: bytes, port: int = 0) -> bytes:
     """The header part of the only packet sent, which must leave by port 1 with the payload untouched."""
-    ((out, got),) = sends(interpreter, frame, port)
+    ((out, content),) = sends(interpreter, frame, port)
     assert out == 1
-    assert got.endswith(PAYLOAD)
-    return got[: -len(PAYLOAD)]
+    assert content.endswith(PAYLOAD)
+    return content[: -len(PAYLOAD)]

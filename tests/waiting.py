@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does."""
+"""Waiting for another thread or process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LONG = 60.0  # seconds: no test is about how busy the machine is
+LONG = 60.0  # seconds, generous: tests do not depend on how busy the machine is
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = LONG) -> Any:
-    """What `condition` says when that is true at last."""
+def until(condition: Callable[[], Any], event: str, seconds: float = LONG) -> Any:
+    """Waits until `condition()` is true; returns its value."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {event}"
         time.sleep(0.02)
-    return found
+    return result

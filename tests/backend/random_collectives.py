@@ -1,7 +1,7 @@
 """Random sequences of collectives, of random types, sizes, operations and groups, in real ranks against exact mathematics.
 
-All ranks draw the same sequence from one seed, and every rank's tensors from (seed, step, rank), so each knows what must come
-out without asking. Integers must be right to the bit, floats within the bound of docs/protocol.md and one rounding.
+All ranks draw the same sequence from one seed, and every rank's tensors from (seed, step, rank), so each knows the expected
+results without communication. Integers must be right to the bit, floats within the bound of docs/protocol.md and one rounding.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def values(dtype: torch.dtype, count: int, *seed: int) -> torch.Tensor:
         return torch.randint(info.min // 2, info.max // 2, (count,), generator=generator).mul(2).add(1).to(dtype)
     if dtype == torch.complex64:
         return torch.randn(count, dtype=dtype, generator=generator)
-    drawn = torch.randn(count, generator=generator, dtype=torch.float64) * 2.0 ** (seed[1] % 9 - 4)
+    sample = torch.randn(count, generator=generator, dtype=torch.float64) * 2.0 ** (seed[1] % 9 - 4)
     if count and seed[1] % 5 == 0 and dtype == torch.float32 and count <= 3:  # in the exact code
-        drawn[seed[2] % count] = (math.inf, -math.inf, math.nan)[seed[0] % 3]
-    return drawn.to(dtype)
+        sample[seed[2] % count] = (math.inf, -math.inf, math.nan)[seed[0] % 3]
+    return sample.to(dtype)
 
 
 def exact(op, tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -54,29 +54,30 @@ def exact(op, tensors: list[torch.Tensor]) -> torch.Tensor:
     return total / len(tensors) if op == R.AVG else total
 
 
-def check(what: str, got: torch.Tensor, wanted: torch.Tensor, tensors: list[torch.Tensor] | None = None) -> None:
-    """``tensors``: of all ranks, if ``got`` is a sum of floats."""
-    if tensors is None or got.dtype in INTEGERS or got.dtype == torch.bool:
-        wanted = wanted.to(got.dtype)
-        same = (got == wanted) | ((got != got) & (wanted != wanted))
-        assert same.all(), f"{what}: {got.tolist()[:5]}..., expected {wanted.tolist()[:5]}..."
+def check(call: str, result: torch.Tensor, expected: torch.Tensor, tensors: list[torch.Tensor] | None = None) -> None:
+    """Checks a result. ``tensors``: those of all ranks, if ``result`` is a sum of floats."""
+    if tensors is None or result.dtype in INTEGERS or result.dtype == torch.bool:
+        expected = expected.to(result.dtype)
+        same = (result == expected) | ((result != result) & (expected != expected))
+        assert same.all(), f"{call}: {result.tolist()[:5]}..., expected {expected.tolist()[:5]}..."
         return
-    if not got.numel():
+    if not result.numel():
         return
     n = len(tensors)
-    if not wanted.isfinite().all():  # small float32: exact, each element by itself
-        assert torch.equal(got.nan_to_num(), wanted.to(got.dtype).nan_to_num()), f"{what}: {got}, expected {wanted}"
+    if not expected.isfinite().all():  # small float32: exact, each element by itself
+        assert torch.equal(result.nan_to_num(), expected.to(result.dtype).nan_to_num()), f"{call}: {result}, expected {expected}"
         return
     largest = max(torch.view_as_real(t).abs().max() if t.is_complex() else t.abs().max() for t in tensors).item()
     bound = n * 2.0 ** (math.ceil(math.log2(largest or 1)) - 31 + math.ceil(math.log2(n))) if largest else 0.0
-    rounding = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}.get(got.dtype, 2.0**-22)
-    off = (got.to(wanted.dtype) - wanted).abs()
-    assert (off <= 2 * bound + rounding * wanted.abs() + 6e-8 * (got.dtype == torch.float16)).all(), f"{what}: off by {off.max()}"
+    rounding = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}.get(result.dtype, 2.0**-22)
+    off = (result.to(expected.dtype) - expected).abs()
+    limit = 2 * bound + rounding * expected.abs() + 6e-8 * (result.dtype == torch.float16)
+    assert (off <= limit).all(), f"{call}: off by {off.max()}"
 
 
 class Sequence:
     def __init__(self, seed: int, groups: list):
-        """``groups``: (process group, its members), of all ranks; None in the place of one that this rank is not in."""
+        """A sequence of all ranks. ``groups``: (process group, its members); None in place of a group without this rank."""
         self.seed, self.groups, self.draw, self.rank = seed, groups, random.Random(seed), dist.get_rank()
         self.waiting: list = []
         self.wrong: list[str] = []  # what was not as it must be; the sequence goes on, as that of the other ranks
@@ -88,9 +89,9 @@ class Sequence:
                                      self.into_one, self.reduce_scatter, self.barrier, self.all_to_all, self.objects,
                                      self.settle))
             arguments = (step, group, members, self.draw.choice(SIZES), self.draw.random())
-            drawn = random.Random(self.draw.random())
+            rng = random.Random(self.draw.random())
             if kind == self.settle or self.rank in members:
-                kind(drawn, *arguments)
+                kind(rng, *arguments)
         self.settle()
         return self.wrong
 
@@ -104,100 +105,100 @@ class Sequence:
             except AssertionError as error:
                 self.wrong.append(str(error)[:300])
 
-    def later(self, drawn: random.Random, work, verify) -> None:
-        """Some are waited for at once, some when others have been begun."""
+    def later(self, rng: random.Random, work, verify) -> None:
+        """Checks some results at once, some after other collectives have begun."""
         self.waiting.append((work, verify))
-        if drawn.random() < 0.6:
+        if rng.random() < 0.6:
             self.settle()
 
-    def tensors(self, drawn: random.Random, dtypes, count: int, step: int, members) -> list[torch.Tensor]:
-        dtype = drawn.choice(dtypes)
+    def tensors(self, rng: random.Random, dtypes, count: int, step: int, members) -> list[torch.Tensor]:
+        dtype = rng.choice(dtypes)
         return [values(dtype, count, self.seed, step, rank) for rank in members]
 
-    def all_reduce(self, drawn, step, group, members, count, strided):
-        op = drawn.choice((R.SUM, R.SUM, R.AVG, R.MAX, R.MIN))
+    def all_reduce(self, rng, step, group, members, count, strided):
+        op = rng.choice((R.SUM, R.SUM, R.AVG, R.MAX, R.MIN))
         dtypes = [d for d in ANY if not (d == torch.complex64 and op in (R.MAX, R.MIN)) and not (op == R.AVG and d == torch.bool)]
         if op != R.SUM:  # Gloo has no averages, and nothing that is not a number goes through an order
             dtypes = [d for d in dtypes if d not in (torch.float64,)]
-        everyone = self.tensors(drawn, dtypes, count, step, members)
+        everyone = self.tensors(rng, dtypes, count, step, members)
         mine = everyone[members.index(self.rank)].clone()
         if strided < 0.3:
             mine = torch.stack([mine, mine], 1)[:, 0]
         work = dist.all_reduce(mine, op=op, group=group, async_op=True)
-        what = f"seed {self.seed}, step {step}: all_reduce {op} of {count} {mine.dtype} in {members}"
-        self.later(drawn, work, lambda: check(what, mine, exact(op, everyone), None if op in (R.MAX, R.MIN) else everyone))
+        label = f"seed {self.seed}, step {step}: all_reduce {op} of {count} {mine.dtype} in {members}"
+        self.later(rng, work, lambda: check(label, mine, exact(op, everyone), None if op in (R.MAX, R.MIN) else everyone))
 
-    def reduce(self, drawn, step, group, members, count, _):
-        root, op = drawn.choice(members), drawn.choice((R.SUM, R.AVG))
-        everyone = self.tensors(drawn, (*INTEGERS, torch.float32), count, step, members)
+    def reduce(self, rng, step, group, members, count, _):
+        root, op = rng.choice(members), rng.choice((R.SUM, R.AVG))
+        everyone = self.tensors(rng, (*INTEGERS, torch.float32), count, step, members)
         before = everyone[members.index(self.rank)]
         mine = before.clone()
         work = dist.reduce(mine, root, op=op, group=group, async_op=True)
-        wanted = exact(op, everyone) if root == self.rank else before
-        what = f"seed {self.seed}, step {step}: reduce {op} of {count} {mine.dtype} to {root} of {members}"
-        self.later(drawn, work, lambda: check(what, mine, wanted, everyone if root == self.rank else None))
+        expected = exact(op, everyone) if root == self.rank else before
+        label = f"seed {self.seed}, step {step}: reduce {op} of {count} {mine.dtype} to {root} of {members}"
+        self.later(rng, work, lambda: check(label, mine, expected, everyone if root == self.rank else None))
 
-    def broadcast(self, drawn, step, group, members, count, _):
-        root = drawn.choice(members)
-        everyone = self.tensors(drawn, ANY, count, step, members)
+    def broadcast(self, rng, step, group, members, count, _):
+        root = rng.choice(members)
+        everyone = self.tensors(rng, ANY, count, step, members)
         mine = everyone[members.index(self.rank)].clone()
-        what = f"seed {self.seed}, step {step}: broadcast of {count} {mine.dtype} from {root} of {members}"
+        label = f"seed {self.seed}, step {step}: broadcast of {count} {mine.dtype} from {root} of {members}"
         work = dist.broadcast(mine, root, group=group, async_op=True)
-        self.later(drawn, work, lambda: check(what, mine, everyone[members.index(root)]))
+        self.later(rng, work, lambda: check(label, mine, everyone[members.index(root)]))
 
-    def all_gather(self, drawn, step, group, members, count, _):
-        dtype = drawn.choice(ANY)
-        everyone = [values(dtype, count + drawn.choice((0, 0, 1, 5)), self.seed, step, rank) for rank in members]
+    def all_gather(self, rng, step, group, members, count, _):
+        dtype = rng.choice(ANY)
+        everyone = [values(dtype, count + rng.choice((0, 0, 1, 5)), self.seed, step, rank) for rank in members]
         rows = [torch.empty_like(tensor) for tensor in everyone]
         work = dist.all_gather(rows, everyone[members.index(self.rank)].clone(), group=group, async_op=True)
-        what = f"seed {self.seed}, step {step}: all_gather of {count} {dtype} in {members}"
-        self.later(drawn, work, lambda: [check(what, row, tensor) for row, tensor in zip(rows, everyone, strict=True)])
+        label = f"seed {self.seed}, step {step}: all_gather of {count} {dtype} in {members}"
+        self.later(rng, work, lambda: [check(label, row, tensor) for row, tensor in zip(rows, everyone, strict=True)])
 
-    def into_one(self, drawn, step, group, members, count, _):
-        everyone = self.tensors(drawn, ANY, count, step, members)
+    def into_one(self, rng, step, group, members, count, _):
+        everyone = self.tensors(rng, ANY, count, step, members)
         whole = torch.empty(count * len(members), dtype=everyone[0].dtype)
         work = dist.all_gather_into_tensor(whole, everyone[members.index(self.rank)], group=group, async_op=True)
-        what = f"seed {self.seed}, step {step}: all_gather_into_tensor of {count} {whole.dtype} in {members}"
-        self.later(drawn, work, lambda: check(what, whole, torch.cat(everyone)))
+        label = f"seed {self.seed}, step {step}: all_gather_into_tensor of {count} {whole.dtype} in {members}"
+        self.later(rng, work, lambda: check(label, whole, torch.cat(everyone)))
 
-    def reduce_scatter(self, drawn, step, group, members, count, _):
-        n, at, op = len(members), members.index(self.rank), drawn.choice((R.SUM, R.AVG))
-        everyone = self.tensors(drawn, (*INTEGERS, torch.float32, torch.bfloat16), max(count, 4) * n, step, members)
+    def reduce_scatter(self, rng, step, group, members, count, _):
+        n, at, op = len(members), members.index(self.rank), rng.choice((R.SUM, R.AVG))
+        everyone = self.tensors(rng, (*INTEGERS, torch.float32, torch.bfloat16), max(count, 4) * n, step, members)
         part = torch.empty(max(count, 4), dtype=everyone[0].dtype)
         work = dist.reduce_scatter_tensor(part, everyone[at].clone(), op=op, group=group, async_op=True)
-        wanted = exact(op, everyone)[at * len(part) : (at + 1) * len(part)]
-        what = f"seed {self.seed}, step {step}: reduce_scatter {op} of {count} {part.dtype} in {members}"
-        self.later(drawn, work, lambda: check(what, part, wanted, everyone))
+        expected = exact(op, everyone)[at * len(part) : (at + 1) * len(part)]
+        label = f"seed {self.seed}, step {step}: reduce_scatter {op} of {count} {part.dtype} in {members}"
+        self.later(rng, work, lambda: check(label, part, expected, everyone))
 
-    def barrier(self, drawn, step, group, *_):
+    def barrier(self, rng, step, group, *_):
         dist.barrier(group=group)
 
-    def all_to_all(self, drawn, step, group, members, count, _):
+    def all_to_all(self, rng, step, group, members, count, _):
         at, n = members.index(self.rank), len(members)
         everyone = [values(torch.float32, max(count, 4) * n, self.seed, step, rank) for rank in members]
-        got = torch.empty_like(everyone[0])
-        dist.all_to_all_single(got, everyone[at], group=group)
+        result = torch.empty_like(everyone[0])
+        dist.all_to_all_single(result, everyone[at], group=group)
         pieces = [tensor.chunk(n)[at] for tensor in everyone]
-        what = f"seed {self.seed}, step {step}: all_to_all of {count} in {members}"
-        self.later(drawn, None, lambda: check(what, got, torch.cat(pieces)))
+        label = f"seed {self.seed}, step {step}: all_to_all of {count} in {members}"
+        self.later(rng, None, lambda: check(label, result, torch.cat(pieces)))
 
-    def objects(self, drawn, step, group, members, *_):
-        found = [None] * len(members)
-        dist.all_gather_object(found, {"rank": self.rank, "step": step}, group=group)
-        right = found == [{"rank": rank, "step": step} for rank in members]
-        self.wrong += [] if right else [f"seed {self.seed}, step {step}: objects {found} of {members}"]
+    def objects(self, rng, step, group, members, *_):
+        objects = [None] * len(members)
+        dist.all_gather_object(objects, {"rank": self.rank, "step": step}, group=group)
+        right = objects == [{"rank": rank, "step": step} for rank in members]
+        self.wrong += [] if right else [f"seed {self.seed}, step {step}: objects {objects} of {members}"]
 
 
 def groups(options: list) -> list:
     """The world, and some of its subsets; the n-th has the n-th of ``options`` (then none)."""
     n = dist.get_world_size()
     subsets = [*itertools.combinations(range(n), 2), *itertools.combinations(range(n), n - 1)][:4]
-    made = [(dist.group.WORLD, list(range(n)))]
+    pairs = [(dist.group.WORLD, list(range(n)))]
     for i, members in enumerate(subsets):
-        made.append((dist.new_group(list(members), pg_options=options[i] if i < len(options) else None), list(members)))
-    return made
+        pairs.append((dist.new_group(list(members), pg_options=options[i] if i < len(options) else None), list(members)))
+    return pairs
 
 
-def wrong(first: int, count: int, made: list, steps: int = 12) -> list[str]:
-    """Run that many sequences, from seed ``first`` on; return a line for each error."""
-    return [line for seed in range(first, first + count) for line in Sequence(seed, made).run(steps)]
+def wrong(first: int, count: int, process_groups: list, steps: int = 12) -> list[str]:
+    """Runs ``count`` sequences, from seed ``first`` on; returns a line for each error."""
+    return [line for seed in range(first, first + count) for line in Sequence(seed, process_groups).run(steps)]

@@ -1,4 +1,4 @@
-"""The torch back end in real ranks: each test runs processes, looks at what they printed, and that nothing is left."""
+"""The torch back end in real ranks: each test runs processes, checks their output, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ FAULTS = {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3", "I
     {**FAULTS, "INA_PROTOCOL": str(ROOT / "examples" / "lockstep" / "lockstep.p4")},
 ], ids=["default", "1024 B", "udp", "faults", "atp, faults", "atp, udp", "ps", "own protocol, faults"])
 def test_allreduce(tmp_path, env):
-    for said in succeed(run(tmp_path, 3, ALLREDUCE, **env)):
-        stats = said["stats"]
+    for report in succeed(run(tmp_path, 3, ALLREDUCE, **env)):
+        stats = report["stats"]
         assert stats["reasons"] == {"allreduce: SUM of float64": 1}
         assert stats["switch"]["calls"] > 170 and stats["switch"]["seconds"] > 0
         assert stats["worker"]["results"] > 400
@@ -94,7 +94,7 @@ def test_allreduce(tmp_path, env):
 
 @pytest.mark.build
 def test_infinities_and_nan_of_small_tensors_concern_their_own_element(tmp_path, protocol):
-    for said in succeed(run(tmp_path, 3, """
+    for report in succeed(run(tmp_path, 3, """
         rank, n = start()
         inf, nan = float("inf"), float("nan")
         mine = [[inf, 1.0, inf, nan], [1.0, 2.0, -inf, 1.0], [inf, 2.0**-30, 1.0, inf]][rank]
@@ -103,13 +103,13 @@ def test_infinities_and_nan_of_small_tensors_concern_their_own_element(tmp_path,
         say(total=[str(v) for v in total.tolist()], mean=[str(v) for v in mean.tolist()])
         dist.destroy_process_group()
     """)):
-        assert said["total"] == ["inf", "3.0", "nan", "nan"]
-        assert said["mean"] == ["inf", "1.0", "nan", "nan"]
+        assert report["total"] == ["inf", "3.0", "nan", "nan"]
+        assert report["mean"] == ["inf", "1.0", "nan", "nan"]
 
 
 @pytest.mark.build
 def test_counters_are_there_before_the_first_collective(tmp_path):
-    for said in succeed(run(tmp_path, 2, """
+    for report in succeed(run(tmp_path, 2, """
         say(alone=ina.backend.stats()["worker"])
         rank, n = start()
         say(open=ina.backend.stats()["worker"])
@@ -117,15 +117,15 @@ def test_counters_are_there_before_the_first_collective(tmp_path):
         say(after=ina.backend.stats()["worker"])
         dist.destroy_process_group()
     """)):
-        assert said["alone"] == said["open"] == dict.fromkeys(said["after"], 0)
-        assert said["after"]["results"] >= 1
+        assert report["alone"] == report["open"] == dict.fromkeys(report["after"], 0)
+        assert report["after"]["results"] >= 1
 
 
 @pytest.mark.build
 def test_long_tensors_are_staged_piece_by_piece(tmp_path):
-    """int64 takes half as much again on its way, float16 twice as much: of a piece, not of the tensor. And no later collective
-    overtakes the pieces that wait."""
-    for said in succeed(run(tmp_path, 2, """
+    """Staging takes half as much memory again for int64, twice as much for float16: of a piece, not of the tensor. No later
+    collective overtakes the pieces that wait."""
+    for report in succeed(run(tmp_path, 2, """
         from ina.backend import sums
         sums.STAGE = 1 << 20
         rank, n = start()
@@ -151,12 +151,12 @@ def test_long_tensors_are_staged_piece_by_piece(tmp_path):
         say(grown=grown, sums=ina.backend.stats()["switch"]["sums"])
         dist.destroy_process_group()
     """)):
-        assert said["grown"] < 0.5 and said["sums"] > 100
+        assert report["grown"] < 0.5 and report["sums"] > 100
 
 
 @pytest.mark.build
 def test_options_of_a_group_count_more_than_the_environment(tmp_path):
-    said = succeed(run(tmp_path, 2, """
+    reports = succeed(run(tmp_path, 2, """
         options = ina.backend.Options(values=64, slots=4, port="udp")
         dist.init_process_group("ina", init_method=os.environ["INIT"], rank=int(os.environ["RANK"]), world_size=2,
                                 pg_options=options)
@@ -168,7 +168,7 @@ def test_options_of_a_group_count_more_than_the_environment(tmp_path):
         say(packets=ina.backend.stats()["worker"]["results"])
         dist.destroy_process_group()
     """, INA_VALUES="256", INA_PORT="serial"))
-    for each in said:
+    for each in reports:
         assert each["packets"] == 101
         assert "expected ina.backend.Options" in each["error"]
 
@@ -294,19 +294,19 @@ def averages(group, n, at):
 
 @pytest.mark.build
 def test_averages_of_integers_are_exact_in_every_collective(tmp_path, protocol):
-    for said in succeed(run(tmp_path, 3, AVERAGES + """
+    for report in succeed(run(tmp_path, 3, AVERAGES + """
 rank, n = start()
 averages(dist.group.WORLD, n, rank)
 say(stats=ina.backend.stats())
 dist.destroy_process_group()
 """, INA_PROTOCOL=protocol, INA_VALUES="256")):
-        assert "AVG of bool: expected numbers" in said["bool"]
-        assert not said["stats"]["reasons"] and not any(ways["gloo"] for ways in said["stats"]["calls"].values())
+        assert "AVG of bool: expected numbers" in report["bool"]
+        assert not report["stats"]["reasons"] and not any(ways["gloo"] for ways in report["stats"]["calls"].values())
 
 
 @pytest.mark.build
 def test_averages_of_integers_are_the_same_in_groups_that_go_to_gloo(tmp_path):
-    for said in succeed(run(tmp_path, 3, AVERAGES + """
+    for report in succeed(run(tmp_path, 3, AVERAGES + """
 import dataclasses
 from ina.backend.settings import Settings
 small = dataclasses.replace(Settings.read(), pool=64)
@@ -319,8 +319,8 @@ averages(alone, 1, 0)
 say(stats=ina.backend.stats())
 dist.destroy_process_group()
 """, INA_SLOTS="64")):
-        assert "AVG of bool: expected numbers" in said["bool"]
-        reasons = said["stats"]["reasons"]
+        assert "AVG of bool: expected numbers" in report["bool"]
+        reasons = report["stats"]["reasons"]
         assert reasons["reduce: refused by the switch"] == reasons["reduce: one rank"] == 5, reasons
 
 
@@ -382,7 +382,7 @@ def test_every_collective(tmp_path):
 
 @pytest.mark.build
 def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
-    said = succeed(run(tmp_path, 2, """
+    reports = succeed(run(tmp_path, 2, """
         from torch.nn.parallel import DistributedDataParallel
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
         def train(hook=False):
@@ -410,7 +410,7 @@ def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
         say(error=((switch - gloo).norm() / gloo.norm()).item())
         dist.destroy_process_group()
     """))
-    for each in said:
+    for each in reports:
         assert each["error"] < 1e-5
         assert each["loss"] < 0.7
         assert each["stats"]["switch"]["sums"] > 20 * 2 and not each["stats"]["reasons"]
@@ -418,7 +418,7 @@ def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
 
 @pytest.mark.build
 def test_tensors_elsewhere_are_staged(tmp_path):
-    """Without a device: some tensors in main memory count as elsewhere, and must come back changed in place."""
+    """There is no device: some tensors in main memory count as elsewhere, and must come back changed in place."""
     for each in succeed(run(tmp_path, 2, """
         import ina.backend.staging as staging
         far = []
@@ -468,7 +468,7 @@ def test_where_the_time_goes(tmp_path):
     """Spans in torch's profiler and in a trace of all ranks and the switch on one axis."""
     trace = tmp_path / "made" / "trace.json"
     trace.parent.mkdir()
-    said = succeed(run(tmp_path, 2, """
+    reports = succeed(run(tmp_path, 2, """
         rank, n = start()
         dist.all_reduce(torch.ones(10))
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
@@ -480,13 +480,13 @@ def test_where_the_time_goes(tmp_path):
         dist.destroy_process_group()
     """, INA_TRACE=str(trace)))
     names = [f"ina:allreduce {step}" for step in ("decode", "encode", "submit", "wait")]
-    assert all(each["spans"] == names for each in said)
+    assert all(each["spans"] == names for each in reports)
     events = json.loads(trace.read_text())
     spans = [event for event in events if event["ph"] == "X" and event["name"] in names]
     assert {event["name"] for event in spans} == set(names) and all(event["dur"] >= 0 for event in spans)
     flights = [event for event in events if event.get("cat") == "flight"]
     assert len({event["pid"] for event in flights}) == 2 and sum(event["ph"] == "b" for event in flights) == 22
-    begun = {event["id"]: event["ts"] for event in flights if event["ph"] == "b"}
-    assert all(event["ts"] >= begun[event["id"]] for event in flights if event["ph"] == "e")
+    starts = {event["id"]: event["ts"] for event in flights if event["ph"] == "b"}
+    assert all(event["ts"] >= starts[event["id"]] for event in flights if event["ph"] == "e")
     switch = [event for event in events if event["ph"] == "C" and event["pid"] == "switch"]
-    assert switch and min(begun.values()) - 1e6 < switch[0]["ts"] < max(event["ts"] for event in flights) + 1e6
+    assert switch and min(starts.values()) - 1e6 < switch[0]["ts"] < max(event["ts"] for event in flights) + 1e6

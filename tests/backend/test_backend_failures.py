@@ -26,9 +26,9 @@ def protocol(request, monkeypatch):
 def failures(results: list[Rank], ranks: list[int], text: str, seconds: float) -> None:
     for rank in ranks:
         assert results[rank].code == 0, results[rank].errors
-        said = results[rank].said
-        assert text in said["error"], said
-        assert said["seconds"] < seconds, said
+        report = results[rank].said
+        assert text in report["error"], report
+        assert report["seconds"] < seconds, report
 
 
 WAIT_FOR_FAILURE = """
@@ -44,15 +44,15 @@ except RuntimeError as error: say(again=str(error))
 """
 
 
-@pytest.mark.parametrize("when", ["during", "before"])
-def test_killed_worker(tmp_path, when, protocol):
+@pytest.mark.parametrize("moment", ["during", "before"])
+def test_killed_worker(tmp_path, moment, protocol):
     """Rank 1 is killed: in the middle of all-reduces, or before its first one."""
     results = run(tmp_path, 3, f"""
         rank, n = start(60)
-        if {when == "during"}: dist.all_reduce(torch.ones(10))
+        if {moment == "during"}: dist.all_reduce(torch.ones(10))
         meet()
         if rank == 1:
-            if {when == "during"}:
+            if {moment == "during"}:
                 work = [dist.all_reduce(torch.ones(10_000), async_op=True) for _ in range(20)]
             say(pid=os.getpid())
             os.kill(os.getpid(), signal.SIGKILL)
@@ -65,7 +65,7 @@ def test_killed_worker(tmp_path, when, protocol):
 
 
 def test_killed_starter(tmp_path, protocol):
-    """Rank 0, which started the switch process, is killed: the others are told, the switch ends with them."""
+    """Rank 0, which started the switch process, is killed: the others get an error, the switch ends with them."""
     results = run(tmp_path, 3, f"""
         rank, n = start(60)
         dist.all_reduce(torch.ones(10))
@@ -113,7 +113,7 @@ def test_killed_parameter_server(tmp_path):
 
 
 def test_groups_of_two_protocols(tmp_path):
-    """Each has a switch of its own; ranks that name different ones are told so."""
+    """Each has a switch of its own; ranks that name different protocols get an error."""
     results = run(tmp_path, 2, """
         rank, n = start()
         other = dist.new_group([0, 1], pg_options=ina.backend.Options(protocol="atp"))
@@ -126,9 +126,9 @@ def test_groups_of_two_protocols(tmp_path):
         except RuntimeError as error: say(error=str(error))
         dist.destroy_process_group()
     """)
-    for said in succeed(results):
-        assert said["protocols"] == ["atp", "switchml"]
-        assert "rank 0 has the protocol 'switchml', but rank 1 asks for 'atp'" in said["error"]
+    for report in succeed(results):
+        assert report["protocols"] == ["atp", "switchml"]
+        assert "rank 0 has the protocol 'switchml', but rank 1 asks for 'atp'" in report["error"]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [
@@ -167,7 +167,7 @@ def disagree(tmp_path, ours, theirs, **env):
      ["(not a sum) (through Gloo); rank 1 is in barrier", "rank 0 is in all"]),
 ])
 def test_ranks_that_wait_in_different_ways_find_out_soon(tmp_path, ours, theirs, words):
-    """One through the switch, one through Gloo: neither would ever hear of the other."""
+    """One rank waits through the switch, one through Gloo: neither can learn of the other by itself."""
     results = run(tmp_path, 2, f"""
         rank, n = start(200)
         dist.all_reduce(torch.ones(3)); meet()
@@ -183,8 +183,8 @@ def test_ranks_that_wait_in_different_ways_find_out_soon(tmp_path, ours, theirs,
 
 
 def test_a_rank_that_is_only_late_is_waited_for(tmp_path):
-    """Longer than it takes to call the roll, whichever way the others wait."""
-    for said in succeed(run(tmp_path, 2, """
+    """It is later than the roll call takes, and the others wait through the switch or Gloo."""
+    for report in succeed(run(tmp_path, 2, """
         rank, n = start(60)
         from ina.backend import roll_call
         roll_call.PATIENCE = 0.1
@@ -197,7 +197,7 @@ def test_a_rank_that_is_only_late_is_waited_for(tmp_path):
         say(well=True)
         dist.destroy_process_group()
     """)):
-        assert said["well"]
+        assert report["well"]
 
 
 HANDLER = """
@@ -231,14 +231,14 @@ def test_a_group_can_be_destroyed_by_a_signal_handler_within_a_collective(tmp_pa
 
 
 def test_a_signal_handler_between_collectives_may_have_its_own(tmp_path):
-    for said in succeed(run(tmp_path, 2, """
+    for report in succeed(run(tmp_path, 2, """
         rank, n = start(30)
         signal.signal(signal.SIGUSR1, lambda *_: dist.broadcast(tensor, 0))
         tensor = torch.full((3,), rank + 1.0); os.kill(os.getpid(), signal.SIGUSR1)
         say(tensor=tensor.tolist())
         dist.destroy_process_group()
     """)):
-        assert said["tensor"] == [1.0] * 3
+        assert report["tensor"] == [1.0] * 3
 
 
 def test_time_out_names_who_is_missing(tmp_path, protocol):
@@ -297,7 +297,7 @@ def test_switch_that_cannot_start(tmp_path):
 
 
 def test_refused_job_goes_to_gloo_on_all_ranks(tmp_path):
-    said = succeed(run(tmp_path, 2, """
+    reports = succeed(run(tmp_path, 2, """
         import dataclasses
         from ina.backend.settings import Settings
         small = dataclasses.replace(Settings.read(), pool=64)
@@ -310,23 +310,23 @@ def test_refused_job_goes_to_gloo_on_all_ranks(tmp_path):
         say(stats=ina.backend.stats())
         dist.destroy_process_group()
     """, INA_SLOTS="64"))
-    for each in said:
+    for each in reports:
         assert each["stats"]["reasons"] == {"allreduce: refused by the switch": 1}
         assert each["stats"]["switch"]["calls"] == 1
 
 
-@pytest.mark.parametrize("how", ["exception", "interrupt", "no destroy", "exit"])
-def test_ends_of_a_job(tmp_path, how, protocol):
-    """However the ranks end, ``run`` finds no process, socket or memory afterwards."""
+@pytest.mark.parametrize("ending", ["exception", "interrupt", "no destroy", "exit"])
+def test_ends_of_a_job(tmp_path, ending, protocol):
+    """The ranks end in any way; ``run`` finds no process, socket or memory afterwards."""
     results = run(tmp_path, 2, f"""
         rank, n = start()
         work = [dist.all_reduce(torch.ones(10_000), async_op=True) for _ in range(10)]
-        if {how == "exception"}: raise ValueError("on purpose")
+        if {ending == "exception"}: raise ValueError("on purpose")
         for each in work: each.wait()
-        if {how == "interrupt"}: os.kill(os.getpid(), signal.SIGINT); time.sleep(5)
-        if {how == "exit"}: os._exit(3)
+        if {ending == "interrupt"}: os.kill(os.getpid(), signal.SIGINT); time.sleep(5)
+        if {ending == "exit"}: os._exit(3)
     """)
-    expected = {"exception": 1, "interrupt": -signal.SIGINT, "no destroy": 0, "exit": 3}[how]
+    expected = {"exception": 1, "interrupt": -signal.SIGINT, "no destroy": 0, "exit": 3}[ending]
     assert [rank.code for rank in results] == [expected] * 2, results
 
 
@@ -354,7 +354,7 @@ def test_torchrun_and_a_second_world(tmp_path):
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["ranks", "ranks in a shell"])
 def test_killed_torchrun(tmp_path, wrapped):
-    """Nothing of a job outlives its launcher, which had no time to end anything: neither ranks nor the switch process."""
+    """Neither ranks nor the switch process of a job outlive its launcher, which could end nothing itself."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent("""
         import os, sys, time

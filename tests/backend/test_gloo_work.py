@@ -1,4 +1,4 @@
-"""Work of Gloo as this back end waits for it, a slice of time after another: how it ends is what Gloo says at its end."""
+"""Waiting for Gloo's work in slices of time: the result is the one that Gloo has at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.fast
 
 
 class Slow:
-    """Ends, as `failure` says, just when the third wait has run out of time: it is complete before the waiter looks."""
+    """Ends with `failure` just when the third wait has timed out: it is complete before the waiter checks."""
 
     def __init__(self, failure: str = ""):
         self.failure, self.waits = failure, 0

@@ -1,4 +1,4 @@
-"""The hook that chooses for each bucket: what it does with a choice, without ranks."""
+"""The hook that chooses for each bucket: its handling of a choice, without ranks."""
 
 import pytest
 
@@ -23,24 +23,24 @@ class Bucket:
 
 @pytest.fixture
 def sent(monkeypatch):
-    """What was all-reduced, as (tensor, group); the average of one rank is its own."""
-    seen, ops = [], []
+    """All-reduces, as (tensor, group); the average of one rank is its own tensor."""
+    calls, ops = [], []
 
     class Done:
         def get_future(self):
             future = torch.futures.Future()
-            future.set_result([seen[-1][0]])
+            future.set_result([calls[-1][0]])
             return future
 
     def all_reduce(tensor, op, group, async_op):
         assert async_op
         ops.append(op)
-        seen.append((tensor, group))
+        calls.append((tensor, group))
         return Done()
 
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda group: 1)
-    yield seen
+    yield calls
     assert set(ops) <= {OPS.AVG} or set(ops) == {OPS.SUM}, "a codec of one's own gets the sum, the others average"
 
 

@@ -1,4 +1,4 @@
-"""Random sequences of collectives with faults: a few dozens here, as many as one likes with SEQUENCES=1000 in the environment."""
+"""Random sequences of collectives with faults: a few dozens here, more with SEQUENCES=1000 in the environment."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ say(wrong=judge.wrong(1000, {SEQUENCES}, made))
 say(stats=ina.backend.stats())
 dist.destroy_process_group()
 """, timeout=120 + 3 * SEQUENCES, INA_FAULT=FAULTS, INA_VALUES="256"))  # fmt: skip
-    for said in results:
-        assert said["wrong"] == []
+    for report in results:
+        assert report["wrong"] == []
     calls = results[0]["stats"]["calls"]
     assert {"allreduce", "reduce", "broadcast", "allgather", "_allgather_base", "_reduce_scatter_base", "barrier"} <= set(calls)
     assert all(ways["switch"] for name, ways in calls.items() if "all_to_all" not in name and "alltoall" not in name), calls
@@ -76,7 +76,7 @@ dist.destroy_process_group()
 
 
 def test_the_judge_finds_planted_defects(tmp_path):
-    for said in succeed(run(tmp_path, 3, BODY + PLANTS, timeout=300)):
+    for report in succeed(run(tmp_path, 3, BODY + PLANTS, timeout=300)):
         planted = ("limbs", "rounded", "order", "shifted", "part", "divided", "signs")
-        assert {name: said[name] > 0 for name in planted} == dict.fromkeys(planted, True)
-        assert said["clean"] == []
+        assert {name: report[name] > 0 for name in planted} == dict.fromkeys(planted, True)
+        assert report["clean"] == []

@@ -20,7 +20,7 @@ FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.complex64]
 
 
 def switch(ranks) -> None:
-    """Add up the ranks' sums as the switch and its workers do, one after the other."""
+    """Adds up the ranks' sums as the switch and its workers do, one after the other."""
     for of_ranks in zip(*ranks, strict=True):
         buffers = [each.begin() for each in of_ranks]
         wide = torch.int64 if buffers[0].dtype == torch.int32 else torch.float64
@@ -61,7 +61,7 @@ def test_reduction_is_the_sum(dtype, n, shape, seed, strided, in_place):
         expected = torch.stack([s.to(torch.int64) for s in sources]).sum(0).to(dtype)
     else:
         expected = torch.stack([s.to(torch.complex128 if dtype == torch.complex64 else torch.float64) for s in sources]).sum(0)
-    kept = [s.clone() for s in sources]
+    copies = [s.clone() for s in sources]
     results = sources if in_place else [torch.empty_like(s) for s in sources]
     switch([reduction(s, r, n, average=False) for s, r in zip(sources, results, strict=True)])
     for result in results:
@@ -71,7 +71,7 @@ def test_reduction_is_the_sum(dtype, n, shape, seed, strided, in_place):
             # a float32 sum in the buffer, rounded once to the type
             assert torch.equal(result, expected.to(torch.complex64 if dtype == torch.complex64 else torch.float32).to(dtype))
     if not in_place:
-        assert all(torch.equal(a, b) for a, b in zip(sources, kept, strict=True)), "inputs changed"
+        assert all(torch.equal(a, b) for a, b in zip(sources, copies, strict=True)), "inputs changed"
 
 
 @given(dtype=st.sampled_from([d for d in [*INTEGERS, *FLOATS, torch.bool] if ordered(d)]), n=st.integers(1, 6),
@@ -90,12 +90,12 @@ def test_extremum_is_exact(dtype, n, count, seed, largest, special):
             source[at] = odd[generator.integers(0, len(odd))]
     stacked = torch.stack([source.to(torch.int64 if not dtype.is_floating_point else torch.float64) for source in sources])
     expected = (stacked.amax(0) if largest else stacked.amin(0)).to(dtype)  # a NaN wins both
-    kept = [source.clone() for source in sources]
+    copies = [source.clone() for source in sources]
     results = [torch.empty_like(source) for source in sources]
     switch([extremum(s, r, largest) for s, r in zip(sources, results, strict=True)])
     for result in results:
         assert torch.equal(result.isnan(), expected.isnan()) and torch.equal(result.nan_to_num(), expected.nan_to_num())
-    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(sources, kept, strict=True)), "inputs changed"
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(sources, copies, strict=True)), "inputs changed"
 
 
 def test_bool_is_any_and_has_no_average():
@@ -136,10 +136,10 @@ def test_averages_of_integers_are_exact_and_rounded_towards_zero(dtype, n, count
     if lies == "part":
         start = count // 3
         results, expected = [r[start : start + count // 2] for r in results], expected[start : start + count // 2]
-    kept = [s.clone() for s in sources]
+    copies = [s.clone() for s in sources]
     switch([reduction(s, r, n, average=True, start=start) for s, r in zip(sources, results, strict=True)])
     assert all(r.tolist() == expected for r in results)
-    assert results is sources or all(torch.equal(a, b) for a, b in zip(sources, kept, strict=True)), "inputs changed"
+    assert results is sources or all(torch.equal(a, b) for a, b in zip(sources, copies, strict=True)), "inputs changed"
 
 
 @pytest.mark.parametrize("lies", [lambda t: t, lambda t: torch._neg_view(-t), lambda t: t.repeat_interleave(2)[::2]],
@@ -189,7 +189,7 @@ def test_integers_times_infinity_are_refused():
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float16])
 def test_a_result_within_its_source_is_right(dtype):
-    """As a reduce-scatter in place: each rank's piece is where it wants the sum."""
+    """Reduce-scatter in place: each rank's piece is the destination of the sum."""
     sources = [torch.arange(12).to(dtype) * (rank + 1) for rank in range(3)]
     results = [source[4 * rank : 4 * rank + 4] for rank, source in enumerate(sources)]
     shifted = [torch.arange(12).to(dtype) for _ in range(3)]
@@ -235,8 +235,8 @@ def test_placement_moves_every_bit(dtype, n, sizes, seed, strided, one):
         everything.append(placement([(pieces[rank], starts[rank])], results, starts[-1]))
     switch([[each] for each in everything])
     for received in outputs:
-        for got, sent in zip(received, pieces, strict=True):
-            assert torch.empty(got.shape, dtype=dtype).copy_(got).view(torch.uint8).tolist() == sent.view(torch.uint8).tolist()
+        for copy, sent in zip(received, pieces, strict=True):
+            assert torch.empty(copy.shape, dtype=dtype).copy_(copy).view(torch.uint8).tolist() == sent.view(torch.uint8).tolist()
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 1000])

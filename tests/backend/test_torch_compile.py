@@ -1,4 +1,4 @@
-"""torch.compile around collectives: what works over Gloo works over the switch."""
+"""torch.compile around collectives: the same programs work over Gloo and over the switch."""
 
 from __future__ import annotations
 

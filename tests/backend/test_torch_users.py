@@ -1,4 +1,4 @@
-"""Libraries over torch.distributed, unmodified, in two ranks that torchrun starts: what they compute over Gloo they compute over
+"""Libraries over torch.distributed, unmodified, in two ranks that torchrun starts: they compute the same over Gloo and over
 the switch. They lie in a folder of their own (INA_TORCH_USERS), since they are many and only tests want them."""
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ done(facts=[tensor.tolist(), found, [round(v, 2) for v in model.module.weight.gr
 """
 
 
-def ran(script: str, backend: str, folder, **env: str) -> dict:
-    """Run a script on two ranks; return the JSON that rank 0 prints."""
+def run_script(script: str, backend: str, folder, **env: str) -> dict:
+    """Runs a script on two ranks; returns the JSON that rank 0 prints."""
     folder.mkdir()
     path = folder / "user.py"
     path.write_text(PRELUDE + textwrap.dedent(script))
@@ -110,12 +110,12 @@ def ran(script: str, backend: str, folder, **env: str) -> dict:
 def test_a_library_computes_over_the_switch_what_it_computes_over_gloo(tmp_path, library):
     need("torch-users")
     script = {"lightning": LIGHTNING, "transformers": TRANSFORMERS, "accelerate": ACCELERATE}[library]
-    ours, theirs = (ran(script, backend, tmp_path / backend) for backend in ("ina", "gloo"))
+    ours, theirs = (run_script(script, backend, tmp_path / backend) for backend in ("ina", "gloo"))
     assert ours["used"] == "ina" and not ours["reasons"]
     assert ours["facts"] == theirs["facts"]
 
 
 def test_debugging_in_detail_changes_nothing(tmp_path):
     """torch wraps its own back ends then, to compare what ranks pass; ours does that itself."""
-    plain, detailed = (ran(DETAIL, "ina", tmp_path / level, TORCH_DISTRIBUTED_DEBUG=level) for level in ("OFF", "DETAIL"))
+    plain, detailed = (run_script(DETAIL, "ina", tmp_path / level, TORCH_DISTRIBUTED_DEBUG=level) for level in ("OFF", "DETAIL"))
     assert plain == detailed and plain["used"] == "ina" and plain["facts"][:2] == [[4.0] * 5, [0, 1]]

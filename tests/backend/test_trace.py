@@ -1,4 +1,4 @@
-"""INA_TRACE's file: one JSON array, whoever appends and whoever is killed."""
+"""INA_TRACE's file: one JSON array, with several writers, some of them killed."""
 
 import json
 import subprocess
@@ -21,22 +21,22 @@ for number in range(int(sys.argv[2])):
 """
 
 
-def writer(path: Path, count: int, who: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(count), who])
+def writer(path: Path, count: int, name: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(count), name])
 
 
 def test_appends_of_several_processes_make_one_array(tmp_path):
     path = tmp_path / "trace.json"
-    writers = [writer(path, 50, str(who)) for who in range(3)]
+    writers = [writer(path, 50, str(name)) for name in range(3)]
     assert [process.wait(120) for process in writers] == [0, 0, 0]
     events = json.loads(path.read_text())
-    for who in "012":
-        assert [event["number"] for event in events if event["who"] == who] == [number for number in range(50) for _ in range(3)]
+    for name in "012":
+        assert [event["number"] for event in events if event["who"] == name] == [number for number in range(50) for _ in range(3)]
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_writer_that_is_killed_leaves_an_array(tmp_path):
-    """At any moment: the next one goes on, and what was written before is there."""
+    """It is killed at any moment: the next one goes on, and earlier records are there."""
     path = tmp_path / "trace.json"
     before = 0
     for turn in range(8):
@@ -69,7 +69,7 @@ def test_a_device_is_no_file():
 
 
 def test_of_a_rank_that_is_killed_the_trace_is_there(tmp_path):
-    """With its collectives, and those of the others: torchrun ends these by SIGTERM, of which Python hears nothing."""
+    """The trace has its collectives, and those of the others, which torchrun ends by SIGTERM: Python does not notice that."""
     trace = tmp_path / "made" / "trace.json"
     trace.parent.mkdir()
     run(tmp_path, 2, """

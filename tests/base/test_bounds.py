@@ -1,4 +1,4 @@
-"""Every number from outside has a largest value: what asks for more than a machine holds is refused before it is tried."""
+"""Every number from outside has a largest value: a request for more than a machine holds is refused before it is tried."""
 
 import argparse
 import dataclasses
@@ -39,12 +39,12 @@ def commands(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()):
 @pytest.mark.parametrize(("kind", "key", "type_"), NUMBERS)
 def test_every_number_of_an_experiment_is_bounded(kind, key, type_, tmp_path):
     (tmp_path / "one.0.et").touch()
-    given = {"trace": str(tmp_path / "one")} if kind == "trace" else {}
+    required = {"trace": str(tmp_path / "one")} if kind == "trace" else {}
     low, high, _ = RANGES[key]
     assert math.isfinite(low) and math.isfinite(high)
     for value in (high + 1 if type_ == "int" else high * 2 + 1, low - 1, math.nan if type_ == "float" else high + 2):
         with pytest.raises(ConfigError, match=rf"{key} = .*: expected "):
-            KINDS[kind](**given, **{key: value})
+            KINDS[kind](**required, **{key: value})
 
 
 @pytest.mark.fast
@@ -66,20 +66,20 @@ def test_numbers_of_the_environment(text, monkeypatch):
 
 @pytest.mark.fast
 def test_every_number_of_the_command_line_is_bounded():
-    """Those of topologies are the topologies' own business, which name what they are of."""
+    """Topologies check their own numbers; their errors name the quantity."""
     import ina.worlds.dpdk.switch
     import ina.worlds.dpdk.worker
 
     parsers = [cli.parser(), ina.worlds.dpdk.switch.parser(), ina.worlds.dpdk.worker.parser()]
-    found = [(words, action) for parser in parsers for words, action in commands(parser)]
-    assert len(found) > 200
-    for words, action in found:
+    actions = [(words, action) for parser in parsers for words, action in commands(parser)]
+    assert len(actions) > 200
+    for words, action in actions:
         if words[:2] not in (("topo", "show"), ("net", "up")) or action.dest == "values":
             assert action.type not in (int, float), f"{' '.join(words)} {action.option_strings}: no bounds"
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize(("parse", "text", "said"), [
+@pytest.mark.parametrize(("parse", "text", "message"), [
     (whole(1, 64, "each is a tree"), "1000000000", r"1000000000: expected 1 to 64 \(each is a tree\)"),
     (whole(1, 64), "0", "0: expected 1 to 64"),
     (whole(1, 64), "4.0", "'4.0': expected a whole number from 1 to 64"),
@@ -88,13 +88,13 @@ def test_every_number_of_the_command_line_is_bounded():
     (real(0, 1e6), "inf", "inf: expected 0 to 1e[+]06"),
     (real(0, 1e6), "soon", "'soon': expected a number from 0 to 1e[+]06"),
 ])  # fmt: skip
-def test_what_the_command_line_says(parse, text, said):
-    with pytest.raises(argparse.ArgumentTypeError, match=f"^{said}"):
+def test_what_the_command_line_says(parse, text, message):
+    with pytest.raises(argparse.ArgumentTypeError, match=f"^{message}"):
         parse(text)
 
 
 @pytest.mark.build
-@pytest.mark.parametrize(("name", "given", "said"), [
+@pytest.mark.parametrize(("name", "given", "message"), [
     ("star", {"hosts": HUGE}, r"star: the number of hosts is 1,000,000,000, expected 1 to 9,999: names go from h1 to h9999"),
     ("star", {"hosts": 0}, r"star: the number of hosts is 0, expected 1 to 9,999"),
     ("star", {"hosts": -1}, r"star: the number of hosts is -1, expected 1 to 9,999"),
@@ -109,21 +109,21 @@ def test_what_the_command_line_says(parse, text, said):
     ("star", {"rate": math.inf}, "rate is inf, expected bit/s"),
     ("star", {"mtu": HUGE}, "mtu is 1000000000, expected 576 to 9000"),
 ])  # fmt: skip
-def test_a_topology_that_no_machine_holds(name, given, said):
-    """In 2 GiB of address space and twenty seconds of processor time, which it does not come near."""
+def test_a_topology_that_no_machine_holds(name, given, message):
+    """The limits are 2 GiB of address space and twenty seconds of processor time; it uses far less."""
     words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
     limits = "setrlimit(RLIMIT_AS, (2 << 30, 2 << 30)); setrlimit(RLIMIT_CPU, (20, 20))"
     code = f"from resource import *; {limits}; import sys; from ina import cli; sys.exit(cli.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "topo", "show", name, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr[-2000:]
-    assert re.search(said, done.stderr), done.stderr
+    assert re.search(message, done.stderr), done.stderr
 
 
 @pytest.mark.fast
 def test_every_size_of_a_topology_is_tried_above():
     marks = test_a_topology_that_no_machine_holds.pytestmark[0].args[1]
-    tried = {(name, key) for name, given, _ in marks for key in given}
+    tried = {(name, key) for name, options, _ in marks for key in options}
     sizes = {(name, key) for name in topologies.names() for key in ("hosts", "leaves", "spines", "k", "servers", "degree")
              if key in inspect.signature(topologies.maker(name)).parameters}  # fmt: skip
     assert sizes <= tried

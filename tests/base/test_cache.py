@@ -1,4 +1,4 @@
-"""The cache of compiled programs: what is damaged is made again, and nothing is loaded from where others can write."""
+"""The cache of compiled programs: damaged files are made again, and nothing is loaded from folders that others can write to."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def flipped(data: bytes) -> bytes:
 DAMAGE = {"cut": lambda data: data[:100], "one bit": flipped, "empty": lambda data: b"", "gone": None}
 
 
-def damage(path: Path, how: str) -> None:
+def damage(path: Path, kind: str) -> None:
     data = path.read_bytes()
     path.unlink()
-    if how != "gone":
-        path.write_bytes(DAMAGE[how](data))
+    if kind != "gone":
+        path.write_bytes(DAMAGE[kind](data))
 
 
 @pytest.mark.build
 @pytest.mark.parametrize("spoil", ["so", "c", "json", "known.json"])
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_program_is_made_again(tmp_path, place, how, spoil):
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_program_is_made_again(tmp_path, place, kind, spoil):
     path = tmp_path / "program.p4"
     path.write_text(source("hdr.data.a = 7;"))
     first = build.compile_program(path)
     whole = first.so_path.read_bytes()
     (victim,) = [file for file in place.iterdir() if file.name.partition(".")[2] == spoil]
-    damage(victim, how)
+    damage(victim, kind)
     again = build.compile_program(path)
     assert again == first and again.c_path.exists() and again.so_path.read_bytes() == whole
     load(again.so_path).close()
@@ -62,22 +62,22 @@ def test_a_damaged_program_is_made_again(tmp_path, place, how, spoil):
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_shared_object_is_made_again(tmp_path, place, how):
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_shared_object_is_made_again(tmp_path, place, kind):
     """Workers of protocols, and the ports over DPDK."""
     worker = tmp_path / "worker.c"
     worker.write_text("int answer(void) { return 42; }\n")
-    made = cc.shared_object("worker", [], [worker])
-    whole = made.read_bytes()
-    for victim in (made, made.with_suffix(".json")):
-        damage(victim, how)
-        assert cc.shared_object("worker", [], [worker]) == made and made.read_bytes() == whole
-        assert cache.read_record(made.with_suffix(".json")) == {}
+    path = cc.shared_object("worker", [], [worker])
+    whole = path.read_bytes()
+    for victim in (path, path.with_suffix(".json")):
+        damage(victim, kind)
+        assert cc.shared_object("worker", [], [worker]) == path and path.read_bytes() == whole
+        assert cache.read_record(path.with_suffix(".json")) == {}
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("how", DAMAGE)
-def test_damaged_output_of_p4c_is_made_again(tmp_path, place, monkeypatch, how):
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_output_of_p4c_is_made_again(tmp_path, place, monkeypatch, kind):
     need("p4runtime")
     from ina.p4.p4runtime import bmv2
 
@@ -88,17 +88,17 @@ def test_damaged_output_of_p4c_is_made_again(tmp_path, place, monkeypatch, how):
     monkeypatch.setattr(bmv2, "versions", lambda: {bmv2.COMPILER[1]: "1"})
     monkeypatch.setattr(bmv2, "_run_p4c", p4c)
     (tmp_path / "program.p4").write_text("")
-    made = bmv2.compile_bmv2(tmp_path / "program.p4").config
+    config = bmv2.compile_bmv2(tmp_path / "program.p4").config
     whole = {file: file.read_bytes() for file in place.iterdir()}
     assert {file.suffix for file in whole} == {".json", ".p4info", ".record"}
     for victim in whole:
-        damage(victim, how)
-        assert bmv2.compile_bmv2(tmp_path / "program.p4").config == made
+        damage(victim, kind)
+        assert bmv2.compile_bmv2(tmp_path / "program.p4").config == config
         assert {file: file.read_bytes() for file in place.iterdir()} == whole
 
 
-def asked(folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    """Run `ina compile` in `folder`."""
+def run_compile(folder: Path, **environment: str) -> subprocess.CompletedProcess:
+    """Runs `ina compile` in `folder`."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("INA_CACHE", "XDG_CACHE_HOME")}
     command = [sys.executable, "-m", "ina.cli", "compile", str(ROOT / "p4" / "patch.p4")]
     environment = {**inherited, "PYTHONPATH": str(ROOT), **environment}
@@ -112,7 +112,7 @@ def asked(folder: Path, **environment: str) -> subprocess.CompletedProcess:
 ])  # fmt: skip
 def test_nothing_is_loaded_from_the_working_folder(tmp_path, variables):
     (tmp_path / "work").mkdir()
-    done = asked(tmp_path / "work", HOME=str(tmp_path / "home"), **variables)
+    done = run_compile(tmp_path / "work", HOME=str(tmp_path / "home"), **variables)
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).parent == tmp_path / "home" / ".cache" / "ina"
     assert list((tmp_path / "work").iterdir()) == []
@@ -122,7 +122,7 @@ def test_nothing_is_loaded_from_the_working_folder(tmp_path, variables):
 @pytest.mark.parametrize("variables", [{"INA_CACHE": "here"}, {"INA_CACHE": "./"}, {"HOME": "here"}])
 def test_relative_folders_are_refused_by_name(tmp_path, variables):
     (tmp_path / "work").mkdir()
-    done = asked(tmp_path / "work", **variables)
+    done = run_compile(tmp_path / "work", **variables)
     ((name, value),) = variables.items()
     assert done.returncode == 1 and f"{name}={value}: expected an absolute path" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and list((tmp_path / "work").iterdir()) == []
@@ -134,7 +134,7 @@ def test_a_folder_in_which_others_can_write_is_refused(tmp_path, mode):
     folder = tmp_path / "cache"
     folder.mkdir()
     folder.chmod(mode)
-    done = asked(tmp_path, INA_CACHE=str(folder))
+    done = run_compile(tmp_path, INA_CACHE=str(folder))
     assert done.returncode == 1 and f"{folder}: others can write there (mode {mode:o})" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and list(folder.iterdir()) == []
 
@@ -145,6 +145,6 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path):
     folder = tmp_path / "cache"
     folder.mkdir()
     shutil.chown(folder, STRANGER)
-    done = asked(tmp_path, INA_CACHE=str(folder))
+    done = run_compile(tmp_path, INA_CACHE=str(folder))
     assert done.returncode == 1 and f"{folder}: belongs to user {STRANGER}" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and list(folder.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Whatever stands in a file of TOML or JSON, its reader says what is wrong with it, and in which file."""
+"""Errors of TOML and JSON files: for any content, the reader names the error and the file."""
 
 from __future__ import annotations
 

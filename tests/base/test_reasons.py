@@ -1,4 +1,4 @@
-"""Texts of errors where all kinds are caught: they say what happened, though an assertion's own text is empty."""
+"""Texts of errors where all kinds are caught: they name the error, though an assertion's own text is empty."""
 
 from __future__ import annotations
 

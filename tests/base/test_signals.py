@@ -1,4 +1,4 @@
-"""A signal that asks a process to end is heard, whatever the process was doing."""
+"""A signal that ends a process takes effect, whatever the process is doing."""
 
 import os
 import signal
@@ -20,20 +20,20 @@ LOSES = {
 }
 
 
-@pytest.mark.parametrize("where", LOSES)
+@pytest.mark.parametrize("place", LOSES)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_exception_that_was_lost_comes_again(where, number):
+def test_an_exception_that_was_lost_comes_again(place, number):
     code = ("import os, time\nfrom ina.base import signals\n"
             f"asked = lambda: (os.kill(os.getpid(), {int(number)}), sum(()))\n"
-            f"signals.raising(lambda number: SystemExit(40 + number), {int(number)})\n{LOSES[where]}"
+            f"signals.raising(lambda number: SystemExit(40 + number), {int(number)})\n{LOSES[place]}"
             "print('goes on', flush=True)\ntime.sleep(20)\nprint('never asked')\n")  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (40 + number, "goes on\n", "")
 
 
 def test_other_exceptions_are_told_as_before(monkeypatch):
-    heard = []
-    monkeypatch.setattr(sys, "unraisablehook", heard.append)
+    exceptions = []
+    monkeypatch.setattr(sys, "unraisablehook", exceptions.append)
     monkeypatch.setattr(signals, "_others", [])
 
     class Broken:
@@ -43,7 +43,7 @@ def test_other_exceptions_are_told_as_before(monkeypatch):
     before = signals.raising(lambda _number: KeyboardInterrupt(), signal.SIGUSR2)
     try:
         Broken()
-        assert [str(one.exc_value) for one in heard] == ["a defect"]
+        assert [str(one.exc_value) for one in exceptions] == ["a defect"]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -28,7 +28,7 @@ SUMS_FLOATS = re.compile(r"test_(all_)?reduce(_coalesced)?(_full_group|_group)?_
 
 
 def run(backend: str, world_size: int, cases: list[str] = (), limit: float = 1800) -> Iterator[dict]:
-    """A record for each case as it ends: see driver.py."""
+    """Yields a record for each case as it ends: see driver.py."""
     command = [sys.executable, "-m", "tests.conformance.driver", backend, str(world_size), *cases]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONWARNINGS": "ignore"}
     with subprocess.Popen(["timeout", str(limit), *command], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
@@ -41,7 +41,7 @@ def run(backend: str, world_size: int, cases: list[str] = (), limit: float = 180
 
 
 def compare(gloo: dict[str, dict], ina: dict[str, dict]) -> list[str]:
-    """What is wrong with ``ina``'s records, by case."""
+    """Errors of ``ina``'s records, by case."""
     wrong = []
     for case, reference in gloo.items():
         ours = ina.get(case)
@@ -75,7 +75,7 @@ def main() -> int:
                     note = f"  {EXCEPTIONS[case]}" if case in EXCEPTIONS else ""
                     print(f"{case:75} {gloo[case]['result']:8} {record['result']:8} {record['switch']:7} {record['gloo']:6}"
                           f"  {record['seconds']:5.2f}{note}", flush=True)
-            counts = {name: Counter(r["result"] for r in of.values()) for name, of in (("gloo", gloo), ("ina", ina))}
+            counts = {name: Counter(r["result"] for r in cases_of.values()) for name, cases_of in (("gloo", gloo), ("ina", ina))}
             print(f"world size {world_size}, run {number + 1}: " + "; ".join(
                 f"{name} {c['passed']} passed, {c['failed']} failed, {c['skipped']} skipped" for name, c in counts.items()))
             wrong = compare(gloo, ina)

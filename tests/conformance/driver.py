@@ -3,8 +3,8 @@
 Prints one JSON line for each case: ``{"case", "result": "passed" | "skipped" | "failed", "seconds", "why", "switch", "gloo"}``;
 ``switch`` and ``gloo`` count the calls of all ranks by the way that they took (back end ``ina`` only).
 
-The suite decides while it is imported which cases a back end is able to run; they shall be Gloo's, so it is told "gloo", and
-the back end of the processes that a case makes is another. They are forked: importing torch for each would take the day.
+The suite decides while it is imported which cases a back end is able to run; they shall be Gloo's, so it gets "gloo", and
+the processes of a case use another back end. They are forked: importing torch for each would take the day.
 """
 
 from __future__ import annotations

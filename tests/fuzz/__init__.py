@@ -1,15 +1,15 @@
-"""Coverage-guided fuzzing of everything that reads what others wrote (docs/validation.md: Fuzzing).
+"""Coverage-guided fuzzing of everything that parses outside input (docs/validation.md: Fuzzing).
 
     python -m tests.fuzz [--seconds N] [TARGET ...]     fuzz, or `make fuzz-coverage ARGS="..."`
     python -m tests.fuzz --list                         targets
 
-    registry.py    what a target is, and all of them
-    engine.py      runs a target: for some seconds, with its corpus
+    registry.py    classes of targets, and the list of all targets
+    engine.py      runs a target for some seconds, with its corpus
     native.py      targets in C: built for libFuzzer, or to replay files; c/ has the harnesses
     programs.py    generated programs with table images, as C, for c/switch.c
     managed.py     targets in Python: run under atheris, or on files
-    control.py, files.py, rpc.py, sources.py            the targets in Python, by what they read
-    corpus/TARGET  inputs that are kept: minimised, and those that once found something
+    control.py, files.py, rpc.py, sources.py            the targets in Python, by their input
+    corpus/TARGET  inputs kept in the tree: the minimised corpus, and former findings
     plants.py      defects that a target must find
 """
 

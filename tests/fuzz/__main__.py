@@ -1,6 +1,6 @@
-"""`make fuzz-coverage`: every target for some seconds; prints its edge coverage, and keeps the input where something is found.
+"""`make fuzz-coverage`: runs every target for some seconds, prints its edge coverage, and keeps the input of a finding.
 
-The status is 1 if anything was found, a target could not be run, or none was.
+The exit status is 1 after a finding, if a target could not run, or if none ran.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from . import engine, seeds
 from .registry import TARGETS, Managed, Target
 
-FILES, SIZE = 40, 6000  # of a target's corpus in the tree: at most, and bytes in all
+FILES, SIZE = 40, 6000  # limits of a target's corpus in the tree: number of files, bytes in all
 
 
 def usable(target: Target) -> str:
-    """What it needs and is not there; empty: nothing."""
+    """Message about capabilities that the target lacks here; "" if none."""
     import capabilities
 
     needs = ("atheris", *target.needs) if isinstance(target, Managed) else ("clang-fuzzer",)
@@ -32,12 +32,13 @@ def write_seeds(target: Target, folder: Path) -> None:
         (folder / hashlib.sha256(data).hexdigest()[:12]).write_bytes(data[: target.longest])
 
 
-def renew(target: Target, build: Path, found: Iterable[Path]) -> int:
-    """The corpus in the tree becomes what is smallest and covers what it and `found` do; findings stay. How many files."""
+def renew(target: Target, build: Path, corpora: Iterable[Path]) -> int:
+    """Replaces the corpus in the tree by the smallest inputs that cover what it and `corpora` cover; findings stay. Returns the
+    number of files."""
     with tempfile.TemporaryDirectory() as scratch:
         merged = Path(scratch)
         count = engine.merge(
-            target, build, merged, [target.corpus, *found] if target.corpus.is_dir() else list(found), FILES, SIZE
+            target, build, merged, [target.corpus, *corpora] if target.corpus.is_dir() else list(corpora), FILES, SIZE
         )
         target.corpus.mkdir(parents=True, exist_ok=True)
         for path in target.corpus.iterdir():
@@ -62,42 +63,42 @@ def main() -> int:
     args = parser.parse_args()
     if unknown := set(args.targets) - set(TARGETS):
         parser.error(f"no target {sorted(unknown)[0]!r}; there are: {', '.join(TARGETS)}")
-    chosen = [TARGETS[name] for name in args.targets] or list(TARGETS.values())
+    targets = [TARGETS[name] for name in args.targets] or list(TARGETS.values())
     if args.list:
-        for target in chosen:
+        for target in targets:
             print(f"{target.name:<24} {target.about}")
         return 0
-    ran = failed = 0
-    for target in chosen:
+    runs = failures = 0
+    for target in targets:
         if reason := usable(target):
             print(f"{target.name:<24} left out: {reason}", flush=True)
             continue
-        ran += 1
+        runs += 1
         try:
-            failed += not clean(target, args)
-        except Exception:  # whatever it is, the other targets still run
+            failures += not clean(target, args)
+        except Exception:  # the other targets still run after any error
             print(f"{target.name:<24} BROKEN\n{traceback.format_exc()}", flush=True)
-            failed += 1
-    if not ran:
+            failures += 1
+    if not runs:
         print("nothing was fuzzed: all targets are left out, for the reasons above", file=sys.stderr)
-    return 1 if failed or not ran else 0
+    return 1 if failures or not runs else 0
 
 
 def clean(target: Target, args: argparse.Namespace) -> bool:
-    """Fuzzes it, and prints the outcome; what was found is kept."""
-    build, kept = args.results / "build", args.results / target.name
-    grown = kept / "corpus"
-    grown.mkdir(parents=True, exist_ok=True)
+    """Fuzzes a target, prints the outcome, and keeps a finding. Returns True if there is none."""
+    build, folder = args.results / "build", args.results / target.name
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
     if not target.corpus.is_dir():
-        write_seeds(target, grown)
-    run = engine.fuzz(target, args.seconds, build, [grown, target.corpus], seed=args.seed, nice=args.nice)
+        write_seeds(target, corpus)
+    run = engine.fuzz(target, args.seconds, build, [corpus, target.corpus], seed=args.seed, nice=args.nice)
     print(run, flush=True)
     if run.artifact is not None:
-        path = kept / f"found-{hashlib.sha256(run.artifact).hexdigest()[:12]}"
+        path = folder / f"found-{hashlib.sha256(run.artifact).hexdigest()[:12]}"
         path.write_bytes(run.artifact)
         print(f"{path}\n{run.text}", flush=True)
     if args.renew:
-        print(f"{target.name:<24} {renew(target, build, [grown])} files in the corpus", flush=True)
+        print(f"{target.name:<24} {renew(target, build, [corpus])} files in the corpus", flush=True)
     return run.artifact is None
 
 

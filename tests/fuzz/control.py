@@ -1,4 +1,4 @@
-"""What comes to the controller: lines and HTTP on its socket, and its own state from an earlier life."""
+"""Targets that read the controller's input: lines and HTTP on its socket, and its saved state."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from .registry import Function
 
 
 class Ours(logging.Handler):
-    """An error that is logged with its traceback is a defect of ours, whatever was answered."""
+    """Log handler: an error logged with a traceback is a defect of ours, whatever the answer was."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.seen: BaseException | None = None
+        self.error: BaseException | None = None
         logging.getLogger("ina").addHandler(self)
         logging.getLogger("ina").propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[1]:
-            self.seen = record.exc_info[1]
+            self.error = record.exc_info[1]
 
     def check(self) -> None:
-        seen, self.seen = self.seen, None
-        if seen is not None:
-            raise seen
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
 
 
 def messages() -> tuple[Any, ...]:
-    """A line of the control socket; what it says is said again and understood the same."""
+    """A line of the control socket; the parsed message, encoded again, parses to the same."""
     from ina.aggregation.control_socket import messages
 
     def read(data: bytes) -> None:
-        asked = messages.parse(messages.decode(data))
-        again = json.dumps({"op": type(asked).__name__.lower(), **asdict(asked)}).encode()
-        assert messages.parse(messages.decode(again)) == asked, again
+        message = messages.parse(messages.decode(data))
+        again = json.dumps({"op": type(message).__name__.lower(), **asdict(message)}).encode()
+        assert messages.parse(messages.decode(again)) == message, again
 
     return read, messages.Malformed
 
 
 def http() -> tuple[Any, ...]:
-    """A request in HTTP, in one piece and cut in two."""
+    """An HTTP request, whole and in two parts."""
     from ina.aggregation.controller import http
     from ina.aggregation.controller.job_records import AdmissionError
 
@@ -64,9 +64,9 @@ def http() -> tuple[Any, ...]:
 
 
 def connection() -> tuple[Function, ...]:
-    """From the first byte of a connection to the answers: a server on the switches of a network without a data plane.
+    """A whole connection, from its first byte to the answers, with a server on the switches of a network without a data plane.
 
-    how 1 | bytes: bit 0 of `how`: the client is not trusted yet; bits 1 to 7: where the bytes are cut in two
+    options 1 | bytes: bit 0 of `options`: the client is not trusted yet; bits 1 to 7: position where the bytes are split
     """
     from test_service import FakeNetwork
 
@@ -77,7 +77,7 @@ def connection() -> tuple[Function, ...]:
     ours = Ours()
 
     def serve(data: bytes) -> None:
-        how, data = (data[0], data[1:]) if data else (0, b"")
+        options, data = (data[0], data[1:]) if data else (0, b"")
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(f"\0ina-fuzz-{uuid.uuid4()}")
         listener.listen(1)
@@ -87,24 +87,24 @@ def connection() -> tuple[Function, ...]:
             far.setblocking(False)
             server._take(near, 0, Principal(os.geteuid()))
             (client,) = server.clients.values()
-            client.trusted = not how & 1
-            cut = (how >> 1) * len(data) // 128
+            client.trusted = not options & 1
+            cut = (options >> 1) * len(data) // 128
             for part in (data[:cut], data[cut:]):
                 while part and client in server.clients.values():
                     part = part[far.send(part) :]
                     server._serve(client)
                     server._tick()
                     server.service.tick()
-            said = b""
+            output = b""
             try:
                 while more := far.recv(1 << 16):
-                    said += more
+                    output += more
             except (BlockingIOError, ConnectionResetError):
                 pass
             far.close()
-            if said.startswith(b"HTTP/1.1 "):
-                said = said.partition(b"\r\n\r\n")[2].replace(b"\n", b"")
-            for line in said.splitlines():
+            if output.startswith(b"HTTP/1.1 "):
+                output = output.partition(b"\r\n\r\n")[2].replace(b"\n", b"")
+            for line in output.splitlines():
                 assert json.loads(line).get("code") != "internal", line
         finally:
             server.close()
@@ -114,7 +114,7 @@ def connection() -> tuple[Function, ...]:
 
 
 def state() -> tuple[Any, ...]:
-    """The state file that a controller begins with; what it then saves can be read again."""
+    """The state file that a controller starts from; the state that it then saves can be read again."""
     from test_service import FakeNetwork
 
     from ina import topology as topologies
@@ -126,7 +126,7 @@ def state() -> tuple[Any, ...]:
     path = Path(folder.name) / "state.json"
 
     def begin(data: bytes) -> None:
-        assert folder  # it stays
+        assert folder  # kept until the process ends
         path.write_bytes(data)
         for _ in range(2):
             service = Operations(FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2)), state=StateFile(path))
@@ -138,9 +138,9 @@ def state() -> tuple[Any, ...]:
 
 
 def answers() -> tuple[Any, ...]:
-    """What a worker is told by the switch process: answers and events.
+    """Messages from the switch process to a worker: answers and events.
 
-    what 1 | lines: what % 4: ping, admit, attach, poll; then each that is left is an event
+    call 1 | lines: call % 4: ping, admit, attach, poll; each further line is an event
     """
     from ina.aggregation.control_socket.channel import listen
     from ina.aggregation.controller.client import Client, ControlError
@@ -149,7 +149,7 @@ def answers() -> tuple[Any, ...]:
     listener = listen(name)
 
     def ask(data: bytes) -> None:
-        what, data = (data[0] % 4, data[1:]) if data else (3, b"")
+        call, data = (data[0] % 4, data[1:]) if data else (3, b"")
         client = Client(name, timeout=5, host="h1")
         far, _ = listener.accept()
         try:
@@ -157,7 +157,7 @@ def answers() -> tuple[Any, ...]:
             far.shutdown(socket.SHUT_WR)
             calls = client.ping, lambda: client.admit("x", 1), lambda: client.attach("x", 0), client.poll
             try:
-                calls[what]()
+                calls[call]()
             finally:
                 assert client.poll()
         finally:

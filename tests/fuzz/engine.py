@@ -1,4 +1,4 @@
-"""Runs a target under libFuzzer for some seconds, and says what it has covered and found; minimises corpora."""
+"""Runs a target under libFuzzer for some seconds and reports its coverage and finding; minimises corpora."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from . import native
 from .registry import ROOT, Managed, Native, Target
 
 MEMORY = 2048  # MB resident
-PREPARING = 300  # seconds, before the first input: the machine may be busy
-WRITING = 30  # seconds, for the input that a target hangs at
+PREPARING = 300  # seconds before the first input: the machine may be busy
+WRITING = 30  # seconds, to write the input at which a target hangs
 MERGING = 600  # seconds
-# Leaks of a fuzzed function are found, those of the interpreter around it are not ours.
+# Leaks of the fuzzed function are findings; those of the interpreter around it are not.
 ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 COVERAGE = re.compile(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+)")
 
 
 @dataclass(frozen=True)
 class Run:
-    """`coverage`: edges, as libFuzzer counts them. `artifact`: the input that has found something; `text`: what was found."""
+    """A fuzzing run. `coverage`: edges, as libFuzzer counts them. `artifact`: input of the finding; `text`: its description."""
 
     target: str
     seconds: float
@@ -38,8 +38,8 @@ class Run:
     text: str
 
     def __str__(self) -> str:
-        found = f"  FOUND {len(self.artifact)} bytes" if self.artifact is not None else ""
-        return f"{self.target:<24} {self.inputs:>9} inputs {self.seconds:>6.1f} s   cov: {self.coverage}{found}"
+        note = f"  FOUND {len(self.artifact)} bytes" if self.artifact is not None else ""
+        return f"{self.target:<24} {self.inputs:>9} inputs {self.seconds:>6.1f} s   cov: {self.coverage}{note}"
 
 
 class Broken(RuntimeError):
@@ -47,7 +47,7 @@ class Broken(RuntimeError):
 
 
 def command(target: Target, folder: Path, root: Path = ROOT) -> list[str]:
-    """What starts it. `folder`: where it is built, if it must be. Raises native.BuildFailed."""
+    """Command line of the target. `folder`: for its build, if it needs one. Raises native.BuildFailed."""
     if isinstance(target, Native):
         return [str(native.build(target, folder, root=root))]
     return [sys.executable, "-m", "tests.fuzz.managed", target.name]
@@ -65,20 +65,20 @@ def fuzz(
     nice: int = 0,
     limit: float | None = None,
 ) -> Run:
-    """Fuzzes until something is found, or `seconds` are over. New inputs go to the first of `corpora`.
+    """Fuzzes until a finding, or for `seconds`. New inputs go to the first of `corpora`.
 
-    A target that does not end within `limit` seconds (default: well above `seconds`) is ended: the input that it was at is a
+    A target that does not end within `limit` seconds (default: well above `seconds`) is killed, and its current input is a
     finding. Raises Broken, native.BuildFailed.
     """
     call = command(target, folder, root)
-    with tempfile.TemporaryDirectory() as found:
+    with tempfile.TemporaryDirectory() as findings:
         flags = [
             f"-max_total_time={max(1, round(seconds))}",
             f"-runs={runs}",
             f"-max_len={target.longest}",
             f"-timeout={target.patience}",
             f"-rss_limit_mb={MEMORY}",
-            f"-artifact_prefix={found}/",
+            f"-artifact_prefix={findings}/",
             f"-seed={seed}",
             "-len_control=0",
             "-use_value_profile=1",
@@ -90,22 +90,22 @@ def fuzz(
         existing = [str(corpus) for corpus in corpora if corpus.is_dir()]
         began = time.monotonic()
         limit = PREPARING + 3 * seconds if limit is None else limit
-        done = _run([*(["nice", "-n", str(nice)] if nice else []), *call, *flags, *existing], root, limit)
+        result = _run([*(["nice", "-n", str(nice)] if nice else []), *call, *flags, *existing], root, limit)
         took = time.monotonic() - began
-        artifacts = sorted(Path(found).iterdir())
+        artifacts = sorted(Path(findings).iterdir())
         artifact = artifacts[0].read_bytes() if artifacts else None
-    hung = f"{target.name}: did not end within {limit:g} s" if done.hung else ""
-    if artifact is None and (done.hung or done.status):
-        raise Broken(f"{hung or f'{target.name}: ended with status {done.status}'} and left no input:\n{done.text[-3000:]}")
-    counts = COVERAGE.findall(done.text)
+    hung = f"{target.name}: did not end within {limit:g} s" if result.hung else ""
+    if artifact is None and (result.hung or result.status):
+        raise Broken(f"{hung or f'{target.name}: ended with status {result.status}'} and left no input:\n{result.text[-3000:]}")
+    counts = COVERAGE.findall(result.text)
     inputs, coverage = (int(counts[-1][0]), max(int(c[1]) for c in counts)) if counts else (0, 0)
-    text = "" if artifact is None else "\n".join(filter(None, (hung, essence(done.text))))
+    text = "" if artifact is None else "\n".join(filter(None, (hung, essence(result.text))))
     return Run(target.name, took, inputs, coverage, artifact, text)
 
 
 @dataclass(frozen=True)
 class Done:
-    """`hung`: did not end in time, and was ended. `text`: all that it wrote."""
+    """Result of a process. `hung`: it exceeded its time and was killed. `text`: its output."""
 
     status: int
     hung: bool
@@ -113,9 +113,9 @@ class Done:
 
 
 def _run(call: list[str], root: Path, limit: float) -> Done:
-    """Runs it for `limit` seconds at most. Afterwards nothing that it started runs, nor holds its output open.
+    """Runs a command for at most `limit` seconds. Afterwards none of its child processes runs or holds its output open.
 
-    libFuzzer's own time-out needs SIGALRM, which a target can block. SIGABRT makes it write the input that it is at, too.
+    libFuzzer's own time-out needs SIGALRM, which a target can block. SIGABRT makes it write its current input, too.
     """
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(root)}
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as output:
@@ -139,7 +139,7 @@ def _run(call: list[str], root: Path, limit: float) -> Done:
 
 
 def essence(text: str) -> str:
-    """The part of the output that says what was found."""
+    """Part of the output that describes the finding."""
     lines = text.splitlines()
     for sign in ("Uncaught Python exception", "broken: ", "runtime error:", "ERROR: "):
         at = next((i for i, line in enumerate(lines) if sign in line), None)
@@ -149,21 +149,21 @@ def essence(text: str) -> str:
 
 
 def merge(target: Target, folder: Path, into: Path, corpora: Sequence[Path], files: int, size: int) -> int:
-    """Fills `into`, which is empty, with the smallest inputs of `corpora` that together cover what all of them do: some of all
-    sizes, where these are more than `files`, and up to `size` bytes in all. Returns how many there are. Raises Broken."""
+    """Fills the empty folder `into` with the smallest inputs of `corpora` that together have the coverage of all: a sample over
+    all sizes if these are more than `files`, up to `size` bytes in all. Returns their number. Raises Broken."""
     with tempfile.TemporaryDirectory() as merged:
         flags = ["-merge=1", f"-max_len={target.longest}", f"-rss_limit_mb={MEMORY}", "-len_control=0"]
-        done = _run([*command(target, folder), *flags, merged, *map(str, corpora)], ROOT, MERGING)
-        if done.hung or done.status or not any(Path(merged).iterdir()):
-            raise Broken(f"{target.name}: the corpus cannot be minimised (status {done.status}):\n{done.text[-3000:]}")
+        result = _run([*command(target, folder), *flags, merged, *map(str, corpora)], ROOT, MERGING)
+        if result.hung or result.status or not any(Path(merged).iterdir()):
+            raise Broken(f"{target.name}: the corpus cannot be minimised (status {result.status}):\n{result.text[-3000:]}")
         paths = sorted(Path(merged).iterdir(), key=lambda p: (p.stat().st_size, p.name))
         if len(paths) > files:
             paths = [paths[i * len(paths) // files] for i in range(files)]
-        kept = []
+        results = []
         for path in paths:
             size -= path.stat().st_size
             if size < 0:
                 break
-            kept.append(path)
+            results.append(path)
             (into / path.name[:12]).write_bytes(path.read_bytes())
-    return len(kept)
+    return len(results)

@@ -1,4 +1,4 @@
-"""Files that users write: experiments, networks, deployments, traces, captures."""
+"""Targets that read users' files: experiments, networks, deployments, traces, captures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], None]:
     path = Path(folder.name) / name
 
     def call(data: bytes) -> None:
-        assert folder  # it stays
+        assert folder  # kept until the process ends
         path.write_bytes(data)
         read(path)
 
@@ -21,14 +21,14 @@ def _file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], None]:
 
 
 def experiment() -> tuple[Any, ...]:
-    """An experiment or sweep: its plan, and each point written and read again."""
+    """An experiment or sweep: its plan, and each point after writing and reading it again."""
     from ina.base.settings import ConfigError
     from ina.lab import plan
 
     def read(path: Path) -> None:
-        made = plan.load(path)
-        assert made.points and len(made.points) <= plan.MOST_POINTS
-        for point in made.points[:3]:
+        loaded = plan.load(path)
+        assert loaded.points and len(loaded.points) <= plan.MOST_POINTS
+        for point in loaded.points[:3]:
             str(point), point.folder(0)
 
     return _file("experiment.toml", read), ConfigError
@@ -47,7 +47,7 @@ def topology() -> tuple[Any, ...]:
 
 
 def deployment() -> tuple[Any, ...]:
-    """What is deployed to a Tofino."""
+    """A deployment file for a Tofino."""
     from ina.base.settings import ConfigError
     from ina.lab.deployment import deployment
 
@@ -57,7 +57,7 @@ def deployment() -> tuple[Any, ...]:
 def trace() -> tuple[Any, ...]:
     """One rank's Chakra trace, or the process groups beside it.
 
-    which 1 | file: 0: the trace; 1: the file of process groups, the trace being an empty one
+    which 1 | file: 0: the trace; 1: the file of process groups, with an empty trace
     """
     from ina.base.settings import ConfigError
     from ina.lab.kinds import chakra
@@ -126,8 +126,8 @@ def mapping() -> tuple[Any, ...]:
         names.names(info, info, shapes)
         names.limits(shapes), names.ignored(shapes), names.any_order, names.digests
         names.pairs("counters", info, info)
-        for which in ("both", "a", "b"):
-            names.entries(which)
+        for side in ("both", "a", "b"):
+            names.entries(side)
 
     return _file("map.toml", read), mapping.MappingError
 
@@ -142,7 +142,7 @@ def idx() -> tuple[Any, ...]:
 def results() -> tuple[Any, ...]:
     """A results folder, as `ina report` reads it.
 
-    which 1 | file: which % 3: metrics.json, config.json, experiment.json; the others are right
+    which 1 | file: which % 3: metrics.json, config.json, experiment.json; the other files are valid
     """
     from ina.lab.results import compare
     from ina.lab.results.record import SCHEMA, ResultsError
@@ -157,9 +157,9 @@ def results() -> tuple[Any, ...]:
 
     def read(data: bytes) -> None:
         assert folder
-        which = ("metrics.json", "config.json", "experiment.json")[data[0] % 3 if data else 0]
+        file = ("metrics.json", "config.json", "experiment.json")[data[0] % 3 if data else 0]
         (here / "experiment.json").unlink(missing_ok=True)
-        for name, content in {**right, which: data[1:]}.items():
+        for name, content in {**right, file: data[1:]}.items():
             (here / name).write_bytes(content)
         compare.grouped(compare.points(here))
 

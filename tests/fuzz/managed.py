@@ -1,4 +1,4 @@
-"""Targets in Python: the function of each, watched, and run under atheris in a process of its own.
+"""Targets in Python: runs the function of each, with its exceptions checked, under atheris in a process of its own.
 
 python -m tests.fuzz.managed TARGET FLAG ...        libFuzzer's flags and corpora, as atheris takes them
 python -m tests.fuzz.managed --replay TARGET ...    only the corpora in the tree, without atheris
@@ -19,7 +19,7 @@ from .registry import ROOT, TARGETS, Function, Managed
 
 MEMORY = 4 << 30  # bytes of addresses that a target's process may have
 LONGEST = 20_000  # characters of a refusal
-# What Python itself says of wrong values. As the text of a refusal it names neither place nor expectation, and helps nobody.
+# Messages of Python itself about wrong values. As the text of a refusal they name neither place nor expectation.
 PYTHON_SAYS = re.compile(
     "|".join(
         (
@@ -46,11 +46,11 @@ PYTHON_SAYS = re.compile(
 
 
 class Finding(Exception):
-    """A refusal that is none of ours."""
+    """A refusal whose text is not ours."""
 
 
 def watched(function: Function, declared: tuple[type[Exception], ...]) -> Callable[[bytes], None]:
-    """Calls it; lets go only what counts as a finding."""
+    """Wraps the function: only exceptions that count as findings leave it."""
 
     def call(data: bytes) -> None:
         try:
@@ -71,13 +71,13 @@ def make(target: Managed) -> Callable[[bytes], None]:
 
 
 def modules() -> list[str]:
-    """Ours: each one that is instrumented takes a while."""
+    """Our modules to instrument: each takes a while."""
     paths = [path.relative_to(ROOT) for package in ("ina", "topologies") for path in (ROOT / package).rglob("*.py")]
     return [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths]
 
 
 def replay(names: list[str]) -> int:
-    """Calls each target with the files of its corpus; says which input is a finding."""
+    """Calls each target with the files of its corpus; prints inputs that are findings."""
     status = 0
     for name in names:
         target = TARGETS[name]

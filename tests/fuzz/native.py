@@ -15,7 +15,7 @@ from .registry import ROOT, Native
 
 HARNESSES = Path("tests/fuzz/c")
 INCLUDES = (*manifest.FOLDERS, "ina/p4/compiler/emit", "tests/fuzz/c")
-# Shifts of the generated code and packed headers are where the standard allows them on this machine only.
+# Shifts in the generated code and accesses to packed headers are defined on this machine only, not by the standard.
 FLAGS = (
     "-g1",
     "-std=gnu11",
@@ -29,21 +29,21 @@ FUZZED = ("-O1", "-fsanitize=fuzzer-no-link")
 
 
 class BuildFailed(RuntimeError):
-    """What the compiler said."""
+    """A failed build, with the compiler's output."""
 
 
 def build(target: Native, folder: Path, compiler: str = "clang", root: Path = ROOT) -> Path:
-    """The target's executable in `folder`, where objects are kept for the next one. `root`: the repository, or a copy of it.
+    """The target's executable in `folder`, which caches objects for the next build. `root`: the repository, or a copy of it.
 
-    With clang it is libFuzzer's; with another compiler it takes names of files to run on. Raises BuildFailed.
+    With clang it is a libFuzzer executable; with another compiler it takes names of input files. Raises BuildFailed.
     """
     fuzzer, folder = compiler == "clang", folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     sources = [root / HARNESSES / target.harness, *(() if fuzzer else (root / HARNESSES / "replay.c",))]
     for pattern in target.sources:
-        if not (found := sorted(root.glob(pattern))):
+        if not (paths := sorted(root.glob(pattern))):
             raise BuildFailed(f"{target.name}: {pattern}: expected files of that name, found none")
-        sources += [path for path in found if path not in sources]
+        sources += [path for path in paths if path not in sources]
     if target.program:
         sources += programs(target.program, folder, root)
     flags = [*FLAGS, *(FUZZED if fuzzer else ("-O0",)), *(f"-I{i}" for i in INCLUDES)]
@@ -68,10 +68,10 @@ def programs(name: str, folder: Path, root: Path = ROOT) -> list[Path]:
     script = "from pathlib import Path\nfrom tests.fuzz.programs import generate\n"
     script += f"print(*generate({name!r}, Path({str(folder)!r})), sep='\\n')"
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    done = subprocess.run([sys.executable, "-c", script], cwd=root, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise BuildFailed(done.stderr[-3000:])
-    return [Path(line) for line in done.stdout.split()]
+    process = subprocess.run([sys.executable, "-c", script], cwd=root, env=environment, capture_output=True, text=True)
+    if process.returncode:
+        raise BuildFailed(process.stderr[-3000:])
+    return [Path(line) for line in process.stdout.split()]
 
 
 def _digest(paths: list[Path]) -> str:
@@ -82,16 +82,16 @@ def _digest(paths: list[Path]) -> str:
 
 
 def _object(compiler: str, source: Path, flags: list[str], headers: str, folder: Path, root: Path) -> Path:
-    """Made once of the same text, in whatever copy of the repository that is."""
+    """The object file of a source, compiled once for the same text in any copy of the repository."""
     key = hashlib.sha256("\0".join([compiler, *flags, headers, _digest([source])]).encode()).hexdigest()[:24]
     target = folder / f"{source.stem}-{key}.o"
     if not target.exists():
-        named = source.relative_to(root) if source.is_relative_to(root) else source
-        _run([compiler, *flags, "-c", str(named), "-o", str(target)], root)
+        name = source.relative_to(root) if source.is_relative_to(root) else source
+        _run([compiler, *flags, "-c", str(name), "-o", str(target)], root)
     return target
 
 
 def _run(command: list[str], root: Path) -> None:
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    if done.returncode:
-        raise BuildFailed(f"{' '.join(command)}\n{done.stderr[-3000:]}")
+    process = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    if process.returncode:
+        raise BuildFailed(f"{' '.join(command)}\n{process.stderr[-3000:]}")

@@ -1,6 +1,6 @@
 """Defects that fuzzing must find: each changes one line of a copy of the repository.
 
-`python -m tests.fuzz.plants [TARGET ...]` plants them all, one after the other, and says how long each took to find.
+`python -m tests.fuzz.plants [TARGET ...]` plants them all, one after the other, and prints the time until each was found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATIENCE = 60  # seconds
 
 @dataclass(frozen=True)
 class Planted:
-    """`plant.finds`: part of what is said about it. `target` finds it."""
+    """A defect that `target` must find. `plant.finds`: part of the finding's text."""
 
     plant: Plant
     target: str
@@ -101,25 +101,25 @@ PLANTS = (
 
 
 def search(planted: Planted, build: Path, seconds: float = PATIENCE) -> engine.Run:
-    """Fuzzes the target in a copy that has the defect, from the corpus of the repository. `build`: where objects are kept."""
+    """Fuzzes the target in a copy with the defect, from the corpus of the repository. `build`: folder for cached objects."""
     with tempfile.TemporaryDirectory() as scratch:
         root = copy_with(planted.plant, Path(scratch) / "copy")
         target = TARGETS[planted.target]
-        grown = Path(scratch) / "corpus"
-        grown.mkdir()
-        return engine.fuzz(target, seconds, build, [grown, CORPUS / target.name], root=root, seed=1)
+        corpus = Path(scratch) / "corpus"
+        corpus.mkdir()
+        return engine.fuzz(target, seconds, build, [corpus, CORPUS / target.name], root=root, seed=1)
 
 
 def main() -> int:
-    missed, chosen = 0, [planted for planted in PLANTS if not sys.argv[1:] or planted.target in sys.argv[1:]]
-    for planted in chosen:
+    misses, plants = 0, [planted for planted in PLANTS if not sys.argv[1:] or planted.target in sys.argv[1:]]
+    for planted in plants:
         run = search(planted, Path("results/fuzz/build"))
-        found = run.artifact is not None and planted.plant.finds in run.text
-        missed += not found
-        print(f"{'found' if found else 'MISSED':<7} {planted.plant.name}: {planted.target}, {run.seconds:.1f} s", flush=True)
-        if not found:
+        hit = run.artifact is not None and planted.plant.finds in run.text
+        misses += not hit
+        print(f"{'found' if hit else 'MISSED':<7} {planted.plant.name}: {planted.target}, {run.seconds:.1f} s", flush=True)
+        if not hit:
             print(run.text)
-    return 1 if missed else 0
+    return 1 if misses else 0
 
 
 if __name__ == "__main__":

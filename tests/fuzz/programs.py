@@ -1,4 +1,4 @@
-"""Generated programs for c/switch.c: the C text that the compiler makes, and a switch's tables and groups as C beside it."""
+"""Generated programs for c/switch.c: the compiler's C text, and a switch's tables and groups as C beside it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 DEFINES = {"VALUES": "32", "SLOTS": "4"}
-SKIPPED = ("tables", "port", "link")  # of a command: pointers; tables are the images' business
+SKIPPED = ("tables", "port", "link")  # pointer fields of a command; tables are in the images
 
 
 def generate(name: str, folder: Path) -> list[Path]:
-    """The program's C files, made in `folder`."""
+    """Generates the program's C files in `folder`."""
     from ina.p4.compiler.build import compile_program
     from ina.p4.runtime import Switch
 
@@ -26,9 +26,9 @@ def generate(name: str, folder: Path) -> list[Path]:
             commands: list[dict[str, Any]] = []
             plain = switch._execute
 
-            def execute(asked: list[dict[str, Any]], timeout: float = 5.0) -> Any:
-                commands.extend(asked)
-                return plain(asked, timeout)
+            def execute(batch: list[dict[str, Any]], timeout: float = 5.0) -> Any:
+                commands.extend(batch)
+                return plain(batch, timeout)
 
             switch._execute = execute
             admit(switch)
@@ -37,7 +37,7 @@ def generate(name: str, folder: Path) -> list[Path]:
 
 
 def _source(name: str, folder: Path) -> tuple[Path, dict[str, str] | None, Callable[[Any], object]]:
-    """Path, defines, and what writes entries."""
+    """Path, defines, and the function that writes entries."""
     import test_compile_fuzz
 
     from ina.base.paths import p4_dir
@@ -73,7 +73,7 @@ def _everything(switch: Any) -> None:
 
 
 def _guarded(switch: Any) -> None:
-    """Frames from ports 1 to 4 are trusted, others checked."""
+    """Writes entries that trust frames from ports 1 to 4 and check others."""
     from ina.aggregation.worker import worker_address
     from ina.p4.runtime import TableEntry, insert, modify
 

@@ -1,8 +1,8 @@
-"""What a target is, and all of them.
+"""Classes of targets, and the list of all targets.
 
-A target takes any bytes. What counts as a finding, besides what the sanitizers say, a time-out and memory: in C a CHECK that
-fails; in Python every exception but those that the target declares (refusals of bad input), and those, too, where their text is
-none of ours.
+A target takes any bytes. Findings are reports of the sanitizers, time-outs and excess memory; in C also a CHECK that fails; in
+Python also every exception but those that the target declares (refusals of bad input), and those, too, if their text is not
+ours.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Function = Callable[[bytes], object]
 
 @dataclass(frozen=True)
 class Target:
-    """`longest`: bytes of an input. `patience`: seconds that one input may take. `slow`: not in CI, where its compilation takes
-    longer than what it adds."""
+    """`longest`: bytes of an input. `patience`: seconds that one input may take. `slow`: not in CI, as its compilation costs more
+    than it adds."""
 
     name: str
     about: str
@@ -35,7 +35,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Native(Target):
-    """`harness`: a file of c/. `sources`: of the repository, patterns. `program`: of programs.py; its C is compiled in."""
+    """A target in C. `harness`: a file of c/. `sources`: patterns of the repository's files. `program`: of programs.py; its C is
+    compiled in."""
 
     harness: str
     sources: tuple[str, ...]
@@ -45,8 +46,8 @@ class Native(Target):
 
 @dataclass(frozen=True)
 class Managed(Target):
-    """`module` has the function `make`, called in the process that fuzzes: it imports what is fuzzed, and returns the function
-    and the exceptions that may leave it. `watch`: modules and packages whose coverage guides. `needs`: capabilities
+    """A target in Python. The fuzzing process calls the function `make` of `module`: it imports the code to fuzz, and returns the
+    function and the exceptions that it may raise. `watch`: modules and packages whose coverage guides. `needs`: capabilities
     (tests/capabilities.py)."""
 
     module: str

@@ -1,4 +1,4 @@
-"""Messages of P4Runtime and BFRuntime: from the wire to the service's methods, without gRPC between.
+"""Messages of P4Runtime and BFRuntime: from the wire to the service's methods, without gRPC.
 
 method 1 | message
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from .control import Ours
 
-CODES = {"INTERNAL", "UNKNOWN"}  # of the RPC, with no details: defects of ours
+CODES = {"INTERNAL", "UNKNOWN"}  # codes of the RPC that without details are defects of ours
 
 
 class Aborted(Exception):
@@ -18,7 +18,7 @@ class Aborted(Exception):
 
 
 class Context:
-    """grpc.ServicerContext, as far as a service looks at it."""
+    """The parts of grpc.ServicerContext that a service uses."""
 
     def __init__(self) -> None:
         self.code: Any = None
@@ -82,7 +82,7 @@ def p4runtime() -> tuple[Any, ...]:
     service._arbitration = Arbitration(1)
     service._lock = threading.RLock()
     service._streams = {}
-    service._arbitration.check = lambda request: None  # whoever it is: any client may become the primary
+    service._arbitration.check = lambda request: None  # any client may become the primary
     methods = [
         (service._write, p4.WriteRequest),
         (service._read, p4.ReadRequest),

@@ -1,4 +1,4 @@
-"""First inputs of each target, for a corpus that is begun anew: right ones, which fuzzing then changes."""
+"""Seeds of each target for a new corpus: valid inputs, which fuzzing then mutates."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .registry import ROOT, Native, Target
 def of(target: Target) -> list[bytes]:
     if isinstance(target, Native):
         return list(_native(target))
-    made = globals().get(target.name.replace("-", "_"))
-    return [data for data in (made() if made else ())]
+    seeds = globals().get(target.name.replace("-", "_"))
+    return [data for data in (seeds() if seeds else ())]
 
 
 def _native(target: Native) -> Iterator[bytes]:
@@ -72,7 +72,7 @@ def _native(target: Native) -> Iterator[bytes]:
                 ]
             )
     elif target.harness == "frames.c":
-        yield from (bytes([which, config]) + bytes(8) for which in (0x80, 0x81, 0x83) for config in (0, 2, 4, 0x20))
+        yield from (bytes([first, config]) + bytes(8) for first in (0x80, 0x81, 0x83) for config in (0, 2, 4, 0x20))
     elif target.harness == "server.c":
         yield bytes([0, 2, 0, 5, 1, 0, 1, 0, 0, 7, 5, 1, 1, 1, 0, 0, 7, 4, 3, 0])
         yield bytes([0, 0x12, 0, 5, 5, 0, 1, 0, 0, 7, 5, 5, 1, 1, 0, 0, 7, 4, 3, 0])
@@ -222,15 +222,15 @@ def bfrt() -> Iterator[bytes]:
     with Switch(compile_program(P4 / "bfrt.p4")) as switch:
         for table in Device(switch).info.tables.values():
             for kind in (1, 2, 3):
-                made = entry(rng, table)
-                made.table_id = table.id
+                message = entry(rng, table)
+                message.table_id = table.id
                 writing = bfrt.WriteRequest(p4_name="bfrt")
                 writing.target.pipe_id = 0xFFFF
-                writing.updates.add(type=kind).entity.table_entry.CopyFrom(made)
+                writing.updates.add(type=kind).entity.table_entry.CopyFrom(message)
                 yield b"\0" + writing.SerializeToString()
                 reading = bfrt.ReadRequest(p4_name="bfrt")
                 reading.target.pipe_id = 0xFFFF
-                reading.entities.add().table_entry.CopyFrom(made)
+                reading.entities.add().table_entry.CopyFrom(message)
                 yield b"\1" + reading.SerializeToString()
     yield b"\2" + bfrt.SetForwardingPipelineConfigRequest().SerializeToString()
     yield b"\3" + bfrt.GetForwardingPipelineConfigRequest().SerializeToString()

@@ -1,4 +1,4 @@
-"""P4 source text, and what stands beside it: from bytes to a checked tree, to C, to STF commands."""
+"""Targets that read P4 source text and STF files: from bytes to a checked tree, to C, to STF commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def p4() -> tuple[Any, ...]:
-    """Preprocessor, parser, checker; of a small program that is right, code, too."""
+    """Preprocessor, parser and checker; for a small valid program also code generation."""
     from ina.p4.compiler import build, frontend
     from ina.p4.compiler.errors import CompileError, InternalError
 

@@ -1,4 +1,4 @@
-"""The house: imports point downwards, files keep to one subject, nothing unfinished is left."""
+"""Structure of the source tree: imports point downwards, files keep to one subject, nothing is unfinished."""
 
 import ast
 import re
@@ -60,18 +60,18 @@ def room(module: str) -> str:
 
 
 def imported(path: Path, text: bool = True) -> set[str]:
-    """Modules of ina that a file needs, wherever in it: imports and, with `text`, names of modules in it (`-m`, importlib)."""
-    found: set[str] = set()
+    """Modules of ina that any part of a file needs: imports and, with `text`, names of modules in it (`-m`, importlib)."""
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             up = ".".join(path.relative_to(ROOT).parts[: -node.level]) if node.level else ""
             base = ".".join(filter(None, (up, node.module)))
-            found |= {full if (full := f"{base}.{alias.name}") in MODULES or full in DOORS else base for alias in node.names}
+            modules |= {full if (full := f"{base}.{alias.name}") in MODULES or full in DOORS else base for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif text and isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in MODULES:
-            found.add(node.value)
-    return {name for name in found if name.startswith("ina.")}
+            modules.add(node.value)
+    return {name for name in modules if name.startswith("ina.")}
 
 
 @pytest.mark.fast
@@ -90,7 +90,7 @@ def test_imports_point_downwards(path):
 
 @pytest.mark.fast
 def test_the_ground_does_not_know_the_network():
-    """Pure data: what a network is, and where this package's files are."""
+    """Modules of pure data: a network's model, and the paths of this package's files."""
     for name, others in (("topology", {"base", "topology"}), ("base", {"base", "_native"})):
         for module, path in MODULES.items():
             if room(module) == name:
@@ -99,7 +99,7 @@ def test_the_ground_does_not_know_the_network():
 
 @pytest.mark.fast
 def test_a_topology_is_data():
-    """It is found by its name, like a switch program, and knows what a network is, and nothing else of ina."""
+    """A topology is found by its name, like a switch program, and imports the network's model and nothing else of ina."""
     for path in files(ROOT / "topologies", "*.py"):
         assert all(name.startswith("ina.topology") for name in imported(path)), path
 
@@ -111,9 +111,9 @@ def test_c_includes_point_downwards():
     for folder, floor in C_FLOORS.items():
         for path in files(ROOT / folder, "*.[ch]"):
             for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE):
-                where = folder if name in both else headers.get(name)
-                assert where is not None, f"{path}: {name}: no such header in {', '.join(C_FLOORS)}"
-                assert where == folder or C_FLOORS[where] < floor, f"{path}: {name} of {where} is not below it"
+                owner = folder if name in both else headers.get(name)
+                assert owner is not None, f"{path}: {name}: no such header in {', '.join(C_FLOORS)}"
+                assert owner == folder or C_FLOORS[owner] < floor, f"{path}: {name} of {owner} is not below it"
 
 
 # Circles that are meant: the tree and its types; an interpreter and the architectures that it runs and that run it.
@@ -124,7 +124,7 @@ CIRCLES = {"ina.p4.compiler.ast", "ina.p4.compiler.types", "ina.p4.compiler.refe
 
 @pytest.mark.build
 def test_no_module_imports_one_that_imports_it():
-    """Directly or by way of others."""
+    """Cycles of imports, direct or through other modules."""
     edges = ((name, other) for name, path in MODULES.items() for other in imported(path, text=False))
     graph = networkx.DiGraph((name, other) for name, other in edges if other in MODULES)
     circles = [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1]
@@ -173,7 +173,7 @@ def test_the_core_imports_without_the_optional_parts():
 
 @pytest.mark.build
 def test_a_missing_package_is_never_named_without_its_extra():
-    """Whichever module is imported first: "No module named 'grpc'" does not say what to install."""
+    """Any module may be imported first: "No module named 'grpc'" does not say what to install."""
     import subprocess
     import sys
 
@@ -200,7 +200,7 @@ def test_a_missing_package_is_never_named_without_its_extra():
 @pytest.mark.fast
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_an_optional_import_in_a_function_names_its_extra(path):
-    """As above, where the import is not the module's. One for the type checker alone never happens."""
+    """An import in a function, like those of modules above. Imports for the type checker alone are never executed."""
     optional = {"matplotlib", "scapy", "grpc", "sklearn", "ray"}
     tree = ast.parse(path.read_text())
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.With)
@@ -229,11 +229,11 @@ def test_every_extra_is_one_of_the_package():
 
 @pytest.mark.fast
 def test_every_package_and_experiment_is_installed():
-    """What setup.py does not find works in the checkout and is missing after pip install."""
+    """A file that setup.py does not find works in the checkout and is missing after pip install."""
     for path in SOURCES:
         assert (path.parent / "__init__.py").exists(), f"{path.parent} has no __init__.py: setup.py does not see it as a package"
-    named = [(folder, pattern) for folder, patterns in manifest.DATA.items() for pattern in patterns]
-    carried = {path for folder, pattern in named for path in (ROOT / folder).glob(pattern)}
+    pairs = [(folder, pattern) for folder, patterns in manifest.DATA.items() for pattern in patterns]
+    carried = {path for folder, pattern in pairs for path in (ROOT / folder).glob(pattern)}
     for folder in ("p4", "experiments", "workloads", "host"):
         for path in files(ROOT / folder, "**/*.*"):
             if path.suffix in (".p4", ".toml", ".csv", ".c", ".h"):

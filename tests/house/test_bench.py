@@ -1,4 +1,4 @@
-"""What the benchmarks run is right, at any speed."""
+"""Correctness of the benchmarks' programs, at any speed."""
 
 import re
 import signal
@@ -165,28 +165,28 @@ def test_who_ends_a_benchmark_ends_what_it_started_and_keeps_what_there_is(numbe
     need("matplotlib")
     root = Path(__file__).resolve().parent.parent.parent
     process = subprocess.Popen([sys.executable, "-c", ENDED, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True)
-    said = ""
-    while "begun" not in said:
-        said += (line := process.stdout.readline())
-        assert line, said
+    output = ""
+    while "begun" not in output:
+        output += (line := process.stdout.readline())
+        assert line, output
     process.send_signal(number)
-    said += process.communicate(timeout=60)[0]
-    assert process.returncode == status and "closed" in said, said
+    output += process.communicate(timeout=60)[0]
+    assert process.returncode == status and "closed" in output, output
     assert list(tmp_path.glob("bench-*/bench.json"))
 
 
 @pytest.mark.fast
 def test_plots_say_what_was_measured_with_the_whole_title(tmp_path):
-    """Bars are named by the columns that say what was measured, and by no figure that came out."""
+    """Bars are named by the columns that describe the measurement, and by no measured figure."""
     need("matplotlib")
     title = "emulator-trees: hierarchical SwitchML in a fat-tree of 128 hosts, with payload and without, and some more words"
     measurement = common.Measurement(title, ["values", "payload", "Mpps", "ratio"], "virtual over processor time", "", keys=2)
     measurement.add(1024, "with", 15.231458209220493, 0.123456)
     common.plot(measurement, tmp_path / "plot.svg")
-    said = re.findall(r"<!-- (.*?) -->", (tmp_path / "plot.svg").read_text(), re.S)
-    assert {"1,024, with", "values, payload", "virtual over processor time", "0.123"} <= set(said)
-    assert " ".join(line for line in said if "emulator" in line or "some" in line).split() == title.split()
-    assert not any("15.2" in line for line in said)
+    labels = re.findall(r"<!-- (.*?) -->", (tmp_path / "plot.svg").read_text(), re.S)
+    assert {"1,024, with", "values, payload", "virtual over processor time", "0.123"} <= set(labels)
+    assert " ".join(line for line in labels if "emulator" in line or "some" in line).split() == title.split()
+    assert not any("15.2" in line for line in labels)
 
 
 @pytest.mark.fast
@@ -200,7 +200,7 @@ def test_tables_never_cut_a_figure(monkeypatch, capsys):
     measurement = common.Measurement("a: b", columns, "of all", "more")
     measurement.add(2048, 33.84, 1404.2, 1859, 28.15, 0.4861)
     measurement.show()
-    said = capsys.readouterr().out
-    assert "…" not in said
+    output = capsys.readouterr().out
+    assert "…" not in output
     for word in ("2,048", "33.8", "1,404", "1,859", "28.1", "0.486", "workers'", "testpmd"):
-        assert word in said
+        assert word in output

@@ -1,4 +1,4 @@
-"""What every command has in common: nothing that a user can do something about ends in a traceback."""
+"""Properties of all commands: no error that a user can fix ends in a traceback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_an_extra_that_is_missing_is_named(argv, tmp_path):
 
 
 def test_a_compiled_part_of_other_sources_is_refused():
-    """After `git pull` without `make`: what the older one lacks would show in the midst of a run."""
+    """After `git pull` without `make` the compiled part is older: missing functions would show in the midst of a run."""
     others = "from ina.base import paths; paths.native_sources = lambda: 'others'"
     done = ina("--version", before=others, capture_output=True)
     assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1, done.stderr
@@ -83,24 +83,24 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path):
     assert (done.returncode, done.stderr) == (141, "")
 
 
-@pytest.mark.parametrize(("raised", "status", "said"), [
+@pytest.mark.parametrize(("raised", "status", "message"), [
     (KeyboardInterrupt(), 130, "ina: interrupted\n"),
     (MemoryError("Unable to allocate 364. TiB"), 1, "ina: not enough memory: Unable to allocate 364. TiB\n"),
 ])  # fmt: skip
-def test_what_no_command_can_help(raised, status, said, monkeypatch, capsys):
+def test_what_no_command_can_help(raised, status, message, monkeypatch, capsys):
     def main(_args):
         raise raised
 
-    made = argparse.ArgumentParser()
-    made.set_defaults(main=main)
-    monkeypatch.setattr(cli, "parser", lambda: made)
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(main=main)
+    monkeypatch.setattr(cli, "parser", lambda: parser)
     assert cli.main([]) == status
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize("module", ["argparse", "numpy", "ina.base.native", "ina.cli.topo"])
 def test_ctrl_c_while_it_starts_is_one_line(module):
-    """Half a second of imports: whichever it comes upon."""
+    """The imports take half a second, and the signal may interrupt any of them."""
     interrupted = f"""
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
@@ -116,21 +116,21 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     def main(_args):
         import ina.no_such_module  # noqa: F401
 
-    made = argparse.ArgumentParser()
-    made.set_defaults(main=main)
-    monkeypatch.setattr(cli, "parser", lambda: made)
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(main=main)
+    monkeypatch.setattr(cli, "parser", lambda: parser)
     with pytest.raises(ImportError):
         cli.main([])
 
 
 @pytest.mark.parametrize("command", ["compile", "explain"])
 def test_warnings_are_said(command, tmp_path, capsys):
-    """Each time, also of a program that is compiled already."""
+    """Warnings come each time, also for a program that is compiled already."""
     program = tmp_path / "cut.p4"
     program.write_text(source("bit<8> x = 300; hdr.data.d = x;"))
     for _ in range(2):
         assert cli.main([command, str(program)]) == 0
-        assert "cut.p4:" in (said := capsys.readouterr().err) and "warning: 300 does not fit into bit<8>" in said
+        assert "cut.p4:" in (output := capsys.readouterr().err) and "warning: 300 does not fit into bit<8>" in output
 
 
 @pytest.mark.parametrize("define", ["1X=2", "A B", "", "=3"])

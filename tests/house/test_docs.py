@@ -17,18 +17,18 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *files(ROOT / "docs", "*.
 
 def blocks(language: str) -> list[str]:
     """Fenced blocks of the README whose fence says `language` (commands: nothing)."""
-    found: list[str] = []
+    texts: list[str] = []
     inside: list[str] | None = None
     for line in README.splitlines():
         if inside is None and line.startswith("```"):
-            inside, said = [], line[3:]
+            inside, label = [], line[3:]
         elif inside is not None and line == "```":
-            if said == language:
-                found.append("".join(text + "\n" for text in inside))
+            if label == language:
+                texts.append("".join(text + "\n" for text in inside))
             inside = None
         elif inside is not None:
             inside.append(line)
-    return found
+    return texts
 
 
 def run(command: list[str], cwd: Path, timeout: float = 240) -> str:
@@ -51,7 +51,7 @@ def test_python_of_the_readme_runs(code):
 
 @pytest.mark.build
 def test_commands_of_the_readme_run(tmp_path):
-    """Every `ina` and `torchrun` command, with the experiment file that the README shows."""
+    """Runs every `ina` and `torchrun` command, with the experiment file that the README shows."""
     need("cc", "torch", "matplotlib")
     (tmp_path / "lossy.toml").write_text(next(b for b in blocks("toml") if "lossy" in b))
     for name in ("p4", "examples"):
@@ -73,8 +73,8 @@ def test_nothing_is_left_to_fill_in():
 @pytest.mark.fast
 def test_make_targets_of_the_readme_exist():
     targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), flags=re.M))
-    named = set(re.findall(r"`make ([a-z]+)`", README)) | {b.split()[1] for b in blocks("") if b.startswith("make ")}
-    assert {"run", "test"} <= named <= targets | {"help"}
+    names = set(re.findall(r"`make ([a-z]+)`", README)) | {b.split()[1] for b in blocks("") if b.startswith("make ")}
+    assert {"run", "test"} <= names <= targets | {"help"}
 
 
 @pytest.mark.fast

@@ -1,5 +1,5 @@
-"""Everything that reads what others wrote, under coverage-guided fuzzing (tests/fuzz): corpora in the tree, some seconds of
-fuzzing, and planted defects."""
+"""Every reader of foreign data under coverage-guided fuzzing (tests/fuzz): corpora in the tree, some seconds of fuzzing, and
+planted defects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_target_has_a_small_corpus_and_no_other_has_one() -> None:
 @pytest.mark.build
 @pytest.mark.parametrize("target", [t for t in USUAL if not t.program], ids=lambda target: target.name)
 def test_corpora_of_targets_in_c_find_nothing(target: registry.Native, build: Path) -> None:
-    """Without clang. Those of generated programs run where there is clang only: to compile them takes longer than all others."""
+    """Corpora run without clang. Those of generated programs need clang: to compile them takes longer than all others."""
     need("sanitizers")
     executable = native.build(target, build, "cc")
     files = sorted(map(str, target.corpus.iterdir()))
@@ -89,7 +89,7 @@ def test_a_refusal_that_says_where_is_none() -> None:
 @pytest.mark.build
 @pytest.mark.parametrize("compiler", ["cc", "clang"])
 def test_large_blocks_are_the_sanitizers_business_with_any_compiler(compiler: str, tmp_path: Path) -> None:
-    """A block with pages of its own (host/net/memory.h) has no red zones: nobody sees what is written beyond it."""
+    """A block with pages of its own (host/net/memory.h) has no red zones: no sanitizer sees writes beyond it."""
     need("sanitizers" if compiler == "cc" else "clang-fuzzer")
     source, program = tmp_path / "beyond.c", tmp_path / "beyond"
     beyond = "((volatile char *)ina_zeroed(1 << 20))[(1 << 20) + arguments]"
@@ -122,7 +122,7 @@ NEVER_BEGINS = "import time; print('imports', flush=True); time.sleep(100)"
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch):
-    """Make each target run a Python program instead: by the target's name, or one for all."""
+    """Makes each target run a Python program instead: by the target's name, or one for all."""
 
     def use(programs: dict[str, str] | str) -> None:
         def command(target: Target, folder: Path, root: Path = ROOT) -> list[str]:
@@ -201,7 +201,7 @@ def test_a_corpus_that_cannot_be_minimised_stays(runs, tmp_path: Path, monkeypat
 
 
 def fuzzed(targets: list[Target], build: Path, tmp_path: Path) -> None:
-    """Two at a time; prints the coverage of each."""
+    """Fuzzes the targets, two at a time; prints the coverage of each."""
 
     def run(target: Target) -> engine.Run:
         grown = tmp_path / target.name

@@ -1,4 +1,4 @@
-"""The tests' own surroundings: what they inherit from the shell that starts them."""
+"""The tests' environment: settings that they inherit from the shell that starts them."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""`make run`'s packages: how much is said before it is downloaded, and CUDA only comes where it was asked for."""
+"""`make run`'s packages: their size is printed before the download, and CUDA comes only on request."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def wheel(folder: Path, name: str, version: str, *requires: str) -> None:
 
 @pytest.fixture
 def index(tmp_path):
-    """As a registry has it: torch for this machine comes with CUDA."""
+    """Package index like a registry's: torch for this machine comes with CUDA."""
     folder = tmp_path / "index"
     wheel(folder, "torch", "2.13.0", "nvidia-cublas")
     wheel(folder, "nvidia_cublas", "13.1")

@@ -1,4 +1,4 @@
-"""Loops that are compiled once per level of x86-64 (host/net/kernel.h): the loader's choice is of speed, never of a bit."""
+"""Loops that are compiled once per level of x86-64 (host/net/kernel.h): the loader's choice changes the speed, never a bit."""
 
 import runpy
 import subprocess
@@ -59,28 +59,28 @@ def blocks(rng: np.random.Generator):
 def outcome(ffi: FFI, lib: object) -> bytes:
     """Every byte that the codec makes of the same blocks."""
     rng = np.random.default_rng(11)
-    made = bytearray()
+    output = bytearray()
     for x in blocks(rng):
         count = len(x)
         wire, back, exact = np.zeros(4 * count, np.uint8), np.zeros(count, np.float32), np.zeros(48 * count, np.uint8)
         px, pw, pb, pe = (ffi.cast(f"{kind} *", array.ctypes.data) for kind, array in
                           (("float", x), ("uint8_t", wire), ("float", back), ("uint8_t", exact)))  # fmt: skip
         own = lib.ina_codec_exponent(px, count)
-        made += own.to_bytes(2, "big", signed=True)
+        output += own.to_bytes(2, "big", signed=True)
         for exponent in (own, -96, 0, 3, 126, 127):
             for shift in (25, 30):
                 lib.ina_codec_encode(pw, px, count, exponent, shift)
-                made += wire.tobytes()
+                output += wire.tobytes()
                 for divisor in (1, 3):
                     lib.ina_codec_decode(pb, pw, count, exponent, shift, divisor)
-                    made += back.tobytes()
+                    output += back.tobytes()
         lib.ina_codec_put_int32(pw, ffi.cast("int32_t *", px), count)
         lib.ina_codec_get_int32(ffi.cast("int32_t *", pb), pw, count)
-        made += wire.tobytes() + back.tobytes()
+        output += wire.tobytes() + back.tobytes()
         lib.ina_codec_encode_exact(pe, px, count)
         finite = lib.ina_codec_decode_exact(pb, pe, count, 1)
-        made += exact.tobytes() + back.tobytes() + bytes([finite])
-    return bytes(made)
+        output += exact.tobytes() + back.tobytes() + bytes([finite])
+    return bytes(output)
 
 
 @pytest.mark.usefixtures("gcc_for_x86")

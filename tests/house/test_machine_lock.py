@@ -1,4 +1,4 @@
-"""Tests that need the machine have it alone; the others wait for none but those."""
+"""Tests that need the whole machine run alone; the others wait only for those."""
 
 import threading
 import time
@@ -30,17 +30,17 @@ def test_who_is_alone_is_alone(tmp_path, alone):
 
 
 def test_nobody_overtakes_who_waits_to_be_alone(tmp_path):
-    order, begun = [], threading.Event()
+    order, start = [], threading.Event()
 
     def use(name: str, alone: bool) -> None:
-        begun.set()
+        start.set()
         with machine_lock.held(tmp_path, alone=alone):
             order.append(name)
 
     with machine_lock.held(tmp_path, alone=False):
         first = threading.Thread(target=use, args=("alone", True))
         first.start()
-        assert begun.wait(10)
+        assert start.wait(10)
         time.sleep(0.2)  # it waits for us now, with the turnstile
         second = threading.Thread(target=use, args=("after", False))
         second.start()

@@ -1,4 +1,4 @@
-"""The manifest of sources: what is missing or empty is an error, and every file that matters is in its digest."""
+"""The manifest of sources: missing or empty files are errors, and every relevant file is in its digest."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of what the manifest names."""
+    """A copy of the files that the manifest names."""
     for group in manifest.GROUPS:
         for path in manifest.files(group):
             copy = tmp_path / path.relative_to(ROOT)
@@ -31,27 +31,27 @@ def test_each_file_changes_the_digest_of_its_group(checkout):
     for group in manifest.GROUPS:
         before = manifest.digest(group, checkout)
         for path in manifest.files(group, checkout):
-            kept = path.read_bytes()
-            path.write_bytes(kept + b"\n")
+            content = path.read_bytes()
+            path.write_bytes(content + b"\n")
             assert manifest.digest(group, checkout) != before, f"{path} is not in {group}"
-            path.write_bytes(kept)
+            path.write_bytes(content)
         assert manifest.digest(group, checkout) == before == manifest.digest(group)
 
 
 def test_every_header_and_module_changes_the_compiler_s_key():
-    """What decides the code that is generated: all modules of the compiler, and all headers that it may include."""
+    """The key depends on all modules of the compiler, and on all headers that generated code may include."""
     need("repository")
     tracked = subprocess.run(
         ["git", "ls-files", "ina/p4/compiler", *manifest.INCLUDES], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    wanted = {name for name in tracked.stdout.split()
-              if name.endswith(".h") and not name.startswith("host/dpdk/") or name.startswith("ina/p4/compiler/")}  # fmt: skip
-    assert len(wanted) > 80
-    assert wanted - {str(path.relative_to(ROOT)) for path in manifest.files("compiler")} == set()
+    sources = {name for name in tracked.stdout.split()
+               if name.endswith(".h") and not name.startswith("host/dpdk/") or name.startswith("ina/p4/compiler/")}  # fmt: skip
+    assert len(sources) > 80
+    assert sources - {str(path.relative_to(ROOT)) for path in manifest.files("compiler")} == set()
 
 
 def test_the_key_is_made_of_that(checkout):
-    """In a process that has the copy's compiler: a comment in a header, in a module of a folder further down."""
+    """The process uses the copy's compiler: a comment in a header, or in a module of a subfolder, changes the key."""
     code = ("import sys; from ina.p4.compiler.build import toolchain_digest; import ina.p4.compiler.build\n"
             "assert ina.p4.compiler.build.__file__.startswith(sys.argv[1]), ina.p4.compiler.build.__file__\n"
             "print(toolchain_digest(('cc',)))")  # fmt: skip
@@ -79,8 +79,8 @@ def test_what_is_missing_or_empty_is_an_error(checkout, group):
     path.write_text("")
     with pytest.raises(manifest.Incomplete, match=f"{path.name} is empty"):
         manifest.files(group, checkout)
-    for found in [p for p in path.parent.iterdir() if p.suffix == path.suffix]:
-        found.unlink()
+    for file in [p for p in path.parent.iterdir() if p.suffix == path.suffix]:
+        file.unlink()
     with pytest.raises(manifest.Incomplete, match="expected .* there, found none"):
         manifest.files(group, checkout)
 
@@ -102,7 +102,7 @@ def test_make_stops_where_sources_are_missing(checkout):
 
 
 def test_a_package_carries_what_the_manifest_names():
-    """Nothing but setup.py says what is shipped."""
+    """setup.py alone decides which files are shipped."""
     assert "packages" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"].get("setuptools", {})
     data = manifest.package_data()
     assert data["ina.data.p4"] == ["*.p4"] and data["ina.p4.compiler"] == ["p4include/*.p4"]

@@ -1,4 +1,4 @@
-"""The marks fast, build, root and hardware: each test has one, and none that says less than the test needs."""
+"""The marks fast, build, root and hardware: each test has one, which covers all that the test needs."""
 
 import os
 import subprocess
@@ -15,8 +15,8 @@ TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
 
 
-def ran(folder: Path, text: str, *options: str) -> tuple[int, str]:
-    """Status and words of pytest with our conftest and settings, on a file of tests where no outside program is named."""
+def run_pytest(folder: Path, text: str, *options: str) -> tuple[int, str]:
+    """Runs pytest with our conftest and settings, without settings of outside programs; returns its status and output."""
     (folder / "test_it.py").write_text("import os, subprocess\nimport pytest\nfrom capabilities import need\n" + text)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("INA_", "PYTEST_"))}
     command = [sys.executable, "-m", "pytest", "-q", "-ra", "-c", ROOT / "pyproject.toml", f"--rootdir={folder}", "-p",
@@ -30,18 +30,18 @@ UNMARKED = "\n@pytest.mark.fast\ndef test_one(): pass\n\n@pytest.mark.parametriz
 
 @pytest.mark.parametrize("options", [(), ("-m", "fast"), ("-n", "1")], ids=" ".join)
 def test_a_test_without_a_mark_is_an_error(tmp_path, options):
-    """Also where another test is asked for, and where other processes collect."""
-    status, said = ran(tmp_path, UNMARKED, *options)
-    assert status != 0 and "test_it.py::test_two carries none of the marks fast, build, root, hardware" in said, said
-    assert "pytestmark = pytest.mark.fast" in said and "test_it.py::test_one carries" not in said, said
+    """The error comes also if another test is selected, and if other processes collect."""
+    status, output = run_pytest(tmp_path, UNMARKED, *options)
+    assert status != 0 and "test_it.py::test_two carries none of the marks fast, build, root, hardware" in output, output
+    assert "pytestmark = pytest.mark.fast" in output and "test_it.py::test_one carries" not in output, output
 
 
-@pytest.mark.parametrize("where", ["class", "parameter"])
-def test_a_test_with_two_marks_is_an_error(tmp_path, where):
+@pytest.mark.parametrize("place", ["class", "parameter"])
+def test_a_test_with_two_marks_is_an_error(tmp_path, place):
     code = {"class": "class TestIt:\n @pytest.mark.root\n def test_it(self): pass\n",
             "parameter": "@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.root)])\ndef test_it(n): pass\n"}
-    status, said = ran(tmp_path, f"pytestmark = pytest.mark.build\n{code[where]}")
-    assert status != 0 and "::test_it carries 2 of the marks" in said and "root, build; keep one" in said, said
+    status, output = run_pytest(tmp_path, f"pytestmark = pytest.mark.build\n{code[place]}")
+    assert status != 0 and "::test_it carries 2 of the marks" in output and "root, build; keep one" in output, output
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,17 @@ def test_a_test_with_two_marks_is_an_error(tmp_path, where):
      ("root", "tna-programs", "hardware")],
 )  # fmt: skip
 def test_a_mark_that_says_less_than_the_test_needs_fails_it(tmp_path, mark, capability, least):
-    """In the test, in a fixture, in the file as a whole; whether it is there or not."""
+    """The need is in the test, in a fixture, or in the file as a whole; the capability may be there or not."""
     marked = f"pytestmark = pytest.mark.{mark}\n"
-    says = f"is marked {mark}, but needs {capability}: mark it {least}"
-    status, said = ran(tmp_path, f"{marked}def test_it(): need('scapy', {capability!r})\n")
-    assert status == 1 and f"test_it.py::test_it {says}" in said and "1 failed" in said, said
+    message = f"is marked {mark}, but needs {capability}: mark it {least}"
+    status, output = run_pytest(tmp_path, f"{marked}def test_it(): need('scapy', {capability!r})\n")
+    assert status == 1 and f"test_it.py::test_it {message}" in output and "1 failed" in output, output
     fixture = f"@pytest.fixture(scope='module')\ndef there(): need({capability!r})\n"
-    status, said = ran(tmp_path, f"{marked}{fixture}def test_it(there): pass\n")
-    assert status == 1 and f"test_it.py::test_it {says}" in said, said
+    status, output = run_pytest(tmp_path, f"{marked}{fixture}def test_it(there): pass\n")
+    assert status == 1 and f"test_it.py::test_it {message}" in output, output
     if not capabilities.missing(capability):  # else there is no test, whatever its mark
-        status, said = ran(tmp_path, f"need({capability!r})\n{marked}def test_it(): pass\n")
-        assert status != 0 and f"test_it is marked {mark}, but its file needs {capability}: mark it {least}" in said, said
+        status, output = run_pytest(tmp_path, f"need({capability!r})\n{marked}def test_it(): pass\n")
+        assert status != 0 and f"test_it is marked {mark}, but its file needs {capability}: mark it {least}" in output, output
 
 
 @pytest.mark.parametrize(
@@ -68,21 +68,21 @@ def test_a_mark_that_says_less_than_the_test_needs_fails_it(tmp_path, mark, capa
     ids=lambda code: code.partition("(")[0],
 )  # fmt: skip
 def test_a_fast_test_starts_no_process(tmp_path, code):
-    """Also where it takes every exception."""
+    """It fails even if it catches every exception."""
     body = f"\n try: {code}\n except Exception: pass\n"
-    status, said = ran(tmp_path, f"@pytest.mark.fast\ndef test_it():{body}\n@pytest.mark.build\ndef test_other():{body}")
-    assert status == 1 and "test_it.py::test_it is marked fast, but starts a process: mark it build" in said, said
-    assert "1 failed, 1 passed" in said, said
+    status, output = run_pytest(tmp_path, f"@pytest.mark.fast\ndef test_it():{body}\n@pytest.mark.build\ndef test_other():{body}")
+    assert status == 1 and "test_it.py::test_it is marked fast, but starts a process: mark it build" in output, output
+    assert "1 failed, 1 passed" in output, output
 
 
 def test_a_mark_that_says_enough_passes(tmp_path):
-    """What looks whether a capability is there may start what the test may not."""
+    """The check for a capability may start a process, though the test may not."""
     code = "import capabilities\n" + "\n".join(
         f"@pytest.mark.{mark}\ndef test_{mark}():\n need({needs!r})\n capabilities.missing('repository')\n"
         for mark, needs in (("fast", "two processors"), ("build", "cc"), ("root", "cc"), ("hardware", "root"))
     )
-    status, said = ran(tmp_path, code)
-    assert status == 0, said
+    status, output = run_pytest(tmp_path, code)
+    assert status == 0, output
 
 
 def test_marks_are_declared_and_name_capabilities_that_exist():

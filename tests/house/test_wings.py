@@ -1,4 +1,4 @@
-"""Wings that know nothing of aggregation stand alone: the C of packets and switch links, the P4 switch compiles and runs."""
+"""Parts that are independent of aggregation stand alone: the C of packets and switch links, the P4 switch compiles and runs."""
 
 import os
 import shutil
@@ -35,8 +35,8 @@ def test_packets_and_the_switch_link_alone(tmp_path):
 
 @pytest.fixture
 def alone(tmp_path):
-    """A copy without aggregation, worlds, lab, backend and command line; of its compiled part nothing is called that is
-    theirs."""
+    """A copy without aggregation, worlds, lab, backend and command line; none of their functions of the compiled part is
+    called."""
     for folder in ALONE:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for path in (ROOT / "ina").glob("*.*"):

@@ -1,4 +1,4 @@
-"""Sweeps on a Ray cluster, and sweeps that are told to end."""
+"""Sweeps on a Ray cluster, and sweeps that are terminated."""
 
 import os
 import signal
@@ -81,16 +81,16 @@ def test_ray_is_missing_or_silent(tmp_path, monkeypatch):
 
 
 def children(pid: int) -> set[int]:
-    """Of a process, theirs too."""
-    found = set()
+    """Descendants of a process."""
+    pids = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue
         if int(fields[1]) == pid:
-            found |= {int(stat.parent.name)} | children(int(stat.parent.name))
-    return found
+            pids |= {int(stat.parent.name)} | children(int(stat.parent.name))
+    return pids
 
 
 def alive(pid: int) -> bool:
@@ -104,7 +104,7 @@ def alive(pid: int) -> bool:
     ("virtual", signal.SIGTERM, 143), ("virtual", signal.SIGKILL, -9), ("local", signal.SIGTERM, 143),
 ])  # fmt: skip
 def test_a_sweep_that_is_told_to_end_leaves_no_process(tmp_path, world, sign, status):
-    """Points that would take minutes; the processes are gone within seconds, however their runner went."""
+    """Points that would take minutes; the processes end within seconds, in whatever way their runner ends."""
     need("cc")
     (tmp_path / "long.toml").write_text(SMALL.replace("elements = 2000", f'elements = 20_000_000\nworld = "{world}"'))
     command = [sys.executable, "-m", "ina.cli", "experiment", "run", str(tmp_path / "long.toml"), "--results", str(tmp_path),
@@ -120,13 +120,13 @@ def test_a_sweep_that_is_told_to_end_leaves_no_process(tmp_path, world, sign, st
             time.sleep(0.05)
         assert len(started) >= 2, runner.stdout.read() if runner.poll() is not None else "no processes"
         runner.send_signal(sign)
-        said, _ = runner.communicate(timeout=60)
+        output, _ = runner.communicate(timeout=60)
         assert runner.returncode == status
-        assert sign == signal.SIGKILL or "ina: terminated; every process of the run has been ended" in said
+        assert sign == signal.SIGKILL or "ina: terminated; every process of the run has been ended" in output
         deadline = time.monotonic() + 60
-        while (left := [pid for pid in started if alive(pid)]) and time.monotonic() < deadline:
+        while (survivors := [pid for pid in started if alive(pid)]) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert left == []
+        assert survivors == []
     finally:
         runner.kill()
         runner.wait()

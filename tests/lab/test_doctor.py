@@ -1,4 +1,4 @@
-"""``ina doctor``: what it finds, and that it finds what is wrong."""
+"""``ina doctor``: its findings, and that it detects errors."""
 
 import json
 import re
@@ -14,18 +14,18 @@ pytestmark = pytest.mark.build
 
 def test_a_whole_examination(capsys):
     assert cli.main(["doctor", "--json", "--interface", "lo", "--values", "64", "--workers", "2"]) == 0
-    found = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
+    findings = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
     assert {"C compiler", "processors", "clock", "testbed", "lo link", "lo MTU", "program", "slots", "4-byte all-reduce",
-            "4 MiB all-reduce", "sent again", "bound by"} <= set(found)  # fmt: skip
-    assert found["program"]["verdict"] == "good" and "64 values" in found["program"]["found"]
-    assert not [each for each in found.values() if each["verdict"] == "bad"]
+            "4 MiB all-reduce", "sent again", "bound by"} <= set(findings)  # fmt: skip
+    assert findings["program"]["verdict"] == "good" and "64 values" in findings["program"]["found"]
+    assert not [each for each in findings.values() if each["verdict"] == "bad"]
 
 
 def test_what_the_fast_path_needs(tmp_path):
-    """Of a server that is set up, by what its kernel says; and of one that is not."""
+    """Findings on a server that is set up, from its kernel's files; and on one that is not."""
     from ina.worlds.dpdk.requirements import examine
 
-    bare = {what: (verdict, found, advice) for verdict, what, found, advice in examine(tmp_path)}
+    bare = {subject: (verdict, value, advice) for verdict, subject, value, advice in examine(tmp_path)}
     assert bare["huge pages"][:2] == ("warning", "0 MiB free") and bare["IOMMU"][0] == bare["isolated cores"][0] == "warning"
     assert "none on the PCI bus" in bare["NIC"][1]
     for name, text in {
@@ -38,14 +38,14 @@ def test_what_the_fast_path_needs(tmp_path):
         (tmp_path / name).write_text(text + "\n")
     driver = tmp_path / "bus/pci/devices/0000:17:00.0/driver"
     driver.symlink_to(tmp_path / "bus/pci/drivers/ice")
-    ready = {what: (verdict, found, advice) for verdict, what, found, advice in examine(tmp_path)}
+    ready = {subject: (verdict, value, advice) for verdict, subject, value, advice in examine(tmp_path)}
     assert ready["huge pages"][:2] == ("good", "1200 MiB free") and ready["IOMMU"][0] == "good"
     assert ready["isolated cores"][1] == "2-3"
     assert ready["NIC"][:2] == ("fact", "0000:17:00.0: ice, eth4, NUMA node 1") and "loses eth4" in ready["NIC"][2]
     driver.unlink()
     (tmp_path / "bus/pci/drivers/vfio-pci").mkdir()
     driver.symlink_to(tmp_path / "bus/pci/drivers/vfio-pci")
-    assert ("good", "NIC") in [said[:2] for said in examine(tmp_path)]
+    assert ("good", "NIC") in [finding[:2] for finding in examine(tmp_path)]
     assert cli.main(["doctor", "--target", "dpdk", "--agent", "5"]) == 2
 
 
@@ -58,16 +58,16 @@ def test_an_interface_that_will_not_do(capsys):
 def test_an_mtu_that_is_too_small(monkeypatch):
     real = machine.read
     monkeypatch.setattr(machine, "read", lambda path: "576" if path.endswith("/mtu") else real(path))
-    found = {each.what: each for each in machine.interface("lo", 1066, 256)}
-    assert found["lo MTU"].verdict == "bad" and "packets need 1052" in found["lo MTU"].found
+    findings = {each.what: each for each in machine.interface("lo", 1066, 256)}
+    assert findings["lo MTU"].verdict == "bad" and "packets need 1052" in findings["lo MTU"].found
 
 
 def test_rate_says_what_a_link_can_carry(monkeypatch):
     """ATE/s at line rate R: R k / (8 (4k + h + 24))."""
     real = machine.read
     monkeypatch.setattr(machine, "read", lambda path: "100000" if path.endswith("/speed") else real(path))
-    found = {each.what: each.found for each in machine.interface("lo", 14 + 20 + 8 + 10 + 1024, 256)}
-    assert found["lo rate"] == "100 Gb/s: at most 2909 M elements/s"
+    values = {each.what: each.found for each in machine.interface("lo", 14 + 20 + 8 + 10 + 1024, 256)}
+    assert values["lo rate"] == "100 Gb/s: at most 2909 M elements/s"
 
 
 def test_a_program_that_does_not_compile(monkeypatch, tmp_path):
@@ -88,9 +88,9 @@ def test_what_the_environment_says_is_what_is_examined(monkeypatch, capsys):
     monkeypatch.setenv("INA_VALUES", "64")
     monkeypatch.setenv("INA_SLOTS", "32")
     assert cli.main(["doctor", "--quick", "--slots", "16"]) == 0
-    told = capsys.readouterr().out
-    assert re.search(r"^fact +settings +values 64, slots 32$", told, re.M)
-    assert "switchml.p4, 64 values" in told and "of 16 slots each" in told, "an option is above the environment"
+    output = capsys.readouterr().out
+    assert re.search(r"^fact +settings +values 64, slots 32$", output, re.M)
+    assert "switchml.p4, 64 values" in output and "of 16 slots each" in output, "an option is above the environment"
     monkeypatch.setenv("INA_VALUES", "100")
     assert cli.main(["doctor", "--quick"]) == 1
     assert re.search(r"^bad +settings +INA_VALUES=100: expected one of 32", capsys.readouterr().out, re.M)

@@ -39,29 +39,29 @@ def agent():
 
 @pytest.mark.build
 def test_round_trips_are_measured_and_all_come_back(agent):
-    found = reachability.probe("127.0.0.1", 200, 1024)
-    assert (found.sent, found.answered, found.error) == (200, 200, "") and found.loss == 0
-    assert 0 < found.quantile(0) <= found.quantile(0.5) <= found.quantile(0.99) < 0.2
+    result = reachability.probe("127.0.0.1", 200, 1024)
+    assert (result.sent, result.answered, result.error) == (200, 200, "") and result.loss == 0
+    assert 0 < result.quantile(0) <= result.quantile(0.5) <= result.quantile(0.99) < 0.2
     assert reachability.probe("127.0.0.1", 320, 64, burst=32).answered == 320
 
 
 @pytest.mark.fast
 def test_nobody_answers():
-    found = reachability.probe("127.0.0.1", 1000, 64, port=1, wait=0.01)
-    assert found.answered == 0 and found.sent == 10 and found.loss == 1.0  # it gives up
+    result = reachability.probe("127.0.0.1", 1000, 64, port=1, wait=0.01)
+    assert result.answered == 0 and result.sent == 10 and result.loss == 1.0  # it gives up
 
 
 @pytest.mark.build
 def test_foreign_datagrams_are_not_counted(agent):
-    found = reachability.probe("127.0.0.1", 1, reachability.HEAD.size)
-    assert found.answered == 1
+    result = reachability.probe("127.0.0.1", 1, reachability.HEAD.size)
+    assert result.answered == 1
     with pytest.raises(ValueError, match="expected 1..100000 probes"):
         reachability.probe("127.0.0.1", 0)
 
 
 @pytest.mark.build
 def test_answers_are_not_answered(agent):
-    """Else one forged sender would set two agents against each other for as long as they run."""
+    """Otherwise one forged sender would make two agents answer each other for as long as they run."""
     with reachability.open_socket(("127.0.0.1", 0)) as sock:
         sock.settimeout(60)
         probe = reachability.HEAD.pack(reachability.MAGIC, b"12345678", 7)
@@ -76,9 +76,9 @@ def test_answers_are_not_answered(agent):
 @pytest.mark.build
 def test_the_command(agent, capsys):
     assert cli.main(["doctor", "--target", "tofino", "--peer", "127.0.0.1", "--interface", "lo", "--count", "64", "--json"]) == 0
-    found = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
-    assert found["127.0.0.1 round trip"]["verdict"] == "good" and "lo MTU" in found
-    assert found["127.0.0.1 loss"]["found"] == "0 of 128 datagrams"
+    findings = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
+    assert findings["127.0.0.1 round trip"]["verdict"] == "good" and "lo MTU" in findings
+    assert findings["127.0.0.1 loss"]["found"] == "0 of 128 datagrams"
 
 
 @pytest.mark.build
@@ -131,10 +131,10 @@ def test_a_path_that_takes_no_whole_frames(mtu, fits):
             far = "link set right up\naddress add 10.9.0.2/24 dev right\n"
             subprocess.run([*inside, "ip", "-batch", "-"], input=far, text=True, check=True)
             with answering("10.9.0.2", *inside):
-                found = reachability.probe("10.9.0.2", 50, 1052)
+                result = reachability.probe("10.9.0.2", 50, 1052)
         finally:
             agent.kill()
             agent.wait()
-    assert (found.answered == 50, found.error == "") == (fits, fits)
+    assert (result.answered == 50, result.error == "") == (fits, fits)
     if not fits:
-        assert found.error == "the path takes no datagrams of this length"
+        assert result.error == "the path takes no datagrams of this length"

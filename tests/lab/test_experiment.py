@@ -225,7 +225,7 @@ def test_folder_holds_config_environment_and_metrics(tmp_path):
 
 @pytest.mark.build
 def test_the_report_of_a_testbed_says_so_in_its_plots(tmp_path):
-    """Gloo's packets went through the same links: table and legends say that, and small rates keep their digits."""
+    """Gloo's packets used the same links: table and legends say that, and small rates keep their digits."""
     need("matplotlib")
     runs = [a_run("ina"), a_run("gloo")]
     for each in runs:
@@ -297,9 +297,9 @@ def test_a_training_on_bmv2_is_small_and_says_how_long_it_takes(compiled, monkey
     chosen = plan.load(None, {"world": "testbed", "switch": "bmv2"}).base
     assert (chosen.model, chosen.steps, chosen.slots) == ("small", 100, 8) and experiment_keys.MODELS["small"] <= 50_000
     monkeypatch.setattr(bmv2, "is_compiled", lambda program, defines: compiled)
-    said = run._forecast(chosen)
-    assert "expect about 16 s for ina and" in said and "100 steps, 39,418 parameters" in said
-    assert said.endswith("p4c to compile the program") != compiled and ("p4c" in said) != compiled
+    forecast = run._forecast(chosen)
+    assert "expect about 16 s for ina and" in forecast and "100 steps, 39,418 parameters" in forecast
+    assert forecast.endswith("p4c to compile the program") != compiled and ("p4c" in forecast) != compiled
     assert plan.load(None, {"world": "testbed", "switch": "bmv2", "model": "cnn", "steps": "7"}).base.steps == 7
     for other in ({"switch": "bmv2"}, {"kind": "allreduce", "switch": "bmv2"}):
         with pytest.raises(experiment_keys.ConfigError, match="switch = 'bmv2': expected 'embedded'"):
@@ -324,7 +324,7 @@ def test_several_bmv2s_share_the_processors():
 @pytest.mark.fast
 @pytest.mark.parametrize(("switch", "bound", "share"), [("bmv2", "BMv2", False), ("embedded", "neither", True)])
 def test_a_row_of_bmv2_is_about_bmv2(switch, bound, share):
-    """It is slower than the links, whatever the processors do: a share of what links promise says nothing."""
+    """BMv2 is slower than the links on any processor: a share of the links' rate means nothing."""
     link = {"up_bytes": 1000, "down_bytes": 1000, "rate": 1e8}
     network = {"links": {"h1": link}, "processors": 0.5, "switch": switch}
     ours, gloo = (dataclasses.replace(a_run(name), network=network) for name in ("ina", "gloo"))
@@ -346,12 +346,12 @@ def test_models_have_the_parameters_that_they_are_said_to_have():
 def test_a_rank_does_not_start_without_its_runner(tmp_path):
     """The runner may be killed while its ranks still import: nobody would end them."""
     need("torch")
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    environment = {**os.environ, "INA_RUNNER": str(gone.pid), "WORLD_SIZE": "1", "RANK": "0"}
+    runner = subprocess.Popen([sys.executable, "-c", ""])
+    runner.wait()
+    environment = {**os.environ, "INA_RUNNER": str(runner.pid), "WORLD_SIZE": "1", "RANK": "0"}
     rank = subprocess.run([sys.executable, "-m", "ina.lab.training.rank", "no.json", "ina", str(tmp_path)],
                           env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert rank.returncode == 1 and f"the runner, process {gone.pid}, is gone" in rank.stderr
+    assert rank.returncode == 1 and f"the runner, process {runner.pid}, is gone" in rank.stderr
 
 
 @pytest.mark.build
@@ -398,7 +398,7 @@ def test_the_end_of_a_log_has_the_error_that_chatter_follows(tmp_path):
     log = tmp_path / "rank.log"
     error = ["Traceback (most recent call last):", '  File "x.py", line 1', "    boom()", "ValueError: INA_SLOTS=3: expected 4"]
     log.write_text("\n".join(["begins", *error, *(f"[rank 0] thread {i} ends" for i in range(30))]))
-    told = launch.tail(log).splitlines()
-    assert told[0].strip() == error[-1] and told[1].strip() == "..." and told[-1].strip() == "[rank 0] thread 29 ends"
+    tail = launch.tail(log).splitlines()
+    assert tail[0].strip() == error[-1] and tail[1].strip() == "..." and tail[-1].strip() == "[rank 0] thread 29 ends"
     log.write_text("\n".join(["begins", *error]))
     assert [line.strip() for line in launch.tail(log).splitlines()] == ["begins", *(line.strip() for line in error)]

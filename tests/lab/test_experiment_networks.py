@@ -105,15 +105,15 @@ def test_several_sweeps_follow_each_other(tmp_path):
         'kind = "allreduce"\n[[sweep]]\nalgorithm = ["ring"]\nstripes = [1, 2]\n'
         '[[sweep]]\nalgorithm = ["in-network"]\nstripes = [1, 4]\n'
     )
-    found = plan.load(path)
-    assert [str(point) for point in found.points] == [
+    trials = plan.load(path)
+    assert [str(point) for point in trials.points] == [
         "algorithm=ring stripes=1", "algorithm=ring stripes=2",
         "algorithm=in-network stripes=1", "algorithm=in-network stripes=4",
     ]  # fmt: skip
-    assert found.axes == {"algorithm": ["ring", "in-network"], "stripes": [1, 2, 4]}
-    shown = tmp_path / "shown.toml"
-    shown.write_text(plan.show(AllReduce, found))
-    assert plan.load(shown) == found
+    assert trials.axes == {"algorithm": ["ring", "in-network"], "stripes": [1, 2, 4]}
+    copy = tmp_path / "shown.toml"
+    copy.write_text(plan.show(AllReduce, trials))
+    assert plan.load(copy) == trials
     one = plan.load(path, {"stripes": "1"})
     assert [str(point) for point in one.points] == ["algorithm=ring", "algorithm=in-network"]
     same = plan.load(path, {"algorithm": "ring", "stripes": "1"})
@@ -146,7 +146,7 @@ def test_baselines_have_as_many_workers_as_the_network_has_hosts():
     ids=lambda keys: " ".join(keys),
 )
 def test_jobs_with_parameter_servers_reduce_and_train_wherever_others_do(protocol, keys):
-    """Striped, sharing aggregators that are too few for all, in every kind of network: sums are checked in the run."""
+    """Jobs are striped, and share too few aggregators for all, in every kind of network: sums are checked in the run."""
     need("cc")
     common = {"protocol": protocol, "workers": 3, **keys}
     reductions = allreduce.reduce(AllReduce(elements=9000, **common))
@@ -158,28 +158,28 @@ def test_jobs_with_parameter_servers_reduce_and_train_wherever_others_do(protoco
 @pytest.mark.build
 def test_jobs_of_a_fabric_share_several_parameter_servers():
     """Four jobs over all edge switches of a fat-tree, with a quarter of the aggregators that they want, and four servers."""
-    given = {"topology": "fat-tree k=4", "protocol": "atp", "jobs": 4, "workers": 3, "placement": "spread", "values": 32,
-             "elements": 6000, "pool": 16, "slots": 16, "rto_min": 200e-6}  # fmt: skip
-    runs = {servers: allreduce.reduce(AllReduce(**given, servers=servers)) for servers in (1, 4)}
-    assert all(len(found) == 4 for found in runs.values())
+    options = {"topology": "fat-tree k=4", "protocol": "atp", "jobs": 4, "workers": 3, "placement": "spread", "values": 32,
+               "elements": 6000, "pool": 16, "slots": 16, "rto_min": 200e-6}  # fmt: skip
+    runs = {servers: allreduce.reduce(AllReduce(**options, servers=servers)) for servers in (1, 4)}
+    assert all(len(results) == 4 for results in runs.values())
     assert max(run.seconds for run in runs[4]) < max(run.seconds for run in runs[1]), "one server's link is not in the way"
     with pytest.raises(ConfigError, match="servers = 9: topology = 'fat-tree k=4' has 4 switches with a host left"):
-        allreduce.reduce(AllReduce(**given, servers=9))
+        allreduce.reduce(AllReduce(**options, servers=9))
 
 
 @pytest.mark.build
 def test_what_jobs_have_in_common_is_written_and_counted_once(monkeypatch):
-    """Of a thousand hosts at 320 switches it is most of the work: forwarding to every host, where no host sends to another, and
-    figures of every link."""
+    """Common entries and figures are most of the work for a thousand hosts at 320 switches: forwarding to every host, though
+    no host sends to another, and figures of every link."""
     need("cc")
-    asked, forwarded = [], []
+    calls, forwarded = [], []
     links = Fabric.links
-    monkeypatch.setattr(Fabric, "links", lambda fabric: asked.append(fabric) or links(fabric))
+    monkeypatch.setattr(Fabric, "links", lambda fabric: calls.append(fabric) or links(fabric))
     monkeypatch.setattr("ina.worlds.virtual.fabric.forwarding", lambda ports: forwarded.append(ports) or [])
     keys = {**SMALL, "workers": 3, "pool": 128}
     runs = allreduce.reduce(AllReduce(topology="fat-tree k=4", protocol="atp", jobs=3, servers=2, placement="spread", **keys))
     assert len(runs) == 3 and len({(run.busiest_link, run.busiest_bytes) for run in runs}) == 1
-    assert len(asked) == 1 and not forwarded
+    assert len(calls) == 1 and not forwarded
 
 
 @pytest.mark.fast

@@ -58,19 +58,19 @@ def quiet() -> Console:
 
 @pytest.mark.fast
 def test_a_sweep_is_every_combination(trial):
-    found = plan.load(trial)
-    assert [str(p) for p in found.points] == ["jobs=1 loss=0.0", "jobs=1 loss=0.05", "jobs=2 loss=0.0", "jobs=2 loss=0.05"]
-    assert [p.config.loss for p in found.points] == [0.0, 0.05] * 2
-    assert found.about == "a trial" and found.base.elements == 3000
+    trials = plan.load(trial)
+    assert [str(p) for p in trials.points] == ["jobs=1 loss=0.0", "jobs=1 loss=0.05", "jobs=2 loss=0.0", "jobs=2 loss=0.05"]
+    assert [p.config.loss for p in trials.points] == [0.0, 0.05] * 2
+    assert trials.about == "a trial" and trials.base.elements == 3000
     with pytest.raises(ConfigError, match=r"\[sweep\] of jobs, loss: run it with: ina experiment run"):
-        _ = found.single
+        _ = trials.single
 
 
 @pytest.mark.fast
 def test_the_command_line_overrides_keys_and_sweeps(trial):
-    found = plan.load(trial, {"jobs": "2", "elements": "10"}, {"loss": "[0.1, 0.2, 0.3]"})
-    assert [(p.config.jobs, p.config.loss, p.config.elements) for p in found.points] == [(2, x, 10) for x in (0.1, 0.2, 0.3)]
-    assert list(found.axes) == ["loss"]
+    trials = plan.load(trial, {"jobs": "2", "elements": "10"}, {"loss": "[0.1, 0.2, 0.3]"})
+    assert [(p.config.jobs, p.config.loss, p.config.elements) for p in trials.points] == [(2, x, 10) for x in (0.1, 0.2, 0.3)]
+    assert list(trials.axes) == ["loss"]
 
 
 @pytest.mark.fast
@@ -78,8 +78,8 @@ def test_the_command_line_overrides_keys_and_sweeps(trial):
 def test_a_number_of_processes_that_makes_no_sense(count, capsys):
     with pytest.raises(SystemExit):
         cli.main(["experiment", "run", "loss-sweep", "--processes", count])
-    assert "expected" in (said := capsys.readouterr().err) and "--processes" in said and count in said
-    assert " to 1,024" in said
+    assert "expected" in (output := capsys.readouterr().err) and "--processes" in output and count in output
+    assert " to 1,024" in output
 
 
 @pytest.mark.fast
@@ -136,10 +136,10 @@ def test_points_that_cannot_run_are_refused_before_any_runs(trial, tmp_path, cap
 @pytest.mark.parametrize("kind", KINDS)
 def test_show_prints_every_key_as_a_file_that_says_the_same(tmp_path, kind):
     """The defaults, printed and read again, are the defaults: no key is missing, none is misprinted."""
-    path, needed = tmp_path / "shown.toml", {"trace": str(tmp_path / "x")} if kind == "trace" else {}
+    path, required = tmp_path / "shown.toml", {"trace": str(tmp_path / "x")} if kind == "trace" else {}
     (tmp_path / "x.0.et").touch()  # the only kind that needs a file of the user's
     path.write_text(plan.show(KINDS[kind]))
-    assert plan.load(path, needed).single == KINDS[kind](**needed)
+    assert plan.load(path, required).single == KINDS[kind](**required)
     assert len(path.read_text().splitlines()) == len(KINDS[kind].__dataclass_fields__)
 
 
@@ -175,9 +175,9 @@ def test_list_and_show(capsys):
 @pytest.mark.build
 def test_reductions_by_processes_are_checked_and_counted():
     need("cc")
-    found = processes.reduce(AllReduce(world="local", workers=2, jobs=2, elements=5000, values=32, loss=0.05, pool=64))
-    assert [(r.job, r.workers, r.bytes, r.busiest_link) for r in found] == [("job 0", 2, 20000, ""), ("job 1", 2, 20000, "")]
-    for reduction in found:
+    reductions = processes.reduce(AllReduce(world="local", workers=2, jobs=2, elements=5000, values=32, loss=0.05, pool=64))
+    assert [(r.job, r.workers, r.bytes, r.busiest_link) for r in reductions] == [("job 0", 2, 20000, ""), ("job 1", 2, 20000, "")]
+    for reduction in reductions:
         summary = reduction.summary()
         assert summary["packets"] - summary["retransmissions"] >= 2 * 5000 // 32 and summary["retransmissions"] > 0
         assert summary["link_use"] is summary["link_mb"] is summary["ring_model_ms"] is None
@@ -187,8 +187,8 @@ def test_reductions_by_processes_are_checked_and_counted():
 @pytest.mark.build
 def test_a_worker_that_fails_is_named():
     need("cc")
-    said = r"process \d \(pid \d+\) exited with status 1; its log ends:\n(.*\n)*.*JobTimeout: Timed out"
-    with pytest.raises(JobFailed, match=said):
+    message = r"process \d \(pid \d+\) exited with status 1; its log ends:\n(.*\n)*.*JobTimeout: Timed out"
+    with pytest.raises(JobFailed, match=message):
         processes.reduce(AllReduce(world="local", workers=2, elements=50_000, values=32, loss=0.9, pool=64, timeout=0.5))
 
 
@@ -272,7 +272,7 @@ def test_the_whole_pool_is_used():
 def test_a_wrong_sum_is_found(monkeypatch):
     need("cc")
     right = allreduce.expected
-    monkeypatch.setattr(allreduce, "expected", lambda *said: (right(*said)[0] + 1, 0.0))
+    monkeypatch.setattr(allreduce, "expected", lambda *arguments: (right(*arguments)[0] + 1, 0.0))
     with pytest.raises(allreduce.WrongSum, match="job 0: worker 0's result is off by 1"):
         allreduce.reduce(AllReduce(workers=2, elements=10, values=32))
 
@@ -313,11 +313,11 @@ def test_same_seed_same_figures(trial, tmp_path):
 def test_finished_points_are_not_run_again(trial, tmp_path, monkeypatch):
     """Interrupted at the third of four points; the next run does that and the last one, in the same folder."""
     need("cc", "matplotlib")
-    real, seen = allreduce.reduce, []
+    real, points = allreduce.reduce, []
 
     def reduce(config, timeline):
-        seen.append((config.jobs, config.loss))
-        if len(seen) == 3:
+        points.append((config.jobs, config.loss))
+        if len(points) == 3:
             raise KeyboardInterrupt
         return real(config)
 
@@ -329,9 +329,9 @@ def test_finished_points_are_not_run_again(trial, tmp_path, monkeypatch):
     assert len(compare.points(folder)) == 2 and (folder / "report.html").exists()
     before = {p: p.stat().st_mtime_ns for p in folder.glob("00[01]-*/metrics.json")}
     assert sweep.sweep(chosen, root, quiet()) == folder
-    assert seen[2:] == [(2, 0.0), (2, 0.0), (2, 0.05)] and len(compare.points(folder)) == 4
+    assert points[2:] == [(2, 0.0), (2, 0.0), (2, 0.05)] and len(compare.points(folder)) == 4
     assert before == {p: p.stat().st_mtime_ns for p in before}
-    assert sweep.sweep(chosen, root, quiet(), resume=folder) == folder and len(seen) == 5
+    assert sweep.sweep(chosen, root, quiet(), resume=folder) == folder and len(points) == 5
     assert sweep.sweep(chosen, root, quiet()) != folder, "nothing is unfinished: a new folder"
 
 
@@ -392,7 +392,7 @@ def test_a_failed_point_is_named_and_tried_again(trial, tmp_path, monkeypatch):
 
 @pytest.mark.build
 def test_a_run_that_is_refused_late_says_why_in_its_folder(tmp_path, capsys):
-    """A leaf without a host left for the server: what only the making of the network shows."""
+    """A leaf has no free host for the server, which only building the network shows."""
     need("cc")
     (tmp_path / "late.toml").write_text(
         'kind = "allreduce"\nname = "late"\nprotocol = "atp"\ntopology = "leaf-spine leaves=2 spines=1 hosts=2"\nworkers = 4\n')
@@ -415,10 +415,10 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
             assert runner.poll() is None and time.monotonic() < deadline, "no point was finished"
             time.sleep(0.01)
         runner.send_signal(signal.SIGINT)
-        _, said = runner.communicate(timeout=60)
+        _, output = runner.communicate(timeout=60)
     finally:
         runner.kill()
-    assert runner.returncode == 130 and "the same command goes on" in said and "Traceback" not in said, said
+    assert runner.returncode == 130 and "the same command goes on" in output and "Traceback" not in output, output
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert re.search(r"[1-8] of 8 points are there already", done.stdout), done.stdout
@@ -464,8 +464,8 @@ def figures(folder: Path, key: str) -> list[float]:
 def test_loss_sweep(tmp_path):
     """More loss: more retransmissions, less goodput."""
     need("cc", "matplotlib")
-    found = plan.load(plan.find("loss-sweep"), {"elements": "50000", "workers": "4", "seed": "1"}, {"loss": "[0.0, 0.01, 0.1]"})
-    folder = sweep.sweep(found, tmp_path, quiet())
+    trials = plan.load(plan.find("loss-sweep"), {"elements": "50000", "workers": "4", "seed": "1"}, {"loss": "[0.0, 0.01, 0.1]"})
+    folder = sweep.sweep(trials, tmp_path, quiet())
     goodput, again = figures(folder, "goodput_gbps"), figures(folder, "retransmissions")
     assert goodput == sorted(goodput, reverse=True) and again == sorted(again) and again[0] == 0 < again[1]
 
@@ -474,15 +474,15 @@ def test_loss_sweep(tmp_path):
 def test_worker_scaling(tmp_path):
     """All-reduce time does not depend on the number of workers; a ring's does."""
     need("cc", "matplotlib")
-    found = plan.load(plan.find("worker-scaling"), {"elements": "100000"}, {"workers": "[2, 16]"})
-    folder = sweep.sweep(found, tmp_path, quiet())
+    trials = plan.load(plan.find("worker-scaling"), {"elements": "100000"}, {"workers": "[2, 16]"})
+    folder = sweep.sweep(trials, tmp_path, quiet())
     times, ring = figures(folder, "time_ms"), figures(folder, "ring_model_ms")
     assert times[1] == pytest.approx(times[0], rel=0.01) and ring[1] > 1.3 * ring[0]
 
 
 @pytest.mark.build
 def test_four_ways(tmp_path):
-    """In the switch once, over a ring nearly twice, at a server as often as there are workers; ATP's sums go on to its server."""
+    """A link carries the tensor once with the switch, nearly twice with a ring, once a worker at a server; ATP uses both."""
     need("cc", "matplotlib")
     overrides = {"elements": "100000", "delay": "0.1e-6"}
     folder = sweep.sweep(plan.load(plan.find("four-ways"), overrides, {"workers": "[8]"}), tmp_path, quiet())
@@ -502,8 +502,8 @@ def test_a_parameter_server_needs_a_host():
 def test_two_jobs(tmp_path):
     """Two jobs are each as fast as one alone while the slots suffice, and not below."""
     need("cc", "matplotlib")
-    found = plan.load(plan.find("two-jobs"), {"elements": "50000"}, {"pool": "[16, 128]"})
-    folder = sweep.sweep(found, tmp_path, quiet())
+    trials = plan.load(plan.find("two-jobs"), {"elements": "50000"}, {"pool": "[16, 128]"})
+    folder = sweep.sweep(trials, tmp_path, quiet())
     narrow, wide, *both = figures(folder, "time_ms")
     assert both[0] == pytest.approx(both[1]) and both[0] > 1.5 * narrow
     assert both[2] == pytest.approx(wide, rel=0.02) and both[3] == pytest.approx(wide, rel=0.02)
@@ -511,10 +511,10 @@ def test_two_jobs(tmp_path):
 
 @pytest.mark.build
 def test_lossy_training(tmp_path):
-    """Real ranks: losses change when a sum comes, not what it is. The parameters are the same to the bit."""
+    """Real ranks: losses change the time of a sum, not its value. The parameters are the same to the bit."""
     need("cc", "torch", "matplotlib", "fashion-mnist")
-    found = plan.load(plan.find("lossy-training"), {"steps": "3", "backends": "ina"}, {"faults": '["", "loss=0.02,seed=1"]'})
-    folder = sweep.sweep(found, tmp_path, quiet())
+    trials = plan.load(plan.find("lossy-training"), {"steps": "3", "backends": "ina"}, {"faults": '["", "loss=0.02,seed=1"]'})
+    folder = sweep.sweep(trials, tmp_path, quiet())
     clean, lossy = compare.points(folder)
     parameters = [np.load(result.path / "parameters-ina-step3.npy") for result in (clean, lossy)]
     np.testing.assert_array_equal(*parameters)
@@ -538,7 +538,7 @@ def a_training(path: Path, name: str, backends=("ina", "gloo"), **keys) -> Path:
 
 @pytest.mark.build
 def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
-    """Trainings with other faults, and a sweep of all-reduces: a table and plots for each kind."""
+    """Trainings with different faults, and a sweep of all-reduces: a table and plots for each kind."""
     need("cc", "matplotlib")
     faults = {"a": "", "b": "loss=0.01", "c": "dup=0.01"}
     folders = [a_training(tmp_path, name, faults=text) for name, text in faults.items()]
@@ -563,16 +563,16 @@ def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:
 @pytest.mark.build
 @pytest.mark.parametrize("width", [None, 80, 36])
 def test_a_table_never_cuts_a_figure(tmp_path, width):
-    """In a terminal what does not fit is named below instead; a pipe, which is taken to be 80 wide, gets all of it."""
+    """A terminal gets the names of columns that do not fit below the table; a pipe, which counts as 80 wide, gets all columns."""
     results = [a_reduction(tmp_path, f"{index}", 10**7 + index, rate=rate, topology="fat-tree k=4", loss=0.0001 * index)
                for index, rate in enumerate((10e9, 25e9))]  # fmt: skip
     out = io.StringIO()
     compare.show(Console(file=out, width=width or 80, force_terminal=width is not None, color_system=None), "a title", results)
-    said = out.getvalue()
-    assert "…" not in said and "1234567.8000" in said and "25 Gb/s" in said
-    assert "in all rows job: job 0" in " ".join(said.split()), "said once"
-    assert max(len(row.rstrip()) for row in said.splitlines()) <= (width or 200)
-    assert ("10,000,001" in said) == (width != 36) == ("only in the report" not in " ".join(said.split()))
+    output = out.getvalue()
+    assert "…" not in output and "1234567.8000" in output and "25 Gb/s" in output
+    assert "in all rows job: job 0" in " ".join(output.split()), "said once"
+    assert max(len(row.rstrip()) for row in output.splitlines()) <= (width or 200)
+    assert ("10,000,001" in output) == (width != 36) == ("only in the report" not in " ".join(output.split()))
 
 
 @pytest.mark.fast
@@ -580,16 +580,16 @@ def test_a_table_never_cuts_a_figure(tmp_path, width):
 def test_legends_cover_nothing(places):
     need("matplotlib")
     lines = {f"a line with a name of some length, {n}": [(x, 1 + n * i) for i, x in enumerate(places)] for n in range(12)}
-    seen = []
+    extents = []
 
     def draw(axes):
         compare._draw(axes, lines, "workers", "what is seen")
         axes.figure.canvas.draw()
-        seen.append((axes.get_legend().get_window_extent().x0, axes.get_window_extent().x1))
+        extents.append((axes.get_legend().get_window_extent().x0, axes.get_window_extent().x1))
 
-    drawn = report.svg(draw)
-    assert seen[0][0] >= seen[0][1] and drawn.count("a line with a name") == 12
-    width = float(re.search(r'width="([0-9.]+)pt"', drawn)[1])
+    image = report.svg(draw)
+    assert extents[0][0] >= extents[0][1] and image.count("a line with a name") == 12
+    width = float(re.search(r'width="([0-9.]+)pt"', image)[1])
     assert width > 6.4 * 72, "the picture has grown by the legend"
 
 

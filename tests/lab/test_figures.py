@@ -1,4 +1,4 @@
-"""Published figures: what is compared with what, and one made small."""
+"""Published figures: the points of each comparison, and a small run of one."""
 
 import pytest
 from capabilities import need
@@ -19,15 +19,15 @@ def result(**keys):
 
 def test_every_figure_is_of_an_experiment_and_has_an_explanation():
     for figure in figures.FIGURES:
-        found = plan.load(plan.find(figure.experiment))
+        trials = plan.load(plan.find(figure.experiment))
         assert figure.source and figure.why
         if figure.made:
             continue
-        assert {figure.across, *figure.by} <= set(found.axes)
-        lines = {tuple(figures.said(getattr(p.config, key), key) for key in figure.by) for p in found.points}
+        assert {figure.across, *figure.by} <= set(trials.axes)
+        lines = {tuple(figures.said(getattr(p.config, key), key) for key in figure.by) for p in trials.points}
         assert set(figure.published) <= lines, "published lines are lines of the plot"
         for line in figure.published.values():
-            assert set(line) <= {getattr(p.config, figure.across) for p in found.points}
+            assert set(line) <= {getattr(p.config, figure.across) for p in trials.points}
 
 
 def test_repetitions_are_medians_and_ratios_are_to_one_point():
@@ -35,10 +35,10 @@ def test_repetitions_are_medians_and_ratios_are_to_one_point():
     figure = figures.Figure("f", "F", "e", "loss", ("workers",), "ms", figures.milliseconds, published, relative_to=0.0)
     runs = [result(loss=x, seed=seed, workers=2, elements=n)
             for x, seed, n in ((0.0, 1, 1000), (0.1, 1, 1000), (0.1, 2, 3000), (0.1, 3, 90_000))]  # fmt: skip
-    found = figures.points(figure, runs)
-    assert [(p.across, p.ours, p.published) for p in found] == [(0.0, 1.0, None), (0.1, 3.0, 4.0)]
-    assert found[1].deviation == -0.25
-    assert figures.rows(figure, found)[1][1] == ["2", "0.1", "3", "4", "-25.0%"]
+    points = figures.points(figure, runs)
+    assert [(p.across, p.ours, p.published) for p in points] == [(0.0, 1.0, None), (0.1, 3.0, 4.0)]
+    assert points[1].deviation == -0.25
+    assert figures.rows(figure, points)[1][1] == ["2", "0.1", "3", "4", "-25.0%"]
 
 
 def test_topoopt_is_compared_with_the_fat_tree_that_costs_as_much():
@@ -47,10 +47,10 @@ def test_topoopt_is_compared_with_the_fat_tree_that_costs_as_much():
     runs = [Result(None, point.config, {}, [{"step_ms": times[point.config.topology.split()[0]]}], {}, [], True)
             for point in experiment.points]  # fmt: skip
     (figure,) = (figure for figure in figures.FIGURES if figure.name == "topoopt")
-    found = figures.points(figure, runs)
-    assert len(found) == 12 and {point.across for point in found} == {4, 6}
-    assert {point.line for point in found} == {(m, b) for m in ("vgg16", "resnet50", "bert-base") for b in ("40", "100")}
-    assert all(point.ours == 1.5 for point in found)
+    points = figures.points(figure, runs)
+    assert len(points) == 12 and {point.across for point in points} == {4, 6}
+    assert {point.line for point in points} == {(m, b) for m in ("vgg16", "resnet50", "bert-base") for b in ("40", "100")}
+    assert all(point.ours == 1.5 for point in points)
 
 
 def test_prices_make_the_rates_of_similar_cost():
@@ -65,8 +65,8 @@ def test_prices_make_the_rates_of_similar_cost():
 
 
 def test_the_ceiling_is_the_known_one():
-    known = {(10e9, 32): 196, (10e9, 64): 241, (10e9, 256): 291, (100e9, 32): 1961, (100e9, 64): 2410, (100e9, 256): 2909}
-    assert {key: round(figures.ceiling(*key)) for key in known} == known
+    ceilings = {(10e9, 32): 196, (10e9, 64): 241, (10e9, 256): 291, (100e9, 32): 1961, (100e9, 64): 2410, (100e9, 256): 2909}
+    assert {key: round(figures.ceiling(*key)) for key in ceilings} == ceilings
 
 
 def test_a_figure_is_made(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ def group():
 
 
 class Slow(torch.autograd.Function):
-    """Takes 2 ms on the way there and 5 ms on the way back."""
+    """Module that takes 2 ms forward and 5 ms backward."""
 
     @staticmethod
     def forward(context, x):
@@ -60,10 +60,10 @@ def steps(model, recorder, count=8):
 
 def test_buckets_of_the_recording_are_those_that_ddp_made(group, tmp_path):
     need("cc")
-    model, seen = DistributedDataParallel(net(), bucket_cap_mb=0.5), []
+    model, buckets = DistributedDataParallel(net(), bucket_cap_mb=0.5), []
 
     def hook(_state, bucket):
-        seen.append((bucket.index(), bucket.buffer().numel()))
+        buckets.append((bucket.index(), bucket.buffer().numel()))
         future = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
@@ -73,12 +73,12 @@ def test_buckets_of_the_recording_are_those_that_ddp_made(group, tmp_path):
     recorder = Recorder(model)
     steps(model, recorder)
     recorder.write(tmp_path / "mine.csv")
-    found = layers.read(tmp_path / "mine.csv")
+    rows = layers.read(tmp_path / "mine.csv")
     assert "its DDP had bucket_mb = 0.5, first_bucket_mb = 0.5" in (tmp_path / "mine.csv").read_text()
-    assert sum(layer.elements for layer in found) == sum(p.numel() for p in model.parameters())
-    last = list(itertools.takewhile(lambda b: b[0] or not seen.index(b), reversed(seen)))
-    sizes = [size for _, size in seen[-len(last) - 1 :]]
-    ours = layers.buckets(found, 0.5 * layers.MIB, 0.5 * layers.MIB)
+    assert sum(layer.elements for layer in rows) == sum(p.numel() for p in model.parameters())
+    last = list(itertools.takewhile(lambda b: b[0] or not buckets.index(b), reversed(buckets)))
+    sizes = [size for _, size in buckets[-len(last) - 1 :]]
+    ours = layers.buckets(rows, 0.5 * layers.MIB, 0.5 * layers.MIB)
     assert [bucket.elements for bucket in ours] == sizes and len(sizes) >= 2
     keys = {"layers": str(tmp_path / "mine.csv"), "bucket_mb": 0.5, "first_bucket_mb": 0.5}
     (training,) = workload.train(Workload(**keys, workers=2, steps=1))
@@ -89,10 +89,10 @@ def test_times_stand_where_they_were_spent(group):
     model = net()
     recorder = Recorder(model)
     steps(model, recorder)
-    found = {layer.name: layer for layer in recorder.layers()}
+    by_name = {layer.name: layer for layer in recorder.layers()}
     ms = 10**9
-    assert found["1.sleeper"].elements == 0 and found["1.sleeper"].forward >= 2 * ms
-    first = found["0.weight"].backward + found["0.bias"].backward
+    assert by_name["1.sleeper"].elements == 0 and by_name["1.sleeper"].forward >= 2 * ms
+    first = by_name["0.weight"].backward + by_name["0.bias"].backward
     assert first >= 5 * ms, "the sleeper's way back is what the first layer's gradients wait for"
     assert model(torch.randn(1, 300)).shape == (1, 7) and not recorder._hooks, "the hooks are gone"
 
@@ -122,8 +122,8 @@ def test_a_training_records_itself(tmp_path, capsys):
     common = ["--workers", "2", "--results", str(tmp_path)]
     assert cli.main(["run", "--world", "local", "--backends", "gloo", "--steps", "10", "--set", "model=small",
                      "--set", f"record={path}", *common]) == 0  # fmt: skip
-    found = layers.read(path)
-    assert sum(layer.elements for layer in found) == 39_418 and all(layer.backward > 0 for layer in found if layer.elements)
+    rows = layers.read(path)
+    assert sum(layer.elements for layer in rows) == 39_418 and all(layer.backward > 0 for layer in rows if layer.elements)
     replayed = ["run", "--world", "virtual", "--steps", "1", "--set", f"layers={path}", "--set", "bucket_mb=0.5"]
     assert cli.main([*replayed, *common]) == 0
     assert "in-network" in capsys.readouterr().out

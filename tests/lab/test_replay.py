@@ -41,11 +41,11 @@ MIB = 1 << 20
 
 
 def node(number, kind, after=(), us=0, name="", **attributes):
-    made = Node(id=number, name=name or f"n{number}", type=kind, data_deps=after, duration_micros=us)
-    made.attr.append(AttributeProto(name="is_cpu_op", bool_val=attributes.pop("cpu", False)))
+    message = Node(id=number, name=name or f"n{number}", type=kind, data_deps=after, duration_micros=us)
+    message.attr.append(AttributeProto(name="is_cpu_op", bool_val=attributes.pop("cpu", False)))
     for key, value in attributes.items():
-        made.attr.append(AttributeProto(name=key, **{"string_val" if isinstance(value, str) else "int64_val": value}))
-    return made
+        message.attr.append(AttributeProto(name=key, **{"string_val" if isinstance(value, str) else "int64_val": value}))
+    return message
 
 
 def write(folder, ranks, pack=lambda data: data):
@@ -60,8 +60,8 @@ def write(folder, ranks, pack=lambda data: data):
 
 
 def replayed(trace, timeline=None, **keys):
-    (found,) = replay.replay(Trace(trace=str(trace), **{"rate": RATE, "values": 256, **keys}), timeline)
-    return found
+    (result,) = replay.replay(Trace(trace=str(trace), **{"rate": RATE, "values": 256, **keys}), timeline)
+    return result
 
 
 def all_reduce(number, after=(), size=MIB, **attributes):
@@ -80,11 +80,11 @@ def test_collectives_of_chakras_generator_take_what_their_cost_model_says(tmp_pa
     monkeypatch.chdir(tmp_path)
     size, n = MIB, 4
     getattr(generator, name)(n, size)
-    found = replayed(tmp_path / GENERATED[name])
+    result = replayed(tmp_path / GENERATED[name])
     bits = 8 * size * 1116 / 1024 / RATE  # of what a rank puts in, with headers
     times = {"ALL_REDUCE": 1, "ALL_TO_ALL": (n - 1) / n, "ALL_GATHER": n - 1, "REDUCE_SCATTER": (n - 1) / n, "BROADCAST": 2}
-    assert found.seconds == pytest.approx(times[GENERATED[name]] * bits, rel=0.12)
-    assert found.nodes == n and found.workers == n and found.compute_by_rank == [0, 0, 0, 0]
+    assert result.seconds == pytest.approx(times[GENERATED[name]] * bits, rel=0.12)
+    assert result.nodes == n and result.workers == n and result.compute_by_rank == [0, 0, 0, 0]
 
 
 def test_computation_and_barriers_of_chakras_generator(tmp_path, monkeypatch):
@@ -114,18 +114,18 @@ def training(folder, ranks=4, slow=1):
                                   {"topology": "fat-tree k=4", "placement": "spread"}, {"loss": 0.01}], ids=str)  # fmt: skip
 def test_a_training_overlaps_with_and_without_the_network_in_every_way(tmp_path, keys):
     timeline = Timeline()
-    found = replayed(training(tmp_path), timeline, **keys)
+    result = replayed(training(tmp_path), timeline, **keys)
     spans = {name: (begin, end) for name, begin, end in timeline.jobs[0][1][1]}
     first, second = spans["all-reduce bucket 0"], spans["all-reduce bucket 1"]
     assert first[0] == spans["compute backward 1"][0] == 4e-3 and second[0] == 6e-3
     assert first[1] < 6e-3 or keys.get("protocol") == "ps", "hidden behind the backward pass"
     assert spans["compute step"][0] == pytest.approx(max(second[1], spans["compute step"][0]))
-    assert found.compute_by_rank == [pytest.approx(6.1e-3)] * 4
-    assert found.seconds == pytest.approx(max(end for rank in timeline.jobs[0][1] for _, _, end in rank))
+    assert result.compute_by_rank == [pytest.approx(6.1e-3)] * 4
+    assert result.seconds == pytest.approx(max(end for rank in timeline.jobs[0][1] for _, _, end in rank))
     again = replayed(training(tmp_path), **keys)
-    assert again == found, "two runs are equal to the bit"
+    assert again == result, "two runs are equal to the bit"
     bare = replayed(training(tmp_path), payload=False, **keys)
-    assert (bare.seconds, bare.stats["workers"], bare.checked) == (found.seconds, found.stats["workers"], False)
+    assert (bare.seconds, bare.stats["workers"], bare.checked) == (result.seconds, result.stats["workers"], False)
 
 
 def test_all_reduces_of_one_group_keep_the_order_of_the_trace(tmp_path):
@@ -151,29 +151,29 @@ def test_messages_go_through_a_pipeline_and_processors_work_side_by_side(tmp_pat
          node(3, COMM_SEND_NODE, [2], comm_size=size, comm_dst=2)],
         [node(1, COMM_RECV_NODE, comm_size=size, comm_src=1), node(2, COMP_NODE, [1], us)],
     ]  # fmt: skip
-    found = replayed(write(tmp_path, ranks))
+    result = replayed(write(tmp_path, ranks))
     wire = 8 * size * 1116 / 1024 / RATE
-    assert found.seconds == pytest.approx(3 * us * 1e-6 + 2 * wire, rel=0.05)
-    assert found.compute_by_rank == pytest.approx([300e-6] * 3) and found.counts == {"send": 2}
+    assert result.seconds == pytest.approx(3 * us * 1e-6 + 2 * wire, rel=0.05)
+    assert result.compute_by_rank == pytest.approx([300e-6] * 3) and result.counts == {"send": 2}
 
 
 def test_process_groups_of_a_file_and_of_pytorchs_metadata(tmp_path):
     """Two groups of two reduce at once, each with slots of its own; then all four."""
-    def rank(number, named):
-        told = node(9, METADATA_NODE)
-        if named:
+    def rank(number, in_trace):
+        metadata = node(9, METADATA_NODE)
+        if in_trace:
             members = {"0": [], "7": [0, 1], "8": [2, 3]}
             groups = [{"pg_name": name, "ranks": ranks} for name, ranks in members.items()]
-            told.inputs.values = "['" + json.dumps(groups) + "']"
-        everyone = {"pg_name": "0"} if named else {}
-        return [told, all_reduce(1, pg_name="7" if number < 2 else "8"), all_reduce(2, [1], **everyone)]
+            metadata.inputs.values = "['" + json.dumps(groups) + "']"
+        everyone = {"pg_name": "0"} if in_trace else {}
+        return [metadata, all_reduce(1, pg_name="7" if number < 2 else "8"), all_reduce(2, [1], **everyone)]
 
     (tmp_path / "groups.json").write_text('{"7": [0, 1], "8": [2, 3]}')
-    told = replayed(write(tmp_path, [rank(i, True) for i in range(4)]))
-    given = replayed(write(tmp_path, [rank(i, False) for i in range(4)]), groups=str(tmp_path / "groups.json"))
-    assert told.seconds == pytest.approx(given.seconds, rel=0.01)
+    from_trace = replayed(write(tmp_path, [rank(i, True) for i in range(4)]))
+    from_file = replayed(write(tmp_path, [rank(i, False) for i in range(4)]), groups=str(tmp_path / "groups.json"))
+    assert from_trace.seconds == pytest.approx(from_file.seconds, rel=0.01)
     bits = 8 * MIB * 1116 / 1024 / RATE
-    assert told.seconds == pytest.approx(2 * bits, rel=0.05), "the pairs do not disturb each other"
+    assert from_trace.seconds == pytest.approx(2 * bits, rel=0.05), "the pairs do not disturb each other"
 
 
 def test_compressed_files_are_read(tmp_path):
@@ -193,7 +193,7 @@ def test_a_compressed_trace_that_is_broken_is_named(tmp_path):
 
 
 def rooflines(operations, moved, peak, bandwidth):
-    """As ASTRA-sim writes it (Roofline::get_perf)."""
+    """Time by the roofline model, as in ASTRA-sim (Roofline::get_perf)."""
     return operations / min(peak, bandwidth * operations / moved)
 
 
@@ -227,9 +227,9 @@ def test_attributes_without_a_meaning_here_are_told(tmp_path):
 
 
 def part_of_a_topology():
-    made = all_reduce(1, name="tp")
-    made.attr.append(AttributeProto(name="involved_dim", bool_list=BoolList(values=[True, False])))
-    return made
+    message = all_reduce(1, name="tp")
+    message.attr.append(AttributeProto(name="involved_dim", bool_list=BoolList(values=[True, False])))
+    return message
 
 
 def crossed(other):
@@ -237,9 +237,9 @@ def crossed(other):
 
 
 def endless():
-    made = node(1, COMP_NODE)
-    made.attr.append(AttributeProto(name="num_ops", double_val=float("inf")))
-    return made
+    message = node(1, COMP_NODE)
+    message.attr.append(AttributeProto(name="num_ops", double_val=float("inf")))
+    return message
 
 
 @pytest.mark.parametrize(
@@ -311,18 +311,18 @@ def test_the_command_replays_a_trace_and_why_names_what_bounds_it(tmp_path, caps
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7])
 def test_schedules_of_other_collectives_move_what_they_should(n):
-    """Executed by hand, step by step: who has which parts in the end, and of whom they are sums."""
+    """Schedules are executed by hand, step by step: each rank's parts in the end, and the ranks whose sums they are."""
     for make, check in (
-        (collectives.all_gather, lambda has, n: all(has[r][p] == {p} for r in range(n) for p in range(n))),
-        (collectives.reduce_scatter, lambda has, n: all(has[r][r] == set(range(n)) for r in range(n))),
-        (collectives.all_to_all, lambda has, n: all(has[j][i * n + j] == {i} for i in range(n) for j in range(n) if i != j)),
-        (lambda n: collectives.broadcast(n, 2), lambda has, n: all(has[r][p] == {0} for r in range(n) for p in range(2))),
-        (lambda n: collectives.reduce(n, 2), lambda has, n: all(has[0][p] == set(range(n)) for p in range(2))),
-        (collectives.gather, lambda has, n: all(has[0][p] == {p} for p in range(n))),
-        (collectives.scatter, lambda has, n: all(has[r][r] == {0} for r in range(n))),
+        (collectives.all_gather, lambda state, n: all(state[r][p] == {p} for r in range(n) for p in range(n))),
+        (collectives.reduce_scatter, lambda state, n: all(state[r][r] == set(range(n)) for r in range(n))),
+        (collectives.all_to_all, lambda state, n: all(state[j][i * n + j] == {i} for i in range(n) for j in range(n) if i != j)),
+        (lambda n: collectives.broadcast(n, 2), lambda state, n: all(state[r][p] == {0} for r in range(n) for p in range(2))),
+        (lambda n: collectives.reduce(n, 2), lambda state, n: all(state[0][p] == set(range(n)) for p in range(2))),
+        (collectives.gather, lambda state, n: all(state[0][p] == {p} for p in range(n))),
+        (collectives.scatter, lambda state, n: all(state[r][r] == {0} for r in range(n))),
     ):
         schedule = make(n)
-        has = [[{rank} for _ in range(schedule.parts)] for rank in range(n)]
+        state = [[{rank} for _ in range(schedule.parts)] for rank in range(n)]
         gates = [[0] * schedule.gates for _ in range(n)]
         for rank, transfers in enumerate(schedule.transfers):
             for transfer in transfers:
@@ -340,13 +340,13 @@ def test_schedules_of_other_collectives_move_what_they_should(n):
                     there = next(t for t in receives[send.peer] if t.peer == rank)
                     assert (there.first, there.last) == (send.first, send.last)
                     for part in range(send.first, send.last):
-                        came = has[rank][part]
-                        assert there.kind == collectives.COPY or not came & has[send.peer][part], "nothing is added twice"
-                        has[send.peer][part] = came | (has[send.peer][part] if there.kind == collectives.ADD else set())
+                        came = state[rank][part]
+                        assert there.kind == collectives.COPY or not came & state[send.peer][part], "nothing is added twice"
+                        state[send.peer][part] = came | (state[send.peer][part] if there.kind == collectives.ADD else set())
                     for gate in range(there.gate, there.last_gate + 1):
                         gates[send.peer][gate] -= 1
                     sends[rank].remove(send)
                     receives[send.peer].remove(there)
                     moved = True
             assert moved, schedule.name
-        assert check(has, n), schedule.name
+        assert check(state, n), schedule.name

@@ -25,14 +25,14 @@ def shares(protocol: str, **keys) -> Timeline:
 
 def test_a_slow_workers_job_holds_all_its_slots_and_nobody_elses():
     timeline = shares("switchml", straggler=10.0)
-    held = {job: [slots for _, slots in timeline.pools["s1", job]] for job in ("job 0", "job 1")}
-    assert max(held["job 0"]) >= 31 > max(held["job 1"]), "three workers wait for the fourth in every slot"
-    assert sorted(held["job 0"])[len(held["job 0"]) // 2] > 24, "most of the time"
-    assert held["job 0"][-1] == held["job 1"][-1] == 0, "what is complete is not held"
+    occupancy = {job: [slots for _, slots in timeline.pools["s1", job]] for job in ("job 0", "job 1")}
+    assert max(occupancy["job 0"]) >= 31 > max(occupancy["job 1"]), "three workers wait for the fourth in every slot"
+    assert sorted(occupancy["job 0"])[len(occupancy["job 0"]) // 2] > 24, "most of the time"
+    assert occupancy["job 0"][-1] == occupancy["job 1"][-1] == 0, "what is complete is not held"
 
 
 def test_aggregators_that_jobs_share_are_held_by_whoever_claims_them():
-    """Each for a round trip to the server: a job alone holds its window, two share what there is."""
+    """Each aggregator is held for a round trip to the server: a job alone holds its window, two share the pool."""
     alone = [slots for _, slots in shares("atp", jobs=1).pools["s1", "job 0"]]
     both = shares("atp", share=0.25).pools
     together = [a + b for (_, a), (_, b) in zip(both["s1", "job 0"], both["s1", "job 1"], strict=True)]

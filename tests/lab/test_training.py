@@ -60,15 +60,15 @@ def test_training_survives_faults(tmp_path):
 
 def processes_with(marker: str) -> list[int]:
     """Processes of this user whose environment has the marker: everything that a run started."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 if marker.encode() in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
+                    pids.append(int(entry.name))
             except OSError:
                 continue  # gone, or somebody else's
-    return found
+    return pids
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
@@ -100,7 +100,7 @@ def test_nothing_is_left_when_the_run_is_ended(tmp_path, sign):
 
 
 def small_files_only() -> None:
-    """In the child: files may not grow beyond 2 KiB, as on a full disk; writing more fails with EFBIG."""
+    """Limits the child's files to 2 KiB, as on a full disk; writing more fails with EFBIG."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
 

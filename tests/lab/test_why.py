@@ -1,4 +1,4 @@
-"""`ina why` names what bounds a run: runs that are bound by one thing each."""
+"""`ina why` names the bottleneck of a run: runs with one bottleneck each."""
 
 import pytest
 from capabilities import need
@@ -29,7 +29,7 @@ def reduction(**keys):
 
 
 @pytest.mark.parametrize(
-    ("keys", "bound", "shown"),
+    ("keys", "bound", "text"),
     [
         ({}, "link", "the busiest link, "),
         ({"algorithm": "ring"}, "link", "the busiest link, "),
@@ -42,14 +42,14 @@ def reduction(**keys):
         ({"algorithm": "ring", "flow": 2, "delay": 50e-6, "elements": 800_000}, "window", "flows of 2 packets"),
     ],
 )
-def test_what_bounds_an_all_reduce_is_named(keys, bound, shown):
+def test_what_bounds_an_all_reduce_is_named(keys, bound, text):
     need("cc")
-    found = reduction(**keys)
-    assert found.bound == bound and shown in found.shown, found
+    finding = reduction(**keys)
+    assert finding.bound == bound and text in finding.shown, finding
 
 
 @pytest.mark.parametrize(
-    ("keys", "bound", "shown"),
+    ("keys", "bound", "text"),
     [
         ({}, "compute", "of 20."),
         ({"compute": 0.01}, "link", "exposed all-reduce; the busiest link"),
@@ -59,16 +59,16 @@ def test_what_bounds_an_all_reduce_is_named(keys, bound, shown):
         ({"compute": 0.01, "loss": 0.02, "rto_min": 5e-3}, "recovery", "time-outs"),
     ],
 )
-def test_what_bounds_a_training_is_named(tmp_path, keys, bound, shown):
+def test_what_bounds_a_training_is_named(tmp_path, keys, bound, text):
     need("cc")
     path = tmp_path / "model.csv"
     layers.write(path, [Layer("a", 200_000, 10 * MS, 5 * MS), Layer("b", 200_000, 0, 5 * MS)], "a test")
-    found = explained(Workload(layers=str(path), workers=4, rate=10e9, steps=2, first_bucket_mb=0.1, **keys))
-    assert found.bound == bound and shown in found.shown, found
+    finding = explained(Workload(layers=str(path), workers=4, rate=10e9, steps=2, first_bucket_mb=0.1, **keys))
+    assert finding.bound == bound and text in finding.shown, finding
 
 
 @pytest.mark.parametrize(
-    ("keys", "bound", "shown"),
+    ("keys", "bound", "text"),
     [
         ({"protocol": "switchml"}, "link", "the busiest link"),
         ({"protocol": "ps"}, "link", "the busiest link"),
@@ -78,10 +78,10 @@ def test_what_bounds_a_training_is_named(tmp_path, keys, bound, shown):
         ({"protocol": "switchml", "period": 1e-3, "elements": 2000}, "latency", "a worker sends 9 packets of a tensor"),
     ],
 )
-def test_what_bounds_jobs_that_share_a_switch_is_named(keys, bound, shown):
+def test_what_bounds_jobs_that_share_a_switch_is_named(keys, bound, text):
     need("cc")
-    found = explained(Sharing(jobs=2, workers=4, window=64, elements=keys.pop("elements", 100_000), tensors=2, **keys))
-    assert found.bound == bound and shown in found.shown, found
+    finding = explained(Sharing(jobs=2, workers=4, window=64, elements=keys.pop("elements", 100_000), tensors=2, **keys))
+    assert finding.bound == bound and text in finding.shown, finding
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ def model(tmp_path, rows):
 def train(tmp_path, rows, **keys):
     config = Workload(layers=model(tmp_path, rows), **{"workers": 2, "rate": RATE, "rto_min": 1e-3, "first_bucket_mb": 0.001,
                                                       "bucket_mb": 0.001, **keys})  # fmt: skip
-    (found,) = workload.train(config)
-    return found
+    (training,) = workload.train(config)
+    return training
 
 
 def reduce_ms(elements):
@@ -40,8 +40,8 @@ def reduce_ms(elements):
 
 def test_what_is_written_is_read_again(tmp_path):
     rows = [(10, MS, 2 * MS), (0, 3 * MS, 0)]
-    found = layers.read(plan.Path(model(tmp_path, rows)))
-    assert [(layer.elements, layer.forward, layer.backward) for layer in found] == rows
+    model_layers = layers.read(plan.Path(model(tmp_path, rows)))
+    assert [(layer.elements, layer.forward, layer.backward) for layer in model_layers] == rows
 
 
 @pytest.mark.parametrize(
@@ -68,37 +68,37 @@ def test_buckets_are_filled_from_the_last_layer_on():
 
 
 def test_shipped_workloads_are_the_models():
-    found = {name: sum(layer.elements for layer in layers.read(Workload(layers=name).layers_path))
+    sizes = {name: sum(layer.elements for layer in layers.read(Workload(layers=name).layers_path))
              for name in ("fashion-mnist", "resnet18")}  # fmt: skip
-    assert found == {"fashion-mnist": 409_034, "resnet18": 11_689_512}
+    assert sizes == {"fashion-mnist": 409_034, "resnet18": 11_689_512}
 
 
 def test_what_is_behind_the_backward_pass_costs_nothing(tmp_path):
     """The last layer's gradients are reduced in 3 ms, the first one takes 5 ms: only that one's own 0.02 ms are exposed."""
     need("cc")
     last, first = 256 * 3400, 256 * 24
-    found = train(tmp_path, [(first, MS, 5 * MS), (last, MS, MS)], steps=3)
-    assert 2 < reduce_ms(last) < 4 and found.buckets == 2
-    assert found.summary()["compute_ms"] == pytest.approx(8)
-    assert found.summary()["exposed_ms"] == pytest.approx(reduce_ms(first), rel=0.25)
-    assert found.step_seconds == pytest.approx([found.step_seconds[0]] * 3, rel=1e-3)
+    training = train(tmp_path, [(first, MS, 5 * MS), (last, MS, MS)], steps=3)
+    assert 2 < reduce_ms(last) < 4 and training.buckets == 2
+    assert training.summary()["compute_ms"] == pytest.approx(8)
+    assert training.summary()["exposed_ms"] == pytest.approx(reduce_ms(first), rel=0.25)
+    assert training.step_seconds == pytest.approx([training.step_seconds[0]] * 3, rel=1e-3)
 
 
 def test_what_is_longer_is_exposed(tmp_path):
-    """The same, with nothing to hide behind."""
+    """The same, with no backward pass to overlap with."""
     need("cc")
     last, first = 256 * 3400, 256 * 24
-    found = train(tmp_path, [(first, MS, 0), (last, MS, MS)], steps=2)
-    assert found.summary()["exposed_ms"] == pytest.approx(reduce_ms(last + first), rel=0.05)
-    assert found.summary()["reduce_ms"] == pytest.approx(reduce_ms(last + first), rel=0.05)
+    training = train(tmp_path, [(first, MS, 0), (last, MS, MS)], steps=2)
+    assert training.summary()["exposed_ms"] == pytest.approx(reduce_ms(last + first), rel=0.05)
+    assert training.summary()["reduce_ms"] == pytest.approx(reduce_ms(last + first), rel=0.05)
 
 
 @pytest.mark.parametrize("algorithm", ["in-network", "ring", "parameter-server"])
 def test_all_wait_for_a_slow_worker(tmp_path, algorithm):
     need("cc")
-    found = train(tmp_path, [(5000, MS, MS)], workers=4, slow_worker=3.0, steps=2, algorithm=algorithm, jitter=0.1)
-    assert 6 <= found.summary()["compute_ms"] <= 6.6
-    assert found.summary()["step_ms"] == pytest.approx(found.summary()["compute_ms"], rel=0.05)
+    training = train(tmp_path, [(5000, MS, MS)], workers=4, slow_worker=3.0, steps=2, algorithm=algorithm, jitter=0.1)
+    assert 6 <= training.summary()["compute_ms"] <= 6.6
+    assert training.summary()["step_ms"] == pytest.approx(training.summary()["compute_ms"], rel=0.05)
 
 
 def test_jobs_and_stripes_keep_their_buckets_apart(tmp_path):
@@ -106,10 +106,10 @@ def test_jobs_and_stripes_keep_their_buckets_apart(tmp_path):
     config = Workload(layers=model(tmp_path, [(3000, MS, MS), (700, 0, MS), (0, 0, 0), (9000, MS, MS)]), workers=4, jobs=2,
                       stripes=2, topology="topoopt servers=8 degree=4", steps=3, bucket_mb=0.01, first_bucket_mb=0.001,
                       loss=0.01)  # fmt: skip
-    found = workload.train(config)
-    assert [training.job for training in found] == ["job 0", "job 1"]
-    assert all(len(training.step_seconds) == 3 for training in found)
-    assert workload.train(config) == found
+    trainings = workload.train(config)
+    assert [training.job for training in trainings] == ["job 0", "job 1"]
+    assert all(len(training.step_seconds) == 3 for training in trainings)
+    assert workload.train(config) == trainings
 
 
 def test_a_run_has_a_timeline(tmp_path):
@@ -146,8 +146,8 @@ def test_sampling_links_shows_them_and_changes_nothing(tmp_path):
 def test_make_run_in_virtual_time_compares_with_a_ring(tmp_path, capsys):
     need("cc", "matplotlib")
     assert cli.main(["run", "--world", "virtual", "--workers", "2", "--steps", "1", "--results", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "in-network" in told and "ring" in told and "compute's share of the step" in " ".join(told.split())
+    output = capsys.readouterr().out
+    assert "in-network" in output and "ring" in output and "compute's share of the step" in " ".join(output.split())
     assert cli.main(["run", "--world", "virtual", "--epochs", "2", "--results", str(tmp_path)]) == 2
     assert "unknown key 'epochs'" in capsys.readouterr().err
 
@@ -156,9 +156,9 @@ def test_the_model_can_be_measured(tmp_path, capsys):
     need("cc", "torch")
     path = tmp_path / "mine.csv"
     assert cli.main(["experiment", "measure", str(path), "--model", "small", "--batch", "2"]) == 0
-    found = layers.read(path)
-    assert sum(layer.elements for layer in found) == 39_418
-    assert all(layer.forward > 0 for layer in found) and "us forward" in capsys.readouterr().out
+    model_layers = layers.read(path)
+    assert sum(layer.elements for layer in model_layers) == 39_418
+    assert all(layer.forward > 0 for layer in model_layers) and "us forward" in capsys.readouterr().out
 
 
 def test_without_payload_a_training_takes_the_same_time(tmp_path):

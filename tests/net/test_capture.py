@@ -1,4 +1,4 @@
-"""What the workers of a real job sent and received, from their captures: the results are the sums of what was sent."""
+"""Captures of the workers of a real job: the results received are the sums of the packets sent."""
 
 from pathlib import Path
 
@@ -36,15 +36,15 @@ def payloads(path: Path, received: bool) -> dict[int, np.ndarray]:
 
     from ina.aggregation.wire.scapy_layers import SwitchML, Values
 
-    found: dict[int, np.ndarray] = {}
+    packets: dict[int, np.ndarray] = {}
     with PcapReader(str(path)) as frames:
         for frame in frames:
             if Values in frame and (frame[UDP].sport & 0xFFF0 == 0xBEE0) == received:
                 values = np.array(frame[Values].v, np.uint64).astype(np.uint32)
                 number = frame[SwitchML].tsi
-                assert number not in found or np.array_equal(found[number], values), f"packet {number} changed"
-                found[number] = values
-    return found
+                assert number not in packets or np.array_equal(packets[number], values), f"packet {number} changed"
+                packets[number] = values
+    return packets
 
 
 @pytest.mark.parametrize("faults", ["", "loss=0.05,dup=0.05,seed=2"])

@@ -1,4 +1,4 @@
-"""Seeded faults: their statistics, their repeatability, and a faulted port that obeys what was decided."""
+"""Seeded faults: their statistics, their repeatability, and a faulted port that applies its decisions."""
 
 import zlib
 
@@ -29,7 +29,7 @@ class Fault:
 
 
 def within(count, n, p):
-    """Is a binomial count within six standard deviations of its mean?"""
+    """Returns True if a binomial count is within six standard deviations of its mean."""
     return abs(count - n * p) <= 6 * (n * p * (1 - p)) ** 0.5
 
 
@@ -65,11 +65,11 @@ def test_the_widest_delay_does_not_overflow():
     config = ffi.new("struct ina_fault_config *", {"duplicate": 1, "duplicate_delay_ps": 2**64 - 1, "seed": 4})
     state, delays = ffi.new("struct ina_fault *"), ffi.new("uint64_t[2]")
     lib.ina_fault_init(state, config)
-    seen = []
+    samples = []
     for _ in range(100):
         lib.ina_fault_decide(state, delays)
-        seen.append(delays[1])
-    assert max(seen) > 2**63 > min(seen)
+        samples.append(delays[1])
+    assert max(samples) > 2**63 > min(samples)
 
 
 def test_xoshiro_and_splitmix_are_the_published_ones():
@@ -129,7 +129,7 @@ def frames(count, start=0):
 
 
 def expected(faults, sent):
-    """(arrival, order, frame) of what arrives when the i-th frame is sent at time i us."""
+    """(arrival, order, frame) of each arrival if the i-th frame is sent at time i us."""
     fault, out = Fault(faults), []
     for i, frame in enumerate(sent):
         corrupted = fault.state.corrupted
@@ -150,19 +150,19 @@ def test_a_faulted_port_does_what_was_decided(direction, faults):
     a, b = ports.memory_pair(64, 1024)
     with a, b:
         faulted = (b if direction == "rx" else a).with_faults(**{direction: faults})
-        sent, got = frames(200), []
+        sent, received = frames(200), []
         for i, frame in enumerate(sent):
             assert a.send([frame], now=i * US) == 1
-            got += b.receive(now=i * US)
+            received += b.receive(now=i * US)
             while (due := faulted.next_due()) is not None and due < (i + 1) * US:
                 a.receive(now=due)
-                got += b.receive(now=due)
+                received += b.receive(now=due)
         while (due := faulted.next_due()) is not None:
             a.receive(now=due)
-            got += b.receive(now=due)
-        want, state = expected(faults, sent)
+            received += b.receive(now=due)
+        arrivals, state = expected(faults, sent)
         counts = faulted.faults[direction]
-        assert got == want
+        assert received == arrivals
         assert (counts.packets, counts.lost, counts.corrupted) == (200, state.lost, state.corrupted)
         assert (counts.duplicated, counts.reordered, counts.overflow) == (state.duplicated, state.reordered, 0)
         assert faulted.stats["rx_malformed"] == (state.corrupted if direction == "rx" else 0)
@@ -196,10 +196,10 @@ def test_a_full_inner_port_pushes_back_and_loses_nothing():
         assert a.send(frames(16), now=5) == 16  # 32 copies, 16 places
         assert a.send(frames(1), now=5) == 0
         assert a.stats["tx_full"] > 0 and a.next_due() == 5
-        got = b.receive(now=6)
+        received = b.receive(now=6)
         a.receive(now=6)
-        got += b.receive(now=6)
-        assert got == [frame for frame in frames(16) for _ in range(2)]
+        received += b.receive(now=6)
+        assert received == [frame for frame in frames(16) for _ in range(2)]
 
 
 def test_waiting_ends_when_a_delayed_frame_is_due():
@@ -207,11 +207,11 @@ def test_waiting_ends_when_a_delayed_frame_is_due():
     with a, b:
         b.with_faults(rx=Faults(reorder=1, reorder_delay=5e-3, seed=1))
         a.send(frames(1))
-        got = []
-        while not got:
-            got = b.receive()
-            assert got or b.wait(60)
-        assert got == frames(1) and b.faults["rx"].reordered == 1
+        received = []
+        while not received:
+            received = b.receive()
+            assert received or b.wait(60)
+        assert received == frames(1) and b.faults["rx"].reordered == 1
 
 
 def test_reports_need_the_wrapper():

@@ -44,7 +44,7 @@ class Link:
 
 
 class Model:
-    """The same, from its description in host/net/link.h."""
+    """Model of the link, from its description in host/net/link.h."""
 
     def __init__(self, rate_bps, delay_ps, queue_bytes, ecn_bytes):
         self.rate, self.delay, self.limit, self.mark = rate_bps, delay_ps, queue_bytes, ecn_bytes
@@ -77,7 +77,7 @@ class Model:
         return item
 
     def look(self, now):
-        """Little's law: the queue's length over time is what those waited who left, and those who wait have waited so far."""
+        """Little's law: the queue's length over time is the waits of the frames that left and of those that still wait."""
         self.stats["queue_ps"] = self.stats["waited_ps"] + sum(now - enqueued for _, _, enqueued in self.waiting)
 
     def transmit(self, handle, size, now):
@@ -168,14 +168,14 @@ def test_what_waited_is_told_to_egress():
     link = Link(rate_bps=10**9, ecn_bytes=100)
     marks = [link.enqueue(i, 100, 5 * i) for i in range(4)]
     assert marks == [lib.INA_ENQUEUED, lib.INA_ENQUEUED, lib.INA_ENQUEUED_MARKED, lib.INA_ENQUEUED_MARKED]
-    now, seen = 0, []
+    now, records = 0, []
     while link.next_due() != NEVER:
         now = link.next_due()
         if item := link.dequeue(now):
-            seen.append((item.handle, item.enq_time, item.enq_qdepth))
+            records.append((item.handle, item.enq_time, item.enq_qdepth))
             link.transmit(item, now)
         link.deliver(now)
-    assert seen == [(0, 0, 0), (1, 5, 1), (2, 10, 2), (3, 15, 3)]
+    assert records == [(0, 0, 0), (1, 5, 1), (2, 10, 2), (3, 15, 3)]
 
 
 def test_a_batch_dequeued_at_once_still_leaves_one_after_the_other():
@@ -188,7 +188,7 @@ def test_a_batch_dequeued_at_once_still_leaves_one_after_the_other():
 
 @pytest.mark.parametrize("flying", [False, True])
 def test_a_queue_without_a_limit_holds_whatever_comes(flying):
-    """Many times the rings' first size, growing while they have been gone round."""
+    """The queue grows to many times the rings' first size, while the rings have wrapped."""
     link, sent, came = Link(rate_bps=10**12, delay_ps=10**12 if flying else 0), 0, []
     now, rounds = 0, 12
     for round_ in range(rounds):
@@ -233,9 +233,9 @@ def test_a_whole_way_at_once_is_the_same_as_step_by_step(config, plan):
     for size, pause in plan:
         now += pause
         serve(now)
-        told = lib.ina_link_forward(quick.link, size, now, arrival)
-        assert told == slow.enqueue(0, size, now)
-        if told != lib.INA_TAIL_DROP:
+        status = lib.ina_link_forward(quick.link, size, now, arrival)
+        assert status == slow.enqueue(0, size, now)
+        if status != lib.INA_TAIL_DROP:
             waiting.append(now)
             flown.append(arrival[0])
         serve(now)

@@ -66,8 +66,8 @@ def test_where_a_process_is_plugged_in(text, wanted):
 def test_devices_as_people_say_them():
     assert dpdk.device("17:00.0", 1, True, 1100) == dpdk.device("0000:17:00.0", 1, True, 1100) == "0000:17:00.0"
     assert dpdk.device("net_null0,copy=1", 1, True, 1100) == "net_null0,copy=1"
-    said = dpdk.device("memif:/run/x,rsize=11", 2, False, 8300)
-    assert said == "net_memif2,role=client,id=2,socket=/run/x,socket-abstract=no,bsize=8384,rsize=11"
+    arguments = dpdk.device("memif:/run/x,rsize=11", 2, False, 8300)
+    assert arguments == "net_memif2,role=client,id=2,socket=/run/x,socket-abstract=no,bsize=8384,rsize=11"
     for frame, lines in ((64, 25), (1518, 25), (1600, 25), (1601, 27), (8244, 129)):  # an odd number, and a standard frame
         assert f",bsize={64 * lines},rsize=9" in dpdk.device("memif:/run/x", 2, True, frame)
     with pytest.raises(ValueError, match="expected memif:SOCKET"):
@@ -89,14 +89,14 @@ def test_what_is_missing_is_said(monkeypatch):
 
 
 def test_headers_that_the_compiled_part_was_not_made_with_are_refused(monkeypatch):
-    """Ports are called through structures of these headers: others would crash."""
+    """Ports are called through structures of these headers: different ones would crash."""
     monkeypatch.setattr("ina.base.paths.host_headers", lambda: "others")
     with pytest.raises(dpdk.DpdkError, match="made with other headers than those in .*/host: build it again"):
         dpdk.build()
 
 
 def test_a_device_of_several_queues():
-    """Each queue a port of its own; what the device cannot do is said."""
+    """Each queue is a port of its own; errors name what the device cannot do."""
     code = f"""
 from ina.net import dpdk
 dpdk.start({EAL})
@@ -120,14 +120,14 @@ with dpdk.Pool(8192, 1514) as pool:
 """
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
                          env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
-    said = run.stdout.splitlines()
-    assert run.returncode == 0 and len(said) == 5, run.stdout + run.stderr
-    assert "has no queue 2" in said[0] and "no flow rule for UDP port 5" in said[1] and "share 0" in said[3]
-    assert "has no queue 2" in said[2] and "so many queues" in said[4]
+    lines = run.stdout.splitlines()
+    assert run.returncode == 0 and len(lines) == 5, run.stdout + run.stderr
+    assert "has no queue 2" in lines[0] and "no flow rule for UDP port 5" in lines[1] and "share 0" in lines[3]
+    assert "has no queue 2" in lines[2] and "so many queues" in lines[4]
 
 
 def test_what_a_port_receives_it_sends_again():
-    """mbufs of frames that it is done with, one burst of them at most; the pool is asked for what is missing."""
+    """It reuses mbufs of received frames, one burst of them at most; the pool supplies the rest."""
     code = f"""
 from ina.net import dpdk
 dpdk.start({EAL})

@@ -35,12 +35,12 @@ def veth():
 
 
 def collect(port, count, timeout=60.0):
-    got, deadline = [], time.monotonic() + timeout
-    while len(got) < count and time.monotonic() < deadline:
-        got += port.receive()
-        if len(got) < count:
+    received, deadline = [], time.monotonic() + timeout
+    while len(received) < count and time.monotonic() < deadline:
+        received += port.receive()
+        if len(received) < count:
             port.wait(max(0.0, deadline - time.monotonic()))
-    return got
+    return received
 
 
 @pytest.mark.root
@@ -144,19 +144,19 @@ def test_late_looks_keep_the_rate():
 
 @pytest.mark.fast
 def test_a_full_queue_drops_the_newest_and_keeps_order():
-    """Room for four frames."""
+    """The queue has room for four frames."""
     sender, receiver = linked_pair(frames=16, rate=8e6, queue=4 * 1000)
     with sender, receiver:
-        now, sent, accepted, got = 0, 0, 0, []
+        now, sent, accepted, received = 0, 0, 0, []
         for burst in (8, 1, 0, 7, 3, 16, 2, 0, 9):
             accepted += sender.send([frame(sent + i, 976) for i in range(burst)], now=now)  # the ring may be full, too
             sent += burst
-            got += receiver.receive(now=now)
+            received += receiver.receive(now=now)
             now += 3 * PS // 1000  # three frames' time
         while receiver.next_due() is not None:
             now += PS // 1000
-            got += receiver.receive(now=now)
-        numbers = [int.from_bytes(f[14:18], "big") for f in got]
+            received += receiver.receive(now=now)
+        numbers = [int.from_bytes(f[14:18], "big") for f in received]
         assert numbers == sorted(set(numbers)) and len(numbers) + receiver.link.tail_drops == accepted
         assert receiver.link.tail_drops > 0 and receiver.link.max_queue == 4000
         sender.send([frame(999, 976)] * 4, now=now)
@@ -172,10 +172,10 @@ def test_a_link_without_a_limit_takes_whatever_comes_at_once():
         for burst in range(500):
             assert sender.send([frame(10 * burst + i, 976) for i in range(10)], now=0) == 10
             assert receiver.receive(now=0) == []
-        got = []
+        received = []
         while receiver.next_due() is not None:
-            got += receiver.receive(now=6 * PS // 1000)
-        assert [int.from_bytes(f[14:18], "big") for f in got] == list(range(5000))
+            received += receiver.receive(now=6 * PS // 1000)
+        assert [int.from_bytes(f[14:18], "big") for f in received] == list(range(5000))
         assert receiver.link.tail_drops == 0 and receiver.link.max_queue == 4999 * 1000, "the first was sent at once"
 
 

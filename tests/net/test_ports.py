@@ -57,12 +57,12 @@ def udp_pair(max_frame=2048, frames=256):
 
 def receive_all(port, count, timeout=60.0):
     """Waits for `count` frames."""
-    got, deadline = [], time.monotonic() + timeout
-    while len(got) < count and time.monotonic() < deadline:
-        got += port.receive()
-        if len(got) < count:
+    received, deadline = [], time.monotonic() + timeout
+    while len(received) < count and time.monotonic() < deadline:
+        received += port.receive()
+        if len(received) < count:
             port.wait(max(0.0, deadline - time.monotonic()))
-    return got
+    return received
 
 
 # ---- rings -----------------------------------------------------------------------------------------------------
@@ -81,8 +81,8 @@ def test_rings_deliver_exactly_what_was_sent_in_order(pair, plan):
             sent = both[side].send(frames)
             assert sent == min(len(frames), 32 - len(waiting[1 - side]))
             waiting[1 - side].extend(frames[:sent])
-            got = both[1 - side].receive(limit)
-            assert got == waiting[1 - side][:limit]
+            received = both[1 - side].receive(limit)
+            assert received == waiting[1 - side][:limit]
             del waiting[1 - side][:limit]
         for side in (0, 1):
             assert both[side].receive() == waiting[side]
@@ -116,10 +116,10 @@ def test_a_host_cannot_change_what_its_switch_has_been_lent():
     with ports.open_shared(memfd, 0) as switch, ports.open_shared(memfd, 1) as host, mmap.mmap(memfd, 0) as memory:
         os.close(memfd)
         assert host.send(frames) == 100
-        pkts, got = ffi.new("struct ina_packet[100]"), 0
-        while n := lib.ina_port_rx(switch.handle, pkts + got, 100 - got, 0):
-            got += n
-        assert got == 64, "as many as a switch takes at once"
+        pkts, count = ffi.new("struct ina_packet[100]"), 0
+        while n := lib.ina_port_rx(switch.handle, pkts + count, 100 - count, 0):
+            count += n
+        assert count == 64, "as many as a switch takes at once"
         for frame in frames:
             at = memory.find(frame)
             memory[at : at + 60] = bytes(60)
@@ -169,13 +169,13 @@ def test_two_processes_over_shared_memory():
     with subprocess.Popen(command, cwd=ROOT, pass_fds=(memfd, *bells.of(1))) as peer:
         with ports.open_shared(memfd, 0, *bells.of(0)) as port:
             frames = [b"%05d" % i * (1 + i % 300) for i in range(500)]
-            sent, got, deadline = 0, [], time.monotonic() + 60
-            while len(got) < 500 and time.monotonic() < deadline and not peer.poll():
+            sent, received, deadline = 0, [], time.monotonic() + 60
+            while len(received) < 500 and time.monotonic() < deadline and not peer.poll():
                 sent += port.send(frames[sent:])
-                got += port.receive()
+                received += port.receive()
                 if sent == 500:
                     port.wait(1)
-        assert got == [frame[::-1] for frame in frames]
+        assert received == [frame[::-1] for frame in frames]
         assert peer.wait(60) == 0
     os.close(memfd)
     bells.close()
@@ -250,7 +250,7 @@ def test_udp_strips_and_adds_the_headers(payloads):
 
 @pytest.mark.fast
 def test_udp_frames_that_travel_as_one_message_arrive_one_by_one():
-    """More than one message takes, shorter ones at the end of a run, longer ones after it, empty ones, more than 64 KiB."""
+    """Frames beyond one message's capacity, shorter ones ending a run, longer ones after it, empty ones, more than 64 KiB."""
     lengths = [100] * 150 + [50, 0, 0, 300, 300, 299, 300, *[8000] * 20, 7000, 8000, 8000, 1]
     frames = [udp_frame(bytes([i % 256]) * length) for i, length in enumerate(lengths)]
     switch, host = udp_pair(9216, frames=256)
@@ -317,12 +317,12 @@ def test_udp_survives_what_sockets_report():
         address = ("127.0.0.1", ports.bound_port(host))
         with pytest.raises(OSError, match="cannot bind 127.0.0.1:.*in use"):
             ports.open_udp(address, (LOOPBACK, 9), HOST, SWITCH)
-    gone = ports.open_udp((LOOPBACK, 0), (LOOPBACK, address[1]), SWITCH, HOST)
-    with gone:  # nobody listens there any more
+    orphan = ports.open_udp((LOOPBACK, 0), (LOOPBACK, address[1]), SWITCH, HOST)
+    with orphan:  # nobody listens there any more
         for _ in range(20):
-            gone.send([udp_frame(b"x")])
-            gone.receive()
-        assert gone.stats["tx_packets"] + gone.stats["errors"] >= 20
+            orphan.send([udp_frame(b"x")])
+            orphan.receive()
+        assert orphan.stats["tx_packets"] + orphan.stats["errors"] >= 20
 
 
 @pytest.mark.fast
@@ -334,10 +334,10 @@ def test_udp_full_socket_loses_and_counts():
             host.send([frame] * 64)
         sent, lost = host.stats["tx_packets"], host.stats["tx_full"]
         assert sent + lost == 40 * 64
-        got = 0
+        received = 0
         while switch.wait(0.05):
-            got += len(switch.receive())
-        assert 0 < got <= sent and switch.stats["rx_malformed"] == 0
+            received += len(switch.receive())
+        assert 0 < received <= sent and switch.stats["rx_malformed"] == 0
 
 
 @pytest.mark.fast

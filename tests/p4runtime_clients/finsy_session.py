@@ -1,7 +1,7 @@
 """A session of finsy with a switch that runs tests/programs/served/controlled.p4: finsy_session.py ADDRESS P4INFO BLOB
 [FOLDER of certificates].
 
-Prints one JSON object for each step; waits for a line on its standard input where the other side is to send packets.
+Prints one JSON object for each step; waits for a line on standard input where the other side must send packets.
 """
 
 import asyncio
@@ -49,12 +49,12 @@ async def session(address, p4info, blob, folder=None):
             ~fy.P4TableEntry("route", action=fy.Action("only_default"), is_default_action=True),
         ])
         async with asyncio.timeout(20):
-            found = [e async for e in sw.read(fy.P4TableEntry())]
+            entries = [e async for e in sw.read(fy.P4TableEntry())]
             groups = [e async for e in sw.read([fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()])]
             default = [e async for e in sw.read(fy.P4TableEntry("route", is_default_action=True))]
-        say("entries", found=len([e for e in found if e.table_id != "fixed"]),
-            const=len([e for e in found if e.table_id == "fixed"]), marked_const=len([e for e in found if e.is_const]),
-            same=all(any(w.match == f.match and w.action == f.action and w.metadata == f.metadata for f in found)
+        say("entries", found=len([e for e in entries if e.table_id != "fixed"]),
+            const=len([e for e in entries if e.table_id == "fixed"]), marked_const=len([e for e in entries if e.is_const]),
+            same=all(any(w.match == f.match and w.action == f.action and w.metadata == f.metadata for f in entries)
                      for w in written),
             groups=len(groups), default=default[0].action.name)
         try:
@@ -67,10 +67,10 @@ async def session(address, p4info, blob, folder=None):
         await asyncio.sleep(0)
         say("send")
         async with asyncio.timeout(20):
-            got, learnt = await packet, await digest
-        say("packet", payload=got.payload.hex(), metadata=got.metadata)
+            packet_in, learnt = await packet, await digest
+        say("packet", payload=packet_in.payload.hex(), metadata=packet_in.metadata)
         say("digest", data=list(learnt))
-        await sw.write([learnt.ack(), fy.P4PacketOut(got.payload, egress_port=3, pad=0)])
+        await sw.write([learnt.ack(), fy.P4PacketOut(packet_in.payload, egress_port=3, pad=0)])
         await heard()
         async with asyncio.timeout(20):
             counts = [e.packet_count async for e in sw.read(fy.P4CounterEntry("seen"))]

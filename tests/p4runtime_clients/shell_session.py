@@ -1,7 +1,7 @@
 """A session of p4runtime-shell with a switch that runs tests/programs/served/controlled.p4: shell_session.py ADDRESS P4INFO BLOB
 [FOLDER of certificates].
 
-Prints one JSON object for each step; waits for a line on its standard input where the other side is to send packets.
+Prints one JSON object for each step; waits for a line on standard input where the other side must send packets.
 """
 
 import json
@@ -13,7 +13,7 @@ from p4runtime_sh.p4runtime import P4RuntimeWriteException, SSLOptions
 MAC = "02:00:00:00:00:01"
 
 
-OUT, sys.stdout = sys.stdout, sys.stderr  # the shell prints each message that it makes
+OUT, sys.stdout = sys.stdout, sys.stderr  # the shell prints each message that it creates
 
 
 def say(step, **values):
@@ -57,11 +57,11 @@ digest.max_list_size = 1
 digest.ack_timeout_ns = 10**13
 digest.insert()
 
-found = [str(f) for name in ("I.l2", "I.route", "I.acl") for f in sh.TableEntry(name).read()]
+lines = [str(f) for name in ("I.l2", "I.route", "I.acl") for f in sh.TableEntry(name).read()]
 const = list(sh.TableEntry("I.fixed").read())
 read_default = sh.TableEntry("I.route")
 read_default.is_default = True
-say("entries", found=len(found), const=len(const), same=sorted(found) == sorted(map(str, written)),
+say("entries", found=len(lines), const=len(const), same=sorted(lines) == sorted(map(str, written)),
     groups=len(list(sh.MulticastGroupEntry().read())) + len(list(sh.CloneSessionEntry().read())),
     default=[str(d.action).count("param") for d in read_default.read()])
 errors = []
@@ -74,21 +74,21 @@ say("errors", details=errors)
 
 packets, digests = sh.PacketIn(), sh.DigestList()
 say("send")
-got = next(packets.sniff(timeout=3)).packet
-say("packet", payload=got.payload.hex(), metadata=[m.value.hex() for m in got.metadata])
+packet_in = next(packets.sniff(timeout=3)).packet
+say("packet", payload=packet_in.payload.hex(), metadata=[m.value.hex() for m in packet_in.metadata])
 learnt = next(digests.sniff(timeout=1)).digest
 say("digest", data=[m.bitstring.hex() for m in learnt.data[0].struct.members])
-sh.PacketOut(got.payload, egress_port="3", pad="0").send()
+sh.PacketOut(packet_in.payload, egress_port="3", pad="0").send()
 sys.stdin.readline()
 counts = [c.packet_count for c in sh.CounterEntry("I.seen").read()]
 direct = sh.DirectCounterEntry("I.forwarded")
 direct.table_entry.match["dst"] = MAC
-counted = [c.packet_count for c in direct.read()]
+counts_direct = [c.packet_count for c in direct.read()]
 cell = sh.CounterEntry("I.seen")
 cell.index = 0
 cell.packet_count = 5
 cell.modify()
-say("state", seen=sum(counts), direct=counted[0], five=[c.packet_count for c in cell.read()])
+say("state", seen=sum(counts), direct=counts_direct[0], five=[c.packet_count for c in cell.read()])
 for e in (*written, group, mirror, digest):
     e.delete()
 say("end", left=len(list(sh.TableEntry("I.l2").read())))

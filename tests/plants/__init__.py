@@ -4,6 +4,6 @@ planting.py   plants one: into the switch program, a worker or the parameter ser
 explored.py   those for `ina explore`
 simulated.py  those for `ina simulate`
 
-`python -m tests.plants` plants them all, one after the other, and says what finds each; `explore` or `simulate` as its first
-argument chooses a list, further arguments are parts of the plants' names.
+`python -m tests.plants` plants them all, one after the other, and prints the violation that each causes;
+`explore` or `simulate` as its first argument chooses a list, further arguments are parts of the plants' names.
 """

@@ -19,10 +19,10 @@ def main(words: list[str]) -> int:
         plants = import_module(f"tests.plants.{LISTS[command]}")
         for name in (name for name in plants.PLANTS if not words or any(word in name for word in words)):
             began, report = time.monotonic(), plants.find(name)
-            right = bool(report.violation) and re.search(plants.plant(name).found, report.violation) is not None
+            right = bool(report.violation) and re.search(plants.plant(name).violation, report.violation) is not None
             missed += not right
             verdict, seconds = "found" if right else "MISSED", time.monotonic() - began
-            print(f"{verdict:<7} {command}: {name}: {plants.said(report)}, {seconds:.1f} s", flush=True)
+            print(f"{verdict:<7} {command}: {name}: {plants.summary(report)}, {seconds:.1f} s", flush=True)
     return 1 if missed else 0
 
 

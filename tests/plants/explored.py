@@ -111,17 +111,17 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
 
 
 def find(name: str) -> Report:
-    """The walk that must find the defect."""
+    """Returns the report of the walk that must find the defect."""
     plant, at = PLANTS[name]
     with tempfile.TemporaryDirectory() as folder, planted(plant, Path(folder)) as p4:
         return at.explorer(p4).saturate(max_states=STATES)
 
 
 def plant(name: str) -> Plant:
-    """Of this name."""
+    """Returns the plant of this name."""
     return PLANTS[name][0]
 
 
-def said(report: Report) -> str:
-    """A line about it."""
+def summary(report: Report) -> str:
+    """Returns a line about the report."""
     return f"{report.violation or 'nothing'}, {report.states:,} states"

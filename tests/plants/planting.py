@@ -4,7 +4,7 @@
         program = compile_program(p4 / "switchml.p4", ...)      # everything else is imported as ever
 
 A file of p4/ is changed in a copy of that folder. One of host/ is compiled again: with the worker that it is a part of, which
-is what the protocol's name means then, or with the parameter server. A module of ina/ is executed again, and its functions and
+gets the protocol's name, or with the parameter server. A module of ina/ is executed again, and its functions and
 methods take the places of those of the same names.
 """
 
@@ -42,18 +42,18 @@ SERVER_CALLS = """
 
 @dataclass(frozen=True)
 class Plant:
-    """In ``file``, from the checkout's root, ``old`` becomes ``new``, and so do the further pairs of ``also``; each is there
-    once. ``found``: what is said then, a regular expression."""
+    """A defect: ``old`` in ``file`` (from the checkout's root) becomes ``new``, and so do the further pairs of ``also``; each is
+    there once. ``violation``: a regular expression for the violation that the defect causes."""
 
     file: str
     old: str
     new: str
-    found: str = "."
+    violation: str = "."
     also: tuple[tuple[str, str], ...] = ()
     protocol: str = "switchml"
 
     def text(self) -> str:
-        """Of the file, with the defect. Raises ValueError: the code has changed, and the plant must follow."""
+        """Returns the file's text with the defect. Raises ValueError: the code has changed, and the plant must follow."""
         text = (paths.root() / self.file).read_text()
         for old, new in ((self.old, self.new), *self.also):
             if text.count(old) != 1:
@@ -95,7 +95,7 @@ def _compiled(plant: Plant, folder: Path):
 
 
 def _worker(copy: Path, name: str, protocol: str):
-    """``protocols.named`` by which ``protocol`` is the worker of the copy."""
+    """Returns a ``protocols.named`` in which ``protocol`` is the worker of the copy."""
     source = copy / f"{protocol}.c"
     if name != source.name:  # what the worker calls is its own then
         source.write_text(f'{source.read_text()}\n#include "{name}"\n')
@@ -103,15 +103,15 @@ def _worker(copy: Path, name: str, protocol: str):
     built = shared_object(f"planted-{protocol}", FLAGS, [source], [native.PATH])
     machine = lib.ina_protocol_load(str(built).encode(), f"ina_{protocol}".encode(), error, 512)
     assert machine != ffi.NULL, ffi.string(error)
-    named = protocols.named
-    return lambda name: machine if name == protocol else named(name)
+    original = protocols.named
+    return lambda name: machine if name == protocol else original(name)
 
 
 _SERVERS: list[_Server] = []  # never unloaded: what they have allocated they free, which may be later than their defect is there
 
 
 class _Server:
-    """The parameter server of a copy: what ``ina.base.native.lib`` has of it."""
+    """The parameter server of a copy, with the part of ``ina.base.native.lib`` that concerns it."""
 
     INA_BITMAP_WORKERS = lib.INA_BITMAP_WORKERS
 
@@ -137,7 +137,7 @@ def _server(sources: list[Path]) -> _Server:
 
 @contextmanager
 def _executed(plant: Plant, folder: Path) -> Iterator[None]:
-    """The functions, methods and constants of the module that ``plant.file`` is are those of the changed copy."""
+    """Replaces the functions, methods and constants of the module ``plant.file`` with those of the changed copy."""
     name = ".".join(Path(plant.file).with_suffix("").parts)
     original, copy = import_module(name), folder / Path(plant.file).name
     copy.write_text(plant.text())

@@ -20,16 +20,16 @@ _RESEND, _NEVER = (f"if ({test}) {{\n                            " for test in (
 _LIFE = "h->job != config->job || h->e1 != (uint8_t)config->life"
 
 
-def p4(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
-    return Plant(f"p4/include/{file}.p4", old, new, found, also, protocol)
+def p4(file: str, old: str, new: str, violation: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
+    return Plant(f"p4/include/{file}.p4", old, new, violation, also, protocol)
 
 
-def c(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
-    return Plant(f"host/protocol/{file}.c", old, new, found, also, protocol)
+def c(file: str, old: str, new: str, violation: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
+    return Plant(f"host/protocol/{file}.c", old, new, violation, also, protocol)
 
 
-def control(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
-    return Plant(f"ina/aggregation/controller/{file}.py", old, new, found, also, protocol)
+def control(file: str, old: str, new: str, violation: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
+    return Plant(f"ina/aggregation/controller/{file}.py", old, new, violation, also, protocol)
 
 
 PLANTS = {
@@ -138,11 +138,11 @@ ATP = {
     "a new controller asks no switch": control(
         "admission", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
 }  # fmt: skip
-PLANTS |= {f"atp: {name}": Plant(p.file, p.old, p.new, p.found, p.also, "atp") for name, p in ATP.items()}
+PLANTS |= {f"atp: {name}": Plant(p.file, p.old, p.new, p.violation, p.also, "atp") for name, p in ATP.items()}
 
 
 def find(name: str) -> Report:
-    """The first run that finds the defect, or the last."""
+    """Returns the report of the first run that finds the defect, or of the last."""
     plant = PLANTS[name]
     with tempfile.TemporaryDirectory() as folder, planted(plant, Path(folder)) as programs:
         for seed in range(1, SEEDS + 1):
@@ -153,7 +153,7 @@ def find(name: str) -> Report:
 
 
 def simulate(programs: Path, seed: int, protocol: str = "switchml", events: int = EVENTS) -> Report:
-    """One run. ``programs``: the folder of the switch programs."""
+    """Simulates one run. ``programs``: the folder of the switch programs."""
     built = compile_program(programs / f"{protocol}.p4", defines=macros(protocol), cflags=["-O1"])
     simulation = Simulation(Program(built.so_path), seed, protocol)
     try:
@@ -163,10 +163,10 @@ def simulate(programs: Path, seed: int, protocol: str = "switchml", events: int 
 
 
 def plant(name: str) -> Plant:
-    """Of this name."""
+    """Returns the plant of this name."""
     return PLANTS[name]
 
 
-def said(report: Report) -> str:
-    """A line about it."""
+def summary(report: Report) -> str:
+    """Returns a line about the report."""
     return f"seed {report.seed}: {report.violation or 'nothing'}, {report.events:,} events"

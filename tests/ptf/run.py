@@ -2,7 +2,7 @@
 
 Stands in for the `ptf` command and for what is installed with an SDE: `p4testutils`, `bfrt_grpc`, Thrift's modules (whose tests
 are skipped). Frames go over a socket, one datagram each: port (16 bits), bytes. The switch answers each with all that it sends,
-then with an empty one, so nobody waits for frames that do not come. In place of a port, 0xffff only asks for what has left,
+then with an empty one, so no time is spent on frames that do not come. In place of a port, 0xffff only polls for frames,
 0xfffe takes a port down or up.
 
 usage: run.py '{"test": path, "utils": folder, "client": folder, "socket": fd, "grpc": "host:port", "ports": [...], "pipes": N,
@@ -28,7 +28,7 @@ from typing import Any
 WANTED = json.loads(sys.argv[1])
 FRAME = 1 << 16
 OUT = sys.stdout
-sys.stdout = sys.stderr  # ptf and the tests print, too
+sys.stdout = sys.stderr  # keeps stdout apart: ptf and the tests print, too
 
 import ptf  # noqa: E402
 
@@ -61,19 +61,19 @@ class Line(ptf.dataplane.DataPlane):
             self.packet_queues[0, number] = []
 
     def start(self) -> None:
-        """No thread: what a frame causes has come when `send` returns."""
+        """Starts no thread: all frames that a frame causes have arrived when `send` returns."""
 
     def send(self, device_number: int, port_number: int, packet: bytes) -> int:
         self.tx_counters[device_number, port_number] += 1
         return self.exchange(port_number.to_bytes(2, "big") + packet) or len(packet)
 
-    def exchange(self, said: bytes) -> None:
-        """Takes what the switch has sent and sends for this."""
-        self.wire.send(said)
-        while sent := self.wire.recv(FRAME):
-            number = int.from_bytes(sent[:2], "big")
+    def exchange(self, datagram: bytes) -> None:
+        """Sends a datagram, and receives the frames that the switch sends until its empty answer."""
+        self.wire.send(datagram)
+        while answer := self.wire.recv(FRAME):
+            number = int.from_bytes(answer[:2], "big")
             queue = self.packet_queues.setdefault((0, number), [])
-            queue.append((sent[2:], time.monotonic()))
+            queue.append((answer[2:], time.monotonic()))
             self.rx_counters[0, number] += 1
 
     def poll(self, device_number=0, port_number=None, timeout=None, exp_pkt=None, filters=()):
@@ -92,7 +92,7 @@ def stand_in(name: str, **members: object) -> None:
 
 
 def thrift_base() -> type:
-    """Of tests that also have a Thrift client of the SDE: they are skipped when they use it."""
+    """Stub of the SDE's Thrift client: tests are skipped when they use it."""
 
     class Thrift(ptf.base_tests.BaseTest):
         def __init__(self, *_: object) -> None:
@@ -120,28 +120,28 @@ def prepare() -> None:
     for name in ("pal_rpc", "res_pd_rpc"):
         stand_in(name, __path__=[])
         stand_in(f"{name}.ttypes")
-    import scapy.packet  # the SDE's own packets have this too: other bytes as the same kind of packet
+    import scapy.packet  # as the SDE's own packets: other bytes as the same kind of packet
 
     scapy.packet.Packet.load_bytes = lambda self, data: type(self)(data)
-    sample = random.sample  # the tests are for a Python in which it took sets
+    sample = random.sample  # the tests are for a Python version in which it accepted sets
     random.sample = lambda population, k, **more: sample(
         sorted(population) if isinstance(population, (set, frozenset)) else population, k, **more
     )
 
 
 def watch_clients() -> list[Any]:
-    """A test whose setUp fails leaves its client subscribed: the clients that are made, to be ended after each test."""
+    """List of the clients created, to be closed after each test: one whose setUp fails would leave its client subscribed."""
     import bfrt_grpc.client as client
 
-    made: list[Any] = []
+    clients: list[Any] = []
     init = client.ClientInterface.__init__
 
     def remember(self, *args, **kwargs):
-        made.append(self)
+        clients.append(self)
         init(self, *args, **kwargs)
 
     client.ClientInterface.__init__ = remember
-    return made
+    return clients
 
 
 def end(clients: list[Any]) -> None:
@@ -156,7 +156,7 @@ def expired(*_: object) -> None:
 
 def run(test: unittest.TestCase) -> dict[str, object]:
     result = unittest.TestResult()
-    started = time.monotonic()
+    start = time.monotonic()
     signal.alarm(WANTED["limit"])
     try:
         test.run(result)
@@ -164,8 +164,8 @@ def run(test: unittest.TestCase) -> dict[str, object]:
         signal.alarm(0)
     problems = [("fail", text) for _, text in result.failures] + [("error", text) for _, text in result.errors]
     problems += [("skip", reason) for _, reason in result.skipped]
-    said, text = problems[0] if problems else ("pass", "")
-    return {"name": type(test).__name__, "result": said, "why": text[-3000:], "seconds": round(time.monotonic() - started, 2)}
+    verdict, text = problems[0] if problems else ("pass", "")
+    return {"name": type(test).__name__, "result": verdict, "why": text[-3000:], "seconds": round(time.monotonic() - start, 2)}
 
 
 def main() -> None:
@@ -187,11 +187,11 @@ def main() -> None:
             continue
         random.seed(1)
         try:
-            said = run(kind())
+            outcome = run(kind())
         except Exception as error:  # in a constructor
-            said = {"name": kind.__name__, "result": "error", "why": repr(error), "seconds": 0}
+            outcome = {"name": kind.__name__, "result": "error", "why": repr(error), "seconds": 0}
         end(clients)
-        print(json.dumps(said), file=OUT, flush=True)
+        print(json.dumps(outcome), file=OUT, flush=True)
 
 
 main()

@@ -1,7 +1,7 @@
-"""`python -m tests.random_programs`: random programs for as long as one likes; what differs is made small and kept.
+"""`python -m tests.random_programs`: judges random programs for a chosen time; shrinks and keeps those that differ.
 
-Prints a line for each failure and a progress line; with --bmv2 also in how many programs what was left out for BMv2. The
-status is 1 if anything failed.
+Prints a line for each failure and a progress line; with --bmv2 also how many programs lost which feature for BMv2. The
+exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ def run(seed: int, bmv2: bool) -> tuple[int, Verdict]:
 
 
 def alike(first: Verdict, second: Verdict) -> bool:
-    """Is it the same defect? Of refusals and crashes the last line says what they are."""
+    """Tells whether two verdicts show the same defect; refusals and crashes are identified by their last line."""
     if first.kind != second.kind:
         return False
     return first.kind not in ("refused", "crashed", "p4c") or first.text.splitlines()[-1:] == second.text.splitlines()[-1:]
 
 
 def keep(seed: int, verdict: Verdict, folder: Path, tries: int) -> Path:
-    """Writes the smallest program that fails alike, with what was seen, to `folder`."""
-    asked, program = (judge_bmv2, adapt) if verdict.kind in OF_BMV2 else (judge, lambda p: (p, frozenset()))
+    """Writes the smallest program with the same defect, and its verdict, to `folder`."""
+    judge_of, program = (judge_bmv2, adapt) if verdict.kind in OF_BMV2 else (judge, lambda p: (p, frozenset()))
     with tempfile.TemporaryDirectory() as scratch:
-        small = shrink(program(Generator(seed).program())[0], lambda p: alike(asked(p, Path(scratch)), verdict), tries)
-        seen = asked(small, Path(scratch))
+        small = shrink(program(Generator(seed).program())[0], lambda p: alike(judge_of(p, Path(scratch)), verdict), tries)
+        outcome = judge_of(small, Path(scratch))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"seed-{seed}.p4"
     tables = [f"// {t.name}: {e}" for t in small.tables if not t.const for e in t.entries]
-    notes = [f"// seed {seed}, {seen.kind}", *(f"// {line}" for line in seen.text.splitlines()), *tables]
+    notes = [f"// seed {seed}, {outcome.kind}", *(f"// {line}" for line in outcome.text.splitlines()), *tables]
     path.write_text("\n".join(notes) + "\n" + text(small))
     return path
 
@@ -69,7 +69,7 @@ def main() -> int:
         parser.error(f"--bmv2: {reason}")
     counts: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
-    refused: Counter[str] = Counter()
+    refusals: Counter[str] = Counter()
     start = last = time.monotonic()
     batch, seed = 4 * args.jobs, args.seed
     with ProcessPoolExecutor(args.jobs) as pool:
@@ -78,7 +78,7 @@ def main() -> int:
             for number, verdict in pool.map(run, range(seed, until), repeat(args.bmv2)):
                 counts[verdict.kind] += 1
                 left_out.update(verdict.left_out)
-                refused.update([verdict.text] * (verdict.kind == "left out"))
+                refusals.update([verdict.text] * (verdict.kind == "left out"))
                 if verdict.kind not in FINE:
                     path = keep(number, verdict, args.results, args.shrink)
                     print(f"seed {number}: {verdict.kind}: {path}", flush=True)
@@ -89,7 +89,7 @@ def main() -> int:
     print(f"{sum(counts.values())} programs in {time.monotonic() - start:.0f} s: {dict(counts)}")
     for name, number in left_out.most_common():
         print(f"    {number:6} without {name}{f': {KNOWN[name]}' if name in KNOWN else ''}")
-    for reason, number in refused.most_common():
+    for reason, number in refusals.most_common():
         print(f"    {number:6} not judged by BMv2: {reason}")
     return 1 if set(counts) - FINE else 0
 

@@ -1,6 +1,6 @@
-"""Takes out of a program what BMv2 or its compiler, p4c, is known not to do, or to do otherwise than P4_16 says.
+"""Removes from a program what BMv2 or its compiler, p4c, is known not to do, or to do otherwise than P4_16 says.
 
-`adapt` puts something equal or simpler in its place and says so by a name of `KNOWN`: nothing is left out silently.
+`adapt` replaces it by something equal or simpler and reports the name in `KNOWN`: nothing is left out silently.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from . import oracle, tree
 from .tree import BOOL, Expr, Lit, Param, Program, Type, Var, bit
 
-SHORTEST = 14  # bytes of a frame that an interface takes
+SHORTEST = 14  # bytes of a frame that an interface accepts
 
 KNOWN = {
     # what BMv2 does otherwise (docs/p4.md, "Differences from BMv2")
@@ -40,7 +40,7 @@ KNOWN = {
 
 
 def adapt(program: Program) -> tuple[Program, frozenset[str]]:
-    """The program without what is known, and the names in `KNOWN` of what that was."""
+    """The program without the known differences, and their names in `KNOWN`."""
     return _Adapter(program).adapt()
 
 
@@ -107,7 +107,7 @@ class _Adapter:
         return replace(state, keys=keys if cases else (), cases=tuple(cases), default=default)
 
     def _without_constants(self, state: tree.State) -> list[tuple[tuple, str]]:
-        """The cases whose numbers fit keys that are numbers themselves; of these the other numbers."""
+        """The cases without those that contradict constant keys, and without the values for these keys."""
         constants = {i: oracle.Oracle(self.program)._eval(k) for i, k in enumerate(state.keys) if _constant(k)}
         if not constants:
             return list(state.cases)
@@ -221,7 +221,7 @@ class _Adapter:
 
 
 def _ternary(table: tree.Table) -> tree.Table:
-    """The same with masks for prefixes, of which longer ones come first."""
+    """The table with ternary masks for prefixes, longer ones first."""
     at = next(i for i, k in enumerate(table.keys) if k.kind == "lpm")
     width = table.keys[at].value.type.width
     entries = []
@@ -235,7 +235,7 @@ def _ternary(table: tree.Table) -> tree.Table:
 
 
 def _branching(functions: tuple[tree.Function, ...]) -> set[str]:
-    """Functions that have an `if` or a `switch`, or call one that has; each calls earlier ones only."""
+    """Functions that contain an `if` or a `switch`, or call one that does; each calls earlier ones only."""
     names: set[str] = set()
     for f in functions:
         if any(isinstance(n, (tree.If, tree.Switch)) or getattr(n, "name", "") in names for n in _nodes(f.body)):
@@ -251,12 +251,12 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 
 def _switched(node: Any) -> Iterator[str]:
-    """The tables whose action_run the program asks."""
+    """Tables whose action_run the program uses."""
     return (n.table for n in _nodes(node) if isinstance(n, tree.Apply) and n.cases)
 
 
 def _constant(e: Any) -> bool:
-    """Can it be computed from the program's text alone?"""
+    """Tells whether the expression can be computed from the program's text alone."""
     if isinstance(e, (Var, tree.IsValid, tree.Item, tree.Call)):
         return False
     return all(_constant(getattr(e, f.name)) for f in fields(e) if is_dataclass(getattr(e, f.name)) and f.name != "type")

@@ -1,7 +1,7 @@
-"""BMv2 as one more judge: does simple_switch, with the JSON of p4c, send the oracle's frames and end in its state?
+"""BMv2 as one more judge: simple_switch, with the JSON of p4c, must send the oracle's frames and end in its state.
 
-What BMv2 is known to do otherwise is taken out of the program before (adapt.py); programs that p4c is known to refuse are
-those of `REFUSED`. Neither hides anything: what it was is part of the verdict, and is counted.
+Features that BMv2 is known to treat otherwise are removed from the program before (adapt.py); programs that p4c is known to
+refuse match `REFUSED`. Neither hides anything: both are part of the verdict, and are counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .oracle import CLONE_PORT, GROUPS, Oracle
 from .render import text
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import folders  # noqa: E402, F401  (the helpers of the other tests with BMv2)
+import folders  # noqa: E402, F401  (the tests' helpers for BMv2)
 
 REFUSED = {  # a regular expression of the message of p4c or simple_switch: the reason
     "Action .* needs . parameters": "p4c makes several actions of one name, which the command-line client cannot tell apart",
@@ -33,15 +33,15 @@ NEEDS = ("p4c", "bmv2", "netns")  # capabilities (tests/capabilities.py)
 
 
 def missing() -> str:
-    """Why BMv2 cannot judge here; empty if it can."""
+    """Reason why BMv2 cannot judge here; "" if it can."""
     from capabilities import PROBES
 
-    return next(filter(None, (PROBES[what]() for what in NEEDS)), "")
+    return next(filter(None, (PROBES[capability]() for capability in NEEDS)), "")
 
 
 def judge_bmv2(program: tree.Program, folder: Path) -> Verdict:
-    """Runs the adapted program in BMv2. Writes `folder/bmv2.p4`. A difference counts when it shows again with more patience:
-    packets that come back into the switch may fall behind the next one from outside."""
+    """Runs the adapted program in BMv2. Writes `folder/bmv2.p4`. A difference counts only if it repeats with longer
+    waits: packets that come back into the switch may fall behind the next one from outside."""
     from bmv2_switch import Bmv2Error
     from bmv2_target import compile_sample
 
@@ -59,14 +59,14 @@ def judge_bmv2(program: tree.Program, folder: Path) -> Verdict:
                 return Verdict("agree", "", names)
         return Verdict("bmv2", problem, names)
     except (Bmv2Error, subprocess.TimeoutExpired) as error:
-        reason = next((why for pattern, why in REFUSED.items() if re.search(pattern, str(error))), "")
+        reason = next((name for pattern, name in REFUSED.items() if re.search(pattern, str(error))), "")
         return Verdict("left out" if reason else "p4c", reason or str(error), names)
-    except Exception:  # shrinking tries programs that cannot even be written
+    except Exception:  # shrinking tries programs that cannot be rendered
         return Verdict("crashed", traceback.format_exc(), names)
 
 
 def _play(program: tree.Program, config: Path, info: dict, patience: float, pause: float) -> tuple[str, bool]:
-    """(how BMv2 differs from the oracle, or nothing; were there frames too short to leave it?)"""
+    """Sends the packets; returns (difference between BMv2 and the oracle or "", whether frames were too short to leave BMv2)."""
     from bmv2_target import Bmv2Target
 
     oracle, short = Oracle(program), False
@@ -78,15 +78,15 @@ def _play(program: tree.Program, config: Path, info: dict, patience: float, paus
             all_expected = sorted(oracle.process(frame, number))
             expected = [(out, data) for out, data in all_expected if len(data) >= SHORTEST]
             short = short or len(expected) < len(all_expected)
-            got = target.switch.exchange(frame, port, len(expected), patience)
+            frames = target.switch.exchange(frame, port, len(expected), patience)
             time.sleep(pause)
             last = number == len(program.packets) - 1
             late = target.switch.exchange(b"", 0, 1, 0.05 if last else 0.0)
             if not target.switch.alive:
                 return f"packet {number}: {frame.hex()} into port {port}: simple_switch ended", short
-            if sorted(got + late) != expected:
+            if sorted(frames + late) != expected:
                 lines = [f"packet {number}: {frame.hex()} into port {port}", f"    oracle       {show(expected)}"]
-                return "\n".join([*lines, f"    bmv2         {show(sorted(got + late))}"]), short
+                return "\n".join([*lines, f"    bmv2         {show(sorted(frames + late))}"]), short
         return _state(program, oracle, target), short
     finally:
         target.close()
@@ -111,17 +111,17 @@ def prepare(program: tree.Program, target: Any) -> None:
             if not table.profile:
                 target.insert(name, match, f"I.{e.action}", args(e), e.priority)
                 continue
-            where = group_or_member(
+            target_of = group_or_member(
                 e,
                 members,
                 lambda e, profile=profile: target.add_member(profile, f"I.{e.action}", args(e)),
                 lambda numbers, profile=profile: target.add_group(profile, numbers),
             )
-            target.point(name, match, priority=e.priority, **where)
+            target.point(name, match, priority=e.priority, **target_of)
 
 
 def _state(program: tree.Program, oracle: Oracle, target: Any) -> str:
-    """Registers of up to 63 bits (BMv2's client shows no more) and counters, as far as p4c has not left them out."""
+    """Registers of up to 63 bits (BMv2's client shows no more) and counters, without those that p4c has removed."""
     there = target.switch.program
     registers, counters = ({a["name"] for a in there[kind]} for kind in ("register_arrays", "counter_arrays"))
     for name, t, _ in program.registers:

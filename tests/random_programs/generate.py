@@ -61,7 +61,7 @@ class Generator(Statements):
             (tree.Assign(Var(bit(9), "sm.egress_spec"), Lit(bit(9), 511)), tree.Leave("exit")),
             (),
         )
-        first = rng.sample(self._tables, rng.randint(0, len(self._tables)))  # so that not all stand behind an exit
+        first = rng.sample(self._tables, rng.randint(0, len(self._tables)))  # so that not all of them follow an exit
         self._tables = [t for t in self._tables if t not in first]
         ways = self._ways()
         ingress = [tree.Errors(ERROR), drop, *(tree.Apply(t.name) for t in first), *ways]
@@ -72,7 +72,7 @@ class Generator(Statements):
         ingress += self._block(rng.randint(4, 14), 3)
         if self._digest:  # the last for one packet counts
             ingress.append(tree.If(self._value(BOOL, 2), (self._message(),), ()))
-        ingress += [tree.Apply(t.name) for t in self._tables]  # those that no statement has applied
+        ingress += [tree.Apply(t.name) for t in self._tables]  # tables that no statement has applied
         self._scope = replace(
             everything, reads=[*everything.reads, Var(bit(16), "sm.egress_rid"), Var(bit(9), "sm.egress_port")], objects=False
         )
@@ -110,9 +110,9 @@ class Generator(Statements):
         rng = self.rng
 
         def fields(first: list[tuple[str, Type]], count: int) -> tuple[tuple[str, Type], ...]:
-            made = first + [(f"f{i}", self._type()) for i in range(count)]
-            rest = -sum(t.width for _, t in made) % 8
-            return tuple(made + [("pad", bit(rest))] * bool(rest))
+            members_ = first + [(f"f{i}", self._type()) for i in range(count)]
+            rest = -sum(t.width for _, t in members_) % 8
+            return tuple(members_ + [("pad", bit(rest))] * bool(rest))
 
         headers = [tree.Header("h", "h_t", fields([("k", bit(8)), ("sum", bit(16))], rng.randint(2, 6)))]
         other = fields([("more", bit(8))], rng.randint(1, 3))
@@ -126,9 +126,9 @@ class Generator(Statements):
             members = [("a", "o_t", other), ("b", *rng.choice([own, own, ("o_t", other)])), ("c", "c_t", fields([], 2))]
             members = members[: rng.randint(2, 3)]
             headers += [
-                tree.Header(f"{union}.{name}", kind, made)
+                tree.Header(f"{union}.{name}", kind, members_)
                 for union in ("u", "w")[: rng.randint(1, 2)]
-                for name, kind, made in members
+                for name, kind, members_ in members
             ]
         return headers
 
@@ -160,7 +160,7 @@ class Generator(Statements):
                 selector = Var(bit(8), "meta.stop")
             elif header.fields[0][1] == bit(8) and not header.varbit:
                 selector = Var(bit(8), f"hdr.{header.name}.{header.fields[0][0]}")
-            if header.size:  # the last element decides: seen by lookahead, as it is the element's first byte
+            if header.size:  # the last element decides: read by lookahead, as it is the element's first byte
                 steps = (
                     tree.Local(name := self._name("more"), bit(8), Lit(bit(8), 0)),
                     tree.Lookahead(Var(bit(8), name)),
@@ -216,10 +216,10 @@ class Generator(Statements):
 
     def _params(self, data: bool) -> tuple[tree.Param, ...]:
         rng = self.rng
-        made = [
+        params = [
             tree.Param(rng.choice(["in", "in", "inout", "out"]), self._name("p"), self._type()) for _ in range(rng.randint(0, 3))
         ]
-        return tuple(made + [tree.Param("", self._name("d"), self._type()) for _ in range(rng.randint(0, 2))] * data)
+        return tuple(params + [tree.Param("", self._name("d"), self._type()) for _ in range(rng.randint(0, 2))] * data)
 
     def _parameters_in_scope(self, params: tuple[tree.Param, ...], scope: Scope) -> Scope:
         variables = [Var(p.type, p.name) for p in params]
@@ -227,7 +227,7 @@ class Generator(Statements):
         return replace(scope, reads=[*scope.reads, *variables], writes=[*scope.writes, *written])
 
     def _start(self, params: tuple[tree.Param, ...]) -> list:
-        """Gives out parameters a value before anybody reads them."""
+        """Statements that give out parameters a value before they are read."""
         return [tree.Assign(Var(p.type, p.name), self._literal(p.type)) for p in params if p.direction == "out"]
 
     def _function(self) -> tree.Function:
@@ -272,12 +272,12 @@ class Generator(Statements):
             bound[actions[-1].name] = ()
         if profile == "selector":
             keys += [tree.Key(self._value(t, 1, calls=False), "selector", f"s{i}") for i, t in enumerate(self._chosen_by())]
-        made: dict[tuple, tree.Entry] = {}
+        entries: dict[tuple, tree.Entry] = {}
         for i in range(rng.randint(1, 8)):
             match, action = tuple(None if k.kind == "selector" else self._match(k) for k in keys), rng.choice(actions)
             priority = 0 if const or not {"ternary", "range", "optional"} & set(kinds) else i + 1
             group = rng.randint(0, 3) if profile == "selector" else 0
-            made.setdefault(match, tree.Entry(match, action.name, self._data(action), priority, group))
+            entries.setdefault(match, tree.Entry(match, action.name, self._data(action), priority, group))
         nothing = [a for a in actions if a.name == "nothing"]
         default = rng.choice(nothing if nothing and profile and rng.random() < 0.7 else actions)
         return tree.Table(
@@ -287,13 +287,13 @@ class Generator(Statements):
             tuple(bound.items()),
             default.name,
             self._data(default),
-            tuple(made.values()),
+            tuple(entries.values()),
             const,
             profile,
         )
 
     def _shows(self, number: int) -> tree.Function:
-        """An action that writes its data where it is seen, so that it matters which member an entry names."""
+        """An action whose data become visible in the packet, so that it matters which member an entry names."""
         t = bit(16)
         place = self.rng.choice([v for v in self._scope.writes if v.name.startswith("hdr.h.") and v != CHECKSUM])
         data = Var(t, self._name("d"))

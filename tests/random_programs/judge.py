@@ -1,4 +1,4 @@
-"""Do the compiled program, the reference interpreter and the oracle send the same frames and end in the same state?"""
+"""Judges a program: compiled program, reference interpreter and oracle must send the same frames and end in the same state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ TICK = 10**12 >> 10  # ps, from packet to packet: 1/1024 s, so that no meter rou
 
 @dataclass(frozen=True)
 class Verdict:
-    """`kind`: agree; refused: the compiler does not take a legal program; crashed: something raised what it should not;
-    compiled, interpreted: that one differs from the oracle (and the other does not); both: they differ from it. Of BMv2:
-    bmv2: it differs from the oracle; p4c: that does not take the program; left out: it is known not to. `left_out`: names of
-    what was taken out of the program before."""
+    """`kind`: agree; refused: the compiler refuses a legal program; crashed: an unexpected exception;
+    compiled, interpreted: only that one differs from the oracle; both: they differ from it. With BMv2:
+    bmv2: it differs from the oracle; p4c: it refuses the program; left out: it is known to refuse it. `left_out`: names of
+    the features removed from the program before."""
 
     kind: str
     text: str = ""
@@ -68,10 +68,10 @@ def _run(program: tree.Program, path: Path) -> Verdict:
                 interpreter.tables[table.name].insert(match, e.action, list(e.args), e.priority)
                 continue
             profile = interpreter.profiles[f"profile_{table.name}"]
-            where = group_or_member(
+            target = group_or_member(
                 e, members, lambda e, profile=profile: profile.add_member(e.action, list(e.args)), profile.add_group
             )
-            interpreter.tables[table.name].insert(match, priority=e.priority, **where)
+            interpreter.tables[table.name].insert(match, priority=e.priority, **target)
     for name, _, members in program.sets:
         for member in members:
             interpreter.value_sets[name].insert(member)
@@ -87,7 +87,7 @@ def _run(program: tree.Program, path: Path) -> Verdict:
         switch.write(insert(*(MulticastGroupEntry(n, tuple(Replica(*r) for r in replicas)) for n, replicas in GROUPS.items())))
         switch.write(_updates(program, reached))
         switch.write(modify(*(MeterEntry(name, i, MeterConfig(*cell)) for name, i, cell in meters)))
-        heard: list[tuple[int, ...]] = []
+        received: list[tuple[int, ...]] = []
         for number, (port, frame) in enumerate(program.packets):
             now = number * TICK
             expected = sorted(oracle.process(frame, number))
@@ -96,33 +96,33 @@ def _run(program: tree.Program, path: Path) -> Verdict:
                 "interpreted": sorted(interpreter.process(frame, port, now)),
             }
             for (name, t, _), at in ((r, f"I.{r[0]}") for r in program.registers):
-                wanted = oracle.registers[name]
+                cells = oracle.registers[name]
                 states = {
                     "compiled": [t.wrap(int(v)) for v in switch.register(at)],
                     "interpreted": [
                         t.wrap(to_bits(v, interpreter.registers[at].type)[1]) for v in interpreter.registers[at].values
                     ],
                 }
-                for who, state in states.items():
-                    answers[who] = answers[who] + [(name, tuple(state))]
-                expected = expected + [(name, tuple(wanted))]
+                for side, state in states.items():
+                    answers[side] = answers[side] + [(name, tuple(state))]
+                expected = expected + [(name, tuple(cells))]
             if program.digest:
                 expected = expected + [("digests", tuple(oracle.digests))]
-                heard += [
+                received += [
                     tuple(t.wrap(v) for t, v in zip(program.digest, d.fields.values(), strict=True)) for d in switch.digests()[0]
                 ]
-                answers["compiled"] = answers["compiled"] + [("digests", tuple(heard))]
-                told = tuple(tuple(map(int, d.values)) for d in interpreter.digests)
-                answers["interpreted"] = answers["interpreted"] + [("digests", told)]
+                answers["compiled"] = answers["compiled"] + [("digests", tuple(received))]
+                digests = tuple(tuple(map(int, d.values)) for d in interpreter.digests)
+                answers["interpreted"] = answers["interpreted"] + [("digests", digests)]
             for name, _ in program.counters:
                 expected = expected + [(name, tuple(oracle.counters[name]))]
                 answers["compiled"] = answers["compiled"] + [(name, tuple(int(c[0]) for c in switch.counter(f"I.{name}")))]
                 answers["interpreted"] = answers["interpreted"] + [(name, tuple(interpreter.counters[f"I.{name}"].packets))]
-            wrong = [who for who, answer in answers.items() if answer != expected]
-            if wrong:
+            differing = [side for side, answer in answers.items() if answer != expected]
+            if differing:
                 lines = [f"packet {number}: {frame.hex()} into port {port}", f"    oracle       {show(expected)}"]
-                lines += [f"    {who:<12} {show(answer)}" for who, answer in answers.items()]
-                return Verdict(wrong[0] if len(wrong) == 1 else "both", "\n".join(lines))
+                lines += [f"    {side:<12} {show(answer)}" for side, answer in answers.items()]
+                return Verdict(differing[0] if len(differing) == 1 else "both", "\n".join(lines))
     return Verdict("agree")
 
 
@@ -141,9 +141,9 @@ def entry_match(table: tree.Table, entry: tree.Entry) -> dict:
 def group_or_member(
     entry: tree.Entry, members: dict[tuple, int], add_member: Callable[[tree.Entry], int], add_group: Callable[[list[int]], int]
 ) -> dict[str, int]:
-    """What an entry of a table with an action profile points to, which is made if need be. `members`: by action and data."""
+    """Group or member that an entry of a table with an action profile names, created if new. `members`: by action and data."""
     key = entry.action, entry.args
-    if entry.group:  # its members are its own
+    if entry.group:  # its members belong to it alone
         return {"group": add_group([add_member(entry) for _ in range(entry.group)])}
     if key not in members:
         members[key] = add_member(entry)
@@ -178,8 +178,8 @@ def _updates(program: tree.Program, reached: set[str]) -> list:
         for e in () if table.const or f"I.{table.name}" not in reached else table.entries:
             match = {name: int(m) if isinstance(m, bool) else m for name, m in entry_match(table, e).items()}
             if table.profile:
-                where = group_or_member(e, members, member, group)
-                entries.append(TableEntry(f"I.{table.name}", match, priority=e.priority, **where))
+                target = group_or_member(e, members, member, group)
+                entries.append(TableEntry(f"I.{table.name}", match, priority=e.priority, **target))
             else:
                 entries.append(TableEntry(f"I.{table.name}", match, f"I.{e.action}", data(e), e.priority))
     sets = [Update("MODIFY", ValueSetEntry(f"P.{name}", members)) for name, _, members in program.sets if f"P.{name}" in reached]

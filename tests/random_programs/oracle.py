@@ -47,7 +47,7 @@ class _Pass:
 
 @dataclass
 class _Marker:
-    """Two rates, three colours, colour-blind (RFC 2698 §3), of packets at whole ticks. The buckets are full at first."""
+    """Two-rate three-colour marker, colour-blind (RFC 2698 §3), of packets at whole ticks. The buckets are full at first."""
 
     committed_rate: int
     committed_burst: int
@@ -59,9 +59,9 @@ class _Marker:
         self.committed, self.peak = self.committed_burst, self.peak_burst
 
     def mark(self, now: int) -> int:
-        passed, self.last = now - self.last, now
-        self.committed = min(self.committed_burst, self.committed + passed * self.committed_rate)
-        self.peak = min(self.peak_burst, self.peak + passed * self.peak_rate)
+        ticks, self.last = now - self.last, now
+        self.committed = min(self.committed_burst, self.committed + ticks * self.committed_rate)
+        self.peak = min(self.peak_burst, self.peak + ticks * self.peak_rate)
         if not self.peak:
             return 2
         self.peak -= 1
@@ -72,7 +72,7 @@ class _Marker:
 
 
 class Oracle:
-    """A switch that runs `program`. `process` returns what a frame makes it send; `registers` and `counters` are its state,
+    """A switch that runs `program`. `process` returns the frames that a frame causes; `registers` and `counters` are its state,
     `digests` all messages to the control plane."""
 
     def __init__(self, program: Program):
@@ -88,7 +88,7 @@ class Oracle:
         self._headers = {h.name: h for h in program.headers}
 
     def process(self, frame: bytes, tick: int = 0) -> list[tuple[int, bytes]]:
-        """(port, frame) of all that leaves, in no particular order."""
+        """Processes a frame; returns (port, frame) of all frames that leave, in no particular order."""
         self._tick = tick
         sent: list[tuple[int, bytes]] = []
         waiting = deque([("ingress", self._parse(frame, {}), 0, 0)])
@@ -107,37 +107,37 @@ class Oracle:
         now.env |= {"sm.egress_spec": 1, "sm.mcast_grp": 0}
         self._control(self.program.ingress)
         ways: list[tuple] = []
-        how = now.again.split()
+        flags = now.again.split()
         now.again = ""
-        if "clone" in how:
-            ways.append(("egress", self._clone(now.frame, self._kept()), CLONE_PORT, 0))
+        if "clone" in flags:
+            ways.append(("egress", self._clone(now.frame, self._field_list()), CLONE_PORT, 0))
         if now.digest is not None:
             self.digests.append(now.digest)
-        if "resubmit" in how:
-            return [*ways, ("ingress", self._parse(now.frame, self._kept()), 0, 0)]
+        if "resubmit" in flags:
+            return [*ways, ("ingress", self._parse(now.frame, self._field_list()), 0, 0)]
         group, port = now.env["sm.mcast_grp"], now.env["sm.egress_spec"]
         if group:
             return ways + [("egress", deepcopy(now), port, rid) for port, rid in GROUPS.get(group, [])]
         return ways + [("egress", now, port, 0)] * (port != DROP_PORT)
 
-    def _clone(self, frame: bytes, kept: dict[str, int]) -> _Pass:
-        """Parsed again; what the parser leaves in metadata is lost, as in BMv2 (simple_switch.cpp)."""
-        made = self._parse(frame, {})
-        made.env |= self._fresh(kept)
-        return made
+    def _clone(self, frame: bytes, preserved: dict[str, int]) -> _Pass:
+        """A clone: parsed again, without the metadata that the parser writes, as in BMv2 (simple_switch.cpp)."""
+        clone = self._parse(frame, {})
+        clone.env |= self._fresh(preserved)
+        return clone
 
-    def _fresh(self, kept: dict[str, int]) -> dict[str, int]:
-        return {f"meta.{name}": 0 for name, _ in self.program.metadata} | kept | {"sm.parser_error": 0}
+    def _fresh(self, preserved: dict[str, int]) -> dict[str, int]:
+        return {f"meta.{name}": 0 for name, _ in self.program.metadata} | preserved | {"sm.parser_error": 0}
 
     def _egress(self, port: int, rid: int, sent: list[tuple[int, bytes]]) -> list[tuple]:
-        """Sends the packet, and returns what comes of it besides."""
+        """Sends or recirculates the packet; returns its clones and the recirculated packet."""
         now = self.now
         now.env |= {"sm.egress_rid": rid, "sm.egress_port": port}
         self._control(self.program.egress)
         ways: list[tuple] = []
         if "clone_e2e" in now.again:  # with the headers as they are, neither deparsed nor parsed (simple_switch.md)
             clone = deepcopy(now)
-            clone.env |= self._fresh(self._kept())
+            clone.env |= self._fresh(self._field_list())
             clone.again = ""
             ways.append(("egress", clone, CLONE_PORT, 0))
         if self.program.checksum is not None:
@@ -147,12 +147,12 @@ class Oracle:
                 now.env[target.name] = csum16(data.to_bytes(width // 8, "big"))
         frame = self._deparse()
         if "recirculate" in now.again:
-            return [*ways, ("ingress", self._parse(frame, self._kept()), 0, 0)]
+            return [*ways, ("ingress", self._parse(frame, self._field_list()), 0, 0)]
         sent.append((port, frame))
         return ways
 
-    def _kept(self) -> dict[str, int]:
-        """Metadata of the field list."""
+    def _field_list(self) -> dict[str, int]:
+        """Values of the metadata in the field list."""
         return {name: value for name, value in self.now.env.items() if name.startswith("meta.kept")}
 
     def _control(self, body: tuple) -> None:
@@ -163,9 +163,9 @@ class Oracle:
 
     # ---- parser and deparser
 
-    def _parse(self, frame: bytes, kept: dict[str, int]) -> _Pass:
+    def _parse(self, frame: bytes, preserved: dict[str, int]) -> _Pass:
         self.now = now = _Pass(frame)
-        now.env = {f"meta.{name}": 0 for name, _ in self.program.metadata} | kept
+        now.env = {f"meta.{name}": 0 for name, _ in self.program.metadata} | preserved
         now.next = {h.name: 0 for h in self.program.headers if h.size}
         now.rest = len(frame) * 8, int.from_bytes(frame, "big")
         error = "NoError"
@@ -184,8 +184,8 @@ class Oracle:
                 self._extract(step)
             elif isinstance(step, tree.Lookahead):
                 self._need(step.target.type.width)
-                left, bits = self.now.rest
-                value = bits >> left - step.target.type.width
+                length, bits = self.now.rest
+                value = bits >> length - step.target.type.width
                 self.now.env[step.target.name] = step.target.type.wrap(value)
             elif isinstance(step, tree.Advance):
                 self._take(self._eval(step.bits))
@@ -218,9 +218,9 @@ class Oracle:
 
     def _take(self, width: int) -> int:
         self._need(width)
-        left, bits = self.now.rest
-        self.now.rest = left - width, bits & (1 << left - width) - 1
-        return bits >> left - width
+        length, bits = self.now.rest
+        self.now.rest = length - width, bits & (1 << length - width) - 1
+        return bits >> length - width
 
     def _extract(self, step: tree.Extract) -> None:
         header, path = self._headers[step.header], f"hdr.{step.header}"
@@ -250,8 +250,8 @@ class Oracle:
                     bits = bits << t.width | self.now.env[f"{path}.{name}"] & (1 << t.width) - 1
                 width, value = self.now.varbits.get(path, (0, 0)) if header.varbit else (0, 0)
                 total, bits = total + width, bits << width | value
-        left, rest = self.now.rest
-        return (bits << left | rest).to_bytes((total + left) // 8, "big")
+        length, rest = self.now.rest
+        return (bits << length | rest).to_bytes((total + length) // 8, "big")
 
     @staticmethod
     def _elements(header: tree.Header) -> list[str]:
@@ -264,7 +264,7 @@ class Oracle:
             getattr(self, f"_do_{type(statement).__name__.lower()}")(statement)
 
     def _store(self, target: Var | Slice, value: int) -> None:
-        """A field of an invalid header may be written, and nothing comes of it."""
+        """Stores a value; writing a field of an invalid header has no effect."""
         env = self.now.env
         if isinstance(target, Slice):
             whole, mask = env.get(target.value.name, 0), (1 << target.high - target.low + 1) - 1
@@ -386,14 +386,14 @@ class Oracle:
         self.now.valid.add(path)
 
     def _make_invalid(self, path: str) -> None:
-        """§8.20: after either no other header of a union is valid."""
+        """Makes a header invalid and, if it is in a union, the union's others (§8.20)."""
         self.now.valid.discard(path)
         name = path.removeprefix("hdr.")
         if name in self._headers and (union := self._headers[name].union):
             self.now.valid -= {f"hdr.{h.name}" for h in self._headers.values() if h.union == union}
 
     def _do_push(self, s: tree.Push) -> None:
-        """§8.18: elements move by `count`; those that come in are invalid, those that go out are lost."""
+        """Moves elements by `count` (§8.18): new ones are invalid, those pushed out are lost."""
         header = self._headers[s.stack]
         paths = self._elements(header)
         old = [(p in self.now.valid, {n: self.now.env.get(f"{p}.{n}", 0) for n, _ in header.fields}) for p in paths]
@@ -432,7 +432,7 @@ class Oracle:
     # ---- calls
 
     def _call(self, function: Function, args: tuple[Expr, ...]) -> int | None:
-        """Copy in from left to right, run, copy out from left to right (§6.8), also where the body exits."""
+        """Copies in from left to right, runs, copies out from left to right (§6.8), also where the body exits."""
         values = [None if p.direction == "out" else self._eval(a) for p, a in zip(function.params, args, strict=True)]
         for param, value in zip(function.params, values, strict=True):
             if value is None:  # to read it before it has a value is an error here: the language leaves it open
@@ -491,7 +491,7 @@ class Oracle:
         return e.type.wrap(ARITHMETIC[e.op](left, right))
 
     def _see_cast(self, e: tree.Cast) -> int:
-        """§8.11: bits are cut or extended by the sign of the source; then they are read as the target's type."""
+        """Truncates or extends by the sign of the source, then reads the bits as the target's type (§8.11)."""
         return e.type.wrap(self._eval(e.value))
 
     def _see_slice(self, e: Slice) -> int:

@@ -1,6 +1,6 @@
 """Defects that the judge must find: each changes one line of a copy of the compiler, runtime or interpreter.
 
-`python -m tests.random_programs.plants` plants them all, one after the other, and says which seed finds each.
+`python -m tests.random_programs.plants` plants them all, one after the other, and prints the seed that finds each.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = 100  # by then a defect must have shown
+PROGRAMS = 100  # programs until a defect must have shown
 
 
 @dataclass(frozen=True)
 class Plant:
-    """`old` in `file`, which must be there once, becomes `new`. `finds`: the verdict that it must lead to. `seed`: of a program
-    that showed it once, which is tried first."""
+    """A defect: `old`, which `file` must contain once, becomes `new`. `finds`: the expected verdict. `seed`: of a program
+    that showed the defect once, which is tried first."""
 
     name: str
     file: str
@@ -179,14 +179,14 @@ PLANTS = (
 
 
 def copy_with(plant: Plant, folder: Path) -> Path:
-    """A copy of the package with the defect in it. Raises ValueError where the line is not there any more."""
+    """A copy of the package with the defect in it. Raises ValueError where the line no longer exists."""
     shutil.copytree(
         ROOT,
         folder,
-        ignore=lambda where, names: [
+        ignore=lambda path_, names: [
             n
             for n in names
-            if Path(where) == ROOT and n not in ("ina", "host", "p4", "topologies", "tests") or n == "__pycache__"
+            if Path(path_) == ROOT and n not in ("ina", "host", "p4", "topologies", "tests") or n == "__pycache__"
         ],
     )
     file = folder / plant.file
@@ -198,7 +198,7 @@ def copy_with(plant: Plant, folder: Path) -> Path:
 
 
 def search(plant: Plant, programs: int = PROGRAMS, deadline: float = 600) -> tuple[int, str] | None:
-    """(seed, verdict) of the first program that shows the defect, of the plant's own and those from seed 0; None: none does."""
+    """Seed and verdict of the first program that shows the defect, from the plant's seed, then seed 0; None if none does."""
     with tempfile.TemporaryDirectory() as scratch:
         tree = copy_with(plant, Path(scratch) / "copy")
         script = (
@@ -211,26 +211,26 @@ def search(plant: Plant, programs: int = PROGRAMS, deadline: float = 600) -> tup
             "    if verdict.kind in ('compiled', 'interpreted', 'both'): print(seed, verdict.kind); break\n"
         )
         environment = {**os.environ, "PYTHONPATH": str(tree), "INA_CACHE": f"{scratch}/cache"}
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", script], cwd=tree, capture_output=True, text=True, env=environment, timeout=deadline
         )
-        if done.returncode:
-            raise RuntimeError(done.stderr[-3000:])
-        words = done.stdout.split()
+        if process.returncode:
+            raise RuntimeError(process.stderr[-3000:])
+        words = process.stdout.split()
         return (int(words[0]), words[1]) if words else None
 
 
 def main() -> int:
-    missed = 0
+    misses = 0
     for plant in PLANTS:
-        seen = search(plant)
-        right = seen is not None and seen[1] == plant.finds
-        missed += not right
+        hit = search(plant)
+        right = hit is not None and hit[1] == plant.finds
+        misses += not right
         print(
-            f"{'found' if right else 'MISSED':<7} {plant.name}: {f'seed {seen[0]}, {seen[1]}' if seen else 'no program differs'}",
+            f"{'found' if right else 'MISSED':<7} {plant.name}: {f'seed {hit[0]}, {hit[1]}' if hit else 'no program differs'}",
             flush=True,
         )
-    return 1 if missed else 0
+    return 1 if misses else 0
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ def text(program: Program) -> str:
     parts += ["struct headers_t {"]
     parts += [f"    {h.kind}{f'[{h.size}]' if h.size else ''} {h.name};" for h in program.headers if not h.union]
     parts += [*(f"    union_t {name};" for name in unions), "}"]
-    kept = "@field_list(1) "
+    annotation = "@field_list(1) "
     parts += [
         "struct metadata_t {",
-        *(f"    {kept if n.startswith('kept') else ''}{_type(t)} {n};" for n, t in program.metadata),
+        *(f"    {annotation if n.startswith('kept') else ''}{_type(t)} {n};" for n, t in program.metadata),
         "}",
     ]
     if program.digest:
@@ -185,7 +185,7 @@ def _statement(s: object) -> list[str]:
         case tree.Errors():
             return [f"if (sm.parser_error == error.{name}) {{ {s.target.name} = {i}; }}" for i, name in enumerate(ERRORS)]
         case tree.Again():
-            clones = {how: f"clone_preserving_field_list(CloneType.{t}, 1, 1)" for how, t in CLONES.items()}
+            clones = {kind: f"clone_preserving_field_list(CloneType.{t}, 1, 1)" for kind, t in CLONES.items()}
             call = clones.get(s.how, f"{s.how}_preserving_field_list(1)")
             return [f"if (meta.kept_passes < {s.most}) {{", "    meta.kept_passes = meta.kept_passes + 1;", f"    {call};", "}"]
     raise TypeError(s)
@@ -249,8 +249,8 @@ def _table(table: tree.Table, program: Program) -> list[str]:
     def reference(name: str, data: tuple[int, ...] | None) -> str:
         directed = [expr(a) for a in bound.get(name, ())]
         free = [p for p in actions[name].params if not p.direction]
-        given = [] if data is None else [literal(p.type, v) for p, v in zip(free, data, strict=True)]
-        return f"{name}({', '.join([*directed, *given])})" if directed or data is not None else name
+        literals = [] if data is None else [literal(p.type, v) for p, v in zip(free, data, strict=True)]
+        return f"{name}({', '.join([*directed, *literals])})" if directed or data is not None else name
 
     lines = [f"    table {table.name} {{", "        key = {"]
     lines += [f'            {expr(k.value)}: {k.kind} @name("{k.name}");' for k in table.keys]

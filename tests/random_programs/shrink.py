@@ -1,4 +1,4 @@
-"""The smallest program that still fails: parts are left out or replaced by simpler ones as long as the verdict stays."""
+"""Shrinks a failing program: removes parts or replaces them by simpler ones as long as the verdict stays."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ EXPRESSIONS = get_args(tree.Expr)
 
 
 def shrink(program: tree.Program, fails: Callable[[tree.Program], bool], tries: int = 400) -> tree.Program:
-    """`fails` says whether a program still shows the defect (a program that does not compile does not). At most `tries`."""
-    left = tries
+    """The smallest failing program after at most `tries` calls of `fails`, which tells whether a program still shows the defect
+    (one that does not compile does not)."""
+    budget = tries
     simpler = True
-    while simpler and left > 0:
+    while simpler and budget > 0:
         simpler = False
         for candidate in _smaller(program):
-            left -= 1
-            if left < 0:
+            budget -= 1
+            if budget < 0:
                 break
             if fails(candidate):
                 program, simpler = candidate, True
@@ -29,7 +30,7 @@ def shrink(program: tree.Program, fails: Callable[[tree.Program], bool], tries: 
 
 
 def _smaller(program: tree.Program) -> Iterator[tree.Program]:
-    """First large cuts, then small ones."""
+    """Yields smaller programs: first large cuts, then small ones."""
     if len(program.packets) > 1:
         half = len(program.packets) // 2
         yield replace(program, packets=program.packets[:half])
@@ -49,7 +50,7 @@ def _smaller(program: tree.Program) -> Iterator[tree.Program]:
 
 
 def _in(node: object) -> Iterator:
-    """`node` with one thing in it simpler."""
+    """Yields `node` with one part of it simplified."""
     if isinstance(node, tuple):
         for i, item in enumerate(node):
             if isinstance(item, (*STATEMENTS, tree.Entry)):
@@ -70,7 +71,7 @@ def _in(node: object) -> Iterator:
 
 
 def _bodies(statement: object) -> Iterator[tuple]:
-    """Yield the bodies of a statement, each of which may stand in its place."""
+    """Yields the bodies of a statement, each of which may replace it."""
     if isinstance(statement, tree.If):
         yield statement.then
         yield statement.otherwise

@@ -1,4 +1,4 @@
-"""Random statements and expressions, of what a scope lets them read and write."""
+"""Random statements and expressions over the variables that a scope may read and write."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from . import tree
 from .tree import BOOL, Expr, Lit, Type, Var, bit, signed
 
-SELECTOR = Var(bit(8), "hdr.h.k")  # decides which way the parser goes
+SELECTOR = Var(bit(8), "hdr.h.k")  # selects the parser's next state
 LIMIT = 4  # iterations of a loop
 INDEX = bit(32)
 
 
 @dataclass
 class Scope:
-    """The scope of a statement: variables that it may read and write, and statements that may stand there."""
+    """The scope of a statement: variables that it may read and write, and statements allowed there."""
 
     reads: list[Var] = field(default_factory=list)
     writes: list[Var] = field(default_factory=list)
@@ -60,13 +60,13 @@ class Statements:
     # ---- statements
 
     def _block(self, count: int, depth: int) -> tuple:
-        """Its locals are not seen outside."""
+        """A block of statements, whose locals are not visible outside."""
         scope = self._scope
-        made: list = []
+        statements: list = []
         with self._with(replace(scope, reads=list(scope.reads), writes=list(scope.writes))):
             for _ in range(count):
-                made += self._statement(depth)
-        return tuple(made)
+                statements += self._statement(depth)
+        return tuple(statements)
 
     def _statement(self, depth: int) -> list:
         rng, scope = self.rng, self._scope
@@ -104,11 +104,11 @@ class Statements:
 
     def _local(self, depth: int) -> list:
         t = self._type()
-        made = tree.Local(self._name("x"), t, self._value(t, 3))
-        variable = Var(t, made.name)
+        local = tree.Local(self._name("x"), t, self._value(t, 3))
+        variable = Var(t, local.name)
         self._scope.reads.append(variable)
         self._scope.writes.append(variable)
-        return [made]
+        return [local]
 
     def _if(self, depth: int) -> list:
         condition = self._value(BOOL, 3)
@@ -187,7 +187,7 @@ class Statements:
         ]
 
     def _bytes(self, values: list[Expr]) -> list[Expr]:
-        """With zeros at the end, so that they are whole pairs of bytes."""
+        """The values as bits, with zeros at the end up to a multiple of 16 bits."""
         values = [v if v.type != BOOL else tree.Choice(bit(1), v, Lit(bit(1), 1), Lit(bit(1), 0)) for v in values]
         rest = -sum(v.type.width for v in values) % 16
         return [*values, *([Lit(bit(rest), 0)] if rest else [])]
@@ -215,7 +215,7 @@ class Statements:
         return tree.Digest(tuple(self._value(t, 2) for t in self._digest))
 
     def _mark(self, meter: tree.Meter) -> list:
-        """And shows the colour in something that may be written."""
+        """Statements that get the packet's colour from the meter and write it to a variable."""
         t, target = bit(self.rng.choice([2, 8, 32])), self.rng.choice(self._scope.writes)
         colour = Var(t, self._name("x"))
         mark = tree.Mark(meter.name, colour, self._index(len(meter.cells)))
@@ -228,10 +228,10 @@ class Statements:
         if not self._tables or self._scope.loops:
             return self._assign(depth)
         table = self._tables.pop(self.rng.randrange(len(self._tables)))
-        how = self.rng.random()
-        if how < 0.3:
+        roll = self.rng.random()
+        if roll < 0.3:
             return [tree.Apply(table.name, self._block(1, depth - 1), self._block(1, depth - 1))]
-        if how < 0.6:
+        if roll < 0.6:
             return [tree.Apply(table.name, cases=tuple((a, self._block(1, depth - 1)) for a in table.actions[:2]))]
         return [tree.Apply(table.name)]
 
@@ -239,13 +239,13 @@ class Statements:
         return [tree.Assign(Var(bit(9), "sm.egress_spec"), Lit(bit(9), self.rng.choice([1, 2, 3, 511])))]
 
     def _ways(self) -> list:
-        rng, made = self.rng, []
+        rng, ways = self.rng, []
         if rng.random() < 0.2:
-            made.append(tree.If(self._value(BOOL, 2), (tree.Assign(Var(bit(16), "sm.mcast_grp"), Lit(bit(16), 1)),), ()))
-        for how in ("clone", "resubmit"):
+            ways.append(tree.If(self._value(BOOL, 2), (tree.Assign(Var(bit(16), "sm.mcast_grp"), Lit(bit(16), 1)),), ()))
+        for kind in ("clone", "resubmit"):
             if rng.random() < 0.15:
-                made.append(tree.Again(how, rng.randint(1, 2)))
-        return made
+                ways.append(tree.Again(kind, rng.randint(1, 2)))
+        return ways
 
     # ---- expressions
 
@@ -259,7 +259,7 @@ class Statements:
         return Lit(t, self._number(t) if most is None else self.rng.randint(0, most))
 
     def _convert(self, e: Expr, t: Type) -> Expr:
-        """As type `t`, by casts that P4 allows (§8.11)."""
+        """Converts a value to type `t` by casts that P4 allows (§8.11)."""
         if e.type == t:
             return e
         if t == BOOL:
@@ -290,13 +290,13 @@ class Statements:
         if depth <= 0 or rng.random() < 0.15:
             return self._leaf(t)
 
-        def sub(wanted: Type) -> Expr:
-            return self._value(wanted, depth - 1, calls)
+        def sub(type_: Type) -> Expr:
+            return self._value(type_, depth - 1, calls)
 
         if calls and self._functions and rng.random() < 0.1:
-            made = self._call_of(t)
-            if made is not None:
-                return made
+            call = self._call_of(t)
+            if call is not None:
+                return call
         if rng.random() < 0.1:
             return tree.Choice(t, sub(BOOL), sub(t), sub(t))
         if t == BOOL:
@@ -356,7 +356,7 @@ class Statements:
         return tuple(args)
 
     def _argument(self, param: tree.Param, calls: bool) -> Expr | None:
-        """None: nothing of that type can be written here."""
+        """An argument; None if no variable of that type can be written here."""
         if param.direction in ("in", ""):
             return self._value(param.type, 1, calls)
         fits = [v for v in self._scope.writes if v.type == param.type]

@@ -1,4 +1,4 @@
-"""Syntax tree of random programs: plain values, which the generator makes, the renderer prints and the oracle runs.
+"""Syntax tree of random programs: plain values that the generator makes, the renderer prints and the oracle runs.
 
 Every name is used once in a program, so an environment needs no scopes. `Var.name` is the name as P4 writes it, such as
 `hdr.h.f0`, `meta.m1` or `x7`.
@@ -212,7 +212,7 @@ class Invoke:
 
 @dataclass(frozen=True)
 class Apply:
-    """`cases`: (action, statements), as `switch (t.apply().action_run)`; else `hit` and `miss`."""
+    """Applies a table. `cases`: (action, statements), as `switch (t.apply().action_run)`; else `hit` and `miss`."""
 
     table: str
     hit: tuple[Statement, ...] = ()
@@ -300,7 +300,7 @@ class Hash:
 
 @dataclass(frozen=True)
 class Again:
-    """`how`: resubmit, recirculate, clone, clone_e2e. Once: where `meta.kept_passes` is less than `most`, which is counted up
+    """`how`: resubmit, recirculate, clone, clone_e2e. Only while `meta.kept_passes` is less than `most`; it is incremented
     first."""
 
     how: str
@@ -333,7 +333,7 @@ Statement = (
 @dataclass(frozen=True)
 class Header:
     """An instance `hdr.<name>`, or a stack of `size` of them. `varbit`: most bits of a last field of variable size.
-    A name with a dot, such as `u.a`, is that of a member of a header union."""
+    A name with a dot, such as `u.a`, is a member of a header union."""
 
     name: str
     kind: str
@@ -347,13 +347,13 @@ class Header:
 
     @property
     def union(self) -> str:
-        """Its union's name, or nothing."""
+        """Name of its union, or ""."""
         return self.name.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
 class Meter:
-    """Of packets. `cells`: packets a tick and burst of the committed rate, then of the peak rate; None is green for ever."""
+    """A meter of packets. `cells`: packets a tick and burst of the committed rate, then of the peak rate; None: always green."""
 
     name: str
     cells: tuple[tuple[int, int, int, int] | None, ...]
@@ -390,7 +390,7 @@ class Key:
 @dataclass(frozen=True)
 class Entry:
     """`match`: exact int; lpm (value, prefix); ternary (value, mask); range (low, high); optional int; None: anything.
-    Of tables with a selector, `group`: so many members that do the same, of which the selector takes one; 0: a member."""
+    With a selector, `group`: number of equal members of which the selector takes one; 0: a member."""
 
     match: tuple
     action: str
@@ -401,9 +401,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """`bound`: by action, its directed arguments. `const`: the entries are the program's; of those that fit the
-    first wins, with an lpm key that of the longest prefix. `profile`: profile or selector, where what its entries do stands in
-    an action profile of its own."""
+    """`bound`: by action, its directed arguments. `const`: the entries are the program's; of those that match the
+    first wins, with an lpm key the longest prefix. `profile`: profile or selector, if its actions are in an action profile
+    of its own."""
 
     name: str
     keys: tuple[Key, ...]
@@ -418,7 +418,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Extract:
-    """`stack`: the next element of it. `length`: bits of its varbit."""
+    """Extracts a header, or with `stack` the stack's next element. `length`: bits of its varbit."""
 
     header: str
     stack: bool = False

@@ -1,4 +1,4 @@
-"""Networks as data: names imply addresses, and what makes no sense is refused with a reason."""
+"""Networks as data: names imply addresses, and invalid topologies are refused with a reason."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_switches_have_addresses_of_their_own():
 
 @pytest.mark.fast
 def test_nodes_and_ports_of_real_machines():
-    """Any names, NICs' own addresses, ports as the switches number them: routes and trees are those of the same network."""
+    """Any names, the NICs' own addresses, the switches' port numbers: routes and trees are those of the same network."""
     nodes = [Node("rack2", like="s2"), Node("rack10", like="s10"), Node("spine", like="s1"),
              Node("gpu1", "h1", ip="192.168.7.1", mac="0c:42:a1:00:00:01"), Node("gpu2", "h2")]  # fmt: skip
     links = Link("rack10", "spine"), Link("spine", "rack2"), Link("gpu1", "rack2"), Link("gpu2", "rack10")
@@ -172,10 +172,10 @@ def test_what_ignores_sigterm_is_killed(run_dir):
 @pytest.mark.build
 def test_start_times_tell_processes_apart():
     assert state.start_time(os.getpid()) > 0
-    gone = sleeper()
-    gone.kill()
-    gone.wait()
-    assert state.start_time(gone.pid) == 0
+    victim = sleeper()
+    victim.kill()
+    victim.wait()
+    assert state.start_time(victim.pid) == 0
 
 
 @pytest.mark.fast

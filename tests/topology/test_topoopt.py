@@ -1,4 +1,4 @@
-"""TopoOpt (NSDI'23): rings are distinct Hamiltonian cycles, nobody exceeds the degree, routes are short and loop-free."""
+"""TopoOpt (NSDI'23): rings are distinct Hamiltonian cycles, no server exceeds the degree, routes are short and loop-free."""
 
 import itertools
 import math

@@ -22,7 +22,7 @@ TESTS = Path(__file__).resolve().parent.parent.parent
 
 @contextmanager
 def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subprocess.Popen]:
-    """``options`` are Popen's."""
+    """Starts the process; ``options`` are Popen's."""
     command = [sys.executable, __file__, name, str(descriptors)]
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
@@ -42,7 +42,7 @@ def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subp
 
 
 def connected(name: str, seconds: float = 60.0) -> socket.socket:
-    """Connect the socket, and nothing else: no greeting, no check of the server."""
+    """Connects the socket, and nothing else: no greeting, no check of the server."""
     from ina.aggregation.control_socket import descriptors
     from ina.aggregation.control_socket.channel import address, new_socket
 

@@ -1,8 +1,8 @@
-"""``ina ...`` that ends without a word after its n-th write to a switch or to the state file.
+"""``ina ...`` that ends without an error message after its n-th write to a switch or to the state file.
 
     python -m tests.aggregation.controller.dying_controller N ARGUMENTS...
 
-N = 0: it lives. Workers that do not come back are not awaited for long.
+N = 0: it goes on. It waits only a short time for workers that do not come back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A switch without a data plane: it keeps entities as P4Runtime would, and does what it is told, or refuses, or is silent."""
+"""A switch without a data plane: it keeps entities as P4Runtime would, and executes writes, refuses them, or does not answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from ina.p4.runtime.p4info import EntityError
 
 
 class FakeTarget:
-    """Tables and groups by key; wrong updates are errors, as P4Runtime §9.1 has it, and change nothing.
+    """Tables and groups by key; wrong updates are errors, as in P4Runtime §9.1, and change nothing.
 
-    ``failing``: what the next writes raise: EntityError (it refuses) or TimeoutError (it is not there).
+    ``failing``: exceptions of the next writes: EntityError (it refuses) or TimeoutError (it does not answer).
     """
 
     def __init__(self):
@@ -36,10 +36,10 @@ class FakeTarget:
     def read(self, entities):
         if isinstance(self.failing, TimeoutError):
             raise self.failing
-        found = []
+        result = []
         for pattern in entities:
-            found += self.table(pattern.table) if isinstance(pattern, TableEntry) else self.groups()
-        return found
+            result += self.table(pattern.table) if isinstance(pattern, TableEntry) else self.groups()
+        return result
 
     def table(self, name):
         return [e for e in self.entities.values() if isinstance(e, TableEntry) and e.table == name]

@@ -48,7 +48,7 @@ class FakeHost(FakeTarget):
     def describe(self):
         return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": "switchml"}
 
-    def host_of(self, pid, said):
+    def host_of(self, pid, name):
         return ""
 
     def open_port(self, kind, job, index, slots, host):
@@ -72,7 +72,7 @@ class FakeHost(FakeTarget):
 
 @pytest.fixture
 def served(monkeypatch, request):
-    """A server in a thread over a fake switch (or what a test asks for): (socket name, host). Its starter leaves at the end;
+    """A server in a thread over a fake switch (or the test's own host): (socket name, host). Its starter leaves at the end;
     then it must end."""
     monkeypatch.setattr(service_module, "GRACE", 0.3)
     name = f"ina-test-{uuid.uuid4().hex[:12]}"
@@ -277,15 +277,15 @@ def test_all_that_a_process_sent_before_it_ended_is_heard(monkeypatch):
     name = f"ina-test-{uuid.uuid4().hex}"
     server = Server(listen(name), FakeHost())
     lines = [b'{"op":"ping","more":"%s"}' % (b"x" * 20000), b'{"op":"ping"}']
-    heard = []
-    monkeypatch.setattr(server.service, "hear", lambda session, line: heard.append(line))
+    requests = []
+    monkeypatch.setattr(server.service, "hear", lambda session, line: requests.append(line))
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect("\0" + name)
         server._accept()
         sock.sendall(b"\n".join(lines) + b"\n")
         (client,) = server.clients.values()
         server._ended(client)
-    assert heard == lines and not server.clients
+    assert requests == lines and not server.clients
     server.close()
 
 
@@ -294,24 +294,24 @@ def test_a_worker_that_ends_before_the_switch_has_heard_it_is_named_to_the_other
     """The switch process is busy while the worker connects, joins and ends."""
     name, host = served
     client, attachment = attach(name, "job", 0, 2)
-    asked, on, describe = threading.Event(), threading.Event(), host.describe
+    request, resume, describe = threading.Event(), threading.Event(), host.describe
 
     def busy():
-        asked.set()
-        assert on.wait(60)
+        request.set()
+        assert resume.wait(60)
         return describe()
 
     host.describe = busy
     asking = threading.Thread(target=Client(name).ping)
     asking.start()
-    assert asked.wait(60)
+    assert request.wait(60)
     victim = subprocess.Popen([sys.executable, "-c", WORKER.replace("time.sleep(60)", ""), name, "joined"])
     os.waitid(os.P_PID, victim.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
     host.describe = describe
-    on.set()
+    resume.set()
     until(client.poll, "the news")
-    why = "its connection" if reaped else "its process ended"  # of a process that is no more nothing else is known
-    assert f"worker 1 of job 'job' (process {victim.pid}) is lost: {why}" in client.failure
+    reason = "its connection" if reaped else "its process ended"  # of a process that is no more nothing else is known
+    assert f"worker 1 of job 'job' (process {victim.pid}) is lost: {reason}" in client.failure
     victim.wait()
     asking.join(60)
     close_fds(attachment)
@@ -337,7 +337,7 @@ def test_the_end_of_the_switch_process_is_a_clear_error():
 
 
 def test_the_real_switch_process_sums():
-    """Two endpoints in this process, the switch in its own: the way that the back end goes."""
+    """Two endpoints in this process, the switch in its own, as in the back end."""
     process = start_server(paths.p4_dir() / "switchml.p4", {"VALUES": "64", "SLOTS": "32"}, job_slots=16)
     try:
         clients, endpoints = [], []
@@ -443,7 +443,7 @@ class FakeNetwork(FakeHost):
         self.targets = {name: FakeTarget() for name in ("s1", "s2", "s3")}
         self.hosts = iter(("h1", "h2"))
 
-    def host_of(self, pid, said):
+    def host_of(self, pid, name):
         return next(self.hosts)
 
 

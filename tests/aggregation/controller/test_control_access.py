@@ -180,7 +180,7 @@ def test_names_that_only_we_have(service, host):
 
 @contextmanager
 def as_user(uid: int):
-    """A process of that user for ``run(function)``, which gives back what JSON can say."""
+    """A process of that user for ``run(function)``, which returns the function's result through JSON."""
     need("root")
 
     def run(function):
@@ -197,8 +197,8 @@ def as_user(uid: int):
             finally:
                 os._exit(0)
         os.close(theirs)
-        with os.fdopen(ours) as said:
-            text = said.read()
+        with os.fdopen(ours) as stream:
+            text = stream.read()
         os.waitpid(pid, 0)
         return json.loads(text)
 
@@ -250,7 +250,7 @@ def test_another_user_cannot_take_all_connections(name):
 
 @pytest.mark.root
 def test_a_server_of_another_user_is_not_asked(monkeypatch, capsys):
-    """Anyone can listen at an abstract name, and wait for who believes it."""
+    """Any user can listen at an abstract name, and wait for clients that trust it."""
     need("root")
     name = f"ina-{os.getpid()}-{uuid.uuid4().hex[:12]}"
     ours, theirs = os.pipe()
@@ -298,8 +298,8 @@ def http(name, *headers, method="GET", path="/status", body=b""):
         head = "".join(f"{line}\r\n" for line in (f"{method} {path} HTTP/1.1", "Host: 127.0.0.1",
                                                  f"Content-Length: {len(body)}", *headers))  # fmt: skip
         sock.sendall(head.encode() + b"\r\n" + body)
-        said = b"".join(iter(lambda: sock.recv(65536), b""))
-    return int(said.split()[1]), json.loads(said.partition(b"\r\n\r\n")[2])
+        response = b"".join(iter(lambda: sock.recv(65536), b""))
+    return int(response.split()[1]), json.loads(response.partition(b"\r\n\r\n")[2])
 
 
 @pytest.mark.build
@@ -308,8 +308,8 @@ def http(name, *headers, method="GET", path="/status", body=b""):
 def test_without_the_token_nothing_is_looked_at(machine, first):
     with connected(machine) as sock:
         sock.sendall(first + b"\n" + b'{"op":"ping"}\n')
-        (said,) = [json.loads(line) for line in b"".join(iter(lambda: _received(sock), b"")).splitlines()]
-        assert (said["event"], said["code"]) == ("refused", "token") and "the token of this socket is needed" in said["reason"]
+        (reply,) = [json.loads(line) for line in b"".join(iter(lambda: _received(sock), b"")).splitlines()]
+        assert (reply["event"], reply["code"]) == ("refused", "token") and "the token of this socket is needed" in reply["reason"]
     with connected(machine) as sock:
         sock.sendall(b"x" * 100_000)
         assert _received(sock) == b"", "it is not kept, either"
@@ -398,9 +398,9 @@ def test_files_that_have_no_token(tmp_path, monkeypatch, make, text):
 def test_where_tokens_are_looked_for(tmp_path, monkeypatch):
     monkeypatch.delenv("INA_TOKEN_FILE")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    made = tokens.make()
+    token = tokens.make()
     assert (tmp_path / "config" / "ina.token").stat().st_mode & 0o777 == 0o600
-    assert tokens.make() == tokens.find() == made, "there is one, whoever starts"
+    assert tokens.make() == tokens.find() == token, "there is one, whoever starts"
     monkeypatch.setenv("INA_TOKEN", "z" * 32)
     assert tokens.make() == tokens.find() == "z" * 32 and tokens.where() == "INA_TOKEN"
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -456,15 +456,15 @@ def test_what_others_wrote_moves_no_cursor():
 
 @pytest.mark.fast
 def test_counters_of_others_move_no_cursor():
-    said = {"program": {EVIL: [[1, 2]]}, "ports": {EVIL: {EVIL: 1}}}
+    counters = {"program": {EVIL: [[1, 2]]}, "ports": {EVIL: {EVIL: 1}}}
     out = io.StringIO()
-    Console(file=out, width=1000).print(counters_tables(said, {"program": EVIL}))
+    Console(file=out, width=1000).print(counters_tables(counters, {"program": EVIL}))
     assert not set(out.getvalue()) & {"\x1b", "\x07", "\u202e"} and out.getvalue().count("[red]") == 3
 
 
 @pytest.mark.build
 def test_an_answer_that_makes_no_sense_is_no_traceback(machine, monkeypatch, capsys):
-    monkeypatch.setattr("ina.cli.jobs._ask", lambda name, *what: {each: {} for each in what})
+    monkeypatch.setattr("ina.cli.jobs._ask", lambda name, *operations: {each: {} for each in operations})
     args = argparse.ArgumentParser()
     add_arguments(args.add_subparsers())
     args = args.parse_args(["jobs", "--switch", machine])
@@ -474,7 +474,7 @@ def test_an_answer_that_makes_no_sense_is_no_traceback(machine, monkeypatch, cap
 
 @pytest.mark.fast
 def test_errors_of_others_move_no_cursor():
-    """A server's words end up in exceptions and warnings."""
+    """A server's texts end up in exceptions and warnings."""
     name = f"ina-test-{uuid.uuid4().hex[:12]}"
 
     def answer():

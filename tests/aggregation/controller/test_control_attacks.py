@@ -1,4 +1,4 @@
-"""The control socket of a real process, and what anybody can send to it: it answers the next well-formed request."""
+"""The control socket of a real process under any input: it answers the next well-formed request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lines(sock, count=1) -> list[dict]:
 
 
 def say(sock, *messages) -> list[dict]:
-    """The answers to ``messages``: bytes of a line each, or what JSON is made of."""
+    """Answers to ``messages``: each the bytes of a line, or an object for JSON."""
     sock.sendall(b"".join((m if isinstance(m, bytes) else json.dumps(m).encode()) + b"\n" for m in messages))
     return lines(sock, len(messages))
 
@@ -141,7 +141,7 @@ def test_after_any_bytes_the_next_one_is_served(name, data, start):
 
 
 def test_a_client_that_does_not_read_stops_nobody(name):
-    """Its answers wait, and its requests with them; those of others do not."""
+    """Its answers wait, and its requests with them; those of other clients do not."""
     with connected(name) as deaf:
         deaf.setblocking(False)
         sent, deadline = 0, time.monotonic() + 60
@@ -189,7 +189,7 @@ def test_when_descriptors_run_out_connections_are_refused_and_nothing_else():
 
 
 def test_accept_without_a_descriptor_ends_nothing():
-    """Not one is left (the limit is lowered under it): the one in reserve says so; without that, it waits for better days."""
+    """No descriptor is free (the limit is lowered under it): the reserved one serves to refuse; without it, connections wait."""
     name = f"ina-test-{uuid.uuid4().hex[:12]}"
     with control_process(name) as process:
         first = connected(name)

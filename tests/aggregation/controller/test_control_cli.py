@@ -53,7 +53,7 @@ def job():
 
 @pytest.fixture
 def ina(job, capsys, monkeypatch):
-    """Runs ``ina ...`` on the job's switch process; what it printed."""
+    """Runs ``ina ...`` on the job's switch process; returns its output."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*argv):
@@ -65,31 +65,31 @@ def ina(job, capsys, monkeypatch):
 
 @pytest.mark.build
 def test_jobs(ina, job):
-    said = ina("jobs")
-    assert f"@{job[0].name}: process {job[0].pid}" in said and "64 values per packet" in said
-    row = next(line for line in said.splitlines() if "a/b" in line)
+    output = ina("jobs")
+    assert f"@{job[0].name}: process {job[0].pid}" in output and "64 values per packet" in output
+    row = next(line for line in output.splitlines() if "a/b" in line)
     assert [cell.strip() for cell in row.split("│")[1:6]] == ["a/b", "0", "2/2", "16", "s1"]
-    assert f"pid {os.getpid()} port 0" in said
-    (shown,) = json.loads(ina("jobs", "--json")).values()
-    assert shown["jobs"]["a/b"]["switches"] == {"s1": {"slot_base": 0, "children": [0, 1]}}
+    assert f"pid {os.getpid()} port 0" in output
+    (report,) = json.loads(ina("jobs", "--json")).values()
+    assert report["jobs"]["a/b"]["switches"] == {"s1": {"slot_base": 0, "children": [0, 1]}}
 
 
 @pytest.mark.build
 def test_switches(ina):
     row = next(line for line in ina("switches").splitlines() if "a/b" in line)
     assert [cell.strip() for cell in row.split("│")[1:6]] == ["s1", "up", "32", "16", "a/b"]
-    (shown,) = json.loads(ina("switches", "--json")).values()
-    assert shown["switches"]["s1"]["free_slots"] == 16
+    (report,) = json.loads(ina("switches", "--json")).values()
+    assert report["switches"]["s1"]["free_slots"] == 16
 
 
 @pytest.mark.build
 def test_counters(ina):
-    (shown,) = json.loads(ina("counters", "--json")).values()
-    assert [port["rx_packets"] for port in shown["ports"].values()] == [101, 101]
-    said = ina("counters")
-    assert "tx_bytes" in said
-    assert len([line for line in said.splitlines() if " 101 " in line]) == 2
-    head, *rows = [[cell.strip() for cell in line.replace("┃", "│").split("│")[1:-1]] for line in said.splitlines()
+    (report,) = json.loads(ina("counters", "--json")).values()
+    assert [port["rx_packets"] for port in report["ports"].values()] == [101, 101]
+    output = ina("counters")
+    assert "tx_bytes" in output
+    assert len([line for line in output.splitlines() if " 101 " in line]) == 2
+    head, *rows = [[cell.strip() for cell in line.replace("┃", "│").split("│")[1:-1]] for line in output.splitlines()
                    if line.startswith(("┃ port", "│ 0", "│ 1"))]  # fmt: skip
     ports = [dict(zip(head, row, strict=True)) for row in rows]
     assert sum(int(port["consumed"]) for port in ports) == 101, "of each two packets one ends as a part of the sum"
@@ -101,10 +101,10 @@ def test_many_counters_of_a_link_keep_its_name_in_80_columns():
     from rich.console import Console
 
     ways = ("packets", "bytes", "tail_drops", "ecn_marks", "max_queue_bytes", "lost", "duplicated")
-    link = {"rate": 100e6, **{f"{way}_{what}": 123_456_789 for way in ("up", "down") for what in ways}}
-    said = {"program": {}, "ports": {}, "links": {"h1": link, "s1-s12": link}}
+    link = {"rate": 100e6, **{f"{way}_{counter}": 123_456_789 for way in ("up", "down") for counter in ways}}
+    counters = {"program": {}, "ports": {}, "links": {"h1": link, "s1-s12": link}}
     console = Console(width=80, record=True, file=open(os.devnull, "w"))
-    console.print(counters_tables(said, {"program": ""}))
+    console.print(counters_tables(counters, {"program": ""}))
     text = console.export_text()
     assert text.count("s1-s12") >= 2 and all(len(line) <= 80 for line in text.splitlines())
     assert all("s1-s12" in text.splitlines()[i + 1] for i, line in enumerate(text.splitlines()) if "│ h1" in line)
@@ -112,11 +112,11 @@ def test_many_counters_of_a_link_keep_its_name_in_80_columns():
 
 @pytest.mark.build
 def test_top_shows_rates(ina, job, capsys):
-    said = ina("top", "--once", "-d", "0.05")
-    assert "in packets/s" in said and "16 slots free" in said and "a/b" in said
-    (shown,) = json.loads(ina("top", "-n", "1", "-d", "0.05", "--json")).values()
-    assert shown["jobs"] == {"a/b": [2, 2]} and set(shown["ports"]) == {"0", "1"}
-    assert set(shown["ports"]["0"]) == {"in_packets", "in_bits", "out_packets", "out_bits", "drops"}
+    output = ina("top", "--once", "-d", "0.05")
+    assert "in packets/s" in output and "16 slots free" in output and "a/b" in output
+    (report,) = json.loads(ina("top", "-n", "1", "-d", "0.05", "--json")).values()
+    assert report["jobs"] == {"a/b": [2, 2]} and set(report["ports"]) == {"0", "1"}
+    assert set(report["ports"]["0"]) == {"in_packets", "in_bits", "out_packets", "out_bits", "drops"}
 
 
 @pytest.mark.fast
@@ -135,8 +135,8 @@ def test_running_ones_are_found(job):
     assert job[0].name in discovery.running()
     command = [sys.executable, "-m", "ina.cli", "switches", "--json"]
     environment = {key: value for key, value in os.environ.items() if key != "INA_SWITCH"}
-    said = subprocess.run(command, capture_output=True, text=True, env=environment).stdout
-    assert job[0].name in json.loads(said)
+    output = subprocess.run(command, capture_output=True, text=True, env=environment).stdout
+    assert job[0].name in json.loads(output)
 
 
 @pytest.mark.fast

@@ -1,4 +1,4 @@
-"""The controller ends after its n-th write to a switch or to its state file, for all n: nothing stays taken, sums are right."""
+"""The controller ends after its n-th write to a switch or to its state file, for all n: nothing leaks, sums are right."""
 
 from __future__ import annotations
 

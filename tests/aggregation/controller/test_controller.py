@@ -280,7 +280,7 @@ def test_trees_that_make_no_sense(change, code, text):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_trees_hold_and_give_back(data):
-    """Any jobs on any hosts of a fat-tree, switches that fail at any write: what is written is that of the running jobs."""
+    """Any jobs on any hosts of a fat-tree, switches that fail at any write: the entries are those of the running jobs."""
     topology = FAT_TREE
     targets = {switch.name: FakeTarget() for switch in topology.switches}
     controller = Controller(targets, 128, topology=topology)

@@ -1,4 +1,4 @@
-"""Descriptors that strangers send to a control socket cannot make its one thread wait."""
+"""Descriptors that any client sends to a control socket cannot make its one thread wait."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SOON = LINGER / 2
 
 
 @contextmanager
-def lingering(where: socket.socket) -> Iterator[None]:
-    """A message in ``where`` with the only copy of a TCP socket that waits, when it is closed, for a peer that does not read."""
+def lingering(connection: socket.socket) -> Iterator[None]:
+    """Sends the only descriptor of a TCP socket, whose closing waits for a peer that does not read, over ``connection``."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         listener.bind(("127.0.0.1", 0))
@@ -40,7 +40,7 @@ def lingering(where: socket.socket) -> Iterator[None]:
                     while True:
                         sock.send(bytes(1 << 16))
                 except BlockingIOError:
-                    where.sendmsg([b"\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sock.fileno()]))])
+                    connection.sendmsg([b"\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sock.fileno()]))])
             finally:
                 os._exit(0)  # for a process that ends nothing lingers
         peer, _ = listener.accept()
@@ -103,17 +103,17 @@ def test_descriptors_of_a_stranger_do_not_stop_the_answers():
 def test_a_client_gets_the_descriptors_that_it_asked_for():
     name = f"test-descriptors-{os.getpid()}"
     with channel.listen(name) as listener:
-        got = []
-        thread = threading.Thread(target=lambda: got.append(channel.Channel(channel.connect(name, 60))))
+        channels = []
+        thread = threading.Thread(target=lambda: channels.append(channel.Channel(channel.connect(name, 60))))
         thread.start()
         far = channel.Channel(listener.accept()[0])
         thread.join()
         far.send({"ok": True}, [0])
-        message, (fd,) = got[0].receive(time.monotonic() + 60, "a message")
+        message, (fd,) = channels[0].receive(time.monotonic() + 60, "a message")
         assert message == {"ok": True}
         os.close(fd)
         far.close()
-        got[0].close()
+        channels[0].close()
 
 
 def test_a_socket_that_takes_nobody_makes_no_client_wait_for_ever():

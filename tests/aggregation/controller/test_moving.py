@@ -1,4 +1,4 @@
-"""A rank's move to other switches that does not succeed: its job is over, at once, and its text says why."""
+"""A rank's move to other switches that does not succeed: its job ends at once, and the error says why."""
 
 from __future__ import annotations
 

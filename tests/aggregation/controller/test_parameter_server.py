@@ -23,9 +23,9 @@ pytestmark = pytest.mark.build
 
 
 def config(job: int, **changes) -> ServerConfig:
-    """Of a plain parameter server for one worker, whose sums are its own values."""
-    given = {"workers": 1, "life": 1, "job": job, "values": 32, "direct": True, "worker_addresses": (worker_address(job, 0),)}
-    return ServerConfig(**{**given, **changes})
+    """Configuration of a plain parameter server for one worker; the sums are the worker's own values."""
+    defaults = {"workers": 1, "life": 1, "job": job, "values": 32, "direct": True, "worker_addresses": (worker_address(job, 0),)}
+    return ServerConfig(**{**defaults, **changes})
 
 
 def worker(job: int, timeout: float = 5.0) -> WorkerConfig:
@@ -64,7 +64,7 @@ def test_frames_of_no_job_are_counted():
 
 
 def test_a_switch_process_has_one_parameter_server_at_most():
-    """One that its protocol does not need, or a second one, is refused with the reason."""
+    """A server that the protocol does not need, or a second one, is refused with the reason."""
 
     def serve(name):
         command = [sys.executable, "-m", "ina.cli", "ps", "--switch", name]
@@ -83,7 +83,7 @@ def test_a_switch_process_has_one_parameter_server_at_most():
 
 
 def test_the_server_is_among_the_counters():
-    """By job: `ina counters` shows what it did."""
+    """`ina counters` shows the server's counters by job."""
     process = start_server(paths.p4_dir() / "atp.p4", {"VALUES": "32", "SLOTS": "32"})
     client = Client(process.name)
     try:
@@ -92,9 +92,9 @@ def test_the_server_is_among_the_counters():
         counters = client.counters()
         assert counters["server"]["jobs"][str(number)]["rx_packets"] == 0
         assert client.ping()["server"] > 0
-        shown = Console(width=400, file=io.StringIO())
-        shown.print(counters_tables(counters, client.ping()))
-        assert "server's job" in shown.file.getvalue() and "merged_partial" in shown.file.getvalue()
+        console = Console(width=400, file=io.StringIO())
+        console.print(counters_tables(counters, client.ping()))
+        assert "server's job" in console.file.getvalue() and "merged_partial" in console.file.getvalue()
         client.release()
         assert client.counters()["server"]["jobs"] == {}
     finally:

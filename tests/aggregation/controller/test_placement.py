@@ -1,4 +1,4 @@
-"""Which tree a job gets on which network, with which links in use and which switches closed; and why it gets none."""
+"""Placement: a job's tree by network, links in use and closed switches; and the reason if there is none."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_the_controller_places_by_what_it_knows():
 
 
 def test_a_switch_that_refuses_is_not_avoided():
-    """It answers: the next job may be one that it takes."""
+    """It answers, so it may accept the next job."""
     targets = {switch.name: FakeTarget() for switch in FAT_TREE.switches}
     controller = Controller(targets, 128, topology=FAT_TREE)
     targets["s9"].failing = EntityError("table full", "RESOURCE_EXHAUSTED")

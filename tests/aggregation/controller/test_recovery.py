@@ -1,4 +1,4 @@
-"""What is left after a crash: of the controller (kill -9), of a switch, and between the two halves of a change."""
+"""Recovery after a crash of the controller (kill -9), of a switch, and between the two halves of a change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ADDRESS = switch_address("s1")
 
 
 def worker(number):
-    """A host h<number+1> at port <number>: what ``ina switch run`` takes frames of its UDP ports for."""
+    """Address of host h<number+1> at port <number>, which ``ina switch run`` assigns to frames of its UDP ports."""
     return worker_address(0, number)
 
 
@@ -47,7 +47,7 @@ def state(tmp_path):
     return StateFile(tmp_path / "jobs.json")
 
 
-def begun(service, *pids, job="job", token="t"):
+def start_job(service, *pids, job="job", token="t"):
     """Workers of a job that is admitted and to which all are attached."""
     workers = [Someone(service, pid) for pid in pids]
     for index, worker in enumerate(workers):
@@ -58,7 +58,7 @@ def begun(service, *pids, job="job", token="t"):
     return workers
 
 
-def held(network):
+def entries(network):
     return {name: dict(target.entities) for name, target in network.targets.items()}
 
 
@@ -68,10 +68,10 @@ def held(network):
 @pytest.mark.fast
 def test_a_new_controller_has_the_jobs_of_the_old_one(network, state):
     old = Operations(network, job_slots=16, state=state)
-    begun(old, 1, 3)
-    before = held(network)
+    start_job(old, 1, 3)
+    before = entries(network)
     new = Operations(network, job_slots=16, state=StateFile(state.path))
-    assert held(network) == before and new.controller.unsure == set()
+    assert entries(network) == before and new.controller.unsure == set()
     assert new.controller.snapshot() == old.controller.snapshot()
     lease = old.controller.jobs["job"].incarnation
     assert new.controller.free_slots("s3") == 48
@@ -79,17 +79,17 @@ def test_a_new_controller_has_the_jobs_of_the_old_one(network, state):
     workers = [Someone(new, 1), Someone(new, 3)]
     for index, worker in enumerate(workers):
         assert worker.ask("attach", job="job", worker=index, token="t", held=lease)["incarnation"] == lease
-    assert held(network) == before, "who comes back changes nothing at the switches"
+    assert entries(network) == before, "who comes back changes nothing at the switches"
     for worker in workers:
         assert worker.ask("release")["ok"]
-    assert not any(held(network).values()) and new.controller.jobs == {}
-    begun(new, 2, 4, job="next")
+    assert not any(entries(network).values()) and new.controller.jobs == {}
+    start_job(new, 2, 4, job="next")
     assert new.controller.jobs["next"].incarnation != lease, "incarnations are never given twice"
 
 
 @pytest.mark.fast
 def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, state):
-    begun(Operations(network, state=state), 1, 3, token="")
+    start_job(Operations(network, state=state), 1, 3, token="")
     new = Operations(network, state=state)
     lease = new.controller.jobs["job"].incarnation
     assert Someone(new, 1).ask("attach", job="job", worker=0, token="mine", held=lease)["code"] == "token"
@@ -99,7 +99,7 @@ def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, sta
 @pytest.mark.fast
 def test_nobody_takes_the_place_of_a_worker_that_an_earlier_controller_had(network, state):
     """A process that begins at packet 0 would meet the rows of the one before, and get its sums."""
-    begun(Operations(network, state=state), 1, 3)
+    start_job(Operations(network, state=state), 1, 3)
     new = Operations(network, state=state)
     stranger = Someone(new, 1).ask("attach", job="job", worker=0, token="t")
     assert stranger["code"] == "failed" and "only workers that it had then come back to it" in stranger["error"]
@@ -119,36 +119,36 @@ def test_a_controller_that_knows_too_little_learns_from_the_switches(network, st
     old = Operations(network, state=state)
     older = state.path.read_bytes() if state.path.exists() else b""
     if file == "older":
-        gone = begun(old, 2, 4, job="gone")
+        leavers = start_job(old, 2, 4, job="gone")
         older = state.path.read_bytes()
-        for worker in gone:
+        for worker in leavers:
             worker.ask("release")
         old.controller._last_number = -1
-    begun(old, 1, 3)
+    start_job(old, 1, 3)
     ((number, incarnation, life),) = lifetimes(old)
     assert number == 0
     state.path.write_bytes(older)
     if file == "lost":
         state.path.unlink()
     new = Operations(network, state=StateFile(state.path))
-    assert new.controller.jobs == {} and not any(held(network).values())
-    begun(new, 1, 3)
+    assert new.controller.jobs == {} and not any(entries(network).values())
+    start_job(new, 1, 3)
     new.controller._last_number = -1
-    begun(new, 2, 4, job="another")
+    start_job(new, 2, 4, job="another")
     assert all((number, life) != (n, s) and incarnation != i for n, i, s in lifetimes(new))
 
 
 @pytest.mark.fast
 def test_lives_are_counted_on_and_incarnations_are_not(network, state):
-    """With or without the file: an older one would bring incarnations back."""
+    """The file may be there or not: an older one would bring incarnations back."""
     old = Operations(network, state=state)
-    begun(old, 1, 3)
+    start_job(old, 1, 3)
     ((_, incarnation, life),) = lifetimes(old)
     for worker in old.sessions[:]:
         worker.ask("release")
     new = Operations(network, state=StateFile(state.path))
     new.controller._last_number = -1
-    begun(new, 1, 3)
+    start_job(new, 1, 3)
     ((_, next_incarnation, next_life),) = lifetimes(new)
     assert next_life == life % 255 + 1 and next_incarnation not in (incarnation, incarnation + 1)
     assert "incarnation" not in json.dumps({**StateFile(state.path).load()["controller"], "jobs": []})
@@ -158,20 +158,20 @@ def test_lives_are_counted_on_and_incarnations_are_not(network, state):
 def test_a_job_whose_number_another_has_is_over(network, state):
     """The file is older than what the switches hold."""
     first = Operations(network, state=state)
-    begun(first, 1, 3, job="first")
+    start_job(first, 1, 3, job="first")
     older = state.path.read_bytes()
     for worker in first.sessions[:]:
         worker.ask("release")
     first.controller._last_number = -1
-    begun(first, 1, 3, job="second")
+    start_job(first, 1, 3, job="second")
     ((number, incarnation, life),) = lifetimes(first)
     state.path.write_bytes(older)
     new = Operations(network, state=StateFile(state.path))
-    assert new.controller.jobs == {} and not any(held(network).values())
-    said = Someone(new, 1).ask("attach", job="first", worker=0, token="t", held=7)
-    assert said["code"] == "failed" and "or another controller has written it" in said["error"]
+    assert new.controller.jobs == {} and not any(entries(network).values())
+    reply = Someone(new, 1).ask("attach", job="first", worker=0, token="t", held=7)
+    assert reply["code"] == "failed" and "or another controller has written it" in reply["error"]
     new.controller._last_number = -1
-    begun(new, 1, 3, job="third")
+    start_job(new, 1, 3, job="third")
     ((again, next_incarnation, next_life),) = lifetimes(new)
     assert again == number and next_life not in (life, (life - 2) % 255 + 1) and next_incarnation != incarnation
 
@@ -186,14 +186,14 @@ def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
     for index, worker in enumerate(workers):
         worker.ask("join", job="job", worker=index)
     assert service.due() == 1002.0
-    said = len(workers[0].said)
+    count = len(workers[0].messages)
     workers[0].ask("admit", job="job", workers=2)
     clock[0] = 1001.9
     service.retry()
-    assert len(workers[0].said) == said and service.controller.jobs == {}
+    assert len(workers[0].messages) == count and service.controller.jobs == {}
     clock[0] = 1002.1
     service.retry()
-    assert workers[0].said[-1]["ok"] and "job" in service.controller.jobs
+    assert workers[0].messages[-1]["ok"] and "job" in service.controller.jobs
 
 
 @pytest.mark.fast
@@ -213,42 +213,42 @@ def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
     (lambda s: s["left"].update(job=["x"]), "invalid literal"),
 ])  # fmt: skip
 def test_a_state_with_something_missing_is_named(network, state, change, error):
-    begun(Operations(network, state=state), 1, 3)
-    said = json.loads(state.path.read_text())
-    change(said)
-    state.path.write_text(json.dumps(said))
+    start_job(Operations(network, state=state), 1, 3)
+    record = json.loads(state.path.read_text())
+    change(record)
+    state.path.write_text(json.dumps(record))
     with pytest.raises(StateError, match=f"jobs.json: .*{error}.*; move it away to begin without jobs"):
         Operations(network, state=StateFile(state.path))
 
 
 @pytest.mark.fast
 def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
-    first, _ = begun(Operations(network, state=state), 1, 3)
+    first, _ = start_job(Operations(network, state=state), 1, 3)
     assert first.ask("release")["ok"]
     new = Operations(network, state=state)
     assert new.watch.awaited == {"job": {1}}
     second = Someone(new, 3)
     second.ask("attach", job="job", worker=1, token="t", held=new.controller.jobs["job"].incarnation)
-    assert second.ask("release")["ok"] and new.controller.jobs == {} and not any(held(network).values())
+    assert second.ask("release")["ok"] and new.controller.jobs == {} and not any(entries(network).values())
 
 
 @pytest.mark.fast
 def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
-    begun(Operations(network, state=state), 1, 3)
+    start_job(Operations(network, state=state), 1, 3)
     monkeypatch.setattr("ina.aggregation.controller.failures.COMING_BACK", 0.0)
     new = Operations(network, state=state)
     first = Someone(new, 1)
     assert first.ask("attach", job="job", worker=0, token="t", held=new.controller.jobs["job"].incarnation)["ok"]
     new.watch.tick()
-    assert "workers 1 of job 'job' have not come back within 0 s" in first.said[-1]["reason"]
+    assert "workers 1 of job 'job' have not come back within 0 s" in first.messages[-1]["reason"]
     new.gone(first, "")
-    assert new.controller.jobs == {} and not any(held(network).values())
+    assert new.controller.jobs == {} and not any(entries(network).values())
     assert StateFile(state.path).load()["controller"]["jobs"] == []
 
 
 @pytest.mark.fast
 def test_jobs_with_a_parameter_server_end_with_the_controller_that_it_knew(state):
-    """It hung up when that did, and nobody else can tell the next one of these jobs."""
+    """The server ended with the controller, and no other process can describe these jobs to the next controller."""
     network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2), "atp")
     old = Operations(network, state=state)
     old.controller.servers["s2"] = Parent(2, worker_address(0, 3), switch_address("s2"))
@@ -258,29 +258,29 @@ def test_jobs_with_a_parameter_server_end_with_the_controller_that_it_knew(state
     old.controller.attach(old.controller.jobs["job"], 0)
     old.watch.save()
     new = Operations(network, state=StateFile(state.path))
-    assert new.controller.jobs == {} and not any(held(network).values())
-    said = Someone(new, 1).ask("join", job="job", worker=0, token="t")
-    assert said["code"] == "failed" and "its parameter server has ended with the controller" in said["error"]
+    assert new.controller.jobs == {} and not any(entries(network).values())
+    reply = Someone(new, 1).ask("join", job="job", worker=0, token="t")
+    assert reply["code"] == "failed" and "its parameter server has ended with the controller" in reply["error"]
     assert StateFile(state.path).load()["controller"]["jobs"] == []
 
 
 @pytest.mark.fast
 def test_what_was_half_done_when_the_controller_died_is_undone(network, state):
-    """Entries that no answer told of: of a job that was not saved yet."""
+    """Entries of a job that was neither confirmed nor saved yet."""
     old = Operations(network, state=state)
-    begun(old, 1, 3)
-    before = held(network)
+    start_job(old, 1, 3)
+    before = entries(network)
     tree = old.controller.place("unsaved", ("h2", "h4"), 16)[0]
     old.controller.admit("unsaved", 2, 16, tree=tree, hosts=("h2", "h4"))
     key = next(key for key, e in network.targets["s1"].entities.items() if isinstance(e, TableEntry) and e.table == "replica")
     del network.targets["s1"].entities[key]  # and one that is missing
     Operations(network, state=state)
-    assert held(network) == before
+    assert entries(network) == before
 
 
 @pytest.mark.fast
 def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(network, state, monkeypatch):
-    begun(Operations(network, state=state), 1, 2)  # at s1 only
+    start_job(Operations(network, state=state), 1, 2)  # at s1 only
     network.targets["s3"].failing = TimeoutError("silence")
     new = Operations(network, state=state)
     assert new.controller.unsure == {"s3"} and "job" in new.controller.jobs
@@ -316,7 +316,7 @@ def test_a_place_where_no_state_can_be_kept_is_refused_at_the_start(network, tmp
 
 @pytest.mark.fast
 def test_state_of_other_switches(network, state):
-    begun(Operations(network, state=state), 1, 3)
+    start_job(Operations(network, state=state), 1, 3)
     smaller = FakeNetwork(topologies.load("star", hosts=2))
     with pytest.raises(StateError, match="job 'job' is at switch s2, which this controller does not drive"):
         Operations(smaller, state=state)
@@ -340,14 +340,14 @@ def test_every_look_at_a_switch_is_one_at_its_guard(watched, network):
 
 @pytest.mark.fast
 def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
-    far, near = begun(watched, 1, 3, job="far"), begun(watched, 2, job="near")
+    far, near = start_job(watched, 1, 3, job="far"), start_job(watched, 2, job="near")
     network.targets["s3"].failing = TimeoutError("no answer within 5 s")
     for _ in range(2):
         watched.watch.tick()
-    assert "event" not in far[0].said[-1], "a switch may be silent for a moment"
+    assert "event" not in far[0].messages[-1], "a switch may be silent for a moment"
     watched.watch.tick()
-    assert all(worker.said[-1] == {"event": "failed", "reason": "switch s3 is lost: no answer within 5 s"} for worker in far)
-    assert "event" not in near[0].said[-1]
+    assert all(worker.messages[-1] == {"event": "failed", "reason": "switch s3 is lost: no answer within 5 s"} for worker in far)
+    assert "event" not in near[0].messages[-1]
     assert near[0].ask("switches")["switches"]["s3"]["state"] == "no answer within 5 s"
     for worker in far:
         watched.gone(worker, "")
@@ -358,20 +358,20 @@ def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
     network.targets["s3"].failing = None
     watched.watch.tick()
     assert network.targets["s3"].entities == {}, "what it kept of the lost job is gone"
-    begun(watched, 4, 1, job="third")
+    start_job(watched, 4, 1, job="third")
 
 
 @pytest.mark.fast
 def test_a_switch_that_refuses_the_connection_is_lost_at_once(watched, network):
-    workers = begun(watched, 1, 3)
+    workers = start_job(watched, 1, 3)
     network.targets["s2"].read = lambda entities: (_ for _ in ()).throw(EntityError("s2: connection refused", "UNAVAILABLE"))
     watched.watch.tick()
-    assert workers[0].said[-1]["reason"] == "switch s2 is lost: s2: connection refused"
+    assert workers[0].messages[-1]["reason"] == "switch s2 is lost: s2: connection refused"
 
 
 @pytest.mark.fast
 def test_a_switch_without_jobs_that_is_gone_is_shown_and_avoided(watched, network):
-    """Before a job finds out."""
+    """The controller notices before a job does."""
     someone, read = Someone(watched, 1), network.targets["s3"].read
     network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(EntityError("s3: connection refused", "UNAVAILABLE"))
     watched.watch.tick()
@@ -385,30 +385,30 @@ def test_a_switch_without_jobs_that_is_gone_is_shown_and_avoided(watched, networ
 @pytest.mark.fast
 def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
     """Its registers are gone: jobs at it cannot go on, others get their entries back."""
-    workers = begun(watched, 1, 3)
+    workers = start_job(watched, 1, 3)
     network.targets["s1"].entities.clear()
     watched.watch.tick()
     reason = "switch s1 is lost: it does not hold the entries of job as they were written: it was started anew"
-    assert reason in workers[0].said[-1]["reason"]
+    assert reason in workers[0].messages[-1]["reason"]
     assert watched.controller.down == {}, "it works"
     for worker in workers:
         watched.gone(worker, "")
-    assert not any(held(network).values())
+    assert not any(entries(network).values())
 
 
 @pytest.mark.fast
 def test_a_repair_for_another_job_does_not_hide_that_a_switch_was_started_anew(watched, network):
-    """Between two looks: the switch does not know a job that ends, so the next one that ends repairs it, for all jobs."""
-    workers = begun(watched, 1, 3)
-    first, second = begun(watched, 2, job="first"), begun(watched, 4, 2, job="second")
+    """The restart is between two checks: a job's end fails at the switch, so the next job's end repairs it for all jobs."""
+    workers = start_job(watched, 1, 3)
+    first, second = start_job(watched, 2, job="first"), start_job(watched, 4, 2, job="second")
     network.targets["s1"].entities.clear()
     watched.gone(first[0], "")
     assert watched.controller.unsure == {"s1"}
     for worker in second:
         watched.gone(worker, "")
-    assert watched.controller.unsure == set() and "event" not in workers[0].said[-1]
+    assert watched.controller.unsure == set() and "event" not in workers[0].messages[-1]
     watched.watch.tick()
-    assert "switch s1 is lost: it does not hold the entries of job as they were" in workers[0].said[-1]["reason"]
+    assert "switch s1 is lost: it does not hold the entries of job as they were" in workers[0].messages[-1]["reason"]
     for worker in workers:
         watched.gone(worker, "")
     assert watched.controller.forgotten == set() and not watched.controller.jobs
@@ -433,43 +433,43 @@ def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
     reason = "switch s3 is lost: connection refused; job job goes on over s4, s1, s2"
     new = service.controller.jobs["job"].incarnation
     assert new != old
-    assert all(worker.said[-1] == {"event": "moved", "incarnation": new, "reason": reason} for worker in workers)
+    assert all(worker.messages[-1] == {"event": "moved", "incarnation": new, "reason": reason} for worker in workers)
     for i, worker in enumerate(workers):
         assert worker.ask("attach", job="job", worker=i, moves=True)["incarnation"] == new
     assert StateFile(state.path).load()["controller"]["jobs"][0]["incarnation"] == new
     service.watch.tick()
-    assert "event" not in workers[0].said[-1], "it is moved once"
+    assert "event" not in workers[0].messages[-1], "it is moved once"
     network.targets["s1"].entities.clear()  # started anew: the workers' own switch works, the job begins again there
     service.watch.tick()
-    assert "goes on over s4, s1, s2" in workers[0].said[-1]["reason"]
+    assert "goes on over s4, s1, s2" in workers[0].messages[-1]["reason"]
     network.targets["s4"].read = network.targets["s3"].read
     for index, worker in enumerate(workers):
         worker.ask("attach", job="job", worker=index, moves=True)
     service.watch.tick()
-    assert workers[0].said[-1]["event"] == "failed"
-    assert "s4 is lost: connection refused; and there is no other way: job 'job' asks for 16" in workers[0].said[-1]["reason"]
+    assert workers[0].messages[-1]["event"] == "failed"
+    assert "s4 is lost: connection refused; and there is no other way: job 'job' asks for 16" in workers[0].messages[-1]["reason"]
 
 
 @pytest.mark.fast
 def test_a_job_with_a_worker_that_cannot_go_on_is_over(watched, network):
-    workers = begun(watched, 1, 3)
-    assert workers[0].said[-1]["moves"] is False
+    workers = start_job(watched, 1, 3)
+    assert workers[0].messages[-1]["moves"] is False
     network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(EntityError("refused", "UNAVAILABLE"))
     watched.watch.tick()
-    assert workers[0].said[-1]["event"] == "failed"
+    assert workers[0].messages[-1]["event"] == "failed"
 
 
 # ---- real processes
 
 
 class Process:
-    """``ina ...`` that says one line when it is ready."""
+    """``ina ...``, which prints one line when it is ready."""
 
     def __init__(self, *argv):
         command = [sys.executable, "-m", "ina.cli", *map(str, argv)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-        self.said = self.process.stdout.readline()
-        assert self.said, self.process.stderr.read()
+        self.ready_line = self.process.stdout.readline()
+        assert self.ready_line, self.process.stderr.read()
 
     def kill(self, number=signal.SIGKILL):
         self.process.send_signal(number)
@@ -494,10 +494,10 @@ class Running:
         for port in ports:
             port.bind(("127.0.0.1", 0))
         self.own = [port.getsockname()[1] for port in ports]
-        where = [f"-i{i}@udp:127.0.0.1:0,127.0.0.1:{own}" for i, own in enumerate(self.own, 1)]
-        self.switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", *where, "--grpc", "127.0.0.1:0")
-        address = self.switch.said.split()[1].rstrip(",")
-        self.inside = [int(number) for number in re.findall(r"@UDP 127\.0\.0\.1:(\d+)", self.switch.said)]
+        plugs = [f"-i{i}@udp:127.0.0.1:0,127.0.0.1:{own}" for i, own in enumerate(self.own, 1)]
+        self.switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", *plugs, "--grpc", "127.0.0.1:0")
+        address = self.switch.ready_line.split()[1].rstrip(",")
+        self.inside = [int(number) for number in re.findall(r"@UDP 127\.0\.0\.1:(\d+)", self.switch.ready_line)]
         self.arguments = ("controller", "--topology", topology, "--switch", f"s1={address}", "--name", self.name,
                           "--state", folder / "jobs.json", "--job-slots", "16", "--packet-lifetime", "0.2")  # fmt: skip
         for port in ports:
@@ -521,7 +521,7 @@ class Running:
 
 @pytest.mark.build
 def test_a_controller_that_starts_before_its_switch(tmp_path):
-    """Nobody listens where the switch is to be: it says so once, and begins when the switch does."""
+    """Nobody listens at the switch's address: it reports that once, and begins when the switch does."""
     need("cc", "p4runtime")
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
@@ -530,8 +530,8 @@ def test_a_controller_that_starts_before_its_switch(tmp_path):
     controller = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     switch = None
     try:
-        said = controller.stderr.readline()
-        assert said.startswith("ina: waiting until it answers, ") and f": switch s1: nobody listens at {address}" in said, said
+        line = controller.stderr.readline()
+        assert line.startswith("ina: waiting until it answers, ") and f": switch s1: nobody listens at {address}" in line, line
         time.sleep(2.5)
         switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", "-i1@udp:127.0.0.1:0,127.0.0.1:9",
                          "--grpc", address)  # fmt: skip
@@ -555,7 +555,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
             config = WorkerConfig(worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
                                   address=a.address, switch=a.switch, rto_min=20e-3, timeout=60.0)  # fmt: skip
             endpoints.append(Endpoint(config, running.port(a)))
-            held = a.incarnation
+            lease = a.incarnation
         total(endpoints, 10_000)
         for _ in range(2):
             arrays = [np.arange(2_000_000, dtype=np.int32) for _ in endpoints]
@@ -567,7 +567,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
             for client in clients:
                 client.close()
             clients.clear()
-            assert [a.incarnation for a in connect(running.name, clients, held)] == [held, held]
+            assert [a.incarnation for a in connect(running.name, clients, lease)] == [lease, lease]
             for endpoint, ticket in zip(endpoints, tickets, strict=True):
                 endpoint.wait(ticket, 60)
             assert all((array == 2 * np.arange(2_000_000, dtype=np.int32)).all() for array in arrays)
@@ -590,7 +590,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
 @pytest.mark.build
 @pytest.mark.parametrize("file", ["lost", "older"])
 def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running, tmp_path, file):
-    """Over a switch that goes on: the old job's rows are final, at the numbers and of the kind that the new one begins with."""
+    """The switch goes on: the old job's rows are final, with the numbers and values that the new job begins with."""
     path = tmp_path / "jobs.json"
     try:
         for base, count in ((10, 1000), (100, 1000), (1000, 20)):
@@ -618,7 +618,7 @@ def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running
 
 @pytest.mark.build
 def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
-    """The back end's job of two ranks, in this process; nobody but the jobs does anything about the controller's end."""
+    """The back end's job of two ranks, in this process; the jobs alone handle the controller's end."""
     need("torch")
     import torch
 
@@ -667,11 +667,11 @@ def total(endpoints, count, base=1):
     assert all((array == 2 * base + 1).all() for array in arrays)
 
 
-def connect(name, clients, held=0):
-    """Both workers of the job, each in its host: (again, with the incarnation that they have) at the controller."""
+def connect(name, clients, lease=0):
+    """Connects both workers of the job, each in its host (again: with their incarnation, ``lease``)."""
     clients += [Client(name, 20, token="secret", host=f"h{i + 2}") for i in range(2)]
     for i, client in enumerate(clients):
         client.join("job", i)
     for client in clients:
         client.admit("job", 2)
-    return [client.attach("job", i, held=held) for i, client in enumerate(clients)]
+    return [client.attach("job", i, held=lease) for i, client in enumerate(clients)]

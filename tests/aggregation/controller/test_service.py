@@ -1,4 +1,4 @@
-"""What the controller's process answers, without sockets: several switches, tokens, mismatches; and the same in HTTP."""
+"""Answers of the controller's process, without sockets: several switches, tokens, mismatches; and the same in HTTP."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FakeNetwork:
     def describe(self):
         return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": self.protocol}
 
-    def host_of(self, pid, said):
+    def host_of(self, pid, name):
         if f"h{pid}" not in {host.name for host in self.topology.hosts}:
             raise ValueError(f"process {pid} is in no host")
         return f"h{pid}"
@@ -67,18 +67,18 @@ STRANGER = Principal(4321)
 
 
 class Someone(Session):
-    """A client in host h<pid>; ``said``: what it was told."""
+    """A client in host h<pid>; ``messages``: all messages to it."""
 
     def __init__(self, service, pid, principal=ME):
-        self.said = []
-        super().__init__(pid, lambda message, fds: self.said.append(message), principal)
+        self.messages = []
+        super().__init__(pid, lambda message, fds: self.messages.append(message), principal)
         self.service = service
         service.sessions.append(self)
 
     def ask(self, op, **arguments):
         self.service.answer(self, {"op": op, **arguments})
         self.service.retry()
-        return self.said[-1]
+        return self.messages[-1]
 
 
 @pytest.fixture
@@ -106,13 +106,13 @@ def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
     first, second = Someone(service, 1), Someone(service, 3)
     first.ask("join", job="job", worker=0)
     first.ask("admit", job="job", workers=2)
-    assert len(first.said) == 1, "no answer before worker 1 has joined"
+    assert len(first.messages) == 1, "no answer before worker 1 has joined"
     second.ask("join", job="job", worker=1)
-    assert first.said[-1] == second.ask("admit", job="job", workers=2)
+    assert first.messages[-1] == second.ask("admit", job="job", workers=2)
     assert service.pending == []
     admitted = service.controller.jobs["job"]
-    assert first.said[-1] == {"ok": True, "number": 0, "incarnation": admitted.incarnation, "life": admitted.life, "slot_base": 0,
-                              "slots": 16, "workers": 2}  # fmt: skip
+    assert first.messages[-1] == {"ok": True, "number": 0, "incarnation": admitted.incarnation, "life": admitted.life,
+                                  "slot_base": 0, "slots": 16, "workers": 2}  # fmt: skip
     reply = second.ask("attach", job="job", worker=1)
     assert reply["address"] == ("00:00:00:00:00:03", "10.0.0.3", 4000)
     assert reply["switch"] == ("02:ff:00:00:00:02", "10.255.0.2", 0xBEE0)
@@ -129,7 +129,7 @@ def test_who_waits_too_long_is_told_for_whom(service, monkeypatch):
     first.ask("admit", job="job", workers=3)
     time.sleep(0.02)
     service.retry()
-    assert first.said[-1]["error"] == "admit: waited 0.01 s for workers 1, 2 of job 'job' to join"
+    assert first.messages[-1]["error"] == "admit: waited 0.01 s for workers 1, 2 of job 'job' to join"
 
 
 @pytest.mark.fast
@@ -137,7 +137,7 @@ def test_who_waits_for_a_lost_worker_is_told(service):
     first, second = joined(service, 1, 2)
     first.ask("admit", job="job", workers=3)
     service.gone(second, "its process ended")
-    assert first.said[-1]["event"] == "failed" and "worker 1 of job 'job' (process 2) is lost" in first.said[-1]["reason"]
+    assert first.messages[-1]["event"] == "failed" and "worker 1 of job 'job' (process 2) is lost" in first.messages[-1]["reason"]
 
 
 @pytest.mark.fast
@@ -145,9 +145,9 @@ def test_who_waits_for_a_lost_worker_is_told(service):
                                             ((1, 9), "process 9 is in no host")])
 def test_workers_that_have_no_place(service, pids, text):
     workers = [Someone(service, pid) for pid in pids]
-    said = [worker.ask("join", job="job", worker=i) for i, worker in enumerate(workers)]
-    said.append(workers[0].ask("admit", job="job", workers=2))
-    assert any(re.search(text, reply.get("error", "")) for reply in said)
+    replies = [worker.ask("join", job="job", worker=i) for i, worker in enumerate(workers)]
+    replies.append(workers[0].ask("admit", job="job", workers=2))
+    assert any(re.search(text, reply.get("error", "")) for reply in replies)
 
 
 @pytest.mark.fast
@@ -189,7 +189,7 @@ def test_the_name_of_a_failed_job_is_free_for_another_token(service):
     service.gone(first, "")
     late = Someone(service, 1)
     assert "is lost" in late.ask("join", job="job", worker=0, token="one")["error"]
-    old = first.said[-2] if "number" in first.said[-2] else first.said[1]
+    old = first.messages[-2] if "number" in first.messages[-2] else first.messages[1]
     workers = joined(service, 1, 3, token="two")
     assert workers[0].ask("admit", job="job", workers=2, token="two")["incarnation"] != old["incarnation"]
 
@@ -240,7 +240,7 @@ def test_the_end_of_a_job_by_hand(service):
     worker.ask("admit", job="job", workers=1)
     other = Someone(service, 2)
     assert other.ask("end", job="job")["ok"]
-    assert worker.said[-1] == {"event": "failed", "reason": "job 'job' was ended by process 2"} and worker.hang_up_at
+    assert worker.messages[-1] == {"event": "failed", "reason": "job 'job' was ended by process 2"} and worker.hang_up_at
     service.gone(worker, "")
     assert service.controller.jobs == {}
     assert other.ask("end", job="nobody")["code"] == "unknown"
@@ -253,19 +253,19 @@ def ask(service, method, path, body=None, headers=None, principal=ME):
     data = json.dumps(body).encode() if body is not None else b""
     head = f"{method} {path} HTTP/1.1\r\nContent-Length: {len(data)}\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in {"Host": "ina", **(headers or {})}.items())
-    who = Session(77, lambda message, fds: None, principal)
-    status, _, rest = http.answer(service, who, head.encode() + b"\r\n" + data).partition(b"\r\n")
+    session = Session(77, lambda message, fds: None, principal)
+    status, _, rest = http.answer(service, session, head.encode() + b"\r\n" + data).partition(b"\r\n")
     return int(status.split()[1]), json.loads(rest.partition(b"\r\n\r\n")[2])
 
 
 @pytest.mark.fast
 def test_a_job_by_http(service, network):
-    status, made = ask(service, "POST", "/jobs", {"job": "a/b", "workers": 2, "hosts": ["h1", "h3"]})
-    assert status == 200 and made["slots"] == 16 and len(made["token"]) == 32
+    status, admission = ask(service, "POST", "/jobs", {"job": "a/b", "workers": 2, "hosts": ["h1", "h3"]})
+    assert status == 200 and admission["slots"] == 16 and len(admission["token"]) == 32
     assert ask(service, "GET", "/jobs/a/b")[1]["root"] == "s3"
     status, error = ask(service, "DELETE", "/jobs/a/b", principal=STRANGER)
     assert (status, error["code"]) == (403, "token")
-    bearer = {"Authorization": f"Bearer {made['token']}"}
+    bearer = {"Authorization": f"Bearer {admission['token']}"}
     assert ask(service, "DELETE", "/jobs/a/b", headers=bearer, principal=STRANGER) == (200, {})
     assert all(target.entities == {} for target in network.targets.values())
 
@@ -285,8 +285,8 @@ def test_a_job_by_http(service, network):
     ("POST", "/jobs", {"job": "a", "workers": 1, "hosts": ["h1"], "slots": 128}, 503, "no slots left"),
 ])
 def test_http_refusals(service, method, path, body, status, text):
-    got, error = ask(service, method, path, body)
-    assert got == status and text in error["error"]
+    code, error = ask(service, method, path, body)
+    assert code == status and text in error["error"]
 
 
 @pytest.mark.fast
@@ -336,8 +336,8 @@ def test_workers_and_people_at_one_socket(socket_name):
         sock.sendall(b"GET /status HT")
         assert client.ping()["slots"] == 64, "it serves others meanwhile"
         sock.sendall(b"TP/1.1\r\n\r\n")
-        said = b"".join(iter(lambda: sock.recv(65536), b""))
-    assert said.startswith(b"HTTP/1.1 200 OK\r\n") and b'"slots": 64' in said
+        response = b"".join(iter(lambda: sock.recv(65536), b""))
+    assert response.startswith(b"HTTP/1.1 200 OK\r\n") and b'"slots": 64' in response
     with pytest.raises(ControlError, match="process .* is in no host"):
         client.attach("job", 0)
     client.close()
@@ -347,8 +347,8 @@ def test_workers_and_people_at_one_socket(socket_name):
 def test_curl(socket_name):
     need("curl")
     command = ["curl", "-sS", "--max-time", "5", "--abstract-unix-socket", socket_name, "http://ina/switches"]
-    said = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    assert said["switches"]["s1"]["free_slots"] == 64
+    reply = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert reply["switches"]["s1"]["free_slots"] == 64
 
 
 # ---- what fails half-way
@@ -390,7 +390,7 @@ def test_what_cannot_be_remembered_is_not_done(network, disk):
     disk.is_full = False
     assert [worker.ask("attach", job="job", worker=i)["ok"] for i, worker in enumerate(workers)] == [True, True]
     disk.is_full = True
-    assert workers[0].ask("release")["code"] == "system" and not workers[1].said[-1].get("event")
+    assert workers[0].ask("release")["code"] == "system" and not workers[1].messages[-1].get("event")
     for worker in workers:  # a connection's end cannot be refused
         service.gone(worker, "")
     assert service.controller.jobs == {} and len(disk.load()["controller"]["jobs"]) == 1
@@ -414,7 +414,7 @@ def test_a_defect_costs_one_connection_and_its_job(service, network, monkeypatch
         assert each.ask("admit", job=each.job, workers=1)["ok"]
     monkeypatch.setattr(network, "open_port", lambda *_: {}["defect"])
     worker.ask("attach", job="job", worker=0)
-    refusal, news = worker.said[-2:]
+    refusal, news = worker.messages[-2:]
     assert refusal["code"] == "internal" and "KeyError: 'defect'" in refusal["error"]
     assert "a request of worker 0 of job 'job' failed: attach: the switch process has a defect" in news["reason"]
     assert worker.hang_up_at and not other.hang_up_at
@@ -429,7 +429,7 @@ def test_one_request_of_a_connection_waits_at_a_time(service):
     for _ in range(1000):
         first.ask("admit", job="job", workers=2)
     assert len(service.pending) == 1
-    assert "an earlier request of this connection still waits for its answer" in first.said[-1]["error"]
+    assert "an earlier request of this connection still waits for its answer" in first.messages[-1]["error"]
 
 
 # ---- jobs that nobody joins

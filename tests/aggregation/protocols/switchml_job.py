@@ -1,4 +1,4 @@
-"""A job of three workers on every switch that runs SwitchML's program (tests/switchml_targets.py), and what its answers must be.
+"""A job of three workers on every switch that runs SwitchML's program (tests/switchml_targets.py), and checks of its answers.
 
 Test modules import the fixtures by name: `close`, `world`, `job`.
 """
@@ -66,20 +66,20 @@ def check_result(job: Job, sent, values, tsi: int, e0: int = -96, *, overflow: i
     frames = dict(sent)
     for worker in workers:
         headers = check_head(job, frames[job.ports[worker]], worker, 0 if values is None else 4 * len(values))
-        asked = job.fields(worker, tsi, values, slot=slot, set_=set_)
-        assert headers["switchml"] == {**asked["switchml"], "overflow": overflow, "reserved": 0}
-        assert headers["exponents"] == {"e0": e0, "e1": asked["exponents"]["e1"] if e1 is None else e1}
+        request = job.fields(worker, tsi, values, slot=slot, set_=set_)
+        assert headers["switchml"] == {**request["switchml"], "overflow": overflow, "reserved": 0}
+        assert headers["exponents"] == {"e0": e0, "e1": request["exponents"]["e1"] if e1 is None else e1}
         if values is not None:
             assert signed(headers["values"]["v"]) == signed(values)
 
 
 def check_pending(job: Job, sent, worker: int, tsi: int, seen: int, e0: int = -96) -> None:
-    """`sent` is one frame, to `worker`, that says which workers are missing: all but those in `seen`."""
+    """`sent` is one frame, to `worker`, that names the missing workers: all but those in `seen`."""
     assert [port for port, _ in sent] == [job.ports[worker]]
     headers = check_head(job, sent[0][1], worker, 4)
-    asked = job.fields(worker, tsi, None, e0)
-    assert headers["switchml"] == {**asked["switchml"], "msg_type": 2, "size": 7, "overflow": 0, "reserved": 0}
-    assert headers["exponents"] == asked["exponents"]
+    request = job.fields(worker, tsi, None, e0)
+    assert headers["switchml"] == {**request["switchml"], "msg_type": 2, "size": 7, "overflow": 0, "reserved": 0}
+    assert headers["exponents"] == request["exponents"]
     assert headers["pending"] == {"missing": (1 << len(job.ports)) - 1 & ~seen}
 
 

@@ -172,7 +172,7 @@ def test_packet_numbers_wrap(start):
 @pytest.mark.parametrize("exponent", [None, 0])
 @pytest.mark.parametrize("faults", [FAULTS[0], FAULTS[2]])
 def test_blocks_that_integers_cannot_carry_are_summed_as_floats(bad, size, exponent, faults):
-    """Only the value itself is what IEEE 754 makes of it; its neighbours have their sums."""
+    """The value alone has the IEEE 754 result; its neighbours have their sums."""
     rows = np.random.default_rng(1).uniform(-0.5, 0.5, (3, size)).astype(np.float32)
     at = min(size - 1, 70)
     rows[1, at] = bad
@@ -208,7 +208,7 @@ def test_fixed_point_overflow_is_sent_again_as_floats():
     pool=st.sampled_from([1, 64]), leaves=st.sampled_from([0, 2]), seed=st.integers(0, 2**32),
 )  # fmt: skip
 def test_fixed_point_sums(workers, size, exponent, average, faults, pool, leaves, seed):
-    """Whatever the one exponent is: blocks that fit are within its bound, others are summed as floats."""
+    """Any one exponent: blocks that fit are within its bound, others are summed as floats."""
     rng = np.random.default_rng(seed)
     before = (rng.standard_normal((workers, size)) * np.exp2(rng.integers(-12, 12, (workers, size)))).astype(np.float32)
     after = before.copy()
@@ -234,7 +234,7 @@ def test_averages():
 
 
 def test_overflow_is_reported_wherever_it_happens():
-    """Within the switch, at the server, or in one rack only."""
+    """The overflow is within the switch, at the server, or in one rack only."""
     for pool, leaves, plain in ((64, 0, False), (64, 0, True), (64, 2, False), (1, 2, False)):
         for value, overflow in ((2**30, True), (2**29, False), (-(2**30) - 1, True)):
             rows = np.zeros((4, 200), np.int32)

@@ -66,7 +66,7 @@ STARTS = st.sampled_from([0, 2**32 - 3, 2**40 - 3])
 
 
 def odd_for_sockets(frame: bytes) -> bool:
-    """The kernel takes VLAN tags out of frames, so that a packet socket sees others than were sent."""
+    """The kernel takes VLAN tags out of frames, so that a packet socket receives different frames than were sent."""
     return frame[12:14] in (b"\x81\x00", b"\x88\xa8", b"\x88\xb5")
 
 
@@ -145,7 +145,7 @@ def test_bmv2_agrees(steps, start):
 
 @pytest.mark.build
 def test_the_sample_reaches_what_it_is_for():
-    """Frames as the strategies make them are claimed, merged, completed and evicted: the comparison is not of silence."""
+    """Frames as the strategies make them are claimed, merged, completed and evicted: both sides do send frames."""
     network = Network("compiled")
     for number, children in ((0, (0, 1, 2)), (1, (0, 1, 2))):
         for step, resend in ((0, 0), (1, 1)):

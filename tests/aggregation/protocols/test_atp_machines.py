@@ -70,7 +70,7 @@ def test_a_plain_server_hears_each_worker_only_from_its_own_address():
 
 @pytest.mark.parametrize("padding", [b"", bytes(2), bytes([0x5A]) * 18])
 def test_cut_frames_are_dropped_and_padded_ones_are_whole(padding):
-    """Every prefix of every frame comes before it, into both machines; behind a datagram lies what Ethernet has put there."""
+    """Every prefix of every frame comes before it, into both machines; a datagram may be followed by Ethernet's padding."""
     ps, workers = server(2, direct=True), [worker(i, 2, protocol="ps", server=SERVER) for i in range(2)]
     arrays = [np.arange(70, dtype=np.int32) + 100 * i for i in range(2)]
     expected, cut = arrays[0] + arrays[1], {ps: 0, workers[0]: 0, workers[1]: 0}

@@ -1,4 +1,4 @@
-"""Jobs beside each other: a mean one, one that joins, one that dies."""
+"""Concurrent jobs: a malicious one, one that joins, one that dies."""
 
 import random
 from dataclasses import replace
@@ -19,7 +19,7 @@ def rows_of(workers: int, count: int, seed: int = 1) -> np.ndarray:
 
 
 class Mean:
-    """What worker 0 of job 1 sends: claims of aggregators that it never lets go, garbage, and frames in others' names."""
+    """Frames of worker 0 of job 1: claims of aggregators that it never releases, garbage, and frames with others' addresses."""
 
     def __init__(self, network: Network, seed: int):
         self.network, self.random, self.sequence = network, random.Random(seed), 0
@@ -142,7 +142,7 @@ def test_jobs_that_join_and_leave_do_not_disturb_others():
 
 
 def test_a_new_life_of_a_job_number_shares_nothing_with_the_old():
-    """Lives: what the old job left in the pool and in the network is not the new one's."""
+    """Lives: the new job takes nothing that the old one left in the pool and in the network."""
     old = Network([JobSpec(2, 4)], pool=4)
     old.submit(0, rows_of(2, 128), only=[0])
     old.run(until=10 * US)

@@ -1,4 +1,4 @@
-"""What p4/atp.p4 does with each packet, on every switch that runs it (tests/atp_targets.py)."""
+"""Behaviour of p4/atp.p4 for each packet, on every switch that runs it (tests/atp_targets.py)."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def test_truncated_from_above(world, job, kind, payload):
 
 
 def test_ethernet_padding_is_no_payload(world, job):
-    """A frame without payload has 58 bytes, which Ethernet makes 60: what follows the datagram is of no matter, up and down."""
+    """A frame without payload has 58 bytes, which Ethernet makes 60: bytes behind the datagram are ignored, up and down."""
     padding = bytes.fromhex("5a5a")
     for child in (0, 2):
         assert world.send(job.data(child, 0) + padding, child) == []
@@ -350,7 +350,7 @@ def test_ethernet_padding_is_no_payload(world, job):
 
 @pytest.mark.parametrize(("payload", "reason"), [(5, "WRONG_SIZE"), (91, "WRONG_SIZE"), (128, "MALFORMED")])
 def test_a_short_frame_of_no_size_of_ours_is_counted_alike(world, job, payload, reason):
-    """A Tofino's ingress does not know how long a frame is: where its parser looks for no more, nothing is missed."""
+    """A Tofino's ingress does not know a frame's length: if its parser needs no more bytes, it does not notice missing ones."""
     address = job.addresses[0]
     frame = world.bytes(job.fields(address, 1, 0, 0b001, payload))
     assert len(frame) == 58
@@ -451,7 +451,7 @@ def test_what_is_too_old_makes_room(name):
 @pytest.mark.build
 @TIMED
 def test_an_old_record_of_the_same_number_is_not_believed(name):
-    """After 2^40 packets a number comes again: what is left of the first must not meet the second."""
+    """After 2^40 packets a number comes again: the record of the first must not be used for the second."""
     world = World(open_target(name))
     switch, ms = world.target.switch, 10**9
     job = world.admit([0b01, 0b10], lifetime=0.01)
@@ -464,7 +464,7 @@ def test_an_old_record_of_the_same_number_is_not_believed(name):
 @TIMED
 @pytest.mark.parametrize("depth", [0, 3])
 def test_long_queues_are_marked(depth, name):
-    """A packet that finds `ecn_depth` others queued at its port says so; results do on their way down."""
+    """A packet with `ecn_depth` others queued at its port is marked, and so are results on their way down."""
     world = World(open_target(name))
     job = world.admit([0b1], aggregate=False, ecn_depth=depth)
     switch = world.target.switch

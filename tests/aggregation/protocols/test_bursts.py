@@ -1,4 +1,4 @@
-"""Frames that a worker takes and fills by the burst, as drivers do, against the same frames one by one."""
+"""Frames that a worker receives and fills in bursts, as drivers do, against the same frames one by one."""
 
 import random
 
@@ -15,7 +15,7 @@ ESTIMATES = {"srtt_ps", "rttvar_ps", "rto_ps"}  # a burst is one sample of the r
 
 
 def packets(worker: Worker, frames: list[bytes]) -> tuple[object, list[object]]:
-    """Descriptors of frames with room for the worker's longest one, and what they point to."""
+    """Descriptors of frames with room for the worker's longest one, and their memory."""
     room = worker.config.frame_bytes
     buffers = [ffi.new("uint8_t[]", frame + bytes(max(0, room - len(frame)))) for frame in frames]
     pkts = ffi.new("struct ina_packet[]", len(frames))
@@ -46,7 +46,7 @@ def frames_to_send(worker: Worker, now: int) -> list[bytes]:
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("slots", [1, 2, 8, 128])
 def test_a_burst_is_worth_its_frames(slots, in_place):
-    """With losses, duplicates, disorder, garbage and time-outs: the same frames, behaviour, timers and counters."""
+    """Losses, duplicates, disorder, garbage and time-outs give the same frames, behaviour, timers and counters."""
     rng = random.Random(slots)
     config = WorkerConfig(0, 1, life=1, slots=slots, values=64, reply_in_place=in_place, rto_min=1e-3)
     one, many = Worker(config), Worker(config)

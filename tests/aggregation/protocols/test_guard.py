@@ -1,4 +1,4 @@
-"""Whom a switch forwards for: hosts that say truly who they are. Without that, forged results make wrong sums."""
+"""Guard of a switch: it forwards only for hosts that send their own addresses. Without it, forged results make wrong sums."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def layer2(topology, switch="s1"):
     return forwarding(ports)
 
 
-@pytest.fixture(params=TARGETS, ids=lambda which: "-".join(which))
+@pytest.fixture(params=TARGETS, ids=lambda target: "-".join(target))
 def target(request):
-    """A switch with three hosts, at its ports 1 to 3; whoever is at ports 0 and 4 was not told of."""
+    """A switch with three hosts, at its ports 1 to 3; it knows none at ports 0 and 4."""
     protocol, name = request.param
     opened = switchml_targets.open_target(name, 32) if protocol == "switchml" else atp_targets.open_target(name)
     opened.reset(5)
@@ -106,11 +106,11 @@ def test_a_switch_that_was_told_of_no_hosts_forwards_for_everybody(target):
 
 def test_a_host_is_forwarded_for_if_it_says_who_it_is(target):
     target.write(guards(topologies.load("star", hosts=3))["s1"])
-    for what, frame in TRUE.items():
-        assert target.send(frame, 1) == [(OUT, frame)], what
-    for what, frame in FORGED.items():
+    for label, frame in TRUE.items():
+        assert target.send(frame, 1) == [(OUT, frame)], label
+    for label, frame in FORGED.items():
         if target.name != "bmv2" or not in_vlan(frame):
-            assert target.send(frame, 1) == [], what
+            assert target.send(frame, 1) == [], label
     for port in (0, 2, 4):
         assert target.send(TRUE["IPv4"], port) == [], "it is not there"
     if target.name in ("compiled", "tna"):
@@ -134,20 +134,20 @@ def test_other_switches_have_checked_what_they_send(target):
 @pytest.mark.build
 def test_a_guard_that_was_lost_or_changed_is_made_again():
     need("cc")
-    wanted = [update.entity for update in guards(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2))["s1"]]
+    entries = [update.entity for update in guards(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2))["s1"]]
     program = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "4"})
     with Switch(program.so_path) as switch:
-        assert len(agree(switch, GUARD, wanted)) == len(wanted) == 6
-        assert agree(switch, GUARD, wanted) == []
+        assert len(agree(switch, GUARD, entries)) == len(entries) == 6
+        assert agree(switch, GUARD, entries) == []
         stray = TableEntry("guard", {"standard.ingress_port": 77}, "trust")
-        switch.write([*delete(wanted[1]), *insert(stray), *modify(TableEntry("guard", {}, "trust", is_default=True))])
-        assert len(agree(switch, GUARD, wanted)) == 3
-        assert agree(switch, GUARD, wanted) == []
+        switch.write([*delete(entries[1]), *insert(stray), *modify(TableEntry("guard", {}, "trust", is_default=True))])
+        assert len(agree(switch, GUARD, entries)) == 3
+        assert agree(switch, GUARD, entries) == []
         assert [entry.action.rpartition(".")[2] for entry in switch.read([TableEntry("guard", is_default=True)])] == ["check"]
 
 
 class Near(Reconnecting):
-    """A switch of this process where one is expected elsewhere."""
+    """A switch of this process in place of a remote one."""
 
     def __init__(self, switch: Switch):
         super().__init__("here")
@@ -218,7 +218,7 @@ class Star:
         self.queue: deque[tuple[int, bytes]] = deque()
 
     def all_reduce(self, forged: list[bytes]) -> list[np.ndarray]:
-        """Sum vectors of ones, while the fourth host sends ``forged`` as soon as workers have begun; return their results."""
+        """Sums vectors of ones, while the fourth host sends ``forged`` as soon as workers have begun; returns their results."""
         arrays = [np.ones(VALUES * PACKETS, np.int32) for _ in self.workers]
         for worker, array in zip(self.workers, arrays, strict=True):
             worker.submit(array)
@@ -267,7 +267,7 @@ def to_server(star: Star, protocol: str) -> list[bytes]:
 
 
 def from_itself(star: Star, protocol: str) -> list[bytes]:
-    """All of these, with its own address."""
+    """The same frames, with its own address."""
     h4, frames = star.topology.by_name["h4"], to_workers(star, protocol) + to_server(star, protocol)
     ends = [config.address for config in star.configs] + [star.server_address]
     own = Address(h4.mac, h4.ip, star.configs[0].switch.port)

@@ -1,4 +1,4 @@
-"""Protocols by name: one list in C, the same names for switch programs; and a user's own, in a folder of his."""
+"""Protocols by name: one list in C, the same names for switch programs; and a user's own protocol, in any folder."""
 
 import ast
 import os
@@ -58,18 +58,18 @@ def test_a_worker_speaks_the_protocol_of_its_configuration(name):
 
 
 def test_nobody_else_knows_a_protocol_by_name():
-    """Only its own files do, the list in host/protocol/protocols.c, and what says which one is the default."""
+    """Protocols' names are in their own files, the list in host/protocol/protocols.c, and the choice of the default only."""
     names = set(protocols.names()) - {"ps"}  # a command, too
     allowed = ("ina/aggregation/entries/", "ina/aggregation/wire/", "ina/cli/wire.py", "ina/aggregation/protocols.py",
                "ina/worlds/virtual/explorable.py",
                # known packets, and what was published
                "ina/aggregation/equal_scenarios.py", "ina/lab/results/figures.py")
     for path in files(ROOT / "ina", "**/*.py"):
-        where = str(path.relative_to(ROOT))
-        if not where.startswith(allowed):
+        file = str(path.relative_to(ROOT))
+        if not file.startswith(allowed):
             for node in ast.walk(ast.parse(path.read_text())):
-                said = node.value if isinstance(node, ast.Constant) else node.attr if isinstance(node, ast.Attribute) else None
-                assert said not in names | {f"ina_{name}" for name in names}, f"{where}:{node.lineno}: {said}"
+                word = node.value if isinstance(node, ast.Constant) else node.attr if isinstance(node, ast.Attribute) else None
+                assert word not in names | {f"ina_{name}" for name in names}, f"{file}:{node.lineno}: {word}"
     own = re.compile(rf"\bina_({'|'.join(sorted(names))})\b(?! *\()")
     for path in [*files(ROOT / "host", "**/*.[ch]"), *files(ROOT / "ina", "**/*.[ch]")]:
         if path.name not in {"protocols.c", "protocols.h", *(f"{name}.c" for name in names), "_native.c"}:
@@ -116,8 +116,8 @@ def test_an_own_protocol_in_the_local_world():
 
 
 def test_an_own_protocol_in_virtual_time():
-    (found,) = sharing.share(Sharing(protocol=str(LOCKSTEP / "lockstep.p4"), jobs=2, workers=3, window=16, elements=10_000))
-    assert len(found.goodputs) == 2 and found.stats["workers"]["retransmissions"] == 0
+    (result,) = sharing.share(Sharing(protocol=str(LOCKSTEP / "lockstep.p4"), jobs=2, workers=3, window=16, elements=10_000))
+    assert len(result.goodputs) == 2 and result.stats["workers"]["retransmissions"] == 0
 
 
 def test_every_interleaving_of_an_own_protocol():
@@ -176,10 +176,10 @@ def test_an_own_worker_is_compiled_again_when_something_it_depends_on_has_change
     worker.write_text('#include "mine.h"\n' + worker.read_text() + "int ina_mine = MINE;\n")
     first = own()
     assert len(first) == 1
-    made = next(iter(first)).stat().st_mtime_ns
+    mtime = next(iter(first)).stat().st_mtime_ns
     worker.write_text("/* says nothing new */" + worker.read_text())
     os.utime(beside)
-    assert own() == first and next(iter(first)).stat().st_mtime_ns == made
+    assert own() == first and next(iter(first)).stat().st_mtime_ns == mtime
     beside.write_text("enum { MINE = 2 };\n")
     assert len(own()) == 2
     compiler = tmp_path / "other-cc"
@@ -235,5 +235,5 @@ def test_what_is_wrong_with_a_protocol_is_one_message_of_an_experiment(tmp_path,
     wrong.write_text(wrong.read_text().replace(old, new))
     name = str(tmp_path / "lockstep.p4")
     assert cli.main(["experiment", "run", "two-jobs", "--set", f"protocol={name}", "--results", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"ina: command line: protocol = '{name}': ") and re.search(message, said)
+    output = capsys.readouterr().err
+    assert output.startswith(f"ina: command line: protocol = '{name}': ") and re.search(message, output)

@@ -31,7 +31,7 @@ def program() -> Path:
 
 
 class Published:
-    """What World needs of a target; the controller's, too."""
+    """Switch target for World and for the controller."""
 
     def __init__(self, values: int):
         self.values = values
@@ -49,25 +49,25 @@ class Published:
 
 @pytest.fixture
 def world(request) -> World:
-    made = object.__new__(World)
-    made.values = request.param
-    made.target, made.wire = Published(made.values), layout.load(made.values)
-    made.controller = Controller(made.target, PROGRAM.max_slots, protocol=PROGRAM)
-    yield made
-    made.target.switch.close()
+    instance = object.__new__(World)
+    instance.values = request.param
+    instance.target, instance.wire = Published(instance.values), layout.load(instance.values)
+    instance.controller = Controller(instance.target, PROGRAM.max_slots, protocol=PROGRAM)
+    yield instance
+    instance.target.switch.close()
 
 
 WORLDS = pytest.mark.parametrize("world", [64, 256], indirect=True)
 
 
 def results(job: Job, sent) -> dict[int, np.ndarray]:
-    """By port: what a worker gets."""
-    found = {}
+    """Sums that workers get, by port."""
+    sums = {}
     for port, frame in sent:
         headers = job.world.parse(frame)
         assert headers["udp"]["dst_port"] == 4000 and headers["switchml"]["job"] == 0
-        found[port] = np.array(headers["values"]["v"], np.uint32).view(np.int32)
-    return found
+        sums[port] = np.array(headers["values"]["v"], np.uint32).view(np.int32)
+    return sums
 
 
 @WORLDS
@@ -79,10 +79,10 @@ def test_256_and_1024_bytes_are_summed_bit_for_bit(world):
         right = vectors.sum(axis=0, dtype=np.int32)
         for worker in (0, 0, 1, 0):
             assert job.send(worker, tsi, vectors[worker]) == []
-        got = results(job, job.send(2, tsi, vectors[2], e0=5))
-        assert sorted(got) == [0, 1, 2]
-        for port in got:
-            assert np.array_equal(got[port], right)
+        sums = results(job, job.send(2, tsi, vectors[2], e0=5))
+        assert sorted(sums) == [0, 1, 2]
+        for port in sums:
+            assert np.array_equal(sums[port], right)
         again = results(job, job.send(1, tsi, vectors[1]))
         assert list(again) == [1] and np.array_equal(again[1], right)
     assert world.target.counter("broadcast") == world.target.counter("retransmit") == 10
@@ -90,7 +90,7 @@ def test_256_and_1024_bytes_are_summed_bit_for_bit(world):
 
 @WORLDS
 def test_a_job_after_another_finds_nothing_of_it(world):
-    """The program cannot tell jobs apart: what the last one left would be taken for this one's."""
+    """The program cannot tell jobs apart: rows of the last one would be taken for this one's."""
     first = world.admit(2, slots=1, name="first")
     values = np.arange(world.values, dtype=np.int32)
     assert first.send(0, 0, values) == []
@@ -99,8 +99,8 @@ def test_a_job_after_another_finds_nothing_of_it(world):
     world.controller.release("first")
     second = world.admit(2, slots=1, name="second")
     assert second.send(0, 0, values) == []
-    got = results(second, second.send(1, 0, 2 * values))
-    assert all(np.array_equal(each, 3 * values) for each in got.values()) and len(got) == 2
+    sums = results(second, second.send(1, 0, 2 * values))
+    assert all(np.array_equal(each, 3 * values) for each in sums.values()) and len(sums) == 2
 
 
 @pytest.mark.parametrize("world", [256], indirect=True)
@@ -114,25 +114,25 @@ def test_what_the_published_entry_for_the_third_harvest_does(world):
     job = world.admit(2, slots=1)
     values = np.arange(256, dtype=np.int32)
     assert job.send(0, 0, values) == []
-    got = results(job, job.send(1, 0, values))[0]
-    wrong = np.flatnonzero(got != 2 * values)
+    sums = results(job, job.send(1, 0, values))[0]
+    wrong = np.flatnonzero(sums != 2 * values)
     assert wrong.tolist() == list(range(128, 160))
-    assert np.array_equal(got[128:160], 2 * values[192:224])
+    assert np.array_equal(sums[128:160], 2 * values[192:224])
 
 
 @VALUES
 @pytest.mark.parametrize("loss", [0.0, 0.01])
 def test_workers_of_the_local_world_reduce_through_it(values, loss):
     """Each compares its result with NumPy's."""
-    asked = AllReduce(world="local", program=str(program()), values=values, workers=3, elements=20_000, loss=loss, pool=64)
-    (found,) = processes.reduce(asked)
-    assert found.stats["workers"]["tx_packets"] >= 3 * 20_000 // values
-    assert bool(found.stats["workers"]["retransmissions"]) or not loss
+    config = AllReduce(world="local", program=str(program()), values=values, workers=3, elements=20_000, loss=loss, pool=64)
+    (result,) = processes.reduce(config)
+    assert result.stats["workers"]["tx_packets"] >= 3 * 20_000 // values
+    assert bool(result.stats["workers"]["retransmissions"]) or not loss
 
 
 def test_what_it_cannot_do_is_refused():
-    found, sizes = recognise(Switch(compile_program(program()), pipes=4).p4info)
-    assert found is PROGRAM and sizes.slots == 8192
+    published, sizes = recognise(Switch(compile_program(program()), pipes=4).p4info)
+    assert published is PROGRAM and sizes.slots == 8192
     with pytest.raises(ValueError, match="VALUES=128: SwitchML as published takes 64 or 256 values in a packet"):
         EmbeddedSwitch(program(), {"VALUES": "128"})
     with pytest.raises(ValueError, match="it runs in the local world"):

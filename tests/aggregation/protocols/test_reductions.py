@@ -1,6 +1,6 @@
-"""Protocols that do not add up: what they declare goes through the switch, all else another way, and experiments judge by it.
+"""Protocols without sums: the reductions that they declare go through the switch, all else another way; experiments check them.
 
-Each is examples/lockstep with another line for what the switch makes of two values.
+Each is examples/lockstep with another line for the switch's operation on two values.
 """
 
 from __future__ import annotations
@@ -84,27 +84,27 @@ def test_maxima_go_through_a_switch_that_has_them_and_nothing_else_does(tmp_path
 try: dist.all_reduce(torch.zeros(5 + rank, dtype=torch.int32), op=dist.ReduceOp.MAX)
 except RuntimeError as error: say(disagree=str(error))
 """, INA_PROTOCOL=maxima, INA_VALUES="64")  # fmt: skip
-    for said in succeed(results):
-        lacking = {f"{name}: its protocol has no sums" for name in ("allgather", "allreduce", "barrier", "broadcast")}
-        assert lacking <= set(said["reasons"]), said["reasons"]
-        assert said["calls"]["broadcast"] == {"switch": 0, "gloo": 2} and said["calls"]["barrier"]["switch"] == 0
-        assert said["calls"]["allreduce"]["switch"] == 1
-        assert "no reduction of its own" in said["own"]
-        assert "do not agree" in said["disagree"]
+    for report in succeed(results):
+        refusals = {f"{name}: its protocol has no sums" for name in ("allgather", "allreduce", "barrier", "broadcast")}
+        assert refusals <= set(report["reasons"]), report["reasons"]
+        assert report["calls"]["broadcast"] == {"switch": 0, "gloo": 2} and report["calls"]["barrier"]["switch"] == 0
+        assert report["calls"]["allreduce"]["switch"] == 1
+        assert "no reduction of its own" in report["own"]
+        assert "do not agree" in report["disagree"]
 
 
 def test_a_reduction_of_its_own_is_asked_for_by_name(tmp_path, minima):
     pytest.importorskip("torch")
-    for said in succeed(run(tmp_path, 2, COLLECTIVES + "dist.destroy_process_group()", INA_PROTOCOL=minima, INA_VALUES="64")):
-        assert said["own"] is True
-        assert {name: ways["switch"] for name, ways in said["calls"].items() if ways["switch"]} == {"allreduce_own": 2}
+    for report in succeed(run(tmp_path, 2, COLLECTIVES + "dist.destroy_process_group()", INA_PROTOCOL=minima, INA_VALUES="64")):
+        assert report["own"] is True
+        assert {name: ways["switch"] for name, ways in report["calls"].items() if ways["switch"]} == {"allreduce_own": 2}
 
 
 def test_a_protocol_that_declares_nothing_gets_nothing(tmp_path, nothing):
     pytest.importorskip("torch")
-    for said in succeed(run(tmp_path, 2, COLLECTIVES + "dist.destroy_process_group()", INA_PROTOCOL=nothing, INA_VALUES="64")):
-        assert "no reduction of its own" in said["own"]
-        assert not any(ways["switch"] for ways in said["calls"].values())
+    for report in succeed(run(tmp_path, 2, COLLECTIVES + "dist.destroy_process_group()", INA_PROTOCOL=nothing, INA_VALUES="64")):
+        assert "no reduction of its own" in report["own"]
+        assert not any(ways["switch"] for ways in report["calls"].values())
 
 
 # ---- experiments
@@ -112,10 +112,10 @@ def test_a_protocol_that_declares_nothing_gets_nothing(tmp_path, nothing):
 
 def test_virtual_time_judges_by_what_the_protocol_declares(maxima, minima, nothing, tmp_path):
     for name in (maxima, minima):
-        (found,) = sharing.share(Sharing(protocol=name, jobs=2, workers=3, window=16, elements=5_000))
-        assert len(found.goodputs) == 2
-        (found,) = allreduce.reduce(AllReduce(protocol=name, workers=3, elements=5_000, values=64, pool=64))
-        assert found.checked
+        (result,) = sharing.share(Sharing(protocol=name, jobs=2, workers=3, window=16, elements=5_000))
+        assert len(result.goodputs) == 2
+        (result,) = allreduce.reduce(AllReduce(protocol=name, workers=3, elements=5_000, values=64, pool=64))
+        assert result.checked
     wrong = lockstep(tmp_path / "wrong", LARGEST, "1 << INA_OWN", idempotent=True, entries=REDUCED)
     with pytest.raises(WrongSum, match="off by"):
         allreduce.reduce(AllReduce(protocol=wrong, workers=3, elements=5_000, values=64, pool=64))

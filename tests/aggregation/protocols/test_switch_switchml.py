@@ -104,8 +104,8 @@ def check_sums(endpoints: list[Endpoint], sizes: tuple[int, ...], seed: int = 0)
     for size in sizes:
         arrays = [random.integers(-(2**31), 2**31, size, dtype=np.int32) for _ in endpoints]
         expected = np.sum(arrays, axis=0, dtype=np.int32)
-        for got in all_reduce(endpoints, arrays):
-            assert np.array_equal(got, expected)
+        for result in all_reduce(endpoints, arrays):
+            assert np.array_equal(result, expected)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -1,4 +1,4 @@
-"""What p4/switchml.p4 does not aggregate, on every switch that runs it: every reason to drop, and what is forwarded."""
+"""Packets that p4/switchml.p4 does not aggregate, on every switch that runs it: every reason to drop, and forwarding."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_broadcast_goes_everywhere_but_back(world, port):
     ],
 )  # fmt: skip
 def test_what_is_not_aggregation_passes_unchanged(world, job, header, field, value):
-    """Also with a wrong IPv4 checksum: a switch of layer 2 does not look."""
+    """A wrong IPv4 checksum passes, too: a switch of layer 2 does not check it."""
     world.forward(SWITCH.mac, 3)
     headers = job.fields(0, 0, numbers(world, 0))
     headers[header][field] = value
@@ -163,7 +163,7 @@ def test_what_is_not_aggregation_passes_unchanged(world, job, header, field, val
 
 
 def test_aggregation_is_never_forwarded(world, job):
-    """However wrong an aggregation packet is, it does not reach another host by way of layer 2."""
+    """An aggregation packet with any error does not reach another host through layer 2."""
     world.forward(SWITCH.mac, 3)
     headers = job.fields(0, 0, numbers(world, 0))
     headers["switchml"]["job"] = 9

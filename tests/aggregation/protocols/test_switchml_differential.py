@@ -103,7 +103,7 @@ STARTS = st.sampled_from([0, 2**32 - 4, 2**31 - 4])
 
 
 def odd_for_sockets(frame: bytes) -> bool:
-    """The kernel takes VLAN tags out of frames, so that a packet socket sees others than were sent."""
+    """The kernel takes VLAN tags out of frames, so that a packet socket receives different frames than were sent."""
     return frame[12:14] in (b"\x81\x00", b"\x88\xa8", b"\x88\xb5")
 
 
@@ -197,7 +197,7 @@ def test_bmv2_agrees(steps, start):
 
 @pytest.mark.fast
 def test_the_sample_reaches_what_it_is_for():
-    """Frames as the strategies make them complete phases, repeat, and are dropped: the comparison is not of silence."""
+    """Frames as the strategies make them complete phases, repeat, and are dropped: both sides do send frames."""
     network = Network("model")
     kinds = set()
     for step in range(5):

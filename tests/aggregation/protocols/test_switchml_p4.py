@@ -1,4 +1,4 @@
-"""What p4/switchml.p4 does with each packet, on every switch that runs it (tests/switchml_targets.py)."""
+"""Behaviour of p4/switchml.p4 for each packet, on every switch that runs it (tests/switchml_targets.py)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def maximum(job: Job, worker: int, tsi: int, values, **kwargs) -> list[tuple[int
 
 
 def test_the_largest_of_each_value(world, job):
-    """Signed, whatever the order; a retransmission gets them, a later sum in the same row starts anew."""
+    """Signed maxima in any order; a retransmission gets them, a later sum in the same row starts anew."""
     vectors = [numbers(world, SMALL), numbers(world, -5, 3), [7, BIG, -BIG, SMALL] * (world.values // 4)]
     expected = [max(each) for each in zip(*vectors, strict=True)]
     assert maximum(job, 2, 0, vectors[2]) == maximum(job, 0, 0, vectors[0]) == []
@@ -121,7 +121,7 @@ def test_slot_reuse_and_retransmit(world, job):
 
 
 def test_duplicate_late_by_two_phases_is_dropped(world, job):
-    """What one version bit cannot see: the row has gone on to phase 8 when a copy of 0 arrives."""
+    """The row has gone on to phase 8 when a copy of 0 arrives, which one version bit cannot tell."""
     reduce(job, 0)
     late = job.frame(0, 0, numbers(world, 10))
     reduce(job, 4)
@@ -206,7 +206,7 @@ def test_largest_sums_without_overflow(world, job):
 
 @pytest.mark.parametrize("flagged", [0, 1, 2])
 def test_overflow_flag_of_any_packet_stays(world, job, flagged):
-    """As of a switch below, whose sum has overflowed; a packet without payload has nothing that could."""
+    """The flag is that of a switch below, whose sum has overflowed; a packet without payload cannot overflow."""
     for values in (numbers(world, 1), None):
         for worker in range(3):
             headers = job.fields(worker, 0 if values else 1, values)
@@ -309,14 +309,14 @@ def test_reply_keeps_what_is_the_flow_s_and_sets_what_is_its_own(world, job):
         sent = world.send(world.bytes(headers), worker)
     assert [port for port, _ in sent] == [0, 1, 2]
     for port, frame in sent:
-        got, own = world.parse(frame), worker_address(job.number, port)
-        assert got["udp"] == {"src_port": 0xBEEA, "dst_port": own.port, "length": 18 + 4 * world.values, "checksum": 0}
-        assert (got["ipv4"]["ttl"], got["ipv4"]["tos"], got["ipv4"]["identification"]) == (64, 0x2E, 0xABCD)
+        reply, own = world.parse(frame), worker_address(job.number, port)
+        assert reply["udp"] == {"src_port": 0xBEEA, "dst_port": own.port, "length": 18 + 4 * world.values, "checksum": 0}
+        assert (reply["ipv4"]["ttl"], reply["ipv4"]["tos"], reply["ipv4"]["identification"]) == (64, 0x2E, 0xABCD)
         assert ip_checksum(frame[14:34]) == 0
 
 
 def test_ethernet_padding_is_no_payload(world, job):
-    """52 bytes are less than Ethernet's 60: what a network card appends is not taken for a bitmap or for values."""
+    """52 bytes are less than Ethernet's 60: a network card's padding is not taken for a bitmap or for values."""
     frames = [job.frame(worker, 0, None, worker) + bytes(8) for worker in range(3)]
     assert world.send(frames[0], 0) == []
     ((port, pending),) = world.send(frames[0], 0)
@@ -349,7 +349,7 @@ def test_a_new_incarnation_takes_over_used_slots(world):
 
 
 def test_jobs_of_one_number_and_life_have_rows_of_their_own(world):
-    """As of a controller that knows nothing of the one before: their incarnations are others."""
+    """The second controller knows nothing of the first one: their incarnations differ."""
     old = world.admit(2)
     reduce(old, 0)
     old.send(0, 1, numbers(world, 10**6))
@@ -363,7 +363,7 @@ def test_jobs_of_one_number_and_life_have_rows_of_their_own(world):
 
 
 def test_the_lives_of_a_number_tell_254_jobs_apart(world):
-    """With one number left to use, and numbers that advance apart from lives."""
+    """One number is left to use, and numbers advance apart from lives."""
     old = world.admit(2)
     late = [old.frame(i, 0, numbers(world, 10**6)) for i in range(2)]
     for _ in range(254):
@@ -437,7 +437,7 @@ def test_compatible_retransmissions(world):
 
 
 def test_one_version_bit_gives_the_known_wrong_sum(world):
-    """Why the native mode stores packet numbers: a duplicate that is late by two phases is taken for a first write."""
+    """A duplicate that is late by two phases is taken for a first write: the reason why the native mode stores packet numbers."""
     job = world.admit(2, strict=False)
     old, new, other = fill(world, 10), fill(world, 1000), fill(world, 2000)
     for tsi, set_ in ((0, 0), (4, 1)):

@@ -1,4 +1,4 @@
-"""What p4/switchml.p4 does at one switch of a tree, on every switch that runs it (tests/switchml_targets.py).
+"""Behaviour of p4/switchml.p4 at one switch of a tree, on every switch that runs it (tests/switchml_targets.py).
 
     s1 (root)                 workers 0 1 2 at s3, 3 at s4, 4 at s2
     ├── s2 (leaf)             s3: a leaf, ports 1 2 3 down, 4 up
@@ -57,7 +57,7 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Peer:
-    """Somebody at a port of the switch under test."""
+    """A worker or switch at a port of the switch under test."""
 
     port: int
     address: Address
@@ -106,7 +106,7 @@ class Member:
         return self.world.send(self.frame(peer, *args, **kwargs), peer.port if port is None else port)
 
     def collect(self, tsi: int, vectors, e0=-96) -> list[tuple[int, bytes]]:
-        """All children send; what the last one causes."""
+        """All children send; returns the frames that the last one causes."""
         for peer, vector in zip(self.below[:-1], vectors[:-1], strict=True):
             assert self.send(peer, tsi, vector, e0) == []
         return self.send(self.below[-1], tsi, vectors[-1], e0)
@@ -121,24 +121,24 @@ class Member:
             payload = 4 if missing is not None else 0 if values is None else 4 * self.world.values
             assert len(frame) == 52 + payload
             kinds = layout.PENDING if missing is not None else layout.HEAD if values is None else layout.DATA
-            got = wire.unpack(frame, kinds)
-            assert got["ethernet"]["src_addr"] == as_int(self.own.mac, 48, "mac")
-            assert got["ethernet"]["dst_addr"] == as_int(peer.address.mac, 48, "mac")
-            assert (got["ipv4"]["src_addr"], got["ipv4"]["dst_addr"]) == (
+            headers = wire.unpack(frame, kinds)
+            assert headers["ethernet"]["src_addr"] == as_int(self.own.mac, 48, "mac")
+            assert headers["ethernet"]["dst_addr"] == as_int(peer.address.mac, 48, "mac")
+            assert (headers["ipv4"]["src_addr"], headers["ipv4"]["dst_addr"]) == (
                 as_int(self.own.ip, 32, "ip"), as_int(peer.address.ip, 32, "ip"))  # fmt: skip
-            assert (got["ipv4"]["total_len"], got["ipv4"]["ttl"]) == (38 + payload, 64)
+            assert (headers["ipv4"]["total_len"], headers["ipv4"]["ttl"]) == (38 + payload, 64)
             assert ip_checksum(frame[14:34]) == 0
-            assert got["udp"] == {"src_port": self.own.port, "dst_port": peer.address.port, "length": 18 + payload,
-                                  "checksum": 0}  # fmt: skip
-            assert got["switchml"] == {
+            assert headers["udp"] == {"src_port": self.own.port, "dst_port": peer.address.port, "length": 18 + payload,
+                                      "checksum": 0}  # fmt: skip
+            assert headers["switchml"] == {
                 "msg_type": kind if missing is None else 2, "overflow": overflow, "size": 7 if values is None else 0,
                 "job": self.job.number, "tsi": tsi, "set": tsi // 4 % 2, "reserved": 0, "slot": tsi % 4,
             }  # fmt: skip
-            assert got["exponents"] == {"e0": e0, "e1": (self.job.life ^ 128) - 128}
+            assert headers["exponents"] == {"e0": e0, "e1": (self.job.life ^ 128) - 128}
             if missing is not None:
-                assert got["pending"] == {"missing": missing}
+                assert headers["pending"] == {"missing": missing}
             elif values is not None:
-                assert signed(got["values"]["v"]) == signed(values)
+                assert signed(headers["values"]["v"]) == signed(values)
 
     def drops(self) -> dict[str, int]:
         return self.world.drops()
@@ -159,7 +159,7 @@ def leaf(target) -> Member:
 
 @pytest.fixture(params=[LEAF, INNER])
 def member(request, target) -> Member:
-    """A switch that has one above."""
+    """A switch that has a parent."""
     return Member(target, request.param)
 
 
@@ -408,7 +408,7 @@ def test_a_parent_that_moves(leaf):
 
 @pytest.mark.parametrize("name", marked(TARGETS))
 def test_one_child(name):
-    """A switch with one child only hands on: up what comes, down what comes."""
+    """A switch with one child only passes frames on, up and down."""
     member = Member(name, "s2")
     member.check(member.send(member.below[0], 0, numbers(member.world, 3)), [member.up], 0, numbers(member.world, 3))
     member.check(member.send(member.below[0], 0, numbers(member.world, 4)), [member.up], 0, numbers(member.world, 3))
@@ -420,9 +420,9 @@ def test_one_child(name):
 
 @dataclass(frozen=True)
 class Step:
-    """Who sends what: child by number, or -1 the parent; `step` from the number that is due; pending: a bitmap."""
+    """A packet: `sender`: child by number, or -1 the parent; `step` from the number that is due; pending: a bitmap."""
 
-    who: int
+    sender: int
     step: int
     values: tuple[int, ...] | None
     e0: int
@@ -434,7 +434,7 @@ class Step:
 
 RIGHT = st.builds(
     Step,
-    who=st.sampled_from([0, 0, 1, 1, 2, 2, -1, -1]),
+    sender=st.sampled_from([0, 0, 1, 1, 2, 2, -1, -1]),
     step=st.sampled_from([0] * 8 + [-1, -4, 1]),
     values=st.sampled_from([(1, 2), (BIG,), (-BIG, -1)]),
     e0=st.integers(-128, 127),
@@ -445,7 +445,7 @@ RIGHT = st.builds(
 )
 ODD = st.builds(
     Step,
-    who=st.integers(-1, 2),
+    sender=st.integers(-1, 2),
     step=st.sampled_from([0, 0, 0, -4, 1, 4, 2**31]),
     values=st.none() | st.just((7,)),
     e0=st.integers(-128, 127),
@@ -461,7 +461,7 @@ def compare(names: list[str], switch: str, steps: list[Step]) -> None:
     members = [Member(name, switch) for name in names]
     for i, step in enumerate(steps):
         reference = members[0]
-        peer = reference.up if step.who < 0 else reference.below[step.who % len(reference.below)]
+        peer = reference.up if step.sender < 0 else reference.below[step.sender % len(reference.below)]
         values = None if step.values is None or step.missing is not None else (step.values * 32)[:32]
         tsi = (8 + i // 6 * 4 + step.step) % 2**32
         kind = {"switchml__msg_type": 3} if tsi // 4 % 3 == 1 and step.missing is None else {}
@@ -495,10 +495,10 @@ def test_bmv2_agrees(steps, switch):
 def test_the_sample_reaches_every_state():
     """Frames as `compare` makes them go up, come down and are dropped where they should be."""
     member = Member("model", INNER)
-    seen = set()
-    for who, step in ((0, 0), (0, 0), (1, 0), (0, 0), (1, 0), (-1, 0), (0, 0), (-1, 0), (1, -4), (0, 4), (-1, 4)):
-        peer = member.up if who < 0 else member.below[who]
+    outcomes = set()
+    for sender, step in ((0, 0), (0, 0), (1, 0), (0, 0), (1, 0), (-1, 0), (0, 0), (-1, 0), (1, -4), (0, 4), (-1, 4)):
+        peer = member.up if sender < 0 else member.below[sender]
         sent = member.send(peer, 8 + step, numbers(member.world, 1))
-        seen |= {(len(sent), port, member.world.parse(frame)["switchml"]["msg_type"]) for port, frame in sent}
-    assert seen == {(1, 1, 2), (1, 3, 1), (1, 2, 2), (2, 1, 1), (2, 2, 1), (1, 1, 1)}
+        outcomes |= {(len(sent), port, member.world.parse(frame)["switchml"]["msg_type"]) for port, frame in sent}
+    assert outcomes == {(1, 1, 2), (1, 3, 1), (1, 2, 2), (2, 1, 1), (2, 2, 1), (1, 1, 1)}
     assert member.drops() == {"REPEATED": 1, "STALE": 2}

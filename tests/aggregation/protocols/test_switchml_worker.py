@@ -83,7 +83,7 @@ def test_sums(workers, size, dtype, average, faults, slots, values, in_place, se
     values=st.sampled_from([32, 256]), seed=st.integers(0, 2**32),
 )  # fmt: skip
 def test_maxima(workers, size, faults, slots, values, seed):
-    """Between sums, in the same slots."""
+    """Maxima between sums, in the same slots."""
     rows = [tensors(workers, size, np.int32, seed + i) for i in range(3)]
     before = [each.copy() for each in rows]
     network = Network(workers, faults, seed=seed, slots=slots, values=values)
@@ -112,7 +112,7 @@ def test_large_frames_and_long_tensors(values):
 @settings(max_examples=25, deadline=None)
 @given(st.data(), st.integers(1, 5), st.sampled_from(FAULTS), st.sampled_from([1, 4, 32]), st.integers(0, 2**32))
 def test_many_tensors_in_flight(data, workers, faults, slots, seed):
-    """In place or not, mixed types and sizes, submitted while others are on their way, workers skewed in time."""
+    """Tensors in place or not, mixed types and sizes, submitted while others are in flight, workers skewed in time."""
     network = Network(workers, faults, seed, slots=slots, reply_in_place=data.draw(st.booleans()))
     plan = data.draw(st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=1, max_size=64))
     before = [tensors(workers, n, np.float32 if f else np.int32, seed + i) for i, (n, f) in enumerate(plan)]
@@ -324,7 +324,7 @@ def test_waiting_for_a_straggler_is_slow_and_not_loss():
 
 @pytest.mark.fast
 def test_results_lost_to_one_worker_come_again():
-    """The multicast result goes missing at a worker that has been told to wait."""
+    """The multicast result is lost on its way to a worker with a pending reply."""
     network = Network(2, Faults(loss=0.3), seed=3, slots=32, rto_max=0.1)
     rows = tensors(2, 3000, np.float32, 1)
     network.workers[0].submit(rows[0], now=0)
@@ -402,7 +402,7 @@ def test_every_checked_bit_matters():
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_any_bytes_are_dropped_and_counted(data):
-    """Random bytes, and real replies with bytes changed, cut and grown: no result is taken that is not one."""
+    """Random bytes, and real replies with bytes changed, cut and grown: nothing but a result is taken for one."""
     config = WorkerConfig(0, 2, life=1, slots=2, values=32, reply_in_place=data.draw(st.booleans()))
     worker = Worker(config)
     network = Network(2, slots=2, values=32)

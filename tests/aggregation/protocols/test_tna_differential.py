@@ -36,8 +36,8 @@ UNSUPPORTED = {
 def examples() -> list[Path]:
     """Files with a `main` in the folder that INA_P4_EXAMPLES names."""
     folder = os.environ.get("INA_P4_EXAMPLES")
-    found = sorted(Path(folder).rglob("*.p4")) if folder else []
-    return [p for p in found if any(f"{package}(" in p.read_text() and "main;" in p.read_text() for package in ("Switch",))
+    programs = sorted(Path(folder).rglob("*.p4")) if folder else []
+    return [p for p in programs if any(f"{package}(" in p.read_text() and "main;" in p.read_text() for package in ("Switch",))
             and "v1model.p4" not in p.read_text()]  # fmt: skip
 
 
@@ -56,13 +56,13 @@ class Both:
 
     def fill(self, rng: random.Random) -> None:
         info = p4info.build(self.program)
-        made = differential.scenario(info, self.program, "", rng, lambda table, action: True, 0)
+        scenario = differential.scenario(info, self.program, "", rng, lambda table, action: True, 0)
         owner = {t["name"]: pipe for pipe in self.pipes for t in pipe.layout["tables"]}
-        for table, action, args in made.defaults:
+        for table, action, args in scenario.defaults:
             if table in owner and any(t["index"] >= 0 for t in owner[table].layout["tables"] if t["name"] == table):
                 self.interpreter.tables[table].set_default(action, args)
                 owner[table].tables.apply("MODIFY", TableEntry(table, {}, action, args, is_default=True))
-        for table, match, action, args, priority in made.entries:
+        for table, match, action, args, priority in scenario.entries:
             if table not in owner:
                 continue  # never applied
             self.interpreter.tables[table].insert(match, action, args, priority)
@@ -79,13 +79,13 @@ class Both:
                     self.interpreter.tables[entry.table].insert(match, entry.action, params, entry.priority)
 
     def same(self, number: int, egress: bool, front: bytes, frame: bytes, now: int) -> bytes | None:
-        """Runs one phase in both; the frame that left."""
+        """Runs one phase in both; returns the frame that left."""
         fast, slow = self.pipes[number].run(egress, front, frame, now), None
         slow = self.reference.run(egress, front, frame, now, number)
         digest = (fast.digest[0], tuple(fast.digest[1].values())) if fast.digest else None
-        shown = (fast.verdict, fast.frame and fast.frame.hex(), fast.wishes, fast.mirror, fast.resubmit, digest)
-        wanted = (slow.verdict, slow.frame and slow.frame.hex(), slow.wishes, slow.mirror, slow.resubmit, slow.digest)
-        assert shown == wanted, f"{'egress' if egress else 'ingress'} of {frame.hex()} behind {front.hex()}"
+        actual = (fast.verdict, fast.frame and fast.frame.hex(), fast.wishes, fast.mirror, fast.resubmit, digest)
+        expected = (slow.verdict, slow.frame and slow.frame.hex(), slow.wishes, slow.mirror, slow.resubmit, slow.digest)
+        assert actual == expected, f"{'egress' if egress else 'ingress'} of {frame.hex()} behind {front.hex()}"
         return fast.frame
 
     def same_state(self) -> None:
@@ -96,8 +96,8 @@ class Both:
                 scalars = [r for r in plain if name_of(r, pipe) == name]
                 for i, cells in enumerate(zip(*(pipe.register(r["name"]) for r in scalars), strict=True)):
                     values = [int(v) for v, _ in leaves(array[i], array.type)]
-                    wanted = [v & (1 << r["width"]) - 1 for v, r in zip(values, scalars, strict=True)]
-                    assert list(cells) == wanted, (name, i)
+                    expected = [v & (1 << r["width"]) - 1 for v, r in zip(values, scalars, strict=True)]
+                    assert list(cells) == expected, (name, i)
             for counter in pipe.layout["counters"]:
                 if counter["table"] is None:
                     array = self.interpreter.counters[counter["name"]]
@@ -105,7 +105,7 @@ class Both:
 
 
 def number(value: int | bytes | str) -> int:
-    """Of what an entity has: a number, bytes, an IPv4 or a MAC address."""
+    """Number of an entity's value: a number, bytes, an IPv4 or a MAC address."""
     if isinstance(value, int):
         return value
     if isinstance(value, str):
@@ -121,7 +121,7 @@ def name_of(register: dict, pipe: Pipe) -> str:
 
 def frames(both: Both, rng: random.Random, count: int) -> list[bytes]:
     pool = differential.constants(both.program)
-    made = []
+    sample = []
     for _ in range(count):
         _, frame = differential._packet([], pool, rng)
         frame = bytearray(frame)
@@ -131,21 +131,21 @@ def frames(both: Both, rng: random.Random, count: int) -> list[bytes]:
         if len(frame) > 40 and rng.random() < 0.7:  # a short IPv4 header
             frame[14] = 0x45
             frame[23] = rng.choice([6, 17, 1])
-        made.append(bytes(frame[: rng.choice([len(frame), len(frame), len(frame), 30])]))
-    return made
+        sample.append(bytes(frame[: rng.choice([len(frame), len(frame), len(frame), 30])]))
+    return sample
 
 
-def compare(path: Path, packets: int, seed: int = 1, given: list[bytes] | None = None) -> None:
+def compare(path: Path, packets: int, seed: int = 1, inputs: list[bytes] | None = None) -> None:
     rng = random.Random(f"{path.stem} {seed}")
     both = Both(path)
     both.fill(rng)
-    for n, frame in enumerate(given or frames(both, rng, packets)):
+    for n, frame in enumerate(inputs or frames(both, rng, packets)):
         now, number = n * 1_000_000, n % len(both.pipes)
         port = rng.randrange(8)
         metadata = rng.randbytes(8)
-        left = both.same(number, False, ingress_front(port, now, metadata, resubmitted=rng.random() < 0.1), frame, now)
-        if left is not None and rng.random() < 0.8:
-            both.same(number, True, egress_front(port, now, rng.randrange(4), len(left)), left, now)
+        output = both.same(number, False, ingress_front(port, now, metadata, resubmitted=rng.random() < 0.1), frame, now)
+        if output is not None and rng.random() < 0.8:
+            both.same(number, True, egress_front(port, now, rng.randrange(4), len(output)), output, now)
         both.same(number, True, egress_front(port, now, 0, len(frame)), frame, now)
     both.same_state()
 
@@ -294,7 +294,7 @@ def integers(rng: random.Random) -> list[int]:
 
 
 def jobs_packets(target: switchml_targets.Target, packets: Callable[[random.Random], tuple[int, bytes]]) -> None:
-    """A program of ours with the entries that `target` was given; what ingress leaves comes back as recirculated."""
+    """A program of ours with the entries of `target`; ingress's output comes back as recirculated."""
     both = Both(target.source, {"VALUES": "32", "SLOTS": str(switchml_targets.SLOTS)})
     both.copy(target.switch)
     rng = random.Random(3)
@@ -302,12 +302,12 @@ def jobs_packets(target: switchml_targets.Target, packets: Callable[[random.Rand
     for now in range(0, 400_000, 1000):
         port, frame = packets(rng)
         for _ in range(6):
-            left = both.same(0, False, ingress_front(port, now), frame, now)
-            if left is None:
+            output = both.same(0, False, ingress_front(port, now), frame, now)
+            if output is None:
                 break
             forwarded += 1
-            both.same(0, True, egress_front(rng.randrange(4), now, rng.randrange(1, 4), len(left)), left, now)
-            frame, port = left, 68
+            both.same(0, True, egress_front(rng.randrange(4), now, rng.randrange(1, 4), len(output)), output, now)
+            frame, port = output, 68
     assert forwarded > 100
     both.same_state()
     target.close()
@@ -315,7 +315,7 @@ def jobs_packets(target: switchml_targets.Target, packets: Callable[[random.Rand
 
 @pytest.mark.build
 def test_packets_of_a_switchml_job() -> None:
-    """Late, doubled and wrong ones."""
+    """Packets that are late, doubled and wrong."""
     target = switchml_targets.TnaTarget(32)
     job = switchml_targets.World(target, ports=5).admit(workers=3)
 
@@ -329,7 +329,7 @@ def test_packets_of_a_switchml_job() -> None:
 
 @pytest.mark.build
 def test_packets_of_an_atp_job() -> None:
-    """Of its workers, and answers of its server."""
+    """Packets of its workers, and answers of its server."""
     target = atp_targets.TARGETS["tna"](32)
     job = atp_targets.World(target).admit([1, 2, 4])
 

@@ -1,4 +1,4 @@
-"""A pass that is lost inside a Tofino: what was counted and is not in the sum must not be published.
+"""Losses of passes inside a Tofino: a sum that lacks a counted contribution must not be published.
 
 Frames that go round are taken out at the recirculation port and put in again by hand, but for those that a test loses.
 """
@@ -29,7 +29,7 @@ def _close():
 
 
 class Lossy(World):
-    """`lose(pass, chunk, number)` of the n-th frame that goes round: whether it is lost."""
+    """A switch that loses passes: `lose(pass, chunk, number)` decides on the n-th frame that goes round."""
 
     def __init__(self, target: TnaTarget, ports: int = 4):
         super().__init__(target, ports)
@@ -43,7 +43,7 @@ class Lossy(World):
         return self.send_all([(port, frame)])
 
     def send_all(self, frames: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        """All come at once: their passes take turns."""
+        """Sends all frames at once: their passes take turns."""
         waiting, out = deque(frames), []
         while waiting:
             port, frame = waiting.popleft()
@@ -61,7 +61,7 @@ class Lossy(World):
 
 
 def values_of(world: World, frame: bytes) -> tuple[int, ...] | None:
-    """None of a frame that only says who is missing."""
+    """Values of a frame; None if it only names missing workers."""
     headers = world.parse(frame)
     return headers["values"]["v"] if "values" in headers else None
 
@@ -79,33 +79,33 @@ def test_by_hand_it_is_as_by_the_switch(values):
     assert world.rounds == 3 * chunks + chunks + 1  # each is added; the last takes the sums along, and finishes
 
 
-def after_loss(values: int, of: int, name: str, chunk: int) -> tuple[Lossy, list[tuple[int, bytes]]]:
-    """Three workers of which one's pass is lost: what came out, when all had sent once."""
+def after_loss(values: int, victim: int, name: str, chunk: int) -> tuple[Lossy, list[tuple[int, bytes]]]:
+    """Three workers, one of which has a lost pass; returns the switch and its output when all have sent once."""
     world = Lossy(open_target("tna", values))
     job = world.admit(3)
     world.job = job
     sent = []
     for worker in range(3):
-        world.lose = lambda where, part, _, mine=worker == of: mine and (where, part) == (name, chunk)
+        world.lose = lambda stage, part, _, mine=worker == victim: mine and (stage, part) == (name, chunk)
         sent += job.send(worker, 0, np.arange(values) * (worker + 1))
     world.lose = lambda *_: False
     assert world.lost == 1
     return world, sent
 
 
-@pytest.mark.parametrize("of", [0, 1, 2])
+@pytest.mark.parametrize("victim", [0, 1, 2])
 @pytest.mark.parametrize("values, chunk", [(32, 0), (256, 0), (256, 3), (256, 7)])
-def test_an_addition_that_is_lost_is_made_good(values, chunk, of):
-    """No sum goes out; the phase is refused by name, and what workers send once more gives the right one."""
-    world, sent = after_loss(values, of, "ADD", chunk)
+def test_an_addition_that_is_lost_is_made_good(values, chunk, victim):
+    """No sum goes out; the phase is refused by name, and retransmissions give the right one."""
+    world, sent = after_loss(values, victim, "ADD", chunk)
     job, right = world.job, tuple(np.arange(values) * 6)
     assert sent == []
     answers = []
     for _ in range(3):
         for worker in range(3):
             answers += job.send(worker, 0, np.arange(values) * (worker + 1))
-    got = {port: values_of(world, frame) for port, frame in answers if values_of(world, frame) is not None}
-    assert got == dict.fromkeys(range(3), right)
+    sums = {port: values_of(world, frame) for port, frame in answers if values_of(world, frame) is not None}
+    assert sums == dict.fromkeys(range(3), right)
     assert all(values_of(world, frame) in (None, right) for _, frame in answers)
     assert set(world.drops()) == {"LOST"}
 
@@ -115,7 +115,7 @@ def test_a_result_that_is_lost_is_asked_for(name, chunk):
     world = Lossy(open_target("tna", 256))
     job = world.admit(2)
     job.send(0, 0, np.arange(256))
-    world.lose = lambda where, part, _: where == name and (name == "FINISH" or part == chunk)
+    world.lose = lambda stage, part, _: stage == name and (name == "FINISH" or part == chunk)
     assert job.send(1, 0, np.arange(256)) == []
     world.lose = lambda *_: False
     ((port, frame),) = job.send(0, 0, np.arange(256))
@@ -124,7 +124,7 @@ def test_a_result_that_is_lost_is_asked_for(name, chunk):
 
 
 def test_what_waits_is_told_the_same_while_an_addition_is_lost():
-    """Nobody has been refused before the last worker has sent."""
+    """No worker is refused before the last worker has sent."""
     world = Lossy(open_target("tna", 64))
     job = world.admit(2)
     world.lose = lambda name, *_: name == "ADD"
@@ -164,10 +164,10 @@ def test_no_sum_is_ever_wrong(seed):
         senders = [worker for worker in rng.sample(range(workers), rng.randint(1, workers)) if at[worker] < phases]
         frames = [(job.ports[worker], job.frame(worker, at[worker], vectors[at[worker]][worker])) for worker in senders]
         for port, frame in world.send_all(frames):
-            if (got := values_of(world, frame)) is None:
+            if (result := values_of(world, frame)) is None:
                 continue
             tsi = world.parse(frame)["switchml"]["tsi"]
-            assert np.array_equal(np.array(got).astype(np.uint32).view(np.int32), sum(vectors[tsi])), (tsi, port)
+            assert np.array_equal(np.array(result).astype(np.uint32).view(np.int32), sum(vectors[tsi])), (tsi, port)
             if at[port] == tsi:
                 at[port] += 1
     assert at == [phases] * workers and world.lost > 0
@@ -176,7 +176,7 @@ def test_no_sum_is_ever_wrong(seed):
 
 @pytest.mark.parametrize("lost", ["ADD", "LOAD", "FINISH"])
 def test_a_result_from_above_that_is_lost_is_asked_for_again(lost, monkeypatch):
-    """A leaf has taken it, so the parent has been told: children that send again get no partial sum in its place."""
+    """The parent has answered, and the leaf loses the result inside: children that send again get no partial sum in its place."""
     monkeypatch.setattr(test_switchml_tree, "World", Lossy)
     leaf = test_switchml_tree.Member("tna", test_switchml_tree.LEAF)
     world, vectors, result = leaf.world, leaf.vectors(), [7] * 32
@@ -207,25 +207,25 @@ def test_a_recirculation_port_that_is_too_slow():
             if at[worker] < PHASES:
                 sent += switch.step(job.frame(worker, at[worker], vectors[worker]), worker, now)
         for port, frame in sent:
-            if (got := values_of(world, frame)) is not None:
-                assert got == tuple(np.arange(64) * 10)
+            if (result := values_of(world, frame)) is not None:
+                assert result == tuple(np.arange(64) * 10)
                 at[port] += world.parse(frame)["switchml"]["tsi"] == at[port]
     assert at == [PHASES] * 4
     assert switch.port_stats(RECIRCULATION).drops["tail"] > 0 and world.drops()["LOST"] > 0
 
 
-@pytest.mark.parametrize("of", [0, 1])
-def test_a_frame_that_ends_before_its_header_says_does_not_spoil_the_phase(of):
-    """It ends after its first 32 values, when it has been counted: it is dropped, by name; what is sent once more is right."""
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_frame_that_ends_before_its_header_says_does_not_spoil_the_phase(victim):
+    """It ends after its first 32 values, when it has been counted: it is dropped, by name; the retransmission is right."""
     world = World(open_target("tna", 256), ports=2)
     job = world.admit(2)
     frames = [job.frame(worker, 0, np.arange(256) * (worker + 1)) for worker in range(2)]
     short = len(frames[0]) - 300
     for worker in range(2):
-        assert world.send(frames[worker][: short if worker == of else None], worker) == []
-    assert world.drops() == ({"MALFORMED": 1, "LOST": 1} if of == 0 else {"MALFORMED": 1})
+        assert world.send(frames[worker][: short if worker == victim else None], worker) == []
+    assert world.drops() == ({"MALFORMED": 1, "LOST": 1} if victim == 0 else {"MALFORMED": 1})
     answers = [sent for _ in range(3) for worker in range(2) for sent in world.send(frames[worker], worker)]
-    got = {port: values_of(world, frame) for port, frame in answers if values_of(world, frame) is not None}
-    assert got == dict.fromkeys(range(2), tuple(np.arange(256) * 3))
+    sums = {port: values_of(world, frame) for port, frame in answers if values_of(world, frame) is not None}
+    assert sums == dict.fromkeys(range(2), tuple(np.arange(256) * 3))
 
 

@@ -1,4 +1,4 @@
-"""A pass of ATP's that is lost inside a Tofino: no sum goes up that lacks what its bitmap says."""
+"""Losses of ATP's passes inside a Tofino: no sum goes up that lacks a contribution of its bitmap."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ class LossyAtp(World):
 
 def check(sent: list[tuple[int, bytes]], vectors: list[list[int]]) -> int:
     """Each frame that goes up has the sum of those that its bitmap names. Returns the workers of all of them."""
-    found = 0
+    bitmaps = 0
     for port, frame in sent:
         headers = parse(frame)
         bitmap = headers["atp"]["bitmap"]
         parts = [vector for worker, vector in enumerate(vectors) if bitmap >> worker & 1]
         assert port == PARENT and headers["values"] == [int(v) % 2**32 for v in np.sum(parts, axis=0)], bin(bitmap)
-        found |= bitmap
-    return found
+        bitmaps |= bitmap
+    return bitmaps
 
 
-@pytest.mark.parametrize("of", [0, 1, 2])
+@pytest.mark.parametrize("victim", [0, 1, 2])
 @pytest.mark.parametrize("ask", [0, 1, 2])
-def test_an_addition_that_is_lost(of, ask):
-    """The sum is refused by name, and what workers resend goes up by itself: the server has it all, and rightly."""
+def test_an_addition_that_is_lost(victim, ask):
+    """The sum is refused by name, and resent packets go up by themselves: the server has every contribution once."""
     world = LossyAtp()
     job = world.admit([1, 2, 4])
     vectors = [[worker * 100 + i for i in range(VALUES)] for worker in range(3)]
     sent = []
     for worker in range(3):
-        world.lose = lambda name, *_, mine=worker == of: mine and name == "ADD"
+        world.lose = lambda name, *_, mine=worker == victim: mine and name == "ADD"
         sent += job.send(worker, 0, vectors[worker])
     world.lose = lambda *_: False
     assert sent == [] and world.lost == 1
@@ -68,12 +68,12 @@ def test_no_sum_is_ever_wrong(seed):
     world.lose = lambda *_: rng.random() < 0.1
     for sequence in range(12):
         vectors = [[rng.randrange(-(2**20), 2**20) for _ in range(VALUES)] for _ in range(3)]
-        have, tries = 0, 0
-        while have != 0b111:
+        bitmap, tries = 0, 0
+        while bitmap != 0b111:
             tries += 1
             assert tries < 100
             frames = [(job.port(worker), job.data(worker, sequence, vectors[worker], resend=int(tries > 1)))
-                      for worker in rng.sample(range(3), 3) if not have >> worker & 1]  # fmt: skip
-            have |= check(world.send_all(frames), vectors)
+                      for worker in rng.sample(range(3), 3) if not bitmap >> worker & 1]  # fmt: skip
+            bitmap |= check(world.send_all(frames), vectors)
         job.result(sequence)
     assert world.lost > 0

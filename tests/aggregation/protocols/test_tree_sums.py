@@ -1,4 +1,4 @@
-"""Jobs over trees of switches in virtual time: every sum is NumPy's, whatever is lost, doubled or late on any link."""
+"""Jobs over trees of switches in virtual time: every sum is NumPy's, with frames lost, doubled or late on any link."""
 
 from __future__ import annotations
 

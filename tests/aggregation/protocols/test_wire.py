@@ -23,12 +23,12 @@ SOURCE = "p4/include/switchml/headers.p4"
 
 
 def values_of(header: layout.Header) -> st.SearchStrategy[dict]:
-    def of(field):
+    def field_values(field):
         low = -(1 << field.width - 1) if field.signed else 0
         one = st.integers(low, low + (1 << field.width) - 1)
         return one if field.count == 1 else st.lists(one, min_size=field.count, max_size=field.count).map(tuple)
 
-    return st.fixed_dictionaries({field.name: of(field) for field in header.fields})
+    return st.fixed_dictionaries({field.name: field_values(field) for field in header.fields})
 
 
 FRAMES = st.fixed_dictionaries({name: values_of(WIRE[name]) for name in DATA})
@@ -83,8 +83,8 @@ def test_numpy_sees_the_same(headers):
     assert tuple(record["values"]["v"].tolist()) == headers["values"]["v"]
     unit = next(u for u in WIRE["switchml"].units if u.name == "set_reserved_slot")
     for field in unit.fields:
-        got = (int(record["switchml"][unit.name]) & unit.mask(field)) >> unit.shift(field)
-        assert got == headers["switchml"][field.name]
+        value = (int(record["switchml"][unit.name]) & unit.mask(field)) >> unit.shift(field)
+        assert value == headers["switchml"][field.name]
 
 
 @pytest.mark.fast

@@ -115,7 +115,7 @@ def test_wireshark_reads_it(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(home), "PATH": "/usr/bin:/bin"})
     assert done.returncode == 0 and "lua" not in done.stderr.lower(), done.stderr
     rows = [dict(zip(names, line.split("\t"), strict=True)) for line in done.stdout.rstrip("\n").split("\n")]
-    shown = {k: str(v) for k, v in HEAD.items()} | {"bitmap": "0x80000005"}
-    assert rows[0] == shown | {"seen": "0x00000006", "v": ""}
-    assert rows[1] == shown | {"msg_type": "1", "seen": "", "v": ",".join(str(-1 - i) for i in range(32))}
+    fields = {k: str(v) for k, v in HEAD.items()} | {"bitmap": "0x80000005"}
+    assert rows[0] == fields | {"seen": "0x00000006", "v": ""}
+    assert rows[1] == fields | {"msg_type": "1", "seen": "", "v": ",".join(str(-1 - i) for i in range(32))}
     assert set(rows[2].values()) == {""}

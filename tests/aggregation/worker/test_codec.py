@@ -28,7 +28,7 @@ def blocks(elements, n, max_count=40):
 
 
 def wire_sum(words: list[np.ndarray]) -> np.ndarray:
-    """What the switch does: int32 sums modulo 2**32."""
+    """The switch's sum: int32 modulo 2**32."""
     return sum((w.astype(np.uint32) for w in words), np.zeros(words[0].shape, np.uint32)).view(np.int32).astype(">i4")
 
 
@@ -204,10 +204,10 @@ def test_exact_code_carries_infinities_and_nan_for_their_own_elements(data, n, a
     divisor = n if average else 1
     result = codec.decode_exact(wire_sum([codec.encode_exact(np.ascontiguousarray(row)) for row in rows]), divisor)
     with np.errstate(invalid="ignore"):
-        for got, values in zip(result, rows.T, strict=True):
-            wanted = (nearest_float32(sum(Fraction(float(v)) for v in values) / divisor) if np.isfinite(values).all()
-                      else values[~np.isfinite(values)].sum())
-            np.testing.assert_equal(got, wanted)
+        for element, values in zip(result, rows.T, strict=True):
+            expected = (nearest_float32(sum(Fraction(float(v)) for v in values) / divisor) if np.isfinite(values).all()
+                        else values[~np.isfinite(values)].sum())
+            np.testing.assert_equal(element, expected)
 
 
 @pytest.mark.fast

@@ -100,15 +100,15 @@ def on_all(endpoints: list[Endpoint], call) -> list:
 @pytest.mark.fast
 @pytest.mark.parametrize("pair", [memory, shared])
 @pytest.mark.parametrize("loss", [0.0, 0.1])
-@pytest.mark.parametrize("how", ["submit", "run"])
-def test_sums(pair, loss, how):
+@pytest.mark.parametrize("mode", ["submit", "run"])
+def test_sums(pair, loss, mode):
     rows = np.random.default_rng(1).integers(-(2**31), 2**31, (3, 2001)).astype(np.int32)
     floats = rows.astype(np.float32)
     expected = rows.sum(axis=0, dtype=np.int32)
     mean = floats.astype(np.float64).mean(axis=0)
 
     def worker(i: int, endpoint: Endpoint) -> int:
-        if how == "run":
+        if mode == "run":
             endpoint.run(rows[i])
             endpoint.run(floats[i], average=True, timeout=60)
         else:

@@ -1,4 +1,4 @@
-"""A job that is moved while its tensors are under way: what is finished stays, the rest begins again, and all sums are right."""
+"""Moves of a job while its tensors are in flight: finished ones stay, the rest begins again, and all sums are right."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def aborted():
 
 
 def move(workers, machines):
-    """What the workers' processes do with each other, in one thread. Parts that were copied, and begun again."""
+    """Moves the workers as their processes do, in one thread. Returns the parts that were copied, and those begun again."""
     reports = [worker.halt() for worker in workers]
-    given = {}
+    parts = {}
     for index, worker in enumerate(workers):
-        given |= worker.give(index, reports)
+        parts |= worker.give(index, reports)
     copied = 0
     for worker, machine in zip(workers, machines, strict=True):
-        mine = {key: given[key] for key in worker.wanted(reports)}
+        mine = {key: parts[key] for key in worker.wanted(reports)}
         copied += len(mine)
         again = worker.resume(machine, reports, mine)
     return copied, again
@@ -98,7 +98,7 @@ def test_sums_are_right_wherever_the_switch_fails(data):
     switch = FakeSwitch(workers)
     movable = [Movable(machine, slots=SLOTS, values=VALUES) for machine in switch.machines]
     sent = [0] * workers
-    got = [set() for _ in range(workers)]
+    results = [set() for _ in range(workers)]
     arrays = [tensors(number, workers, LEAST * 2 + 5) for number in range(4)]
     expected = [sum(each.astype(np.int64) for each in parts) for parts in arrays]
     for _ in range(data.draw(st.integers(1, 30), "steps")):
@@ -113,7 +113,7 @@ def test_sums_are_right_wherever_the_switch_fails(data):
             if pending:  # windows: a worker has results about in order
                 switch.complete(worker, data.draw(st.sampled_from(pending[:3])))
         elif action == "take":
-            take(movable, arrays, expected, sent, got, worker)
+            take(movable, arrays, expected, sent, results, worker)
         elif action == "move":
             switch = FakeSwitch(workers)
             move(movable, switch.machines)
@@ -125,18 +125,18 @@ def test_sums_are_right_wherever_the_switch_fails(data):
         for worker in range(workers):
             switch.complete(worker, ticket)
     for worker in range(workers):
-        take(movable, arrays, expected, sent, got, worker)
-        assert len(got[worker]) == len(arrays)
+        take(movable, arrays, expected, sent, results, worker)
+        assert len(results[worker]) == len(arrays)
 
 
-def take(movable, arrays, expected, sent, got, worker):
-    for number in set(range(sent[worker])) - got[worker]:
+def take(movable, arrays, expected, sent, results, worker):
+    for number in set(range(sent[worker])) - results[worker]:
         try:
             movable[worker].wait(number, 0)
         except TimeoutError:
             continue
         assert (arrays[number][worker] == expected[number]).all()
-        got[worker].add(number)
+        results[worker].add(number)
         arrays[number][worker][:] = -1  # it is the caller's now
 
 

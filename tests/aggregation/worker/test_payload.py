@@ -1,4 +1,4 @@
-"""Frames without their values: the same packets at the same picoseconds, whatever is lost, late, marked or in the way."""
+"""Frames without their values: the same packets at the same picoseconds, under loss, delay, marks and collisions."""
 
 import numpy as np
 import pytest
@@ -38,8 +38,8 @@ def tensors(rng, dtype, workers, count):
     return list(rows)
 
 
-def ran(network, machines):
-    """All that can be seen of a run, but for what values say."""
+def outcome(network, machines):
+    """All figures of a run that do not depend on values."""
     network.run()
     done = [(c.ticket, c.machine, c.time, str(c.event.error())) for c in network.completions()]
     network.check()
@@ -63,8 +63,8 @@ def in_fabric(protocol, topology, options, payload, *, workers, slots, count, dt
             if protocol == "atp":
                 servers.serve(job, slots, 32)
             fabric.submit_all(job, tensors(rng, dtype, workers, count))
-        found = ran(fabric, [machine for job in jobs for machine in job.machines])
-        return found, [servers.stats(job.jobs[0].number) for job in jobs] if protocol == "atp" else []
+        result = outcome(fabric, [machine for job in jobs for machine in job.machines])
+        return result, [servers.stats(job.jobs[0].number) for job in jobs] if protocol == "atp" else []
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -77,15 +77,15 @@ def in_fabric(protocol, topology, options, payload, *, workers, slots, count, dt
     seed=st.integers(0, 2**16),
 )  # fmt: skip
 def test_everything_happens_at_the_same_time(protocol, topology, workers, slots, count, dtype, rate, ecn, seed):
-    given = {"workers": workers, "slots": slots, "count": count, "dtype": dtype, "ecn": ecn, "seed": seed,
-             "faults": Faults(rate, rate, rate, rate / 10, 20e-6, 20e-6)}  # fmt: skip
-    assert in_fabric(protocol, *topology, True, **given) == in_fabric(protocol, *topology, False, **given)
+    arguments = {"workers": workers, "slots": slots, "count": count, "dtype": dtype, "ecn": ecn, "seed": seed,
+                 "faults": Faults(rate, rate, rate, rate / 10, 20e-6, 20e-6)}  # fmt: skip
+    assert in_fabric(protocol, *topology, True, **arguments) == in_fabric(protocol, *topology, False, **arguments)
 
 
 @pytest.mark.parametrize("ecn_depth", [0, 8])
 def test_collisions_in_aggregators_and_marks_come_alike(ecn_depth):
     """Three ATP jobs, a quarter of the aggregators that they want: the parameter servers do the rest."""
-    found = []
+    runs = []
     for payload in (True, False):
         wire = Wire(rate=10e9, delay=1e-6, queue=30_000)
         with Shared(program("atp", 16), ATP(ecn_depth=ecn_depth, lifetime=0.05), hosts=12, wire=wire, pool=16,
@@ -95,9 +95,10 @@ def test_collisions_in_aggregators_and_marks_come_alike(ecn_depth):
             for job in jobs:
                 for machine, array in zip(job.machines, tensors(rng, "int32", 3, 20_000), strict=True):
                     network.submit(machine, array)
-            found.append((ran(network, [m for job in jobs for m in job.machines]), [network.server_stats(job) for job in jobs]))
-    assert found[0] == found[1]
-    marked, collided = (sum(worker[key] for worker in found[0][0][2]) for key in ("marked", "collided"))
+            machines = [m for job in jobs for m in job.machines]
+            runs.append((outcome(network, machines), [network.server_stats(job) for job in jobs]))
+    assert runs[0] == runs[1]
+    marked, collided = (sum(worker[key] for worker in runs[0][0][2]) for key in ("marked", "collided"))
     assert collided > 0 and (marked > 0) == (ecn_depth > 0)
 
 
@@ -140,7 +141,7 @@ def test_a_tensor_that_all_have_is_checked_in_one_place():
 
 
 def test_reports_of_many_jobs_without_sums_can_be_drawn(tmp_path):
-    """What is no figure is not plotted, and of twenty lines three are."""
+    """Values that are not numbers are not plotted, and of twenty lines three are."""
     need("matplotlib")
     from rich.console import Console
 

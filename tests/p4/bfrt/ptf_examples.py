@@ -1,9 +1,9 @@
-"""open-p4studio's examples and their PTF tests before the embedded switch, served over BFRuntime.
+"""open-p4studio's examples and their PTF tests on the embedded switch, served over BFRuntime.
 
 `INA_P4STUDIO` names a checkout's folder `pkgsrc`, `INA_PTF_PYTHON` a Python with ptf, grpcio-tools, googleapis-common-protos,
-six and crcmod. As a script it runs all of them, or those named (example[:Test,Test]), and says what became of each test;
-`--record` keeps that in tests/ptf/results.json (a test's reason for not passing, "": it passes) and makes the table of
-docs/tna-conformance.md from it.
+six and crcmod. As a script it runs all of them, or those named (example[:Test,Test]), and prints each test's outcome;
+`--record` stores the outcomes in tests/ptf/results.json (a test's reason for not passing; "": it passes) and makes the table
+of docs/tna-conformance.md from them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent.parent
 PORTS = range(8)  # of each pipe
-STATE = 0xFFFE  # in place of a port: what follows is a port, and whether it is up
+STATE = 0xFFFE  # in place of a port: a port follows, and whether it is up
 LIMIT = 60  # seconds for one test
-# Of examples whose tests wait longer, or ask for much: two million keys, thousands of members and entries one by one
+# For examples whose tests wait longer, or do much: two million keys, thousands of members and entries one by one
 LIMITS = {"tna_idletimeout": 120, "tna_pktgen": 240, "tna_action_selector": 300, "bri_grpc_error": 300, "selector_resize": 1500}
 PIPES = {"tna_32q_2pipe": 4, "tna_register": 4}  # others have 2
 INTERNAL = {"tna_32q_2pipe": (1, 3)}  # pipes whose ports all lead back into the switch
@@ -34,7 +34,7 @@ INTERNAL = {"tna_32q_2pipe": (1, 3)}  # pipes whose ports all lead back into the
 RESULTS = HERE / "ptf/results.json"
 PAGE = HERE.parent / "docs/tna-conformance.md"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
-# What a failure's text says, and what it means
+# Part of a failure's text, and the reason it stands for
 REASONS = (
     ("snapshot", "snapshots"),
     ("bf-rt.json", "a program replaced while the switch runs"),
@@ -46,7 +46,7 @@ REASONS = (
 )
 
 
-# What the text of these does not say
+# Reasons for failures whose text gives none
 KNOWN = {
     "DirectCounterSyncTest": "counters have no copy in software that is older than they are",
     "IndirectCounterSyncTest": "counters have no copy in software that is older than they are",
@@ -55,7 +55,7 @@ KNOWN = {
 
 
 def folder(name: str) -> Path:
-    """Of an example."""
+    """Folder of an example."""
     return Path(os.environ["INA_P4STUDIO"]) / "p4-examples/p4_16_programs" / name
 
 
@@ -70,8 +70,8 @@ def compiled(name: str) -> Any:
 
 
 def serve(switch: Any, wire: socket.socket) -> None:
-    """Until the other end closes: a frame in, or what ptf/run.py says instead, and out what has left meanwhile and all that it
-    causes, then an empty datagram."""
+    """Serves the socket until the other end closes: takes a frame, or a request of ptf/run.py, and answers with the frames that
+    have left since and those it causes, then with an empty datagram."""
     waiting: list[tuple[int, bytes]] = []
     wire.settimeout(0.01)
     with contextlib.suppress(OSError):
@@ -81,16 +81,16 @@ def serve(switch: Any, wire: socket.socket) -> None:
                 waiting += switch.poll(now)
                 continue
             try:
-                said = wire.recv(1 << 16)
+                datagram = wire.recv(1 << 16)
             except TimeoutError:
                 continue
-            if not said:
+            if not datagram:
                 return
-            port = int.from_bytes(said[:2], "big")
+            port = int.from_bytes(datagram[:2], "big")
             if port == STATE:
-                switch.set_port(int.from_bytes(said[2:4], "big"), up=bool(said[4]))
+                switch.set_port(int.from_bytes(datagram[2:4], "big"), up=bool(datagram[4]))
             elif port in switch.ports:
-                waiting += switch.step(said[2:], port, time.monotonic_ns() * 1000)
+                waiting += switch.step(datagram[2:], port, time.monotonic_ns() * 1000)
             for number, frame in waiting:
                 wire.send(number.to_bytes(2, "big") + frame)
             waiting.clear()
@@ -102,12 +102,12 @@ def client() -> Iterator[Path]:
     """The published client as a package in a folder of its own."""
     import bfrt_client
 
-    with tempfile.TemporaryDirectory() as made:
-        yield bfrt_client.package(Path(made))
+    with tempfile.TemporaryDirectory() as scratch:
+        yield bfrt_client.package(Path(scratch))
 
 
-def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = 0) -> Iterator[dict[str, Any]]:
-    """What each test of an example says as it ends: name, result (pass, fail, error, skip), why, seconds."""
+def run(name: str, package: Path, only: tuple[str, ...] = (), limit: int = 0) -> Iterator[dict[str, Any]]:
+    """Yields the outcome of each test of an example as it ends: name, result (pass, fail, error, skip), why, seconds."""
     from ina.p4.bfrt.device import Device
     from ina.p4.bfrt.service import Server
     from ina.p4.rpc.connections import Access
@@ -125,56 +125,56 @@ def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = 0) -> It
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         thread = threading.Thread(target=serve, args=(switch, ours), daemon=True)
         thread.start()
-        wanted = {
+        request = {
             "test": str(folder(name) / "test.py"), "utils": str(Path(os.environ["INA_P4STUDIO"]) / "ptf-modules/ptf-utils"),
-            "client": str(made), "socket": theirs.fileno(), "grpc": server.address, "ports": ports, "pipes": switch.pipes,
+            "client": str(package), "socket": theirs.fileno(), "grpc": server.address, "ports": ports, "pipes": switch.pipes,
             "limit": limit, "only": list(only),
         }  # fmt: skip
-        command = [os.environ["INA_PTF_PYTHON"], str(HERE / "ptf/run.py"), json.dumps(wanted)]
+        command = [os.environ["INA_PTF_PYTHON"], str(HERE / "ptf/run.py"), json.dumps(request)]
         complaints = stack.enter_context(tempfile.TemporaryFile("w+"))
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=complaints, text=True)
         stack.callback(process.wait, 5)
         stack.callback(process.kill)
         stack.callback(ours.close)
         theirs.close()
-        watchdog = threading.Timer(limit * 20, process.kill)  # the script limits each test itself
+        watchdog = threading.Timer(limit * 20, process.kill)  # the script itself limits each test
         watchdog.daemon = True
         watchdog.start()
         stack.callback(watchdog.cancel)
         assert process.stdout is not None
-        said = 0
+        count = 0
         for line in process.stdout:
-            said += 1
+            count += 1
             yield json.loads(line)
-        if process.wait(5) or not said:
+        if process.wait(5) or not count:
             complaints.seek(0)
             yield {"name": "(script)", "result": "error", "why": complaints.read()[-3000:], "seconds": 0}
 
 
-def reason(said: dict[str, Any]) -> str:
-    """Why a test does not pass; "": it does."""
-    if said["result"] == "pass":
+def reason(outcome: dict[str, Any]) -> str:
+    """Reason why a test does not pass; "" if it does."""
+    if outcome["result"] == "pass":
         return ""
     for sign, meaning in REASONS:
-        if sign in said["why"]:
+        if sign in outcome["why"]:
             return meaning
-    if said["name"] in KNOWN:
-        return KNOWN[said["name"]]
-    return (said["why"].strip().splitlines() or [said["result"]])[-1].strip()[:120]
+    if outcome["name"] in KNOWN:
+        return KNOWN[outcome["name"]]
+    return (outcome["why"].strip().splitlines() or [outcome["result"]])[-1].strip()[:120]
 
 
 def table(results: dict[str, dict[str, str]]) -> str:
-    """The page's table: tests that pass of all, and why the others do not."""
+    """The page's table: the number of tests that pass, and the reasons for the others."""
     lines = ["| example | tests that pass | the others |", "|---|---|---|"]
     for name, tests in sorted(results.items()):
         others: dict[str, list[str]] = {}
-        for test, why in tests.items():
-            if why:
-                others.setdefault(why, []).append(test)
-        said = "; ".join(f"{why}: {', '.join(f'`{t}`' for t in who)}" for why, who in others.items())
-        lines.append(f"| `{name}` | {sum(not why for why in tests.values())} of {len(tests)} | {said} |")
-    every = [why for tests in results.values() for why in tests.values()]
-    lines += ["", f"Together {sum(not why for why in every)} of {len(every)} tests pass."]
+        for test, cause in tests.items():
+            if cause:
+                others.setdefault(cause, []).append(test)
+        text = "; ".join(f"{cause}: {', '.join(f'`{t}`' for t in group)}" for cause, group in others.items())
+        lines.append(f"| `{name}` | {sum(not cause for cause in tests.values())} of {len(tests)} | {text} |")
+    every = [cause for tests in results.values() for cause in tests.values()]
+    lines += ["", f"Together {sum(not cause for cause in every)} of {len(every)} tests pass."]
     return "\n".join(lines) + "\n"
 
 
@@ -187,17 +187,17 @@ def page(results: dict[str, dict[str, str]]) -> str:
 def main() -> None:
     arguments = [a for a in sys.argv[1:] if a != "--record"]
     results: dict[str, dict[str, str]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    with client() as made:
+    with client() as package:
         for name in arguments or names():
             name, _, only = name.partition(":")
             if not (folder(name) / f"{name}.p4").exists():
                 continue
             try:
-                for said in run(name, made, tuple(only.split(",")) if only else ()):
-                    results.setdefault(name, {})[said["name"]] = reason(said)
-                    print(f"{said['result']:5} {name}.{said['name']} {said['seconds']}s {reason(said)}", flush=True)
-                    if os.environ.get("VERBOSE") and said["why"]:
-                        print(said["why"])
+                for outcome in run(name, package, tuple(only.split(",")) if only else ()):
+                    results.setdefault(name, {})[outcome["name"]] = reason(outcome)
+                    print(f"{outcome['result']:5} {name}.{outcome['name']} {outcome['seconds']}s {reason(outcome)}", flush=True)
+                    if os.environ.get("VERBOSE") and outcome["why"]:
+                        print(outcome["why"])
             except Exception as error:
                 results[name] = {"(program)": reason({"result": "error", "why": f"{error}"})}
                 print(f"error {name}: {error!r}"[:500], flush=True)

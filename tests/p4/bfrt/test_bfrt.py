@@ -1,4 +1,4 @@
-"""BFRuntime: our client drives the embedded switch through our server, as it would a Tofino through its driver."""
+"""BFRuntime: our client drives the embedded switch through our server, as it drives a Tofino through its driver."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def forward(mac: int, port: int = 2) -> TableEntry:
 
 
 def test_the_published_messages_are_met():
-    """Numbers and types, where a slip would be silent."""
+    """Field numbers and types, where an error would go unnoticed."""
     fields = {f.name: f.number for f in bfrt.TableEntry.DESCRIPTOR.fields}
     assert fields == {"table_id": 1, "key": 2, "data": 3, "is_default_entry": 4, "table_read_flag": 5, "table_mod_inc_flag": 6,
                       "handle_id": 7, "entry_tgt": 8, "table_flags": 9}  # fmt: skip
@@ -95,7 +95,7 @@ def test_a_batch_is_made_whole_or_not_at_all(target, switch):
 
 
 def test_many_rows_are_read_at_once_before_they_are_changed(target, switch):
-    """Of more than a few, the whole table; what a failure takes back is the same."""
+    """More than a few rows are read as the whole table; a failed batch is undone all the same."""
     entries = [forward(mac, port=mac % 7) for mac in range(1, 60)]
     target.write(insert(*entries))
     before = switch.read([TableEntry("l2")])
@@ -186,7 +186,7 @@ def test_the_server_refuses_what_it_should(target, switch):
 
 
 def test_clients_come_beside_each_other(target, switch):
-    """Intel's driver lets one client bind to a program: ours bind to none, and say which one they mean each time."""
+    """Intel's driver lets one client bind to a program: our clients do not bind, and name the program in each call."""
     server = Server(Device(switch, "switchml"))
     with server, BfRuntimeTarget(server.address) as first, BfRuntimeTarget(server.address) as second:
         first.write(insert(forward(9)))
@@ -200,7 +200,7 @@ def test_clients_come_beside_each_other(target, switch):
 
 
 def test_atomic_batches_of_the_server(target, switch):
-    """What other clients ask of it: a batch that stops and is taken back."""
+    """Other clients ask for atomic batches: one that stops is rolled back."""
     info = target.client.info
     request = bfrt.WriteRequest(p4_name="switchml", atomicity=bfrt.WriteRequest.ROLLBACK_ON_ERROR)
     row = Row("l2", {MAC: 5}, {"port": 1}, "forward")
@@ -213,7 +213,7 @@ def test_atomic_batches_of_the_server(target, switch):
 
 
 def test_streams_of_clients_that_say_nothing_leave_room_for_calls(target):
-    """Each holds one of the server's threads."""
+    """Each such stream holds one of the server's threads."""
     quiet = threading.Event()
     method = target.client._channel.stream_stream(f"{SERVICE}StreamChannel", bfrt.StreamMessageRequest.SerializeToString,
                                                   bfrt.StreamMessageResponse.FromString)  # fmt: skip
@@ -224,11 +224,11 @@ def test_streams_of_clients_that_say_nothing_leave_room_for_calls(target):
 
     streams = [method(says_nothing()) for _ in range(80)]
     try:
-        refused = 0
+        refusals = 0
         until = time.monotonic() + 60
-        while refused < 80 - (64 - 1):  # one of the 64 that are served is the target's own
-            assert time.monotonic() < until, refused
-            refused = sum(s.code() is grpc.StatusCode.RESOURCE_EXHAUSTED for s in streams if s.done())
+        while refusals < 80 - (64 - 1):  # one of the 64 that are served is the target's own
+            assert time.monotonic() < until, refusals
+            refusals = sum(s.code() is grpc.StatusCode.RESOURCE_EXHAUSTED for s in streams if s.done())
             time.sleep(0.01)
         target.client._method("GetForwardingPipelineConfig")(bfrt.GetForwardingPipelineConfigRequest(), timeout=60)
     finally:
@@ -238,23 +238,23 @@ def test_streams_of_clients_that_say_nothing_leave_room_for_calls(target):
 
 
 def test_a_client_that_is_refused_a_subscription_may_ask_again(target):
-    """Published clients ask five times, and wait a second each time for an answer on the same stream."""
-    asked = queue.Queue()
+    """Published clients ask five times, and wait a second each time for the answer on the same stream."""
+    queued = queue.Queue()
     method = target.client._channel.stream_stream(f"{SERVICE}StreamChannel", bfrt.StreamMessageRequest.SerializeToString,
                                                   bfrt.StreamMessageResponse.FromString)  # fmt: skip
-    answers = method(iter(asked.get, None), timeout=60)
+    answers = method(iter(queued.get, None), timeout=60)
 
     def subscribe(client_id, device_id=0):
         request = bfrt.StreamMessageRequest(client_id=client_id)
         request.subscribe.device_id = device_id
-        asked.put(request)
+        queued.put(request)
         return next(answers).subscribe.status
 
     for _ in range(5):
         assert "is in use" in subscribe(target.client.client_id).message
     assert "no device 3" in subscribe(77, device_id=3).message
     assert subscribe(77).code == 0
-    asked.put(None)
+    queued.put(None)
     assert list(answers) == []
     with Client(target.address, client_id=77):  # it is free again
         pass

@@ -1,4 +1,4 @@
-"""Reads of keys that no entry has: told as any other read tells it, and in a time that does not grow with what is there."""
+"""Reads of keys without an entry: same errors as other reads, in a time that does not grow with the number of entries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Ended(Exception):
 
 
 class Context:
-    """A call's; its client is there for so many looks."""
+    """Context of a call whose client stays for `looks` looks."""
 
     def __init__(self, looks: int = 1 << 30, **metadata: str):
         self.looks, self.metadata, self.trailers, self.status = looks, metadata, b"", ""
@@ -57,13 +57,13 @@ class Context:
 
 
 def answers(server: Server, request: Any, **metadata: str) -> tuple[Any, ...]:
-    context, found = Context(**metadata), []
+    context, responses = Context(**metadata), []
     try:
         for response in server._read(request, context):
-            found.append(response)
+            responses.append(response)
     except Ended:
         pass
-    return found, context.status, context.trailers
+    return responses, context.status, context.trailers
 
 
 def device(switch: Switch, name: str) -> Device:
@@ -85,18 +85,18 @@ def entries(count: int) -> list[TableEntry]:
     return [TableEntry(FORWARD, {DST: n, KNOWN: n & 1}, "SwitchIngress.to_port", {"port": n}) for n in range(0, 2 * count, 2)]
 
 
-def asked(rng: random.Random, device: Device) -> Any:
-    """A table_entry that is mostly like that of a plain read of one key, of which some are there."""
+def random_entry(rng: random.Random, device: Device) -> Any:
+    """A table_entry, mostly as in a plain read of one key; some of the keys exist."""
     table = device.info.table(rng.choice([FORWARD, FORWARD, FORWARD, NUMBERED, "$PORT"]))
-    made = bfrt.TableEntry(table_id=rng.choice([table.id] * 15 + [1]))
-    made.table_flags.from_hw = rng.random() < 0.5
+    entry = bfrt.TableEntry(table_id=rng.choice([table.id] * 15 + [1]))
+    entry.table_flags.from_hw = rng.random() < 0.5
     fields = list(table.keys)
     if rng.random() < 0.1:
         rng.shuffle(fields)
     for field in fields:
         if rng.random() < 0.03:
             continue
-        part = made.key.fields.add(field_id=field.id if rng.random() < 0.97 else 99)
+        part = entry.key.fields.add(field_id=field.id if rng.random() < 0.97 else 99)
         value = rng.choice([rng.randrange(12), rng.randrange(2), 1 << field.width]).to_bytes(8, "big")
         if rng.random() < 0.03:
             part.ternary.value = part.ternary.mask = value
@@ -104,20 +104,20 @@ def asked(rng: random.Random, device: Device) -> Any:
             part.exact.value = rng.choice([value, value, value[-field.bytes :], b""])
     odd = rng.random()
     if odd < 0.03:
-        made.is_default_entry = True
+        entry.is_default_entry = True
     elif odd < 0.06:
-        made.handle_id = rng.randrange(12)
+        entry.handle_id = rng.randrange(12)
     elif odd < 0.09:
-        made.data.fields.add(field_id=rng.choice([f.id for f in table.data] + [77]))
+        entry.data.fields.add(field_id=rng.choice([f.id for f in table.data] + [77]))
     elif odd < 0.12 and table.actions:
-        made.data.action_id = rng.choice(table.actions).id
+        entry.data.action_id = rng.choice(table.actions).id
     elif odd < 0.15:
-        made.entry_tgt.pipe_id = rng.choice([0, 1, 0xFFFF])
+        entry.entry_tgt.pipe_id = rng.choice([0, 1, 0xFFFF])
     elif odd < 0.17:
-        made.table_mod_inc_flag.type = 9
+        entry.table_mod_inc_flag.type = 9
     elif odd < 0.5:
-        made.data.SetInParent()
-    return made
+        entry.data.SetInParent()
+    return entry
 
 
 @pytest.mark.parametrize("setting", ["", "mask", "scope"])
@@ -130,12 +130,12 @@ def test_answers_are_those_of_reads_one_by_one(switch, monkeypatch, setting):
         switch.write([Update("INSERT", TableEntry(e.table, e.match, e.action, e.params, pipe=1)) for e in entries(4)])
     else:
         switch.write(insert(*entries(4)))
-    found: list[int] = []
+    counts: list[int] = []
     with Server(device(switch, "bfrt_pipes")) as server:
         current = server._current()
         for _ in range(200):
             request = bfrt.ReadRequest(p4_name="bfrt_pipes")
-            request.entities.extend(bfrt.Entity(table_entry=asked(rng, current)) for _ in range(8))
+            request.entities.extend(bfrt.Entity(table_entry=random_entry(rng, current)) for _ in range(8))
             request.target.pipe_id = rng.choice([0xFFFF, 0xFFFF, 0, 1, 9])
             metadata = rng.choice([{}, {"error_in_resp": "1"}])
             quick = answers(server, request, **metadata)
@@ -143,8 +143,8 @@ def test_answers_are_those_of_reads_one_by_one(switch, monkeypatch, setting):
                 slow.setattr(missing_keys.Absent, "error", lambda *_: None)
                 assert answers(server, request, **metadata) == quick
             probe = missing_keys.Absent(current, missing_keys.Where())
-            found.append(sum(probe.error(e.table_entry) is not None for e in request.entities))
-    assert sum(found) > (200 if not setting else 40)
+            counts.append(sum(probe.error(e.table_entry) is not None for e in request.entities))
+    assert sum(counts) > (200 if not setting else 40)
 
 
 @pytest.mark.parametrize(("program", "key"), [("bfrt_pipes", {DST: 1, KNOWN: 0}), ("bfrt", {DST: (1, 1), "meta.port.zone": 0})])
@@ -176,16 +176,16 @@ def test_keys_written_during_a_request_or_before_it_are_there(switch):
     assert [missing(n) for n in range(4)] == [True, True, False, False]
 
 
-@pytest.mark.parametrize("left", [0, 1, 3])
-def test_a_read_stops_when_its_client_waits_no_longer(switch, left):
-    """Here the client goes, or its time is over; a server that reads on keeps everybody else's calls waiting."""
+@pytest.mark.parametrize("looks", [0, 1, 3])
+def test_a_read_stops_when_its_client_waits_no_longer(switch, looks):
+    """The client leaves, or its deadline passes; a server that read on would keep all other calls waiting."""
     with Server(device(switch, "bfrt_pipes")) as server:
         message = message_of(Row(FORWARD, {DST: 1, KNOWN: 1}), server._current().info)
         request = bfrt.ReadRequest(p4_name="bfrt_pipes", entities=[bfrt.Entity(table_entry=message)] * 1000)
-        context = Context(left)
+        context = Context(looks)
         with pytest.raises(Ended):
             list(server._read(request, context))
-        assert f"{left}00 of 1000 reads were made in time" in context.status or (left == 0 and " 0 of 1000" in context.status)
+        assert f"{looks}00 of 1000 reads were made in time" in context.status or (looks == 0 and " 0 of 1000" in context.status)
         expired = Context(deadline_nsec="1")
         with pytest.raises(Ended):
             list(server._read(request, expired))
@@ -193,7 +193,7 @@ def test_a_read_stops_when_its_client_waits_no_longer(switch, left):
 
 
 class Unscanned(dict):  # type: ignore[type-arg]
-    """Nobody goes through it."""
+    """A dictionary that must not be iterated."""
 
     def __iter__(self) -> Any:
         raise AssertionError("all are looked at")
@@ -231,9 +231,9 @@ def test_a_members_change_looks_at_no_other_member_entry_or_group(tmp_path):
         tables = switch._tables
         (table,) = tables._tables.values()
         assert isinstance(tables.profiles, Profiles) and isinstance(table, EntryTable)
-        for known in (tables.profiles.members, tables.profiles.groups):
-            for name, there in known.items():
-                known[name] = Unscanned(there)
+        for objects in (tables.profiles.members, tables.profiles.groups):
+            for name, there in objects.items():
+                objects[name] = Unscanned(there)
         table.rows = Unscanned(table.rows)
 
         def refused(entity: ProfileMember | ProfileGroup) -> bool:

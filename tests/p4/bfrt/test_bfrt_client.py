@@ -1,4 +1,4 @@
-"""Intel's own BFRuntime client, unmodified, drives our server; and its published protobuf file says what ours says."""
+"""Intel's BFRuntime client, unmodified, drives our server; and its published protobuf file agrees with ours."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_our_description_is_the_published_one(published):
     theirs = descriptor_pb2.FileDescriptorSet.FromString((published / "bfruntime.desc").read_bytes()).file[0]
     ours = _described()
 
-    def said(file):
+    def summary(file):
         fields, enums = {}, {}
         for name, message in messages("", file.message_type):
             groups = [o.name for o in message.oneof_decl]
@@ -100,4 +100,4 @@ def test_our_description_is_the_published_one(published):
             enums |= {f"{name}.{e.name}": [(v.name, v.number) for v in e.value] for e in message.enum_type}
         return fields, enums | {e.name: [(v.name, v.number) for v in e.value] for e in file.enum_type}
 
-    assert said(ours) == said(theirs)
+    assert summary(ours) == summary(theirs)

@@ -1,4 +1,4 @@
-"""Whatever a client sends, every item of a call gets an answer, and the switch goes on."""
+"""Every item of a call gets an answer, whatever the client sends, and the switch goes on."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def value(rng, field, part):
 
 
 def entry(rng, table):
-    made = bfrt.TableEntry(table_id=rng.choice([table.id] * 9 + [rng.randint(0, 2**32 - 1)]), is_default_entry=rng.random() < 0.1)
+    row = bfrt.TableEntry(table_id=rng.choice([table.id] * 9 + [rng.randint(0, 2**32 - 1)]), is_default_entry=rng.random() < 0.1)
     for field in table.keys:
         if rng.random() < 0.85:
-            key(rng, field, made.key.fields.add(field_id=rng.choice([field.id] * 9 + [99])))
+            key(rng, field, row.key.fields.add(field_id=rng.choice([field.id] * 9 + [99])))
     action = rng.choice(table.actions) if table.actions and rng.random() < 0.8 else None
     if action:
-        made.data.action_id = action.id
+        row.data.action_id = action.id
     for field in [*(action.fields if action else ()), *table.data]:
         if rng.random() < 0.6:
-            value(rng, field, made.data.fields.add(field_id=field.id))
-    return made
+            value(rng, field, row.data.fields.add(field_id=field.id))
+    return row
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5])
@@ -90,9 +90,9 @@ def test_any_entry_of_any_table(seed):
             reading = bfrt.ReadRequest(p4_name="bfrt")
             writing.target.pipe_id = reading.target.pipe_id = rng.choice([0xFFFF, 0xFFFF, 0, 1, 3])
             for _ in range(rng.randint(1, 3)):
-                made = entry(rng, rng.choice(tables))
-                writing.updates.add(type=rng.randint(0, 6)).entity.table_entry.CopyFrom(made)
-                reading.entities.add().table_entry.CopyFrom(made)
+                message = entry(rng, rng.choice(tables))
+                writing.updates.add(type=rng.randint(0, 6)).entity.table_entry.CopyFrom(message)
+                reading.entities.add().table_entry.CopyFrom(message)
             for call, request in ((target.client._method("Write"), writing), (read, reading)):
                 try:
                     call(request, timeout=60)
@@ -108,7 +108,7 @@ def test_any_entry_of_any_table(seed):
 
 @pytest.fixture(scope="module")
 def running():
-    """A server's client, and numbers that mean something to it."""
+    """A server's client, and ids that are valid there."""
     program = compile_program(Path(__file__).parent.parent.parent / "programs/served" / "bfrt.p4")
     with Switch(program.so_path) as switch, Server(Device(switch)) as server, BfRuntimeTarget(server.address) as target:
         switch.add_port(1)
@@ -141,21 +141,21 @@ def test_any_field_of_any_message(running, caplog, data):
 def test_values_that_no_enumeration_has_are_named(running):
     client, _ = running
     request = bfrt.WriteRequest(p4_name="bfrt", updates=[bfrt.Update(type=77)])
-    with pytest.raises(grpc.RpcError) as refused:
+    with pytest.raises(grpc.RpcError) as error:
         client._method("Write")(request, timeout=60)
-    ((code, message),) = _details(refused.value).values()
+    ((code, message),) = _details(error.value).values()
     assert code == "INVALID_ARGUMENT" and "type: 77 is no value of bfrt_proto.Update.Type: expected" in message
     configured = bfrt.SetForwardingPipelineConfigRequest(dev_init_mode=77)
     for name, request in (
         ("Write", bfrt.WriteRequest(p4_name="bfrt", atomicity=77)), ("SetForwardingPipelineConfig", configured),
     ):  # fmt: skip
-        with pytest.raises(grpc.RpcError) as refused:
+        with pytest.raises(grpc.RpcError) as error:
             client._method(name)(request, timeout=60)
-        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT and "77 is no value of" in refused.value.details()
+        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT and "77 is no value of" in error.value.details()
 
 
 def test_a_field_without_a_value_is_not_written(running):
-    """A Read asks so; each update of a Write is refused by itself."""
+    """Fields without a value are allowed in a Read; each update of a Write is refused by itself."""
     client, _ = running
     table = next(t for t in client.info.tables.values() if t.kind == "Register")
     for fields in (1, 2):
@@ -166,7 +166,7 @@ def test_a_field_without_a_value_is_not_written(running):
         request = bfrt.WriteRequest(p4_name="bfrt")
         request.target.pipe_id = 0xFFFF
         request.updates.add(type=bfrt.Update.MODIFY).entity.table_entry.CopyFrom(entry)
-        with pytest.raises(grpc.RpcError) as refused:
+        with pytest.raises(grpc.RpcError) as error:
             client._method("Write")(request, timeout=60)
-        ((code, message),) = _details(refused.value).values()
+        ((code, message),) = _details(error.value).values()
         assert code == "INVALID_ARGUMENT" and f"field {table.data[0].name}: without a value" in message

@@ -1,4 +1,4 @@
-"""Hashes of TNA programs that BFRuntime changes at run time: over which bits, which function, and who foretells them."""
+"""Hashes of TNA programs that BFRuntime changes at run time: their input bits, their function, and the compute table."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def piece(order, start=0, length=None):
 
 
 def configure(device, **fields):
-    """`a`, `c`: their slices; the constant is left out."""
-    device.write("MODIFY", Row(f"{H}.configure", {}, {f"hdr.data.{f}": said for f, said in fields.items()}, is_default=True))
+    """Sets the input slices of fields `a`, `c`; the constant is left out."""
+    device.write("MODIFY", Row(f"{H}.configure", {}, {f"hdr.data.{f}": value for f, value in fields.items()}, is_default=True))
 
 
 def algorithm(device, action="pre_defined", **values):
@@ -110,11 +110,11 @@ def test_two_slices_of_one_order_may_change_places(device, switch):
 
 @pytest.mark.parametrize("name, expected", [
     ("CRC_32", zlib.crc32),
-    ("jamcrc", lambda said: zlib.crc32(said) ^ 0xFFFFFFFF),
-    ("XMODEM", lambda said: binascii.crc_hqx(said, 0)),
-    ("crc_ccitt_false", lambda said: binascii.crc_hqx(said, 0xFFFF)),
-    ("IDENTITY", lambda said: int.from_bytes(said, "big") & 0xFFFFFFFF),
-    ("XOR", lambda said: int.from_bytes(said[:2], "big") ^ int.from_bytes(said[2:], "big")),
+    ("jamcrc", lambda data: zlib.crc32(data) ^ 0xFFFFFFFF),
+    ("XMODEM", lambda data: binascii.crc_hqx(data, 0)),
+    ("crc_ccitt_false", lambda data: binascii.crc_hqx(data, 0xFFFF)),
+    ("IDENTITY", lambda data: int.from_bytes(data, "big") & 0xFFFFFFFF),
+    ("XOR", lambda data: int.from_bytes(data[:2], "big") ^ int.from_bytes(data[2:], "big")),
 ])  # fmt: skip
 def test_functions_by_name(device, switch, name, expected):
     configure(device, a=[piece(1)], c=[piece(2)])
@@ -147,23 +147,23 @@ def test_a_crc_of_ones_own_seed_rotation_extension(device, switch):
 
 def foretold_high(device):
     algorithm(device, algorithm_name="CRC_64", msb=True)
-    found = foretold(device, *PAIRS[0])
+    result = foretold(device, *PAIRS[0])
     algorithm(device, algorithm_name="CRC_64")
-    return found
+    return result
 
 
 def test_what_is_refused_changes_nothing(device, switch):
-    for fields, why in (
+    for fields, reason in (
         ({"a": [piece(1, 3, 4), piece(2, 1, 9)]}, "slices overlap at bit 3"),
         ({"a": [piece(1, 37, 53)]}, "start_bit 37: it has 32 bits"),
         ({"a": [piece(1, 0, 5), piece(1, 5, 5), piece(1, 10, 5)]}, "order 1: at most two"),
         ({"a": [piece(1, 0, 3)], "c": [piece(1, 5, 5)]}, "order 1: at most two slices, which are then as long"),
     ):
-        with pytest.raises(EntityError, match=why):
+        with pytest.raises(EntityError, match=reason):
             configure(device, **fields)
-    for values, why in (({"polynomial": 0x11021, "hash_bit_width": 16}, "does not fit 16 bits"), ({}, "polynomial is missing"),
-                        ({"polynomial": 3, "hash_bit_width": 4}, "expected 8..64")):  # fmt: skip
-        with pytest.raises(EntityError, match=why):
+    for values, reason in (({"polynomial": 0x11021, "hash_bit_width": 16}, "does not fit 16 bits"), ({}, "polynomial is missing"),
+                           ({"polynomial": 3, "hash_bit_width": 4}, "expected 8..64")):  # fmt: skip
+        with pytest.raises(EntityError, match=reason):
             algorithm(device, "user_defined", **values)
     assert hashed(switch, *PAIRS[0]) == zlib.crc32(bits(*PAIRS[0]) + b"\x07")
 
@@ -191,22 +191,22 @@ def test_a_group_is_as_it_was_said_and_has_no_more_than_it_has_room_for(device):
     device.write("INSERT", Row("pipe.I.profile", {"$ACTION_MEMBER_ID": 5}, {"port": 2}, "I.to"))
     device.write("INSERT", Row("pipe.I.profile", {"$ACTION_MEMBER_ID": 6}, {"port": 3}, "I.to"))
     key = {"$SELECTOR_GROUP_ID": 1}
-    said = {"$ACTION_MEMBER_ID": [6, 5, 6], "$ACTION_MEMBER_STATUS": [True, True, False], "$MAX_GROUP_SIZE": 4}
+    group = {"$ACTION_MEMBER_ID": [6, 5, 6], "$ACTION_MEMBER_STATUS": [True, True, False], "$MAX_GROUP_SIZE": 4}
     device.write("INSERT", Row("pipe.I.selector", key, {}))
     with pytest.raises(EntityError, match="group 1 has no members"):
         device.write("INSERT", Row("pipe.I.t", {"hdr.data.e": 0}, {"$SELECTOR_GROUP_ID": 1}))
-    device.write("MODIFY", Row("pipe.I.selector", key, said))
-    with pytest.raises(EntityError, match="not supported there") as refused:
+    device.write("MODIFY", Row("pipe.I.selector", key, group))
+    with pytest.raises(EntityError, match="not supported there") as error:
         device.write("MODIFY", Row("pipe.I.t", {}, {"$SELECTOR_GROUP_ID": 1}, is_default=True))
-    assert refused.value.code == "UNIMPLEMENTED"
+    assert error.value.code == "UNIMPLEMENTED"
     device.write("INSERT", Row("pipe.I.t", {"hdr.data.e": 0}, {"$SELECTOR_GROUP_ID": 1}))
     with pytest.raises(EntityError, match="group 1 is in use"):
         device.write("MODIFY", Row("pipe.I.selector", key, {"$ACTION_MEMBER_ID": [5], "$ACTION_MEMBER_STATUS": [False]}))
-    assert device.read(Row("pipe.I.selector", key))[0].data == said
+    assert device.read(Row("pipe.I.selector", key))[0].data == group
     with pytest.raises(EntityError, match="9: at most 8"):
         device.write("MODIFY", Row("pipe.I.selector", key, {"$MAX_GROUP_SIZE": 9}))
     with pytest.raises(EntityError, match="5 members, the group has room for 4"):
         device.write("MODIFY", Row("pipe.I.selector", key, {"$ACTION_MEMBER_ID": [5] * 5, "$ACTION_MEMBER_STATUS": [True] * 5}))
     with pytest.raises(EntityError, match="all pipes have the same groups"):
         device.write("MODIFY", Row("pipe.I.selector", key, {"$MAX_GROUP_SIZE": 2}), Where(0))
-    assert device.read(Row("pipe.I.selector", key))[0].data == said
+    assert device.read(Row("pipe.I.selector", key))[0].data == group

@@ -1,4 +1,4 @@
-"""BFRuntime before a TNA program: entries of single pipes, members of single parsers, handles, idle time-outs."""
+"""BFRuntime with a TNA program: entries of single pipes, members of single parsers, handles, idle time-outs."""
 
 from __future__ import annotations
 
@@ -62,21 +62,21 @@ def row(port=2, known=0, **data):
 
 
 def scope(device, table, pipes=ALL, parsers=ALL):
-    """`pipes`: ALL, SINGLE, or a byte of pipes for each scope."""
-    said = bfrt.TableAttribute(table_id=device.info.table(table).id)
+    """Sets and reads a table's entry scope. `pipes`: ALL, SINGLE, or a byte of pipes for each scope."""
+    attribute = bfrt.TableAttribute(table_id=device.info.table(table).id)
     if isinstance(pipes, bytes):
-        said.entry_scope.pipe_scope.user_defined = int.from_bytes(pipes, "little")
+        attribute.entry_scope.pipe_scope.user_defined = int.from_bytes(pipes, "little")
     else:
-        said.entry_scope.pipe_scope.predef = pipes
-    said.entry_scope.prsr_scope.predef = parsers
-    device.attributes.write(said, Where())
-    asked = bfrt.TableAttribute(table_id=said.table_id)
-    asked.entry_scope.SetInParent()
-    return device.attributes.read(asked, Where()).table_attribute.entry_scope
+        attribute.entry_scope.pipe_scope.predef = pipes
+    attribute.entry_scope.prsr_scope.predef = parsers
+    device.attributes.write(attribute, Where())
+    request = bfrt.TableAttribute(table_id=attribute.table_id)
+    request.entry_scope.SetInParent()
+    return device.attributes.read(request, Where()).table_attribute.entry_scope
 
 
 def out(switch, frame=FRAME, port=1):
-    """The port that a frame leaves by that enters each pipe."""
+    """Ports by which frames leave, one for each pipe that they enter."""
     return [next((n for n, _ in switch.step(frame, 128 * pipe + port)), None) for pipe in range(4)]
 
 
@@ -97,8 +97,8 @@ def test_each_pipe_has_its_own_entries(device, switch):
 
 
 def test_pipes_of_one_scope_share_their_entries(device, switch):
-    said = scope(device, TABLE, bytes([0b0011, 0b1100]))
-    assert said.pipe_scope.user_defined == 0x0C03
+    answer = scope(device, TABLE, bytes([0b0011, 0b1100]))
+    assert answer.pipe_scope.user_defined == 0x0C03
     device.write("INSERT", row(2), Where(0))
     device.write("INSERT", row(130), Where(3))
     assert out(switch) == [2, 2, 130, 130]
@@ -194,15 +194,15 @@ def test_a_client_writes_into_one_pipe(device, switch):
 
 
 def test_a_batch_ends_when_its_client_waits_no_longer(device, switch):
-    """Published clients say in metadata how long they wait."""
+    """Published clients send their time-out in metadata."""
     with Server(device) as server, Client(server.address) as client:
         request = bfrt.WriteRequest(p4_name=device.name)
         request.target.pipe_id = request.target.direction = request.target.prsr_id = 0xFFFF
         for _ in range(20_000):
             request.updates.add(type=bfrt.Update.INSERT_OR_MODIFY).entity.table_entry.CopyFrom(message_of(row(2), device.info))
-        with pytest.raises(grpc.RpcError) as refused:
+        with pytest.raises(grpc.RpcError) as error:
             client._method("Write")(request, timeout=60, metadata=(("deadline_nsec", "1000"),))
-        assert refused.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED and "of 20000 updates" in refused.value.details()
+        assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED and "of 20000 updates" in error.value.details()
 
 
 def test_a_program_is_verified_by_its_tables(device):
@@ -219,22 +219,22 @@ def test_a_program_is_verified_by_its_tables(device):
             ask(actions.VERIFY, device.program_json.replace(b"pipe.SwitchIngress.forward", b"pipe.SwitchIngress.other"))
         with pytest.raises(EntityError, match="no bfrt.json"):
             ask(actions.VERIFY, b"[]")
-        with pytest.raises(EntityError, match="not replaced while it runs") as refused:
+        with pytest.raises(EntityError, match="not replaced while it runs") as error:
             ask(actions.VERIFY_AND_WARM_INIT_BEGIN, device.program_json)
-        assert refused.value.code == "UNIMPLEMENTED"
+        assert error.value.code == "UNIMPLEMENTED"
 
 
 # ---- idle time-outs
 
 
 def idle(device, notify, interval=1000, enable=True):
-    said = bfrt.TableAttribute(table_id=device.info.table(TABLE).id)
-    said.idle_table.enable, said.idle_table.ttl_query_interval = enable, interval
-    said.idle_table.idle_table_mode = 1 if notify else 0
-    device.attributes.write(said, Where())
+    attribute = bfrt.TableAttribute(table_id=device.info.table(TABLE).id)
+    attribute.idle_table.enable, attribute.idle_table.ttl_query_interval = enable, interval
+    attribute.idle_table.idle_table_mode = 1 if notify else 0
+    device.attributes.write(attribute, Where())
 
 
-def told(device, time, until):
+def notifications(device, time, until):
     time.now = until
     return [("active" if n.active else "idle", n.row.key["hdr.ethernet.dst"], n.pipe) for n in device.idle.sweep(time.now)]
 
@@ -249,7 +249,7 @@ def test_poll_mode_says_which_entries_were_hit_since_the_last_look(device, switc
     device.write("INSERT", row())
     assert state() == "ENTRY_IDLE"
     switch.step(FRAME, 129)
-    assert state() == "ENTRY_IDLE"  # nobody has looked yet
+    assert state() == "ENTRY_IDLE"  # not queried yet
     device.operate(table, "UpdateHitState")
     assert state() == "ENTRY_ACTIVE"
     device.operate(table, "UpdateHitState")
@@ -267,19 +267,19 @@ def test_notify_mode_tells_of_entries_that_nobody_hit(device, switch, time):
     other = DST + 1
     device.write("INSERT", row(**{"$ENTRY_TTL": 2000}))
     device.write("INSERT", Row(TABLE, key(dst=other), {"port": 2}, "SwitchIngress.to_port"))  # a time to live of 0 never ends
-    assert told(device, time, 1.0) == []
+    assert notifications(device, time, 1.0) == []
     assert device.read(Row(TABLE, key()))[0].data["$ENTRY_TTL"] == 1000
     switch.step(FRAME, 1)
-    assert told(device, time, 2.0) == []
+    assert notifications(device, time, 2.0) == []
     assert device.read(Row(TABLE, key()))[0].data["$ENTRY_TTL"] == 2000
-    assert told(device, time, 4.0) == [("idle", DST, None)]
-    assert told(device, time, 9.0) == []  # once
+    assert notifications(device, time, 4.0) == [("idle", DST, None)]
+    assert notifications(device, time, 9.0) == []  # once
     switch.step(FRAME, 1)
-    assert told(device, time, 10.0) == [("active", DST, None)]
-    assert told(device, time, 12.0) == [("idle", DST, None)]
+    assert notifications(device, time, 10.0) == [("active", DST, None)]
+    assert notifications(device, time, 12.0) == [("idle", DST, None)]
     device.write("MODIFY", row(**{"$ENTRY_TTL": 1000}))
     idle(device, notify=True, enable=False)
-    assert told(device, time, 20.0) == []
+    assert notifications(device, time, 20.0) == []
     assert device.read(Row(TABLE, key()))[0].data["$ENTRY_TTL"] == 1000
 
 
@@ -289,37 +289,37 @@ def test_an_entry_of_one_pipe_ages_in_that_pipe(device, switch, time):
     for pipe in (0, 1):
         device.write("INSERT", row(**{"$ENTRY_TTL": 1000}), Where(pipe))
     switch.step(FRAME, 1)
-    assert told(device, time, 1.0) == [("idle", DST, 1)]
-    assert told(device, time, 2.0) == [("idle", DST, 0)]
+    assert notifications(device, time, 1.0) == [("idle", DST, 1)]
+    assert notifications(device, time, 2.0) == [("idle", DST, 0)]
 
 
 def test_idle_attributes_are_given_back(device):
-    asked = bfrt.TableAttribute(table_id=device.info.table(TABLE).id)
-    asked.idle_table.SetInParent()
+    request = bfrt.TableAttribute(table_id=device.info.table(TABLE).id)
+    request.idle_table.SetInParent()
     idle(device, notify=True, interval=333)
-    said = device.attributes.read(asked, Where()).table_attribute.idle_table
-    assert (said.ttl_query_interval, said.enable, said.idle_table_mode) == (333, True, bfrt.IdleTable.IDLE_TABLE_NOTIFY_MODE)
+    idle_ = device.attributes.read(request, Where()).table_attribute.idle_table
+    assert (idle_.ttl_query_interval, idle_.enable, idle_.idle_table_mode) == (333, True, bfrt.IdleTable.IDLE_TABLE_NOTIFY_MODE)
     with pytest.raises(EntityError, match="at least 1 ms"):
         idle(device, notify=True, interval=0)
-    asked.table_id = device.info.table("SwitchIngress.numbered").id
+    request.table_id = device.info.table("SwitchIngress.numbered").id
     with pytest.raises(EntityError, match="no attribute IdleTimeout"):
-        device.attributes.read(asked, Where())
+        device.attributes.read(request, Where())
 
 
 # ---- key masks
 
 
 def mask(device, **masks):
-    """Sets what is given, and gives the mask that the table then has, by field."""
+    """Sets the given masks; returns the table's mask then, by field."""
     table = device.info.table(TABLE)
-    said = bfrt.TableAttribute(table_id=table.id)
-    said.dyn_key_mask.SetInParent()
+    attribute = bfrt.TableAttribute(table_id=table.id)
+    attribute.dyn_key_mask.SetInParent()
     if masks:
         for field, value in zip(("hdr.ethernet.dst", "meta.known"), masks.values(), strict=True):
-            said.dyn_key_mask.fields.add(field_id=table.key(field).id, mask=value.to_bytes(table.key(field).bytes, "big"))
-        device.attributes.write(said, Where())
-    found = device.attributes.read(said, Where()).table_attribute.dyn_key_mask
-    return [int.from_bytes(f.mask, "big") for f in found.fields]
+            attribute.dyn_key_mask.fields.add(field_id=table.key(field).id, mask=value.to_bytes(table.key(field).bytes, "big"))
+        device.attributes.write(attribute, Where())
+    answer = device.attributes.read(attribute, Where()).table_attribute.dyn_key_mask
+    return [int.from_bytes(f.mask, "big") for f in answer.fields]
 
 
 def test_a_key_mask_says_which_bits_of_a_key_count(device, switch):
@@ -341,10 +341,10 @@ def test_a_key_mask_says_which_bits_of_a_key_count(device, switch):
 
 
 def test_tables_without_key_masks_have_none(device, switch):
-    said = bfrt.TableAttribute(table_id=device.info.table("SwitchIngress.numbered").id)
-    said.dyn_key_mask.SetInParent()
+    attribute = bfrt.TableAttribute(table_id=device.info.table("SwitchIngress.numbered").id)
+    attribute.dyn_key_mask.SetInParent()
     with pytest.raises(EntityError, match="no attribute DynamicKeyMask"):
-        device.attributes.read(said, Where())
+        device.attributes.read(attribute, Where())
     with pytest.raises(EntityError, match="not annotated"):
         switch.write(modify(KeyMask("SwitchIngress.numbered", {})))
 
@@ -354,16 +354,16 @@ def test_tables_without_key_masks_have_none(device, switch):
 
 def test_a_meter_counts_as_many_bytes_more_as_it_is_told(device, switch):
     table = device.info.table("SwitchIngress.paid")
-    said = bfrt.TableAttribute(table_id=table.id)
-    said.byte_count_adj.SetInParent()
+    attribute = bfrt.TableAttribute(table_id=table.id)
+    attribute.byte_count_adj.SetInParent()
 
     def red(adjust):
-        """Frames of 64 B and their FCS that a bucket of 1000 B lets pass in pipe 0."""
+        """Number of 64 B frames (FCS added) that a bucket of 1000 B lets pass in pipe 0."""
         if adjust is not None:
-            said.byte_count_adj.byte_count_adjust = adjust
-            device.attributes.write(said, Where(0))
-            assert device.attributes.read(said, Where(0)).table_attribute.byte_count_adj.byte_count_adjust == adjust
-            assert device.attributes.read(said, Where(1)).table_attribute.byte_count_adj.byte_count_adjust == 0
+            attribute.byte_count_adj.byte_count_adjust = adjust
+            device.attributes.write(attribute, Where(0))
+            assert device.attributes.read(attribute, Where(0)).table_attribute.byte_count_adj.byte_count_adjust == adjust
+            assert device.attributes.read(attribute, Where(1)).table_attribute.byte_count_adj.byte_count_adjust == 0
         switch.write(modify(MeterEntry("SwitchIngress.paid", 0, MeterConfig(0, 1000, 0, 1000))))
         colors = [switch.step(FRAME, 1)[0][1][6] for _ in range(40)]
         return colors.index(3)
@@ -371,9 +371,9 @@ def test_a_meter_counts_as_many_bytes_more_as_it_is_told(device, switch):
     switch.write(modify(TableEntry(TABLE, {}, "SwitchIngress.to_port", {"port": 2}, is_default=True)))
     size = len(FRAME) + 4
     assert [red(adjust) for adjust in (None, 30, -40, 0)] == [1000 // (size + more) for more in (0, 30, -40, 0)]
-    said.table_id = device.info.table(TABLE).id
+    attribute.table_id = device.info.table(TABLE).id
     with pytest.raises(EntityError, match="no attribute MeterByteCountAdjust"):
-        device.attributes.write(said, Where())
+        device.attributes.write(attribute, Where())
 
 
 # ---- direct cells
@@ -397,8 +397,8 @@ def test_direct_registers_are_fields_of_entries(device, switch):
     device.write("INSERT", Row(TABLE, key(), {"port": 2}, "SwitchIngress.to_port"))
     device.write("INSERT", Row(numbered, there, {field: 40}, "SwitchIngress.number"))
     switch.step(FRAME, 129)
-    (found,) = device.read(Row(numbered, there))
-    assert found.data == {field: (40, 41, 40, 40)}
+    (entry,) = device.read(Row(numbered, there))
+    assert entry.data == {field: (40, 41, 40, 40)}
     device.write("MODIFY", Row(numbered, there, {field: (1, 2, 3, 4)}))
     assert device.read(Row(numbered, there), Where(3))[0].data == {field: 4}
     ids = {f.name: f.id for f in device.info.table(numbered).data}
@@ -414,6 +414,6 @@ def test_the_index_of_a_partition_is_a_key_that_matches_exactly(tmp_path):
     with Switch(compile_program(path).so_path, pipes=1) as switch:
         device = Device(switch)
         device.write("INSERT", row())
-        (found,) = device.read(Row(TABLE, key()))
-        assert found.key == key() and found.data["port"] == 2
+        (entry,) = device.read(Row(TABLE, key()))
+        assert entry.key == key() and entry.data["port"] == 2
         assert device.info.table(TABLE).key("hdr.ethernet.dst").match == "exact"

@@ -1,4 +1,4 @@
-"""The packet generator of a TNA switch over BFRuntime: what triggers it, what it sends, and when."""
+"""The packet generator of a TNA switch over BFRuntime: its triggers, packets and times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def program():
 
 @pytest.fixture
 def switch(program):
-    """All frames go to port 2."""
+    """A switch that forwards all frames to port 2."""
     with Switch(program.so_path) as switch:
         for port in (1, 2, 129):
             switch.add_port(port)
@@ -58,14 +58,14 @@ def counters(device, where=EVERYWHERE, number=3):
 
 
 def run(switch, until):
-    """When which headers came out, all packets being whole."""
-    found = []
+    """Times and headers of the packets that leave; asserts that all packets are whole."""
+    arrivals = []
     while (due := switch.next_due()) is not None and due <= until:
-        now = max(due, found[-1][0] if found else 0)
+        now = max(due, arrivals[-1][0] if arrivals else 0)
         for port, frame in switch.poll(now):
             assert port == 2 and frame[7:] == PACKET[1:]  # the program writes a colour into the first byte behind the header
-            found.append((now, frame[:6].hex()))
-    return found
+            arrivals.append((now, frame[:6].hex()))
+    return arrivals
 
 
 def test_a_one_shot_timer_sends_batches_once(device, switch):
@@ -77,7 +77,7 @@ def test_a_one_shot_timer_sends_batches_once(device, switch):
     assert [at - first for at, _ in sent] == [at * NS for at in (0, 50, 100, 400, 450, 500)]
     assert first == 1000 * NS and counters(device) == (1, 2, 6) == counters(device, Where(1))
     assert counters(device, Where(0)) == (0, 0, 0)
-    assert run(switch, 10**12) == []  # it does not go off again, until it is enabled again
+    assert run(switch, 10**12) == []  # it does not fire again until it is enabled again
     app(device, app_enable=False)
     app(device, app_enable=True, where=Where(1))
     assert len(run(switch, 10**12)) == 6 and counters(device) == (2, 4, 12)
@@ -103,7 +103,7 @@ def test_a_port_that_goes_down_triggers_once_until_that_is_cleared(device, switc
     for port in (1, 129):
         switch.set_port(port, up=False)
         switch.set_port(port, up=True)
-    assert run(switch, 10**9) == []  # not asked for yet
+    assert run(switch, 10**9) == []  # not triggered yet
     for port in (1, 129):
         device.write("MODIFY", Row(PORT, {"dev_port": port}, {"clear_port_down_enable": True}))
     for _ in range(2):
@@ -149,7 +149,7 @@ def test_what_is_set_is_given_back(device):
 
 
 def test_a_port_that_nobody_configured_is_told_as_the_driver_leaves_it(program):
-    """Recirculation: always at ports 68 to 71, at the CPU's ports of pipes that have no CPU, never at the front panel's."""
+    """Recirculation: always at ports 68 to 71, at the CPU ports of pipes without a CPU, never at front panel ports."""
     with Switch(program.so_path, pipes=4) as switch:
         device = Device(switch)
 
@@ -168,12 +168,12 @@ def test_a_port_that_nobody_configured_is_told_as_the_driver_leaves_it(program):
                 assert all(read(pipe * 128 + 64 + n)["recirculation_enable"] is on for n in range(4))
         device.write("MODIFY", Row(PORT, {"dev_port": 68}, {"recirculation_enable": True}))  # as it is
         device.write("INSERT", Row("$PORT", {"$DEV_PORT": 448}, {"$SPEED": "BF_SPEED_100G", "$PORT_ENABLE": True}))
-        for port, on, why in (
+        for port, on, reason in (
             (68, False, "recirculation is set at port 64"), (193, False, "for its ports 64 to 67"), (0, True, "set at port 64"),
             (72, False, "port 72 is none of this switch's 4 pipes"), (512, False, "port 512 is none"),
             (448, False, "port 448 is in table \\$PORT"),
         ):  # fmt: skip
-            with pytest.raises(EntityError, match=why):
+            with pytest.raises(EntityError, match=reason):
                 device.write("MODIFY", Row(PORT, {"dev_port": port}, {"recirculation_enable": on}))
         for port in (72, 512):
             with pytest.raises(EntityError, match=f"port {port} is none of this switch's 4 pipes"):
@@ -182,7 +182,7 @@ def test_a_port_that_nobody_configured_is_told_as_the_driver_leaves_it(program):
 
 
 def test_what_is_refused(device):
-    for row, why in (
+    for row, reason in (
         (Row(PORT, {"dev_port": 70}, {"pktgen_enable": True}), "generated at port 68"),
         (Row(PORT, {"dev_port": 300}, {}), "none of this switch's 2 pipes"),
         (Row(BUFFER, {"pkt_buffer_offset": 8, "pkt_buffer_size": 4}, {"buffer": b"abcd"}), "a multiple of 16"),
@@ -191,7 +191,7 @@ def test_what_is_refused(device):
         (Row(APP, {"app_id": 1}, {"pkt_len": 100, "pkt_buffer_offset": 16368}), "Invalid argument"),
         (Row(APP, {}, {"app_enable": True}), "app_id"),
     ):
-        with pytest.raises(EntityError, match=why):
+        with pytest.raises(EntityError, match=reason):
             device.write("MODIFY", row)
 
 

@@ -1,6 +1,6 @@
 """Our bf-rt.json and P4Info of TNA programs, compared field by field with those of p4c's Tofino back end.
 
-Runs where P4C_TOFINO and Intel's examples are. What differs is listed here with its reason, and nothing else may.
+Runs where P4C_TOFINO and Intel's examples are. Known differences are listed here with their reasons; no others are allowed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_SERVED = {
     "TblDbgCnt": "debug counters of logical tables, which only hardware has",
 }  # fmt: skip
 RENAMED = "p4c writes a name that it has changed itself into an annotation"
-# (type of table, place in its description): why ours is other. A row that no program needs any more is to be deleted.
+# (type of table, place in its description): reason for the difference. Delete rows that no program needs.
 KNOWN = (
     (r"RegisterParam", r"/depends_on lacks \d+", "which register's action reads the parameter is not in P4Info"),
     (r"MatchAction_.*", r"/action_specs (lacks [\w.]+|extra pipeline_\w+\.[\w.]+)",
@@ -48,7 +48,7 @@ def ours(program: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def name_of(item: Any) -> str:
-    """By what the items of a list are told apart."""
+    """Key that identifies an item of a list."""
     if isinstance(item, dict):
         if "singleton" in item:
             return item["singleton"]["name"]
@@ -78,7 +78,7 @@ def differences(mine: Any, theirs: Any, place: str = "") -> Iterator[str]:
         yield f"{place} is {mine!r}: expected {theirs!r}"
 
 
-def known(kind: str, difference: str) -> bool:
+def is_known(kind: str, difference: str) -> bool:
     return any(re.fullmatch(k, kind) and re.fullmatch(d, difference) for k, d, _ in KNOWN)
 
 
@@ -96,24 +96,24 @@ def test_the_comparison_sees_what_differs():
 @pytest.mark.hardware
 @pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")
 def test_schema(program):
-    said = taken_up(program)
+    judgement = taken_up(program)
     mine, _ = ours(program)
-    theirs = {t["name"]: t for t in said.schema["tables"]}
-    own = {t["name"]: t for t in mine["tables"]}
-    wrong = [f"{name}: not there" for name, t in theirs.items() if name not in own and t["table_type"] not in NOT_SERVED]
-    wrong += [f"{name}: not in p4c's" for name in own if name not in theirs]
-    for name, table in own.items():
+    theirs = {t["name"]: t for t in judgement.schema["tables"]}
+    tables = {t["name"]: t for t in mine["tables"]}
+    faults = [f"{name}: not there" for name, t in theirs.items() if name not in tables and t["table_type"] not in NOT_SERVED]
+    faults += [f"{name}: not in p4c's" for name in tables if name not in theirs]
+    for name, table in tables.items():
         if name in theirs:
             kind = theirs[name]["table_type"]
-            wrong += [f"{kind} {name}{d}" for d in differences(table, theirs[name]) if not known(kind, d)]
-    wrong += [f"learn filter {d}" for d in differences(mine["learn_filters"], said.schema["learn_filters"])]
-    assert wrong == []
+            faults += [f"{kind} {name}{d}" for d in differences(table, theirs[name]) if not is_known(kind, d)]
+    faults += [f"learn filter {d}" for d in differences(mine["learn_filters"], judgement.schema["learn_filters"])]
+    assert faults == []
     json.dumps(mine)
 
 
 # ---- P4Info
 
-# What P4Info of ours says otherwise.
+# Known differences of our P4Info.
 P4INFO_KNOWN = (
     (r"/tables order .*", "tables of a control that is in another come first in p4c's"),
     (r"/actions order .*", "the built-in action comes where it is first used"),
@@ -130,7 +130,7 @@ P4INFO_KNOWN = (
 
 
 def tree(text: str) -> dict[str, list[Any]]:
-    """Protobuf's text format: every field as a list of its values."""
+    """Parses protobuf's text format: every field as a list of its values."""
     lines = iter(line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
 
     def block() -> dict[str, list[Any]]:
@@ -146,7 +146,7 @@ def tree(text: str) -> dict[str, list[Any]]:
 
 
 def plain(message: dict[str, list[Any]]) -> dict[str, Any]:
-    """Preambles' names are their messages', fields of one value are that."""
+    """Simplifies the tree: messages by their preamble's name, a field with one value as that value."""
     out: dict[str, Any] = {}
     for key, values in message.items():
         values = [plain(v) if isinstance(v, dict) else v for v in values]
@@ -170,13 +170,13 @@ def test_the_text_is_read():
 @pytest.mark.hardware
 @pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")
 def test_p4info(program):
-    said = taken_up(program)
+    judgement = taken_up(program)
     schema, info = ours(program)
-    own = p4info_files.text(info)
+    own_text = p4info_files.text(info)
     for pipeline in {t["name"].partition(".")[0] for t in schema["tables"]}:  # p4c leaves them out
-        own = own.replace(f'"{pipeline}.', '"')
-    mine, theirs = (plain(tree(text)) for text in (own, said.p4info))
+        own_text = own_text.replace(f'"{pipeline}.', '"')
+    mine, theirs = (plain(tree(text)) for text in (own_text, judgement.p4info))
     for info in (mine, theirs):
         info.pop("externs", None)  # Tofino's own: the schema has them
-    wrong = [d for d in differences(mine, theirs) if not any(re.fullmatch(k, d) for k, _ in P4INFO_KNOWN)]
-    assert wrong == []
+    faults = [d for d in differences(mine, theirs) if not any(re.fullmatch(k, d) for k, _ in P4INFO_KNOWN)]
+    assert faults == []

@@ -1,7 +1,7 @@
-"""The published SwitchML, all of it but the Tofino.
+"""The whole published SwitchML except the Tofino.
 
-Its program on the embedded switch, its own controller, unedited, over Intel's client and our BFRuntime server, and then packets
-of its workers that are added up.
+Its program runs on the embedded switch; its unedited controller uses Intel's client and our BFRuntime server; then packets of
+its workers are summed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def frame(worker: int, values: np.ndarray, slot: int) -> bytes:
 
 
 def reduced(switch: Switch, vectors: np.ndarray, slot: int) -> np.ndarray:
-    """One packet of each worker, of which two come twice; all get the same result, and one that asks again it alone."""
+    """Sends one packet of each worker, two of them twice; all get the same result, and a worker that repeats gets it alone."""
     *others, last = enumerate(vectors)
     for worker, values in [*others, *others]:
         assert switch.step(frame(worker, values, slot), PORTS[worker]) == []
@@ -85,10 +85,10 @@ def test_its_own_controller_sets_it_up_and_256_values_are_summed(program, tmp_pa
             right = vectors.sum(axis=0, dtype=np.int32)
             for at in range(0, 256, 64):  # each in a slot of its own
                 assert np.array_equal(reduced(switch, vectors[:, at : at + 64], at // 32), right[at : at + 64])
-            shown = {what: controller.command(f"show_{what}") for what in SHOWN}
-            wrong = {what: text for what, text in shown.items() if "rror" in text and what != "ports" or "Traceback" in text}
-            assert not wrong and "2/0" in shown["ports"] and " RS " in shown["ports"]
-            assert all(mac in shown[what].upper() for mac, _ in WORKERS for what in ("udp_workers", "forwarding_table"))
+            pages = {topic: controller.command(f"show_{topic}") for topic in SHOWN}
+            errors = {topic: text for topic, text in pages.items() if "rror" in text and topic != "ports" or "Traceback" in text}
+            assert not errors and "2/0" in pages["ports"] and " RS " in pages["ports"]
+            assert all(mac in pages[topic].upper() for mac, _ in WORKERS for topic in ("udp_workers", "forwarding_table"))
             if not arguments:
                 return
             assert len(controller.join(SIZES[256], WORKERS)) == len(WORKERS)

@@ -1,4 +1,4 @@
-"""BFRuntime before a TNA program: state of every pipe, replication, mirrors, loopback; and what packets then do."""
+"""BFRuntime with a TNA program: state of every pipe, replication, mirrors, loopback, and their effect on packets."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_entries_steer_packets_and_their_counters_count(target, switch):
 
 
 def test_an_entry_that_matches_everything_has_a_key_of_its_own(target):
-    """Left out in P4Runtime's terms; on the wire a mask of 0."""
+    """A don't-care key is left out in P4Runtime; in BFRuntime it is a mask of 0."""
     everything = TableEntry(TABLE, {ZONE: 0}, "SwitchIngress.to_port", {"port": 3}, 9)
     target.write(insert(entry(port=2), everything))
     assert target.read([everything]) == [everything]

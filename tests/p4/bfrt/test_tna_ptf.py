@@ -1,4 +1,4 @@
-"""open-p4studio's PTF tests, unmodified, before the embedded switch: what docs/tna-conformance.md says of them holds."""
+"""open-p4studio's PTF tests, unmodified, on the embedded switch: their outcomes are those in docs/tna-conformance.md."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def test_the_page_has_the_recorded_results():
 @pytest.fixture(scope="module")
 def published() -> Any:
     need("ptf", "p4runtime")
-    with ptf_examples.client() as made:
-        yield made
+    with ptf_examples.client() as package:
+        yield package
 
 
 @pytest.mark.parametrize("name", sorted(name for name, tests in RECORDED.items() if not all(tests.values())))
 def test_an_example(name: str, published: Path):
-    passing = {test for test, why in RECORDED[name].items() if not why}
-    found = {said["name"]: said for said in ptf_examples.run(name, published, tuple(sorted(passing)))}
-    assert {test for test, said in found.items() if said["result"] == "pass"} == passing, [
-        (test, said["why"]) for test, said in found.items() if said["result"] != "pass"
+    passing = {test for test, reason in RECORDED[name].items() if not reason}
+    outcomes = {outcome["name"]: outcome for outcome in ptf_examples.run(name, published, tuple(sorted(passing)))}
+    assert {test for test, outcome in outcomes.items() if outcome["result"] == "pass"} == passing, [
+        (test, outcome["why"]) for test, outcome in outcomes.items() if outcome["result"] != "pass"
     ]

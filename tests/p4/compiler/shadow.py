@@ -1,6 +1,5 @@
-"""The reference interpreter with the compiled program as its shadow: both get every frame, and must agree on what they
-send and
-on their state afterwards. The interpreter's control plane (tables, groups, sessions, registers) is mirrored before
+"""The reference interpreter with the compiled program as its shadow: both get every frame, and must agree on the frames
+they send and on their state afterwards. The interpreter's control plane (tables, groups, sessions, registers) is mirrored before
 each frame."""
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ina.p4.runtime.entities import (
 
 
 class Shadowed(Interpreter):
-    """`path` is compiled twice: to the tree that the interpreter walks, and to C."""
+    """Interpreter and compiled program for `path`, which is compiled twice: to the interpreter's tree, and to C."""
 
     def __init__(
         self, path: Path, defines: dict[str, str] | None = None, seed: int = 0, cflags: list[str] | None = None
@@ -105,24 +104,24 @@ class Shadowed(Interpreter):
         return members + ([] if session.port is None else [(session.port, 0)])
 
     def _mirror_table(self, table: Table, layout: dict[str, Any]) -> None:
-        wanted = {}
+        entries = {}
         for entry in table.entries if not layout["const_entries"] else ():
             match = {k: m for k, m in zip(table.key_names, entry.match, strict=True) if m is not None}
             match = {n: int(m) if isinstance(m, bool) else m for n, m in match.items()}
             action, params = self._action(entry.action, layout) if entry.action is not None else (None, {})
             priority = entry.priority if table.needs_priority else 0
-            wanted[repr(match), priority] = TableEntry(
+            entries[repr(match), priority] = TableEntry(
                 table.name, match, action, params, priority, member=entry.member, group=entry.group
             )
         if ("table", table.name) not in self.mirrored:  # the program's own entries are there already
-            self.mirrored["table", table.name] = {k: None for k in wanted} if layout["entries"] else {}
+            self.mirrored["table", table.name] = {k: None for k in entries} if layout["entries"] else {}
             if layout["entries"]:
                 return
         have = self.mirrored["table", table.name]
-        updates = [Update("DELETE", e) for k, e in have.items() if wanted.get(k) != e and e is not None]
-        updates += [Update("INSERT", e) for k, e in wanted.items() if k not in have or have[k] not in (None, e)]
+        updates = [Update("DELETE", e) for k, e in have.items() if entries.get(k) != e and e is not None]
+        updates += [Update("INSERT", e) for k, e in entries.items() if k not in have or have[k] not in (None, e)]
         self.mirrored["table", table.name] = {
-            k: have.get(k) if have.get(k, 0) is None else e for k, e in wanted.items()
+            k: have.get(k) if have.get(k, 0) is None else e for k, e in entries.items()
         }
         if not layout["const_default"]:
             action, params = self._action(table.default, layout)
@@ -138,23 +137,23 @@ class Shadowed(Interpreter):
     def _action(bound: BoundAction, layout: dict[str, Any]) -> tuple[str, dict[str, int]]:
         names = [a["name"] for a in layout["actions"]]
         name = next(n for n in names if n.split(".")[-1] == bound.ref.decl.cp_name.split(".")[-1])
-        given = bound.ref.args or [None] * len(bound.ref.decl.params)
-        free = [p for p, arg in zip(bound.ref.decl.params, given, strict=True) if arg is None]
+        args = bound.ref.args or [None] * len(bound.ref.decl.params)
+        free = [p for p, arg in zip(bound.ref.decl.params, args, strict=True) if arg is None]
         params = {p.cp_name: to_bits(v, p.type)[1] for p, v in zip(free, bound.args, strict=True)} if bound.args else {}
         return name, params
 
     # --- state --------------------------------------------------------------------------------------------------------
 
     def _registers(self) -> list[tuple[str, int, int]]:
-        found = []
+        cells = []
         for layout in self.compiled.layout["registers"]:
             if layout["name"] not in self.registers:
                 continue  # a part of a register of structs
             register = self.registers[layout["name"]]
             assert fixed_width(register.type) == layout["width"]
             for i, value in enumerate(register.values):
-                found.append((layout["name"], i, to_bits(value, register.type)[1]))
-        return found
+                cells.append((layout["name"], i, to_bits(value, register.type)[1]))
+        return cells
 
     def _same_state(self) -> None:
         if self.switch.pipes:

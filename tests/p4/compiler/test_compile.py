@@ -1,4 +1,4 @@
-"""The compiler's back end: what its programs do in memory, how fast code is kept fast, and what it refuses."""
+"""The compiler's back end: memory accesses of its programs, code that must stay fast, and refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DROP, UNICAST, MULTICAST, RESUBMIT, RECIRCULATE = range(5)
 
 
 class Direct:
-    """A program without a switch around it: state, one packet, no tables but empty ones."""
+    """A compiled program without a switch: its state, one packet, and empty tables."""
 
     def __init__(self, path: Path, **options) -> None:
         self.compiled = build.compile_program(path, **options)
@@ -67,7 +67,7 @@ class Direct:
         return bytes(self.ffi.buffer(pkt.data, pkt.len))
 
     def send(self, frame: bytes, **room: int) -> bytes | None:
-        """Ingress and, when it is to be sent, egress of one copy: the frame that leaves."""
+        """Runs ingress and, unless dropped, egress of one copy; returns the frame that leaves."""
         pkt = self.packet(frame, **room)
         if self.ingress(pkt) not in (UNICAST, MULTICAST) or self.egress(pkt) != UNICAST:
             return None
@@ -94,7 +94,7 @@ def write(tmp_path: Path, *args: str, **kwargs: str) -> Path:
 
 
 def aggregation(n: int, rows: int = 8, width: int = 32, rename=lambda name: name, form: str = "statements") -> str:
-    """A program in SwitchML's manner: op 0 stores, 1 adds, 2 loads `n` values of row `row`; one statement per value
+    """A program like SwitchML: op 0 stores, 1 adds, 2 loads `n` values of row `row`; one statement per value
     and step.
     """
     r = rename
@@ -149,7 +149,7 @@ def values_frame(row: int, op: int, values: np.ndarray) -> bytes:
      (64, 16, "temporaries"), (33, 64, "statements"), (40, 8, "actions")],
 )  # fmt: skip
 def test_fused_rows(tmp_path, n, width, form):
-    """Against NumPy; and the values of a row lie side by side, in loops that cover all of them."""
+    """Results as with NumPy; the values of a row are adjacent, and loops cover all of them."""
     path = tmp_path / "program.p4"
     path.write_text(aggregation(n, width=width, form=form))
     program = Direct(path)
@@ -221,7 +221,7 @@ def test_other_ways_to_write_it(tmp_path, form):
 
 
 def test_names_change_nothing(tmp_path):
-    """Programs that differ in identifiers only become the same C, but for the names in it."""
+    """Programs that differ only in identifiers become the same C except for its names."""
     texts = []
     for k, rename in enumerate([lambda s: s, lambda s: "x" + s[::-1].replace("_", "q") + "z"]):
         path = tmp_path / f"program{k}.p4"
@@ -251,7 +251,7 @@ def test_the_c_text_reads_like_the_program(tmp_path):
     program = path.read_text().splitlines()
     line = next(n for n, x in enumerate(program, 1) if "meta.limit =" in x)
     statements = [" ".join(x.split()) for x in text.splitlines()]
-    for wanted in (
+    for fragment in (
         f"/* {path.name}:{line}: {program[line - 1].strip()} */ meta_limit = ina_load8(hdr_data + 10 /* d */);",
         "/* include/rule.p4:1: if (hdr.data.b == 7) { */ if (ina_load32(hdr_data + 4 /* b */) == 7u) {",
         "/* include/rule.p4:2: hdr.data.c = meta.limit; / * a note * / */",
@@ -259,25 +259,25 @@ def test_the_c_text_reads_like_the_program(tmp_path):
         "{ /* table I.t: hdr.data.a exact */",
         "case 0u: { /* I.to */",
     ):
-        assert wanted in " ".join(statements), wanted
+        assert fragment in " ".join(statements), fragment
     assert "unread" not in text
 
 
 def test_a_parser_that_extracts_nothing(tmp_path):
-    """Then no header has a place, and the whole frame is what leaves."""
+    """No header has an offset, and the whole frame leaves."""
     program = Direct(write(tmp_path, "hdr.data.a = 5;", parser="state start { transition accept; }"))
     assert program.send(data(a=1) + b"tail") == data(a=1) + b"tail"
 
 
 def test_runs_that_are_no_loops_stay_as_they_are(tmp_path):
-    """Neighbours that depend on each other, values used later, one statement that differs: all in program order."""
+    """Adjacent statements that depend on each other, values used later, one statement that differs: all in program order."""
     n = 16
     shift = " ".join(f"hdr.values.v{i + 1} = hdr.values.v{i} + 1;" for i in range(n - 1))
     odd = " ".join(f"hdr.values.v{i} = hdr.values.v{i} + {7 if i == 9 else 1};" for i in range(n))
-    kept = " ".join(f"bit<32> t{i} = hdr.values.v{i};" for i in range(n))
+    copies = " ".join(f"bit<32> t{i} = hdr.values.v{i};" for i in range(n))
     back = " ".join(f"hdr.values.v{i} = t{n - 1 - i};" for i in range(n))
     path = write(
-        tmp_path, f"if (hdr.data.d == 0) {{ {shift} }} else if (hdr.data.d == 1) {{ {odd} }} else {{ {kept} {back} }}",
+        tmp_path, f"if (hdr.data.d == 0) {{ {shift} }} else if (hdr.data.d == 1) {{ {odd} }} else {{ {copies} {back} }}",
         types=f"header values_t {{ {' '.join(f'bit<32> v{i};' for i in range(n))} }}", headers="values_t values;",
         parser="state start { p.extract(hdr.data); p.extract(hdr.values); transition accept; }",
     )  # fmt: skip
@@ -383,7 +383,7 @@ def test_a_replica_may_lie_anywhere(tmp_path):
     ],
 )
 def test_egress_of_usual_packets_and_of_others(tmp_path, statements, kind, order):
-    """Egress is there twice; what it does to a header depends on what ingress left of the others."""
+    """Egress is generated twice; its effect on a header depends on the headers that ingress left valid."""
     egress = """if (hdr.first.isValid()) { hdr.first.v1 = hdr.second.v2; } else { hdr.second.v1 = 7; }
                 if (hdr.tag.isValid()) { hdr.data.b = 9; } else { hdr.data.c = (bit<16>)hdr.tag.t; }"""
     parser = """state start { p.extract(hdr.data); transition select(hdr.data.d) { 1: both; default: one; } }
@@ -393,11 +393,11 @@ def test_egress_of_usual_packets_and_of_others(tmp_path, statements, kind, order
     program = Direct(path)
     assert program.compiled.c_path.read_text().count("egress_one(") == 2  # the function and its call
     assert "as in most packets" in program.compiled.c_path.read_text()
-    left = {"data": bytearray(data(1, 2, 3, kind, 5)), "first": bytearray(range(64)), "second": bytearray(range(100, 164)),
-            "tag": bytearray(b"tag!")}  # fmt: skip
-    frame = left["data"] + (left["first"] if kind else b"") + left["second"] + b"rest"
-    parts = [(name, bytearray(left[name])) for name in order]
-    names, second = [name for name, _ in parts], left["second"][8:12]
+    headers = {"data": bytearray(data(1, 2, 3, kind, 5)), "first": bytearray(range(64)), "second": bytearray(range(100, 164)),
+               "tag": bytearray(b"tag!")}  # fmt: skip
+    frame = headers["data"] + (headers["first"] if kind else b"") + headers["second"] + b"rest"
+    parts = [(name, bytearray(headers[name])) for name in order]
+    names, second = [name for name, _ in parts], headers["second"][8:12]
     if names.count("second") == 2 or "first" in names:
         parts[1 + ("tag" in names)][1][4:8] = second
     else:
@@ -410,7 +410,7 @@ def test_egress_of_usual_packets_and_of_others(tmp_path, statements, kind, order
 
 
 def test_sums_of_headers_in_each_byte_order(tmp_path):
-    """Checksums over whole words of a header, and over fields that are not side by side: with and without carries."""
+    """Checksums over whole words of a header, and over fields that are not adjacent: with and without carries."""
     fields = {"whole": "hdr.first.v0, hdr.first.v1", "parts": "hdr.first.v1, hdr.data.e, hdr.first.v0, 8w0"}
     programs = {
         name: Direct(
@@ -436,8 +436,8 @@ def test_sums_of_headers_in_each_byte_order(tmp_path):
                     total = (total & 0xFFFF) + (total >> 16)
                 right = total ^ 0xFFFF
                 values = first + second + bytes(120)
-                for given, error in ((right, 0), (right ^ 0x0100, 1)):
-                    sent = programs[name].send(data(1, 2, given, 3, 1) + values)
+                for checksum, error in ((right, 0), (right ^ 0x0100, 1)):
+                    sent = programs[name].send(data(1, 2, checksum, 3, 1) + values)
                     assert sent == data(1, 2, right, error, 1) + values
 
 
@@ -451,9 +451,9 @@ def test_a_batch_is_its_packets_one_by_one(tmp_path):
     n = 5
     pkts = program.ffi.new("struct ina_packet[]", n)
     metas = program._aligned(program.program.meta_size * n)
-    kept = [program.ffi.new("uint8_t[]", bytes(128) + data(a=i + 1) + bytes(64)) for i in range(n)]
+    buffers = [program.ffi.new("uint8_t[]", bytes(128) + data(a=i + 1) + bytes(64)) for i in range(n)]
     for i in range(n):
-        pkts[i].data, pkts[i].len, pkts[i].wire_len = kept[i] + 128, 12, 12
+        pkts[i].data, pkts[i].len, pkts[i].wire_len = buffers[i] + 128, 12, 12
         pkts[i].headroom, pkts[i].tailroom, pkts[i].meta = 128, 64, metas + i * program.program.meta_size
     program.program.ingress(program.state, program.ffi.NULL, pkts, n, 0)
     program.program.egress(program.state, program.ffi.NULL, pkts, n, 0)
@@ -461,7 +461,7 @@ def test_a_batch_is_its_packets_one_by_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("program", "says"),
+    ("program", "message"),
     [
         ({"types": "extern void other(in bit<32> x);", "ingress": "other(hdr.data.a);"}, "the function 'other'"),
         (
@@ -471,9 +471,9 @@ def test_a_batch_is_its_packets_one_by_one(tmp_path):
         ({"metadata": "bit<8> m;", "ingress": "clone(CloneType.E2E, 1);"}, "clone other than I2E"),
     ],
 )
-def test_refusals_name_the_place(tmp_path, program, says):
+def test_refusals_name_the_place(tmp_path, program, message):
     path = write(tmp_path, **{"ingress": "", **program})
-    with pytest.raises(CompileError, match=says) as error:
+    with pytest.raises(CompileError, match=message) as error:
         build.compile_program(path)
     assert error.value.span.line > 0 and "program.p4" in str(error.value)
 
@@ -482,7 +482,7 @@ def test_the_cache_knows_what_a_program_depends_on(tmp_path, monkeypatch):
     path = write(tmp_path, "hdr.data.a = N;")
     first = build.compile_program(path, defines={"N": "1"})
     calls = []
-    with monkeypatch.context() as patched:  # undo() would end this test's own cache too: others write into the user's
+    with monkeypatch.context() as patched:  # undo() would also end this test's own cache: others write into the user's
         patched.setattr(build, "compile_c", lambda *args: calls.append(args))
         assert build.compile_program(path, defines={"N": "1"}) == first
     assert not calls
@@ -534,7 +534,7 @@ for _ in range(500):
 
 
 def test_under_sanitizers(tmp_path):
-    """Frames of all lengths in buffers without slack: nothing is read or written beside them, nothing is undefined."""
+    """Frames of all lengths in buffers without slack: no access outside of them, no undefined behaviour."""
     script = SANITIZED.format(tests=str(Path(__file__).parent.parent.parent), p4=str(paths.p4_dir() / "switchml.p4"))
     libraries = [
         subprocess.run(
@@ -543,7 +543,7 @@ def test_under_sanitizers(tmp_path):
         for name in ("libasan.so", "libubsan.so")
     ]
     environment = {**os.environ, "LD_PRELOAD": ":".join(p.strip() for p in libraries), "ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, cwd=paths.root(), env=environment
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert process.returncode == 0, process.stderr[-2000:]

@@ -24,7 +24,7 @@ def checksum(header: bytes) -> int:
 
 
 def aggregation_frame(rng: random.Random, values: int, size_code: int) -> tuple[bytes, int]:
-    """A SwitchML frame, now and then wrong somewhere; and the port it comes in on. Job 2 has a parent, sender PARENT."""
+    """A SwitchML frame, sometimes with an error, and its ingress port. Job 2 has a parent, sender PARENT."""
     job = rng.choice([1, 1, 2])
     worker = rng.randrange(WORKERS + (job == 2))
     payload_code = rng.choice([size_code] * 8 + [7])
@@ -118,8 +118,8 @@ def expression(rng: random.Random, width: int, signed: bool, fields: list[str], 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_expressions(tmp_path, seed):
-    """Operators on all kinds of widths, signed and unsigned, through header fields that straddle bytes; the last two
-    seeds beyond the widths that C has.
+    """Operators on many widths, signed and unsigned, through header fields that straddle bytes; the last two seeds use
+    widths that C does not have.
     """
     rng = random.Random(seed)
     choices = [1, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 97, 127, 128]
@@ -149,7 +149,7 @@ def test_random_expressions(tmp_path, seed):
 
 
 class Statements:
-    """Random statements over a header, a stack, metadata, registers, tables and helpers of all kinds of parameters."""
+    """Random statements over a header, a stack, metadata, registers, tables, and helpers with all kinds of parameters."""
 
     FIELDS = {"hdr.data.a": 32, "hdr.data.b": 32, "hdr.data.c": 16, "hdr.data.d": 8, "hdr.data.e": 8, "meta.m": 32,
               "meta.n": 16, "hdr.s[0].x": 16, "hdr.s[1].x": 16, "hdr.s[2].y": 8,

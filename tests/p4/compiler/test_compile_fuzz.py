@@ -1,6 +1,6 @@
 """Compiled programs on mutated packets under the address and undefined-behaviour sanitizers (tests/c/fuzz_program.c).
 
-`python tests/p4/compiler/test_compile_fuzz.py 10000000` runs so many packets through each program.
+`python tests/p4/compiler/test_compile_fuzz.py 10000000` runs that many packets through each program.
 """
 
 from __future__ import annotations
@@ -109,16 +109,16 @@ def frames(name: str, rng: random.Random) -> list[bytes]:
         return [aggregation_frame(rng, 32, 0)[0] for _ in range(200)]
     if name == "atp":
         return [atp_frame(rng) for _ in range(200)]
-    found = []
+    result = []
     for _ in range(200):
         head = bytearray(rng.randbytes(12))
         head[8:12] = [0, rng.choice([0, 8, 16, 64, 255]), rng.randrange(7), rng.randrange(10)]
-        found.append(bytes(head) + rng.randbytes(rng.choice([0, 3, 8, 60, 120])))
-    return found
+        result.append(bytes(head) + rng.randbytes(rng.choice([0, 3, 8, 60, 120])))
+    return result
 
 
 def run(name: str, packets: int) -> tuple[int, int, int]:
-    """In a process that has the sanitizers: how many packets were sent, dropped, and entered again."""
+    """Runs in a process with the sanitizers; returns how many packets were sent, dropped, and recirculated."""
     from cffi import FFI
 
     from ina.base import paths
@@ -158,7 +158,7 @@ def run(name: str, packets: int) -> tuple[int, int, int]:
 
 
 def admit(switch) -> None:
-    """Job 1 of three workers, job 2 of three below a switch at port 4, and the forwarding of one more address."""
+    """Admits job 1 of three workers and job 2 of three below a switch at port 4, and forwards one more address."""
     from ina.p4.runtime import MulticastGroupEntry, Replica, TableEntry, insert
 
     info = {a.name.split(".")[-1]: [p.name for p in a.params] for a in switch.p4info.actions.values()}
@@ -184,7 +184,7 @@ def admit(switch) -> None:
 
 
 class Writes:
-    """A switch as the target of tests/atp_targets.py, which only writes."""
+    """A switch as a write-only target of tests/atp_targets.py."""
 
     def __init__(self, switch=None):
         self.write = switch.write if switch else lambda updates: None
@@ -226,11 +226,11 @@ def sanitized(name: str, packets: int, deadline: float) -> list[int]:
     script = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
     script += f"import folders, test_compile_fuzz as t; print(*t.run({name!r}, {packets}))"
     environment = {**os.environ, "LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=deadline, env=environment
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [int(n) for n in done.stdout.split()]
+    assert process.returncode == 0, process.stderr[-3000:]
+    return [int(n) for n in process.stdout.split()]
 
 
 @pytest.mark.parametrize("name", ["switchml", "atp", "everything"])

@@ -28,22 +28,22 @@ def interpret(directory: Path, *args: str, seed: int = 0, **kwargs: str) -> Shad
 
 
 def cases() -> list:
-    found = []
+    params = []
     for name, function in (item for module in MODULES for item in vars(module).items()):
         if not name.startswith("test_") or "interpret" not in function.__code__.co_names or name in ELSEWHERE:
             continue
         marks = [m for m in getattr(function, "pytestmark", ()) if m.name == "parametrize"]
         if not marks:
-            found.append(pytest.param(function, {}, id=name.removeprefix("test_")))
+            params.append(pytest.param(function, {}, id=name.removeprefix("test_")))
         for mark in marks:
             names, values = mark.args
             for i, value in enumerate(values):
-                given = dict(zip(names, value, strict=True)) if not isinstance(names, str) else {names: value}
-                found.append(pytest.param(function, given, id=f"{name.removeprefix('test_')}-{i}"))
-    return found
+                arguments = dict(zip(names, value, strict=True)) if not isinstance(names, str) else {names: value}
+                params.append(pytest.param(function, arguments, id=f"{name.removeprefix('test_')}-{i}"))
+    return params
 
 
-@pytest.mark.parametrize(("function", "given"), cases())
-def test_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function, given: dict):
+@pytest.mark.parametrize(("function", "arguments"), cases())
+def test_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function, arguments: dict):
     monkeypatch.setattr(sys.modules[function.__module__], "interpret", interpret)
-    function(tmp_path, **given)
+    function(tmp_path, **arguments)

@@ -24,7 +24,7 @@ from ina.p4.compiler.front.preprocess import preprocess  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 
 pytestmark = pytest.mark.build
-# Each as P4 writes it in a string; EVIL must not be among the tokens of the C code.
+# Texts as in P4 strings; EVIL must not be among the tokens of the C code.
 HOSTILE = {
     "end of comment": r"*/ EVIL(); /*",
     "overlapping": r"**// EVIL(); //**/",
@@ -96,7 +96,7 @@ def test_no_text_of_a_program_becomes_code(text, tmp_path):
 
 @pytest.mark.parametrize("name", ["*/ EVIL(); /*", "a\\", "**// EVIL", "dir/*/../*/EVIL(); /*"])
 def test_no_name_of_a_file_becomes_code(name, tmp_path):
-    """Line markers name files, which comments repeat."""
+    """Line markers name files, and comments repeat the names."""
     _check(V1MODEL.format("plain", f'\n# 12 "{name}"\nmeta.m = 7; sm.egress_spec = 3;\n'), tmp_path)
 
 
@@ -117,25 +117,25 @@ def _tna(variables: str, uses: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("program", "given", "read"),
+    ("program", "word", "use_of"),
     [(_v1model, "found", "bit<8> {0}; random({0}, 8w0, 8w255);"), (_tna, "octets", "bit<8> {0} = many.get();")],
     ids=["v1model", "tna"],
 )
-def test_variables_have_any_name_that_the_c_code_and_its_headers_have(program, given, read, tmp_path):
-    """A variable for each word of the program's own C code, and for each macro of it; they live across lookups and objects."""
+def test_variables_have_any_name_that_the_c_code_and_its_headers_have(program, word, use_of, tmp_path):
+    """One variable for each word and each macro of the program's C code; they live across table lookups and calls of externs."""
     c_text = _compiled(program("", ""), tmp_path)
     command = ["cc", "-std=gnu11", "-dM", "-E", *INCLUDES, tmp_path / "program.c"]
     macros = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     words = {*WORDS.findall(tokens(c_text)), *re.findall(r"#define ([A-Za-z]\w*)", macros)}
     names = sorted(words - {*WORDS.findall(tokens(program("", "")))} - RESERVED)
-    assert {given, "SIZE_MAX"} <= {*names} and len(names) > 100, names
+    assert {word, "SIZE_MAX"} <= {*names} and len(names) > 100, names
     byte = "hdr.h.b" if program is _v1model else "hdr.data.b[7:0]"
     use = " ".join(f"{byte} = {byte} ^ {name};" for name in names)
-    _compiled(program(" ".join(read.format(name) for name in names), use), tmp_path)
+    _compiled(program(" ".join(use_of.format(name) for name in names), use), tmp_path)
 
 
 def _compiled(source: str, folder: Path) -> str:
-    """The C code of a program, which the compiler accepts."""
+    """The C code of a program; asserts that the C compiler accepts it."""
     path = folder / "program.p4"
     path.write_text("\n".join(line.strip() for line in source.split("\n")), newline="")
     text, sources = preprocess(path)
@@ -144,8 +144,8 @@ def _compiled(source: str, folder: Path) -> str:
     c_text, _, _ = build.generate(program)
     (folder / "program.c").write_text(c_text)
     command = ["cc", "-std=gnu11", "-fsyntax-only", *INCLUDES, str(folder / "program.c")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and "EVIL" not in done.stderr, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0 and "EVIL" not in process.stderr, process.stderr
     return c_text
 
 
@@ -164,11 +164,11 @@ def test_strings_and_comments_hold_any_text(tmp_path):
     struct = "static const struct { const char *text; size_t size; } all[]"
     (tmp_path / "a.c").write_text("\n".join(["#include <stdio.h>", f"{struct} = {{", *lines, "};", main]))
     subprocess.run(["cc", "-std=gnu11", "-Wno-overlength-strings", tmp_path / "a.c", "-o", tmp_path / "a"], check=True)
-    said = subprocess.run([tmp_path / "a"], capture_output=True, check=True, timeout=60).stdout
-    assert said == "".join(text + "." for text in texts).encode()
+    output = subprocess.run([tmp_path / "a"], capture_output=True, check=True, timeout=60).stdout
+    assert output == "".join(text + "." for text in texts).encode()
 
 
-# Names of registers as P4 gives them; what C makes of each must be another name
+# Names of registers in P4; each must become a different name in C
 ALIKE = [
     ["I.x_a", "I.x.a", "I.y.a"],
     ["I.x.a", "I.y.a", "I.x_a"],

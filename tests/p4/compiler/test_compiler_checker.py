@@ -1,4 +1,4 @@
-"""Types, constants, conversions, calls: what the checker leaves on the tree, and what it refuses with which words."""
+"""Types, constants, conversions, calls: the checker's annotations of the tree, and its refusals with their messages."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -146,12 +146,12 @@ def test_literals_that_do_not_fit_are_warned_about(run):
 
 
 def test_calls_bind_arguments(statements):
-    named, default, generic, method, header, extern = statements(
+    keyworded, default, generic, method, header, extern = statements(
         """i2 = plus(y = 1, x = i2); i2 = plus(i2); o = first<bit<16>>(hdr.h.b, 0); box.put(i2, o);
         hdr.h.setValid(); i2 = twist(i2, 8w1 + 2);""",
         "Box<bit<8>>(4) box; bit<8> i2 = 1;",
     )
-    assert [ast.source_text(a) for a in named.value.args] == ["i2", "8w1"] and named.value.kind == "function"
+    assert [ast.source_text(a) for a in keyworded.value.args] == ["i2", "8w1"] and keyworded.value.kind == "function"
     assert default.value.args[1].const == 3
     assert generic.value.decl.return_type == BitType(16) and generic.value.type_bindings == {"T": BitType(16)}
     assert generic.value.decl.body.statements[0].value.type == BitType(16)

@@ -1,5 +1,5 @@
-"""Programs at which the compiler once fell over: each compiles, or is refused at its place; and what is the compiler's own fault
-says so."""
+"""Programs that once crashed the compiler: each compiles, or is refused with its place; the compiler's own defects are reported
+as such."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ OWN_PACKAGES = {
 @pytest.mark.fast
 @pytest.mark.parametrize("case", OWN_PACKAGES)
 def test_packages_that_only_have_a_known_name(tmp_path, case):
-    text, says = OWN_PACKAGES[case]
+    text, message = OWN_PACKAGES[case]
     checked = load(program(tmp_path, text))
     for use in (generate, Interpreter):
-        with pytest.raises(CompileError, match=says):
+        with pytest.raises(CompileError, match=message):
             use(checked)
 
 
@@ -64,11 +64,11 @@ def test_packages_beside_main_take_no_part(tmp_path):
 
 @pytest.mark.fast
 def test_properties_of_the_platform(tmp_path):
-    """Equal to what p4c writes for its pkginfo_annotation.p4."""
+    """Equal to p4c's output for its pkginfo_annotation.p4."""
     notes = ('@pkginfo(name = "n", version = "v")\n@platform_property(multicast_group_table_size = 10,'
              " multicast_group_table_total_replicas = 20, multicast_group_table_max_replicas_per_entry = 30)\n")  # fmt: skip
     info = generate(load(program(tmp_path, BLOCKS + notes + MAIN)))[1]
-    wanted = """pkg_info {
+    expected = """pkg_info {
   name: "n"
   version: "v"
   arch: "v1model"
@@ -79,13 +79,13 @@ def test_properties_of_the_platform(tmp_path):
   }
 }
 """
-    assert wanted in p4info_files.text(info)
+    assert expected in p4info_files.text(info)
     assert b"\x52\x06\x08\x0a\x10\x14\x18\x1e" in p4info_files.binary(info)  # field 10: 6 bytes
 
 
 @pytest.mark.fast
 @pytest.mark.parametrize(
-    ("note", "says"),
+    ("note", "message"),
     [
         ("@pkginfo(version=IDENT)", "@pkginfo: 'version' takes a string, as in version = \"1.0\""),
         ("@pkginfo(name=5)", "@pkginfo: 'name' takes a string"),
@@ -93,10 +93,10 @@ def test_properties_of_the_platform(tmp_path):
         ("@platform_property(multicast_group_table_size=X)", "takes an integer, as in multicast_group_table_size = 64"),
     ],
 )
-def test_properties_of_another_type(tmp_path, note, says):
+def test_properties_of_another_type(tmp_path, note, message):
     with pytest.raises(CompileError) as error:
         generate(load(program(tmp_path, BLOCKS + note + MAIN)))
-    assert says in error.value.message and error.value.span.line
+    assert message in error.value.message and error.value.span.line
 
 
 @pytest.mark.build

@@ -93,14 +93,14 @@ def children(node: ast.Node):
 
 def test_every_expression_of_a_checked_program_has_a_type(tmp_path):
     program = load(write(tmp_path, PROGRAM))
-    pending, seen = list(program.declarations), set()
+    pending, types = list(program.declarations), set()
     while pending:
         node = pending.pop()
         pending += children(node)
         if isinstance(node, ast.Expr):
             assert node.type is not None, f"{ast.source_text(node)} at {node.span}"
-            seen.add(type(node))
-    assert {ast.Name, ast.Member, ast.Call, ast.Binary, ast.IntLiteral} <= seen
+            types.add(type(node))
+    assert {ast.Name, ast.Member, ast.Call, ast.Binary, ast.IntLiteral} <= types
 
 
 def test_positions_survive_macros_and_includes(tmp_path):
@@ -177,9 +177,9 @@ def test_include_dirs_and_defines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("use", "wanted"),
+    ("use", "expected"),
     [
-        ("A", "A+1"),  # through B and back: a name does not come out of its own expansion again
+        ("A", "A+1"),  # through B and back: a name is not expanded within its own expansion
         ("PAIR(A)", "[A+1PAIR]{A+1}"),
         ("EMPTY()y EMPTY()", "zeroyzero"),
         ("INDIRECT(CAT(x,1), __LINE__)", "x116"),
@@ -192,7 +192,7 @@ def test_include_dirs_and_defines(tmp_path):
         ("LOUD", "PAIR(1)"),
     ],
 )
-def test_macros(tmp_path, use, wanted):
+def test_macros(tmp_path, use, expected):
     """Expansion by the rules of C: gcc -E gives the same."""
     text = """#define A B
 #define B A + 1
@@ -212,7 +212,7 @@ def test_macros(tmp_path, use, wanted):
 """
     expanded, _ = preprocess(write(tmp_path, text + use + "\n"))
     lines = [line for line in expanded.splitlines() if not line.startswith("#line")]
-    assert "".join("".join(lines).split()) == wanted
+    assert "".join("".join(lines).split()) == expected
 
 
 @pytest.mark.parametrize(

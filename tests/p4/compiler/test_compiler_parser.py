@@ -61,7 +61,7 @@ def test_integer_literals(text, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("a + b * c - d", "((a + (b * c)) - d)"),
         ("a == b & c", "(a == (b & c))"),
@@ -81,8 +81,8 @@ def test_integer_literals(text, value):
         ("h.s[1].f(x = 1, y = _).g", "h.s[1].f(1, _).g"),
     ],
 )
-def test_precedence_and_primaries(text, wanted):
-    assert shape(expression(text)) == wanted
+def test_precedence_and_primaries(text, expected):
+    assert shape(expression(text)) == expected
 
 
 def test_shift_and_nested_type_arguments():
@@ -163,9 +163,9 @@ def test_declarations():
     """
     program = parse_text(text, "test.p4")
     kinds = [type(d).__name__ for d in program.declarations]
-    wanted = """ErrorDecl MatchKindDecl EnumDecl EnumDecl RecordDecl RecordDecl RecordDecl TypedefDecl TypedefDecl
+    expected = """ErrorDecl MatchKindDecl EnumDecl EnumDecl RecordDecl RecordDecl RecordDecl TypedefDecl TypedefDecl
         TypedefDecl ExternDecl ExternFunctionDecl FunctionDecl ParserTypeDecl ControlTypeDecl PackageDecl Instantiation"""
-    assert kinds == wanted.split()
+    assert kinds == expected.split()
     extern = program.declarations[10]
     assert [m.return_ref is None for m in extern.methods] == [True, False, False] and extern.methods[2].abstract
 

@@ -1,4 +1,4 @@
-"""Programs that look right at first sight and are none: refused with the place and what is wrong there."""
+"""Programs that look right but are invalid: refused with the place and the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CORE = "action NoAction() {} match_kind { exact }\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("@note[1] @note[2] const bit<8> x = 1;", "@note stands twice"),
         ("@note[a = { 1, 2 }] const bit<8> x = 1;", "integers, strings and bools"),
@@ -61,8 +61,8 @@ CORE = "action NoAction() {} match_kind { exact }\n"
          "entries = { 1: a(); priority = 4: 2: a(); } } apply {} }", "the first entry must have a priority"),
     ],
 )  # fmt: skip
-def test_refused(text: str, says: str) -> None:
-    with pytest.raises(CompileError, match=says) as error:
+def test_refused(text: str, message: str) -> None:
+    with pytest.raises(CompileError, match=message) as error:
         check(parse_text(CORE + text, "program.p4"))
     assert error.value.span.line == 2
 
@@ -82,7 +82,7 @@ def test_no_action_with_parameters_is_no_default(tmp_path) -> None:
 
 
 def test_translations_take_a_width_or_string(tmp_path) -> None:
-    """Not a traceback of P4Info's."""
+    """The refusal is an error message, no traceback from P4Info."""
     path = tmp_path / "program.p4"
     path.write_text(source("t.apply();", types='@p4runtime_translation("uri", bool) type bit<16> port_t;', metadata="port_t p;",
                            ingress_locals="table t { key = { meta.p: exact; } actions = { NoAction; } }"))  # fmt: skip

@@ -1,5 +1,5 @@
-"""Values are what they were at their turn (P4_16 v1.2.5 §6.7, §8.1, §12.2): arguments, operands, indices, elements of loops and
-emitted headers, in the compiled program and in the interpreter, against results worked out by hand."""
+"""Evaluation order (P4_16 v1.2.5 §6.7, §8.1, §12.2): arguments, operands, indices, elements of loops and emitted headers have
+their values at that moment, in the compiled program and in the interpreter, against results computed by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ table keyed { key = { hdr.data.d: exact; seven(hdr.data.d): exact @name("k"); } 
     const entries = { (1, 0): set(6); } const default_action = NoAction; }
 register<bit<32>>(9) cells;
 """
-# What ingress does; d and e of the packet; c, d and e of what leaves (None: nothing does).
+# Statements of ingress; d and e of the packet; c, d and e of the packet that leaves (None: dropped).
 STATEMENTS = {
     "an out place that an in argument reads": ("hdr.data.e = fresh(hdr.data.d, hdr.data.d);", (9, 0), (0, 5, 9)),
     "arguments one after the other": ("pair(hdr.data.c, hdr.data.d, next(hdr.data.d));", (1, 0), (0x0102, 2, 0)),
@@ -105,12 +105,12 @@ STATEMENTS = {
 
 @pytest.mark.parametrize("case", STATEMENTS)
 def test_statements(tmp_path, case):
-    ingress, (d, e), left = STATEMENTS[case]
+    ingress, (d, e), fields = STATEMENTS[case]
     path = tmp_path / "program.p4"
     path.write_text(source(ingress, types=FUNCTIONS, ingress_locals=ACTION))
     switch = Shadowed(path, cflags=["-O1"])
     got = switch.process(data(0, 0, 0, d, e))
-    assert got == ([] if left is None else [(1, data(0, 0, *left))])
+    assert got == ([] if fields is None else [(1, data(0, 0, *fields))])
 
 
 def test_select_keys_keep_their_values(tmp_path):
@@ -140,7 +140,7 @@ def test_headers_leave_as_they_were_when_emitted(tmp_path, case):
 
 
 def test_bulk_headers_leave_as_they_were(tmp_path):
-    """One that stays in the frame in wire order."""
+    """A bulk header stays in the frame in wire order."""
     fields = " ".join(f"bit<32> v{i};" for i in range(10))
     path = tmp_path / "program.p4"
     path.write_text(source(
@@ -162,7 +162,7 @@ def test_an_emit_within_a_loop_is_refused(tmp_path):
 
 
 def test_the_drop_of_an_older_v1model_has_no_argument(tmp_path):
-    """The interpreter wants one, and says so."""
+    """The interpreter requires an argument, and reports its absence."""
     path = tmp_path / "program.p4"
     path.write_text(source("if (hdr.data.d == 1) { mark_to_drop(); }"))
     with Switch(compile_program(path, cflags=["-O1"]).so_path) as switch:

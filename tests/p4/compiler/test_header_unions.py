@@ -1,4 +1,4 @@
-"""At most one header of a union is valid (P4_16 v1.2.5 §8.20), in the compiled program and in the interpreter."""
+"""Header unions: at most one header is valid (P4_16 v1.2.5 §8.20), in the compiled program and in the interpreter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ void make(out one_t h) { h.setValid(); h.x = 4; }
 void make_first(inout one_t h, inout one_t other) { h.setValid(); }
 bit<8> make_and_look(inout one_t h, in two_t other) { h.setValid(); h.x = (bit<8>)(bit<1>)other.isValid(); return h.x; }
 """
-# What ingress does to `u`, whose b has been extracted as 0x1122; what of `u`, of the header `o` and of the union `w` leaves.
+# Statements of ingress on `u`, whose b has been extracted as 0x1122; bytes of `u`, header `o` and union `w` that leave.
 # `o` and `w` are invalid at first.
 STATEMENTS = {
     "a header becomes valid": ("hdr.u.a.setValid(); hdr.u.a.x = 7;", "07"),
@@ -40,9 +40,9 @@ STATEMENTS = {
 
 @pytest.mark.parametrize("case", STATEMENTS)
 def test_statements(tmp_path, case):
-    statement, left = STATEMENTS[case]
+    statement, digits = STATEMENTS[case]
     path = tmp_path / "program.p4"
     path.write_text(source(statement, types=TYPES, headers="union_t u; one_t o; union_t w; union_t[2] s;",
                            parser="state start { p.extract(hdr.data); p.extract(hdr.u.b); transition accept; }",
                            deparser="p.emit(hdr);"))  # fmt: skip
-    assert Shadowed(path, cflags=["-O1"]).process(data(d=1) + b"\x11\x22\xff") == [(1, data(d=1) + bytes.fromhex(left + "ff"))]
+    assert Shadowed(path, cflags=["-O1"]).process(data(d=1) + b"\x11\x22\xff") == [(1, data(d=1) + bytes.fromhex(digits + "ff"))]

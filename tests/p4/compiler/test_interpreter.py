@@ -58,8 +58,8 @@ def test_select_masks_ranges_and_value_sets(tmp_path: Path):
         state three { meta.path = 3; transition accept; }""",
     )
     switch.value_sets["special"].insert(9)
-    seen = [result(switch, data(c=c, d=d))[-1] for c, d in [(0x12AB, 3), (0x12AB, 9), (7, 0), (0x12AB, 4)]]
-    assert seen == [1, 2, 3, 0]
+    results = [result(switch, data(c=c, d=d))[-1] for c, d in [(0x12AB, 3), (0x12AB, 9), (7, 0), (0x12AB, 4)]]
+    assert results == [1, 2, 3, 0]
 
 
 def test_no_match_and_verify_set_the_error(tmp_path: Path):
@@ -109,7 +109,7 @@ def test_stack_index_at_run_time_and_out_of_range(tmp_path: Path):
 
 
 def test_header_union(tmp_path: Path):
-    """At most one member is valid (§8.20)."""
+    """A header union has at most one valid member (§8.20)."""
     switch = interpret(
         tmp_path,
         """hdr.data.e = hdr.u.isValid() ? 8w1 : 8w0;
@@ -177,7 +177,7 @@ def test_structs_tuples_enums_and_initialisers(tmp_path: Path):
 
 
 def test_copy_in_copy_out(tmp_path: Path):
-    """Arguments are copied in, results are copied back left to right, aliases notwithstanding (§6.8)."""
+    """Arguments are copied in, results are copied back left to right, even with aliases (§6.8)."""
     switch = interpret(
         tmp_path,
         """swap(hdr.data.a, hdr.data.b); twice(hdr.data.c, hdr.data.c);
@@ -255,7 +255,7 @@ def test_subparser_and_subcontrol_instances(tmp_path: Path):
 @settings(max_examples=25, deadline=None)
 @given(widths=st.lists(st.integers(1, 70), min_size=1, max_size=8), seed=st.integers(0, 2**64), signed=st.booleans())
 def test_extract_and_emit_are_inverse(tmp_path_factory, widths: list[int], seed: int, signed: bool):
-    """Whatever a header looks like, parsing it and sending it out again changes nothing."""
+    """Parsing a header and emitting it changes no bit, for any header layout."""
     widths.append(-sum(widths) % 8 or 8)
     kind = "int" if signed else "bit"
     fields = " ".join(f"{kind}<{w}> f{i};" for i, w in enumerate(widths))

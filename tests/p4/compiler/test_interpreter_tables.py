@@ -67,8 +67,8 @@ def test_lpm_takes_the_longest_prefix(tmp_path: Path):
     switch = interpret(tmp_path, "t.apply();", ingress_locals=TABLE % ("hdr.data.a: lpm;", ""))
     for length, value in [(8, 1), (24, 3), (0, 9), (16, 2)]:
         switch.tables["t"].insert({"a": (0x0A0B0C0D, length)}, "set", [value])
-    seen = [result(switch, data(a=a))[-1] for a in (0x0A0B0CFF, 0x0A0BFFFF, 0x0AFFFFFF, 0xFF000000)]
-    assert seen == [3, 2, 1, 9]
+    results = [result(switch, data(a=a))[-1] for a in (0x0A0B0CFF, 0x0A0BFFFF, 0x0AFFFFFF, 0xFF000000)]
+    assert results == [3, 2, 1, 9]
 
 
 def test_ternary_range_optional_priorities(tmp_path: Path):
@@ -78,11 +78,11 @@ def test_ternary_range_optional_priorities(tmp_path: Path):
     table.insert({"c": (0x1200, 0xFF00)}, "set", [1], priority=10)
     table.insert({"c": (0x1234, 0xFFFF), "d": (3, 5)}, "set", [2], priority=20)
     table.insert({"a": 77}, "set", [3], priority=30)
-    seen = [
+    results = [
         result(switch, data(a=a, c=c, d=d))[-1]
         for a, c, d in [(0, 0x12FF, 0), (0, 0x1234, 5), (0, 0x1234, 6), (77, 1, 1)]
     ]
-    assert seen == [1, 2, 1, 3]
+    assert results == [1, 2, 1, 3]
 
 
 def test_const_entries_in_program_order_and_switch_on_action_run(tmp_path: Path):

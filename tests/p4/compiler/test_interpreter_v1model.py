@@ -1,4 +1,4 @@
-"""v1model's externs and the ways of a packet in the reference interpreter; expected packets are computed by hand."""
+"""v1model's externs and packet paths in the reference interpreter; expected packets are computed by hand."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_standard_metadata(tmp_path: Path):
 
 
 def test_aggregation(tmp_path: Path):
-    """What a switch of this project does: add two workers' values in registers, multicast the sum."""
+    """Aggregation as in this project's switches: adds two workers' values in registers, multicasts the sum."""
     switch = interpret(
         tmp_path,
         """bit<32> seen; bit<32> value;

@@ -1,5 +1,5 @@
-"""A packet's rounds through loops without a bound are counted, alike in the compiled program and in the interpreter; beyond the
-limit it is dropped by a reason of its own."""
+"""Iterations of unbounded loops are counted for each packet, equally in the compiled program and in the interpreter; beyond the
+limit the packet is dropped with its own reason."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ def switch(tmp_path, limit: int | None = None, **parts: str) -> Shadowed:
     return Shadowed(path, cflags=["-O1"])
 
 
-def ends(made: Shadowed, frame: bytes) -> str:
-    """"sent", or why the packet ended: both must say the same."""
-    before = dict(made.drops)
-    reasons = made.switch.port_stats(3).drops
-    sent = made.process(frame, port=3)
-    told = [reason for reason, n in made.drops.items() if n > before.get(reason, 0)]
-    counted = [r for r, n in made.switch.port_stats(3).drops.items() if n > reasons[r]]
-    assert told == counted == ([] if sent else told)
-    return "sent" if sent else told[0]
+def ends(pair: Shadowed, frame: bytes) -> str:
+    """Returns "sent", or the reason of the drop; asserts that both agree."""
+    interpreted_before = dict(pair.drops)
+    compiled_before = pair.switch.port_stats(3).drops
+    sent = pair.process(frame, port=3)
+    reasons = [reason for reason, n in pair.drops.items() if n > interpreted_before.get(reason, 0)]
+    compiled = [r for r, n in pair.switch.port_stats(3).drops.items() if n > compiled_before[r]]
+    assert reasons == compiled == ([] if sent else reasons)
+    return "sent" if sent else reasons[0]
 
 
 UNBOUNDED = "for (bit<32> i = 0; true; i = i + 1) { hdr.data.c = hdr.data.c + 1; if (hdr.data.c == 0) { break; } }"
 
 
 def test_a_loop_without_end_drops_its_packet_and_no_other(tmp_path):
-    made = switch(tmp_path, ingress=f"if (hdr.data.d == 1) {{ {UNBOUNDED} }}")
-    assert ends(made, data(d=1)) == "loop_limit"
-    assert ends(made, data(d=2)) == "sent"
-    assert ends(made, data(c=0xFFFF - 9000, d=1)) == "sent"  # 9001 rounds
+    pair = switch(tmp_path, ingress=f"if (hdr.data.d == 1) {{ {UNBOUNDED} }}")
+    assert ends(pair, data(d=1)) == "loop_limit"
+    assert ends(pair, data(d=2)) == "sent"
+    assert ends(pair, data(c=0xFFFF - 9000, d=1)) == "sent"  # 9001 rounds
 
 
 @pytest.mark.parametrize("limit", [1, 7, 300])
 def test_the_limit_is_exact(tmp_path, limit):
-    made = switch(tmp_path, limit, ingress="for (bit<16> i = 0; i < hdr.data.c; i += 1) { hdr.data.e = hdr.data.e + 1; }")
-    assert ends(made, data(c=limit)) == "sent"
-    assert ends(made, data(c=limit + 1)) == "loop_limit"
+    pair = switch(tmp_path, limit, ingress="for (bit<16> i = 0; i < hdr.data.c; i += 1) { hdr.data.e = hdr.data.e + 1; }")
+    assert ends(pair, data(c=limit)) == "sent"
+    assert ends(pair, data(c=limit + 1)) == "loop_limit"
 
 
 def test_loops_share_the_limit_and_passes_do_not(tmp_path):
     loop = "for (bit<16> i in 1 .. hdr.data.c) { hdr.data.e = hdr.data.e + 1; }"
-    made = switch(tmp_path, 10, ingress=loop + loop, egress=loop + loop)
-    assert ends(made, data(c=5)) == "sent"  # 10 rounds in ingress, 10 in egress
-    assert ends(made, data(c=6)) == "loop_limit"
+    pair = switch(tmp_path, 10, ingress=loop + loop, egress=loop + loop)
+    assert ends(pair, data(c=5)) == "sent"  # 10 rounds in ingress, 10 in egress
+    assert ends(pair, data(c=6)) == "loop_limit"
 
 
 def test_rounds_in_egress_end_a_copy(tmp_path):
-    made = switch(tmp_path, 5, egress="if (sm.egress_port == 1) { for (bit<16> i in 1 .. hdr.data.c) { hdr.data.e = 1; } }")
-    made.multicast_groups[1] = [(1, 0), (2, 0)]
-    assert made.process(data(c=6)) == [] and made.switch.port_stats(1).drops["loop_limit"] == 1
+    pair = switch(tmp_path, 5, egress="if (sm.egress_port == 1) { for (bit<16> i in 1 .. hdr.data.c) { hdr.data.e = 1; } }")
+    pair.multicast_groups[1] = [(1, 0), (2, 0)]
+    assert pair.process(data(c=6)) == [] and pair.switch.port_stats(1).drops["loop_limit"] == 1
 
 
 BOUNDED = {
@@ -87,15 +87,15 @@ COUNTED = {
 
 @pytest.mark.parametrize("case", BOUNDED)
 def test_bounded_loops_cost_nothing(tmp_path, case):
-    made = switch(tmp_path, 50, ingress=BOUNDED[case] * 3)
-    assert made.process(data()) == [(1, data(c=150))]
-    assert "rounds" not in made.compiled.c_path.read_text()
+    pair = switch(tmp_path, 50, ingress=BOUNDED[case] * 3)
+    assert pair.process(data()) == [(1, data(c=150))]
+    assert "rounds" not in pair.compiled.c_path.read_text()
 
 
 @pytest.mark.parametrize("case", COUNTED)
 def test_other_loops_are_counted(tmp_path, case):
-    made = switch(tmp_path, 50, types=COUNT, ingress=COUNTED[case])
-    assert ends(made, data(b=51)) == "loop_limit"
+    pair = switch(tmp_path, 50, types=COUNT, ingress=COUNTED[case])
+    assert ends(pair, data(b=51)) == "loop_limit"
 
 
 PARSERS = {
@@ -112,10 +112,10 @@ PARSERS = {
 
 @pytest.mark.parametrize("case", PARSERS)
 def test_parsers(tmp_path, case):
-    parser, says = PARSERS[case]
-    made = switch(tmp_path, 40, parser=parser)
-    assert ends(made, data(d=1) + b"\x01" * 60 + b"\0") == says
-    assert ends(made, data(d=2) + b"\0") == "sent"
+    parser, outcome = PARSERS[case]
+    pair = switch(tmp_path, 40, parser=parser)
+    assert ends(pair, data(d=1) + b"\x01" * 60 + b"\0") == outcome
+    assert ends(pair, data(d=2) + b"\0") == "sent"
 
 
 @pytest.mark.parametrize("note", ["@loop_limit", "@loop_limit(0)", '@loop_limit("x")', "@loop_limit(4294967295)"])

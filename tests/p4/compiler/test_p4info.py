@@ -1,4 +1,4 @@
-"""P4Info of small programs, field by field; ids that p4c is known to give."""
+"""P4Info of small programs, field by field; ids equal to p4c's."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def info_of(directory: Path, *args: str, **kwargs: str) -> dict:
     return p4info.build(check(directory, source(*args, **kwargs)))
 
 
-def named(messages: list[dict], name: str) -> dict:
-    (found,) = [m for m in messages if m["preamble"]["name"] == name]
-    return found
+def one_of(messages: list[dict], name: str) -> dict:
+    (message,) = [m for m in messages if m["preamble"]["name"] == name]
+    return message
 
 
 def test_ids_are_those_of_p4c():
@@ -39,13 +39,13 @@ def test_ids_are_those_of_p4c():
 
 def test_explicit_ids_and_collisions():
     symbols = Symbols()
-    taken = p4info.TABLE << 24 | one_at_a_time("I.t") & 0xFFFFFF
+    used_id = p4info.TABLE << 24 | one_at_a_time("I.t") & 0xFFFFFF
     symbols.add(p4info.TABLE, "I.t")
-    symbols.add(p4info.TABLE, "I.first", taken & 0xFFFFFF)
+    symbols.add(p4info.TABLE, "I.first", used_id & 0xFFFFFF)
     symbols.assign()
-    assert (symbols.id(p4info.TABLE, "I.first"), symbols.id(p4info.TABLE, "I.t")) == (taken, taken + 1)
+    assert (symbols.id(p4info.TABLE, "I.first"), symbols.id(p4info.TABLE, "I.t")) == (used_id, used_id + 1)
     with pytest.raises(ValueError, match="twice"):
-        symbols.add(p4info.TABLE, "I.second", taken)
+        symbols.add(p4info.TABLE, "I.second", used_id)
     with pytest.raises(ValueError, match="prefix"):
         symbols.add(p4info.TABLE, "I.third", 0x01000001)
 
@@ -79,7 +79,7 @@ table t {
 
 def test_table_action_counter_profile(tmp_path: Path):
     info = info_of(tmp_path, "t.apply();", ingress_locals=TABLE)
-    table = named(info["tables"], "I.t")
+    table = one_of(info["tables"], "I.t")
     table_id = table["preamble"].pop("id")
     assert table_id >> 24 == 2
     assert table["preamble"] == {"name": "I.t", "alias": "t", "doc": {"brief": "forwards"}}
@@ -107,10 +107,10 @@ def test_table_action_counter_profile(tmp_path: Path):
         {"paramId": 3, "value": "AQ=="},
     ]
     assert table["size"] == "64"
-    counter = named(info["directCounters"], "I.dc")
+    counter = one_of(info["directCounters"], "I.dc")
     assert (counter["spec"], counter["directTableId"]) == ({"unit": "BYTES"}, table_id)
     assert table["directResourceIds"] == [counter["preamble"]["id"]]
-    profile = named(info["actionProfiles"], "I.sel")
+    profile = one_of(info["actionProfiles"], "I.sel")
     assert table["implementationId"] == profile["preamble"]["id"]
     assert profile["tableIds"] == [table_id]
     assert (profile["withSelector"], profile["size"]) == (True, "128")
@@ -124,7 +124,7 @@ def test_const_entries_and_the_implicit_default(tmp_path: Path):
         table t { key = { hdr.data.d: exact; } actions = { one; } const entries = { 3: one(); } }""",
     )
     (table,) = info["tables"]
-    no_action = named(info["actions"], "NoAction")["preamble"]["id"]
+    no_action = one_of(info["actions"], "NoAction")["preamble"]["id"]
     assert (table["isConstTable"], table["hasInitialEntries"], table["size"]) == (True, True, "1024")
     assert table["initialDefaultAction"] == {"actionId": no_action}
     assert table["actionRefs"][1] == {"id": no_action, "annotations": ["@defaultonly"], "scope": "DEFAULT_ONLY"}
@@ -138,12 +138,12 @@ def test_indirect_resources(tmp_path: Path):
         ingress_locals="""register<bit<32>>(16) r; @name("signed_ones") register<int<8>>(4) s;
         counter(3, CounterType.packets_and_bytes) c; @id(5) meter(2, MeterType.packets) m;""",
     )
-    register = named(info["registers"], "I.r")
+    register = one_of(info["registers"], "I.r")
     assert (register["typeSpec"], register["size"]) == ({"bitstring": {"bit": {"bitwidth": 32}}}, 16)
-    assert named(info["registers"], "I.signed_ones")["typeSpec"] == {"bitstring": {"int": {"bitwidth": 8}}}
-    counter = named(info["counters"], "I.c")
+    assert one_of(info["registers"], "I.signed_ones")["typeSpec"] == {"bitstring": {"int": {"bitwidth": 8}}}
+    counter = one_of(info["counters"], "I.c")
     assert (counter["spec"], counter["size"]) == ({"unit": "BOTH"}, "3")
-    meter = named(info["meters"], "I.m")
+    meter = one_of(info["meters"], "I.m")
     assert (meter["spec"], meter["size"], meter["preamble"]["id"]) == ({"unit": "PACKETS"}, "2", 0x14000005)
 
 
@@ -163,16 +163,16 @@ def test_value_sets_digests_and_controller_headers(tmp_path: Path):
             transition select(hdr.data.d, hdr.data.c) { pairs: accept; default: more; } }
             state more { transition select(hdr.data.d) { bytes: accept; default: accept; } }""",
     )
-    assert named(info["valueSets"], "P.pairs")["match"] == [
+    assert one_of(info["valueSets"], "P.pairs")["match"] == [
         {"id": 1, "name": "x", "bitwidth": 8, "matchType": "EXACT"},
         {"id": 2, "name": "y", "bitwidth": 16, "matchType": "TERNARY"},
     ]
-    assert named(info["valueSets"], "P.bytes") == {
-        "preamble": named(info["valueSets"], "P.bytes")["preamble"],
+    assert one_of(info["valueSets"], "P.bytes") == {
+        "preamble": one_of(info["valueSets"], "P.bytes")["preamble"],
         "match": [{"id": 1, "bitwidth": 8, "matchType": "EXACT"}],
         "size": 2,
     }
-    assert named(info["digests"], "learn_t")["typeSpec"] == {"struct": {"name": "learn_t"}}
+    assert one_of(info["digests"], "learn_t")["typeSpec"] == {"struct": {"name": "learn_t"}}
     assert info["typeInfo"]["structs"]["learn_t"]["members"][1:] == [
         {"name": "color", "typeSpec": {"serializableEnum": {"name": "Color"}}},
         {"name": "yes", "typeSpec": {"bool": {}}},
@@ -181,7 +181,7 @@ def test_value_sets_digests_and_controller_headers(tmp_path: Path):
         "underlyingType": {"bitwidth": 8},
         "members": [{"name": "Red", "value": "Aw=="}],
     }
-    packet_in = named(info["controllerPacketMetadata"], "packet_in")
+    packet_in = one_of(info["controllerPacketMetadata"], "packet_in")
     assert packet_in["metadata"] == [
         {"id": 1, "name": "port", "bitwidth": 32, "typeName": {"name": "port_t"}},
         {"id": 2, "name": "pad", "bitwidth": 7},
@@ -191,7 +191,7 @@ def test_value_sets_digests_and_controller_headers(tmp_path: Path):
 
 
 def test_actions_that_the_program_calls(tmp_path: Path):
-    """Those of the apply block, without parameters to set; not those that only other actions call."""
+    """Actions called in the apply block, without control-plane parameters; not those that only other actions call."""
     info = info_of(
         tmp_path,
         "outer(1);",
@@ -255,7 +255,7 @@ def test_field_ids():
 
 
 def test_sizes_of_tables_that_take_constructor_parameters(tmp_path: Path):
-    """Each instance of a control has its own; p4c's are the same."""
+    """Each instance of a control has its own size, as with p4c."""
     types = """
     control Sized(inout headers_t hdr)(bit<32> n, bit<32> m) {
         table t { key = { hdr.data.a: exact; } actions = { NoAction; } size = n; }

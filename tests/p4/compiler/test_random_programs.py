@@ -39,7 +39,7 @@ def test_random_programs_agree_with_bmv2(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.build
 def test_what_bmv2_does_otherwise_is_taken_out_once_and_by_name() -> None:
-    """The rest stays a program that agrees; what is left out again is nothing."""
+    """The rest is a program on which all agree; adapting it again removes nothing."""
     names: set[str] = set()
     for seed in range(60):
         adapted, left_out = adapt(Generator(seed).program())
@@ -65,7 +65,7 @@ def test_tables_that_no_packet_gets_to_take_no_entries(tmp_path: Path) -> None:
 
 @pytest.mark.fast
 def test_programs_that_cannot_even_be_written_are_judged(tmp_path: Path) -> None:
-    """Shrinking tries such: tables without their actions."""
+    """Shrinking tries such programs: tables without their actions."""
     program = next(p for p in (Generator(seed).program() for seed in range(100)) if p.tables)
     assert judge(replace(program, actions=()), tmp_path).kind == "crashed"
 
@@ -79,8 +79,8 @@ def test_a_program_is_a_function_of_its_seed() -> None:
 @pytest.mark.build
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
 def test_planted_defects_are_found(plant) -> None:
-    seen = search(plant)
-    assert seen is not None and seen[1] == plant.finds
+    finding = search(plant)
+    assert finding is not None and finding[1] == plant.finds
 
 
 @pytest.mark.build
@@ -92,7 +92,7 @@ def test_the_oracle_imports_nothing_of_the_compiler() -> None:
 
 @pytest.mark.fast
 def test_shrinking_keeps_what_fails() -> None:
-    """A failure that needs one statement ends with little else."""
+    """A failure that needs one statement is shrunk to little else."""
 
     def fails(program) -> bool:
         return "crc32" in text(program)

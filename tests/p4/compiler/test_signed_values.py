@@ -1,5 +1,4 @@
-"""A sign goes where the type says, through every operation: the compiled program and the interpreter against integers of
-Python."""
+"""Signs follow the types through every operation: the compiled program and the interpreter against Python's integers."""
 
 from __future__ import annotations
 

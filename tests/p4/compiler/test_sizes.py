@@ -1,4 +1,4 @@
-"""Sizes that no register, counter, meter or pool of slots can have: refused where they are written."""
+"""Invalid sizes of registers, counters, meters and pools of slots: refused at their place in the source."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def loaded(folder: Path, text: str) -> frontend.CheckedProgram:
 @pytest.mark.fast
 @pytest.mark.parametrize(("program", "text"), PROGRAMS, ids=[text.partition("(")[0] for _, text in PROGRAMS])
 def test_arrays_have_a_cell(tmp_path, program, text):
-    """The message points at the size, also where it is what a macro or a constant became; -1 is a large bit<32>."""
+    """The message points at the size, also if it comes from a macro or constant; -1 is a large bit<32>."""
     for size, number in (("0", 0), ("-1", 2**32 - 1), ("2 * NONE", 0)):
         source = program.source(types="const bit<32> NONE = 0;", ingress_locals="\n" + text % size)
-        with pytest.raises(CompileError) as refused:
+        with pytest.raises(CompileError) as error:
             loaded(tmp_path, source)
         line = 1 + source[: source.index(text % size)].count("\n")
         column = 1 + text.index("%s") + (2 if "*" in size else 0)
-        first, *_ = str(refused.value).splitlines()
+        first, *_ = str(error.value).splitlines()
         assert first.startswith(f"{tmp_path}/sizes.p4:{line}:"), first
         assert "cells' is" in first and first.endswith(f" is {number}: expected 1 to 2147483647"), first
         assert "*" in size or f":{line}:{column}: error" in first, first
@@ -48,7 +48,7 @@ def test_arrays_have_a_cell(tmp_path, program, text):
 
 @pytest.mark.fast
 def test_the_size_that_a_control_was_given(tmp_path):
-    """A constructor parameter: only the object shows what it is."""
+    """A size from a constructor parameter is known only for the instance."""
     inner = "control Inner(inout headers_t hdr)(bit<32> n) { register<bit<32>>(n) cells; apply { cells.write(0, 1); } }"
     for size in (4, 0):
         text = v1_program.source("inner.apply(hdr);", ingress_locals=f"Inner({size}) inner;")
@@ -62,7 +62,7 @@ def test_the_size_that_a_control_was_given(tmp_path):
 
 @pytest.mark.fast
 def test_an_extern_of_ones_own_may_be_called_register(tmp_path):
-    """p4c's issue3417: no architecture of ours, and so no array of cells."""
+    """p4c's issue3417: the program has an architecture of its own, so this is no array of cells."""
     loaded(tmp_path, """#include <core.p4>
 extern Register<T> { Register(bit<32> size); }
 control c() { Register<bit<8>>(0) r; apply {} }
@@ -77,8 +77,8 @@ top(c()) main;
 @pytest.mark.parametrize("slots", ["0", "-4", "3", "32768", "many", ""])
 def test_slots_are_a_power_of_two(program, slots, capsys):
     assert cli.main(["compile", str(paths.p4_dir() / program), "-D", "VALUES=32", "-D", f"SLOTS={slots}"]) == 1
-    said = capsys.readouterr().err
-    assert "size.p4:" in said and ("SLOTS must be a power of two from 1 to 16384" in said or not slots), said
+    errors = capsys.readouterr().err
+    assert "size.p4:" in errors and ("SLOTS must be a power of two from 1 to 16384" in errors or not slots), errors
 
 
 @pytest.mark.hardware
@@ -87,9 +87,9 @@ def test_p4c_refuses_the_same_slots(tmp_path):
     for slots, status in (("0", 1), ("3", 1), ("4", 0)):
         call = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "-DVALUES=32", f"-DSLOTS={slots}", "-o", tmp_path / "o.json",
                 paths.p4_dir() / "switchml.p4"]  # fmt: skip
-        done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == status, done.stderr
-        assert not status or "SLOTS must be a power of two" in done.stderr
+        process = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+        assert process.returncode == status, process.stderr
+        assert not status or "SLOTS must be a power of two" in process.stderr
 
 
 @pytest.mark.fast

@@ -1,4 +1,4 @@
-"""The STF runner: what it reads, what passes, and that it fails what it should."""
+"""The STF runner: its syntax, tests that pass, and tests that must fail."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_files_that_cannot_be_run(checked, text: str, message: str):
 
 
 def test_a_port_that_only_no_packet_names(target):
-    """Else nobody looks at it."""
+    """The port is watched although no other command names it."""
     sent = "packet 0 000000000000000000000000"
     assert stf.run(f"{sent}\nno_packet", target).passed
     assert stf.run(f"{sent}\nexpect 1\nno_packet 1\nno_packet 2", target).passed
@@ -146,7 +146,7 @@ def test_a_port_that_only_no_packet_names(target):
 
 @pytest.mark.build
 def test_packets_come_a_millisecond_apart_on_both(tmp_path):
-    """A counter-example that depends on time repeats on either."""
+    """A counter-example that depends on time can be repeated on either."""
     program = check(tmp_path, source("hdr.data.a = (bit<32>)sm.ingress_global_timestamp;"))
     text = "".join(f"packet 0 00000000 00000000 0000 00 00\nexpect 1 {1000 * n:08x}\n" for n in (1, 2, 3))
     assert stf.run(text, InterpreterTarget(Interpreter(program), p4info.build(program))).failures == []

@@ -1,5 +1,5 @@
 """tests/stf: a program and an STF file for each feature of the language and of v1model. The interpreter and the compiled
-switch pass them all, always; so does BMv2 where it is found, but for what docs/p4.md says of it."""
+switch always pass all of them; so does BMv2 where available, except for the differences in docs/p4.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 FOLDER = Path(__file__).parent.parent.parent / "stf"
 PROGRAMS = files(FOLDER, "*.p4")
 PAGE = (FOLDER.parent.parent / "docs" / "p4-features.md").read_text()
-PATIENCE = 30.0  # seconds for a frame that ours sent to come out of BMv2 too
+PATIENCE = 30.0  # seconds for BMv2 to send a frame that ours sent
 NOT_ON_BMV2 = {
     "action_profiles": "a hit ends the process where two tables share a profile",
     "assertions": "a false assertion ends the process",
@@ -35,7 +35,7 @@ NOT_ON_BMV2 = {
 
 
 class Counted(CompiledTarget):
-    """Notes how many frames came of each that was sent."""
+    """Target that notes how many frames each sent frame caused."""
 
     def __init__(self, *args) -> None:
         super().__init__(*args)
@@ -48,7 +48,7 @@ class Counted(CompiledTarget):
 
 
 class Bmv2Beside(Bmv2Target):
-    """Waits for as many frames as ours sent, and in the end for one that should not be there."""
+    """BMv2 that waits for as many frames as ours sent, and at the end for an unexpected one."""
 
     def __init__(self, config: Path, info: dict, counts: list[int]) -> None:
         super().__init__(config, info)

@@ -1,4 +1,5 @@
-"""What @likely and @unlikely say: hints for the C compiler, and an ingress without what is unlikely. Nothing else changes."""
+"""Annotations @likely and @unlikely: hints for the C compiler, and a fast path of ingress without unlikely branches. Results
+do not change."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from v1_program import TABLE, data
 
 pytestmark = pytest.mark.build
 NOTE = re.compile(r"@(un)?likely")
-# As many bytes as possible lie on the way start, both, one; `kind` chooses.
+# The path start, both, one has as many bytes as possible; `kind` chooses.
 FORKS = MOVING | {
     "parser": """state start { p.extract(hdr.data); transition select(hdr.data.d) { 1: both; 2: one; 3: reject; _: accept; } }
                  state both { p.extract(hdr.first); transition one; }
@@ -43,12 +44,12 @@ def test_annotations_are_hints(tmp_path, statements, wanted):
 def frames(count: int = 400) -> list[bytes]:
     """Packets of all kinds, some too short."""
     rng = np.random.default_rng(7)
-    made = []
+    result = []
     for _ in range(count):
         a, b, c, d, e = (int(rng.integers(0, n)) for n in (4, 6, 4, 5, 4))
         frame = data(a, b, c, d, e) + rng.bytes(128 + 4)
-        made.append(frame[: int(rng.integers(1, len(frame)))] if rng.random() < 0.1 else frame)
-    return made
+        result.append(frame[: int(rng.integers(1, len(frame)))] if rng.random() < 0.1 else frame)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -57,12 +58,12 @@ def frames(count: int = 400) -> list[bytes]:
         "if (hdr.data.a == 1) @unlikely { sm.egress_spec = 2; } hdr.data.c = 7;",
         "if (hdr.data.a == 1) @likely { sm.egress_spec = 2; } else { mark_to_drop(sm); }",
         "if (hdr.data.a == 1) @likely { hdr.data.c = 9; }",
-        # something lasting comes first: the packet cannot begin anew
+        # a state change comes first: the packet cannot be restarted
         f"{COUNT} if (hdr.data.a == 1) @unlikely {{ s.write(0, n); mark_to_drop(sm); }}",
         f"if (hdr.data.e == 1) {{ {COUNT} }} if (hdr.data.a == 1) @unlikely {{ s.write(1, hdr.data.b); }}",
         "hdr.data.e = hdr.data.e + 1; " + RARE,
         f"{RARE} {COUNT} if (hdr.data.a == 2) @unlikely {{ hdr.first.setInvalid(); }}",
-        # an index that does not exist is unlikely, too
+        # an index out of range is unlikely, too
         f"{RARE} {COUNT} s.read(n, hdr.data.b); hdr.data.a = n;",
         "if (hdr.data.a == 1) @unlikely { exit; } if (hdr.data.a == 2) { return; } hdr.data.c = 5;",
         "if (hdr.data.a == 1) @unlikely { return; } if (hdr.data.a == 2) { exit; } hdr.data.c = 5;",
@@ -74,7 +75,7 @@ def frames(count: int = 400) -> list[bytes]:
         RARE + " hdr.first = hdr.second; hdr.second.v0 = 3;",
         "hdr.tag.setValid(); if (hdr.data.a == 1) @unlikely { hdr.tag.setInvalid(); } hdr.tag.t = 3;",
         "if (sm.parser_error != error.NoError) @unlikely { hdr.data.e = 9; } hdr.second.v1 = hdr.data.a;",
-        # tables, and what the runtime does
+        # tables, and calls of the runtime
         "if (t.apply().hit) @unlikely { hdr.data.c = 3; } hdr.data.a = 3;",
         "if (hdr.data.a == 1) @unlikely { sm.mcast_grp = 5; } else if (hdr.data.a == 2) { clone(CloneType.I2E, 4); }",
         "clone(CloneType.I2E, 4); " + RARE,
@@ -87,7 +88,7 @@ def frames(count: int = 400) -> list[bytes]:
     ],
 )  # fmt: skip
 def test_packets_do_not_see_them(tmp_path, statements):
-    """Verdicts, frames, registers are those of the same program without annotations, whatever way the packets go."""
+    """Verdicts, frames and registers equal those of the same program without annotations, on any path of the packets."""
     egress = "if (hdr.first.isValid()) { hdr.first.v1 = hdr.second.v2; } else { hdr.data.b = hdr.data.b + 1; }"
     locals_ = REGISTERS + TABLE % ("hdr.data.c: exact;", "")
     folders = [tmp_path / "with", tmp_path / "without"]
@@ -98,22 +99,22 @@ def test_packets_do_not_see_them(tmp_path, statements):
         for folder, text in zip(folders, (statements, NOTE.sub("", statements)), strict=True)
     ]
     text = [p.compiled.c_path.read_text() for p in both]
-    again = ("clone", "resubmit", "for (")  # the frame's bytes are needed once more, or statements run twice
+    again = ("clone", "resubmit", "for (")  # the frame's bytes are needed again, or statements run twice
     assert ("ingress_usual(" in text[0]) == (not any(word in statements for word in again))
     assert "ingress_usual(" not in text[1]
-    seen = set()
+    verdicts = set()
     for frame in frames():
-        left = []
+        outcomes = []
         for program in both:
             pkt = program.packet(frame)
             verdict = program.ingress(pkt)
             at_ingress = (verdict, pkt.clone, pkt.clone_session, pkt.mcast_grp, pkt.egress_port, pkt.field_list)
             sent = program.frame(pkt) if verdict in (1, 2) and program.egress(pkt) == 1 else None
             registers = {r["name"]: program.register(r["name"]).tolist() for r in program.compiled.layout["registers"]}
-            left.append((at_ingress, sent, registers))
-        assert left[0] == left[1], frame.hex()
-        seen.add(left[0][0])
-    assert seen
+            outcomes.append((at_ingress, sent, registers))
+        assert outcomes[0] == outcomes[1], frame.hex()
+        verdicts.add(outcomes[0][0])
+    assert verdicts
 
 
 def test_what_is_unlikely_is_not_in_the_usual_version(tmp_path):
@@ -124,13 +125,13 @@ def test_what_is_unlikely_is_not_in_the_usual_version(tmp_path):
     )
     for text, times in ((before, 1), (after, 2)):
         assert text[text.index("ingress_one(") :].count("4660u") == times
-    usual = before[before.index("INA_INLINE int ingress_usual(") :]
-    usual = usual[: usual.index("\n}\n")]
-    assert "hdr_first == ina_zeros" not in usual and "hdr_second == ina_zeros" not in usual  # they lie where they were extracted
+    fast = before[before.index("INA_INLINE int ingress_usual(") :]
+    fast = fast[: fast.index("\n}\n")]
+    assert "hdr_first == ina_zeros" not in fast and "hdr_second == ina_zeros" not in fast  # they stay where they were extracted
 
 
 def test_headers_are_not_looked_for_where_egress_knows_them(tmp_path):
     text = Direct(write(tmp_path, "", egress="hdr.first.v1 = hdr.second.v1;", **FORKS)).compiled.c_path.read_text()
     egress = text[text.index("egress_one(") :]
-    usual, others = egress[: egress.index("return;")], egress[egress.index("return;") :]
-    assert "hdr_first == ina_zeros" not in usual and "hdr_first == ina_zeros" in others
+    fast, slow = egress[: egress.index("return;")], egress[egress.index("return;") :]
+    assert "hdr_first == ina_zeros" not in fast and "hdr_first == ina_zeros" in slow

@@ -1,6 +1,5 @@
-"""What v1model's objects do for a compiled program, and how the control plane fills them: action profiles and selectors,
-value sets, meters, registers of structs, log messages. The reference interpreter runs beside it where it has the same
-object."""
+"""v1model's objects in compiled programs, and their control plane: action profiles and selectors, value sets, meters,
+registers of structs, log messages. The reference interpreter runs in parallel where it has the same object."""
 
 from __future__ import annotations
 
@@ -60,12 +59,12 @@ def test_selectors(tmp_path, algorithm, match):
         switch.tables["t"].insert(key, group=group, priority=1)
     switch.tables["t"].insert({"d": 9} if match == "exact" else {"d": (9, 0xFF)}, member=members[2], priority=1)
     switch.tables["u"].insert({"e": 3}, group=groups[0])
-    rng, seen = random.Random(1), set()
+    rng, pairs = random.Random(1), set()
     for _ in range(400):
         frame = data(rng.getrandbits(32), rng.getrandbits(32), rng.getrandbits(16), rng.choice([0, 1, 2, 3, 4, 9]))
         ((_, out),) = switch.process(frame)
-        seen.add((frame[10], out[11]))
-    assert {(0, v) for v in (0, 1, 2, 4)} <= seen and {(1, 1), (1, 2), (3, 99), (4, 99), (9, 2)} <= seen
+        pairs.add((frame[10], out[11]))
+    assert {(0, v) for v in (0, 1, 2, 4)} <= pairs and {(1, 1), (1, 2), (3, 99), (4, 99), (9, 2)} <= pairs
 
 
 def test_random_selector(tmp_path):
@@ -73,8 +72,8 @@ def test_random_selector(tmp_path):
     members = [ProfileMember("sel", i, "set", {"v": i}) for i in range(4)]
     group = ProfileGroup("sel", 1, tuple((i, 1) for i in range(4)))
     switch.write([Update("INSERT", e) for e in (*members, group, TableEntry("t", {"hdr.data.d": 1}, group=1))])
-    chosen = [sent(switch, d=1)[-1] for _ in range(400)]
-    assert all(60 < chosen.count(i) < 140 for i in range(4))
+    values = [sent(switch, d=1)[-1] for _ in range(400)]
+    assert all(60 < values.count(i) < 140 for i in range(4))
 
 
 def test_profile_changes_reach_the_tables(tmp_path):
@@ -98,7 +97,7 @@ def test_profile_changes_reach_the_tables(tmp_path):
     assert [sent(switch, d=d)[-1] for d in (1, 2)] == [21, 21]
     assert switch.read([ProfileMember("sel", 2)]) == [ProfileMember("I.sel", 2, "I.set", {"v": 21})]
     assert switch.read([ProfileGroup("sel", 0)]) == [ProfileGroup("I.sel", 7, ((2, 1),))]
-    for kind, entity, says in [
+    for kind, entity, message in [
         ("DELETE", ProfileMember("sel", 2), "in use"),
         ("DELETE", ProfileGroup("sel", 7), "in use"),
         ("INSERT", ProfileMember("sel", 2, "set", {"v": 1}), "there already"),
@@ -110,14 +109,14 @@ def test_profile_changes_reach_the_tables(tmp_path):
         ("INSERT", TableEntry("t", {"hdr.data.d": 4}), "member or group"),
         ("INSERT", TableEntry("t", {"hdr.data.d": 4}, "set", {"v": 1}, member=2), "member or group"),
     ]:
-        with pytest.raises(EntityError, match=says):
+        with pytest.raises(EntityError, match=message):
             write((kind, entity))
     write(("DELETE", TableEntry("t", {"hdr.data.d": 1})), ("DELETE", ProfileGroup("sel", 7)))
     assert sent(switch, d=1)[-1] == 99
 
 
 def test_value_sets(tmp_path):
-    """Of a struct with all match kinds over four keys at once, and of a scalar for one key."""
+    """Value sets of a struct with all match kinds over four keys at once, and of a scalar for one key."""
     switch = shadowed(
         tmp_path,
         "hdr.data.e = meta.path;",
@@ -136,12 +135,12 @@ def test_value_sets(tmp_path):
     switch.value_sets["all"].insert(None, None, 6, None)
     switch.value_sets["one"].insert(9)
     switch.value_sets["nested"].insert(0x77, 0x41)
-    rng, seen = random.Random(2), set()
+    rng, results = random.Random(2), set()
     for _ in range(200):
         fields = (rng.choice([5, 6, 9]), rng.choice([0x1234, 0x77, 0x1300]), rng.choice([0x41, 0x81]), rng.choice([2, 3, 9]))
         ((_, out),) = switch.process(data(0, *fields))
-        seen.add(out[11])
-    assert seen == {0, 1, 2, 3}
+        results.add(out[11])
+    assert results == {0, 1, 2, 3}
     switch.value_sets["all"].members.clear()
     switch.process(data(b=6))
     with pytest.raises(EntityError, match="room for 2"):
@@ -163,14 +162,14 @@ def test_meters_in_time(tmp_path, unit):
     scale = 1 if unit == "packets" else 20
     switch.meters["m"].configure(1, 3.3 * scale, 2 * scale, 7.7 * scale, 5 * scale)
     switch.meters["m"].configure(2, 0.1 * scale, scale, 1e6, 10 * scale)
-    rng, now, seen = random.Random(3), 0, set()
+    rng, now, colours = random.Random(3), 0, set()
     for _ in range(400):
         now += int(rng.expovariate(30) * 1e12)
         frame = data(d=rng.choice([0, 1, 2, 7]), c=5) + bytes(rng.randrange(20))
         ((_, out),) = switch.process(frame, 0, now)
-        seen.add((frame[10], out[11]))
+        colours.add((frame[10], out[11]))
         assert out[8:10] == b"\0\0"
-    assert {(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (7, 0)} <= seen
+    assert {(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (7, 0)} <= colours
 
 
 def test_direct_meters(tmp_path):
@@ -187,7 +186,7 @@ def test_direct_meters(tmp_path):
     assert [sent(switch, d=1)[9] for _ in range(3)] == [0, 1, 2]
     assert switch.read([DirectMeterEntry(entry)]) == [DirectMeterEntry(entry, config)]
     assert sent(switch, d=2, c=4)[8:10] == b"\0\0"  # a miss
-    # A new entry in the old one's place begins without a configuration.
+    # A new entry in the old one's place starts without a configuration.
     switch.write([Update("DELETE", entry), Update("INSERT", TableEntry("t", {"hdr.data.d": 3}, "go"))])
     assert [sent(switch, d=3)[9] for _ in range(4)] == [0] * 4
     with pytest.raises(EntityError, match="finite"):
@@ -239,7 +238,7 @@ def test_messages_and_failed_assertions_are_counted(tmp_path):
 
 
 def test_hashes_with_the_payload(tmp_path):
-    """Any algorithm over any fields, a varbit among them, and the bytes behind the cursor."""
+    """Hashes with any algorithm over any fields, including a varbit, and the bytes behind the cursor."""
     names = ["crc32", "crc16", "csum16", "xor16", "identity"]
     updates = " ".join(
         f"update_checksum_with_payload(hdr.v.k != {i}, {{ hdr.v.k, hdr.v.n, hdr.v.o, hdr.w }}, hdr.r.f{i},"
@@ -264,7 +263,7 @@ def test_hashes_with_the_payload(tmp_path):
 
 
 def test_arrays_that_are_no_header_stacks(tmp_path):
-    """Of scalars and structs, in headers and in metadata; the index known or not."""
+    """Arrays of scalars and structs, in headers and in metadata, with constant and variable indices."""
     switch = shadowed(
         tmp_path,
         """hdr.w.x[hdr.data.d] = hdr.data.b[15:0]; meta.m[1].k = hdr.w.x[2]; meta.m[hdr.data.e & 1].n = 7;
@@ -284,7 +283,7 @@ def test_arrays_that_are_no_header_stacks(tmp_path):
 
 
 def test_a_packet_clones_and_goes_round_with_other_lists(tmp_path):
-    """In one pass: the clone keeps one list, the packet that enters again another."""
+    """The clone preserves one field list, and the resubmitted or recirculated packet of the same pass another."""
     switch = shadowed(
         tmp_path,
         """if (sm.instance_type == 0) { meta.x = 1; meta.y = 2; meta.z = 3;
@@ -297,15 +296,15 @@ def test_a_packet_clones_and_goes_round_with_other_lists(tmp_path):
     for session, port in ((5, 2), (6, 3)):
         switch.clone_sessions[session] = CloneSession(port, None)
     sent = switch.process(data(d=1))
-    kept = sorted((port, frame[:8]) for port, frame in sent)
-    # As clone of ingress, then (resubmitted, with y) as clone of egress, then recirculated.
+    heads = sorted((port, frame[:8]) for port, frame in sent)
+    # A clone of ingress, then (resubmitted, with y) a clone of egress, then recirculated.
     first, last = bytes([0, 2, 3, 0]), bytes([0, 0, 3, 0])
-    assert kept == [(1, last + first), (2, bytes([1, 0, 3, 1]) + bytes(4)), (3, bytes([0, 0, 3, 2]) + first)]
+    assert heads == [(1, last + first), (2, bytes([1, 0, 3, 1]) + bytes(4)), (3, bytes([0, 0, 3, 2]) + first)]
 
 
 def test_a_clone_of_egress_has_the_headers_that_egress_left(tmp_path):
-    """It is neither deparsed nor parsed (simple_switch.md): headers that the parser would not find stay headers, those that
-    egress has taken away do not come back as payload does, and checksums are not yet computed."""
+    """The clone is neither deparsed nor parsed (simple_switch.md): headers that the parser would not extract stay headers, those
+    that egress removed do not return as payload, and checksums are not yet computed."""
     switch = shadowed(
         tmp_path, "", metadata="@field_list(1) bit<8> kept;", types="header more_t { bit<8> x; varbit<32> rest; }",
         headers="more_t[2] more; more_t last;",
@@ -330,7 +329,7 @@ def test_a_clone_of_egress_has_the_headers_that_egress_left(tmp_path):
 
 
 def test_of_two_digests_for_one_packet_the_last_is_sent(tmp_path):
-    """As with clones and resubmissions; simple_switch.md: ingress ends, then "if digest to generate"."""
+    """The last digest counts, as with clones and resubmissions; simple_switch.md: after ingress, "if digest to generate"."""
     switch = shadowed(
         tmp_path,
         """digest<one_t>(1, { hdr.data.a }); hdr.data.a = 2;
@@ -339,12 +338,12 @@ def test_of_two_digests_for_one_packet_the_last_is_sent(tmp_path):
     )
     for d in (0, 1):
         switch.process(data(a=7, d=d))
-    heard = [(d.name, tuple(d.fields.values())) for d in switch.switch.digests()[0]]
-    assert heard == [(d.name, d.values) for d in switch.digests] == [("one_t", (7,)), ("two_t", (2, 5))]
+    digests = [(d.name, tuple(d.fields.values())) for d in switch.switch.digests()[0]]
+    assert digests == [(d.name, d.values) for d in switch.digests] == [("one_t", (7,)), ("two_t", (2, 5))]
 
 
 def test_a_clone_is_parsed_before_it_gets_what_its_list_keeps(tmp_path):
-    """As in BMv2: a parser that asks the metadata sees zeros."""
+    """Same order as in BMv2: a parser that reads the metadata sees zeros."""
     switch = shadowed(
         tmp_path, "meta.kept = 1; clone_preserving_field_list(CloneType.I2E, 1, 1);", metadata="@field_list(1) bit<8> kept;",
         types="header more_t { bit<8> x; }", headers="more_t more;", egress="hdr.more.setInvalid();",

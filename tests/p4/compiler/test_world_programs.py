@@ -1,4 +1,4 @@
-"""Small programs with spellings that public programs use and no book explains."""
+"""Small programs with spellings that public programs use but no book explains."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_shift_in_a_macro(tmp_path):
 
 @pytest.mark.fast
 def test_annotations_keep_their_lines(tmp_path):
-    """As p4c writes them for its pins_fabric.p4; an escape that the program wrote stays one."""
+    """Annotations keep line breaks as in p4c's output for its pins_fabric.p4; escapes in the program stay escapes."""
     path = tmp_path / "program.p4"
     notes = '@entry_restriction("\n  // comment\n  d != 0;\n") @note("a\\n") '
     path.write_text(source("t.apply();", ingress_locals=notes + TABLE))
@@ -72,7 +72,7 @@ SET = "action set(bit<8> v) { hdr.data.e = v; }"
 @pytest.mark.build
 @pytest.mark.parametrize("kind", ["exact", "ternary", "lpm", "range"])
 def test_many_constant_entries_are_looked_up(tmp_path, kind):
-    """The first of two for the same key wins, as where they are compared one by one; the control plane adds none."""
+    """The first of two entries with the same key wins, as in a linear search; the control plane cannot add any."""
     key = {"exact": "{}", "ternary": "{} &&& 0xFFFF", "lpm": "{} &&& 0xFFFF", "range": "{0} .. {0}"}[kind]
     rows = [f"{key.format(i)}: set({i % 250});" for i in range(300)] + [f"{key.format(7)}: set(251);"]
     table = f"table t {{ key = {{ hdr.data.c: {kind}; }} actions = {{ set; NoAction; }} const entries = {{ {' '.join(rows)} }} }}"
@@ -97,7 +97,7 @@ def test_tables_that_no_packet_gets_to_say_so(tmp_path, applied):
 
 @pytest.mark.build
 def test_keys_of_many_words(tmp_path):
-    """80 words, the ranges written last, where the switch has 64 bits to mark them."""
+    """Keys of 80 words with the ranges last, where the switch has 64 bits to mark them."""
     fields = " ".join(f"bit<64> w{i};" for i in range(80))
     keys = " ".join(f"hdr.big.w{i}: {'range' if i > 76 else 'ternary'};" for i in range(80))
     row = ", ".join("5 .. 9" if i > 76 else f"{i} &&& 0xFF" if i % 2 else "_" for i in range(80))
@@ -149,13 +149,13 @@ def test_programs_that_explode_are_refused_in_time(tmp_path, monkeypatch, case):
     monkeypatch.setattr(lower_expressions, "MAX_STATEMENTS", 5_000)
     monkeypatch.setattr(elaborate, "MOST_OBJECTS", 5_000)
     monkeypatch.setattr(value_trees, "MOST_PLACES", 5_000)
-    types, ingress, says = BOMBS[case]
+    types, ingress, message = BOMBS[case]
     text = source(ingress, types=types)
     if case == "objects":
         text = text.replace("apply { sm.", "C59() deep; apply { deep.apply(hdr.data.a); sm.")
     path = tmp_path / "program.p4"
     path.write_text(text)
-    with pytest.raises(CompileError, match=says) as error:
+    with pytest.raises(CompileError, match=message) as error:
         generate(load(path))
     assert error.value.span.line
 
@@ -172,7 +172,7 @@ def pipes_send(tmp_path, **parts: str) -> list[bytes]:
 
 @pytest.mark.build
 def test_indices_of_any_width(tmp_path):
-    """`_` as the type of an index, which Intel's compiler takes."""
+    """Index type `_`, which Intel's compiler accepts."""
     locals_ = """
         Register<bit<32>, _>(32w8, 3) cells;
         RegisterAction<bit<32>, _, bit<32>>(cells) next = { void apply(inout bit<32> v, out bit<32> o) { v = v + 1; o = v; } };
@@ -195,7 +195,7 @@ def test_an_element_needs_its_type(tmp_path):
 
 @pytest.mark.build
 def test_a_flexible_struct_in_a_header(tmp_path):
-    """Filled up to whole bytes, as a flexible field is."""
+    """The struct is padded to whole bytes, as a flexible field is."""
     (frame,) = pipes_send(
         tmp_path, types="@flexible struct inner_t { bit<9> p; bit<3> q; } header bridge_t { bit<8> t; inner_t inner; }",
         headers="bridge_t bridge;", ingress="hdr.bridge.setValid(); hdr.bridge = {1, {3, 1}};",
@@ -207,7 +207,7 @@ def test_a_flexible_struct_in_a_header(tmp_path):
 
 @pytest.mark.build
 def test_a_resubmit_header_of_one_bit(tmp_path):
-    """It travels in the first of the 64 bits that the hardware has for it."""
+    """The header travels in the first of the hardware's 64 bits for resubmit data."""
     (frame,) = pipes_send(
         tmp_path, types="header again_t { bit<1> t; } header seen_t { bit<8> bits; bit<56> rest; }", headers="seen_t seen;",
         parser="""state start { pkt.extract(intr);

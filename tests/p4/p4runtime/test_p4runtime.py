@@ -1,5 +1,4 @@
-"""The P4Runtime server over gRPC, against tests/programs/served/controlled.p4: pipelines and arbitration, as the specification
-says."""
+"""The P4Runtime server over gRPC with tests/programs/served/controlled.p4: pipelines and arbitration as specified."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ def test_what_is_written_to_a_saved_config_works_once_it_is_committed(client, co
     assert client.read(wildcard) == []
     client.write(update("INSERT", table_entry=names.entry("l2", {"dst": MAC}, "forward", port=2)))
     ports[3].send([frame()])
-    assert len(arrived(ports[1])) == 1  # the former pipeline still runs
+    assert len(arrived(ports[1])) == 1  # the previous pipeline still runs
     client.set_pipeline("COMMIT")
     ports[3].send([frame()])
     assert len(arrived(ports[2])) == 1
@@ -73,13 +72,13 @@ def test_commit_clears_and_reconcile_keeps_the_forwarding_state(client, config, 
     entry.metadata = b"m"
     default = names.entry("l2", None, "forward", port=1)
     default.is_default_action = True
-    gone = names.entry("l2", {"dst": 5}, "drop")
+    dropping = names.entry("l2", {"dst": 5}, "drop")
     old_form = group(6, p4.Replica(egress_port=3, instance=1))
     counted = names.entry("l2", {"dst": MAC})
     counts = p4.DirectCounterEntry(table_entry=counted, data=p4.CounterData(packet_count=5, byte_count=50))
     register = p4.RegisterEntry(register_id=names.ids["last"], index=p4.Index(index=3), data={"bitstring": b"\x07"})
-    client.write(update("INSERT", table_entry=gone), update("INSERT", table_entry=entry))
-    client.write(update("DELETE", table_entry=gone), update("MODIFY", table_entry=default),
+    client.write(update("INSERT", table_entry=dropping), update("INSERT", table_entry=entry))
+    client.write(update("DELETE", table_entry=dropping), update("MODIFY", table_entry=default),
                  update("INSERT", packet_replication_engine_entry=old_form),
                  update("MODIFY", direct_counter_entry=counts), update("MODIFY", register_entry=register))
     wildcard = p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"]))
@@ -115,15 +114,15 @@ def test_the_highest_election_id_is_the_primary(world):
     assert one.arbitrate(5).status.code == CODES["OK"]
     backup = two.arbitrate(3)
     assert (backup.status.code, backup.election_id.low) == (CODES["ALREADY_EXISTS"], 5)
-    assert one.quiet()  # a backup is no news to the others
+    assert one.quiet()  # the others are not notified of a backup
     assert three.arbitrate((1 << 64) + 2).status.code == CODES["OK"]  # 128 bits
     for stream in (one, two):
-        told = stream.get()
-        assert told.status.code == CODES["ALREADY_EXISTS"] and (told.election_id.high, told.election_id.low) == (1, 2)
+        answer = stream.get()
+        assert answer.status.code == CODES["ALREADY_EXISTS"] and (answer.election_id.high, answer.election_id.low) == (1, 2)
     three.close()
     for stream in (one, two):
-        told = stream.get()
-        assert told.status.code == CODES["NOT_FOUND"] and told.election_id.high == 1
+        answer = stream.get()
+        assert answer.status.code == CODES["NOT_FOUND"] and answer.election_id.high == 1
     assert one.arbitrate(6).status.code == CODES["NOT_FOUND"]  # lower than the highest ever seen
     assert one.arbitrate((1 << 64) + 2).status.code == CODES["OK"]
     assert two.get().status.code == CODES["ALREADY_EXISTS"]
@@ -166,8 +165,8 @@ def test_a_stream_keeps_its_role_and_device(world):
 
 def test_roles_have_primaries_of_their_own(client, names):
     other = client.stream()
-    told = other.arbitrate(1, role="monitor")
-    assert (told.status.code, told.role.name) == (0, "monitor")
+    answer = other.arbitrate(1, role="monitor")
+    assert (answer.status.code, answer.role.name) == (0, "monitor")
     entry = names.entry("l2", {"dst": MAC}, "drop")
     client.write(update("INSERT", table_entry=entry), role="monitor")
     fails("NOT_FOUND", client.write, update("DELETE", table_entry=entry), role="nobody")

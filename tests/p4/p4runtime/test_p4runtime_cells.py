@@ -180,8 +180,8 @@ def test_packets_out_that_are_wrong(client, ports):
 
     good = [p4.PacketMetadata(metadata_id=1, value=b"\x03"), p4.PacketMetadata(metadata_id=2, value=b"\0")]
     packet = p4.PacketOut(payload=frame(), metadata=[*good, p4.PacketMetadata(metadata_id=7, value=b"\0")])
-    told = error(packet=packet)
-    assert told.canonical_code == CODES["INVALID_ARGUMENT"] and told.packet_out.packet_out == packet and "7" in told.message
+    answer = error(packet=packet)
+    assert answer.canonical_code == CODES["INVALID_ARGUMENT"] and answer.packet_out.packet_out == packet and "7" in answer.message
     assert error(packet=p4.PacketOut(payload=frame())).canonical_code == CODES["INVALID_ARGUMENT"]
     wide = [p4.PacketMetadata(metadata_id=1, value=b"\x02\0"), good[1]]
     assert error(packet=p4.PacketOut(payload=frame(), metadata=wide)).canonical_code == CODES["OUT_OF_RANGE"]
@@ -215,7 +215,7 @@ def test_digests(client, names, ports):
     client.primary.send(digest_ack=p4.DigestListAck(digest_id=number, list_id=first.list_id))
     configure("MODIFY", max_list_size=1, ack_timeout_ns=10**13)
     deadline = time.monotonic() + 60
-    while client.primary.quiet(0) and time.monotonic() < deadline:  # the acknowledgement travels by another way
+    while client.primary.quiet(0) and time.monotonic() < deadline:  # the acknowledgement travels separately
         ports[1].send([frame(src=0xB)])
         time.sleep(0.05)
     (read,) = client.read(p4.Entity(digest_entry=p4.DigestEntry()))
@@ -230,9 +230,9 @@ def test_digests(client, names, ports):
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.with_name("objects.p4"), paths.p4_dir() / "switchml.p4"], ids=lambda p: p.stem)
 def test_p4info_of_p4c_describes_the_same_program(source, tmp_path):
     need("p4c")
-    made = tmp_path / "p4info.txtpb"
-    command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "--p4runtime-files", made, "-o", tmp_path / "bmv2.json", source]
+    text_file = tmp_path / "p4info.txtpb"
+    command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "--p4runtime-files", text_file, "-o", tmp_path / "bmv2.json", source]
     subprocess.run(command, check=True, capture_output=True)
-    given = p4.ForwardingPipelineConfig(p4_device_config=source.read_bytes())
-    text_format.Parse(made.read_text(), given.p4info)
-    pipeline.from_config(given, pipeline.Wanted()).switch.close()
+    message = p4.ForwardingPipelineConfig(p4_device_config=source.read_bytes())
+    text_format.Parse(text_file.read_text(), message.p4info)
+    pipeline.from_config(message, pipeline.Wanted()).switch.close()

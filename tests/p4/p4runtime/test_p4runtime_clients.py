@@ -41,7 +41,7 @@ DEADLINE = 60
 
 
 class Session:
-    """A client's process; `step` waits for what it says next."""
+    """A client's process; `step` waits for its next report."""
 
     def __init__(self, name: str, *args: str):
         variable, script = CLIENTS[name]
@@ -49,7 +49,7 @@ class Session:
             [os.environ[variable], str(TESTS / "p4runtime_clients" / script), *args], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self._said: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._errors = ""
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
         for reader in self._readers:
@@ -57,20 +57,20 @@ class Session:
 
     def _read(self) -> None:
         for line in self._process.stdout:
-            self._said.put(line)
-        self._said.put("")
+            self._lines.put(line)
+        self._lines.put("")
 
     def _read_errors(self) -> None:
         self._errors = self._process.stderr.read()
 
     def step(self, name: str) -> dict:
-        line = self._said.get(timeout=DEADLINE)
+        line = self._lines.get(timeout=DEADLINE)
         if not line:
             self._readers[1].join(5)
             pytest.fail(f"the client ended before step {name!r}: {self._errors}")
-        said = json.loads(line)
-        assert said.pop("step") == name, said
-        return said
+        report = json.loads(line)
+        assert report.pop("step") == name, report
+        return report
 
     def go_on(self) -> None:
         self._process.stdin.write("\n")
@@ -138,7 +138,7 @@ def serving(tmp_path, access):
 
 @pytest.fixture
 def bmv2(tmp_path):
-    """The same of BMv2's simple_switch_grpc."""
+    """The same for BMv2's simple_switch_grpc."""
     need("root", "netns", "simple_switch_grpc", "p4c")
     compiled, p4info = compile_bmv2(SOURCE), tmp_path / "controlled.p4info.txtpb"
     message = json_format.ParseDict(compiled.p4info.message, config.P4Info())

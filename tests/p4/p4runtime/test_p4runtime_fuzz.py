@@ -1,4 +1,4 @@
-"""Whatever a client of P4Runtime sends, in any field of any message: the specification's errors, and a switch that goes on."""
+"""Fuzzing of P4Runtime: any value in any field of any message gets the specified errors, and the switch goes on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OWN_FAULT = {"INTERNAL", "UNKNOWN"}
 
 
 class World:
-    """A switch that runs a program, its primary, and the numbers that mean something there."""
+    """A switch that runs a program, its primary, and the ids that are valid there."""
 
     def __init__(self, client: Client, program: Program):
         self.client = client
@@ -48,7 +48,7 @@ class World:
         return request
 
     def answered(self, call, *args, **more) -> str:
-        """The code; one of the switch's own is a failure here."""
+        """Calls and returns the code; a code for an internal error is a failure."""
         try:
             call(*args, **more)
             return "OK"
@@ -61,15 +61,15 @@ class World:
 
 @pytest.fixture(scope="module", params=["controlled", "objects"])
 def world(request):
-    with running(request.param) as made:
-        yield made
+    with running(request.param) as device:
+        yield device
 
 
 @pytest.fixture(scope="module")
 def crowded():
-    """One whose primary is whoever comes with a higher number, up to the highest."""
-    with running("controlled") as made:
-        yield made
+    """A device whose primary changes to any client with a higher election id, up to the highest."""
+    with running("controlled") as device:
+        yield device
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def running(name: str):
 
 @pytest.fixture(autouse=True)
 def quiet(caplog):
-    """A traceback in the log is a failure, whatever the client was told."""
+    """Fails the test after a traceback in the log, whatever the client's answer was."""
     with caplog.at_level(logging.ERROR, "ina.p4.p4runtime"):
         yield
     assert not [r for r in caplog.get_records("call") if r.exc_info], caplog.text
@@ -107,7 +107,7 @@ def test_any_read(world, data):
 @MANY
 @given(data=st.data())
 def test_any_message_of_a_stream(crowded, data):
-    """From a primary, or from a client that only reads."""
+    """Messages come from a primary, or from a client that only reads."""
     stream = crowded.client.stream()
     try:
         stream.arbitrate(data.draw(st.sampled_from([2**127, None])))
@@ -133,25 +133,25 @@ def test_any_message_of_a_stream(crowded, data):
 @settings(MANY, max_examples=80)
 @given(data=st.data())
 def test_any_pipeline_request(world, data):
-    """The configs' own forms are tested in test_sent_programs.py: here one that runs, with any P4Info."""
-    given_now = world.client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config
+    """Pipeline requests with a working device config and any P4Info; forms of configs are tested in test_sent_programs.py."""
+    running_config = world.client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config
     request = data.draw(messages(p4.SetForwardingPipelineConfigRequest, world.ids, skip=("role", "p4_device_config")))
     world.identified(request, data.draw(st.sampled_from([1, 1, 1, 0])))
     if request.HasField("config"):
-        request.config.p4_device_config = given_now.p4_device_config
+        request.config.p4_device_config = running_config.p4_device_config
         if data.draw(st.booleans()):
             request.config.p4info.CopyFrom(world.p4info)
-    if request.action != p4.SetForwardingPipelineConfigRequest.VERIFY_AND_SAVE:  # which would take the other tests' writes
+    if request.action != p4.SetForwardingPipelineConfigRequest.VERIFY_AND_SAVE:  # which would divert the other tests' writes
         world.answered(world.client.call, "SetForwardingPipelineConfig", request)
-    asked = data.draw(messages(p4.GetForwardingPipelineConfigRequest))
-    world.answered(world.client.call, "GetForwardingPipelineConfig", asked)
+    reading = data.draw(messages(p4.GetForwardingPipelineConfigRequest))
+    world.answered(world.client.call, "GetForwardingPipelineConfig", reading)
 
 
 UNKNOWN = 77
 
 
 def test_values_that_no_enumeration_has_are_named(world):
-    """The field, the number, and what there is."""
+    """The message names the field, the number, and the valid values."""
     client = world.client
 
     def refused(call, *args) -> str:
@@ -164,16 +164,16 @@ def test_values_that_no_enumeration_has_are_named(world):
     entry = p4.TableEntry(table_id=world.p4info.tables[0].preamble.id)
     typed = p4.Update(type=UNKNOWN, entity=p4.Entity(table_entry=entry))
     for atomicity in ("CONTINUE_ON_ERROR", "ROLLBACK_ON_ERROR"):
-        said = refused(lambda a=atomicity: client.write(typed, atomicity=a))
-        assert "type: 77 is no value of p4.v1.Update.Type: expected UNSPECIFIED, INSERT, MODIFY or DELETE" in said
+        message = refused(lambda a=atomicity: client.write(typed, atomicity=a))
+        assert "type: 77 is no value of p4.v1.Update.Type: expected UNSPECIFIED, INSERT, MODIFY or DELETE" in message
     digest = p4.Update(type=UNKNOWN, entity=p4.Entity(digest_entry=p4.DigestEntry(digest_id=1)))
     assert "type: 77" in refused(client.write, digest)
     assert "atomicity: 77 is no value of p4.v1.WriteRequest.Atomicity" in refused(lambda: client.write(typed, atomicity=UNKNOWN))
-    chosen = p4.TableEntry(table_id=entry.table_id)
-    chosen.action.action_profile_action_set.size_semantics = UNKNOWN
-    where = "action.action_profile_action_set.size_semantics: 77"
-    assert f"entity.table_entry.{where}" in refused(client.write, update("INSERT", table_entry=chosen))
-    assert f"table_entry.{where}" in refused(client.read, p4.Entity(table_entry=chosen))
+    entry_with_set = p4.TableEntry(table_id=entry.table_id)
+    entry_with_set.action.action_profile_action_set.size_semantics = UNKNOWN
+    place = "action.action_profile_action_set.size_semantics: 77"
+    assert f"entity.table_entry.{place}" in refused(client.write, update("INSERT", table_entry=entry_with_set))
+    assert f"table_entry.{place}" in refused(client.read, p4.Entity(table_entry=entry_with_set))
     assert "action: 77 is no value" in refused(lambda: client.set_pipeline(UNKNOWN, p4.ForwardingPipelineConfig()))
-    asked = p4.GetForwardingPipelineConfigRequest(device_id=1, response_type=UNKNOWN)
-    assert "response_type: 77 is no value" in refused(client.call, "GetForwardingPipelineConfig", asked)
+    request = p4.GetForwardingPipelineConfigRequest(device_id=1, response_type=UNKNOWN)
+    assert "response_type: 77 is no value" in refused(client.call, "GetForwardingPipelineConfig", request)

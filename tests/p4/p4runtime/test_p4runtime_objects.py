@@ -116,12 +116,12 @@ def test_members_and_groups(world, names):
         members[0], member(names, 2, 1)]
     assert client.read(p4.Entity(action_profile_member=member(names, 1))) == [p4.Entity(action_profile_member=members[0])]
     assert client.read(p4.Entity(action_profile_group=p4.ActionProfileGroup())) == [p4.Entity(action_profile_group=both)]
-    found = [e.table_entry for e in client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["hop"])))]
-    assert found == [by_member(names, 5, 2), by_group(names, 6, 1)]
-    for action, wanted in (({"action_profile_member_id": 2}, found[:1]), ({"action_profile_group_id": 1}, found[1:]),
-                           ({"action_profile_member_id": 1}, [])):  # fmt: skip
+    entries = [e.table_entry for e in client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["hop"])))]
+    assert entries == [by_member(names, 5, 2), by_group(names, 6, 1)]
+    for action, expected in (({"action_profile_member_id": 2}, entries[:1]), ({"action_profile_group_id": 1}, entries[1:]),
+                             ({"action_profile_member_id": 1}, [])):  # fmt: skip
         pattern = p4.TableEntry(table_id=names.ids["hop"], action=p4.TableAction(**action))
-        assert [e.table_entry for e in client.read(p4.Entity(table_entry=pattern))] == wanted
+        assert [e.table_entry for e in client.read(p4.Entity(table_entry=pattern))] == expected
 
     client.set_pipeline("RECONCILE_AND_COMMIT", client.call(
         "GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config)
@@ -149,14 +149,14 @@ def test_members_and_groups(world, names):
     watched.members[0].watch_port = b"\x01"
     refused(client, "UNIMPLEMENTED", update("INSERT", action_profile_group=watched))
     refused(client, "RESOURCE_EXHAUSTED", update("INSERT", action_profile_group=group(names, 2, (1, 3), (2, 3), max_size=5)))
-    client.write(*(update("DELETE", table_entry=e) for e in found))
+    client.write(*(update("DELETE", table_entry=e) for e in entries))
     client.write(update("DELETE", action_profile_group=group(names, 1)))
     client.write(*(update("DELETE", action_profile_member=m) for m in members))
     assert client.read(p4.Entity(action_profile_member=p4.ActionProfileMember())) == []
 
 
 def at_once(names, key, *ports, weight=1):
-    """An entry with an action set."""
+    """An entry with a one-shot action set."""
     e = names.entry("hop", {"key": key})
     for port in ports:
         action = names.entry("hop", None, "send", port=port).action.action
@@ -211,7 +211,7 @@ def test_meters(world, names):
     number = names.ids["rate"]
     green, red = 0, 2
     assert through(ports)[1] >> 4 == green
-    # One packet, then nothing for as long as the test runs: red.
+    # A bucket of one packet that does not refill during the test: red.
     config = p4.MeterConfig(cir=0, cburst=1, pir=0, pburst=1)
     cell = p4.MeterEntry(meter_id=number, index=p4.Index(index=0), config=config)
     client.write(update("MODIFY", meter_entry=cell))

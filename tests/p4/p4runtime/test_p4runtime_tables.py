@@ -33,8 +33,8 @@ def test_entries_are_read_as_they_were_written(client, entries, names):
     client.write(*(update("INSERT", table_entry=e) for e in entries))
     for table in ("l2", "route", "acl"):
         mine = [e for e in entries if e.table_id == names.ids[table]]
-        found = [e.table_entry for e in client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids[table])))]
-        assert sorted(map(str, found)) == sorted(map(str, mine))
+        answer = [e.table_entry for e in client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids[table])))]
+        assert sorted(map(str, answer)) == sorted(map(str, mine))
     everything = [e.table_entry for e in client.read(p4.Entity(table_entry=p4.TableEntry()))]
     assert len(everything) == len(entries) + 2  # and the const ones
     assert client.read(p4.Entity(table_entry=entries[3])) == [p4.Entity(table_entry=entries[3])]
@@ -52,8 +52,8 @@ def test_entries_are_read_as_they_were_written(client, entries, names):
 
 def test_byte_strings_of_any_length_are_taken_and_the_shortest_given_back(client, names):
     client.write(update("INSERT", table_entry=names.entry("l2", {"dst": b"\0\0\0\0\0\0\0\x05"}, "forward", port=b"\0\0\x02")))
-    (found,) = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"])))
-    assert found.table_entry == names.entry("l2", {"dst": b"\x05"}, "forward", port=b"\x02")
+    (entity,) = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"])))
+    assert entity.table_entry == names.entry("l2", {"dst": b"\x05"}, "forward", port=b"\x02")
     for bad in (
         names.entry("l2", {"dst": b""}, "drop"),
         names.entry("l2", {"dst": 1 << 48}, "drop"),
@@ -145,11 +145,11 @@ def test_default_entries(client, names, ports):
 
 
 def test_const_tables(client, names):
-    found = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["fixed"])))
+    entities = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["fixed"])))
     expected = [names.entry("fixed", {"e": i}, "forward", port=i) for i in (1, 2)]
     for entry in expected:
         entry.is_const = True
-    assert [e.table_entry for e in found] == expected
+    assert [e.table_entry for e in entities] == expected
     refused(client, "PERMISSION_DENIED", *(
         update(type_, table_entry=names.entry("fixed", {"e": 1}, "forward", port=1)) for type_ in ("INSERT", "MODIFY", "DELETE")
     ))
@@ -166,8 +166,8 @@ def test_a_batch_goes_on_after_errors(client, names):
     assert [code for code, _ in failure.details] == [0, CODES["ALREADY_EXISTS"], 0, CODES["INVALID_ARGUMENT"],
                                                      CODES["ALREADY_EXISTS"], 0]
     assert failure.details[0][1] == "" and "I.l2" in failure.details[1][1]
-    found = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"])))
-    assert {e.table_entry.match[0].exact.value[0] for e in found} == {1, 2, 4}
+    entities = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"])))
+    assert {e.table_entry.match[0].exact.value[0] for e in entities} == {1, 2, 4}
 
 
 @pytest.mark.parametrize("atomicity", ATOMIC)
@@ -185,7 +185,7 @@ def test_a_batch_may_be_all_or_none(client, names, atomicity):
 
 
 def test_details_of_a_large_failed_batch_arrive(client, names):
-    """Clients take 8 KiB of metadata if they are not told otherwise."""
+    """Clients accept 8 KiB of metadata by default."""
     batch = [update("DELETE", table_entry=names.entry("l2", {"dst": i})) for i in range(64)]
     assert [c for c, _ in fails("UNKNOWN", client.write, *batch).details] == [CODES["NOT_FOUND"]] * 64
 
@@ -194,5 +194,5 @@ def test_reads_answer_what_they_can(client, names):
     failure = fails("UNKNOWN", client.read, p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["fixed"])),
                     p4.Entity(table_entry=p4.TableEntry(table_id=1)), p4.Entity(),
                     p4.Entity(extern_entry=p4.ExternEntry(extern_id=1)))
-    assert len(failure.found) == 2
+    assert len(failure.entities) == 2
     assert [c for c, _ in failure.details] == [CODES[c] for c in ("OK", "INVALID_ARGUMENT", "INVALID_ARGUMENT", "UNIMPLEMENTED")]

@@ -1,4 +1,4 @@
-"""One control plane, two switches: the same entities written into an embedded switch directly and over P4Runtime."""
+"""One control plane, two targets: the same entities written into an embedded switch directly and over P4Runtime."""
 
 from __future__ import annotations
 
@@ -150,8 +150,8 @@ def test_meters_are_configured_and_made_green_again(objects):
 def test_value_sets_are_replaced_as_a_whole(our_objects):
     for members in ((1, 2), (3,), ()):
         our_objects.write(modify(ValueSetEntry("kinds", members)))
-        (found,) = our_objects.read([ValueSetEntry("kinds")])
-        assert [m if isinstance(m, int) else next(iter(m.values())) for m in found.members] == list(members)
+        (entry,) = our_objects.read([ValueSetEntry("kinds")])
+        assert [m if isinstance(m, int) else next(iter(m.values())) for m in entry.members] == list(members)
     with pytest.raises(EntityError) as caught:
         our_objects.write(modify(ValueSetEntry("kinds", (1, 2, 3))))
     assert caught.value.code == "RESOURCE_EXHAUSTED"
@@ -181,10 +181,10 @@ def test_a_batch_that_fails_says_which_update_and_why(our_target):
 
 
 def test_a_batch_that_fails_changes_nothing(target):
-    """BMv2 serves no ROLLBACK_ON_ERROR: there what was made is taken back."""
-    kept, other = TableEntry("l2", {"dst": 1}, "forward", {"port": 3}), TableEntry("l2", {"dst": 2}, "drop")
+    """BMv2 does not support ROLLBACK_ON_ERROR: there the client undoes the earlier updates."""
+    first, other = TableEntry("l2", {"dst": 1}, "forward", {"port": 3}), TableEntry("l2", {"dst": 2}, "drop")
     group = MulticastGroupEntry(5, (Replica(1, 1),))
-    target.write(insert(kept, group))
+    target.write(insert(first, group))
     changes = [*modify(TableEntry("l2", {"dst": 1}, "drop"), MulticastGroupEntry(5, (Replica(2, 2),))), *insert(other)]
     for last in (insert(other), delete(TableEntry("l2", {"dst": 9})), insert(TableEntry("acl", {"b": 1}, "drop"))):
         with pytest.raises(EntityError, match="update 4"):

@@ -1,4 +1,4 @@
-"""Access to a switch over P4Runtime and BFRuntime: with its certificates, or by the right to open its socket, and not else."""
+"""Access to a switch over P4Runtime and BFRuntime: only with its certificates, or by permission to open its socket."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ina.p4.runtime import EntityError, Switch  # noqa: E402
 ROOT = Path(__file__).parent.parent.parent.parent
 PROGRAM = ROOT / "tests/programs/served/controlled.p4"
 CAPABILITIES = "/p4.v1.P4Runtime/Capabilities"
-SHORT = 2.0  # s that a client waits for a server that will not have it
+SHORT = 2.0  # seconds that a client waits for a server that refuses it
 STRANGER = 1002
 
 
@@ -54,7 +54,7 @@ def address(tls):
 
 
 def answer(channel: grpc.Channel) -> str:
-    """The version that a server tells, or the code of its refusal."""
+    """The server's P4Runtime version, or the code of its refusal."""
     with channel:
         try:
             call = channel.unary_unary(CAPABILITIES, p4.CapabilitiesRequest.SerializeToString, p4.CapabilitiesResponse.FromString)
@@ -65,7 +65,7 @@ def answer(channel: grpc.Channel) -> str:
 
 @pytest.mark.build
 def test_who_connects_and_says_nothing_is_soon_hung_up_on(tls):
-    """gRPC's own two minutes are enough to take all of a switch's descriptors."""
+    """gRPC's default of two minutes would let idle connections use up the switch's descriptors."""
     with Device(device_id=1) as device, Server(device, "127.0.0.1:0", Access(tls)) as server:
         host, _, port = server.address.rpartition(":")
         with socket.create_connection((host, int(port)), 60) as silent:
@@ -74,7 +74,7 @@ def test_who_connects_and_says_nothing_is_soon_hung_up_on(tls):
 
 
 def client(tls: Path, own: tuple[str, str] | None = ("client.key", "client.crt"), trusted: Path | None = None) -> grpc.Channel:
-    """Credentials of gRPC: trusts `trusted` (default: the folder's), and shows its `own`."""
+    """A gRPC channel that trusts `trusted` (default: the folder's) and presents the certificate `own`."""
     authority = ((trusted or tls) / "ca.crt").read_bytes()
     key, chain = ((tls / name).read_bytes() for name in own) if own else (None, None)
     return grpc.ssl_channel_credentials(authority, key, chain)
@@ -83,7 +83,7 @@ def client(tls: Path, own: tuple[str, str] | None = ("client.key", "client.crt")
 @pytest.mark.build
 def test_clients_with_the_certificates_are_served(tls, address):
     assert answer(Access(tls).connect(address)) == "1.4.0"
-    for name in ("127.0.0.1", "localhost"):  # as clients that know nothing of server.name
+    for name in ("127.0.0.1", "localhost"):  # as clients that do not know server.name
         assert answer(grpc.secure_channel(f"{name}:{address.rpartition(':')[2]}", client(tls))) == "1.4.0"
     with pytest.raises(EntityError, match="no program"):
         RemoteSwitch(address, access=Access(tls)).entities  # noqa: B018
@@ -97,12 +97,12 @@ def test_nobody_else_is_served(tls, address, tmp_path):
         "no certificate": grpc.secure_channel(address, client(tls, None)),
         "another authority's": grpc.secure_channel(address, client(tmp_path / "other", trusted=tls)),
     }
-    assert {what: answer(channel) for what, channel in strangers.items()} == dict.fromkeys(strangers, "UNAVAILABLE")
+    assert {name: answer(channel) for name, channel in strangers.items()} == dict.fromkeys(strangers, "UNAVAILABLE")
 
 
 @pytest.mark.build
 def test_no_other_server_is_taken_for_the_switch(tls, tmp_path):
-    """Neither one of another authority, nor one that has but a client's certificate."""
+    """Clients refuse a server of another authority, and one with only a client's certificate."""
     certificates.make(tmp_path / "other")
     posing = tmp_path / "posing"
     shutil.copytree(tls, posing)
@@ -166,7 +166,7 @@ def test_no_socket_of_a_stranger_is_taken_for_the_switch(tmp_path):
 
 @pytest.mark.build
 def test_the_folder_is_made_once_and_is_its_users_alone(tmp_path):
-    """By however many at the same time."""
+    """Concurrent processes create one folder."""
     place = tmp_path / "config" / "tls"
     start, errors = threading.Barrier(8), []
 
@@ -199,7 +199,7 @@ def test_folders_for_clients_need_no_more_than_what_is_copied(tls, address, tmp_
 
 @pytest.mark.build
 def test_certificates_from_elsewhere(tls, tmp_path):
-    """A folder that somebody's own authority has filled: servers show what is there, and clients compare the address."""
+    """A folder filled by another authority: servers present its certificates, and clients check the address."""
     place = tmp_path / "own"
     place.mkdir(mode=0o700)
     key, chain, _ = certificates.of_server(tls, "127.0.0.1")
@@ -213,13 +213,13 @@ def test_certificates_from_elsewhere(tls, tmp_path):
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("name, mode, says", [
+@pytest.mark.parametrize("name, mode, message", [
     ("client.key", 0o640, "others can read this key .mode 640.: chmod 600 .*client.key"),
     (".", 0o777, "others can write in this folder .mode 777.: chmod go-w "),
 ])  # fmt: skip
-def test_a_folder_that_is_not_its_users_alone_is_refused(tls, address, name, mode, says):
+def test_a_folder_that_is_not_its_users_alone_is_refused(tls, address, name, mode, message):
     (tls / name).chmod(mode)
-    with pytest.raises(PermissionError, match=says):
+    with pytest.raises(PermissionError, match=message):
         Access(tls).connect(address)
 
 
@@ -236,7 +236,7 @@ def test_where_the_folder_is(monkeypatch, tmp_path):
     assert Access().certificates == Path("/named") and Access(Path("/said")).certificates == Path("/said")
 
 
-# ---- a switch of root's, and another user of the machine
+# ---- a switch run by root, and another user of the machine
 
 ATTACK = """
 import encodings.idna, encodings.latin_1, json, os, sys
@@ -267,18 +267,18 @@ os._exit(0)
 
 
 class Running:
-    """`ina switch run` without a program, and what it said on its standard output."""
+    """`ina switch run` without a program, and its standard output (`banner`)."""
 
     def __init__(self, *arguments: str):
         command = [sys.executable, "-m", "ina.cli", "switch", "run", "--no-p4", *arguments]
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.errors, text=True, cwd=ROOT)
-        self.said = ""
-        while "P4Runtime: " not in self.said:
+        self.banner = ""
+        while "P4Runtime: " not in self.banner:
             line = self.process.stdout.readline()
             assert line, self.errors
-            self.said += line
-        self.address = self.said.rpartition("P4Runtime: ")[2].split(",")[0]
+            self.banner += line
+        self.address = self.banner.rpartition("P4Runtime: ")[2].split(",")[0]
 
     def warned(self) -> str:
         self.errors.seek(0)
@@ -298,19 +298,19 @@ class Running:
 
 @pytest.fixture
 def open_folder():
-    """One that every user can look into."""
-    with tempfile.TemporaryDirectory() as made:
-        Path(made).chmod(0o755)
-        yield Path(made)
+    """A folder that every user can read."""
+    with tempfile.TemporaryDirectory() as scratch:
+        Path(scratch).chmod(0o755)
+        yield Path(scratch)
 
 
 def attack(address: str, configs: list[bytes]) -> list[str]:
-    """Send these configs to a switch as user 1002; return its answers."""
-    given = json.dumps({"address": address, "configs": [data.decode("latin-1") for data in configs]})
+    """Sends these configs to a switch as user 1002; returns its answers."""
+    request = json.dumps({"address": address, "configs": [data.decode("latin-1") for data in configs]})
     code = ATTACK.format(tests=str(ROOT / "tests"))
-    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, text=True, cwd=ROOT, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    process = subprocess.run([sys.executable, "-c", code], input=request, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
 @pytest.mark.root
@@ -319,7 +319,7 @@ def test_another_user_does_not_get_in(open_folder):
     mark, library = open_folder / "ran", open_folder / "evil.so"
     evil(open_folder, mark)
     with Running("--grpc", "127.0.0.1:0") as switch:
-        assert f"for clients with the certificates in {os.environ['INA_TLS']}" in switch.said
+        assert f"for clients with the certificates in {os.environ['INA_TLS']}" in switch.banner
         assert attack(switch.address, [str(library).encode()]) == ["out: UNAVAILABLE"]
     path = open_folder / "p4runtime"
     with Running("--grpc", f"unix:{path}"):
@@ -329,7 +329,7 @@ def test_another_user_does_not_get_in(open_folder):
 
 @pytest.mark.root
 def test_another_user_neither_runs_code_nor_reads_files(open_folder):
-    """At a switch that lets everybody in: it loads no code that a user sends or names, and quotes no file of root's."""
+    """A switch open to everybody loads no code that a user sends or names, and quotes no file of root."""
     need("root")
     mark, library, secret = open_folder / "ran", open_folder / "evil.so", open_folder / "shadow"
     code = evil(open_folder, mark)
@@ -340,11 +340,11 @@ def test_another_user_neither_runs_code_nor_reads_files(open_folder):
                f'#include "{secret}"\n'.encode(), f'#line 1 "{secret}"\nnonsense\n'.encode(),
                json.dumps({"source": f"#include <{secret}>"}).encode()]  # fmt: skip
     with Running("--grpc", "127.0.0.1:0", "--insecure") as switch:
-        assert "for whoever reaches it (--insecure)" in switch.said
+        assert "for whoever reaches it (--insecure)" in switch.banner
         until(lambda: f"whoever reaches {'127.0.0.1:0'} can drive this switch" in switch.warned(), "a warning")
-        said = attack(switch.address, configs)
-        assert len(said) == len(configs) and all(text.startswith("INVALID_ARGUMENT: ") for text in said), said
-        assert "secret-of-the-owner" not in json.dumps(said) + switch.warned() and not mark.exists()
+        answers = attack(switch.address, configs)
+        assert len(answers) == len(configs) and all(text.startswith("INVALID_ARGUMENT: ") for text in answers), answers
+        assert "secret-of-the-owner" not in json.dumps(answers) + switch.warned() and not mark.exists()
 
 
 def evil(place: Path, mark: Path) -> bytes:

@@ -1,7 +1,7 @@
-"""Random packets and entries into BMv2, the compiled switch and the interpreter: the same frames by the same ports.
+"""Random packets and entries for BMv2, the compiled switch and the interpreter: the same frames leave by the same ports.
 
 The programs are p4c's v1model samples, from the folder that INA_P4C_SAMPLES names, and our own in tests/programs for
-what those hardly touch. Two seeds of 30 packets for each program: `INA_SEED` takes others.
+features that those hardly use. Two seeds of 30 packets for each program; `INA_SEED` selects others.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 need("cc", "p4c", "bmv2", "netns")
 
 PACKETS = 30
-PATIENCE = 30.0  # seconds for a frame that ours sent to come out of BMv2 too
+PATIENCE = 30.0  # seconds for BMv2 to send a frame that ours sent
 OWN = Path(__file__).parent.parent.parent / "programs"
 FOLDER = os.environ.get("INA_P4C_SAMPLES", "")
 SEED = os.environ.get("INA_SEED", "1")
 
-# What is different on purpose, or cannot be compared: docs/p4.md, "Differences from BMv2".
+# Programs that differ on purpose, or cannot be compared: docs/p4.md, "Differences from BMv2".
 DIFFERENT = {
     "gauntlet_invalid_hdr_assign-bmv2": "reads a field of an invalid header, which has no defined value",
     "union4-bmv2": "reads a member of a union after another one became valid, which has no defined value",
@@ -41,8 +41,8 @@ BY_CHANCE = re.compile(r"\brandom\s*[(<]|HashAlgorithm\.random|global_timestamp|
 
 
 def samples() -> list[Path]:
-    found = sorted(Path(FOLDER).glob("*-bmv2.p4")) if FOLDER else []
-    return [p for p in found if "V1Switch" in p.read_text(errors="replace")]
+    programs = sorted(Path(FOLDER).glob("*-bmv2.p4")) if FOLDER else []
+    return [p for p in programs if "V1Switch" in p.read_text(errors="replace")]
 
 
 @pytest.mark.parametrize("path", samples() or [Path("none")], ids=lambda p: p.stem)
@@ -69,7 +69,7 @@ SHIPPED = sorted(paths.p4_dir().glob("*.p4")) + sorted((OWN.parent.parent / "exa
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
 def test_shipped_programs(path, tmp_path):
-    """Whatever comes; tests/aggregation/protocols/test_switchml_differential.py has the packets of the protocol."""
+    """Random packets; tests/aggregation/protocols/test_switchml_differential.py has those of the protocol."""
     defines = {"VALUES": "32", "SLOTS": "4"}
     config, _ = compile_sample(path, tmp_path, *(f"-D{k}={v}" for k, v in defines.items()))
     test = path.with_suffix(".stf")
@@ -78,22 +78,22 @@ def test_shipped_programs(path, tmp_path):
 
 
 def play(name, program, compiled, config, test):
-    """One scenario into all three; compares frames and registers."""
+    """Runs one scenario on all three; compares frames and registers."""
     bmv2 = Bmv2Target(config, compiled.p4info)
     switch, reference = CompiledTarget(compiled), InterpreterTarget(Interpreter(program), compiled.p4info)
     try:
-        made = scenario(compiled.p4info, program, test, random.Random(f"{name} {SEED}"), bmv2.has, PACKETS)
+        plan = scenario(compiled.p4info, program, test, random.Random(f"{name} {SEED}"), bmv2.has, PACKETS)
         for target in (switch, reference, bmv2):
-            prepare(target, made)
+            prepare(target, plan)
         sent: list[list[tuple[int, bytes]]] = [[], [], []]
-        for port, frame in made.packets:
+        for port, frame in plan.packets:
             sent[0] += (ours := switch.send(port, frame))
             sent[1] += reference.send(port, frame)
-            wanted = sum(map(len, by_port(ours).values()))
-            sent[2] += (theirs := bmv2.switch.exchange(frame, port, wanted, PATIENCE))
-            if len(theirs) < wanted and not bmv2.switch.alive:
+            count = sum(map(len, by_port(ours).values()))
+            sent[2] += (theirs := bmv2.switch.exchange(frame, port, count, PATIENCE))
+            if len(theirs) < count and not bmv2.switch.alive:
                 leave_out("BMv2 ended: it does not survive this packet")
-            assert len(theirs) == wanted, f"{frame.hex()} into port {port}: {by_port(ours)}, BMv2 {by_port(theirs)}"
+            assert len(theirs) == count, f"{frame.hex()} into port {port}: {by_port(ours)}, BMv2 {by_port(theirs)}"
         sent[2] += bmv2.switch.exchange(b"", 0, 1, 0.1)
         assert by_port(sent[0]) == by_port(sent[2]), "the compiled switch and BMv2"
         assert by_port(sent[1]) == by_port(sent[2]), "the interpreter and BMv2"
@@ -105,10 +105,10 @@ def play(name, program, compiled, config, test):
 
 
 def compare_registers(layout, ours, bmv2):
-    """BMv2 shows cells of up to 63 bits, and signed ones as it happened to keep them."""
+    """Compares cells: BMv2 shows up to 63 bits, and signed values in its internal form."""
     name, mask = layout["name"], (1 << layout["width"]) - 1
-    known = {r["name"] for r in bmv2.switch.program["register_arrays"]}  # p4c splits those of structs
-    if layout["width"] < 64 and name in known:
+    names = {r["name"] for r in bmv2.switch.program["register_arrays"]}  # p4c splits those of structs
+    if layout["width"] < 64 and name in names:
         theirs = bmv2.read_registers(name)
         assert [ours.read_register(name, i) & mask for i in range(len(theirs))] == [v & mask for v in theirs], name
 
@@ -117,7 +117,7 @@ def compare_registers(layout, ours, bmv2):
 
 
 class Pair:
-    """BMv2 and one of ours with a program of tests/programs. `send` demands that both send the same."""
+    """BMv2 and one of ours with a program of tests/programs. `send` asserts that both send the same frames."""
 
     def __init__(self, name: str, ours: str, folder: Path) -> None:
         path = OWN / f"{name}.p4"
@@ -136,9 +136,9 @@ class Pair:
         self.bmv2.close()
 
     def both(self, method: str, *args: object, **kwargs: object) -> object:
-        """The same request of the control plane to both; the same answer (handles count from 0 in both)."""
+        """Makes a control-plane call on both; asserts equal answers (handles count from 0 in both)."""
         ours, theirs = (getattr(target, method)(*args, **kwargs) for target in (self.ours, self.bmv2))
-        assert ours == theirs or method in ("insert", "point"), (method, args, ours, theirs)  # handles are their own
+        assert ours == theirs or method in ("insert", "point"), (method, args, ours, theirs)  # handles are each switch's own
         return ours
 
     def send(self, frame: bytes, port: int = 0) -> list[tuple[int, bytes]]:
@@ -175,7 +175,7 @@ def test_registers(ours, tmp_path):
 
 
 def test_meters(ours, tmp_path):
-    """Rates so small that nothing comes back while the test runs: the bursts are what passes."""
+    """Meters with rates so small that buckets do not refill during the test: only the bursts pass."""
     tiny = 1e-3  # packets or bytes per second
     with Pair("meters", ours, tmp_path) as pair:
         for index in (0, 2):
@@ -218,14 +218,14 @@ def test_selector(ours, tmp_path):
         profile = [pair.both("add_member", "Body.profile", "Body.send", {"port": i, "mark": 7}) for i in (6, 2)]
         pair.both("point", "Body.direct", {"hdr.data.kind": (0x10, 0xF0)}, member=profile[0], priority=1)
         pair.both("point", "Body.direct", {"hdr.data.kind": (0x12, 0xFF)}, member=profile[1], priority=2)
-        seen = set()
+        outcomes = set()
         for _ in range(80):
             kind = rng.choice([0, 0, 0, 1, 2, 3, 9, 0x10, 0x12, 0x20])
             for port, data in pair.send(frame(kind, rng.getrandbits(32), rng.getrandbits(32))):
-                seen.add((kind, port, fields(data)[2]))
-        assert len({port for kind, port, _ in seen if kind == 0}) == 5  # the hash spreads
-        assert {(port, mark) for kind, port, mark in seen if kind == 0x12} == {(2, 7)}
-        assert {(port, mark) for kind, port, mark in seen if kind == 0x20} == {(7, 0)}
+                outcomes.add((kind, port, fields(data)[2]))
+        assert len({port for kind, port, _ in outcomes if kind == 0}) == 5  # the hash spreads
+        assert {(port, mark) for kind, port, mark in outcomes if kind == 0x12} == {(2, 7)}
+        assert {(port, mark) for kind, port, mark in outcomes if kind == 0x20} == {(7, 0)}
 
 
 def test_value_sets(ours, tmp_path):
@@ -233,15 +233,15 @@ def test_value_sets(ours, tmp_path):
         assert fields(pair.send(frame(0x123))[0][1])[2] == 0
         pair.both("fill_value_set", "Parse.kinds", [0x123, 0x06])
         pair.both("fill_value_set", "Parse.names", [5, 0x17F7F])
-        found = [
+        results = [
             fields(pair.send(frame(kind, a))[0][1])[2]
             for kind, a in ((0x123, 0), (0x0806, 5), (0x0807, 5), (0x0900, 4), (0x0900, 5), (0x0900, 0xFFFF7F7F))
         ]
-        assert found == [2, 2, 0, 1, 3, 3]
+        assert results == [2, 2, 0, 1, 3, 3]
 
 
 def test_random_stays_in_its_range(ours, tmp_path):
-    """No two switches draw the same numbers; both draw all of a small range and nothing else."""
+    """The switches draw different numbers; both draw all of a small range and nothing else."""
     with Pair("random_range", ours, tmp_path) as pair:
         for target in (pair.ours.send, lambda port, data: pair.bmv2.switch.exchange(data, port, 1, PATIENCE)):
             drawn = [fields(target(0, frame())[0][1]) for _ in range(60)]
@@ -251,17 +251,17 @@ def test_random_stays_in_its_range(ours, tmp_path):
 
 
 def test_digests(tmp_path):
-    """Frames as BMv2; the messages themselves only in ours, for BMv2 tells them over nanomsg, which not every build has."""
+    """Frames are compared with BMv2; messages only checked in ours, as BMv2 needs nanomsg for them, which not every build has."""
     with Pair("digests", "compiled", tmp_path) as pair, Pair("digests", "interpreter", tmp_path) as other:
         for kind, a, port in ((1, 5, 0), (2, 6, 1), (1, 0xFFFFFFFF, 7)):
             pair.send(frame(kind, a), port)
             other.send(frame(kind, a), port)
-        told, lost = pair.ours.switch.digests()
-        assert [(d.name, tuple(d.fields.values())) for d in told] == [
+        digests, lost = pair.ours.switch.digests()
+        assert [(d.name, tuple(d.fields.values())) for d in digests] == [
             (d.name, d.values) for d in other.ours.interpreter.digests
         ]
-        assert (len(told), lost) == (2, 0)
-        assert list(told[1].fields.values()) == [0x060708090A0B, 7, 0xFFFFFFFF]
+        assert (len(digests), lost) == (2, 0)
+        assert list(digests[1].fields.values()) == [0x060708090A0B, 7, 0xFFFFFFFF]
 
 
 def test_frames_are_long_enough_for_an_interface():

@@ -1,4 +1,4 @@
-"""The fixture of BMv2's simple_switch: several at once, and what one says that does not start."""
+"""The fixture of BMv2's simple_switch: several at once, and the error of one that does not start."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 
 def test_two_switches_of_one_device_id_run_side_by_side(tmp_path):
-    """A build with nanomsg binds a file of the device id's name, unless it is told another."""
+    """A build with nanomsg binds a file named after the device id, unless another is given."""
     config = compile_p4(ROOT / "p4" / "patch.p4", tmp_path / "patch.json")
     before = set(os.listdir("/tmp"))
     with Bmv2(config, 2, None) as first, Bmv2(config, 2, None) as second:

@@ -1,7 +1,7 @@
-"""Same seed, same bytes: on this machine as on any other. What is compared is stored here.
+"""Same seed, same bytes on every machine: digests of runs compared with those stored here.
 
-A digest covers every arrival's time, place and bytes. One that differs is a change of what is sent, or when: of a protocol, a
-program, the emulator. If that is meant, the test says what to store.
+A digest covers every arrival's time, place and bytes. A different one shows a change of frames or times: of a protocol, a
+program, the emulator. If that is intended, the test prints the value to store.
 """
 
 import pytest

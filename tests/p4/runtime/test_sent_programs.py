@@ -1,5 +1,4 @@
-"""Programs that come over P4Runtime: from the text of their source, and never from a file that the client names or code that it
-brings."""
+"""Programs received over P4Runtime: built from source text, never from a file that the client names or code that it sends."""
 
 from __future__ import annotations
 
@@ -50,26 +49,26 @@ def test_a_config_is_source_or_names_what_was_compiled_here(client, compiled, co
         client.set_pipeline("VERIFY", config)
     config.p4_device_config = forms[-1]
     client.set_pipeline("VERIFY_AND_COMMIT", config)
-    given = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config
-    assert given.p4_device_config == forms[-1]
+    answer = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config
+    assert answer.p4_device_config == forms[-1]
 
 
 @pytest.mark.build
 def test_the_config_of_the_owners_program_can_be_set_again(world, config, tmp_path):
-    """Also if its shared object lies outside of the cache: the owner of the switch chose it."""
+    """A shared object outside of the cache is accepted, too: the switch's owner chose it."""
     device, _, client = world
     shutil.copy(build.compile_program(SOURCE).so_path, tmp_path / "mine.so")
     with open(tmp_path / "mine.so", "ab") as file:
         file.write(b"not as in the cache")
     device.load(Program(tmp_path / "mine.so"))
-    given = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config
+    answer = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config
     client.stream().arbitrate(1)
-    client.set_pipeline("VERIFY_AND_COMMIT", given)
-    assert str(tmp_path) not in str(given)
+    client.set_pipeline("VERIFY_AND_COMMIT", answer)
+    assert str(tmp_path) not in str(answer)
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("data, says", [
+@pytest.mark.parametrize("data, text", [
     (b"", "empty"),
     (b"/no/such/program.p4", "opens no file that a client names"),
     (b'{"program": "x.p4"}', "expected {\"source\""),
@@ -92,23 +91,23 @@ def test_the_config_of_the_owners_program_can_be_set_again(world, config, tmp_pa
     (b"const bit<8> a = %s;" % (b"a" * 20_000), "name 'aaaa"),
     (b"const bit<8> a = %s;" % ("(" * 20_000).encode(), "nested more than"),
 ])  # fmt: skip
-def test_configs_that_cannot_be_realised(client, config, data, says):
+def test_configs_that_cannot_be_realised(client, config, data, text):
     config.p4_device_config = data
     message = fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY_AND_COMMIT", config).message
-    assert says in message and ("not JSON" in says) == ("is not JSON" in message)
-    still = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1))
-    assert still.config.cookie.cookie == 7
+    assert text in message and ("not JSON" in text) == ("is not JSON" in message)
+    answer = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1))
+    assert answer.config.cookie.cookie == 7
 
 
 @pytest.mark.build
 def test_objects_in_the_cache_that_are_no_programs_are_not_loaded(client, config, own_cache, tmp_path):
-    """Protocols' workers lie there, too, and whatever earlier versions kept of what clients sent."""
+    """The cache also has protocols' workers, and objects that earlier versions kept from clients."""
     from ina.base.cc import shared_object
 
     (tmp_path / "worker.c").write_text("int worker;\n")
-    known = shared_object("worker", [], [tmp_path / "worker.c"])
+    worker = shared_object("worker", [], [tmp_path / "worker.c"])
     (own_cache / "received-0.so").write_bytes(_evil(tmp_path, tmp_path / "ran"))
-    for path in (known, own_cache / "received-0.so"):
+    for path in (worker, own_cache / "received-0.so"):
         config.p4_device_config = path.read_bytes()
         assert "compiled itself" in fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY", config).message
     assert not (tmp_path / "ran").exists()
@@ -158,7 +157,7 @@ def test_no_line_of_another_file_comes_back(own_cache, tmp_path, caplog, form):
 
 @pytest.fixture
 def reachable():
-    """A folder that every user can look into, as pytest's own cannot be."""
+    """A folder that every user can read, unlike pytest's."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -166,7 +165,7 @@ def reachable():
 
 @pytest.mark.root
 def test_the_compiler_runs_as_nobody(reachable, monkeypatch, caplog):
-    """A C compiler that tells who it is, and tries what it should not be able to do."""
+    """A fake C compiler prints its user and capabilities, and tries forbidden operations."""
     need("root")
     cache, secret, script = (reachable / name for name in ("cache", "secret", "cc"))
     secret.write_text(SECRET)
@@ -183,10 +182,10 @@ def test_the_compiler_runs_as_nobody(reachable, monkeypatch, caplog):
     monkeypatch.setenv("SECRET", "of the environment")
     with pytest.raises(NotCompiled, match="the C compiler refuses the program: the switch's log says why") as caught:
         compile_text(source("hdr.data.a = 7;"), limits=Limits(seconds=60, output=1 << 20))
-    said = caplog.text
-    assert "65534\n65534\n" in said and "CapEff:\t0000000000000000" in said and "NoNewPrivs:\t1" in said, said
-    assert SECRET not in said and "in ." in said and not (cache / "planted").exists()
-    assert "\n60\n" in said and str(reachable) not in str(caught.value)
+    log = caplog.text
+    assert "65534\n65534\n" in log and "CapEff:\t0000000000000000" in log and "NoNewPrivs:\t1" in log, log
+    assert SECRET not in log and "in ." in log and not (cache / "planted").exists()
+    assert "\n60\n" in log and str(reachable) not in str(caught.value)
 
 
 @pytest.mark.build
@@ -207,7 +206,7 @@ def test_only_so_much_source_is_taken():
         compile_text(" " * (sandbox.LONGEST + 1))
 
 
-# ---- a stranger on the same machine, and root's switch
+# ---- another user on the same machine, and a switch run by root
 
 
 def _evil(folder: Path, mark: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""A switch on several processors: what a program declares, and that its shards are one switch to the control plane."""
+"""A switch on several processors: the program's annotation, and shards that are one switch to the control plane."""
 
 import random
 
@@ -58,7 +58,7 @@ def test_programs_that_declare_nothing_have_one_shard():
 
 
 def test_one_control_plane_over_all_shards(program):
-    """The frames of each slot to the switch of its shard: the answers of a switch with one, and counters that add up."""
+    """Each slot's frames go to its shard: answers as from a single switch, and counters that add up."""
     workers, slots = 2, 8
     rng = np.random.default_rng(1)
     data = [rng.integers(-1000, 1000, 64 * slots, dtype=np.int32) for _ in range(workers)]
@@ -74,16 +74,16 @@ def test_one_control_plane_over_all_shards(program):
         outs = [np.zeros_like(d) for d in data]
         for machine, source, out in zip(machines, data, outs, strict=True):
             machine.submit(source, out)
-        seen = set()
+        udp_ports = set()
         for now in range(1, 10):
             for i, machine in enumerate(machines):
                 for frame in machine.frames_to_send(now):
                     port = int.from_bytes(frame[36:38])
-                    seen.add(port)
+                    udp_ports.add(port)
                     for to, answer in enter(port, frame, i):
                         machines[to].receive(answer, now)
         assert all(np.array_equal(out, sum(data)) for out in outs)
-        assert seen == {0xBEE0 + i for i in range(shards)}
+        assert udp_ports == {0xBEE0 + i for i in range(shards)}
 
     sharded = ShardedSwitch(program, 4)
     with sharded, Switch(program) as alone:
@@ -102,9 +102,9 @@ def test_one_control_plane_over_all_shards(program):
         sharded.write(modify(CounterEntry("SwitchIngress.drops", 1, packets=7, bytes=0)))
         assert sharded.read([CounterEntry("SwitchIngress.drops", 1)])[0].packets == 7
         for entity in (RegisterEntry("SwitchIngress.phase.tsis", 0), MeterEntry("any")):
-            with pytest.raises(EntityError, match="each of the 4 shards") as refused:
+            with pytest.raises(EntityError, match="each of the 4 shards") as error:
                 sharded.write(modify(entity))
-            assert refused.value.code == "UNIMPLEMENTED"
+            assert error.value.code == "UNIMPLEMENTED"
             with pytest.raises(EntityError, match="each of the 4 shards"):
                 sharded.read([entity])
         twice = TableEntry("l2", {"hdr.ethernet.dst_addr": "00:00:00:00:00:07"}, "forward", {"port": 1})

@@ -1,4 +1,4 @@
-"""The switch runtime around a program that does what each packet asks for (tests/c/probe_program.c)."""
+"""The switch runtime with a program that executes commands in each packet (tests/c/probe_program.c)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_replica_has_metadata_and_frame_of_its_own(switch):
     [
         ("hdr.data.a = hdr.data.a + (bit<32>)sm.egress_rid;", True),
         ("hdr.data.a = hdr.tag.t + (bit<32>)sm.egress_rid + meta.seen;", True),
-        ("hdr.tag.t = hdr.tag.t + (bit<32>)sm.egress_rid; hdr.data.a = hdr.tag.t + meta.seen;", False),  # the header lies there
+        ("hdr.tag.t = hdr.tag.t + (bit<32>)sm.egress_rid; hdr.data.a = hdr.tag.t + meta.seen;", False),  # in the metadata
         ("hdr.tag.setInvalid(); hdr.tag.setValid(); hdr.data.a = hdr.tag.t + 99 + (bit<32>)sm.egress_rid;", False),
         ("meta.seen = meta.seen + (bit<32>)sm.egress_rid; hdr.data.a = meta.seen + 0x63;", True),  # a variable: not kept
         ("if (meta.seen == 9) { recirculate_preserving_field_list(1); } hdr.data.a = 99 + (bit<32>)sm.egress_rid;", False),
@@ -175,8 +175,8 @@ def test_truncation(switch):
 def test_digests_are_kept_until_read(switch):
     for i in range(3):
         switch.step(frame(DIGEST, i), i)
-    found, lost = switch.digests(2)
-    assert [(d.ingress_port, d.name, d.fields) for d in found] == [(0, "seen", {"to": 0}), (1, "seen", {"to": 1})]
+    digests, lost = switch.digests(2)
+    assert [(d.ingress_port, d.name, d.fields) for d in digests] == [(0, "seen", {"to": 0}), (1, "seen", {"to": 1})]
     assert lost == 0
     assert [d.ingress_port for d in switch.digests()[0]] == [2]
 
@@ -189,11 +189,11 @@ def test_a_link_queues_serialises_and_delays(probe):
         for _ in range(4):  # 60 bytes and 24 of overhead last 84 ns at 8 Gb/s: one is sent, two wait, one is lost
             assert sw.step(data, 0, now=1000) == []
         assert drops(sw, 1) == {"tail": 1}
-        seen = []
+        arrivals = []
         while (due := sw.next_due()) is not None:
-            seen += [(due, d[18], d[19]) for _, d in sw.poll(due)]
+            arrivals += [(due, d[18], d[19]) for _, d in sw.poll(due)]
         first = 1000 + 84_000 + 10**6
-        assert seen == [(first, 0, 0), (first + 84_000, 0, 1), (first + 168_000, 1, 0)]
+        assert arrivals == [(first, 0, 0), (first + 84_000, 0, 1), (first + 168_000, 1, 0)]
 
 
 def ip_checksum(header: bytes) -> int:
@@ -259,7 +259,7 @@ def test_ports_share_the_buffer_of_their_switch_whatever_their_queues_would_hold
 
 
 def test_queues_without_a_limit_hold_whatever_comes(probe):
-    """More frames than any table of fixed size had places for."""
+    """The queues take more frames than any table of fixed size would."""
     with Switch(probe) as sw:
         sw.add_port(0)
         sw.add_port(1, link=Link(rate=1e6))
@@ -362,8 +362,8 @@ def run_sanitized(
         options.append("-Wno-tsan")  # fences are not modelled; the ring's indices are atomic beside them
     subprocess.run([*CC, *options, *defines, *sources, "-o", program, "-lpthread", "-ldl"], check=True)
     for arguments in runs:
-        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stdout + done.stderr
+        process = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
+        assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_the_core_under_sanitizers(tmp_path):
@@ -432,7 +432,7 @@ def test_the_data_plane_forwards_and_replicates(running):
 
 def test_a_full_port_is_counted_not_waited_for(running):
     sw, pairs = running
-    for round_ in range(3):  # nobody reads port 2: its ring takes 64
+    for round_ in range(3):  # port 2 is not read: its ring takes 64
         assert pairs[0].send([frame(UNICAST, 2)] * 40) == 40
         deadline = time.monotonic() + 60
         while sw.port_stats(0).rx_packets < 40 * (round_ + 1) and time.monotonic() < deadline:
@@ -521,7 +521,7 @@ def test_an_idle_data_plane_sleeps(running):
 
 
 def test_a_switch_in_a_cycle_with_its_program(probe):
-    """The collector may end the program before the switch: nothing the switch still needs may be gone by then."""
+    """The garbage collector may finalise the program before the switch: memory that the switch uses must still exist."""
     code = f"""
 import gc
 from ina.p4.runtime import Program, Switch
@@ -533,8 +533,8 @@ for _ in range(20):
     del owner
     gc.collect()
 """
-    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_batch_reaches_the_data_plane_at_its_end(switch):

@@ -34,14 +34,14 @@ CLONE_NEWNET = 0x40000000
 
 
 class Switch:
-    """The process; `address` is where it serves P4Runtime, `said` what it tells at first."""
+    """The process; `address`: of its P4Runtime server; `banner`: its first line of output."""
 
     def __init__(self, *arguments: str, grpc: str = "127.0.0.1:0"):
         command = [sys.executable, "-m", "ina.cli", "switch", "run", *arguments, "--grpc", grpc]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-        self.said = self.process.stdout.readline()
-        assert self.said.startswith("P4Runtime: "), self.process.stderr.read()
-        self.address = self.said.split()[1].rstrip(",")
+        self.banner = self.process.stdout.readline()
+        assert self.banner.startswith("P4Runtime: "), self.process.stderr.read()
+        self.address = self.banner.split()[1].rstrip(",")
 
     def __enter__(self) -> Switch:
         return self
@@ -66,15 +66,15 @@ def test_a_switch_process_on_udp_ports(tmp_path):
     with Switch(str(SOURCE), *arguments, "--pcap", str(tmp_path / "pcap"), "--device-id", "4") as switch:
         client = Client(switch.address)
         assert client.stream().arbitrate(1, device_id=4).status.code == 0
-        given = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=4)).config
-        names = Names(given.p4info)
-        assert not given.HasField("cookie") and given.p4_device_config.startswith(b'{"compiled": "')
+        config = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=4)).config
+        names = Names(config.p4info)
+        assert not config.HasField("cookie") and config.p4_device_config.startswith(b'{"compiled": "')
         forward = names.entry("l2", None, "forward", port=2)
         forward.is_default_action = True
         client.write(update("MODIFY", table_entry=forward), device_id=4)
-        found = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"], is_default_action=True)), device_id=4)
-        assert found == [p4.Entity(table_entry=forward)]
-        at = int(re.search(r"1@UDP 127\.0\.0\.1:(\d+)", switch.said)[1])
+        answer = client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"], is_default_action=True)), device_id=4)
+        assert answer == [p4.Entity(table_entry=forward)]
+        at = int(re.search(r"1@UDP 127\.0\.0\.1:(\d+)", switch.banner)[1])
         sockets[0].sendto(b"payload of a datagram", ("127.0.0.1", at))
         assert sockets[1].recv(100) == b"payload of a datagram"
         client.close()
@@ -103,36 +103,36 @@ def cables():
 
 @pytest.mark.root
 def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
-    """The controller is outside the switch's network namespace: it comes by a Unix socket."""
-    given = p4.ForwardingPipelineConfig(p4info=pipeline.message_of(Program(compile_program(SOURCE).so_path)),
-                                        p4_device_config=SOURCE.read_bytes())
-    names = Names(given.p4info)
+    """The controller is outside of the switch's network namespace and connects by a Unix socket."""
+    config = p4.ForwardingPipelineConfig(p4info=pipeline.message_of(Program(compile_program(SOURCE).so_path)),
+                                         p4_device_config=SOURCE.read_bytes())
+    names = Names(config.p4info)
     with open_packet("b0", 9014) as left, open_packet("b1", 9014) as right, \
             Switch("--no-p4", "-i1@a0", "-i2@a1", grpc=f"unix:{tmp_path}/p4runtime") as switch:
         client = Client(switch.address)
         primary = client.stream()
         primary.arbitrate(1)
-        client.set_pipeline("VERIFY_AND_COMMIT", given)
+        client.set_pipeline("VERIFY_AND_COMMIT", config)
         client.write(update("INSERT", table_entry=names.entry("l2", {"dst": 1}, "forward", port=2)),
                      update("INSERT", table_entry=names.entry("l2", {"dst": 2}, "punt", reason=3)))
         frames = [(1).to_bytes(6, "big") + bytes(size) for size in (60, 9008)]
         left.send([*frames, (2).to_bytes(6, "big") + bytes(60)])
         assert primary.get("packet").payload[:6] == (2).to_bytes(6, "big")
-        got = []
-        while len(got) < 2 and right.wait(60.0):
-            got += right.receive()
-        assert got == frames
+        received = []
+        while len(received) < 2 and right.wait(60.0):
+            received += right.receive()
+        assert received == frames
         client.close()
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("text, says", [
+@pytest.mark.parametrize("text, message", [
     ("veth0", "expected PORT@INTERFACE"), ("x@veth0", "expected"), ("511@veth0", "0..510"), ("1@", "expected"),
     ("1@udp:127.0.0.1", "HOST:PORT"), ("1@udp:127.0.0.1:5", "expected two addresses"),
     ("1@udp:a:1,b:2,c:3", "expected two addresses"),
 ])  # fmt: skip
-def test_interfaces_that_are_wrong(text, says):
-    with pytest.raises(ValueError, match=says):
+def test_interfaces_that_are_wrong(text, message):
+    with pytest.raises(ValueError, match=message):
         cli.parse_interface(text)
 
 
@@ -156,26 +156,26 @@ def test_addresses_for_grpc(address):
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("arguments, says", [
+@pytest.mark.parametrize("arguments, message", [
     (["no-such.p4"], "no-such.p4"),
     ([str(SOURCE), "-i", "1@no-such-interface"], "no-such-interface"),
     ([str(SOURCE), "--grpc", "nonsense"], "nonsense"),
     ([str(SOURCE), "-i", "510@lo"], "-i 510@lo: this port is for packet-in"),
     ([str(SOURCE), "--device-id", "-1"], "--device-id: -1: expected 0"),
 ])  # fmt: skip
-def test_what_is_wrong_is_told(arguments, says):
+def test_what_is_wrong_is_told(arguments, message):
     command = [sys.executable, "-m", "ina.cli", "switch", "run", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=DEADLINE)
-    assert done.returncode in (1, 2) and says in done.stderr and "Traceback" not in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=DEADLINE)
+    assert process.returncode in (1, 2) and message in process.stderr and "Traceback" not in process.stderr
 
 
 @pytest.mark.build
 def test_a_message_that_is_none_is_worth_a_line():
-    """Whoever reaches the server can send it any bytes: they neither end it nor fill its log with tracebacks."""
+    """Clients can send any bytes: they neither end the server nor fill its log with tracebacks."""
     with Switch("--no-p4") as switch:
-        with Access().connect(switch.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        with Access().connect(switch.address) as channel, pytest.raises(grpc.RpcError) as error:
             channel.unary_unary("/p4.v1.P4Runtime/Write")(b"\x0a\xff\xff\xff\xff\x0f", timeout=DEADLINE)
-        assert refused.value.code() is grpc.StatusCode.INTERNAL
+        assert error.value.code() is grpc.StatusCode.INTERNAL
         switch.process.send_signal(signal.SIGTERM)
-        _, said = switch.process.communicate(timeout=DEADLINE)
-        assert "Exception deserializing message!" in said and "Traceback" not in said and len(said.splitlines()) == 1, said
+        _, log = switch.process.communicate(timeout=DEADLINE)
+        assert "Exception deserializing message!" in log and "Traceback" not in log and len(log.splitlines()) == 1, log

@@ -1,4 +1,4 @@
-"""Entries written through `Switch.write` and what a compiled program then does, counts and reports."""
+"""Entries written through `Switch.write`, and their effect on a compiled program's actions, counters and reports."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_direct_counters_belong_to_their_entries(switch):
     switch.step(frame(d=2), 0)
     assert switch.read([DirectCounterEntry(second)]) == [DirectCounterEntry(second, 41, 110)]
     switch.write(delete(first))
-    switch.write(insert(entry(9, 1, 0, 1)))  # takes the cell of `first`, not its counts
+    switch.write(insert(entry(9, 1, 0, 1)))  # reuses the cell of `first`, not its counts
     assert switch.read([DirectCounterEntry(entry(9, 1, 0, 1))])[0].packets == 0
     with pytest.raises(EntityError, match="no entry with match"):
         switch.read([DirectCounterEntry(first)])

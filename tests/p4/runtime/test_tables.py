@@ -1,4 +1,4 @@
-"""Table images against a slow model: what entry a key finds, for every kind of match, and what is refused."""
+"""Table images against a slow model: the entry that a key finds, for every kind of match, and refusals."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def put(tables: Tables, match: dict[str, Any], number: int, priority: int = 0, t
     tables.apply(type_, TableEntry("t", match, "set", params, priority))
 
 
-def found(number: int) -> tuple[int, tuple[int, int]]:
+def entry_of(number: int) -> tuple[int, tuple[int, int]]:
     return 1, (number | 1 << 69, number % 512)
 
 
 def some(width: int) -> st.SearchStrategy[int]:
-    """Few different values, at both ends, so that they meet."""
+    """Few different values, at both ends of the range, so that they collide."""
     top = (1 << width) - 1
     return st.one_of(st.integers(0, min(top, 5)), st.integers(max(0, top - 5), top), st.integers(0, top))
 
@@ -155,9 +155,9 @@ def check(fields: Any, entries: Any, keys: Any) -> None:
             assert got is None
         elif prioritised:  # entries of one priority: P4Runtime leaves open which one wins
             best = min(hits)[0]
-            assert got in [found(number) for p, _, number in hits if p == best]
+            assert got in [entry_of(number) for p, _, number in hits if p == best]
         else:
-            assert got == found(min(hits)[2])
+            assert got == entry_of(min(hits)[2])
 
 
 @settings(max_examples=60, deadline=None)
@@ -194,7 +194,7 @@ def test_ten_thousand_exact_entries():
     tables = Tables(p4info, layout)
     for i in range(10000):
         put(tables, {"hdr.f0": i * 2654435761 % 2**32, "hdr.f1": i % 65536}, i)
-    assert all(find(tables, layout, [i * 2654435761 % 2**32, i % 65536]) == found(i) for i in range(0, 10000, 97))
+    assert all(find(tables, layout, [i * 2654435761 % 2**32, i % 65536]) == entry_of(i) for i in range(0, 10000, 97))
     assert find(tables, layout, [1, 0]) is None
     with pytest.raises(EntityError, match="full with 10000 entries") as caught:
         put(tables, {"hdr.f0": 1, "hdr.f1": 1}, 1)
@@ -209,7 +209,7 @@ def test_changes_and_ids():
     before = tables.image()
     put(tables, {"hdr.f0": 2}, 77, type_="MODIFY")
     tables.apply("DELETE", TableEntry("t", {"hdr.f0": 1}))
-    assert find(tables, layout, [2]) == found(77) and find(tables, layout, [1]) is None
+    assert find(tables, layout, [2]) == entry_of(77) and find(tables, layout, [1]) is None
     assert before.pointer.table[0].entries == 4  # an image never changes
     put(tables, {"hdr.f0": 9}, 9)
     image = tables.image()
@@ -242,10 +242,10 @@ def test_own_entries_keep_their_order():
     ]
     p4info, layout = description(("ternary", 8), entries=entries)
     tables = Tables(p4info, layout)
-    assert find(tables, layout, [5]) == found(1)
+    assert find(tables, layout, [5]) == entry_of(1)
     first = tables.entries("t")[0]
     tables.apply("DELETE", TableEntry("t", first.match, priority=first.priority))
-    assert find(tables, layout, [5]) == found(2) and find(tables, layout, [6]) is None
+    assert find(tables, layout, [5]) == entry_of(2) and find(tables, layout, [6]) is None
 
 
 @pytest.mark.parametrize(
@@ -308,4 +308,4 @@ def test_values_may_be_addresses_and_bytes():
     p4info, layout = description(("exact", 48), ("exact", 32), ("exact", 16))
     tables = Tables(p4info, layout)
     put(tables, {"hdr.f0": "00:00:00:00:00:2a", "hdr.f1": "10.0.0.1", "hdr.f2": b"\xbe\xe0"}, 5)
-    assert find(tables, layout, [42, 0x0A000001, 0xBEE0]) == found(5)
+    assert find(tables, layout, [42, 0x0A000001, 0xBEE0]) == entry_of(5)

@@ -1,4 +1,4 @@
-"""TNA programs, compiled: the way of a packet through one pipe, and what it asks of the switch."""
+"""TNA programs, compiled: the path of a packet through one pipe, and its requests to the switch."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def refused(directory: Path, *args: str, **kwargs: str) -> str:
     return str(error.value)
 
 
-# --- the way of a packet ------------------------------------------------------------------------------------------------
+# --- the path of a packet -----------------------------------------------------------------------------------------------
 
 
 def test_a_packet_leaves_without_what_stood_in_front_of_it(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.a = hdr.data.a + 1; tm.qid = 5; tm.ingress_cos = 6;",
              egress="hdr.data.b = (bit<32>)intr.egress_port;")  # fmt: skip
-    came = p.ingress(data(7, 8) + REST, port=300)
-    assert came.verdict == UNICAST and came.frame == data(8, 8) + REST
-    assert came.wishes == {"ucast_egress_port": 1, "has_ucast": 1, "qid": 5, "ingress_cos": 6}
-    left = p.egress(came.frame, port=9)
-    assert left.verdict == UNICAST and left.frame == data(8, 9) + REST and left.wishes == {}
+    ingress = p.ingress(data(7, 8) + REST, port=300)
+    assert ingress.verdict == UNICAST and ingress.frame == data(8, 8) + REST
+    assert ingress.wishes == {"ucast_egress_port": 1, "has_ucast": 1, "qid": 5, "ingress_cos": 6}
+    egress = p.egress(ingress.frame, port=9)
+    assert egress.verdict == UNICAST and egress.frame == data(8, 9) + REST and egress.wishes == {}
 
 
 def test_intrinsic_metadata_of_ingress(tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_port_metadata_as_a_header(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.b = md.port.isValid() ? md.port.y : md.resubmit_md.r[31:0];", parser=parser,
              metadata="port_h port; resubmit_h resubmit_md;",
              types="header port_h { bit<32> x; bit<32> y; } header resubmit_h { bit<64> r; }")  # fmt: skip
-    given = bytes(range(8))
-    assert p.ingress(data(), metadata=given).frame == data(0, 0x04050607)
-    assert p.ingress(data(), metadata=given, resubmitted=True).frame == data(0, 0x04050607)
+    metadata = bytes(range(8))
+    assert p.ingress(data(), metadata=metadata).frame == data(0, 0x04050607)
+    assert p.ingress(data(), metadata=metadata, resubmitted=True).frame == data(0, 0x04050607)
     assert [f["name"] for f in p.layout["port_metadata"]["fields"]] == ["x", "y"]
 
 
@@ -205,10 +205,10 @@ def test_mirror_of_egress_is_the_deparsed_packet(tmp_path: Path) -> None:
              egress_deparser_locals="Mirror() mirror;", egress_deparser="""if (dprsr.mirror_type == 1)
              mirror.emit<mirror_h>(3, {1, 0, 0, 2}); pkt.emit(hdr);""")  # fmt: skip
     assert p.pointer.flags == 0
-    left = p.egress(data(0) + REST)
-    assert left.verdict == UNICAST and left.frame == data(0, 5) + REST and left.mirror == bytes([1, 0, 0, 0, 2])
-    left = p.egress(data(1) + REST)
-    assert left.verdict == DROP and left.frame == data(1, 5) + REST and left.mirror is not None
+    result = p.egress(data(0) + REST)
+    assert result.verdict == UNICAST and result.frame == data(0, 5) + REST and result.mirror == bytes([1, 0, 0, 0, 2])
+    result = p.egress(data(1) + REST)
+    assert result.verdict == DROP and result.frame == data(1, 5) + REST and result.mirror is not None
     assert p.egress(data(4) + REST).mirror is None
     assert p.egress(data(5) + REST).frame is None
 
@@ -259,9 +259,9 @@ def test_bridged_metadata(tmp_path: Path) -> None:
                 pkt.extract(intr); pkt.extract(hdr.bridge); pkt.extract(hdr.data); transition accept; }""",
              egress="hdr.data.a = (bit<32>)hdr.bridge.port; hdr.data.b = (bit<32>)hdr.bridge.mark; hdr.bridge.setInvalid();",
              )  # fmt: skip
-    came = p.ingress(data() + REST, port=0x155)
-    assert came.frame == bytes([0b10101010, 0b11000000]) + data() + REST
-    assert p.egress(came.frame).frame == data(0x155, 1) + REST
+    ingress = p.ingress(data() + REST, port=0x155)
+    assert ingress.frame == bytes([0b10101010, 0b11000000]) + data() + REST
+    assert p.egress(ingress.frame).frame == data(0x155, 1) + REST
 
 
 # --- several pipelines --------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_one_pipeline_twice_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "program"),
+    ("reason", "program"),
     [
         ("this mirror header has 9 bits", {"types": "header h { bit<9> x; }", "deparser_locals": "Mirror() m;",
                                            "deparser": "m.emit<h>(1, {0});"}),
@@ -306,8 +306,8 @@ def test_one_pipeline_twice_is_refused(tmp_path: Path) -> None:
         ("invalidate of a field other than", {"ingress": "invalidate(tm.qid);"}),
     ],
 )  # fmt: skip
-def test_refusals(tmp_path: Path, why: str, program: dict[str, str]) -> None:
-    assert why in refused(tmp_path, **program)
+def test_refusals(tmp_path: Path, reason: str, program: dict[str, str]) -> None:
+    assert reason in refused(tmp_path, **program)
 
 
 def test_table_entry_of_a_tna_program(tmp_path: Path) -> None:

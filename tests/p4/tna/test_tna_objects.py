@@ -192,11 +192,11 @@ def test_low_pass_filter(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.b = l.execute(hdr.data.a, 0);", ingress_locals="Lpf<bit<32>, bit<1>>(1) l;")
     assert p.ingress(data(1000)).frame == data(1000, 1000)  # not configured
     p.poke("filters", "I.l", 0, FILTER.pack(1, 1e6, 1e6, 1, 0, 0, 0, 0))  # 1 ms both ways
-    found = [int.from_bytes(p.ingress(data(1000), now=(i + 1) * MS).frame[4:8], "big") for i in range(3)]
-    assert found == [632, 864, 950]  # 1000 (1 - e^-n)
+    samples = [int.from_bytes(p.ingress(data(1000), now=(i + 1) * MS).frame[4:8], "big") for i in range(3)]
+    assert samples == [632, 864, 950]  # 1000 (1 - e^-n)
     p.poke("filters", "I.l", 0, FILTER.pack(2, 1e6, 1e6, 0.5, 0, 0, 0, 0))  # rate
-    found = [int.from_bytes(p.ingress(data(1000), now=(i + 1) * MS).frame[4:8], "big") for i in range(2)]
-    assert found == [500, 683]
+    samples = [int.from_bytes(p.ingress(data(1000), now=(i + 1) * MS).frame[4:8], "big") for i in range(2)]
+    assert samples == [500, 683]
 
 
 def test_wred(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_random_numbers(tmp_path: Path) -> None:
 
 
 def crc(width: int, poly: int, reversed_: bool, init: int, xor: int, text: bytes) -> int:
-    """Bit by bit (Williams' parametrised model, the register as the hardware holds it)."""
+    """CRC bit by bit (Williams' parametrised model, the register as in hardware)."""
     register, mask = init, (1 << width) - 1
     for byte in text:
         for bit in range(8):
@@ -281,10 +281,10 @@ def test_xor(tmp_path: Path, algorithm: str, size: int) -> None:
     a, b, c = 0x12345678, 0x9ABCDEF0, 0xFED
     bits = 76 + -76 % size
     whole = (a << 44 | b << 12 | c) << -76 % size
-    wanted = 0
+    expected = 0
     for low in range(0, bits, size):
-        wanted ^= whole >> low & (1 << size) - 1
-    assert hashed(p, a, b, c) == wanted
+        expected ^= whole >> low & (1 << size) - 1
+    assert hashed(p, a, b, c) == expected
 
 
 def test_symmetric_hash(tmp_path: Path) -> None:
@@ -298,8 +298,8 @@ def test_symmetric_hash(tmp_path: Path) -> None:
 
 def test_the_random_hash_is_a_function(tmp_path: Path) -> None:
     p = hash_pipe(tmp_path, "HashAlgorithm_t.RANDOM", 16)
-    found = [hashed(p, 0, 0, c) for c in range(64)]
-    assert len(set(found)) > 60 and found == [hashed(p, 0, 0, c) for c in range(64)]
+    hashes = [hashed(p, 0, 0, c) for c in range(64)]
+    assert len(set(hashes)) > 60 and hashes == [hashed(p, 0, 0, c) for c in range(64)]
 
 
 # --- checksums ------------------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ UPDATE = """state start { pkt.extract(intr); pkt.advance(64); pkt.extract(hdr.da
 
 @pytest.fixture(scope="module")
 def incremental(tmp_path_factory: pytest.TempPathFactory):
-    """a is changed; c, a checksum over everything else in the packet, follows by subtraction and addition only."""
+    """Program that changes a; c, a checksum over the rest of the packet, is updated by subtraction and addition only."""
     return pipe(tmp_path_factory.mktemp("incremental"), "hdr.data.a = hdr.data.b;", metadata="bit<16> rest;",
                 parser_locals="Checksum() sum;", parser=UPDATE % "md.rest = sum.get();", deparser_locals="Checksum() sum;",
                 deparser="hdr.data.c = sum.update({hdr.data.a, md.rest}); pkt.emit(hdr);")  # fmt: skip
@@ -340,19 +340,19 @@ def test_incremental_update_is_a_whole_one(incremental, a: int, b: int, d: int, 
     rest += bytes(len(rest) % 2)
     sent = data(a, b, 0, d) + rest
     before = ~ones_sum(sent) & 0xFFFF
-    left = incremental.ingress(data(a, b, before, d) + rest).frame
-    assert ones_sum(left) in (0xFFFF, 0) and left[:8] == data(b, b)[:8]
+    result = incremental.ingress(data(a, b, before, d) + rest).frame
+    assert ones_sum(result) in (0xFFFF, 0) and result[:8] == data(b, b)[:8]
 
 
 def test_residual_checksum(tmp_path: Path) -> None:
-    """What is not extracted goes into the residual, what is, is named in the update."""
+    """Bytes that are not extracted are in the residual; extracted fields are listed in the update."""
     p = pipe(tmp_path, "hdr.data.a = 7; hdr.data.b = 9;", metadata="bit<16> rest;", parser_locals="Checksum() sum;",
              parser="""state start { pkt.extract(intr); pkt.advance(64); pkt.extract(hdr.data);
              sum.subtract_all_and_deposit(md.rest); transition accept; }""", deparser_locals="Checksum() sum;",
              deparser="""hdr.data.c = sum.update({hdr.data.a, hdr.data.b, hdr.data.d, hdr.data.e, md.rest});
              pkt.emit(hdr);""")  # fmt: skip
-    left = p.ingress(data(1, 2, 3, 4, 5) + b"an even payload!").frame
-    assert ones_sum(left) == 0xFFFF
+    result = p.ingress(data(1, 2, 3, 4, 5) + b"an even payload!").frame
+    assert ones_sum(result) == 0xFFFF
 
 
 def test_zeros_as_ones(tmp_path: Path) -> None:
@@ -387,8 +387,8 @@ def test_math_unit_is_near(tmp_path: Path, operation: str, function) -> None:
         Register<bit<32>, bit<1>>(1) r; RegisterAction<bit<32>, bit<1>, bit<32>>(r) f = {{
         void apply(inout bit<32> v, out bit<32> x) {{ v = unit.execute(hdr.data.a); x = v; }} }};""")  # fmt: skip
     for x in (1, 2, 3, 7, 12, 100, 1000, 12345, 60000):
-        found = int.from_bytes(p.ingress(data(x)).frame[4:8], "big")
-        assert abs(found - function(x)) <= max(1, 0.27 * function(x)), x
+        result = int.from_bytes(p.ingress(data(x)).frame[4:8], "big")
+        assert abs(result - function(x)) <= max(1, 0.27 * function(x)), x
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------
@@ -448,8 +448,8 @@ def test_rows_of_registers(tmp_path: Path) -> None:
     for _ in range(3):
         values = [rng.randrange(2**32) for _ in range(2 * n)]
         sums = [(s + v) % 2**32 for s, v in zip(sums, values, strict=True)]
-        wanted = [sums[i] if i % 2 else values[i] for i in range(2 * n)]
-        assert p.ingress(data(e=5) + struct.pack(f">{2 * n}I", *values)).frame[12:] == struct.pack(f">{2 * n}I", *wanted)
+        expected = [sums[i] if i % 2 else values[i] for i in range(2 * n)]
+        assert p.ingress(data(e=5) + struct.pack(f">{2 * n}I", *values)).frame[12:] == struct.pack(f">{2 * n}I", *expected)
     strides = {r["stride"] for r in p.layout["registers"]}
     assert strides == {2 * n * 4}
     assert "for (uint32_t i = 0; i <" in Path(p.program.path).with_suffix(".c").read_text()

@@ -1,4 +1,4 @@
-"""P4Info and layout of TNA programs: which object is shown as what."""
+"""P4Info and layout of TNA programs: the message for each kind of object."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_objects(tmp_path: Path) -> None:
     p = pipe(tmp_path, **PROGRAM)
     info = p.program.p4info.message
     assert info["pkgInfo"] == {"arch": "tna"}
-    sections = {name: found for name, found in info.items() if isinstance(found, list) and name != "externs"}
-    assert {name: {o["preamble"]["name"] for o in found} for name, found in sections.items()} == {
+    sections = {name: objects for name, objects in info.items() if isinstance(objects, list) and name != "externs"}
+    assert {name: {o["preamble"]["name"] for o in objects} for name, objects in sections.items()} == {
         "tables": {"I.direct.table", "I.u"}, "actions": {"I.hit", "I.to", "NoAction"}, "valueSets": {"IP.known"},
         "registers": {"I.pairs", "I.step", "I.mine"}, "counters": {"I.all"}, "directCounters": {"I.hits"},
         "meters": {"I.rate"}, "directMeters": {"I.own"}, "actionProfiles": {"I.profile"}, "digests": {"ID.seen"},
@@ -85,7 +85,7 @@ def test_layout(tmp_path: Path) -> None:
 
 
 def test_ids_are_those_of_p4c() -> None:
-    """Of tna_counter in open-p4studio, as p4c's Tofino back end 9.13.4 (p4c 34b86e9) gives them."""
+    """Ids of tna_counter in open-p4studio, as in p4c's Tofino back end 9.13.4 (p4c 34b86e9)."""
     symbols = Symbols("pipe")
     for prefix, name in ((TABLE, "forward"), (ACTION, "hit"), (COUNTER, "indirect_counter")):
         symbols.add(prefix, f"SwitchIngress.{name}")

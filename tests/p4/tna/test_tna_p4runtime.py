@@ -1,4 +1,4 @@
-"""A TNA switch over P4Runtime, which knows no pipes."""
+"""A TNA switch over P4Runtime, which has no notion of pipes."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_a_device_runs_a_tna_program(probe):
         device.packet_out(p4.PacketOut(payload=data))
         assert arrived.wait(60)
         until(lambda: device.switch.register("seen", 0).tolist() == [[1], [2]], "a packet in the second pipe")
-        found, errors = device.read([pattern])
-        assert not found and "its pipes differ" in str(errors)
+        entries, errors = device.read([pattern])
+        assert not entries and "its pipes differ" in str(errors)
 
 
 def test_a_device_for_another_architecture_refuses_it(probe):
@@ -64,8 +64,8 @@ def test_a_device_for_another_architecture_refuses_it(probe):
 
 def test_counters_of_all_pipes_are_one_and_meters_must_agree():
     pipes = pytest.importorskip("ina.p4.p4runtime.pipes", reason="the P4Runtime server needs grpcio")
-    counted = [CounterEntry("c", i, 1 + i + 2 * pipe, 10 + i, pipe) for pipe in (0, 1) for i in (0, 1)]
-    assert pipes.together(counted) == [CounterEntry("c", 0, 4, 20), CounterEntry("c", 1, 6, 22)]
+    counters = [CounterEntry("c", i, 1 + i + 2 * pipe, 10 + i, pipe) for pipe in (0, 1) for i in (0, 1)]
+    assert pipes.together(counters) == [CounterEntry("c", 0, 4, 20), CounterEntry("c", 1, 6, 22)]
     plain = [CounterEntry("c", 0, 1, 10), CounterEntry("c", 1, 1, 10)]
     assert pipes.together(plain) == plain
     config = MeterConfig(1, 2, 3, 4)

@@ -1,4 +1,4 @@
-"""One access to a Register in one pass: what the compiler says of a program, against all ways through it."""
+"""One access to a Register per pass: the compiler's verdict on a program against all paths through it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ina.p4.compiler.lower.lower import lower
 
 pytestmark = pytest.mark.build
 # A program is a list of: ("access", register), ("if", then, else), ("table", three bodies), ("exit",), ("return",).
-# Each choice is made by a bit of the packet of its own, so that every combination of choices is a way through it.
+# Each choice is made by its own bit of the packet, so every combination of choices is a path through the program.
 LEAVES = st.one_of(
     st.tuples(st.just("access"), st.integers(0, 1)), st.just(("exit",)), st.just(("return",)), st.just(("nothing",))
 )
@@ -44,7 +44,7 @@ class Writer:
     """P4 text of a program, and the number of choices that it makes."""
 
     def __init__(self) -> None:
-        self.choices: list[int] = []  # how many ways each has
+        self.choices: list[int] = []  # number of branches of each
         self.tables: list[str] = []
         self.actions: list[str] = []
 
@@ -56,7 +56,7 @@ class Writer:
             case ("access", register):
                 return f"a{register}.execute(0);"
             case ("exit" | "return" as what,):
-                return f"if (hdr.data.a[31:31] == 0) {{ {what}; }}"  # which the compiler does not see through
+                return f"if (hdr.data.a[31:31] == 0) {{ {what}; }}"  # a condition that the compiler cannot evaluate
             case ("if", then, otherwise):
                 bit = self._choice(2)
                 return f"if (hdr.data.b[{bit}:{bit}] == 1) {{ {self.text(then)} }} else {{ {self.text(otherwise)} }}"
@@ -79,7 +79,7 @@ class Writer:
 
 
 def accesses(program: list[Any], way: Iterator[int], stops: Iterator[bool]) -> Iterator[int]:
-    """The registers that one way through the program reaches, in order. Choices are numbered as `Writer` numbers them."""
+    """The registers that one path through the program reaches, in order. Choices are numbered as `Writer` numbers them."""
     for node in program:
         match node:
             case ("access", register):
@@ -101,7 +101,7 @@ def accesses(program: list[Any], way: Iterator[int], stops: Iterator[bool]) -> I
 
 
 def _pass_over(program: list[Any], way: Iterator[int], stops: Iterator[bool]) -> None:
-    """Takes the choices of what is not run."""
+    """Consumes the choices of code that is not run."""
     for node in program:
         if node[0] == "if":
             next(way)
@@ -121,14 +121,14 @@ def count(program: list[Any], kinds: tuple[str, ...]) -> int:
 def reaches_twice(program: list[Any], choices: list[int]) -> bool:
     stops = count(program, ("exit", "return"))
     for way in itertools.product(*(range(n) for n in choices)):
-        for stopped in itertools.product((False, True), repeat=stops):
-            seen: list[int] = []
+        for stop in itertools.product((False, True), repeat=stops):
+            registers: list[int] = []
             try:
-                for register in accesses(program, iter(way), iter(stopped)):
-                    seen.append(register)
+                for register in accesses(program, iter(way), iter(stop)):
+                    registers.append(register)
             except Stop:
                 pass
-            if len(set(seen)) < len(seen):
+            if len(set(registers)) < len(registers):
                 return True
     return False
 

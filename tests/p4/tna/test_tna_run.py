@@ -104,7 +104,7 @@ def filters() -> Program:
 
 
 def filtered(switch: Switch, sample: int, now: int = 0, port: int = 0) -> tuple[int, int, int]:
-    """What Lpf, DirectLpf and Wred of cell 3 make of a sample at `now` ns."""
+    """Outputs of Lpf, DirectLpf and Wred of cell 3 for a sample at `now` ns."""
     ((_, frame),) = switch.step((5).to_bytes(6, "big") + bytes(2) + sample.to_bytes(4, "big") + bytes(2 + 46), port, now * 1000)
     return int.from_bytes(frame[6:10], "big"), int.from_bytes(frame[:4], "big"), int.from_bytes(frame[12:14], "big")
 
@@ -121,7 +121,7 @@ def test_filters_are_configured_cell_by_cell(filters):
             FilterEntry("mine", config=LpfConfig(0, 0, scale_down=2), entry=entry),
         ))  # fmt: skip
         assert filtered(switch, 1000, 0)[0] == 0  # no time has passed
-        assert filtered(switch, 1000, 100) == (632, 250, 1)  # 1 - 1/e of the way up; a quarter; above 800
+        assert filtered(switch, 1000, 100) == (632, 250, 1)  # 1 - 1/e of the step; a quarter; above 800
         assert filtered(switch, 0, 1100)[0] == 232  # down by e, with the other time constant
         assert filtered(switch, 700, 1200)[2] == 0  # between the thresholds, with a probability of 0
         assert filtered(switch, 300, 0, PIPE1)[0] == 0  # the other pipe's averages
@@ -133,7 +133,7 @@ def test_filters_are_configured_cell_by_cell(filters):
         (direct, _) = switch.read([FilterEntry("mine", entry=entry)])
         assert direct.config == LpfConfig(0, 0, scale_down=2) and direct.entry == entry
         switch.write(delete(entry))
-        switch.write(insert(entry))  # an entry that takes over a cell has nothing of the former one's
+        switch.write(insert(entry))  # an entry that reuses a cell starts without its old state
         assert switch.read([FilterEntry("mine", entry=entry, pipe=0)])[0].config is None
         switch.write(modify(FilterEntry("average")))
         assert filtered(switch, 7, 1300)[0] == 7
@@ -169,8 +169,8 @@ def test_a_switch_process_runs_it():
         assert client.stream().arbitrate(1).status.code == 0
         from ina.p4.p4runtime.messages import p4
 
-        asked = p4.GetForwardingPipelineConfigRequest(device_id=1)
-        names = Names(client.call("GetForwardingPipelineConfig", asked).config.p4info)
+        request = p4.GetForwardingPipelineConfigRequest(device_id=1)
+        names = Names(client.call("GetForwardingPipelineConfig", request).config.p4info)
         forward = names.entry("addresses", None, "send", port=PIPE1 + 2)
         forward.is_default_action = True
         client.write(update("MODIFY", table_entry=forward))
@@ -185,11 +185,11 @@ def test_a_switch_process_runs_it():
 def test_the_process_refuses_a_program_of_another_architecture():
     need("p4runtime")
     command = [sys.executable, "-m", "ina.cli", "switch", "run", str(SOURCE), "--arch", "v1model", "--grpc", "127.0.0.1:0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "ina: tna_forward.p4 is a program for tna, and this switch takes v1model"
-    done = subprocess.run([*command, "--pipes", "7"], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert done.returncode == 2 and "--pipes: 7: expected 0 to 4" in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1] == "ina: tna_forward.p4 is a program for tna, and this switch takes v1model"
+    process = subprocess.run([*command, "--pipes", "7"], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert process.returncode == 2 and "--pipes: 7: expected 0 to 4" in process.stderr
 
 
 def test_the_explorer_takes_all_pipes_back(program):

@@ -1,4 +1,4 @@
-"""TNA's pipes and traffic manager around a program that does what each frame asks for (tests/c/tna_probe.c)."""
+"""TNA's pipes and traffic manager with a program that executes commands in each frame (tests/c/tna_probe.c)."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def test_a_packet_goes_to_all_four_places(switch):
     switch.write(insert(MulticastGroupEntry(2, (Replica(128, 22),))))
     switch.write(modify(MulticastPort(140, copy_to_cpu=True)))
     sent = step(switch, frame((UCAST, 3), (GROUP_A, 1), (GROUP_B, 2), CPU))
-    told = sorted((s.port, s.rid, s.first) for s in sent)
-    assert told == [(1, 11, 1), (2, 11, 0), (3, 0, 0), (128, 22, 1), (140, 0, 1)]
+    copies = sorted((s.port, s.rid, s.first) for s in sent)
+    assert copies == [(1, 11, 1), (2, 11, 0), (3, 0, 0), (128, 22, 1), (140, 0, 1)]
     assert all(s.egress_port == s.port for s in sent)
 
 
@@ -200,7 +200,7 @@ def test_resubmission_brings_the_frame_as_it_came_with_data(switch):
     data = frame((UCAST, 1), RESUBMIT)
     (sent,) = step(switch, data, 5)
     assert sent.ingress_front[:2] == (0x8000 | 5).to_bytes(2, "big") and sent.ingress_front[8:] == b"RESUBMIT"
-    assert sent.frame == passed(data)  # once: what the first pass wrote is gone
+    assert sent.frame == passed(data)  # once: the first pass's changes are dropped
     assert switch.port_stats(5).recirculated == 1
 
 
@@ -224,14 +224,14 @@ def test_a_recirculation_port_leads_to_ingress(switch):
 
 
 def test_a_frame_recirculates_in_the_other_pipe_as_a_new_one(switch):
-    # Egress' own metadata is in front then, so the second pass finds no operations where it looks
+    # Then egress metadata is in front, so the second pass reads no commands
     step(switch, frame((UCAST, 196)), 0)
     assert switch.register("seen").tolist() == [[1, 0], [1, 1]]
     assert drops(switch, 196) == {"ingress": 1}
 
 
 def test_pipes_without_a_cpu_recirculate_at_its_ports(probe):
-    """As the published driver leaves a chip of four pipes: ports 64 to 67 of pipes 1 and 3."""
+    """Recirculation as the published driver sets up a chip of four pipes: ports 64 to 67 of pipes 1 and 3."""
     with Switch(probe, pipes=4) as sw:
         sw.add_port(0)
         for port in (64, 320):
@@ -315,7 +315,7 @@ def test_queue_depth_is_in_cells_and_times_in_nanoseconds(probe):
         waiting = 1 + 16 + 100 + 24  # of each on the wire when it is queued
         assert [s.enq_qdepth for s in sent] == [-(-n * waiting // 80) for n in (0, 0, 1, 2)]  # the first is being sent
         assert [s.deq_qdepth for s in sent] == [-(-n * waiting // 80) for n in (0, 2, 1, 0)]
-        leaving = waiting + FRONT  # egress puts what it saw in front
+        leaving = waiting + FRONT  # egress puts its metadata in front
         assert [s.deq_timedelta for s in sent] == [n * leaving for n in range(4)]
 
 
@@ -372,9 +372,9 @@ def test_a_clone_session_is_a_mirror_session_with_one_port(switch):
     assert sent.port == 5 and len(sent.body) == 30
     with pytest.raises(EntityError, match="one port without a replication id"):
         switch.write(modify(CloneSessionEntry(3, (Replica(5), Replica(6)))))
-    with pytest.raises(EntityError, match="there already, as a clone session") as refused:
+    with pytest.raises(EntityError, match="there already, as a clone session") as error:
         switch.write(insert(MirrorSession(3, port=1)))
-    assert refused.value.code == "ALREADY_EXISTS"
+    assert error.value.code == "ALREADY_EXISTS"
 
 
 # ---- digests and the trace
@@ -382,8 +382,8 @@ def test_a_clone_session_is_a_mirror_session_with_one_port(switch):
 
 def test_digests_come_with_the_pipes_port(switch):
     step(switch, frame((DIGEST, 0x1234)), 129)
-    found, lost = switch.digests()
-    assert [(d.ingress_port, d.name, d.fields) for d in found] == [(129, "learn", {"what": 0x1234})] and not lost
+    digests, lost = switch.digests()
+    assert [(d.ingress_port, d.name, d.fields) for d in digests] == [(129, "learn", {"what": 0x1234})] and not lost
 
 
 def test_the_trace_tells_what_ingress_asked_for(switch):
@@ -392,9 +392,9 @@ def test_the_trace_tells_what_ingress_asked_for(switch):
     step(switch, frame((UCAST, 2)))
     step(switch, frame((GROUP_A, 3)))
     step(switch, frame())
-    told = [(r.direction, r.port, r.verdict, r.target) for r in switch.trace()[0]]
-    assert told == [("in", 0, "unicast", 2), ("out", 2, "unicast", 0), ("in", 0, "multicast", 3), ("out", 1, "unicast", 4),
-                    ("in", 0, "drop", 0)]
+    records = [(r.direction, r.port, r.verdict, r.target) for r in switch.trace()[0]]
+    assert records == [("in", 0, "unicast", 2), ("out", 2, "unicast", 0), ("in", 0, "multicast", 3), ("out", 1, "unicast", 4),
+                       ("in", 0, "drop", 0)]
 
 
 def test_v1model_has_no_pipes(tmp_path):

@@ -53,10 +53,10 @@ def test_compile(program: Path, tmp_path: Path, capsys) -> None:
 
 def test_explain(program: Path, capsys) -> None:
     assert ina("explain", program) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"{program}: Switch\n") and told.count("hdr.bridge: bridge_h, 3 bytes") == 1
-    assert "parser IP\n" in told and "parser EP\n" in told and "    I.t  (" in told
-    assert "register I.r.first: 16 x bit<32>" in told
+    output = capsys.readouterr().out
+    assert output.startswith(f"{program}: Switch\n") and output.count("hdr.bridge: bridge_h, 3 bytes") == 1
+    assert "parser IP\n" in output and "parser EP\n" in output and "    I.t  (" in output
+    assert "register I.r.first: 16 x bit<32>" in output
 
 
 def test_explain_of_several_pipelines(program: Path, capsys) -> None:
@@ -64,35 +64,35 @@ def test_explain_of_several_pipelines(program: Path, capsys) -> None:
     more = "Pipeline(IP(), I(), ID(), EP(), E(), ED()) other; Switch(pipe, other) main;"
     program.write_text(text.replace("Switch(pipe) main;", more))
     assert ina("explain", program) == 0
-    told = capsys.readouterr().out
-    assert "--- pipeline pipe\n" in told and "--- pipeline other\n" in told and "    other.I.t  (" in told
+    output = capsys.readouterr().out
+    assert "--- pipeline pipe\n" in output and "--- pipeline other\n" in output and "    other.I.t  (" in output
 
 
 def test_trace(program: Path, tmp_path: Path, capsys) -> None:
     entries = tmp_path / "entries.stf"
     entries.write_text("add t hdr.data.a:1 to(port:68)\nadd t hdr.data.a:2 to(port:7)\nmirroring_add 5 9\n")
     assert ina("trace", program, data(2, 10, e=1).hex(), "--entries", entries, "--port", 130) == 0
-    told = capsys.readouterr().out
-    assert "ingress of pipe 1 (normal)" in told and "table I.t [hdr.data.a=2]: hit entry 2, to(port=7)" in told
-    assert "register I.r.first[3] = 0xf (was 5)\n    register I.r.second[3] = 7 (unchanged)" in told
-    assert "egress of pipe 0 to port 9, rid 0 (mirrored)\n    parser EP: start > mirrored > accept" in told
-    assert f"out of port 7: 12 bytes, changed: 7 9\n    {data(2, 15, 130, 0, 1).hex()}" in told
-    assert f"out of port 9: 12 bytes, unchanged\n    {data(2, 10, e=1).hex()}" in told
+    output = capsys.readouterr().out
+    assert "ingress of pipe 1 (normal)" in output and "table I.t [hdr.data.a=2]: hit entry 2, to(port=7)" in output
+    assert "register I.r.first[3] = 0xf (was 5)\n    register I.r.second[3] = 7 (unchanged)" in output
+    assert "egress of pipe 0 to port 9, rid 0 (mirrored)\n    parser EP: start > mirrored > accept" in output
+    assert f"out of port 7: 12 bytes, changed: 7 9\n    {data(2, 15, 130, 0, 1).hex()}" in output
+    assert f"out of port 9: 12 bytes, unchanged\n    {data(2, 10, e=1).hex()}" in output
     assert ina("trace", program, data(9, e=2).hex(), "--entries", entries) == 0
     assert "dropped: ingress" in capsys.readouterr().out
     assert ina("trace", program, data()[:11].hex()) == 0
-    told = capsys.readouterr().out
-    assert "error.PacketTooShort" in told and "dropped: parser" in told
+    output = capsys.readouterr().out
+    assert "error.PacketTooShort" in output and "dropped: parser" in output
 
 
 def test_recirculation_ends(program: Path, tmp_path: Path, capsys) -> None:
     entries = tmp_path / "entries.stf"
     entries.write_text("add t hdr.data.a:1 to(port:68)\n")
     assert ina("trace", program, data(1).hex(), "--entries", entries) == 0
-    told = capsys.readouterr().out
-    assert "dropped: pass_limit" in told
-    passes = told.count("ingress of pipe")
-    assert told.count("(recirculated)") == 2 * (passes - 1)  # ingress and egress
+    output = capsys.readouterr().out
+    assert "dropped: pass_limit" in output
+    passes = output.count("ingress of pipe")
+    assert output.count("(recirculated)") == 2 * (passes - 1)  # ingress and egress
     with Switch(compile_program(program).so_path) as switch:  # as often as in the embedded switch
         switch.add_port(0)
         switch.write(insert(TableEntry("I.t", {"hdr.data.a": 1}, "I.to", {"port": 68})))

@@ -1,4 +1,4 @@
-"""`ina tofino check`: small programs with known faults and sizes; others' programs, known to compile, without a fault."""
+"""`ina tofino check`: small programs with known faults and sizes; third-party programs that compile have no faults."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ TABLES = """
 
 @pytest.mark.fast
 def test_what_must_wait_for_what(checked):
-    """one writes x, which two's action reads; three matches on y, which two writes."""
+    """Stages: one writes x, which two's action reads; three matches on y, which two writes."""
     report = checked(TABLES + "apply { one.apply(); two.apply(); three.apply(); }")
     assert ingress(report).bound.stages == 3
     chain = [(p.stage, p.unit.name, p.why) for p in ingress(report).bound.chain]
@@ -93,16 +93,16 @@ def test_what_must_wait_for_what(checked):
 
 @pytest.mark.fast
 @pytest.mark.parametrize("apply, stages", [
-    ("three.apply(); two.apply(); one.apply();", 1),  # to overwrite what another reads, one need not wait
-    ("if (hdr.data.e == 1) { one.apply(); } else { two.apply(); }", 1),  # never both
-    ("if (one.apply().hit) { three.apply(); }", 1),  # in one stage, though three is only looked at then
-    ("one.apply(); if (meta.x == 5) { three.apply(); }", 2),  # but a condition on what was written waits
+    ("three.apply(); two.apply(); one.apply();", 1),  # overwriting a field that another table reads needs no later stage
+    ("if (hdr.data.e == 1) { one.apply(); } else { two.apply(); }", 1),  # mutually exclusive
+    ("if (one.apply().hit) { three.apply(); }", 1),  # in one stage, though three is applied only then
+    ("one.apply(); if (meta.x == 5) { three.apply(); }", 2),  # but a condition on a written field waits
     ("meta.x = 7; two.apply();", 1),  # a constant is no stage
     ("meta.x = hdr.data.c; two.apply();", 1),  # nor is a copy
     ("meta.x = hdr.data.c + 1; two.apply();", 2),
-    ("bool small = hdr.data.c == 1; if (small) { meta.x = 1; }", 1),  # a gateway decides it where it is used
+    ("bool small = hdr.data.c == 1; if (small) { meta.x = 1; }", 1),  # a gateway evaluates it at its use
     ("if (hdr.data.a == 1) { bool small = hdr.data.c == 1; if (small) { meta.x = 1; } }", 1),
-    ("bool small = false; if (hdr.data.a == 1) { small = hdr.data.c == 1; } if (small) { meta.x = 1; }", 2),  # that it cannot
+    ("bool small = false; if (hdr.data.a == 1) { small = hdr.data.c == 1; } if (small) { meta.x = 1; }", 2),  # no gateway can
     ("meta.x[7:0] = hdr.data.c[7:0] + 1; meta.y = (bit<32>)meta.x[15:8];", 1),  # other bits
     ("meta.x[7:0] = hdr.data.c[7:0] + 1; meta.y = (bit<32>)meta.x[7:0] + 1;", 2),
 ])  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_bound_is_a_bound(checked, apply, stages):
 
 @pytest.mark.fast
 def test_a_register_keeps_its_users_in_one_stage(checked):
-    """The one in the first branch could come at once; but the other must wait, and they share memory."""
+    """The access in the first branch could be in the first stage; but the other must be later, and they share memory."""
     report = checked("""
     Register<bit<32>, bit<8>>(16) r;
     RegisterAction<bit<32>, bit<8>, bit<32>>(r) add = {
@@ -135,7 +135,7 @@ def test_a_register_keeps_its_users_in_one_stage(checked):
 
 @pytest.mark.fast
 def test_registers_crowd_stages(checked):
-    """Nine registers that need a stage before them: four in each of three stages more."""
+    """Nine registers that follow another stage: four per stage, three stages more."""
     declared = "".join(f"""
     Register<bit<32>, bit<8>>(16) r{i};
     RegisterAction<bit<32>, bit<8>, bit<32>>(r{i}) add{i} = {{
@@ -182,7 +182,7 @@ BODY = """
 ])  # fmt: skip
 def test_shapes_that_the_stateful_alu_has_not(checked, cell, body, message):
     report = checked(BODY.format(cell=cell, body=body))
-    assert any(message in found for found in messages(report)), messages(report)
+    assert any(message in text for text in messages(report)), messages(report)
     assert all(f.span.line > HEAD.count("\n") for f in report.findings)
 
 
@@ -204,7 +204,7 @@ def test_memory_is_counted(checked):
     one, two, three = ingress(report).tables
     assert (one.kind, one.entries, one.key_bits, one.data_bits, one.sram, one.tcam) == ("exact", 4096, 32, 32, 4, 0)
     assert (two.kind, two.tcam, two.sram) == ("ternary", 2, 0)
-    assert (three.key_bits, three.sram, three.hash_bits) == (80, 4, 40)  # a way's block each
+    assert (three.key_bits, three.sram, three.hash_bits) == (80, 4, 40)  # one block for each way
     assert ingress(report).containers.headers == 4 * 32 + 2 * 16 + 48 + 16
     totals = report_totals(report)
     assert totals["SRAM blocks"] == (8, 960) and totals["TCAM blocks"] == (2, 288) and totals["stages"] == (3, 12)
@@ -212,7 +212,7 @@ def test_memory_is_counted(checked):
 
 @pytest.mark.fast
 def test_more_than_there_is(checked):
-    """Thirteen additions, each of what the one before gave."""
+    """Thirteen additions, each on the result of the one before."""
     report = checked("apply { " + "meta.x = meta.x + hdr.data.a; " * 13 + "}")
     (finding,) = [f for f in report.findings if f.level == "error"]
     assert finding.text == "at least 13 stages: a Tofino 1 has 12" and len(finding.notes) == 13
@@ -241,8 +241,8 @@ def test_the_command(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "ingress (Ingress): at least 2 stages" in out and "only a compiler for Tofino says" in out and "fits" not in out
     assert main(["tofino", "check", str(path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["estimates"]["stages"] == {"at_least": 2, "tofino1": 12} and said["findings"] == []
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["estimates"]["stages"] == {"at_least": 2, "tofino1": 12} and answer["findings"] == []
     path.write_text(HEAD + BODY.format(cell="triple_t", body="o = v.a;") + TAIL)
     assert main(["tofino", "check", str(path)]) == 1
     assert f"{path}:{HEAD.count(chr(10)) + 2}:36: error" in capsys.readouterr().out
@@ -261,13 +261,13 @@ def test_v1model_programs_are_refused():
 
 
 def published() -> list[Path]:
-    found = []
+    paths = []
     if folder := os.environ.get("INA_P4STUDIO"):
         programs = Path(folder, "p4-examples/p4_16_programs")
-        found += [p for p in sorted(programs.glob("tna_*/tna_*.p4")) if p.stem == p.parent.name]
+        paths += [p for p in sorted(programs.glob("tna_*/tna_*.p4")) if p.stem == p.parent.name]
     if folder := os.environ.get("INA_P4APP_SWITCHML"):
-        found.append(Path(folder, "dev_root/p4/switchml.p4"))
-    return found
+        paths.append(Path(folder, "dev_root/p4/switchml.p4"))
+    return paths
 
 
 @pytest.mark.hardware
@@ -276,7 +276,7 @@ def test_programs_that_are_known_to_compile_have_no_fault(path):
     need("tna-programs")
     report = check(load(path, include_dirs=[path.parent]))
     assert messages(report) == []
-    assert report.stages <= 12 and all(used <= has for used, has in report_totals(report).values())
+    assert report.stages <= 12 and all(used <= limit for used, limit in report_totals(report).values())
     json.dumps(as_json(report))
 
 

@@ -1,4 +1,4 @@
-"""`make tofino`: a compiler for Tofino is found, run, and its reports are read; where a real one is, with our programs."""
+"""`make tofino`: finds a compiler for Tofino, runs it and reads its reports; with a real one, for our programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ case "$1" in *bad.p4) echo "bad.p4(3): [--Werror=x] error: table does not fit"; 
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """Something that behaves as p4c-barefoot: it notes its arguments, and writes reports after the schema."""
+    """A fake p4c-barefoot: it records its arguments, and writes reports according to the schema."""
     path = tmp_path / "p4c-barefoot"
     path.write_text(FAKE)
     path.chmod(0o755)
@@ -49,8 +49,8 @@ def test_its_reports_are_printed(fake, capsys):
     assert "good.p4: compiled by p4c-barefoot" in out and "pipeline pipe: 1 of 12 stages; containers of 32 bits of 6144" in out
     row = next(line.split() for line in out.splitlines() if line.strip().startswith("all"))
     assert row[1:6] == ["1", "2", "0", "0", "1"]  # tables, SRAM, map RAM, TCAM, SALU
-    said = (fake / "log").read_text().split()
-    assert said[:5] == ["--target", "tofino", "--arch", "tna", "-g"] and "-DVALUES=32" in said and "-D__TARGET_TOFINO__=1" in said
+    call = (fake / "log").read_text().split()
+    assert call[:5] == ["--target", "tofino", "--arch", "tna", "-g"] and "-DVALUES=32" in call and "-D__TARGET_TOFINO__=1" in call
 
 
 @pytest.mark.build
@@ -71,7 +71,7 @@ def test_without_a_compiler_it_says_how_to_name_one(monkeypatch, capsys):
 
 @pytest.mark.build
 def test_more_stages_than_there_are_is_a_failure(fake, capsys):
-    """p4c-barefoot by itself ends well then, and leaves it to the assembler."""
+    """p4c-barefoot itself succeeds in this case, and leaves the check to the assembler."""
     stages = [{**STAGE, "stage_number": number} for number in range(14)]
     (fake / "resources.json").write_text(json.dumps({"resources": {"mau": {"nStages": 12, "mau_stages": stages}}}))
     program = fake / "good.p4"
@@ -85,9 +85,9 @@ def test_more_stages_than_there_are_is_a_failure(fake, capsys):
 @pytest.mark.parametrize("name", ["switchml", "atp"])
 def test_a_real_compiler_places_our_programs(name, tmp_path):
     need("p4c-tofino")
-    made = compiler.compile_with(compiler.find(), Path("p4/tofino") / f"{name}.p4", tmp_path, {"VALUES": "64"})
-    assert made.ok, made.said[-4000:]
-    assert made.used == 12 and max(made.phv.values()) < 6144
+    result = compiler.compile_with(compiler.find(), Path("p4/tofino") / f"{name}.p4", tmp_path, {"VALUES": "64"})
+    assert result.ok, result.said[-4000:]
+    assert result.used == 12 and max(result.phv.values()) < 6144
 
 
 @pytest.mark.fast

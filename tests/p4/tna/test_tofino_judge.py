@@ -1,4 +1,4 @@
-"""`ina tofino check` against p4c's Tofino back end: what it says is least is no more than the compiler takes."""
+"""`ina tofino check` against p4c's Tofino back end: its lower bounds never exceed the compiler's usage."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.hardware
 
 @pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")
 def test_an_estimate_is_a_bound(program):
-    said = taken_up(program)
+    judgement = taken_up(program)
     report = check(loaded(program))
     assert report.errors == 0
-    real = taken(said.compiled)
-    estimates = {what: used for what, (used, _) in report_totals(report).items()}
-    assert {what: (estimates[what], real[what]) for what in real if estimates[what] > real[what]} == {}
+    real = taken(judgement.compiled)
+    estimates = {resource: used for resource, (used, _) in report_totals(report).items()}
+    assert {resource: (estimates[resource], real[resource]) for resource in real if estimates[resource] > real[resource]} == {}
 
 
 def test_the_table_of_the_docs_is_what_is_measured():

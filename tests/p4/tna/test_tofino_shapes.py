@@ -1,4 +1,4 @@
-"""Small programs of tofino_shapes: what `ina tofino check` finds in each, and whether p4c's Tofino back end takes it."""
+"""Small programs of tofino_shapes: the finding of `ina tofino check`, and the verdict of p4c's Tofino back end."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def written(folder: Path, name: str, body: str) -> Path:
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("name, body, taken, said", SHAPES, ids=[s[0] for s in SHAPES])
-def test_what_is_found(tmp_path, name, body, taken, said):
+@pytest.mark.parametrize("name, body, accepted, finding", SHAPES, ids=[s[0] for s in SHAPES])
+def test_what_is_found(tmp_path, name, body, accepted, finding):
     report = check(load(written(tmp_path, name, body)))
     findings = [f"{f.level}: {f.text}" for f in report.findings]
-    assert [said in f for f in findings] == ([True] if said else []), findings
+    assert [finding in f for f in findings] == ([True] if finding else []), findings
     assert all(f.span.line > HEAD.count("\n") for f in report.findings)
-    assert not (taken and report.errors)
+    assert not (accepted and report.errors)
 
 
 @pytest.mark.hardware
-@pytest.mark.parametrize("name, body, taken, said", SHAPES, ids=[s[0] for s in SHAPES])
-def test_the_compiler_agrees(tmp_path, name, body, taken, said):
+@pytest.mark.parametrize("name, body, accepted, finding", SHAPES, ids=[s[0] for s in SHAPES])
+def test_the_compiler_agrees(tmp_path, name, body, accepted, finding):
     need("p4c-tofino")
-    found = judged(written(tmp_path, name, body))
-    assert found.ok == taken, found.said[-3000:]
+    judgement = judged(written(tmp_path, name, body))
+    assert judgement.ok == accepted, judgement.output[-3000:]

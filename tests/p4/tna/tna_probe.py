@@ -1,4 +1,4 @@
-"""A program in C that does what each frame asks for (tests/c/tna_probe.c), TNA's switch around it, and what it sends.
+"""A program in C that executes commands in each frame (tests/c/tna_probe.c), a TNA switch with it, and the frames it sends.
 
 Test modules import the fixtures by name: `probe`, `switch`.
 """
@@ -43,7 +43,7 @@ def frame(*operations: tuple[int, int] | int, length: int = 64) -> bytes:
 
 @dataclass(frozen=True)
 class Sent:
-    """What egress sent: its metadata by field, then what ingress or a mirror had made."""
+    """A frame sent by egress: its metadata by field, then the bytes from ingress or a mirror."""
 
     port: int
     data: bytes
@@ -108,7 +108,7 @@ def step(switch: Switch, data: bytes, port: int = 0, now: int = 0) -> list[Sent]
 
 
 def passed(data: bytes, times: int = 1) -> bytes:
-    """As the program leaves a frame that went through ingress so often."""
+    """The frame as the program leaves it after this number of ingress passes."""
     return data[:13] + bytes([data[13] + times]) + data[14:]
 
 

@@ -1,7 +1,7 @@
-"""Programs that a compiler for Tofino takes or refuses: one thing each, with what `ina tofino check` says of it ("": nothing).
+"""Programs that a compiler for Tofino accepts or refuses: one feature each, with the finding of `ina tofino check` ("": none).
 
-A row: name, declarations and `apply` of an ingress control (test_tofino_check.HEAD before, TAIL behind), whether p4c's Tofino
-back end takes it, and a part of our finding.
+A row: name, declarations and `apply` of an ingress control (between test_tofino_check.HEAD and TAIL), verdict of p4c's Tofino
+back end (true: accepted), and a part of our finding.
 """
 
 from __future__ import annotations

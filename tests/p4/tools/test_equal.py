@@ -1,4 +1,4 @@
-"""`ina p4 equal`: twins are found alike, and every planted defect is shown by a few packets that `ina stf` repeats."""
+"""`ina p4 equal`: twins are found equal, and every planted defect is shown by a few packets that `ina stf` can repeat."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ina.p4.tools.equal.shapes import Shapes
 pytestmark = pytest.mark.build
 need("cc")
 
-# Voters of a slot are remembered; when both are there, everybody hears of it, and the slot is free.
+# A slot records its voters; when both have voted, a multicast announces it and the slot is free.
 V1MODEL = v1_program.source(
     """if (hdr.data.isValid() && hdr.data.d == 7 && members.apply().hit) {
         bit<8> now; bit<32> slot = (bit<32>)hdr.data.e[3:0];
@@ -143,9 +143,9 @@ def test_the_interpreter_finds_the_same(folder, capsys):
     replaced(folder / "twins.toml", '[registers]\n"I.votes" = "I.state"\n', "")
     (folder / "votes.stf").write_text(ENTRIES + PACKET + "packet 1 000000c8 00000000 0000 07 02\n")
     assert equal(folder, "--interpreter", "--depth", "3") == 1
-    found = capsys.readouterr().out.partition("packet 1 into")[2].partition("Again")[0]
+    difference = capsys.readouterr().out.partition("packet 1 into")[2].partition("Again")[0]
     assert equal(folder, "--depth", "3") == 1
-    assert capsys.readouterr().out.partition("packet 1 into")[2].partition("Again")[0] == found
+    assert capsys.readouterr().out.partition("packet 1 into")[2].partition("Again")[0] == difference
 
 
 def test_a_seed_says_which_packets(folder, capsys):
@@ -160,8 +160,8 @@ def test_a_seed_says_which_packets(folder, capsys):
 def test_they_differ_also_where_no_test_can_be_written(folder, capsys):
     replaced(folder / "b.p4", "hdr.item.b = 7", "hdr.item.b = 8")
     assert equal(folder, "--stf", f"{folder}/nowhere/differs.stf") == 1
-    said = capsys.readouterr()
-    assert "first difference" in said.out and f"{folder}/nowhere/differs.stf: No such file" in said.err
+    output = capsys.readouterr()
+    assert "first difference" in output.out and f"{folder}/nowhere/differs.stf: No such file" in output.err
 
 
 def test_differences_that_are_meant(folder, capsys):
@@ -173,7 +173,7 @@ def test_differences_that_are_meant(folder, capsys):
 
 
 def test_copies_of_one_port_may_be_in_any_order(tmp_path, capsys):
-    """Two copies to port 1 with another replication id each, which the second program swaps."""
+    """Two copies to port 1 with different replication ids, which the second program swaps."""
     text = v1_program.source("sm.mcast_grp = 9;", egress="if (hdr.data.isValid()) { hdr.data.c = sm.egress_rid; }")
     (tmp_path / "a.p4").write_text(text)
     (tmp_path / "b.p4").write_text(text.replace("= sm.egress_rid", "= 3 - sm.egress_rid"))
@@ -229,7 +229,7 @@ def test_what_few_packets_show_is_found(tmp_path, case, capsys):
 
 
 def test_a_parser_of_very_many_paths(tmp_path, capsys):
-    """Two ways to go on in each of thirty states, which extract nothing; then none is accepted."""
+    """Thirty states with two branches each, which extract nothing; none accepts."""
     states = "".join(
         f"state s{i} {{ transition select(p.lookahead<bit<8>>()[{i % 8}:{i % 8}]) {{ 0: a{i}; default: s{i + 1}; }} }}"
         f"state a{i} {{ meta.x = meta.x + 1; transition s{i + 1}; }}" for i in range(30)
@@ -250,7 +250,7 @@ def test_a_parser_that_accepts_nothing(tmp_path, capsys):
 
 
 def test_a_twin_that_keeps_the_number_of_a_port_that_is_mapped_differs(tmp_path, capsys):
-    """Its port 1 is not A's port 1 any more."""
+    """Port 1 of the twin is another port of A in the mapping."""
     for name in ("a.p4", "b.p4"):
         (tmp_path / name).write_text(v1_program.source("sm.egress_spec = 1;"))
     (tmp_path / "twins.toml").write_text("[ports]\n1 = 33\n")
@@ -261,11 +261,11 @@ def test_a_twin_that_keeps_the_number_of_a_port_that_is_mapped_differs(tmp_path,
 
 
 def test_a_search_that_compares_nothing_or_ends_early_says_so(folder, capsys):
-    """No packet gets by the members' table without entries."""
+    """Without entries, no packet passes the members' table."""
     replaced(folder / "twins.toml", '[entries]\nboth = "votes.stf"\n', "")
     assert equal(folder) == 0
-    told = capsys.readouterr()
-    assert "no frame left either program" in told.err and "when the time was over" not in told.out
+    output = capsys.readouterr()
+    assert "no frame left either program" in output.err and "when the time was over" not in output.out
     assert equal(folder, "--minutes", "0.02", "--sequences", "1000000") == 0
     assert "when the time was over" in capsys.readouterr().out
     assert equal(folder, "--minutes", "0") == 2
@@ -277,7 +277,7 @@ def test_ports_of_a_mapping_stand_for_one_port_each():
     assert permutation({1: 2, 2: 3, 7: 7}) == {1: 2, 2: 3, 3: 1, 7: 7}
 
 
-# ---- what is wrong with what was asked for
+# ---- errors in the arguments and the mapping
 
 
 WRONG = [
@@ -337,7 +337,7 @@ def test_a_table_that_the_twin_has_not_must_be_mapped(folder, capsys):
 
 
 def test_tables_of_one_name_are_told_by_what_stands_before_it(tmp_path, capsys):
-    """Of three instances of one control."""
+    """Tables of three instances of one control."""
     program = Path(__file__).parent.parent.parent / "stf" / "subcontrols.p4"
     options = ("--entries", str(program.with_suffix(".stf")), "--stf", f"{tmp_path}/differs.stf", *QUICK)
     assert cli.main(["p4", "equal", str(program), str(program), *options]) == 0, capsys.readouterr().err
@@ -358,7 +358,7 @@ def test_the_mapping_that_the_page_shows_is_one(tmp_path):
 
 def test_lines_of_keys():
     text = "[a]\nx = 1\n\n[b]\n'x y' = 2\n[c.'z']\nx = 3\n"
-    assert [line_of(text, *where) for where in (("a", "x"), ("b", "x y"), ("b", ""), ("c", "z"))] == [2, 5, 4, 6]
+    assert [line_of(text, *place) for place in (("a", "x"), ("b", "x y"), ("b", ""), ("c", "z"))] == [2, 5, 4, 6]
 
 
 def test_a_long_sequence_ends_when_the_time_is_over(tmp_path, capsys):
@@ -440,7 +440,7 @@ def test_our_twins_are_equal(program, capsys):
 
 
 def test_a_protocol_of_the_users_own_gets_its_controllers_entries(tmp_path, capsys):
-    """No packets are known for it: those that do something are found, and those of other workers and rounds made of them."""
+    """Without known packets, packets that have an effect are found, and those of other workers and rounds derived from them."""
     own = p4_dir().parent / "examples" / "lockstep"
     shutil.copytree(own, tmp_path / "twin")
     replaced(tmp_path / "twin" / "lockstep.p4", "seen = seen | meta.worker;", "seen = seen | 0;")
@@ -456,14 +456,14 @@ IN_CI = ("a result that is asked for once more is not given", "the twin expects 
 
 @pytest.mark.parametrize("plant", [p for p in PLANTS if p.name in IN_CI], ids=lambda plant: plant.name)
 def test_planted_defects_are_found(plant):
-    """All of them: python -m tests.twin_plants."""
-    found = search(plant)
-    assert found is not None and found.packets <= PACKETS
+    """A selection of the defects; all of them: python -m tests.p4.tools.twin_plants."""
+    finding = search(plant)
+    assert finding is not None and finding.packets <= PACKETS
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
 def test_plants_follow_the_code(plant, tmp_path):
-    """Each line is there once."""
+    """Each line to change exists exactly once."""
     tree = copy_with(plant, tmp_path / "p4")
     assert plant.old in (p4_dir() / plant.file).read_text() and (tree / plant.file).is_file()
 

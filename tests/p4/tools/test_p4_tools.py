@@ -104,7 +104,7 @@ def test_compile_errors_are_located(program, capsys):
 
 @pytest.mark.build
 def test_wire_format():
-    """Against bytes put together by hand from protobuf's encoding rules."""
+    """Compared with bytes encoded by hand by protobuf's rules."""
     info = {
         "pkgInfo": {"arch": "v1model"},
         "tables": [
@@ -120,8 +120,8 @@ def test_wire_format():
     }
     table = "0a08" "0881808010" "120174" "1204" "08012803" "3a03" "01ac02" "408008" "5001"
     types = "0a0a" "0a0173" "1205" "0a03" "0a016d"
-    wanted = "0a09" "2a07" + b"v1model".hex() + "12" f"{len(table) // 2:02x}" + table + "c20c" "0c" + types
-    assert p4info_files.binary(info).hex() == wanted
+    expected = "0a09" "2a07" + b"v1model".hex() + "12" f"{len(table) // 2:02x}" + table + "c20c" "0c" + types
+    assert p4info_files.binary(info).hex() == expected
     assert p4info_files.text(info).splitlines()[3:] == [
         "pkg_info {", '  arch: "v1model"', "}",
         "tables {", "  preamble {", "    id: 33554433", '    name: "t"', "  }",
@@ -145,17 +145,17 @@ def test_text_escapes():
 
 
 def _by_name(x):
-    """Lists of named objects in the order of their names: P4Info's order means nothing there."""
+    """Sorts lists of named objects by name, as their order in P4Info has no meaning."""
     if isinstance(x, dict):
         return {k: _by_name(v) for k, v in x.items()}
     if isinstance(x, list):
         items = [_by_name(v) for v in x]
-        named = items and isinstance(items[0], dict) and "preamble" in items[0]
-        return sorted(items, key=lambda m: m["preamble"]["name"]) if named else items
+        sortable = items and isinstance(items[0], dict) and "preamble" in items[0]
+        return sorted(items, key=lambda m: m["preamble"]["name"]) if sortable else items
     return x
 
 
-# Where p4c has removed what cannot be reached, or cannot describe it: docs/p4.md, "Differences from BMv2".
+# Programs of which p4c has removed unreachable parts, or cannot describe some: docs/p4.md, "Differences from BMv2".
 P4INFO_DIFFERS = {"gauntlet_exit_combination_5-bmv2", "gauntlet_exit_combination_21-bmv2", "issue2735-bmv2",
                   "match-on-exprs2-bmv2"}  # fmt: skip
 
@@ -163,30 +163,30 @@ P4INFO_DIFFERS = {"gauntlet_exit_combination_5-bmv2", "gauntlet_exit_combination
 def samples() -> list[Path]:
     """p4c's programs for v1model that this compiler knows, where INA_P4C_SAMPLES names their folder."""
     folder = os.environ.get("INA_P4C_SAMPLES", "")
-    found = sorted(Path(folder).glob("*-bmv2.p4")) if folder else []
-    return [p for p in found if "V1Switch" in p.read_text(errors="replace") and p.stem not in P4INFO_DIFFERS]
+    paths = sorted(Path(folder).glob("*-bmv2.p4")) if folder else []
+    return [p for p in paths if "V1Switch" in p.read_text(errors="replace") and p.stem not in P4INFO_DIFFERS]
 
 
 @pytest.mark.hardware
 @pytest.mark.parametrize("path", [p for p in PROGRAMS if "V1Switch" in p.read_text()] + samples(), ids=lambda p: p.stem)
 def test_p4info_is_that_of_p4c(path, tmp_path):
-    """JSON, and the two other formats of p4c's own JSON, to the byte. (p4c is slow with 256 values.)"""
+    """P4Info as JSON, and the two other formats generated from p4c's JSON, byte for byte. (p4c is slow with 256 values.)"""
     need("p4c")
     files = [tmp_path / f"p4c.{ending}" for ending in ("json", "bin", "txtpb")]
     command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "-DVALUES=32", "--p4runtime-files", ",".join(map(str, files)),
                "-o", str(tmp_path / "bmv2.json"), str(path)]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True)
+    process = subprocess.run(command, capture_output=True, text=True)
     if not files[0].exists():
-        assert path not in PROGRAMS, done.stderr
-        pytest.skip(f"p4c: {done.stderr[-200:]}")
+        assert path not in PROGRAMS, process.stderr
+        pytest.skip(f"p4c: {process.stderr[-200:]}")
     theirs = json.loads(files[0].read_text())
-    wanted = {"typeInfo": {}, **_by_name(theirs)}  # p4c leaves an empty one out where there is no table and no action
-    assert _by_name(p4info.build(load(path, defines={"VALUES": "32"}))) == wanted
-    written = files[1].read_bytes()
+    expected = {"typeInfo": {}, **_by_name(theirs)}  # p4c leaves an empty one out where there is no table and no action
+    assert _by_name(p4info.build(load(path, defines={"VALUES": "32"}))) == expected
+    binary = files[1].read_bytes()
     assert p4info_files.text(theirs) == files[2].read_text()
-    assert len(p4info_files.binary(theirs)) == len(written)
-    if not theirs.get("typeInfo"):  # whose maps may come in another order
-        assert p4info_files.binary(theirs) == written
+    assert len(p4info_files.binary(theirs)) == len(binary)
+    if not theirs.get("typeInfo"):  # maps may be in another order
+        assert p4info_files.binary(theirs) == binary
 
 
 # --- stf ------------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_stf_that_cannot_be_run(program, capsys):
 
 @pytest.mark.build
 def test_stf_of_a_folder_tells_what_cannot_be_read_and_runs_the_rest(program, capsys):
-    """Links to nothing and to themselves, folders that are named like programs, and tests that are no text."""
+    """Dangling links, links to themselves, folders named like programs, and tests that are not text."""
     folder = program.parent
     program.with_suffix(".stf").write_text(STF)
     for name in ("gone", "looping", "folder", "no_text", "no_test", "test_loops", "test_folder"):
@@ -243,7 +243,7 @@ def test_stf_of_a_folder_tells_what_cannot_be_read_and_runs_the_rest(program, ca
     assert ina("stf", folder, "--target", "interpreter") == 1
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    reasons = {row.split()[0]: why.strip() for row, why in zip(lines[1:], lines[2:], strict=False) if row.endswith("no run")}
+    reasons = {row.split()[0]: text.strip() for row, text in zip(lines[1:], lines[2:], strict=False) if row.endswith("no run")}
     assert reasons == {
         "gone": f"interpreter: {folder / 'gone.p4'}: No such file or directory",
         "looping": f"interpreter: {folder / 'looping.p4'}: Too many levels of symbolic links",
@@ -273,8 +273,8 @@ def test_explain(program, capsys, tmp_path):
     assert "default  drop()" in out
     assert "register I.r: 16 x bit<32>, 64 bytes" in out
     root = ET.parse(svg).getroot()
-    shown = {"".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"start", "more", "tail", "accept", "reject", "extract hdr.more.next"} <= shown
+    labels = {"".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"start", "more", "tail", "accept", "reject", "extract hdr.more.next"} <= labels
     paths_ = [p.get("class") for p in root.iter("{http://www.w3.org/2000/svg}path")]
     assert paths_.count("back") == 1  # more -> more
 
@@ -395,9 +395,9 @@ def test_trace_shows_what_changed_in_a_frame(tmp_path, capsys):
                                                       ("<", 0xA1B23C4D, 10**9), (">", 0xA1B23C4D, 10**9)])  # fmt: skip
 def test_pcap_files(tmp_path, order, magic, unit):
     path = pcap(tmp_path / "x.pcap", [b"ab", b"cde", b"f"], order, magic, unit)
-    read = list(trace.packets(str(path), 2))
-    assert [f for _, f in read] == [b"ab", b"cde"]
-    assert [t for t, _ in read] == pytest.approx([0, 1])
+    records = list(trace.packets(str(path), 2))
+    assert [f for _, f in records] == [b"ab", b"cde"]
+    assert [t for t, _ in records] == pytest.approx([0, 1])
 
 
 @pytest.mark.build
@@ -427,7 +427,7 @@ def test_digits_that_are_no_frame(program, capsys):
 
 @pytest.mark.build
 def test_what_the_interpreter_tells_costs_nothing_when_nobody_listens(tmp_path):
-    """The default observer takes every call: each hook exists."""
+    """The default observer accepts every call: each hook exists."""
     from ina.p4.compiler.reference.interpreter import Interpreter
 
     switch = Interpreter(check(tmp_path, PROGRAM))
@@ -466,5 +466,5 @@ def test_examples_pass_their_tests(path):
 def test_the_pages_c_is_what_comes_out(tmp_path: Path) -> None:
     target = tmp_path / "learn.c"
     assert cli.main(["compile", str(ROOT / "examples" / "learn.p4"), "--c", str(target), "-o", str(tmp_path / "learn.so")]) == 0
-    (shown,) = re.findall(r"^```c\n(.*?)^```$", PAGE, flags=re.M | re.S)
-    assert shown in target.read_text()
+    (listing,) = re.findall(r"^```c\n(.*?)^```$", PAGE, flags=re.M | re.S)
+    assert listing in target.read_text()

@@ -1,6 +1,6 @@
 """Defects that `ina p4 equal` must find: each changes one line of a copy of a program or of its twin.
 
-`python -m tests.p4.tools.twin_plants` plants them all, one after the other, and says what each took to find.
+`python -m tests.p4.tools.twin_plants` plants them all, one after the other, and prints the effort to find each.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ina.p4.tools.equal.search import Bounds, Outcome, Search
 from ina.p4.tools.equal.shrink import shrink
 from ina.p4.tools.equal.task import prepare
 
-SEQUENCES, DEPTH = 1000, 4  # by then a defect must have shown
-PACKETS = 8  # that a counter-example has at most
+SEQUENCES, DEPTH = 1000, 4  # limits within which a defect must show
+PACKETS = 8  # most packets of a counter-example
 
 
 @dataclass(frozen=True)
 class Plant:
-    """`old` in `file` (below p4/), which must be there once, becomes `new`. `program`: whose twins are compared."""
+    """A defect: `old`, which `file` (below p4/) must contain once, becomes `new`. `program`: whose twins are compared."""
 
     name: str
     file: str
@@ -199,7 +199,7 @@ PLANTS = (
 
 @dataclass(frozen=True)
 class Found:
-    """`packets`: of the counter-example."""
+    """A finding. `packets`: of the counter-example."""
 
     outcome: Outcome
     packets: int
@@ -207,7 +207,7 @@ class Found:
 
 
 def copy_with(plant: Plant, folder: Path) -> Path:
-    """A copy of the programs with the defect in it. Raises ValueError where the line is not there any more."""
+    """A copy of the programs with the defect in it. Raises ValueError where the line no longer exists."""
     shutil.copytree(paths.p4_dir(), folder)
     file = folder / plant.file
     text = file.read_text(encoding="utf-8")
@@ -218,7 +218,7 @@ def copy_with(plant: Plant, folder: Path) -> Path:
 
 
 def search(plant: Plant, seed: int = 1) -> Found | None:
-    """None: no packets show the defect."""
+    """Searches for packets that show the defect; None if there are none."""
     with tempfile.TemporaryDirectory() as scratch:
         tree = copy_with(plant, Path(scratch) / "p4")
         programs = [str(tree / f"{plant.program}.p4"), str(tree / "tofino" / f"{plant.program}.p4")]
@@ -236,19 +236,19 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="parts of names (default: all)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    missed = 0
+    misses = 0
     for plant in PLANTS:
         if args.names and not any(name in plant.name for name in args.names):
             continue
         began = time.monotonic()
-        found = search(plant, args.seed)
-        missed += found is None or found.packets > PACKETS
-        said = "no packets show it" if found is None else (
-            f"{found.outcome.sequences} random sequences, {found.outcome.sent} packets; "
-            f"{found.packets} left: {found.text}")  # fmt: skip
-        print(f"{'MISSED' if found is None or found.packets > PACKETS else 'found':<7} {plant.name}: {said} "
+        finding = search(plant, args.seed)
+        misses += finding is None or finding.packets > PACKETS
+        text = "no packets show it" if finding is None else (
+            f"{finding.outcome.sequences} random sequences, {finding.outcome.sent} packets; "
+            f"{finding.packets} left: {finding.text}")  # fmt: skip
+        print(f"{'MISSED' if finding is None or finding.packets > PACKETS else 'found':<7} {plant.name}: {text} "
               f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
-    return 1 if missed else 0
+    return 1 if misses else 0
 
 
 if __name__ == "__main__":

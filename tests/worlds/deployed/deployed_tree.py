@@ -42,13 +42,13 @@ p4_name = "switchml"
 
 
 def dev_port(name: str) -> int:
-    """Of the model's front panel."""
+    """Device port number of a port of the model's front panel."""
     connection = int(name.partition("/")[0]) - 1
     return connection // 16 * 128 + connection % 16 * 4
 
 
 class Proxy:
-    """TCP between a controller and a driver, whose connections can be cut; `flows`: cleared, nothing gets through any more."""
+    """TCP proxy between a controller and a driver, whose connections can be cut; `flows`: if cleared, no data passes any more."""
 
     def __init__(self, to: str):
         host, _, port = to.rpartition(":")
@@ -97,7 +97,7 @@ class Proxy:
 
 
 class Process:
-    """`ina ...` that says one line when it is ready, which is waited for if `ready`."""
+    """`ina ...`, which prints one line when it is ready; `ready`: wait for that line."""
 
     def __init__(self, *argv: object, ready: bool = True):
         command = [sys.executable, "-m", "ina.cli", *map(str, argv)]
@@ -105,13 +105,13 @@ class Process:
         if not ready:
             return
         ready, _, _ = select.select([self.process.stdout], [], [], 60)
-        self.said = self.process.stdout.readline() if ready else ""
-        if not self.said:
+        self.ready_line = self.process.stdout.readline() if ready else ""
+        if not self.ready_line:
             self.process.kill()
             raise AssertionError(self.process.communicate()[1])
 
     def end(self, number: int = signal.SIGKILL) -> str:
-        """What it said to its standard error."""
+        """Ends the process with a signal; returns its standard error."""
         self.process.send_signal(number)
         return self.process.communicate(timeout=60)[1]
 
@@ -121,7 +121,7 @@ class Process:
 
 
 class Host:
-    """A host's link to its leaf. As a card in a machine it can be opened again, once who had it has closed it."""
+    """A host's link to its leaf. Like a NIC in a machine it can be opened again, once its user has closed it."""
 
     def __init__(self) -> None:
         self._memory, self._bells = create_segment(1024, FRAME), create_bells()
@@ -133,7 +133,7 @@ class Host:
         return open_shared(self._memory, 1, *self._bells.of(1))
 
     def close(self) -> None:
-        """Ports that were opened stay."""
+        """Closes the link; open ports stay."""
         self._bells.close()
         os.close(self._memory)
 
@@ -192,7 +192,7 @@ class Tree:
         self.switches[switch].add_port(dev_port(name), port.handle)
 
     def lost(self) -> int:
-        """Frames, on the lossy cable."""
+        """Number of frames that the lossy cable has lost."""
         return sum(side.lost for port in self._lossy for side in port.faults.values())
 
     def kill(self, name: str) -> None:
@@ -217,10 +217,10 @@ class Tree:
     def controller(self) -> Process:
         return Process(*self.controlled_by, "-v")
 
-    def ask(self, what: str) -> dict:
+    def ask(self, operation: str) -> dict:
         client = Client(self.socket, 20)
         try:
-            return client.ask(what)
+            return client.ask(operation)
         finally:
             client.close()
 
@@ -238,7 +238,7 @@ class Tree:
 
 
 class Workers:
-    """Of one job, at hosts by number, in this process. `watched`: their end is that of the connection to the controller."""
+    """Workers of one job, at hosts by number, in this process. `watched`: they end with the connection to the controller."""
 
     def __init__(self, tree: Tree, hosts: list[int], job: str = "job", watched: bool = False):
         self.tree, self.hosts, self.job = tree, hosts, job
@@ -258,7 +258,7 @@ class Workers:
             raise
 
     def connect(self):
-        """(Again) at the controller."""
+        """Connects the workers to the controller (again)."""
         for client in self.clients:
             client.close()
         self.clients = [Client(self.tree.socket, 40, token="secret", host=f"server{host}") for host in self.hosts]
@@ -269,15 +269,15 @@ class Workers:
         return [client.attach(self.job, i, "udp", held=self.incarnation) for i, client in enumerate(self.clients)]
 
     def begin(self, count: int, seed: int = 1):
-        """An all-reduce of full-range integers; the sums that are to come out, and what `end` takes."""
+        """Begins an all-reduce of full-range integers; returns the expected sums, and the other arguments of `end`."""
         arrays = [np.random.default_rng([seed, i]).integers(-(2**31), 2**31, count, dtype=np.int32)
                   for i in range(len(self.hosts))]  # fmt: skip
         expected = np.sum(arrays, axis=0, dtype=np.int32)
         tickets = [endpoint.submit(array) for endpoint, array in zip(self.endpoints, arrays, strict=True)]
         return expected, arrays, tickets
 
-    def end(self, begun) -> None:
-        expected, arrays, tickets = begun
+    def end(self, reduction) -> None:
+        expected, arrays, tickets = reduction
         for endpoint, ticket in zip(self.endpoints, tickets, strict=True):
             endpoint.wait(ticket, 60)
         for array in arrays:

@@ -124,9 +124,9 @@ def test_a_dry_run_prints_every_write_and_makes_none(file, address, capsys):
     assert "insert pipe.SwitchIngress.l2[hdr.ethernet.dst_addr=0c:42:a1:00:00:02] SwitchIngress.forward(port=4)" in out
     assert "insert $mirror.cfg[$sid=5] $normal(" in out
     assert main(["deploy", "--at", address, str(file), "--dry-run", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert sum(len(s["changes"]) for s in said["steps"]) == 9
-    first = said["steps"][0]["changes"][0]
+    report = json.loads(capsys.readouterr().out)
+    assert sum(len(s["changes"]) for s in report["steps"]) == 9
+    first = report["steps"][0]["changes"][0]
     assert (first["type"], first["table"], first["key"]) == ("INSERT", "$PORT", {"$DEV_PORT": 0})
     assert everything(address) == before
 
@@ -148,7 +148,7 @@ def test_what_is_there_and_other_is_changed(file, address, capsys):
 
 
 def test_a_step_that_fails_takes_all_before_it_back(file, address, switch, capsys):
-    """The flood group cannot be made: its node's number is taken by another tree."""
+    """The flood group cannot be made: its node's number belongs to another tree."""
     with BfRuntimeTarget(address, client_id=3) as target:
         target.write(insert(TableEntry("l2", {"hdr.ethernet.dst_addr": 9}, "forward", {"port": 4})))
         target.add_port(PortConfig("2/0", "25G", fec="rs"))
@@ -206,7 +206,7 @@ def test_what_is_done_on_each_host(file, capsys):
     assert "ip neigh replace 10.255.0.1 lladdr" in first
 
 
-@pytest.mark.parametrize(("route", "said"), [
+@pytest.mark.parametrize(("route", "message"), [
     ({"dst": "default", "gateway": "10.9.0.1", "dev": "eno1"}, ""),
     ({"dst": "10.0.0.0/8", "dev": "eno1"},
      "route 10.0.0.0/8 over eno1 covers its own address 10.0.0.1, the switch's 10.255.0.1, b's 10.0.0.2"),
@@ -218,14 +218,14 @@ def test_what_is_done_on_each_host(file, capsys):
     ({"type": "blackhole", "dst": "10.255.0.0/16"},
      "blackhole route 10.255.0.0/16 without an interface covers the switch's 10.255.0.1"),
 ])  # fmt: skip
-def test_routes_that_overlap(file, route, said):
+def test_routes_that_overlap(file, route, message):
     d = deployment(file)
-    assert host_setup.overlaps(d, d.hosts[0], [route]) == ([said] if said else [])
+    assert host_setup.overlaps(d, d.hosts[0], [route]) == ([message] if message else [])
 
 
 @pytest.mark.skipif(bool(missing("root") or missing("netns")), reason=f"needs netns: {missing('root') or missing('netns')}")
 def test_a_host_keeps_its_management_network(file, capsys):
-    """In 10.0.0.0/8, as the deployment's own addresses: it refuses, and changes nothing; elsewhere all else stays as it is."""
+    """The network is in 10.0.0.0/8, like the deployment's addresses: it is refused, unchanged; elsewhere other settings stay."""
     def ip(*words):
         return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=30).stdout
 
@@ -237,18 +237,18 @@ def test_a_host_keeps_its_management_network(file, capsys):
         ip("addr", "add", "10.4.0.9/8", "dev", "eno1")
         before = ip("route", "show", "table", "all"), ip("addr")
         assert main(["deploy", str(file), "--host", "a", "--dry-run"]) == main(["deploy", str(file), "--host", "a"]) == 1
-        assert "host a: route 10.0.0.0/8 over eno1 covers its own address 10.0.0.1," in (said := capsys.readouterr()).err
-        assert said.out == "" and (ip("route", "show", "table", "all"), ip("addr")) == before
+        assert "host a: route 10.0.0.0/8 over eno1 covers its own address 10.0.0.1," in (captured := capsys.readouterr()).err
+        assert captured.out == "" and (ip("route", "show", "table", "all"), ip("addr")) == before
         file.write_text(FILE.replace('"10.0.0.', '"192.168.7.'))
         assert main(["deploy", str(file), "--host", "a", "--dry-run"]) == 1
         assert "covers the switch's 10.255.0.1: " in capsys.readouterr().err
         file.write_text(file.read_text().replace("[tofino]", '[tofino]\nip = "192.168.7.254"'))
         assert main(["deploy", str(file), "--host", "a", "--dry-run"]) == 0
-        planned = capsys.readouterr().out
-        assert "ip addr replace 192.168.7.1/32 dev enp1s0" in planned and "192.168.7.1" not in ip("addr")
+        output = capsys.readouterr().out
+        assert "ip addr replace 192.168.7.1/32 dev enp1s0" in output and "192.168.7.1" not in ip("addr")
         for _ in range(2):
             assert main(["deploy", str(file), "--host", "a"]) == 0
-            assert [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")] == planned.splitlines()
+            assert [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")] == output.splitlines()
             assert "192.168.7.1/32" in ip("addr", "show", "enp1s0")
             assert "192.168.7.2 lladdr 0c:42:a1:00:00:02" in ip("neigh", "show", "dev", "enp1s0")
             for peer in ("192.168.7.2", "192.168.7.254"):

@@ -78,11 +78,11 @@ def program():
 @pytest.fixture
 def switches(program):
     with ExitStack() as stack:
-        found = {name: stack.enter_context(Switch(program.so_path, pipes=2)) for name in SWITCHES}
+        result = {name: stack.enter_context(Switch(program.so_path, pipes=2)) for name in SWITCHES}
         for name in SWITCHES:
             for port in [*AT.get(name, {}).values(), *(port for at, port in CABLES if at == name)]:
-                found[name].add_port(port)
-        yield found
+                result[name].add_port(port)
+        yield result
 
 
 @pytest.fixture
@@ -99,17 +99,17 @@ def file(tmp_path, servers):
 
 
 def everything(servers):
-    found = {}
+    entries = {}
     for name, server in servers.items():
         with BfRuntimeTarget(server.address, client_id=5) as target:
             tables = ("$PORT", "$pre.node", "$pre.mgid", "$mirror.cfg", "l2", "guard", "host")
-            found[name] = {t: sorted(map(str, target.client.read([Row(t)]))) for t in tables}
-    return found
+            entries[name] = {t: sorted(map(str, target.client.read([Row(t)]))) for t in tables}
+    return entries
 
 
 def arrivals(switches, at, port, frame):
-    """Host ports that a frame comes out at in the end, over the cables."""
-    found, waiting = [], [(at, port)]
+    """Host ports that a frame finally reaches, over the cables."""
+    ports, waiting = [], [(at, port)]
     for here, into in waiting:
         assert len(waiting) < 20, "a circle"
         for out, same in switches[here].step(frame, port=into):
@@ -117,8 +117,8 @@ def arrivals(switches, at, port, frame):
             if (here, out) in CABLES:
                 waiting.append(CABLES[here, out])
             else:
-                found.append((here, out))
-    return sorted(found)
+                ports.append((here, out))
+    return sorted(ports)
 
 
 def mac(n):
@@ -154,9 +154,9 @@ def test_a_dry_run_prints_every_write_by_switch_and_makes_none(file, servers, ca
     to_server3 = "forwarding.l2[hdr.ethernet.dst_addr=0c:42:a1:00:00:03] SwitchIngress.forwarding.forward"
     assert first < out.index(f"{to_server3}(port=188)") < of_root < out.index(f"{to_server3}(port=20)")
     assert main(["deploy", str(file), "--dry-run", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)["switches"]
-    assert [s["name"] for s in said] == list(SWITCHES)
-    assert sum(len(step["changes"]) for s in said for step in s["steps"]) == 46
+    report = json.loads(capsys.readouterr().out)["switches"]
+    assert [s["name"] for s in report] == list(SWITCHES)
+    assert sum(len(step["changes"]) for s in report for step in s["steps"]) == 46
     assert everything(servers) == before
 
 
@@ -173,7 +173,7 @@ def test_a_step_that_fails_at_one_switch_takes_back_what_others_have(file, serve
 
 
 def test_a_switch_that_dies_meanwhile(file, servers, capsys, monkeypatch):
-    """What was written there cannot be taken back, which is said; the others' is."""
+    """Its writes cannot be taken back, which is reported; those at the others are."""
     from ina.worlds.deployed import deployable
 
     before = everything(servers)
@@ -207,11 +207,11 @@ def test_nothing_is_written_before_all_answer(file, servers, capsys):
 
 def test_what_is_done_on_each_host(file, capsys):
     assert main(["deploy", str(file), "--hosts"]) == 0
-    of = dict(zip(("1", "2", "3", "4"), re.split(r"# server\d\n", capsys.readouterr().out)[1:], strict=True))
-    assert all("ip neigh replace 10.255.0.1 lladdr 02:ff:00:00:00:01" in of[n] and "10.255.0.2" not in of[n] for n in "12")
-    assert all("ip neigh replace 10.255.0.2 lladdr 02:ff:00:00:00:02" in of[n] and "10.255.0.1" not in of[n] for n in "34")
-    assert "--peer 10.0.0.4 --peer 10.0.0.1 --peer 10.0.0.2\n" in of["3"]  # of its own switch first
-    assert "INA_HOST=server3" in of["3"] and "--node-rank 2" in of["3"]
+    texts = dict(zip(("1", "2", "3", "4"), re.split(r"# server\d\n", capsys.readouterr().out)[1:], strict=True))
+    assert all("ip neigh replace 10.255.0.1 lladdr 02:ff:00:00:00:01" in texts[n] and "10.255.0.2" not in texts[n] for n in "12")
+    assert all("ip neigh replace 10.255.0.2 lladdr 02:ff:00:00:00:02" in texts[n] and "10.255.0.1" not in texts[n] for n in "34")
+    assert "--peer 10.0.0.4 --peer 10.0.0.1 --peer 10.0.0.2\n" in texts["3"]  # of its own switch first
+    assert "INA_HOST=server3" in texts["3"] and "--node-rank 2" in texts["3"]
 
 
 @pytest.mark.parametrize("old, new, message", [
@@ -254,32 +254,32 @@ def test_the_file_of_the_docs_is_planned(tmp_path, capsys):
 
 
 def examined(file, capsys, *options):
-    """What the doctor says, by what it is about; and its exit status."""
+    """Runs the doctor; returns its findings by subject, and its exit status."""
     status = main(["tofino", "doctor", str(file), "--json", *options])
-    return {found["what"]: found for found in json.loads(capsys.readouterr().out)}, status
+    return {finding["what"]: finding for finding in json.loads(capsys.readouterr().out)}, status
 
 
 def test_the_doctor_looks_at_every_switch(file, switches, servers, capsys):
     before = everything(servers)
-    found, status = examined(file, capsys)
+    findings, status = examined(file, capsys)
     assert status == 0 and everything(servers) == before
-    assert found["leaf1 32/0"]["found"] == "to root:5/0: not configured" and found["leaf1 32/0"]["verdict"] == "warning"
-    assert found["deployed"]["found"] == "not as the file says: 17 writes at leaf1, 16 writes at leaf2, 13 writes at root"
-    assert found["tree"]["found"] == "a job of all hosts is aggregated at root over leaf1, leaf2"
+    assert findings["leaf1 32/0"]["found"] == "to root:5/0: not configured" and findings["leaf1 32/0"]["verdict"] == "warning"
+    assert findings["deployed"]["found"] == "not as the file says: 17 writes at leaf1, 16 writes at leaf2, 13 writes at root"
+    assert findings["tree"]["found"] == "a job of all hosts is aggregated at root over leaf1, leaf2"
     assert main(["deploy", str(file)]) == 0
     capsys.readouterr()
-    found, status = examined(file, capsys)
-    assert status == 0 and {each["verdict"] for each in found.values()} == {"good", "fact"}
-    assert found["root 5/0"]["found"] == "to leaf1:32/0: up, 100G, FEC rs"
-    assert found["leaf2 program"]["found"].startswith("SwitchML, 64 values per packet, ")
+    findings, status = examined(file, capsys)
+    assert status == 0 and {each["verdict"] for each in findings.values()} == {"good", "fact"}
+    assert findings["root 5/0"]["found"] == "to leaf1:32/0: up, 100G, FEC rs"
+    assert findings["leaf2 program"]["found"].startswith("SwitchML, 64 values per packet, ")
     switches["leaf2"].remove_port(4)  # its cable
-    found, status = examined(file, capsys)
-    assert status == 1 and found["leaf2 2/0"]["verdict"] == "bad" and "to server4: down" in found["leaf2 2/0"]["found"]
+    findings, status = examined(file, capsys)
+    assert status == 1 and findings["leaf2 2/0"]["verdict"] == "bad" and "to server4: down" in findings["leaf2 2/0"]["found"]
     servers["root"].stop()
     file.write_text(file.read_text().replace("values = 64", "values = 256"))
-    found, status = examined(file, capsys)
-    assert status == 1 and "nobody listens at" in found["root"]["found"] and "deployed" not in found
-    assert found["leaf1 program"]["verdict"] == "bad" and "-D VALUES=256" in found["leaf1 program"]["advice"]
+    findings, status = examined(file, capsys)
+    assert status == 1 and "nobody listens at" in findings["root"]["found"] and "deployed" not in findings
+    assert findings["leaf1 program"]["verdict"] == "bad" and "-D VALUES=256" in findings["leaf1 program"]["advice"]
     file.write_text(re.sub(r"at = .*\n", "", file.read_text()))
     assert main(["tofino", "doctor", str(file)]) == 2
     assert "--at leaf1=HOST:PORT is missing" in capsys.readouterr().err

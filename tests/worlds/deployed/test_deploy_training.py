@@ -84,15 +84,15 @@ dist.destroy_process_group()
 
 
 @contextmanager
-def running(command, says, **options):
-    """A process that has said so; ended, and waited for, at the end."""
+def running(command, ready_text, **options):
+    """A process that has printed ``ready_text``; terminated, and waited for, at the end."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, **options)
     try:
-        said = ""
-        while says not in said:
+        output = ""
+        while ready_text not in output:
             line = process.stdout.readline()
-            said += line
-            assert line, f"{command}: {said}"
+            output += line
+            assert line, f"{command}: {output}"
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
@@ -110,11 +110,11 @@ def ip(*lines, inside=()):
 
 @contextmanager
 def namespaces(switches):
-    """Of the hosts, by number: each with a NIC at a veth that is its switch's, whose address it knows. This thread is in the
-    switches' namespace, which has the veths between them, too."""
+    """Prefixes of commands in the hosts' namespaces, by number: each has a NIC on a veth pair to its switch, and the switch's
+    address. This thread is in the switches' namespace, which has the veths between them, too."""
     with own_namespace(), ExitStack() as stack:
         ip("link set lo up")
-        found = []
+        prefixes = []
         for n, name in enumerate(switches, 1):
             switch = switch_address(name)
             sleeper = subprocess.Popen(["unshare", "-n", "sleep", "600"])
@@ -130,12 +130,12 @@ def namespaces(switches):
                *(f"route add {peer}/32 dev nic" for peer in peers),
                f"neigh replace {switch.ip} lladdr {switch.mac} nud permanent dev nic", inside=inside)
             subprocess.run([*inside, "ethtool", "-K", "nic", "tx", "off", "tso", "off", "gso", "off"], check=True, stdout=DEVNULL)
-            found.append(inside)
-        yield found
+            prefixes.append(inside)
+        yield prefixes
 
 
 def switch_run(folder, name, *interfaces, protocol="switchml"):
-    """A command, and where it serves BFRuntime."""
+    """Returns a command, and the address at which it serves BFRuntime."""
     served, program = f"unix:{folder / name}", f"p4/tofino/{protocol}.p4"
     return [*INA, "switch", "run", program, "-D", "VALUES=64", "--arch", "tna", *(f"-i{at}" for at in interfaces), "--grpc",
             f"unix:{folder / name}.p4rt", "--bfrt", served], served  # fmt: skip
@@ -148,7 +148,7 @@ def deploy(file, *options):
 
 
 def train(hosts, faults=None):
-    """A rank in each of the hosts: what they say in the end. `faults`: of ranks by number, as INA_FAULT says them."""
+    """Trains with a rank in each of the hosts; returns their reports. `faults`: values of INA_FAULT, by rank."""
     ranks = []
     for n, inside in enumerate(hosts):
         environment = os.environ | {
@@ -160,15 +160,15 @@ def train(hosts, faults=None):
         ranks.append(subprocess.Popen([*inside, sys.executable, "-c", RANK], env=environment, cwd=ROOT, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE))  # fmt: skip
     try:
-        said = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+        outputs = [rank.communicate(timeout=DEADLINE) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    for rank, (_, error) in zip(ranks, said, strict=True):
+    for rank, (_, error) in zip(ranks, outputs, strict=True):
         assert rank.returncode == 0, error
-    found = [json.loads(out.splitlines()[-1]) for out, _ in said]
-    assert all(each["sums"] >= 6 for each in found) and len({each["model"] for each in found}) == 1
-    return found
+    reports = [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+    assert all(each["sums"] >= 6 for each in reports) and len({each["model"] for each in reports}) == 1
+    return reports
 
 
 def controller(hosts, file, state, *options):
@@ -189,7 +189,7 @@ def test_ranks_train_over_a_switch_that_was_deployed(tmp_path):
 
 @pytest.mark.parametrize("protocol", ["switchml", "atp"])
 def test_ranks_train_over_a_tree_that_was_deployed(tmp_path, protocol):
-    """Two at leaf1, one at leaf2, whose link loses frames; ATP's parameter server is there, too."""
+    """Two ranks are at leaf1, one at leaf2, whose link loses frames; ATP's parameter server is there, too."""
     file, names = tmp_path / "far.toml", ["s1", "s1", "s2"]
     with namespaces(names) as hosts, ExitStack() as stack:
         ip("link add up1 type veth peer name down1", "link add up2 type veth peer name down2",
@@ -209,5 +209,5 @@ def test_ranks_train_over_a_tree_that_was_deployed(tmp_path, protocol):
         if protocol == "atp":
             server = [*hosts[2], *INA, "ps", "--switch", "tcp:10.0.0.1:5588", "--host", "server3"]
             stack.enter_context(running(server, "serving jobs of atp at 10.0.0.3"))
-        found = train(hosts, {2: "loss=0.01,seed=1"})
-        assert sum(each["again"] for each in found) > 0
+        reports = train(hosts, {2: "loss=0.01,seed=1"})
+        assert sum(each["again"] for each in reports) > 0

@@ -1,4 +1,4 @@
-"""Jobs along a tree of deployed Tofinos: sums with loss, reports by switch, and what fails: the controller, a connection, a
+"""Jobs along a tree of deployed Tofinos: sums with loss, reports by switch, and failures of the controller, a connection, a
 switch."""
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ pytestmark = pytest.mark.build
 
 @pytest.fixture
 def make(tmp_path):
-    made = []
+    trees = []
 
     def tree(**options):
-        made.append(Tree(tmp_path, **options))
-        made[-1].deploy()
-        return made[-1]
+        trees.append(Tree(tmp_path, **options))
+        trees[-1].deploy()
+        return trees[-1]
 
     yield tree
-    for tree in made:
+    for tree in trees:
         tree.close()
 
 
 @pytest.fixture
 def begin():
-    """Starts what is ended whatever comes of the test."""
-    begun = []
+    """Starts resources that are closed in any case at the test's end."""
+    resources = []
 
-    def keep(what):
-        begun.append(what)
-        return what
+    def keep(resource):
+        resources.append(resource)
+        return resource
 
     yield keep
-    for what in reversed(begun):
-        what.close()
+    for resource in reversed(resources):
+        resource.close()
 
 
 def test_sums_are_exact_along_the_tree_with_loss_on_a_link(make, begin):
@@ -68,12 +68,12 @@ def test_sums_are_exact_along_the_tree_with_loss_on_a_link(make, begin):
     text = tree.ina("switches", "--switch", tree.socket)
     rows = [" ".join(line.replace("│", " ").split()) for line in text.splitlines() if "│ up" in line]
     assert rows == ["leaf1 up 256 240 job", "leaf2 up 256 224 job, near", "root up 256 240 job"]
-    said = json.loads(tree.ina("counters", "--switch", tree.socket, "--json"))[tree.socket]
-    drops = {name: sum(packets for packets, _ in its["program"]["SwitchIngress.drops"]) for name, its in said["switches"].items()}
+    report = json.loads(tree.ina("counters", "--switch", tree.socket, "--json"))[tree.socket]
+    drops = {name: sum(packets for packets, _ in s["program"]["SwitchIngress.drops"]) for name, s in report["switches"].items()}
     assert drops.keys() == set(tree.names)
-    assert sum(drops.values()) == sum(packets for packets, _ in said["program"]["SwitchIngress.drops"]) > 0
-    assert said["links"]["leaf2-root"]["up_packets"] >= 50_000 / 64 and said["links"]["leaf2-root"]["rate"] == 100e9
-    assert said["links"]["server1"]["up_packets"] >= 50_000 / 64 and said["links"]["server3"]["up_packets"] == 0
+    assert sum(drops.values()) == sum(packets for packets, _ in report["program"]["SwitchIngress.drops"]) > 0
+    assert report["links"]["leaf2-root"]["up_packets"] >= 50_000 / 64 and report["links"]["leaf2-root"]["rate"] == 100e9
+    assert report["links"]["server1"]["up_packets"] >= 50_000 / 64 and report["links"]["server3"]["up_packets"] == 0
     text = tree.ina("counters", "--switch", tree.socket)
     assert re.search(r"leaf\d +│ SwitchIngress.drops │ repeated", text) and re.search(r"│ leaf1-root │ 1e\+11 │", text)
 
@@ -83,13 +83,13 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(make, begin)
     controller, workers = begin(tree.controller()), begin(Workers(tree, [1, 5]))
     workers.end(workers.begin(1000))
     for round_ in range(2):
-        begun = workers.begin(1_000_000, seed=round_)
+        reduction = workers.begin(1_000_000, seed=round_)
         controller.end()
         with pytest.raises(ControlError, match="ended"):
             workers.clients[0].ping()
         controller = begin(tree.controller())
         assert [(a.number, a.incarnation) for a in workers.connect()] == 2 * [(0, workers.incarnation)]
-        workers.end(begun)
+        workers.end(reduction)
     assert {name: switch["state"] for name, switch in tree.ask("switches")["switches"].items()} == dict.fromkeys(tree.names, "up")
     for client in workers.clients:
         client.release()
@@ -103,9 +103,9 @@ def test_a_connection_that_is_lost_is_made_anew_and_jobs_do_not_notice(make, beg
     workers = begin(Workers(tree, [1, 5]))
     before = tree.proxies["leaf2"].connections
     for name in ("leaf2", "root"):
-        begun = workers.begin(300_000)
+        reduction = workers.begin(300_000)
         tree.proxies[name].cut()
-        workers.end(begun)
+        workers.end(reduction)
     until(lambda: tree.proxies["leaf2"].connections > before, "the controller to connect again")
     other = begin(Workers(tree, [2, 6], "other"))  # at once, if the controller has not looked meanwhile
     other.end(other.begin(1000))
@@ -119,50 +119,50 @@ def test_a_switch_that_is_off_ends_its_jobs_and_no_others(make, begin, name):
     tree = make()
     begin(tree.controller())
     far, near = begin(Workers(tree, [1, 5], watched=True)), begin(Workers(tree, [2, 3], "near", watched=True))
-    begun = far.begin(5_000_000)
+    reduction = far.begin(5_000_000)
     tree.kill(name)
     with pytest.raises(PeerLost):
-        far.end(begun)
+        far.end(reduction)
     until(lambda: all(client.failure for client in far.clients if client.poll() or True), "the news")
     assert all(f"switch {name} is lost: " in client.failure for client in far.clients)
     near.end(near.begin(1000))
-    states = {switch: said["state"] for switch, said in tree.ask("switches")["switches"].items()}
+    states = {switch: status["state"] for switch, status in tree.ask("switches")["switches"].items()}
     assert "nobody listens at" in states.pop(name) and set(states.values()) == {"up"}
     far.close()
     with pytest.raises(ControlError, match=f"{name}") as error:
         Workers(tree, [1, 5], "again")
     assert error.value.code == "unreachable"
-    said = tree.ask("counters")
-    assert said["switches"][name]["error"] and not said["switches"]["leaf1"].get("error")
+    counters = tree.ask("counters")
+    assert counters["switches"][name]["error"] and not counters["switches"]["leaf1"].get("error")
     assert f"{name} does not answer: " in tree.ina("counters", "--switch", tree.socket)
-    assert ("server5" in said["links"]) == (name == "root") and "leaf1-root" in said["links"]
+    assert ("server5" in counters["links"]) == (name == "root") and "leaf1-root" in counters["links"]
 
 
 def test_a_controller_that_starts_waits_for_the_switch_that_does_not_answer(make, begin):
-    """It says for which; a worker that came meanwhile is admitted when the switch is there; a signal ends the waiting."""
+    """It names the switch; a worker that came meanwhile is admitted when the switch answers; a signal ends the waiting."""
     tree = make()
     tree.proxies["leaf2"].flows.clear()
     controller = begin(Process(*tree.controlled_by, ready=False))
-    said = controller.process.stderr.readline()
-    assert said.startswith("ina: waiting until it answers, with a look every 2 s: switch leaf2: "), said
+    line = controller.process.stderr.readline()
+    assert line.startswith("ina: waiting until it answers, with a look every 2 s: switch leaf2: "), line
     ended = begin(Process(*tree.controlled_by[:-4], "--name", tree.folder / "other", "--state", tree.folder / "x", ready=False))
     assert "leaf2" in ended.process.stderr.readline()
     ended.process.send_signal(signal.SIGTERM)
     assert ended.process.wait(60) == 0 and not (tree.folder / "other").exists()
     client = begin(Client(tree.socket, 60))
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(client.ask, "switches")
+        future = pool.submit(client.ask, "switches")
         time.sleep(0.5)
-        assert not asked.done() and controller.process.poll() is None
+        assert not future.done() and controller.process.poll() is None
         tree.proxies["leaf2"].flows.set()
-        states = asked.result(40)["switches"]
+        states = future.result(40)["switches"]
     assert {name: switch["state"] for name, switch in states.items()} == dict.fromkeys(tree.names, "up")
     workers = begin(Workers(tree, [1, 5]))
     workers.end(workers.begin(1000))
 
 
 def test_a_switch_that_is_silent_is_lost_after_a_while_and_nothing_hangs(make, begin):
-    """Its machine takes connections, and nothing comes back."""
+    """Its machine accepts connections, and does not answer."""
     tree = make()
     begin(tree.controller())
     far, near = begin(Workers(tree, [1, 5], watched=True)), begin(Workers(tree, [2, 3], "near", watched=True))
@@ -181,7 +181,7 @@ def test_a_switch_that_is_silent_is_lost_after_a_while_and_nothing_hangs(make, b
 
 
 def test_a_job_goes_on_over_another_root(make, begin, monkeypatch):
-    """Of two ranks of the back end, in this process."""
+    """The job has two ranks of the back end, in this process."""
     need("torch")
     import torch
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 
 def switch(name: str, at: str, ports: Iterable[str]) -> str:
-    of = ", ".join(f'"{port}" = {{}}' for port in ports)
-    return f'\n[[tofino.switch]]\nname = "{name}"\nat = "{at}"\nports = {{ {of} }}\n'
+    tables = ", ".join(f'"{port}" = {{}}' for port in ports)
+    return f'\n[[tofino.switch]]\nname = "{name}"\nat = "{at}"\nports = {{ {tables} }}\n'
 
 
 def link(a: str, b: str) -> str:

@@ -1,6 +1,6 @@
 """ina-dpdk-switch with a job of two workers that is there before its ports are: for devices that replay frames at once.
 
-The process, and the test that makes the packets, admit the same: number, life and slots.
+The process and the test that makes the packets admit the same job: number, life and slots.
 """
 
 import random

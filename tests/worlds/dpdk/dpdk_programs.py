@@ -1,4 +1,4 @@
-"""ina-dpdk-switch and ina-dpdk-worker as processes, for tests: started with deadlines, ended whatever happens."""
+"""ina-dpdk-switch and ina-dpdk-worker as processes, for tests: started with deadlines, ended in any case."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Process:
         self.process.send_signal(number)
 
     def end(self, timeout: float = ENDED) -> tuple[int, str, str]:
-        """Its exit status, and what it said on both streams. TimeoutExpired: it does not end; then it is killed."""
+        """Returns its exit status and the output of both streams. Raises TimeoutExpired if it does not end; then it is killed."""
         try:
             out, err = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -47,17 +47,17 @@ class Process:
 
 
 class Switch(Process):
-    """Serves when this comes back. ``about``: what it said of itself."""
+    """A switch process that serves when the constructor returns. ``about``: its first line."""
 
     def __init__(self, *arguments: object, before: Sequence[str] = (), module: str = "ina.worlds.dpdk.switch"):
         super().__init__(module, *arguments, "--json", before=before)
-        said = self.line()
-        if not said:
+        line = self.line()
+        if not line:
             raise AssertionError(f"no switch: {self.end()}")
-        self.about = json.loads(said)
+        self.about = json.loads(line)
 
     def stop(self, number: int = signal.SIGINT) -> dict:
-        """Its summary."""
+        """Stops it by a signal; returns its summary."""
         self.signal(number)
         status, out, err = self.end()
         assert status == 0, (status, out, err)
@@ -78,14 +78,14 @@ def worker(*arguments: object, before: Sequence[str] = ()) -> Process:
 
 
 def summaries(workers: Sequence[Process]) -> list[dict]:
-    """Of workers that all end well."""
-    found, deadline = [], time.monotonic() + ENDED
+    """Summaries of workers, all of which must succeed."""
+    result, deadline = [], time.monotonic() + ENDED
     try:
         for process in workers:
             status, out, err = process.end(max(1.0, deadline - time.monotonic()))
             assert status == 0, (status, out, err)
-            found.append(json.loads(out.splitlines()[-1])["summary"])
+            result.append(json.loads(out.splitlines()[-1])["summary"])
     finally:
         for process in workers:
             process.kill()
-    return found
+    return result

@@ -35,19 +35,19 @@ def workers(folder, count, *arguments):
             for i in range(count)]  # fmt: skip
 
 
-def assert_no_mbuf_is_lost(*said):
-    """memif keeps none when nothing is under way: all that is out of the pool is what ports keep ready for the next frames."""
-    for each in said:
+def assert_no_mbuf_is_lost(*reports):
+    """memif keeps no mbuf when nothing is in flight: those out of the pool are the ones that ports hold for the next frames."""
+    for each in reports:
         assert each["mbufs"]["in_use"] == each["mbufs"]["held"] < each["mbufs"]["all"] / 4
 
 
-def check(found, summary, all_reduces):
+def check(reports, summary, all_reduces):
     """Workers' summaries and the switch's agree, and no mbuf is lost."""
-    for said in found:
-        assert said["all_reduces"] == all_reduces and said["verified"]
-    assert_no_mbuf_is_lost(*found, summary)
-    for port, said in zip(summary["ports"].values(), sorted(found, key=lambda s: s["worker"]), strict=True):
-        assert port["rx_packets"] == said["device_stats"]["tx_packets"]
+    for report in reports:
+        assert report["all_reduces"] == all_reduces and report["verified"]
+    assert_no_mbuf_is_lost(*reports, summary)
+    for port, report in zip(summary["ports"].values(), sorted(reports, key=lambda s: s["worker"]), strict=True):
+        assert port["rx_packets"] == report["device_stats"]["tx_packets"]
         assert not set(port["errors"]) - {"tx_full"}  # a worker that got no processor for a while
 
 
@@ -66,27 +66,27 @@ def test_sums_are_exact_between_processes(tmp_path, program, dtype, elsewhere):
     control = free_address() if elsewhere else tmp_path / "control"
     with memif(tmp_path, 3, "--control", control, program=f"{program}.p4") as running:
         assert running.about["protocol"] == protocol and running.about["values"] == 64
-        found = summaries(workers(tmp_path, 3, "--control", control, "--verify", "--dtype", dtype, "--size", "80k",
-                                  "--repeat", 4, "--in-flight", 3))  # fmt: skip
-        check(found, running.stop(), 4)
+        reports = summaries(workers(tmp_path, 3, "--control", control, "--verify", "--dtype", dtype, "--size", "80k",
+                                    "--repeat", 4, "--in-flight", 3))  # fmt: skip
+        check(reports, running.stop(), 4)
 
 
 def test_slots_are_spread_over_shards(tmp_path):
     """Two threads, each with the rows of its slots; one queue for each device, steered in software."""
     with memif(tmp_path, 2, "--control", tmp_path / "control", "--shards", 2) as running:
         assert running.about["shards"] == 2 and running.about["steering"] == {"0": "software", "1": "software"}
-        found = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "400k", "--repeat", 3,
-                                  "--in-flight", 2, "--rto", 0.004, "--fault", "loss=0.005,dup=0.01,reorder=0.01"))  # fmt: skip
+        reports = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "400k", "--repeat", 3,
+                                    "--in-flight", 2, "--rto", 0.004, "--fault", "loss=0.005,dup=0.01,reorder=0.01"))  # fmt: skip
         summary = running.stop()
-    assert all(said["all_reduces"] == 3 for said in found)
+    assert all(report["all_reduces"] == 3 for report in reports)
     total = sum(port["rx_packets"] for port in summary["ports"].values())
     assert sum(summary["shards"]) == total and min(summary["shards"]) > total / 3
     assert sum(int(cell[0]) for cell in summary["program"].get("SwitchIngress.drops", {}).values()) < total / 10
-    assert_no_mbuf_is_lost(*found, summary)
+    assert_no_mbuf_is_lost(*reports, summary)
 
 
 def test_shards_over_p4runtime(tmp_path):
-    """EAL's lcores say how many; what a P4Runtime client reads adds up, and registers are refused."""
+    """EAL's lcores give the number; a P4Runtime client reads sums over shards, and registers are refused."""
     need("p4runtime")
     from ina.p4.p4runtime.remote_switch import RemoteSwitch
     from ina.p4.runtime import CounterEntry, EntityError, RegisterEntry
@@ -96,7 +96,7 @@ def test_shards_over_p4runtime(tmp_path):
     with switch(*eal, "--", "--spin", 0, "--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control",
                 tmp_path / "control", "--job-slots", 32, "--grpc", f"unix:{tmp_path}/grpc") as running:  # fmt: skip
         assert running.about["shards"] == 2
-        found = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k"))
+        reports = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k"))
         remote = RemoteSwitch(running.about["grpc"], 1)
         try:
             with pytest.raises(EntityError, match="each of the 2 shards"):
@@ -104,29 +104,29 @@ def test_shards_over_p4runtime(tmp_path):
             assert len(remote.read([CounterEntry("SwitchIngress.drops")])) > 1
         finally:
             remote.close()
-        check(found, running.stop(), 10)
+        check(reports, running.stop(), 10)
 
 
 def test_each_run_is_a_job_of_its_own(tmp_path):
     """The second, of other numbers, meets the rows of the first, which are final, and gets none of its sums."""
     with memif(tmp_path, 2, "--control", tmp_path / "control", "--job-slots", 32) as running:
         for dtype, repeat in (("int32", 1), ("float32", 1), ("int32", 3)):
-            found = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat",
-                                      repeat, "--dtype", dtype))  # fmt: skip
-            assert all(said["all_reduces"] == repeat and said["verified"] for said in found)
-        assert_no_mbuf_is_lost(*found, running.stop(signal.SIGTERM))
+            reports = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat",
+                                        repeat, "--dtype", dtype))  # fmt: skip
+            assert all(report["all_reduces"] == repeat and report["verified"] for report in reports)
+        assert_no_mbuf_is_lost(*reports, running.stop(signal.SIGTERM))
 
 
 def test_sums_are_exact_under_loss_duplication_and_reordering(tmp_path):
     with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
-        found = summaries(workers(
+        reports = summaries(workers(
             tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "400k", "--repeat", 3, "--rto", "0.004",
             "--fault", "loss=0.02,dup=0.02,reorder=0.05,corrupt=0.01,seed=7"))  # fmt: skip
         summary = running.stop()
-    assert all(said["all_reduces"] == 3 and said["worker_stats"]["retransmissions"] > 50 for said in found)
-    assert all(said["port"]["rx_malformed"] > 0 for said in found)  # corrupted frames: a CRC's business
-    assert sum(said["worker_stats"]["duplicates"] + said["worker_stats"]["drop_stale"] for said in found) > 10
-    assert_no_mbuf_is_lost(*found, summary)
+    assert all(report["all_reduces"] == 3 and report["worker_stats"]["retransmissions"] > 50 for report in reports)
+    assert all(report["port"]["rx_malformed"] > 0 for report in reports)  # corrupted frames: a CRC's business
+    assert sum(report["worker_stats"]["duplicates"] + report["worker_stats"]["drop_stale"] for report in reports) > 10
+    assert_no_mbuf_is_lost(*reports, summary)
 
 
 def test_statistics_on_request_and_a_clean_end(tmp_path):
@@ -138,8 +138,8 @@ def test_statistics_on_request_and_a_clean_end(tmp_path):
             counted = json.loads(running.line("stderr"))["counters"]
             assert counted["ports"]["0"]["rx_packets"] >= 256 and counted["ports"]["0"]["up"]
             command = [sys.executable, "-m", "ina.cli", "counters", "--json", "--switch", tmp_path / "control"]
-            asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ENDED)
-            (ports,) = (said["ports"] for said in json.loads(asked.stdout).values())
+            result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ENDED)
+            (ports,) = (counters["ports"] for counters in json.loads(result.stdout).values())
             assert ports["0"]["rx_packets"] > counted["ports"]["0"]["rx_packets"] and ports["1"]["errors"]["rx_malformed"] == 0
             pair[1].signal(signal.SIGINT)
             status, out, err = pair[1].end()
@@ -166,12 +166,12 @@ def test_the_name_of_a_killed_job_is_free(tmp_path, killed):
             for process in pair:
                 process.kill()
         again = workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "64k", "--repeat", 2)
-        assert all(said["all_reduces"] == 2 and said["verified"] for said in summaries(again))
+        assert all(report["all_reduces"] == 2 and report["verified"] for report in summaries(again))
         running.stop()
 
 
 def test_a_flood_hides_no_deadline(tmp_path):
-    """The device always has a full burst of frames that are nobody's: the worker still sends, and still gives up in time."""
+    """The device always has a full burst of foreign frames: the worker still sends, and still gives up in time."""
     with memif(tmp_path, 2, "--control", tmp_path / "control"):
         flooded = worker("--device", "net_null0", "--control", tmp_path / "control", "--worker", 0, "--workers", 2, "--size",
                          "64k", "--rto", 0.05, "--timeout", 5)  # fmt: skip
@@ -198,8 +198,8 @@ def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
                          f"0=memif:{tmp_path}/ports.sock", "--control", tmp_path / "control")  # fmt: skip
         status, _, err = second.end()
         assert status == 1 and "another switch serves it" in err  # a living one is left alone
-        found = summaries(workers(tmp_path, 1, "--control", tmp_path / "control", "--verify", "--size", "64k", "--repeat", 2))
-        check(found, again.stop(), 2)
+        reports = summaries(workers(tmp_path, 1, "--control", tmp_path / "control", "--verify", "--size", "64k", "--repeat", 2))
+        check(reports, again.stop(), 2)
 
 
 # ---- real interfaces -----------------------------------------------------------------------------------------------------
@@ -239,24 +239,24 @@ def test_over_interfaces_of_the_kernel(tmp_path, namespace, ours, theirs, shards
     ports = [word for i in range(2) for word in ("--port", f"{i}={ours.format(i=i)}")]
     with switch("--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control", tmp_path / "control",
                 "--shards", shards, before=namespace) as running:  # fmt: skip
-        found = summaries([
+        reports = summaries([
             worker("--device", theirs.format(i=i), "--worker", i, "--workers", 2, *PATIENT, "--control", tmp_path / "control",
                    "--verify", "--size", "100k", "--repeat", 3, before=namespace) for i in range(2)])  # fmt: skip
-        assert all(said["all_reduces"] == 3 for said in found)
+        assert all(report["all_reduces"] == 3 for report in reports)
         summary = running.stop()
     assert summary["ports"]["0"]["rx_packets"] > 1000
     assert shards == 1 or min(summary["shards"]) > sum(summary["shards"]) / 3
 
 
 def test_over_vhost_and_virtio_user(tmp_path):
-    """As between a host and its virtual machines."""
+    """vhost is used as between a host and its virtual machines."""
     ports = [word for i in range(2) for word in ("--port", f"{i}=net_vhost{i},iface={tmp_path}/v{i}")]
     with switch("--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control", tmp_path / "control") as running:
-        found = summaries([
+        reports = summaries([
             worker("--device", f"net_virtio_user{i},path={tmp_path}/v{i},queues=1", "--worker", i, "--workers", 2, *PATIENT,
                    "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat", 3)
             for i in range(2)])  # fmt: skip
-        assert all(said["all_reduces"] == 3 for said in found)
+        assert all(report["all_reduces"] == 3 for report in reports)
         assert_no_mbuf_is_lost(running.stop())
 
 
@@ -264,7 +264,7 @@ def test_over_vhost_and_virtio_user(tmp_path):
 
 
 def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
-    """net_pcap devices replay two workers' packets into the switch, and record what it sends: what Switch.step says."""
+    """net_pcap devices replay two workers' packets into the switch, and record its output: that of Switch.step."""
     need("scapy")
     from scapy.layers.l2 import Ether
     from scapy.utils import PcapReader, wrpcap
@@ -286,8 +286,8 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
             wrpcap(str(tmp_path / f"in{i}.pcap"), [Ether(frame) for frame in frames])
             # Each port's packets come in order; which port's first does not matter to the sums.
             sent += [out for frame in frames for out in expected.step(frame, i)]
-    wanted = [sorted(frame for port, frame in sent if port == i) for i in range(2)]
-    assert len(wanted[0]) == SLOTS
+    replies = [sorted(frame for port, frame in sent if port == i) for i in range(2)]
+    assert len(replies[0]) == SLOTS
 
     def recorded(i):
         try:
@@ -301,7 +301,7 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
                 module="tests.worlds.dpdk.dpdk_admitting") as running:  # fmt: skip
         time.sleep(0.5)
         summary = running.stop()
-    assert [recorded(i) for i in range(2)] == wanted
+    assert [recorded(i) for i in range(2)] == replies
     assert [summary["ports"][str(i)]["tx_packets"] for i in range(2)] == [SLOTS, SLOTS]
 
 
@@ -309,14 +309,14 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
 
 
 def test_commands_of_the_readme_run(tmp_path):
-    """With sockets of the test's, and a smaller tensor."""
+    """The commands get sockets of the test's, and a smaller tensor."""
     lines = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("ina-dpdk-")]
     assert len(lines) == 3 and all(line in (ROOT / "docs/dpdk.md").read_text() for line in lines)
     commands = [line.replace("/tmp/", f"{tmp_path}/").replace("100M", "1M").split() for line in lines]
     assert commands[0][0] == "ina-dpdk-switch"
     with switch(*commands[0][1:]) as running:
-        found = summaries([worker(*command[1:], *PATIENT) for command in commands[1:]])
-        check(found, running.stop(), 10)
+        reports = summaries([worker(*command[1:], *PATIENT) for command in commands[1:]])
+        check(reports, running.stop(), 10)
 
 
 # ---- wrong arguments ------------------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ ONE = [*SWITCHML, "--port", "0=memif:x"]
 WORKER = ["--device", "memif:x", "--control", "x", "--worker", "0", "--workers", "2"]
 
 
-@pytest.mark.parametrize(("module", "arguments", "said"), [
+@pytest.mark.parametrize(("module", "arguments", "message"), [
     (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0"], "expected N=DEVICE"),
     (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "600=memif:x", "--control", "x"], "port of 0..509"),
     (ina.worlds.dpdk.switch, [*ONE, "--port", "0=memif:y", "--control", "x"], "memif:x already"),
@@ -344,14 +344,14 @@ WORKER = ["--device", "memif:x", "--control", "x", "--worker", "0", "--workers",
     (ina.worlds.dpdk.worker, [*WORKER, "--protocol", "tcp"], "'tcp'"),
     (ina.worlds.dpdk.worker, [*WORKER, "--fault", "loss=2"], "loss"),
 ])  # fmt: skip
-def test_wrong_arguments_are_named(module, arguments, said, capsys, monkeypatch):
+def test_wrong_arguments_are_named(module, arguments, message, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as stopped:
         module.main(arguments)
-    assert stopped.value.code == 2 and said in capsys.readouterr().err
+    assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("module", "arguments", "said"), [
+@pytest.mark.parametrize(("module", "arguments", "message"), [
     (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_nothing0", "--control", "x"], "net_nothing0"),
     (ina.worlds.dpdk.switch, ["--program", "examples/learn.p4", "--port", "0=net_null0", "--control", "x"],
      "no aggregation program"),
@@ -361,18 +361,18 @@ def test_wrong_arguments_are_named(module, arguments, said, capsys, monkeypatch)
      "declares no"),
     (ina.worlds.dpdk.worker, [*WORKER, "--control", "/nowhere", "--timeout", "0.2"], "/nowhere"),
 ])  # fmt: skip
-def test_what_cannot_be_started_is_said(module, arguments, said):
-    """In a process of its own: most of these start EAL."""
+def test_what_cannot_be_started_is_said(module, arguments, message):
+    """Each case runs in a process of its own: most of these start EAL."""
     process = Process(module.__name__, *arguments)
     code, out, err = process.end()
-    assert (code, said in err) == (1, True), (code, out, err)
+    assert (code, message in err) == (1, True), (code, out, err)
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(("device", "said"), [("memif:/nowhere/x", "server was not there"), ("net_nothing0", "net_nothing0")])
-def test_a_worker_s_device_that_is_not_there_is_named(tmp_path, device, said):
+@pytest.mark.parametrize(("device", "message"), [("memif:/nowhere/x", "server was not there"), ("net_nothing0", "net_nothing0")])
+def test_a_worker_s_device_that_is_not_there_is_named(tmp_path, device, message):
     with memif(tmp_path, 1, "--control", tmp_path / "control"):
         process = worker("--device", device, "--control", tmp_path / "control", "--worker", 0, "--workers", 1, "--timeout", 5)
         code, out, err = process.end()
-    assert (code, said in err) == (1, True), (code, out, err)
+    assert (code, message in err) == (1, True), (code, out, err)
     assert "Traceback" not in err

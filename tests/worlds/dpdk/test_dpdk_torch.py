@@ -71,18 +71,18 @@ def test_groups_of_one_process_share_its_device_under_loss(tmp_path):
     assert all(port["rx_packets"] > 100 for port in summary["ports"].values())
 
 
-@pytest.mark.parametrize(("environment", "said"), [
+@pytest.mark.parametrize(("environment", "message"), [
     ({"INA_PORT": "dpdk:memif:/tmp/x"}, "set INA_SWITCH"),
     ({"INA_PORT": "dpdk@x:memif:/tmp/x"}, "expected dpdk:DEVICE"),
     ({"INA_PORT": "dpdk"}, "expected dpdk:DEVICE"),
     ({"INA_PORT": "memif:/tmp/x"}, "expected shm, udp or dpdk:DEVICE"),
     ({"INA_DPDK": "-l '0"}, "no command line"),
 ])  # fmt: skip
-def test_wrong_settings_are_named(monkeypatch, environment, said):
+def test_wrong_settings_are_named(monkeypatch, environment, message):
     from ina.backend.settings import Settings
 
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
-    with pytest.raises(ValueError, match=said) as wrong:
+    with pytest.raises(ValueError, match=message) as wrong:
         Settings.read()
     assert next(iter(environment)) in str(wrong.value)

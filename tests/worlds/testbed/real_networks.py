@@ -49,7 +49,7 @@ print(json.dumps({"seconds": seconds, **stats}))
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path_factory, monkeypatch) -> Iterator[None]:
-    """A network namespace and a run directory of the test's own: nothing of this machine's is in its way, nor it in theirs."""
+    """A network namespace and a run directory of the test's own, isolated from this machine's networks."""
     need("root", "netns", "mininet")
     monkeypatch.setenv("INA_RUN_DIR", str(tmp_path_factory.mktemp("run")))
     with own_namespace():
@@ -67,7 +67,7 @@ def ina(*arguments: str, cwd: Path = ROOT, timeout: float = 200) -> subprocess.C
 
 
 def run_workers(network: Network, count: int, hosts: list[str] | None = None, **variables: str) -> list[dict]:
-    """Workers of one job in ``hosts`` (default: all), each with ``count`` integers; they check the sums. Their statistics."""
+    """Workers of one job in ``hosts`` (default: all), with ``count`` integers each; they check the sums. Returns statistics."""
     hosts = hosts or [host.name for host in network.topology.hosts]
     started = [
         subprocess.Popen(
@@ -76,12 +76,12 @@ def run_workers(network: Network, count: int, hosts: list[str] | None = None, **
         )
         for i, host in enumerate(hosts)
     ]  # fmt: skip
-    said = [process.communicate(timeout=60)[0] for process in started]
+    outputs = [process.communicate(timeout=60)[0] for process in started]
     assert [process.returncode for process in started] == [0] * len(hosts)
-    return [json.loads(text) for text in said]
+    return [json.loads(text) for text in outputs]
 
 
 def left_behind(network: Network) -> list[str]:
-    """Interfaces of the network that there are."""
+    """Interfaces of the network that still exist."""
     ends = [end.name for pair in network.topology.ends for end in pair]
     return [name for name in ends if state.interface_exists(name)]

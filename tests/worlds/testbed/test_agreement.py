@@ -42,8 +42,8 @@ def test_a_slow_point_is_tried_again_and_the_fastest_counts(monkeypatch):
     stats = {"workers": {"tx_packets": 50, "retransmissions": 0}}
     monkeypatch.setattr(agree.processes, "reduce", lambda c: [Reduction("job 0", 2, 4, next(times), "", 0, None, None, stats)])
     slow = agree.Pair("p", "job 0", (0.150, 0.100), (50, 50), True)
-    found = agree.again(slow, config)
-    assert (found.seconds, found.tries, found.wrong) == ((0.105, 0.100), 3, "")
+    result = agree.again(slow, config)
+    assert (result.seconds, result.tries, result.wrong) == ((0.105, 0.100), 3, "")
     assert agree.again(replace(slow, packets=(51, 50)), config).tries == 1, "another number of packets is no matter of time"
 
 

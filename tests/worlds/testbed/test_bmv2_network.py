@@ -75,9 +75,9 @@ def test_each_switch_is_a_process_that_forwards_and_jobs_span_them():
     with network(Topology("pair", nodes, (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), trunk))) as up:
         assert len(children(up._process.pid)) == 2
         ping = up.command("h1", ["ping", "-c", "3", "-i", "0.1", "-W", "5", "-s", "1000", "10.0.0.3"])
-        said = subprocess.run(ping, capture_output=True, text=True).stdout
-        assert "3 received" in said
-        assert float(said.split("min/avg/max/mdev = ")[1].split("/")[0]) > 1.7, "1066 B at 10 Mb/s last 853 us, there and back"
+        output = subprocess.run(ping, capture_output=True, text=True).stdout
+        assert "3 received" in output
+        assert float(output.split("min/avg/max/mdev = ")[1].split("/")[0]) > 1.7, "1066 B at 10 Mb/s last 853 us, there and back"
         run_workers(up, 5_000, ["h1", "h2"])
         run_workers(up, 5_000)  # over both: s2 sends its sums to s1, or s1 to s2
         assert set(up.counters()["links"]) == {"h1", "h2", "h3", "s1-s2"}
@@ -126,8 +126,8 @@ def test_a_training_through_bmv2_is_that_through_the_embedded_switch_to_the_bit(
                "--set", f"protocol={protocol}", "--results", str(tmp_path)]  # fmt: skip
     for switch in ("bmv2", "embedded"):
         done = ina(*options, "--switch", switch, "--name", switch)
-        said = done.communicate(timeout=200)[0]
-        assert done.returncode == 0, said
+        output = done.communicate(timeout=200)[0]
+        assert done.returncode == 0, output
     (bmv2,), (embedded,) = tmp_path.glob("bmv2-*"), tmp_path.glob("embedded-*")
     parameters = "parameters-ina-step2.npy"
     assert (bmv2 / parameters).read_bytes() == (embedded / parameters).read_bytes()
@@ -156,8 +156,8 @@ def test_a_training_whose_bmv2_ends_says_so(tmp_path):
         bmv2 = next(child for pid, _ in state.read()["processes"] for child in children(pid)
                     if "simple_switch_grpc" in Path(f"/proc/{child}/cmdline").read_text())  # fmt: skip
         os.kill(bmv2, signal.SIGKILL)
-        said = run.stdout.read()
-    assert run.returncode == 1, said
+        output = run.stdout.read()
+    assert run.returncode == 1, output
     (log,) = tmp_path.glob("*/ina-rank0.log")
-    assert "simple_switch_grpc has ended with status -9" in said + log.read_text(), "from who asks first: the runner or a rank"
+    assert "simple_switch_grpc has ended with status -9" in output + log.read_text(), "from who asks first: the runner or a rank"
     assert not state.interface_exists("s1-eth1")

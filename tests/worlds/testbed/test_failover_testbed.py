@@ -47,7 +47,7 @@ def test_a_job_goes_on_over_another_spine():
             for rank, host in enumerate(hosts)
         ]  # fmt: skip
         try:
-            while (said := ranks[0].stdout.readline()) not in ("10\n", ""):
+            while (line := ranks[0].stdout.readline()) not in ("10\n", ""):
                 pass
             client = network.client()
             (job,) = client.ask("jobs")["jobs"].values()
@@ -59,7 +59,7 @@ def test_a_job_goes_on_over_another_spine():
                 rank.kill()
                 rank.wait()
         assert [rank.returncode for rank in ranks] == [0, 0], outs
-        assert outs[0][0].splitlines()[-1] == "39" and said == "10\n"
+        assert outs[0][0].splitlines()[-1] == "39" and line == "10\n"
         assert all("switch s3 is lost" in error and "goes on over s4, s1, s2" in error for _, error in outs)
         assert "is gone" in client.ask("switches")["switches"]["s3"]["state"]
         client.close()

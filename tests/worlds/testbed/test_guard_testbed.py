@@ -1,4 +1,4 @@
-"""A host of a network that sends what the switch would, by a socket of the kernel's: it reaches no worker."""
+"""A host of a network that forges the switch's frames, through a socket of the kernel's: they reach no worker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_forged_results_reach_no_worker_of_a_network():
 
 
 def forged(network: Network) -> dict[int, int]:
-    """By port, how many forged frames came there."""
+    """Number of forged frames that arrived, by port."""
     program = network.counters()["program"]
     cells = next(cells for name, cells in program.items() if name.endswith("forged"))
     return {port: packets for port, (packets, _) in enumerate(cells) if packets}

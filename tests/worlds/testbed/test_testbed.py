@@ -35,9 +35,9 @@ def test_a_network_comes_up_and_goes_down():
         assert network.up_seconds < 20, "a machine that does nothing else needs one second"
         ping = ["ping", "-c", "1", "-W", "5", "-M", "do", "-s", "8972", "10.0.0.2"]
         subprocess.run(network.command("h1", ping), check=True, stdout=subprocess.DEVNULL)
-        told = subprocess.run(network.command("h3", ["ethtool", "-k", "h3-eth0"]), capture_output=True, text=True).stdout
+        output = subprocess.run(network.command("h3", ["ethtool", "-k", "h3-eth0"]), capture_output=True, text=True).stdout
         for feature in ("tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload"):
-            assert f"{feature}: off" in told
+            assert f"{feature}: off" in output
         assert subprocess.run(network.command("h2", ["cat", "/proc/net/if_inet6"]), capture_output=True).stdout == b""
         links = network.counters()["links"]
         assert set(links) == {"h1", "h2", "h3", "h4"}
@@ -105,9 +105,9 @@ def test_workers_must_be_in_hosts_each_in_its_own():
             "d.join('one', 1)\ntry: d.admit('one', 2)\nexcept Exception as e: print(e)"
         )
         command = network.command("h2", [sys.executable, "-c", code, network.socket])
-        said = subprocess.run(command, env=environment(), capture_output=True, text=True).stdout.splitlines()
-    assert said[0] == "10.0.0.2 4000 ['10.255.0.1', 48864]", "a worker has its host's address, whatever its number"
-    assert "h2 has a worker of this job already (0)" in said[1]
+        lines = subprocess.run(command, env=environment(), capture_output=True, text=True).stdout.splitlines()
+    assert lines[0] == "10.0.0.2 4000 ['10.255.0.1', 48864]", "a worker has its host's address, whatever its number"
+    assert "h2 has a worker of this job already (0)" in lines[1]
 
 
 def test_admission_waits_until_all_workers_have_joined():
@@ -144,7 +144,7 @@ def test_a_network_in_another_namespace_is_left_alone():
 
 @pytest.mark.parametrize("kind", ["embedded", "process"])
 def test_a_killed_network_is_cleaned_up_by_the_next_start(kind, capsys):
-    """The second one has interfaces between its switches, and a process for each. A run says what it found."""
+    """The second one has interfaces between its switches, and a process for each. A run names the remains that it has found."""
     code = (
         "import subprocess, sys, time\nfrom ina.topology import load\nfrom ina.worlds.testbed.mininet import Network\n"
         "network = Network(load('leaf-spine', leaves=2, spines=1, hosts=1), "
@@ -161,8 +161,8 @@ def test_a_killed_network_is_cleaned_up_by_the_next_start(kind, capsys):
     assert state.start_time(job) > 0, "a process in a host outlives its network's runner"
     with testbed.opened(Network(star(hosts=2), PROGRAM, DEFINES)) as network:
         assert state.start_time(job) == 0
-    said = capsys.readouterr().err
-    assert said.startswith("ina: left by an earlier network, and removed: ") and f"process {job}: SIGTERM" in said, said
+    output = capsys.readouterr().err
+    assert output.startswith("ina: left by an earlier network, and removed: ") and f"process {job}: SIGTERM" in output, output
     deadline = time.monotonic() + 60
     while state.start_time(switch) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What passes ports, hosts and links of a real network, as Wireshark's dissector reads it."""
+"""Captures at ports, hosts and links of a real network, as Wireshark's dissector reads them."""
 
 import subprocess
 import sys
@@ -45,15 +45,15 @@ def test_every_sum_on_the_way_up_a_tree_is_recomputed_from_captures(tmp_path, ts
     assert len(list(tmp_path.glob("*.pcap"))) == 8, "a link has two ends"
 
     def values(interface: str, source: str) -> dict[str, np.ndarray]:
-        """By packet number, the integers in data packets from ``source``; repetitions are the same."""
-        found: dict[str, np.ndarray] = {}
+        """Integers in data packets from ``source``, by packet number; repetitions are the same."""
+        arrays: dict[str, np.ndarray] = {}
         matching = f"switchml.msg_type == 1 && ip.src == {source}"
         for number, text in tshark(tmp_path / f"{interface}.pcap", matching, "switchml.tsi", "switchml.v"):
             array = np.array(text.split(","), np.int64).astype(np.int32)
-            assert number not in found or np.array_equal(found[number], array)
-            found[number] = array
-        assert len(found) > COUNT // 256
-        return found
+            assert number not in arrays or np.array_equal(arrays[number], array)
+            arrays[number] = array
+        assert len(arrays) > COUNT // 256
+        return arrays
 
     def added(*parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         assert all(part.keys() == parts[0].keys() for part in parts)
@@ -79,6 +79,6 @@ def test_a_host_is_seen_before_its_link_loses_anything_and_its_port_after(tmp_pa
         lost = network.counters()["links"]["h1"]["lost"]
     host, port = (tshark(tmp_path / f"{name}.pcap", "icmp", "ip.src") for name in ("h1-eth0", "s1-eth1"))
     sent, arrived = (sum(source == ["10.0.0.1"] for source in rows) for rows in (host, port))
-    answered, got = (sum(source == ["10.0.0.2"] for source in rows) for rows in (port, host))
-    assert sent == 40 > arrived and answered > got
-    assert sent - arrived + answered - got == lost
+    answered, received = (sum(source == ["10.0.0.2"] for source in rows) for rows in (port, host))
+    assert sent == 40 > arrived and answered > received
+    assert sent - arrived + answered - received == lost

@@ -12,7 +12,7 @@ __all__ = ["alone"]  # a fixture
 
 
 def train(folder, *options: str) -> list[dict]:
-    """Three steps of three workers on fast links; the runs of its back ends."""
+    """Trains for three steps, three workers on fast links; returns the runs of its back ends."""
     need("torch", "matplotlib")
     done = ina("run", "--world", "testbed", "--workers", "3", "--steps", "3", "--set", "model=small", "--set", "rate=1e9",
                "--results", str(folder), *options)  # fmt: skip
@@ -31,7 +31,7 @@ def test_a_server_gets_sums_from_atp_and_every_packet_without_help(tmp_path):
 
 
 def test_a_server_above_the_root_of_a_tree(tmp_path):
-    """At the first leaf, with one worker; the sums of the other two come from the other leaf over the spine."""
+    """The server is at the first leaf, with one worker; the sums of the other two come from the other leaf over the spine."""
     network = ["--set", "topology=leaf-spine leaves=2 spines=1 hosts=2", "--set", "hosts=h2-h4"]
     (atp,) = train(tmp_path, "--backends", "atp", *network)
     links, gradients = atp["network"]["links"], sum(atp["allreduce_bytes"])

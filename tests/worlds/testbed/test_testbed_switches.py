@@ -44,9 +44,9 @@ def test_switches_forward_to_each_other_and_aggregate_for_their_hosts(made):
     topology = Topology("triangle", nodes, (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), *trunks))
     with Network(topology, PROGRAM, DEFINES, **made) as network:
         ping = network.command("h1", ["ping", "-c", "3", "-i", "0.1", "-W", "5", "-s", "1000", "10.0.0.3"])
-        said = subprocess.run(ping, capture_output=True, text=True).stdout
-        assert "3 received" in said
-        assert float(said.split("min/avg/max/mdev = ")[1].split("/")[0]) > 1.7, "1066 B at 10 Mb/s last 853 us, there and back"
+        output = subprocess.run(ping, capture_output=True, text=True).stdout
+        assert "3 received" in output
+        assert float(output.split("min/avg/max/mdev = ")[1].split("/")[0]) > 1.7, "1066 B at 10 Mb/s last 853 us, there and back"
         broadcast = network.command("h2", ["ping", "-b", "-c", "1", "-W", "1", "10.0.255.255"])
         subprocess.run(broadcast, capture_output=True)
         assert network.counters()["links"]["h3"]["down_packets"] == 4, "three questions and one broadcast"
@@ -118,7 +118,7 @@ def test_a_model_is_trained_through_a_tree_over_real_cables(tmp_path):
 
 @pytest.mark.parametrize(("rings", "made"), [("undirected", {"kind": "process"}), ("directed", {"cables": "veth"})])
 def test_servers_connected_directly_forward_for_each_other(rings, made):
-    """TopoOpt: each server's own forwarding element passes on what is for others, along circuits of one direction, too."""
+    """TopoOpt: each server's own forwarding element passes on others' frames, along circuits of one direction, too."""
     with Network(load("topoopt", servers=8, degree=3, rings=rings), PROGRAM, DEFINES, **made) as network:
         for i in range(2, 9):
             ping(network, "h1", f"h{i}")

@@ -48,7 +48,7 @@ def test_every_protocol_has_its_twin():
 @pytest.mark.parametrize("values", [32, 256])
 @pytest.mark.parametrize("protocol", ["switchml", "atp"])
 def test_no_reason_why_a_tofino_could_not(protocol, values, capsys):
-    """Twelve stages as far as dependencies tell, four stateful ALUs in each, conditions that they have."""
+    """The twin fits twelve stages by its dependencies, four stateful ALUs in each, and conditions that they support."""
     assert main(["tofino", "check", f"-DVALUES={values}", str(TOFINO / f"{protocol}.p4")]) == 0
     assert "0 errors" in capsys.readouterr().out
 
@@ -61,12 +61,12 @@ LOSSY = {"elements": 20_000, "workers": 4, "values": 64, "pool": 128, "seed": 3,
 TOPOLOGIES = pytest.mark.parametrize("topology", ["star", "leaf-spine leaves=2 spines=1 hosts=3"])
 
 
-def by_both(asked):
-    """What v1model's program gives, and the twin."""
+def by_both(config):
+    """Yields the results of v1model's program and of the twin."""
     for switch in ("embedded", "tna"):
-        (found,) = allreduce.reduce(dataclasses.replace(asked, switch=switch))
-        del found.stats["network"]["memory"]
-        yield found
+        (result,) = allreduce.reduce(dataclasses.replace(config, switch=switch))
+        del result.stats["network"]["memory"]
+        yield result
 
 
 @TOPOLOGIES
@@ -79,7 +79,7 @@ def test_all_figures_of_a_lossy_all_reduce_are_the_same(topology):
 
 @TOPOLOGIES
 def test_a_lossy_all_reduce_by_atp_is_alike(topology):
-    """What goes round is behind what is passed on at once, though both came at one time: so they may take turns otherwise."""
+    """Recirculated frames queue behind those that pass at once, though both came at one time: their order may differ."""
     there, here = by_both(AllReduce(topology=topology, protocol="atp", **LOSSY))
     assert here.seconds == pytest.approx(there.seconds, rel=0.5)
     assert here.stats["workers"]["tx_packets"] == pytest.approx(there.stats["workers"]["tx_packets"], rel=0.1)
@@ -88,8 +88,8 @@ def test_a_lossy_all_reduce_by_atp_is_alike(topology):
 
 def test_without_aggregation_only_the_mark_of_long_queues_is_another():
     """A Tofino counts its queues in cells of 80 bytes, v1model in packets."""
-    asked = AllReduce(protocol="ps", elements=20_000, workers=4, values=64, pool=128)
-    there, here = by_both(asked)
+    config = AllReduce(protocol="ps", elements=20_000, workers=4, values=64, pool=128)
+    there, here = by_both(config)
     assert here.stats["workers"]["tx_packets"] == there.stats["workers"]["tx_packets"]
     assert here.seconds == pytest.approx(there.seconds, rel=0.2)
 
@@ -97,21 +97,21 @@ def test_without_aggregation_only_the_mark_of_long_queues_is_another():
 @pytest.mark.parametrize("values", [32, 256])
 def test_floats_along_a_tree(values):
     """Sums are compared with NumPy's by the experiment."""
-    asked = AllReduce(topology="fat-tree k=4", workers=9, placement="spread", dtype="float32", elements=3000, values=values,
-                      loss=0.01)
-    there, here = by_both(asked)
+    config = AllReduce(topology="fat-tree k=4", workers=9, placement="spread", dtype="float32", elements=3000, values=values,
+                       loss=0.01)
+    there, here = by_both(config)
     assert here.stats["workers"]["tx_packets"] == pytest.approx(there.stats["workers"]["tx_packets"], rel=0.1)
 
 
 def test_jobs_that_share_a_pool_that_is_too_small():
-    asked = Sharing(jobs=3, workers=3, share=0.25, window=32, elements=20_000, values=64, protocol="atp", ecn_depth=0)
-    there, here = (sharing.share(dataclasses.replace(asked, switch=switch))[0] for switch in ("embedded", "tna"))
+    config = Sharing(jobs=3, workers=3, share=0.25, window=32, elements=20_000, values=64, protocol="atp", ecn_depth=0)
+    there, here = (sharing.share(dataclasses.replace(config, switch=switch))[0] for switch in ("embedded", "tna"))
     assert here.stats["workers"]["tx_packets"] == pytest.approx(there.stats["workers"]["tx_packets"], rel=0.1)
 
 
 @pytest.mark.parametrize("topology, states", [("star hosts=2", 181), ("leaf-spine leaves=2 spines=1 hosts=1", 538)])
 def test_every_interleaving_of_a_small_job(topology, states):
-    """As many states as with v1model's program (docs/protocol.md), and no wrong sum in any."""
+    """The number of states is that of v1model's program (docs/protocol.md), and no sum is wrong in any."""
     built = compile_program(TOFINO / "switchml.p4", defines={"VALUES": "32", "SLOTS": "1"}, include_dirs=[paths.p4_dir()])
     kind, *parameters = topology.split()
     network = load(kind, **{key: int(value) for key, value in (p.split("=") for p in parameters)})
@@ -125,8 +125,8 @@ def test_every_interleaving_of_a_small_job(topology, states):
 
 def test_a_lossy_all_reduce_of_processes():
     need("cc")
-    found = processes.reduce(AllReduce(world="local", switch="tna", workers=3, elements=5000, values=64, loss=0.02, pool=64))
-    assert found[0].stats["workers"]["retransmissions"] > 0
+    results = processes.reduce(AllReduce(world="local", switch="tna", workers=3, elements=5000, values=64, loss=0.02, pool=64))
+    assert results[0].stats["workers"]["retransmissions"] > 0
 
 
 def test_ports_of_the_local_world_are_those_of_the_front_panel():
@@ -172,9 +172,9 @@ def test_networks_with_ports_that_no_tofino_has_are_refused():
 def test_the_testbed_sums_along_a_tree_and_forwards_the_rest(alone):
     need("mininet")
     keys = {"elements": 4000, "values": 64, "pool": 64, "rate": 100e6, "delay": 0.0, "loss": 0.01}
-    asked = AllReduce(world="testbed", switch="tna", topology="leaf-spine leaves=2 spines=1 hosts=2", workers=4, **keys)
-    (found,) = processes.reduce(asked)
-    assert found.stats["workers"]["retransmissions"] > 0
+    config = AllReduce(world="testbed", switch="tna", topology="leaf-spine leaves=2 spines=1 hosts=2", workers=4, **keys)
+    (result,) = processes.reduce(config)
+    assert result.stats["workers"]["retransmissions"] > 0
 
 
 # ---- configurations

@@ -106,7 +106,7 @@ def test_throughput_declines_gracefully_to_that_of_the_servers(program):
 
 
 class Mean:
-    """A machine that sends a frame every ``gap`` ps, whatever comes back: numbers of its own job that never complete, in all
+    """A machine that sends a frame every ``gap`` ps, whatever it receives: numbers of its own job that never complete, in all
     aggregators, and garbage with its job's or the victim's number."""
 
     def __init__(self, network: Shared, job, victim: int, gap: int):
@@ -118,10 +118,10 @@ class Mean:
         worker.submit(np.zeros(1, np.int32))
         (self._own,) = worker.frames_to_send(0)
         self._victim = victim
-        does = {"next_handle": lambda state: -errno.EINVAL, "receive": lambda *_: 0, "events": lambda *_: 0,
-                "frames_to_send": self._send, "next_timer": lambda state: self.due}  # fmt: skip
+        functions = {"next_handle": lambda state: -errno.EINVAL, "receive": lambda *_: 0, "events": lambda *_: 0,
+                     "frames_to_send": self._send, "next_timer": lambda state: self.due}  # fmt: skip
         types = dict(ffi.typeof("struct ina_protocol").fields)
-        self._callbacks = {name: ffi.callback(types[name].type, function) for name, function in does.items()}
+        self._callbacks = {name: ffi.callback(types[name].type, function) for name, function in functions.items()}
         self.protocol = ffi.new("struct ina_protocol *", self._callbacks | {"reductions": 1 << protocols.SUM})
         self.state = ffi.new("uint64_t[]", 8)
         self.machine = network.add_machine(network.host(job.hosts[0]), self.protocol, self.state, 9, 2)
@@ -145,7 +145,7 @@ class Mean:
 
 
 def test_a_flood_leaves_others_the_rate_of_their_servers(program):
-    """A third of its link's rate in packets that take every aggregator and never let go."""
+    """A third of its link's rate in packets that take every aggregator and never release it."""
     rates = {}
     for pool, mean in ((16, False), (16, True), (0, True)):
         protocol = ATP(ecn_depth=16, lifetime=1.0)

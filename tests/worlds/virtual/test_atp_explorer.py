@@ -21,7 +21,7 @@ LIFETIME = 1e-3
 
 
 class AgingSwitch(SwitchMachine):
-    """Its one timer is the aggregators' lifetime: when it expires, nothing that they say is believed any more."""
+    """Switch whose one timer is the aggregators' lifetime: when it expires, their contents are invalid."""
 
     timers = (0,)
 
@@ -151,7 +151,7 @@ def spoiled(tmp_path, find: str, replace: str) -> Program:
 
 
 def test_it_finds_sums_that_overlap(tmp_path):
-    """An aggregator that adds what it has already."""
+    """An aggregator adds a contribution that it has already."""
     program = spoiled(tmp_path, "held != 0 && held & bitmap == 0", "held != 0")
     report = explorer([ONE], program=program).explore(12, Budget(losses=0, duplicates=1, timeouts=0))
     assert report.violation and ("wrong sum" in report.violation or "failed" in report.violation), report
@@ -159,14 +159,14 @@ def test_it_finds_sums_that_overlap(tmp_path):
 
 
 def test_it_finds_an_aggregator_that_is_believed_for_ever(tmp_path):
-    """Nothing tells whose the aggregator is: another job's packets are added."""
+    """Nothing identifies the aggregator's job: another job's packets are added."""
     program = spoiled(tmp_path, "if (alive && owner == own) {", "if (alive && owner[31:0] == own[31:0]) {")
     report = explorer([ONE, ONE], program=program).explore(12, Budget(losses=0, duplicates=0, timeouts=0))
     assert report.violation is not None
 
 
 def test_it_finds_what_resends_are_for(tmp_path):
-    """An aggregator that keeps what it holds when it is asked for it: what was split or lost is never made up for."""
+    """An aggregator that keeps its sum when a resend requests it: split or lost contributions are never recovered."""
     program = spoiled(tmp_path, "if (hdr.atp.resend == 1) {\n                            bitmap = held;",
                       "if (false) {\n                            bitmap = held;")  # fmt: skip
     report = explorer([ONE, ONE], program=program).explore(12, Budget(losses=1, duplicates=0, timeouts=0))

@@ -1,4 +1,4 @@
-"""The calendar of virtual time (ina/worlds/virtual/c/events.c): the order is that of a list, whatever the times, and nothing
+"""The calendar of virtual time (ina/worlds/virtual/c/events.c): the order is that of a list for any times, and nothing
 leaks."""
 
 import subprocess
@@ -25,5 +25,5 @@ def calendar(tmp_path_factory):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_order_is_that_of_a_list(calendar, seed):
-    said = subprocess.run([calendar, str(seed), "60000"], capture_output=True, text=True, timeout=120)
-    assert (said.returncode, said.stderr) == (0, "")
+    process = subprocess.run([calendar, str(seed), "60000"], capture_output=True, text=True, timeout=120)
+    assert (process.returncode, process.stderr) == (0, "")

@@ -206,8 +206,8 @@ def test_an_all_to_all_takes_what_its_bytes_last_however_many_packets_wait(progr
 
 
 def test_held_back_hosts_send_the_same_in_the_same_time_from_less_memory(program):
-    """With room for 16 packets at each NIC the wires are as busy, and a hundredth of the frames exist at once."""
-    found = []
+    """NICs with room for 16 packets keep the wires as busy, and a hundredth of the frames exist at once."""
+    results = []
     for nic in (0, 16 * 300):
         with star(program, 8, nic=nic) as fabric:
             job = fabric.collective(names(8), collectives.all_to_all(8), 32, window=512, bare=True)
@@ -218,10 +218,10 @@ def test_held_back_hosts_send_the_same_in_the_same_time_from_less_memory(program
             fabric.check()
             assert fabric.drops() == {}
             stats = fabric.stats()
-            found.append((max(c.time for c in fabric.completions()), stats["most_frames"]))
+            results.append((max(c.time for c in fabric.completions()), stats["most_frames"]))
             assert (stats["nic_held"] > 0) == (nic > 0)
-    (free, frames), (held, fewer) = found
-    assert held == pytest.approx(free, rel=0.02) and fewer < frames / 10
+    (free, frames), (limited, fewer) = results
+    assert limited == pytest.approx(free, rel=0.02) and fewer < frames / 10
 
 
 def test_two_rings_use_both_directions_of_topoopt(program):
@@ -255,14 +255,14 @@ def test_dctcp_keeps_an_incast_queue_short(program):
 @settings(max_examples=25, deadline=None)
 @given(
     n=st.integers(2, 7),
-    which=st.integers(0, 5),
+    index=st.integers(0, 5),
     window=st.sampled_from([1, 2, 5, 64]),
     counts=st.lists(st.integers(1, 700), min_size=1, max_size=4),
     rate=st.sampled_from([0.0, 0.05]),
     seed=st.integers(0, 1000),
 )
-def test_any_collective_is_exact(program, n, which, window, counts, rate, seed):
-    schedule = list(schedules(n))[which]
+def test_any_collective_is_exact(program, n, index, window, counts, rate, seed):
+    schedule = list(schedules(n))[index]
     with star(program, n, faults=Faults(rate, rate, rate, 0, 50e-6, 10e-6), seed=seed) as fabric:
         job = fabric.collective(names(n), schedule, 32, window=window, rto=30e-6)
         rng = np.random.default_rng(seed)
@@ -284,11 +284,11 @@ def test_packets_without_their_values_take_the_same_time_and_bytes(program, cong
     """The optional mode for scale: what is on the wire has its length, but no payload."""
     faults = Faults(0.01, 0.01, 0.01, 0, 50e-6, 10e-6)
     for schedule in schedules(4):
-        found = []
+        results = []
         for bare in (False, True):
             with star(program, 4, faults=faults, ecn=20_000, seed=2) as fabric:
                 job = fabric.collective(names(4), schedule, 256, bare=bare, rto=50e-6, congestion=congestion)
                 outcome = fabric.all_reduce(job, [np.ones(30_000, np.int32) for _ in range(4)])
                 fabric.check()
-                found.append((outcome.seconds, [t.bytes for t in fabric.links()], fabric.stats()["events"]))
-        assert found[0] == found[1]
+                results.append((outcome.seconds, [t.bytes for t in fabric.links()], fabric.stats()["events"]))
+        assert results[0] == results[1]

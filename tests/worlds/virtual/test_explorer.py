@@ -126,12 +126,12 @@ def test_the_explorer_finds_what_one_version_bit_lets_through(program):
 
 @dataclass(frozen=True)
 class Defect:
-    """In p4/include/switchml/`file`, `old` becomes `new`; `found` is what the walk says then."""
+    """A defect: `old` in p4/include/switchml/`file` becomes `new`; `violation`: a regular expression for the walk's violation."""
 
     file: str
     old: str
     new: str
-    found: str
+    violation: str
     topology: Topology = LEAVES
 
 
@@ -169,8 +169,8 @@ def test_seeded_defects_are_found(name, tmp_path):
     file.write_text(text.replace(defect.old, defect.new))
     built = compile_program(folder / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"}, cflags=["-O1"])
     report = job(Program(built.so_path), defect.topology).saturate(max_states=20_000)
-    assert report.violation is not None and re.search(defect.found, report.violation), report
-    assert report.steps or defect.found == STUCK  # a network may be stuck from the start
+    assert report.violation is not None and re.search(defect.violation, report.violation), report
+    assert report.steps or defect.violation == STUCK  # a network may be stuck from the start
 
 
 @pytest.mark.parametrize("name", [
@@ -180,9 +180,9 @@ def test_seeded_defects_are_found(name, tmp_path):
     "an overflow above is not told below", "workers do not compare lives",
 ])  # fmt: skip
 def test_planted_defects_of_exponents_flags_and_lives_are_found(name):
-    """The rest of them: python -m tests.plants explore."""
+    """`python -m tests.plants explore` runs the rest of them."""
     report = find(name)
-    assert report.violation is not None and re.search(plant(name).found, report.violation), report
+    assert report.violation is not None and re.search(plant(name).violation, report.violation), report
     assert report.states < STATES and report.steps
 
 
@@ -226,19 +226,19 @@ class Oracle(Machine):
     name = "oracle"
 
     def __init__(self, patience=255):
-        self.left = patience
+        self.remaining = patience
 
     def receive(self, port, frame):
-        if not self.left:
+        if not self.remaining:
             return []
-        self.left -= 1
+        self.remaining -= 1
         return [(port, b"!")]
 
     def save(self):
-        return bytes([self.left]), bytes([self.left])
+        return bytes([self.remaining]), bytes([self.remaining])
 
     def restore(self, saved):
-        self.left = saved[0]
+        self.remaining = saved[0]
 
 
 def call(patience: int, budget: Budget) -> Report:
@@ -265,7 +265,7 @@ def test_a_dead_end_comes_with_the_way_to_it():
 
 
 def test_any_number_of_faults_without_counting_them():
-    """However many frames are under way: what was sent may come again, or may not have come at all."""
+    """Any number of frames is in flight: a frame that was sent may arrive again, or may never have arrived."""
     wires = [(("caller", 0), ("oracle", 3))]
     report = Explorer([Caller(), Oracle(9)], wires, bytes.decode).saturate()
     assert report.violation == "answered twice"

@@ -191,22 +191,22 @@ def test_a_switch_that_counts_otherwise_than_its_link_is_noticed(program, monkey
             star.check()
 
 
-@pytest.mark.parametrize("why", ["tail", "no_buffer", "back_pressure", "no_memory"])
-def test_a_drop_that_nothing_allows_is_an_error_that_names_the_link(program, monkeypatch, why):
+@pytest.mark.parametrize("reason", ["tail", "no_buffer", "back_pressure", "no_memory"])
+def test_a_drop_that_nothing_allows_is_an_error_that_names_the_link(program, monkeypatch, reason):
     wire = Wire(rate=10e9, delay=1e-6)
     with Star(program, hosts=2, up=wire, down=wire, pool=64) as star:
         job = star.admit(2, 64, 32, rto_min=1e-3)
         star.all_reduce(job, [np.ones(3200, np.int32) for _ in range(2)]).raise_failed()
         true = star.switch.port_stats
-        monkeypatch.setattr(star.switch, "port_stats", lambda port: replace(true(port), drops={**true(port).drops, why: 3}))
-        with pytest.raises(Unbalanced, match=rf"s1-eth1 to h1-eth0: 3 packets were dropped \({why}\), though nothing limits"):
+        monkeypatch.setattr(star.switch, "port_stats", lambda port: replace(true(port), drops={**true(port).drops, reason: 3}))
+        with pytest.raises(Unbalanced, match=rf"s1-eth1 to h1-eth0: 3 packets were dropped \({reason}\), though nothing limits"):
             star.check()
 
 
 @pytest.mark.parametrize(
-    ("queue", "buffer", "why"), [(20_000, 0, "tail"), (0, 20_000, "no_buffer"), (20_000, 10_000, "no_buffer")]
+    ("queue", "buffer", "reason"), [(20_000, 0, "tail"), (0, 20_000, "no_buffer"), (20_000, 10_000, "no_buffer")]
 )
-def test_what_full_queues_and_full_switches_drop_is_counted_apart(program, queue, buffer, why):
+def test_what_full_queues_and_full_switches_drop_is_counted_apart(program, queue, buffer, reason):
     """An incast of seven to one, whose windows are more than there is room for."""
     topology = replace(topologies.load("star", hosts=8, rate=10e9, delay=1e-6, queue=queue), buffer=buffer)
     with Fabric(program, topology) as fabric:
@@ -215,15 +215,15 @@ def test_what_full_queues_and_full_switches_drop_is_counted_apart(program, queue
             fabric.submit_one(job, rank, np.zeros(8 * 3200, np.int32))
         assert fabric.run()
         fabric.check()
-        assert len(fabric.completions()) == 8 and list(fabric.drops()) == [why]
+        assert len(fabric.completions()) == 8 and list(fabric.drops()) == [reason]
         longest = {traffic.target: traffic.max_queue for traffic in fabric.links() if traffic.source == "s1"}
         limit = min(n for n in (queue, buffer) if n)
         assert limit - 300 < longest["h1"] <= limit
-        assert sum(fabric.collective_stats(m)["retransmissions"] for m in job.machines) >= fabric.drops()[why]
+        assert sum(fabric.collective_stats(m)["retransmissions"] for m in job.machines) >= fabric.drops()[reason]
 
 
 def test_an_experiment_ends_with_that_error(monkeypatch, tmp_path, capsys):
-    """Every run in virtual time looks; the sweep names point and link, and the command fails."""
+    """Every run in virtual time checks; the sweep names point and link, and the command fails."""
     need("matplotlib")
     true = Fabric.wire_stats
     monkeypatch.setattr(Fabric, "wire_stats", lambda fabric, end: {**true(fabric, end), "link_busy_ps": 2 * fabric.now})

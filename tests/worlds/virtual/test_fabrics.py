@@ -352,9 +352,9 @@ def test_drawings_of_the_documentation_are_what_the_command_draws(name, tmp_path
 @pytest.mark.parametrize(("degree", "rings", "free"), [(4, "undirected", 0), (40, "undirected", 36), (7, "directed", 3)])
 def test_interfaces_without_a_link_are_told(capsys, degree, rings, free):
     assert cli.main(["topo", "show", "topoopt", "--servers", "8", "--degree", str(degree), "--rings", rings]) == 0
-    said = "of each server's interfaces are free"
+    message = "of each server's interfaces are free"
     out = capsys.readouterr().out
-    assert (f"{free} {said}" in out) if free else (said not in out)
+    assert (f"{free} {message}" in out) if free else (message not in out)
 
 
 def test_show_prints_switches_and_tree(capsys):

@@ -31,7 +31,7 @@ class Dead:
 
 
 class VirtualMachine:
-    """A worker in the fabric, as Movable wants it; results are taken from it when they are asked for, as from an endpoint."""
+    """A worker in the fabric, with the interface for Movable; results are taken from it on request, as from an endpoint."""
 
     def __init__(self, fabric, machine):
         self.fabric, self.machine, self.results = fabric, machine, {}
@@ -50,7 +50,7 @@ class VirtualMachine:
         out[:] = result
 
     def abort(self):
-        """Nothing drives it any more; what it still sends is an older job's."""
+        """Does nothing: no thread drives the machine any more; its frames are an older job's."""
 
     def close(self):
         """It stays where it is."""
@@ -62,7 +62,7 @@ def program():
 
 
 def kill(fabric, switch):
-    """Its entries go, so it serves nobody, and nobody reaches it."""
+    """Removes the switch's entries, so that it serves nobody, and nobody reaches it."""
     real = fabric.controller.targets[switch]
     fabric.controller.targets[switch] = Dead()
     fabric.controller.down[switch] = "no answer"

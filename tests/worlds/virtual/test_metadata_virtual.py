@@ -1,5 +1,5 @@
-"""What P4 programs see of queues and of themselves in virtual time, beside a queue that a few lines of Python work out; and
-faults that each direction and each replica meets by itself."""
+"""Metadata of P4 programs in virtual time, on queues and on passes, against a queue computed in a few lines of Python; and
+independent faults of each direction and each replica."""
 
 import struct
 
@@ -21,7 +21,7 @@ WIRE = 500
 
 
 class Plain(Fabric):
-    """Switches whose program finds its own way."""
+    """Switches whose program does its own forwarding."""
 
     def _forward(self) -> None:
         pass
@@ -44,12 +44,12 @@ def stamp(data: bytes) -> dict[str, int]:
 
 
 def run(program, datagrams: list[Datagram], hosts: int = 4, latency: float = 0.0) -> dict[int, tuple[int, dict[str, int]]]:
-    """By number: when it came to h1, and its stamp."""
+    """Arrival time at h1 and stamp of each datagram, by number."""
     with Plain(program, topologies.load("star", hosts=hosts, rate=RATE, delay=1e-6), latency=latency) as fabric:
         senders = [Sender(fabric, f"h{i}", [d for d in datagrams if d.source == f"h{i}"]) for i in range(1, hosts + 1)]
         assert fabric.run()
         fabric.check()
-        return {number: (time, stamp(senders[0].data[number])) for number, time in senders[0].got.items()}
+        return {number: (time, stamp(senders[0].data[number])) for number, time in senders[0].arrivals.items()}
 
 
 @pytest.mark.parametrize("latency", [0, 3])
@@ -64,43 +64,43 @@ def test_depths_and_times_of_the_queue_are_those_of_a_queue_worked_out_by_hand(s
                 number = len(datagrams) + 1
                 datagrams.append(Datagram(int(start) * US, f"h{host}", "h1", WIRE, number, bytes(32)))
                 arrivals.append((start + (i + 1) * service + 1 + latency, number))
-    found = run(stamps, datagrams, latency=latency * 1e-6)
-    free, begun = 0.0, []
+    results = run(stamps, datagrams, latency=latency * 1e-6)
+    free, starts = 0.0, []
     arrivals.sort()
     for arrived, number in arrivals:
-        waiting, leaving = sum(begin > arrived for begin in begun), sum(begin == arrived for begin in begun)
+        waiting, leaving = sum(begin > arrived for begin in starts), sum(begin == arrived for begin in starts)
         begin = max(arrived, free)
-        begun.append(begin)
+        starts.append(begin)
         free = begin + service
-        left = sum(arrived < other <= begin for other, _ in arrivals) if begin > arrived else 0
-        time, seen = found[number]
-        assert seen["ingress"] == seen["enqueued"] == arrived and seen["egress"] == begin and seen["waited"] == begin - arrived
+        depth = sum(arrived < other <= begin for other, _ in arrivals) if begin > arrived else 0
+        time, meta = results[number]
+        assert meta["ingress"] == meta["enqueued"] == arrived and meta["egress"] == begin and meta["waited"] == begin - arrived
         assert time == (free + 1) * US
-        assert waiting <= seen["enq_depth"] <= waiting + leaving, "one that leaves in that very microsecond may count or not"
-        assert seen["deq_depth"] in (left, left - 1), "nor need one that arrives then"
-    assert max(seen["enq_depth"] for _, seen in found.values()) >= 3 and len(found) == len(datagrams)
+        assert waiting <= meta["enq_depth"] <= waiting + leaving, "one that leaves in that very microsecond may count or not"
+        assert meta["deq_depth"] in (depth, depth - 1), "nor need one that arrives then"
+    assert max(meta["enq_depth"] for _, meta in results.values()) >= 3 and len(results) == len(datagrams)
 
 
 def test_a_packet_that_recirculates_waits_again_and_its_stamps_are_those_of_the_last_pass(stamps):
-    """Alone, its passes take no time; beside others it queues behind what came meanwhile, once a pass."""
+    """Its passes take no time if it is alone; beside others it queues behind those that came meanwhile, once a pass."""
     alone = run(stamps, [Datagram(0, "h2", "h1", WIRE, 1, bytes([3]) + bytes(31))])
     once = run(stamps, [Datagram(0, "h2", "h1", WIRE, 1, bytes(32))])
     assert alone[1][1]["passes"] == 4 and once[1][1]["passes"] == 1 and alone[1][0] == once[1][0]
     crowd = [Datagram(0, f"h{host}", "h1", WIRE, 10 * host + i, bytes(32)) for host in (3, 4) for i in range(4)]
-    found = run(stamps, [Datagram(2 * US, "h2", "h1", WIRE, 1, bytes([2]) + bytes(31)), *crowd])
-    time, seen = found[1]
-    assert seen["passes"] == 3 and seen["again"] == 0
-    assert seen["enqueued"] > 2 + 5 + 1, "it came to the last queue later than to the switch"
-    order = [number for number, _ in sorted(found.items(), key=lambda item: item[1][0])]
+    results = run(stamps, [Datagram(2 * US, "h2", "h1", WIRE, 1, bytes([2]) + bytes(31)), *crowd])
+    time, meta = results[1]
+    assert meta["passes"] == 3 and meta["again"] == 0
+    assert meta["enqueued"] > 2 + 5 + 1, "it came to the last queue later than to the switch"
+    order = [number for number, _ in sorted(results.items(), key=lambda item: item[1][0])]
     plain = run(stamps, [Datagram(2 * US, "h2", "h1", WIRE, 1, bytes(32)), *crowd])
     assert order.index(1) > [n for n, _ in sorted(plain.items(), key=lambda item: item[1][0])].index(1)
-    assert max(t for t, _ in found.values()) == max(t for t, _ in plain.values()), "recirculation takes none of the link's time"
+    assert max(t for t, _ in results.values()) == max(t for t, _ in plain.values()), "recirculation takes none of the link's time"
 
 
 def test_a_packet_that_never_stops_recirculating_is_dropped_and_counted(stamps):
     with Plain(stamps, topologies.load("star", hosts=2, rate=RATE, delay=1e-6)) as fabric:
         sender = Sender(fabric, "h2", [Datagram(0, "h2", "h1", WIRE, 1, bytes([255]) + bytes(31))])
-        assert fabric.run() and sender.got == {}
+        assert fabric.run() and sender.arrivals == {}
         fabric.check()
         assert fabric.drops() == {"passes": 1}
 
@@ -132,8 +132,8 @@ def test_each_direction_and_each_replica_meets_its_own_faults(switchml, directio
 
 @pytest.mark.parametrize("cores", [0, 2])
 def test_a_full_nic_holds_its_hosts_back_and_drops_nothing(stamps, cores):
-    """With room for three of them: the machine hands over one as soon as one has left, so that the wire never idles."""
-    found = {}
+    """The NIC has room for three frames: the machine hands over one as soon as one has left, so that the wire never idles."""
+    arrivals = {}
     for room in (0, 3 * WIRE):
         with Plain(stamps, topologies.load("star", hosts=2, rate=RATE, delay=1e-6), nic=room) as fabric:
             if cores:
@@ -142,11 +142,11 @@ def test_a_full_nic_holds_its_hosts_back_and_drops_nothing(stamps, cores):
             Sender(fabric, "h2", [Datagram(0, "h2", "h1", WIRE, i, bytes(32)) for i in range(200)])
             assert fabric.run()
             fabric.check()
-            assert fabric.drops() == {} and sorted(sender.got) == list(range(200))
-            held, queue = fabric.stats()["nic_held"], max(t.max_queue for t in fabric.links() if t.source == "h2")
-            assert (held, queue > 100 * WIRE) == (0, True) if not room else (held > 100 and queue <= room)
-            found[room] = sender.got
-    assert found[0] == found[3 * WIRE], "to the picosecond"
+            assert fabric.drops() == {} and sorted(sender.arrivals) == list(range(200))
+            waits, queue = fabric.stats()["nic_held"], max(t.max_queue for t in fabric.links() if t.source == "h2")
+            assert (waits, queue > 100 * WIRE) == (0, True) if not room else (waits > 100 and queue <= room)
+            arrivals[room] = sender.arrivals
+    assert arrivals[0] == arrivals[3 * WIRE], "to the picosecond"
 
 
 def test_machines_of_a_host_take_turns_at_a_full_nic(stamps):
@@ -156,6 +156,6 @@ def test_machines_of_a_host_take_turns_at_a_full_nic(stamps):
         for i, (sink, port) in enumerate(zip(("h2", "h3"), (9, 10), strict=True)):
             Sender(fabric, "h1", [Datagram(0, "h1", sink, WIRE, 100 * i + n, bytes(32)) for n in range(50)], port=port)
         assert fabric.run()
-        times = [sorted(sink.got.values()) for sink in sinks]
+        times = [sorted(sink.arrivals.values()) for sink in sinks]
         assert [len(t) for t in times] == [50, 50] and fabric.stats()["nic_held"] > 50
         assert all(abs(a - b) <= 5 * 8 * WIRE * 1e12 / RATE for a, b in zip(*times, strict=True))

@@ -40,7 +40,7 @@ def program():
 
 
 def in_ns3(ns3: Path, topology: Topology, datagrams: list[Datagram]) -> tuple[dict, dict, dict]:
-    """When each datagram came; where each other one was dropped; packets and bytes sent by link and end."""
+    """Runs ns-3: arrival time of each datagram; places of drops; packets and bytes sent by link and end."""
     number = {node.name: i for i, node in enumerate(topology.nodes)}
     lines = [f"nodes {len(number)}"]
     for i, link in enumerate(topology.links):
@@ -53,40 +53,40 @@ def in_ns3(ns3: Path, topology: Topology, datagrams: list[Datagram]) -> tuple[di
         for here in (end.node for end in topology.ends[i] if end.node[0] == "h"):
             lines += [f"route {number[here]} {number[host.name]} {i}" for host in topology.hosts if host.name != here]
     lines += [f"send {d.time} {number[d.source]} {number[d.target]} {d.wire} {d.number}" for d in datagrams]
-    said = subprocess.run([ns3], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True, timeout=100).stdout
-    words = [line.split() for line in said.splitlines()]
+    output = subprocess.run([ns3], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True, timeout=100).stdout
+    words = [line.split() for line in output.splitlines()]
     names = [node.name for node in topology.nodes]
-    got = {int(w[1]): int(w[2]) for w in words if w[0] == "got"}
+    arrivals = {int(w[1]): int(w[2]) for w in words if w[0] == "got"}
     dropped = {int(w[1]): names[int(w[3])] for w in words if w[0] == "drop"}
     sent = {(int(w[1]), names[int(w[2])]): (int(w[3]), int(w[4])) for w in words if w[0] == "end"}
-    return got, dropped, sent
+    return arrivals, dropped, sent
 
 
 def in_ours(program, topology: Topology, datagrams: list[Datagram]) -> tuple[dict, dict, dict]:
-    """The same of the emulator; of drops, how many there were at each switch."""
+    """Runs the emulator: the same figures, but the number of drops at each switch."""
     with Fabric(program, topology) as fabric:
         senders = [Sender(fabric, host.name, [d for d in datagrams if d.source == host.name]) for host in topology.hosts]
         assert fabric.run()
         fabric.check()
-        got = {number: time for sender in senders for number, time in sender.got.items()}
+        arrivals = {number: time for sender in senders for number, time in sender.arrivals.items()}
         dropped: dict[str, int] = {}
         for traffic in fabric.links():
             dropped[traffic.source] = dropped.get(traffic.source, 0) + traffic.dropped
         sent = {(t.link, t.source): (t.packets, t.bytes) for t in fabric.links() if t.packets}
-    return got, {name: count for name, count in dropped.items() if count}, sent
+    return arrivals, {name: count for name, count in dropped.items() if count}, sent
 
 
 def bursts(topology: Topology, seed: int, targets: int) -> list[Datagram]:
     """Each host sends bursts of datagrams of all sizes to the first ``targets`` hosts, at moments that share no divisor."""
-    rng, found = random.Random(seed), []
+    rng, datagrams = random.Random(seed), []
     names = [host.name for host in topology.hosts]
     for source in names:
         for _ in range(12):
             begin, target = rng.randrange(200_000_000), rng.choice([name for name in names[:targets] if name != source])
             for i in range(rng.randrange(1, 25)):
-                found.append(Datagram(begin + i * rng.randrange(1, 300_000), source, target, rng.randrange(84, 1500), 0))
-    found.sort(key=lambda d: d.time)
-    return [Datagram(d.time, d.source, d.target, d.wire, number) for number, d in enumerate(found, start=1)]
+                datagrams.append(Datagram(begin + i * rng.randrange(1, 300_000), source, target, rng.randrange(84, 1500), 0))
+    datagrams.sort(key=lambda d: d.time)
+    return [Datagram(d.time, d.source, d.target, d.wire, number) for number, d in enumerate(datagrams, start=1)]
 
 
 def dumbbell() -> Topology:

@@ -1,4 +1,4 @@
-"""Jobs one after the other, over the real compiled program, worker and controller: none gets what another has left."""
+"""Jobs one after the other, over the real compiled program, worker and controller: none gets values of an earlier one."""
 
 import random
 import re
@@ -34,7 +34,7 @@ def program():
 
 
 def alike(number):
-    """The chance of a controller that begins where the one before it did: as if it had been in a file that is older."""
+    """Random numbers of a controller that begins with the state of the one before it, as if from an older file."""
     return random.Random(1)
 
 
@@ -43,7 +43,7 @@ def alike(number):
     (["gone"], 32, 100),
 ])  # fmt: skip
 def test_no_job_gets_the_sums_of_the_one_before(program, between, elements, states):
-    """Whatever was ever sent may arrive at any time, and hosts, switches and controller begin anew when they like."""
+    """Every frame that was ever sent may arrive at any time, and hosts, switches and controller may restart at any time."""
     report = jobs(program, PAIR, between, elements=elements).saturate()
     assert report.violation is None, "\n".join((report.violation, *report.steps))
     assert report.complete and report.states >= states
@@ -53,7 +53,7 @@ def test_no_job_gets_the_sums_of_the_one_before(program, between, elements, stat
     (["lost"], 32, False, 2414), (["lost", "next"], 7, True, 14_310),
 ])  # fmt: skip
 def test_the_twin_for_tofino(between, elements, restarts, states):
-    """In as many states, where registers stay."""
+    """The number of states is the same if registers stay."""
     sizes = {"VALUES": "32", "SLOTS": "2"}
     built = compile_program(paths.p4_dir() / "tofino" / "switchml.p4", defines=sizes, include_dirs=[paths.p4_dir()])
     report = jobs(Program(built.so_path), PAIR, between, elements=elements, restarts=restarts).saturate(finish=not restarts)
@@ -92,15 +92,15 @@ def test_random_walks_of_larger_jobs(seed, topology, restarts):
 
 
 def test_random_walks_find_incarnations_that_go_on_from_a_file(program):
-    """As those above, with controllers that begin where the first one did."""
-    found = [jobs(program, PAIR, ["lost", "lost"], elements=7, chance=alike).wander(random.Random(seed), 300).violation
-             for seed in range(40)]  # fmt: skip
-    assert any(found)
+    """Walks like those above, with controllers that begin where the first one did."""
+    violations = [jobs(program, PAIR, ["lost", "lost"], elements=7, chance=alike).wander(random.Random(seed), 300).violation
+                  for seed in range(40)]  # fmt: skip
+    assert any(violations)
 
 
 def atp(seed, incarnations):
     """ATP jobs of two numbers, one of which is given to another job now and then, on an event clock with losses, duplicates and
-    delays; switches may lose their registers. What was wrong."""
+    delays; switches may lose their registers. Returns the errors."""
     chance = random.Random(seed)
     network = Network([JobSpec(3, 8), JobSpec(2, 8)], pool=8, leaves=chance.choice([0, 2]), seed=seed,
                       faults=Faults(0.02, 0.05, 0.05))  # fmt: skip
@@ -140,7 +140,7 @@ def test_random_walks_of_atp_jobs(seed):
 
 
 def test_random_walks_find_aggregators_of_another_job():
-    """Where all jobs have one incarnation, and lives do not meet: only what aggregators hold is mistaken."""
+    """All jobs have one incarnation, and lives do not meet: only the aggregators' contents are mistaken."""
 
     class Same:
         def give(self):
@@ -149,30 +149,30 @@ def test_random_walks_find_aggregators_of_another_job():
     assert any(atp(seed, Same()) for seed in range(6))
 
 
-@pytest.mark.parametrize(("file", "old", "new", "found"), [
+@pytest.mark.parametrize(("file", "old", "new", "violation"), [
     ("phase.p4", "incarnation == meta.incarnation && seen != 0", "seen != 0", f"{WRONG}|does not finish"),  # other lives: stuck
     ("admission.p4", "meta.strict == 1 && (bit<8>)hdr.exponents.e1 != own_life", "false", WRONG),
 ], ids=["rows are told by nothing", "lives are not compared"])  # fmt: skip
 @pytest.mark.parametrize("between", [["next"], ["lost"]])
-def test_what_programs_must_compare(tmp_path, file, old, new, found, between):
+def test_what_programs_must_compare(tmp_path, file, old, new, violation, between):
     folder = shutil.copytree(paths.p4_dir(), tmp_path / "p4")
     text = (folder / "include/switchml" / file).read_text()
     assert text.count(old) == 1
     (folder / "include/switchml" / file).write_text(text.replace(old, new))
     built = compile_program(folder / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"}, cflags=["-O1"])
     report = jobs(Program(built.so_path), PAIR, between).saturate(max_states=20_000)
-    assert report.violation is not None and re.search(found, report.violation), report
+    assert report.violation is not None and re.search(violation, report.violation), report
 
 
 class OneLife(random.Random):
-    """Lives that nobody knows begin at the same one, always; incarnations do not."""
+    """Random numbers by which unknown lives always begin at the same one; incarnations do not."""
 
     def randint(self, a, b):
         return 7 if b < 2**16 else super().randint(a, b)
 
 
 def told_by_lives_only(folder):
-    """The program of rows that have lives in the place of incarnations."""
+    """A program whose rows have lives in place of incarnations."""
     folder = shutil.copytree(paths.p4_dir(), folder / "p4")
     admission = folder / "include/switchml/admission.p4"
     admission.write_text(admission.read_text().replace("meta.incarnation = incarnation;", "meta.incarnation = (bit<32>)life;"))
@@ -181,7 +181,7 @@ def told_by_lives_only(folder):
 
 
 def test_a_life_that_nobody_knew_of_may_be_the_same_again(program, tmp_path, monkeypatch):
-    """Once all packets have died out, and where rows are told by incarnations."""
+    """A life may recur once all packets have died out, if rows are told apart by incarnations."""
     report = jobs(program, PAIR, ["gone"], chance=OneLife).saturate()
     assert report.violation is None, "\n".join((report.violation, *report.steps))
     assert report.complete and report.states > 200

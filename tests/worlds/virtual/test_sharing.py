@@ -1,4 +1,4 @@
-"""Jobs that share a switch in virtual time: sums, what each gets, what servers carry; and the experiments about it."""
+"""Jobs that share a switch in virtual time: sums, each job's share, servers' load; and the experiments about it."""
 
 import numpy as np
 import pytest
@@ -15,28 +15,28 @@ SMALL = {"protocol": "atp", "jobs": 2, "workers": 4, "window": 32, "elements": 4
 
 
 def run(**changes) -> sharing.Shares:
-    (found,) = sharing.share(Sharing(**{**SMALL, **changes}))
-    return found
+    (result,) = sharing.share(Sharing(**{**SMALL, **changes}))
+    return result
 
 
 @pytest.mark.parametrize(("protocol", "load"), [("atp", (1.0, 3.9)), ("ps", (4.0, 4.0)), ("switchml", None)])
 def test_servers_carry_what_the_switch_does_not(protocol, load):
-    """One packet for all workers' at best, every one at worst; SwitchML has no server."""
-    found = run(protocol=protocol, share=0.25)
+    """The server carries one packet for all workers' at best, every one at worst; SwitchML has no server."""
+    result = run(protocol=protocol, share=0.25)
     if load is None:
-        assert found.server_load is None and found.aggregated is None
+        assert result.server_load is None and result.aggregated is None
     else:
-        assert load[0] <= found.server_load <= load[1]
-        assert (found.aggregated == 0) == (protocol == "ps")
-    assert all(len(times) == 1 for times in found.seconds)
+        assert load[0] <= result.server_load <= load[1]
+        assert (result.aggregated == 0) == (protocol == "ps")
+    assert all(len(times) == 1 for times in result.seconds)
 
 
 def test_more_aggregators_are_more_goodput_and_less_load():
-    found = [run(share=share) for share in (0.125, 1.0)]
-    assert found[0].summary()["goodput_gbps"] < found[1].summary()["goodput_gbps"]
-    assert found[0].server_load > found[1].server_load >= 1
-    assert found[0].aggregated < found[1].aggregated < 1
-    assert all(shares.summary()["fairness"] > 0.95 for shares in found)
+    results = [run(share=share) for share in (0.125, 1.0)]
+    assert results[0].summary()["goodput_gbps"] < results[1].summary()["goodput_gbps"]
+    assert results[0].server_load > results[1].server_load >= 1
+    assert results[0].aggregated < results[1].aggregated < 1
+    assert all(shares.summary()["fairness"] > 0.95 for shares in results)
 
 
 def test_the_same_configuration_gives_the_same_figures():
@@ -52,10 +52,10 @@ def test_a_slow_worker_slows_its_own_job(protocol):
 
 
 def test_tensors_start_at_their_period():
-    found = run(protocol="switchml", tensors=3, period=1e-3)
-    assert [len(times) for times in found.seconds] == [3, 3]
-    assert max(max(times) for times in found.seconds) < 1e-3
-    assert np.ptp(found.seconds[0]) < 0.1 * found.seconds[0][0]  # nobody else is on: each takes as long
+    result = run(protocol="switchml", tensors=3, period=1e-3)
+    assert [len(times) for times in result.seconds] == [3, 3]
+    assert max(max(times) for times in result.seconds) < 1e-3
+    assert np.ptp(result.seconds[0]) < 0.1 * result.seconds[0][0]  # nobody else is on: each takes as long
 
 
 def test_a_wrong_sum_is_found(monkeypatch):

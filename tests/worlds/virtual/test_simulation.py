@@ -75,15 +75,15 @@ OFTEN = (
 
 @pytest.mark.parametrize("name", OFTEN)
 def test_planted_defects_are_found_and_their_seeds_are_named(name):
-    """All of them: python -m tests.plants simulate."""
+    """`python -m tests.plants simulate` runs all of them."""
     report = find(name)
-    assert report.violation and re.search(plant(name).found, report.violation), report
+    assert report.violation and re.search(plant(name).violation, report.violation), report
     assert str(report).startswith(f"seed {report.seed}: ") and report.story
 
 
 @pytest.mark.parametrize("plants", [explored, simulated], ids=["explored", "simulated"])
 def test_every_plant_applies_to_the_code_as_it_is(plants):
-    """Those too that no test here walks to: a plant that changes nothing would show nothing."""
+    """All plants apply, even those that no test here runs: a plant that changes nothing would show nothing."""
     for name in plants.PLANTS:
         text = plants.plant(name).text()
         assert text != (paths.root() / plants.plant(name).file).read_text(), name

@@ -1,4 +1,4 @@
-"""Hierarchical aggregation in virtual time: what each link of a tree carries, exact sums under loss, striped trees."""
+"""Hierarchical aggregation in virtual time: traffic of each link of a tree, exact sums under loss, striped trees."""
 
 from collections import Counter
 
@@ -62,14 +62,14 @@ def reduce(net, job, count, seed=0, **options):
 
 
 def tensor_bytes(count):
-    """On the wire, of one worker: a packet that opens the tensor, and one a block."""
+    """Bytes of one worker's tensor on the wire: a packet that opens the tensor, and one a block."""
     return (1 + -(-count // VALUES)) * (HEADERS + 4 * VALUES + ETHERNET_OVERHEAD)
 
 
 @pytest.mark.parametrize("stripes", [1, 2, 4])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_each_link_of_a_tree_carries_one_tensor_up_and_one_down(program, name, stripes):
-    """Nothing else anywhere, to the byte, whatever the number of workers below a link."""
+    """Links carry nothing else, to the byte, for any number of workers below a link."""
     count = 256 * 48
     with fabric(program, name, pool=512) as net:
         job = admit(net, 8, stripes=stripes)

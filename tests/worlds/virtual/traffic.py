@@ -1,4 +1,4 @@
-"""UDP traffic in virtual time: machines that send datagrams when they are told to and note when others come."""
+"""UDP traffic in virtual time: machines that send datagrams on schedule and record arrivals."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NEVER = 2**64 - 1
 
 @dataclass(frozen=True)
 class Datagram:
-    """``wire``: bytes that it lasts on a wire, with all headers and Ethernet's overhead; ``time``: ps. ``more``: what follows
-    its number."""
+    """A datagram. ``wire``: its length on a wire in bytes, with all headers and Ethernet's overhead; ``time``: ps. ``more``: the
+    payload behind its number."""
 
     time: int
     source: str
@@ -34,11 +34,11 @@ class Datagram:
 
 
 class Sender:
-    """At one host: sends ``datagrams``, in their order of time; ``got``: number -> ps when it came here; ``data``: payloads."""
+    """A host's machine: sends ``datagrams`` in order of time; ``arrivals``: number -> ps of arrival here; ``data``: payloads."""
 
     def __init__(self, fabric: Fabric, host: str, datagrams: Iterable[Datagram], port: int = PORT):
         self.todo = sorted(datagrams, key=lambda d: (d.time, d.number))
-        self.got: dict[int, int] = {}
+        self.arrivals: dict[int, int] = {}
         self.data: dict[int, bytes] = {}
         self._nodes = {node.name: node for node in fabric.topology.hosts}
         self._host, self._sent = host, 0
@@ -48,8 +48,8 @@ class Sender:
             "next_handle": lambda state: -errno.EAGAIN, "events": lambda state, events, most: 0, "next_timer": self._due,
             "receive": self._receive, "frames_to_send": self._send,
         }  # fmt: skip
-        self._kept = {name: ffi.callback(types[name].type, function) for name, function in functions.items()}
-        for name, function in self._kept.items():
+        self._callbacks = {name: ffi.callback(types[name].type, function) for name, function in functions.items()}
+        for name, function in self._callbacks.items():
             setattr(protocol, name, function)
         protocol.reductions = 1 << protocols.SUM
         self._protocol = protocol
@@ -83,6 +83,6 @@ class Sender:
     def _receive(self, _state, _tensors, packet, _one: int, now: int) -> int:
         payload = ffi.buffer(packet.data, packet.len)[HEADERS:]
         (number,) = struct.unpack_from("!I", payload)
-        assert number not in self.got
-        self.got[number], self.data[number] = now, payload
+        assert number not in self.arrivals
+        self.arrivals[number], self.data[number] = now, payload
         return 0
