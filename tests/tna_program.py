@@ -17,7 +17,7 @@ from ina.p4.runtime.tables import Tables
 
 DROP, UNICAST, RESUBMIT = 0, 1, 3
 HEADROOM, TAILROOM = 96, 64
-WISHES = (
+REQUESTS = (
     "ucast_egress_port", "mcast_grp_a", "mcast_grp_b", "level1_mcast_hash", "level2_mcast_hash", "level1_exclusion_id",
     "level2_exclusion_id", "rid", "has_ucast", "has_mcast_a", "has_mcast_b", "bypass_egress", "deflect_on_drop",
     "ingress_cos", "qid", "copy_to_cpu", "icos_for_copy_to_cpu", "packet_color", "parser_drop", "drop_ctl", "mirror",
@@ -28,11 +28,11 @@ WISHES = (
 
 @dataclass(frozen=True)
 class Result:
-    """`frame`: None if dropped. `wishes`: non-zero fields of struct ina_tna. `digest`: its number and fields."""
+    """`frame`: None if dropped. `requests`: non-zero fields of struct ina_tna. `digest`: its number and fields."""
 
     verdict: int
     frame: bytes | None
-    wishes: dict[str, int]
+    requests: dict[str, int]
     mirror: bytes | None = None
     resubmit: bytes | None = None
     digest: tuple[int, dict[str, int]] | None = None
@@ -101,10 +101,10 @@ class Pipe:
             content = bytes(ffi.buffer(pkt.data, pkt.len))
             assert pkt.headroom == pkt.data - ffi.cast("uint8_t *", buffer) and pkt.wire_len == pkt.len
             assert pkt.headroom + pkt.len + pkt.tailroom == len(buffer) - 1
-        wishes = {name: int(getattr(meta, name)) for name in WISHES if getattr(meta, name)}
+        requests = {name: int(getattr(meta, name)) for name in REQUESTS if getattr(meta, name)}
         mirror = bytes(ffi.buffer(meta.mirror_header, 64))[: meta.mirror_len] if meta.mirror else None
         resubmit = bytes(ffi.buffer(meta.resubmit_data, 8)) if meta.resubmit else None
-        return Result(pkt.verdict, content, wishes, mirror, resubmit, self._digest(pkt.digest))
+        return Result(pkt.verdict, content, requests, mirror, resubmit, self._digest(pkt.digest))
 
     def _digest(self, number: int) -> tuple[int, dict[str, int]] | None:
         if not number:

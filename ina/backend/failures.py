@@ -131,7 +131,7 @@ class Keeper:
         for (tensor, part), data in movable.give(rank, reports).items():
             self._shared.set(f"{place}/part/{tensor}/{part}", data)  # type: ignore[arg-type]  # torch takes bytes, too
         parts = {(tensor, part): self._get(f"{place}/part/{tensor}/{part}", f"part {part} of tensor {tensor}")
-                 for tensor, part in movable.wanted(reports)}  # fmt: skip
+                 for tensor, part in movable.missing(reports)}  # fmt: skip
         return movable.resume(self._member.reopen(), reports, parts), len(parts)
 
     @property

@@ -595,9 +595,10 @@ def test_legends_cover_nothing(places):
 
 @pytest.mark.fast
 def test_values_are_said_with_their_units():
-    assert [units.said(value, "rate") for value in (1e11, 2.5e10, 0.0)] == ["100 Gb/s", "25 Gb/s", "0"]
-    assert [units.said(value, "rto_min") for value in (1e-4, 0.25, 2.0)] == ["100 us", "250 ms", "2 s"]
-    assert (units.said(0.0001, "loss"), units.said(524288, "queue"), units.said(512, "pool")) == ("0.0001", "524.288 kB", "512")
+    assert [units.format_value(value, "rate") for value in (1e11, 2.5e10, 0.0)] == ["100 Gb/s", "25 Gb/s", "0"]
+    assert [units.format_value(value, "rto_min") for value in (1e-4, 0.25, 2.0)] == ["100 us", "250 ms", "2 s"]
+    assert units.format_value(0.0001, "loss") == "0.0001"
+    assert (units.format_value(524288, "queue"), units.format_value(512, "pool")) == ("524.288 kB", "512")
     assert (units.axis("pool"), units.axis("rate"), units.axis("workers")) == ("pool, slots", "rate", "workers")
     assert set(units.UNITS) <= {key for kind in KINDS.values() for key in kind.__dataclass_fields__}
 

@@ -24,7 +24,7 @@ def test_every_figure_is_of_an_experiment_and_has_an_explanation():
         if figure.made:
             continue
         assert {figure.across, *figure.by} <= set(trials.axes)
-        lines = {tuple(figures.said(getattr(p.config, key), key) for key in figure.by) for p in trials.points}
+        lines = {tuple(figures.format_value(getattr(p.config, key), key) for key in figure.by) for p in trials.points}
         assert set(figure.published) <= lines, "published lines are lines of the plot"
         for line in figure.published.values():
             assert set(line) <= {getattr(p.config, figure.across) for p in trials.points}

@@ -20,8 +20,8 @@ def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
 
 
 class Summary(TypedDict):
-    """Programs that switches run. ``values``: per packet; ``slots``: of each switch's pool; ``source``: our program of the protocol, which
-    names what counters count, where the switches run another."""
+    """Programs that switches run. ``values``: per packet; ``slots``: of each switch's pool; ``source``: our program of the
+    protocol, which names what counters count, where the switches run another."""
 
     program: str
     source_hash: str

@@ -247,13 +247,13 @@ class Movable:
         givers, _ = compare(reports)
         return {key: self._result(*key).tobytes() for key, giver in givers.items() if giver == worker}
 
-    def wanted(self, reports: Sequence[Report]) -> list[Key]:
+    def missing(self, reports: Sequence[Report]) -> list[Key]:
         """Returns the parts that this worker lacks and others give. Raises MoveFailed."""
         givers, _ = compare(reports)
         return [(number, part) for number, part in givers if number in self._tensors and not self._tensors[number].done[part]]
 
     def resume(self, machine: Machine, reports: Sequence[Report], results: Mapping[Key, bytes]) -> int:
-        """Continues on ``machine``; ``results``: the parts from ``wanted``. Returns how many parts begin again. Raises
+        """Continues on ``machine``; ``results``: the parts from ``missing``. Returns how many parts begin again. Raises
         MoveFailed, JobError."""
         with self._changed:
             for (number, part), data in results.items():

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ina.lab.results import report
 from ina.lab.results.record import Result, ResultsError, load, read_json
-from ina.lab.results.units import axis, said
+from ina.lab.results.units import axis, format_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +84,7 @@ def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
     """Returns headings and, for each row, the values that distinguish it: its folder where no key does."""
     head = [*group.keys, "back end" if group.kind == "training" else "job"]
     rows = [
-        [*(said(getattr(result.config, key), key) for key in group.keys), report.row_name(summary)]
+        [*(format_value(getattr(result.config, key), key) for key in group.keys), report.row_name(summary)]
         for result, summary in group.rows()
     ]
     if len({tuple(row) for row in rows}) < len(rows):
@@ -181,7 +181,7 @@ def _lines(group: Group, across: str | None, figure: str) -> Lines:
         y = summary.get(figure)
         if y is None:
             continue
-        parts = [f"{key} {said(getattr(result.config, key), key)}" for key in by]
+        parts = [f"{key} {format_value(getattr(result.config, key), key)}" for key in by]
         if len(group.names) > 1 or not parts:
             parts.append(report.row_name(summary))
         name = ", ".join(parts)
@@ -251,7 +251,7 @@ def _draw(axes: Axes, lines: Lines, across: str, heading: str) -> None:
     if wide:
         axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
     if len(places) <= 10:
-        axes.set_xticks(places, [said(x, across) for x in places])
+        axes.set_xticks(places, [format_value(x, across) for x in places])
         axes.minorticks_off()
     axes.set(xlabel=axis(across), ylabel=heading)
     high = [y for line in lines.values() for _, y in line if y > 0]
@@ -277,7 +277,7 @@ def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, head
             axes.bar_label(bars, [f"{y:.3g}"], fontsize=7)
         ticks.append(at + (len(here) - 1) / 2)
         at += len(here) + 1
-    axes.set_xticks(ticks, [said(place, across) for place in places])
+    axes.set_xticks(ticks, [format_value(place, across) for place in places])
     axes.set(xlabel=axis(across), ylabel=heading)
     if len(lines) > 1:
         report.legend(axes)

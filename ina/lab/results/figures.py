@@ -22,7 +22,7 @@ from ina.lab.experiment_keys import AllReduce, Workload
 from ina.lab.results import compare, report
 from ina.lab.results.progress import say_where
 from ina.lab.results.record import Result, new_folder, reasoned
-from ina.lab.results.units import axis, said
+from ina.lab.results.units import axis, format_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +114,7 @@ INCAST_AT_BEST: dict[tuple[str, ...], dict[float, float]] = {
 
 
 def _ceilings(rates: Sequence[float], values: Sequence[int], workers: Sequence[int]) -> dict:
-    return {(said(rate, "rate"), f"{k}"): {n: ceiling(rate, k) for n in workers} for rate in rates for k in values}
+    return {(format_value(rate, "rate"), f"{k}"): {n: ceiling(rate, k) for n in workers} for rate in rates for k in values}
 
 
 FIGURES = (
@@ -211,7 +211,7 @@ def points(figure: Figure, results: Sequence[Result]) -> list[Point]:
     for line, x, y in figure.made(results) if figure.made else ():
         values.setdefault((line, x), []).append(y)
     for result in () if figure.made else results:
-        line = tuple(said(getattr(result.config, key), key) for key in figure.by)
+        line = tuple(format_value(getattr(result.config, key), key) for key in figure.by)
         for summary in result.summary:
             values.setdefault((line, getattr(result.config, figure.across)), []).append(figure.value(result, summary))
     medians = {key: statistics.median(series) for key, series in values.items()}
@@ -246,7 +246,7 @@ def plot(figure: Figure, points: Sequence[Point]) -> str:
             report.logarithmic(axes.yaxis)
         else:
             axes.set_ylim(0, 1.08 * max(values))
-        axes.set_xticks(across, [said(x, figure.across) for x in across])
+        axes.set_xticks(across, [format_value(x, figure.across) for x in across])
         axes.minorticks_off()
         axes.set(xlabel=axis(figure.across), ylabel=figure.heading)
         if any(point.published is not None for point in points):
@@ -262,7 +262,7 @@ def rows(figure: Figure, points: Sequence[Point]) -> tuple[list[str], list[list[
     head = [*figure.by, figure.across, f"here, {figure.heading}", *(["published", "deviation"] if published else [])]
     body = []
     for point in points:
-        row = [*point.line, said(point.across, figure.across), f"{point.ours:.4g}"]
+        row = [*point.line, format_value(point.across, figure.across), f"{point.ours:.4g}"]
         if published:
             row += ["—", "—"] if point.published is None else [f"{point.published:.4g}", f"{point.deviation:+.1%}"]
         body.append(row)

@@ -17,7 +17,7 @@ SI = ("b/s", "s", "B")
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
 
 
-def said(value: object, key: str = "") -> str:
+def format_value(value: object, key: str = "") -> str:
     """Formats a value: ``100 Gb/s`` for a rate, ``100 us`` for a time; other numbers and words as they are."""
     if isinstance(value, (tuple, list)):
         return ", ".join(map(str, value))

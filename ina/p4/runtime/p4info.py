@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 
 class Named(Protocol):
-    """What `find` finds; it may have an `alias`, too."""
+    """A thing that `find` looks for; it may have an `alias`, too."""
 
     @property
     def name(self) -> str: ...

@@ -36,14 +36,14 @@ class NoCompiler(RuntimeError):
 
 @dataclass
 class Compiled:
-    """`ok`: it accepted the program; `said`: its output; `stages`: by pipeline, of each stage how much is used by KINDS'
+    """`ok`: it accepted the program; `output`: its messages; `stages`: by pipeline, of each stage how much is used by KINDS'
     titles; `phv`: by pipeline, bits of containers in use; `folder`: everything that it wrote."""
 
     program: Path
     compiler: str
     ok: bool
     seconds: float
-    said: str
+    output: str
     folder: Path
     stages: dict[str, list[dict[str, int]]] = field(default_factory=dict)
     phv: dict[str, int] = field(default_factory=dict)
@@ -122,7 +122,7 @@ def report(compiled: Compiled) -> str:
                 lines.append(f"    {number:5} " + "".join(f"{stage[title]:12}" for title, *_ in KINDS))
         lines.append("    all   " + "".join(f"{sum(s[title] for s in stages):12}" for title, *_ in KINDS))
         lines.append("    of    " + "".join(f"{12 * most:12}" for *_, most in KINDS))
-    messages = [line for line in compiled.said.splitlines() if "error" in line.lower()] or compiled.said.splitlines()
+    messages = [line for line in compiled.output.splitlines() if "error" in line.lower()] or compiled.output.splitlines()
     if not compiled.ok:
         lines += [f"  {line}" for line in messages[:20]]
     lines.append(f"  everything that it wrote: {compiled.folder}")

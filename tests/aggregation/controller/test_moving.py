@@ -29,7 +29,7 @@ def test_a_move_that_fails_says_why(error, text):
     client = SimpleNamespace(fileno=ours[0].fileno, moved=[(7, "switch root is lost; the job goes on over root2")], failure="",
                              gone=False, poll=lambda: "")  # fmt: skip
     member = SimpleNamespace(rank=0, size=1, client=client, lock=threading.Lock(), reopen=reopen, abort=over.append)
-    movable = SimpleNamespace(halt=lambda: {"next": 0, "parts": {}}, give=lambda rank, reports: {}, wanted=lambda reports: [],
+    movable = SimpleNamespace(halt=lambda: {"next": 0, "parts": {}}, give=lambda rank, reports: {}, missing=lambda reports: [],
                               resume=None, give_up=ends.set)  # fmt: skip
     keeper = Keeper(member, movable, torch.distributed.HashStore(), comes_back=False)
     try:

@@ -1,4 +1,4 @@
-"""TNA programs compiled and interpreted: the same packets through both must leave the same packets, wishes and state.
+"""TNA programs compiled and interpreted: the same packets through both must leave the same packets, requests and state.
 
 With INA_P4_EXAMPLES (a folder with other people's TNA programs, searched to any depth) those take part, too.
 """
@@ -83,8 +83,8 @@ class Both:
         fast, slow = self.pipes[number].run(egress, front, frame, now), None
         slow = self.reference.run(egress, front, frame, now, number)
         digest = (fast.digest[0], tuple(fast.digest[1].values())) if fast.digest else None
-        actual = (fast.verdict, fast.frame and fast.frame.hex(), fast.wishes, fast.mirror, fast.resubmit, digest)
-        expected = (slow.verdict, slow.frame and slow.frame.hex(), slow.wishes, slow.mirror, slow.resubmit, slow.digest)
+        actual = (fast.verdict, fast.frame and fast.frame.hex(), fast.requests, fast.mirror, fast.resubmit, digest)
+        expected = (slow.verdict, slow.frame and slow.frame.hex(), slow.requests, slow.mirror, slow.resubmit, slow.digest)
         assert actual == expected, f"{'egress' if egress else 'ingress'} of {frame.hex()} behind {front.hex()}"
         return fast.frame
 

@@ -79,7 +79,7 @@ def move(workers, machines):
         parts |= worker.give(index, reports)
     copied = 0
     for worker, machine in zip(workers, machines, strict=True):
-        mine = {key: parts[key] for key in worker.wanted(reports)}
+        mine = {key: parts[key] for key in worker.missing(reports)}
         copied += len(mine)
         again = worker.resume(machine, reports, mine)
     return copied, again

@@ -32,9 +32,9 @@ def test_a_packet_leaves_without_what_stood_in_front_of_it(tmp_path: Path) -> No
              egress="hdr.data.b = (bit<32>)intr.egress_port;")  # fmt: skip
     ingress = p.ingress(data(7, 8) + REST, port=300)
     assert ingress.verdict == UNICAST and ingress.frame == data(8, 8) + REST
-    assert ingress.wishes == {"ucast_egress_port": 1, "has_ucast": 1, "qid": 5, "ingress_cos": 6}
+    assert ingress.requests == {"ucast_egress_port": 1, "has_ucast": 1, "qid": 5, "ingress_cos": 6}
     egress = p.egress(ingress.frame, port=9)
-    assert egress.verdict == UNICAST and egress.frame == data(8, 9) + REST and egress.wishes == {}
+    assert egress.verdict == UNICAST and egress.frame == data(8, 9) + REST and egress.requests == {}
 
 
 def test_intrinsic_metadata_of_ingress(tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ def test_without_a_port_there_is_no_copy(tmp_path: Path) -> None:
     p = pipe(tmp_path, "invalidate(tm.ucast_egress_port); if (hdr.data.a == 1) tm.ucast_egress_port = 0;"
              "if (hdr.data.a == 2) tm.mcast_grp_b = 0; if (hdr.data.a == 3) tm.copy_to_cpu = 1;")  # fmt: skip
     assert p.ingress(data(0)).verdict == DROP
-    assert p.ingress(data(1)).wishes == {"has_ucast": 1}  # port 0 is a port
-    assert p.ingress(data(2)).wishes == {"has_mcast_b": 1, "ucast_egress_port": 1}
-    assert p.ingress(data(3)).wishes == {"copy_to_cpu": 1, "ucast_egress_port": 1}
+    assert p.ingress(data(1)).requests == {"has_ucast": 1}  # port 0 is a port
+    assert p.ingress(data(2)).requests == {"has_mcast_b": 1, "ucast_egress_port": 1}
+    assert p.ingress(data(3)).requests == {"copy_to_cpu": 1, "ucast_egress_port": 1}
 
 
 def test_validity_can_be_asked_for(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_fields_keep_what_was_written_before_the_header_was_valid(tmp_path: Path
 
 def test_drop_control(tmp_path: Path) -> None:
     p = pipe(tmp_path, "tm.copy_to_cpu = 1; dprsr.drop_ctl = (bit<3>)hdr.data.a;")
-    assert p.ingress(data(0)).wishes == {"ucast_egress_port": 1, "has_ucast": 1, "copy_to_cpu": 1}
-    assert p.ingress(data(1)).wishes == {"ucast_egress_port": 1, "copy_to_cpu": 1, "drop_ctl": 1}
-    assert p.ingress(data(2)).wishes == {"ucast_egress_port": 1, "has_ucast": 1, "drop_ctl": 2}
+    assert p.ingress(data(0)).requests == {"ucast_egress_port": 1, "has_ucast": 1, "copy_to_cpu": 1}
+    assert p.ingress(data(1)).requests == {"ucast_egress_port": 1, "copy_to_cpu": 1, "drop_ctl": 1}
+    assert p.ingress(data(2)).requests == {"ucast_egress_port": 1, "has_ucast": 1, "drop_ctl": 2}
     assert p.ingress(data(3)).verdict == DROP
     p = pipe(tmp_path, egress="dprsr.drop_ctl = (bit<3>)hdr.data.a;")
     assert [p.egress(data(a)).verdict for a in (0, 1, 2, 3)] == [UNICAST, DROP, UNICAST, DROP]
@@ -111,14 +111,14 @@ def test_parser_errors_drop(tmp_path: Path) -> None:
     assert p.ingress(data()).verdict == UNICAST
     for frame in (data()[:11], data(e=1) + data()[:11], data(e=2)):
         result = p.ingress(frame)
-        assert result.verdict == DROP and result.wishes == {"parser_drop": 1}
+        assert result.verdict == DROP and result.requests == {"parser_drop": 1}
     assert p.ingress(data(e=3) + REST).frame == data(e=3) + REST  # reject is no error
 
 
 def test_parser_errors_that_the_program_reads(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.c = prsr.parser_err;", parser=SELECT, headers="data_h more;")
     assert p.ingress(data(e=1) + data()[:11]).frame == data(c=2, e=1) + data()[:11]
-    assert p.ingress(data(e=2)).wishes == {"parser_drop": 1}  # NO_TCAM all the same
+    assert p.ingress(data(e=2)).requests == {"parser_drop": 1}  # NO_TCAM all the same
 
 
 def test_egress_parser_errors_never_drop(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_parser_counter(tmp_path: Path) -> None:
         types="header item_h { bit<8> x; }", deparser="pkt.emit(hdr.data); pkt.emit(hdr.items);")  # fmt: skip
     assert p.ingress(data(e=0) + b"abcd").frame == data(e=0) + b"abcd"
     assert p.ingress(data(e=3) + b"abcd").frame == data(e=3) + b"bcd"
-    assert p.ingress(data(e=16) + b"abcd").wishes == {"parser_drop": 1}  # more than `max`
-    assert p.ingress(data(e=5) + b"abcdef").wishes == {"parser_drop": 1}  # more than the stack holds
+    assert p.ingress(data(e=16) + b"abcd").requests == {"parser_drop": 1}  # more than `max`
+    assert p.ingress(data(e=5) + b"abcdef").requests == {"parser_drop": 1}  # more than the stack holds
 
 
 # --- copies and messages ------------------------------------------------------------------------------------------------
@@ -192,10 +192,10 @@ def test_mirror_of_ingress_and_flexible_headers(tmp_path: Path) -> None:
              deparser_locals="Mirror() mirror;", deparser="""if (dprsr.mirror_type == 2)
              mirror.emit<mirror_h>((MirrorId_t)hdr.data.c, {9, 3w5, 9w0x155, hdr.data.c}); pkt.emit(hdr);""")  # fmt: skip
     assert p.pointer.flags == 1
-    assert "mirror" not in p.ingress(data(0)).wishes
+    assert "mirror" not in p.ingress(data(0)).requests
     result = p.ingress(data(1, 1, c=0x3FF))  # dropped and mirrored
     assert result.verdict == DROP
-    assert {k: v for k, v in result.wishes.items() if k.startswith("mirror")} == {
+    assert {k: v for k, v in result.requests.items() if k.startswith("mirror")} == {
         "mirror": 1, "mirror_type": 2, "mirror_session": 0x3FF, "mirror_len": 5}  # fmt: skip
     assert result.mirror == bytes([9, 0b10110101, 0b01010000]) + b"\x03\xff"
 
@@ -235,7 +235,7 @@ def test_resubmit(tmp_path: Path) -> None:
     assert p.ingress(data(0)).resubmit is None and p.ingress(data(1), resubmitted=True).resubmit is None
     result = p.ingress(data(1))
     assert result.verdict == RESUBMIT and result.resubmit == bytes.fromhex("123456789abcdef0") and result.mirror is None
-    assert result.wishes["resubmit_type"] == 3
+    assert result.requests["resubmit_type"] == 3
     assert p.ingress(data(1, 1)).resubmit is None  # drop_ctl
 
 
@@ -314,5 +314,5 @@ def test_table_entry_of_a_tna_program(tmp_path: Path) -> None:
     p = pipe(tmp_path, "t.apply();", ingress_locals="""action to(PortId_t port) { tm.ucast_egress_port = port; }
         table t { key = { hdr.data.a: exact; hdr.data.b: ternary; } actions = { to; } size = 16; }""")  # fmt: skip
     p.add(TableEntry("I.t", {"hdr.data.a": 5, "hdr.data.b": (1, 1)}, "I.to", {"port": 130}, priority=1))
-    assert p.ingress(data(5, 3)).wishes["ucast_egress_port"] == 130
-    assert p.ingress(data(5, 2)).wishes["ucast_egress_port"] == 1
+    assert p.ingress(data(5, 3)).requests["ucast_egress_port"] == 130
+    assert p.ingress(data(5, 2)).requests["ucast_egress_port"] == 1

@@ -74,7 +74,7 @@ def test_one_bit_register_and_params(tmp_path: Path) -> None:
         RegisterAction<bit<1>, bit<32>, bit<1>>(bits) flip = { void apply(inout bit<1> v, out bit<1> x) { x = v; v = ~v; } };
         RegisterAction<bit<32>, bit<32>, bit<32>>(sum) add = {
             void apply(inout bit<32> v, out bit<32> x) { v = v + step.read(); x = v; } };""")  # fmt: skip
-    assert [p.ingress(data(5)).wishes.get("bypass_egress", 0) for _ in range(3)] == [1, 0, 1]
+    assert [p.ingress(data(5)).requests.get("bypass_egress", 0) for _ in range(3)] == [1, 0, 1]
     assert p.register("I.step") == [3] and p.register("I.sum") == [9]
     p.poke("registers", "I.step", 0, (100).to_bytes(4, "little"))
     assert p.ingress(data(6)).frame == data(6, 109)
@@ -409,7 +409,7 @@ def test_action_profile_and_selector(tmp_path: Path) -> None:
     p.tables.apply_profile("INSERT", ProfileGroup("I.profile", 1, ((1, 1), (2, 1), (3, 1))))
     p.tables.apply_profile("INSERT", ProfileMember("I.plain", 1, "I.mark", {"d": 99}))
     p.add(TableEntry("I.t", {"hdr.data.a": 1}, group=1), TableEntry("I.u", {"hdr.data.a": 1}, member=1))
-    ports = [p.ingress(data(1, b)).wishes["ucast_egress_port"] for b in range(64)]
+    ports = [p.ingress(data(1, b)).requests["ucast_egress_port"] for b in range(64)]
     for b, port in enumerate(ports):
         assert port == (11, 22, 33)[crc(16, 0x8005, True, 0, 0, b.to_bytes(4, "big")) % 3]
     assert p.ingress(data(1)).frame[10] == 99

@@ -86,7 +86,7 @@ def test_more_stages_than_there_are_is_a_failure(fake, capsys):
 def test_a_real_compiler_places_our_programs(name, tmp_path):
     need("p4c-tofino")
     result = compiler.compile_with(compiler.find(), Path("p4/tofino") / f"{name}.p4", tmp_path, {"VALUES": "64"})
-    assert result.ok, result.said[-4000:]
+    assert result.ok, result.output[-4000:]
     assert result.used == 12 and max(result.phv.values()) < 6144
 
 

@@ -60,11 +60,11 @@ class WorkItem:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one phase. `frame`: None if nothing leaves. `wishes`: the fields of struct ina_tna that are not zero."""
+    """The result of one phase. `frame`: None if nothing leaves. `requests`: the fields of struct ina_tna that are not zero."""
 
     verdict: int
     frame: bytes | None
-    wishes: dict[str, int]
+    requests: dict[str, int]
     mirror: bytes | None = None
     resubmit: bytes | None = None
     digest: tuple[int, tuple[Any, ...]] | None = None
@@ -245,7 +245,7 @@ class Tna(ObjectMethods):
 
     def ingress(self, item: WorkItem) -> list[WorkItem | Output]:
         result = self.run(False, item.front, item.frame, item.now_ps, self._pipeline(item.port))
-        requests = result.wishes
+        requests = result.requests
         out: list[WorkItem | Output] = []
         if result.mirror is not None:
             out += self._mirrored(item, requests["mirror_session"], result.mirror, item.frame)
@@ -278,7 +278,7 @@ class Tna(ObjectMethods):
         out: list[WorkItem | Output] = []
         if result.mirror is not None:
             assert result.frame is not None  # a dropped packet has one for its mirrored copy
-            out += self._mirrored(item, result.wishes["mirror_session"], result.mirror, result.frame)
+            out += self._mirrored(item, result.requests["mirror_session"], result.mirror, result.frame)
         if result.verdict == DROP or result.frame is None:
             self.drops["egress"] += 1
             return out
