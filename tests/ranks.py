@@ -38,7 +38,7 @@ def meet():  # through Gloo, so that it ends well when the switch ends right aft
 @dataclass
 class Rank:
     code: int
-    said: dict
+    report: dict
     errors: str
 
 
@@ -96,7 +96,7 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str)
         for process in processes:
             process.close()
     until(lambda: not processes_with(f"INIT={common['INIT']}"), "the end of all processes that the ranks started")
-    for name, pid in {tuple(switch) for rank in results for switch in rank.said.get("switch", [])}:
+    for name, pid in {tuple(switch) for rank in results for switch in rank.report.get("switch", [])}:
         until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
         with open("/proc/net/unix") as file:
             assert name not in file.read()
@@ -108,4 +108,4 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str)
 def succeed(results: list[Rank]) -> list[dict]:
     for number, rank in enumerate(results):
         assert rank.code == 0, f"rank {number} ended with {rank.code}:\n{rank.errors}"
-    return [rank.said for rank in results]
+    return [rank.report for rank in results]

@@ -26,7 +26,7 @@ def protocol(request, monkeypatch):
 def failures(results: list[Rank], ranks: list[int], text: str, seconds: float) -> None:
     for rank in ranks:
         assert results[rank].code == 0, results[rank].errors
-        report = results[rank].said
+        report = results[rank].report
         assert text in report["error"], report
         assert report["seconds"] < seconds, report
 
@@ -59,9 +59,9 @@ def test_killed_worker(tmp_path, moment, protocol):
         {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
     """)
     assert results[1].code == -signal.SIGKILL
-    failures(results, [0, 2], f"(process {results[1].said['pid']}) is lost", 6)
+    failures(results, [0, 2], f"(process {results[1].report['pid']}) is lost", 6)
     failures(results, [0, 2], "worker 1 of job", 6)
-    assert results[0].said["again"] == results[0].said["error"]
+    assert results[0].report["again"] == results[0].report["error"]
 
 
 def test_killed_starter(tmp_path, protocol):
@@ -87,7 +87,7 @@ def test_killed_switch(tmp_path, protocol):
         say(pid=pid)
         dist.destroy_process_group()
     """)
-    failures(results, [0, 1], f"the switch process {results[0].said['pid']} ended", 5)
+    failures(results, [0, 1], f"the switch process {results[0].report['pid']} ended", 5)
 
 
 def test_killed_parameter_server(tmp_path):
@@ -109,7 +109,7 @@ def test_killed_parameter_server(tmp_path):
         assert tensor.tolist() == [2] * 10
         dist.destroy_process_group()
     """, INA_PROTOCOL="atp")
-    failures(results, [0, 1], f"the parameter server (process {results[0].said['pid']}) is lost", 5)
+    failures(results, [0, 1], f"the parameter server (process {results[0].report['pid']}) is lost", 5)
 
 
 def test_groups_of_two_protocols(tmp_path):
@@ -179,7 +179,7 @@ def test_ranks_that_wait_in_different_ways_find_out_soon(tmp_path, ours, theirs,
     """)
     for text in (*words, "the ranks do not agree on the group's collective #2"):
         failures(results, [0, 1], text, 190)
-    assert all(text in rank.said["again"] for rank in results for text in words)
+    assert all(text in rank.report["again"] for rank in results for text in words)
 
 
 def test_a_rank_that_is_only_late_is_waited_for(tmp_path):
@@ -280,7 +280,7 @@ def test_ranks_on_different_machines(tmp_path):
         except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
     """)
     failures(results, [0, 1], "ranks 0 and 1 are on different machines", 5)
-    assert "elsewhere" in results[0].said["error"]
+    assert "elsewhere" in results[0].report["error"]
 
 
 def test_switch_that_cannot_start(tmp_path):

@@ -71,7 +71,7 @@ class Report(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
-        self._began, self._said = time.monotonic(), False
+        self._began = time.monotonic()
 
     def _say(self, test, result: str, why: str = "") -> None:
         ways: dict[str, int] = {"switch": 0, "gloo": 0}
