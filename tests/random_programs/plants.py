@@ -106,8 +106,8 @@ PLANTS = (
     Plant(
         "ranges leave out their upper end",
         "ina/p4/compiler/reference/tables.py",
-        "return low <= value <= high",
-        "return low <= value < high",
+        "return bool(low <= value <= high)",
+        "return bool(low <= value < high)",
         "interpreted",
         19,
     ),

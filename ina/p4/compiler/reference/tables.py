@@ -269,14 +269,12 @@ def hits(kind: str, match: Any, value: Any, t: Type) -> bool:
         hit = match == value
         return hit
     if kind in ("exact", "optional"):
-        hit = to_bits(value, t)[1] == match
-        return hit
+        return bool(to_bits(value, t)[1] == match)
     low: int
     high: int
     low, high = match
     if kind == "range":
-        hit = low <= value <= high
-        return hit
+        return bool(low <= value <= high)
     width, bits = to_bits(value, t)
     if kind == "lpm":
         return bits >> (width - high) == low >> (width - high)
