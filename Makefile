@@ -50,7 +50,7 @@ figures: $(VENV)/built ## make published figures again in virtual time, beside w
 test: $(VENV)/built $(VENV)/tested-with ## run the tests
 	@$(RUN) -m pytest -q -ra -n $(JOBS) --dist loadfile $(TESTS) $(ARGS)
 
-test-fast: $(VENV)/built $(VENV)/tested-with ## run the tests that need no compiler, no root and no processes: half of them, in a minute
+test-fast: $(VENV)/built $(VENV)/tested-with ## run the tests that need no compiler, no root and no processes: half of them, in a minute or two
 	@$(RUN) -m pytest -q -n $(JOBS) --dist loadfile -m fast $(TESTS) $(ARGS)
 
 conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed test suite with ina and with Gloo, and compare

@@ -1,4 +1,4 @@
-"""Forged frames: those of a job's switch or workers, with a value chosen by the forger."""
+"""Forged frames: those of a job's switch or workers, whose values are LIE."""
 
 from __future__ import annotations
 

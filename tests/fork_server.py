@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Forked:
-    """A forked rank, with `pid`, `returncode`, `communicate` and `kill` as in `subprocess.Popen`."""
+    """A forked rank, with `pid`, `returncode`, and `communicate` as in `subprocess.Popen`; `close` kills it."""
 
     def __init__(self, out: int, err: int, status: int):
         self._pipes = {out: b"", err: b"", status: b""}

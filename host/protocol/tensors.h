@@ -30,7 +30,7 @@ struct ina_op {                   /* a tensor in flight: a line */
     uint64_t count, blocks;
     uint64_t ahead;               /* m: packets before the first block */
     uint64_t said;                /* packets that carry the exponent of a block */
-    uint32_t divisor;             /* of floats: the workers, for an average; 0: they are integers */
+    uint32_t divisor;             /* floats: 1, or the number of workers for an average; integers: 0 */
     uint32_t exponents_at;        /* its row of `agreed` */
     uint8_t dtype, average, is_inline, overflow;
     uint8_t opened, mismatch;     /* its open packet is answered; and the workers do not agree */

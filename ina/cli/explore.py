@@ -137,9 +137,8 @@ def simulate_main(args: argparse.Namespace) -> int:
     from ina.p4.runtime.loaded_program import Program
     from ina.worlds.virtual.simulation import Simulation, macros
 
-    # these loggers warn of switches, and parameter servers, that do not answer
-    for name in ("ina.aggregation.controller", "ina.p4.runtime"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    # it warns of switches, and parameter servers, that do not answer
+    logging.getLogger("ina.aggregation.controller").setLevel(logging.ERROR)
     try:
         protocol = args.protocol or protocols.DEFAULT
         entries = program_named(protocol)

@@ -68,7 +68,7 @@ def connection() -> tuple[Function, ...]:
 
     options 1 | bytes: bit 0 of `options`: the client is not trusted yet; bits 1 to 7: position where the bytes are split
     """
-    from test_service import FakeNetwork
+    from test_api import FakeNetwork
 
     from ina import topology as topologies
     from ina.aggregation.controller import server as serving
@@ -115,7 +115,7 @@ def connection() -> tuple[Function, ...]:
 
 def state() -> tuple[Any, ...]:
     """The state file that a controller starts from; the state that it then saves can be read again."""
-    from test_service import FakeNetwork
+    from test_api import FakeNetwork
 
     from ina import topology as topologies
     from ina.aggregation.controller.api import Operations
@@ -131,7 +131,7 @@ def state() -> tuple[Any, ...]:
         for _ in range(2):
             service = Operations(FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2)), state=StateFile(path))
             service.tick()
-            service.watch.save()
+            service.recovery.save()
             ours.check()
 
     return begin, StateError

@@ -113,7 +113,7 @@ def control_socket() -> Iterator[bytes]:
 def state() -> Iterator[bytes]:
     import tempfile
 
-    from test_service import FakeNetwork, Someone
+    from test_api import FakeNetwork, Someone
 
     from ina import topology as topologies
     from ina.aggregation.controller.api import Operations
@@ -122,15 +122,15 @@ def state() -> Iterator[bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.json"
         service = Operations(FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2)), state=StateFile(path))
-        service.watch.save()
+        service.recovery.save()
         yield path.read_bytes()
         someone = Someone(service, 1)
         someone.ask("admit", job="a", workers=2, slots=4, hosts=["h1", "h3"], token="t")
-        service.watch.save()
+        service.recovery.save()
         yield path.read_bytes()
         someone.ask("join", job="a", worker=0, token="t", host="h1")
         someone.ask("attach", job="a", worker=0, port="udp", token="t")
-        service.watch.save()
+        service.recovery.save()
         yield path.read_bytes()
 
 

@@ -57,7 +57,7 @@ UNJOINED = 16  # such jobs of one user at a time
 JOBS = 64  # of a user other than the switch's owner
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
 
-log = logging.getLogger("ina.p4.runtime")
+log = logging.getLogger(__name__)
 V = TypeVar("V")
 
 
@@ -124,7 +124,7 @@ class Operations:
 
     host: SwitchHost
     controller: Controller
-    watch: Recovery
+    recovery: Recovery
 
     def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS,
                  state: StateFile | None = None, access: Access | None = None):
@@ -151,8 +151,8 @@ class Operations:
             messages.Switches: self.switches, messages.Counters: self.counters, messages.Stop: self.stop,
         }  # fmt: skip
         if self.works:
-            self.watch = Recovery(self, state)
-            self.watch.begin()
+            self.recovery = Recovery(self, state)
+            self.recovery.begin()
 
     # ---- answers
 
@@ -216,13 +216,13 @@ class Operations:
                 log.warning("job %s is over: nobody has joined it for %g s", job, LEASE)
                 self.over(job)
         if self.works:
-            self.watch.tick()
+            self.recovery.tick()
 
     def due(self) -> float | None:
         """Returns when there is work without a request (monotonic seconds); None: never."""
         times = [p.deadline for p in self.pending] + [s.hang_up_at for s in self.sessions if s.hang_up_at]
         times += [lease.until for lease in self.leases.values()]
-        times += [due] if self.works and (due := self.watch.due()) is not None else []
+        times += [due] if self.works and (due := self.recovery.due()) is not None else []
         return min(times, default=None)
 
     def call(self, session: Session, fds: list[int], request: Request) -> dict[str, Any]:
@@ -327,7 +327,7 @@ class Operations:
                 del self.refusals[job, request.token]
             raise AdmissionError(refusal.code, refusal.text)
         admitted = self.controller.jobs.get(job)
-        if admitted is None and (quiet := self.watch.quiet_until - time.monotonic()) > 0:
+        if admitted is None and (quiet := self.recovery.quiet_until - time.monotonic()) > 0:
             raise NotYet(f"packets of earlier jobs to die out: {quiet:.1f} s of {self.host.packet_lifetime:g} s are left")
         if admitted is None and self.upstream and self.upstream.failure:
             raise AdmissionError("failed", self.upstream.failure)
@@ -374,7 +374,7 @@ class Operations:
             if self.upstream:
                 self.upstream.add(job)
                 is_served = True
-            self.watch.save()
+            self.recovery.save()
         except BaseException as error:
             if not is_joined:
                 self._disown(name)
@@ -420,7 +420,7 @@ class Operations:
         fds += plug.fds
         try:
             _check_reach(session, plug)
-            if not self.watch.came_back(admitted, worker, request.held):
+            if not self.recovery.came_back(admitted, worker, request.held):
                 self._attach(admitted, worker, plug)
         except BaseException:
             self.host.close_port(plug.number, admitted.number)
@@ -432,13 +432,13 @@ class Operations:
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": config["values"],
                 "protocol": config["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
-                "outlives": self.host.outlives, "moves": request.moves and self.watch.can_move(admitted)}
+                "outlives": self.host.outlives, "moves": request.moves and self.recovery.can_move(admitted)}
 
     def _attach(self, job: Job, worker: int, plug: Plug) -> None:
         """Attaches at the switches and saves that, or does neither. Raises AdmissionError, OSError."""
         self.controller.attach(job, worker, plug.number, plug.address)
         try:
-            self.watch.save()
+            self.recovery.save()
         except BaseException:
             with suppress(AdmissionError):  # then that switch is unsure, and repaired before it is written next
                 self.controller.detach(job, worker)
@@ -450,7 +450,7 @@ class Operations:
         job, worker = session.job, session.index
         self.left.setdefault(job, set()).add(worker)
         try:
-            self.watch.save()
+            self.recovery.save()
         except BaseException:
             self.left[job].discard(worker)
             raise
@@ -545,9 +545,9 @@ class Operations:
 
     def over(self, job: str) -> None:
         """Releases the job after its last worker has left; until then ports stay, as results may be in flight."""
-        if any(True for _ in self.members(job)) or self.watch.awaited.get(job):
+        if any(True for _ in self.members(job)) or self.recovery.awaited.get(job):
             return
-        self.watch.forget(job)
+        self.recovery.forget(job)
         self.leases.pop(job, None)
         self._disown(job)
         self.left.pop(job, None)
@@ -560,7 +560,7 @@ class Operations:
         if self.upstream:
             self.upstream.remove(ended.number)
         self.close_ports(ended)
-        self.watch.save_or_later()
+        self.recovery.save_or_later()
         log.info("job %s is over", job)
 
     def close_ports(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Recovery of jobs when this process, or a switch, ends: they are restored, moved to other switches, or over."""
+"""Recovery of jobs after the controller or a switch has ended: they go on, move to other switches, or end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMING_BACK = 30.0  # seconds for workers to come back to a restarted controller
 CHECK = 2.0  # seconds between checks of the switches of a network
 SILENCES = 3  # checks without an answer after which a switch is lost; one that refuses connections is lost at once
 
-log = logging.getLogger("ina.p4.runtime")
+log = logging.getLogger(__name__)
 
 
 class Member(Protocol):

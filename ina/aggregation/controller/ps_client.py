@@ -23,7 +23,7 @@ from ina.aggregation.entries import Parent
 CALL = 20.0  # seconds for an answer
 END = 5.0  # seconds from the hang-up until a parameter server is killed
 
-log = logging.getLogger("ina.p4.runtime")
+log = logging.getLogger(__name__)
 
 
 class ServerGone(RuntimeError):

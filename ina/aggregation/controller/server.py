@@ -55,7 +55,7 @@ WRONG_TOKEN = ("the token of this socket is needed: that of the user who started
                "(INA_TOKEN_FILE names another file)")
 PAUSE = 1.0  # seconds without accepting connections, after the system had no resources for one
 
-log = logging.getLogger("ina.p4.runtime")
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -145,7 +145,7 @@ class Server:
     def close(self) -> None:
         """Hangs up every client and closes the switch; saved jobs go on without this process."""
         for client in list(self.clients.values()):
-            if not self.service.works or self.service.watch.state is None:
+            if not self.service.works or self.service.recovery.state is None:
                 self._drop(client, "")
             else:
                 client.connection.hang_up()

@@ -1,4 +1,5 @@
-"""Switch hosts: running switches to which workers connect, in the controller's process: embedded.py, network.py, ..."""
+"""Switch hosts, as the controller sees them: running switches to which workers connect. embedded.py here and switch_host.py of
+ina/worlds/* are some."""
 
 from __future__ import annotations
 

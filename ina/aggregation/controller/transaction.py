@@ -12,7 +12,7 @@ from ina.p4.runtime.p4info import EntityError
 
 REFUSED = (EntityError, TimeoutError, OSError)  # errors of a target that does not perform a write
 
-log = logging.getLogger("ina.aggregation.controller")
+log = logging.getLogger(__name__)
 
 
 class WriteTarget(Protocol):

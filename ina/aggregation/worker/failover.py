@@ -53,7 +53,7 @@ class Options(TypedDict):
 
 
 class MoveFailed(RuntimeError):
-    """The job cannot go on: no worker has a result any more that one lacks."""
+    """The job cannot go on: a worker lacks a result that no other worker still has."""
 
 
 class Machine(Protocol):

@@ -30,7 +30,7 @@ FEW = 4  # windows of a tensor: below, round trips decide
 
 @dataclass(frozen=True)
 class Finding:
-    """A bottleneck. ``bound``: one of the words above; ``shown``: the figures."""
+    """A bottleneck. ``bound``: one of the words above, or of record.py's for real time; ``shown``: the figures."""
 
     job: str
     bound: str

@@ -19,7 +19,7 @@ SHARED, OWN, LONGEST = 0.0, 1e-3, 1e6  # seconds to spin: beside other threads, 
 YIELDS = 50  # calls of sched_yield after spinning, before a nap; they cost nothing where no other thread wants the processor
 ERRORS = ("rx_malformed", "rx_foreign", "tx_full", "tx_malformed", "errors")
 
-log = logging.getLogger("ina.p4.runtime")
+log = logging.getLogger(__name__)
 
 
 def halves(argv: Sequence[str]) -> tuple[list[str], list[str]]:

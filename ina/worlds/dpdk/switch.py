@@ -35,7 +35,7 @@ from ina.p4.rpc import connections as rpc
 from ina.p4.runtime.shards import ShardedSwitch, pinned, shard_key
 from ina.worlds.dpdk import devices
 
-log = logging.getLogger("ina.p4.runtime")
+log = logging.getLogger(__name__)
 
 
 def parser() -> argparse.ArgumentParser:

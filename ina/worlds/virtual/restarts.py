@@ -57,9 +57,9 @@ class Era:
 
 
 class ControllerMachine(Machine):
-    """The controller; its ports lead to switches, then hosts. It writes an era at all switches, then leases it to the hosts, and
-    goes on to the next: after GONE when all hosts have stopped, and nothing is under way. Timers: 0: it goes on; 1: so it does
-    after GONE; 2: it repeats its messages."""
+    """The controller; its ports lead to switches, then hosts. It writes an era at all switches, sends it to the hosts, then
+    begins the next; after GONE only once all hosts have stopped and no frame is in flight. Timers: 0 begins the next era; 1 does
+    so after GONE; 2 repeats messages."""
 
     name, timers, quiet = "controller", (0, 1, 2), (1,)
 

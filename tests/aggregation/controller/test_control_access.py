@@ -19,8 +19,8 @@ import pytest
 from capabilities import need
 from control_process import connected, control_process
 from rich.console import Console
+from test_api import STRANGER, FakeNetwork, Someone, ask, joined
 from test_control_attacks import lines, say
-from test_service import STRANGER, FakeNetwork, Someone, ask, joined
 
 from ina import cli
 from ina import topology as topologies

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capabilities import need
-from test_service import FakeNetwork, Someone
+from test_api import FakeNetwork, Someone
 
 from ina import topology as topologies
 from ina.aggregation.controller.admission import switch_address
@@ -226,7 +226,7 @@ def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
     first, _ = start_job(Operations(network, state=state), 1, 3)
     assert first.ask("release")["ok"]
     new = Operations(network, state=state)
-    assert new.watch.awaited == {"job": {1}}
+    assert new.recovery.awaited == {"job": {1}}
     second = Someone(new, 3)
     second.ask("attach", job="job", worker=1, token="t", held=new.controller.jobs["job"].incarnation)
     assert second.ask("release")["ok"] and new.controller.jobs == {} and not any(entries(network).values())
@@ -239,7 +239,7 @@ def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
     new = Operations(network, state=state)
     first = Someone(new, 1)
     assert first.ask("attach", job="job", worker=0, token="t", held=new.controller.jobs["job"].incarnation)["ok"]
-    new.watch.tick()
+    new.recovery.tick()
     assert "workers 1 of job 'job' have not come back within 0 s" in first.messages[-1]["reason"]
     new.gone(first, "")
     assert new.controller.jobs == {} and not any(entries(network).values())
@@ -256,7 +256,7 @@ def test_jobs_with_a_parameter_server_end_with_the_controller_that_it_knew(state
     old.controller.admit("job", 2, 16, tree=tree, hosts=("h1", "h2"))
     old.tokens["job"] = "t"
     old.controller.attach(old.controller.jobs["job"], 0)
-    old.watch.save()
+    old.recovery.save()
     new = Operations(network, state=StateFile(state.path))
     assert new.controller.jobs == {} and not any(entries(network).values())
     reply = Someone(new, 1).ask("join", job="job", worker=0, token="t")
@@ -286,7 +286,7 @@ def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(netw
     assert new.controller.unsure == {"s3"} and "job" in new.controller.jobs
     network.targets["s3"].failing = None
     monkeypatch.setattr("ina.aggregation.controller.failures.CHECK", 0.0)
-    new.watch.tick()
+    new.recovery.tick()
     assert new.controller.unsure == set()
 
 
@@ -334,7 +334,7 @@ def watched(network, monkeypatch):
 @pytest.mark.fast
 def test_every_look_at_a_switch_is_one_at_its_guard(watched, network):
     network.protected.clear()
-    watched.watch.tick()
+    watched.recovery.tick()
     assert network.protected == list(network.targets)
 
 
@@ -343,9 +343,9 @@ def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
     far, near = start_job(watched, 1, 3, job="far"), start_job(watched, 2, job="near")
     network.targets["s3"].failing = TimeoutError("no answer within 5 s")
     for _ in range(2):
-        watched.watch.tick()
+        watched.recovery.tick()
     assert "event" not in far[0].messages[-1], "a switch may be silent for a moment"
-    watched.watch.tick()
+    watched.recovery.tick()
     assert all(worker.messages[-1] == {"event": "failed", "reason": "switch s3 is lost: no answer within 5 s"} for worker in far)
     assert "event" not in near[0].messages[-1]
     assert near[0].ask("switches")["switches"]["s3"]["state"] == "no answer within 5 s"
@@ -356,7 +356,7 @@ def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
         worker.ask("join", job="again", worker=index)
     assert "s3: no answer within 5 s" in again[0].ask("admit", job="again", workers=2, slots=16)["error"]
     network.targets["s3"].failing = None
-    watched.watch.tick()
+    watched.recovery.tick()
     assert network.targets["s3"].entities == {}, "what it kept of the lost job is gone"
     start_job(watched, 4, 1, job="third")
 
@@ -365,7 +365,7 @@ def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
 def test_a_switch_that_refuses_the_connection_is_lost_at_once(watched, network):
     workers = start_job(watched, 1, 3)
     network.targets["s2"].read = lambda entities: (_ for _ in ()).throw(EntityError("s2: connection refused", "UNAVAILABLE"))
-    watched.watch.tick()
+    watched.recovery.tick()
     assert workers[0].messages[-1]["reason"] == "switch s2 is lost: s2: connection refused"
 
 
@@ -374,11 +374,11 @@ def test_a_switch_without_jobs_that_is_gone_is_shown_and_avoided(watched, networ
     """The controller notices before a job does."""
     someone, read = Someone(watched, 1), network.targets["s3"].read
     network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(EntityError("s3: connection refused", "UNAVAILABLE"))
-    watched.watch.tick()
+    watched.recovery.tick()
     states = {name: switch["state"] for name, switch in someone.ask("switches")["switches"].items()}
     assert states == {"s1": "up", "s2": "up", "s3": "s3: connection refused"}
     network.targets["s3"].read = read
-    watched.watch.tick()
+    watched.recovery.tick()
     assert someone.ask("switches")["switches"]["s3"]["state"] == "up"
 
 
@@ -387,7 +387,7 @@ def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
     """Its registers are gone: jobs at it cannot go on, others get their entries back."""
     workers = start_job(watched, 1, 3)
     network.targets["s1"].entities.clear()
-    watched.watch.tick()
+    watched.recovery.tick()
     reason = "switch s1 is lost: it does not hold the entries of job as they were written: it was started anew"
     assert reason in workers[0].messages[-1]["reason"]
     assert watched.controller.down == {}, "it works"
@@ -407,7 +407,7 @@ def test_a_repair_for_another_job_does_not_hide_that_a_switch_was_started_anew(w
     for worker in second:
         watched.gone(worker, "")
     assert watched.controller.unsure == set() and "event" not in workers[0].messages[-1]
-    watched.watch.tick()
+    watched.recovery.tick()
     assert "switch s1 is lost: it does not hold the entries of job as they were" in workers[0].messages[-1]["reason"]
     for worker in workers:
         watched.gone(worker, "")
@@ -429,7 +429,7 @@ def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
     old = service.controller.jobs["job"].incarnation
     network.targets["s3"].failing = EntityError("connection refused", "UNAVAILABLE")
     network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(network.targets["s3"].failing)
-    service.watch.tick()
+    service.recovery.tick()
     reason = "switch s3 is lost: connection refused; job job goes on over s4, s1, s2"
     new = service.controller.jobs["job"].incarnation
     assert new != old
@@ -437,15 +437,15 @@ def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
     for i, worker in enumerate(workers):
         assert worker.ask("attach", job="job", worker=i, moves=True)["incarnation"] == new
     assert StateFile(state.path).load()["controller"]["jobs"][0]["incarnation"] == new
-    service.watch.tick()
+    service.recovery.tick()
     assert "event" not in workers[0].messages[-1], "it is moved once"
     network.targets["s1"].entities.clear()  # started anew: the workers' own switch works, the job begins again there
-    service.watch.tick()
+    service.recovery.tick()
     assert "goes on over s4, s1, s2" in workers[0].messages[-1]["reason"]
     network.targets["s4"].read = network.targets["s3"].read
     for index, worker in enumerate(workers):
         worker.ask("attach", job="job", worker=index, moves=True)
-    service.watch.tick()
+    service.recovery.tick()
     assert workers[0].messages[-1]["event"] == "failed"
     assert "s4 is lost: connection refused; and there is no other way: job 'job' asks for 16" in workers[0].messages[-1]["reason"]
 
@@ -455,7 +455,7 @@ def test_a_job_with_a_worker_that_cannot_go_on_is_over(watched, network):
     workers = start_job(watched, 1, 3)
     assert workers[0].messages[-1]["moves"] is False
     network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(EntityError("refused", "UNAVAILABLE"))
-    watched.watch.tick()
+    watched.recovery.tick()
     assert workers[0].messages[-1]["event"] == "failed"
 
 

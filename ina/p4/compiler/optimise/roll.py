@@ -3,7 +3,7 @@
 Programs write one statement per payload value, through macros, actions or sub-controls. After inlining these are runs
 of one *shape* (structure, operators, constants, widths; no names). If the k-th iteration's references to array
 elements and registers lie k steps from the first one's, executing the run is executing a loop over them: same
-statements, same order, so nothing else has to be proved. Variables that are the same in all iterations stay; those that
+statements, same order, so no other check is needed. Variables that are the same in all iterations stay; those that
 differ are one variable of the loop if each of them lives within its iteration.
 """
 

@@ -395,7 +395,7 @@ def test_what_cannot_be_remembered_is_not_done(network, disk):
         service.gone(worker, "")
     assert service.controller.jobs == {} and len(disk.load()["controller"]["jobs"]) == 1
     disk.is_full = False
-    service.watch._checked_at = 0.0
+    service.recovery._checked_at = 0.0
     service.tick()
     assert disk.load()["controller"]["jobs"] == [], "it is remembered as soon as it can be"
 
