@@ -121,7 +121,7 @@ def test_groups_of_two_protocols(tmp_path):
             tensor = torch.ones(1000)
             dist.all_reduce(tensor, group=group)
             assert tensor.tolist() == [2] * 1000
-        say(protocols=sorted(world._protocols.values()))
+        say(protocols=sorted(rendezvous._protocols.values()))
         try: dist.new_group([0, 1], pg_options=ina.backend.Options(protocol="atp" if rank else "switchml"))
         except RuntimeError as error: say(error=str(error))
         dist.destroy_process_group()
