@@ -41,6 +41,7 @@ class _Running:
     def __init__(self) -> None:
         self.item: pytest.Item | None = None
         self.modules: dict[str, list[str]] = {}
+        self.refusals: list[str] = []  # not reported yet: raised in another thread, or caught by the test
 
 
 RUNNING = _Running()
@@ -76,7 +77,9 @@ def needed(capabilities: tuple[str, ...], file: str) -> None:
 
 
 def _refuse(item: pytest.Item, deed: str, mark: str) -> None:
-    pytest.fail(f"{item.nodeid} is marked {of(item)[0]}, but {deed}: mark it {mark}", pytrace=False)
+    message = f"{item.nodeid} is marked {of(item)[0]}, but {deed}: mark it {mark}"
+    RUNNING.refusals.append(message)
+    pytest.fail(message, pytrace=False)
 
 
 @contextmanager
@@ -114,6 +117,16 @@ def pytest_make_collect_report(collector):
     items = [item for item in report.result if isinstance(item, pytest.Item)] if report.passed else []
     if problems := dict.fromkeys(filter(None, map(problem, items))):
         report.outcome, report.longrepr, report.result = "failed", "\n".join(problems), []
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A phase that was refused something has failed, whoever caught the exception."""
+    report = yield
+    refusals, RUNNING.refusals = RUNNING.refusals, []
+    if refusals and report.outcome != "failed":
+        report.outcome, report.longrepr = "failed", refusals[0]
     return report
 
 

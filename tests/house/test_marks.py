@@ -68,11 +68,14 @@ def test_a_mark_that_says_less_than_the_test_needs_fails_it(tmp_path, mark, capa
     ids=lambda code: code.partition("(")[0],
 )  # fmt: skip
 def test_a_fast_test_starts_no_process(tmp_path, code):
-    """It fails even if it catches every exception."""
-    body = f"\n try: {code}\n except Exception: pass\n"
+    """It fails even if it catches every exception, or starts it in a thread."""
+    body = f"\n try: {code}\n except BaseException: pass\n"
     status, output = run_pytest(tmp_path, f"@pytest.mark.fast\ndef test_it():{body}\n@pytest.mark.build\ndef test_other():{body}")
     assert status == 1 and "test_it.py::test_it is marked fast, but starts a process: mark it build" in output, output
     assert "1 failed, 1 passed" in output, output
+    thread = f"\n import threading\n thread = threading.Thread(target=lambda: {code})\n thread.start(); thread.join()\n"
+    status, output = run_pytest(tmp_path, f"@pytest.mark.fast\ndef test_it():{thread}")
+    assert status == 1 and "test_it.py::test_it is marked fast, but starts a process: mark it build" in output, output
 
 
 def test_a_mark_that_says_enough_passes(tmp_path):
