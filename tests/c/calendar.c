@@ -1,4 +1,4 @@
-/* The calendar of virtual time against a list that is searched: the same happenings in the same order, whatever their times.
+/* The calendar of virtual time against a list that is searched: the same events in the same order, whatever their times.
  *
  *     calendar SEED STEPS: exits with 0, or says what differs.
  */
@@ -9,7 +9,7 @@
 
 enum { MOST = 1 << 14 };
 
-static struct ina_happening list[MOST]; /* in the order in which they were added */
+static struct ina_timed_event list[MOST]; /* in the order in which they were added */
 static int count;
 
 static uint64_t random_below(uint64_t *state, uint64_t most)
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
             most = 1ull << random_below(&state, 41);
         const int crowd = (int)random_below(&state, 200);
         if (count < MOST && random_below(&state, 4) + (count > crowd) < 3) {
-            const struct ina_happening what = {now + random_below(&state, most), number++, 0};
+            const struct ina_timed_event what = {now + random_below(&state, most), number++, 0};
             list[count++] = what;
             if (ina_calendar_push(&calendar, &what, now))
                 return fprintf(stderr, "out of memory\n"), 1;
@@ -52,7 +52,7 @@ int main(int argc, char **argv)
             if (count && right > now)
                 now += random_below(&state, right - now + 1);
         } else if (count) {
-            struct ina_happening got;
+            struct ina_timed_event got;
             const int right = first();
             ina_calendar_first(&calendar);
             if (ina_calendar_pop(&calendar, &got))

@@ -29,7 +29,6 @@ from ina.p4.p4runtime.service import Server  # noqa: E402
 from ina.p4.rpc.connections import Access  # noqa: E402
 from ina.p4.runtime import Program  # noqa: E402
 
-pytestmark = pytest.mark.build
 TESTS = Path(__file__).parent.parent.parent
 SOURCE = TESTS / "programs/served/controlled.p4"
 MAC = 0x0200_0000_0001
@@ -147,7 +146,9 @@ def bmv2(tmp_path):
         yield switch.address, {n: switch.port(n) for n in (1, 2, 3)}, (str(p4info), str(compiled.config))
 
 
-@pytest.mark.parametrize("server", ["ours", "insecure", "bmv2"])
+@pytest.mark.parametrize("server", [pytest.param("ours", marks=pytest.mark.build),
+                                    pytest.param("insecure", marks=pytest.mark.build),
+                                    pytest.param("bmv2", marks=pytest.mark.hardware)])  # fmt: skip
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_whole_session(name, server, request):
     need(name)

@@ -65,10 +65,10 @@ def test_a_device_for_another_architecture_refuses_it(probe):
 def test_counters_of_all_pipes_are_one_and_meters_must_agree():
     pipes = pytest.importorskip("ina.p4.p4runtime.pipes", reason="the P4Runtime server needs grpcio")
     counters = [CounterEntry("c", i, 1 + i + 2 * pipe, 10 + i, pipe) for pipe in (0, 1) for i in (0, 1)]
-    assert pipes.together(counters) == [CounterEntry("c", 0, 4, 20), CounterEntry("c", 1, 6, 22)]
+    assert pipes.merge(counters) == [CounterEntry("c", 0, 4, 20), CounterEntry("c", 1, 6, 22)]
     plain = [CounterEntry("c", 0, 1, 10), CounterEntry("c", 1, 1, 10)]
-    assert pipes.together(plain) == plain
+    assert pipes.merge(plain) == plain
     config = MeterConfig(1, 2, 3, 4)
-    assert pipes.together([MeterEntry("m", 0, config, 0), MeterEntry("m", 0, config, 1)]) == [MeterEntry("m", 0, config)]
+    assert pipes.merge([MeterEntry("m", 0, config, 0), MeterEntry("m", 0, config, 1)]) == [MeterEntry("m", 0, config)]
     with pytest.raises(EntityError, match=r"m\[0\]: its pipes differ"):
-        pipes.together([MeterEntry("m", 0, config, 0), MeterEntry("m", 0, None, 1)])
+        pipes.merge([MeterEntry("m", 0, config, 0), MeterEntry("m", 0, None, 1)])
