@@ -1,4 +1,4 @@
-/* What a SwitchML frame looks like, as p4/include/switchml/headers.p4 draws it: the one place of the host's C code that knows
+/* Layout of a SwitchML frame, as p4/include/switchml/headers.p4 draws it: the one place of the host's C code that knows
  * where a field is. Multi-byte fields are big endian.
  *
  *     Ethernet 14 | IPv4 20 | UDP 8 | SwitchML 8 | exponents 2 | values 4 K, or workers missing 4, or nothing

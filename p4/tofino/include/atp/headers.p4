@@ -1,4 +1,4 @@
-/* What the packets of atp.p4 look like inside the switch: those of ../../../include/atp/headers.p4, 32 values at a time. */
+/* Packets of atp.p4 inside the switch: those of ../../../include/atp/headers.p4, 32 values at a time. */
 #ifndef INA_TOFINO_ATP_HEADERS_P4
 #define INA_TOFINO_ATP_HEADERS_P4
 
@@ -105,7 +105,7 @@ struct packet_t {
     lanes_t    lanes;
 }
 
-/* What the stages of a pass tell each other; see ../../../include/atp/metadata.p4. */
+/* Metadata between the stages of a pass; see ../../../include/atp/metadata.p4. */
 struct state_t {
     bit<32>  source;       // IPv4 address that the frame says it is from; 0: none
     bool     bad_checksum;

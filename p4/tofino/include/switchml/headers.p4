@@ -1,4 +1,4 @@
-/* What the packets of switchml.p4 look like inside the switch: those of ../../../include/switchml/headers.p4, 32 values at a time. */
+/* Packets of switchml.p4 inside the switch: those of ../../../include/switchml/headers.p4, 32 values at a time. */
 #ifndef INA_TOFINO_HEADERS_P4
 #define INA_TOFINO_HEADERS_P4
 
@@ -43,7 +43,7 @@ struct packet_t {
 
 #define KIND(type, size) ((bit<32>)type << 4 | (bit<32>)size)  // of a packet, as the row knows it
 
-/* What the stages of a pass tell each other; see metadata_t. */
+/* Metadata between the stages of a pass; see metadata_t. */
 struct state_t {
     bit<32> source;       // IPv4 address that the frame says it is from; 0: none
     bool    bad_checksum;
