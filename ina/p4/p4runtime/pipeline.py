@@ -32,6 +32,7 @@ from ina.p4.p4runtime.digests import DigestQueue
 from ina.p4.p4runtime.messages import config as p4config
 from ina.p4.p4runtime.messages import p4
 from ina.p4.p4runtime.translate import Translator
+from ina.p4.rpc.enums import is_repeated
 from ina.p4.runtime import EntityError, Program, Switch
 
 with extra("p4runtime"):
@@ -192,9 +193,5 @@ def _strip(message: Any) -> None:
         elif field_.message_type is None or field_.message_type.GetOptions().map_entry:
             continue
         else:
-            for inner in value if _repeated(field_) else [value]:
+            for inner in value if is_repeated(field_) else [value]:
                 _strip(inner)
-
-
-def _repeated(field_: Any) -> bool:
-    return bool(field_.is_repeated if hasattr(field_, "is_repeated") else field_.label == field_.LABEL_REPEATED)

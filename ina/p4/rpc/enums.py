@@ -18,20 +18,21 @@ def check(message: Any, skip: str = "") -> None:
         if field.name == skip:
             continue
         if field.enum_type is not None:
-            for number in value if _is_repeated(field) else [value]:
+            for number in value if is_repeated(field) else [value]:
                 if number not in field.enum_type.values_by_number:
                     *names, last = (entry.name for entry in field.enum_type.values)
                     raise EntityError(f"{field.name}: {number} is no value of {field.enum_type.full_name}: expected "
                                        f"{', '.join(names)} or {last}")  # fmt: skip
         elif field.message_type is not None and _has_enums(field.message_type):
-            for at, inner in enumerate(value) if _is_repeated(field) else [("", value)]:
+            for at, inner in enumerate(value) if is_repeated(field) else [("", value)]:
                 try:
                     check(inner)
                 except EntityError as error:
                     raise EntityError(f"{field.name}{f'[{at}]' if at != '' else ''}.{error}") from None
 
 
-def _is_repeated(field: Any) -> bool:
+def is_repeated(field: Any) -> bool:
+    """Tells whether a field of a message is a list, with any version of protobuf."""
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 
