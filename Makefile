@@ -27,7 +27,7 @@ $(error make: the checkout is incomplete, or there is no $(PYTHON); see above)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run experiment experiments figures test test-fast conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check clean data mininet tofino
+.PHONY: help build run experiment experiments figures test test-fast conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check docs clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -86,6 +86,10 @@ bench-dpdk: dpdk ## measure workers and switch over DPDK on two cores, without a
 check: $(VENV)/built $(VENV)/tested-with ## check without running tests: style, types, C warnings, spelling, links: ARGS="types c"
 	@.ci/check $(RUN) $(ARGS)
 
+docs: $(VENV)/built $(VENV)/documented ## build the documentation as one searchable site: build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet $(ARGS)
+	@echo 'build/site/index.html'
+
 clean: ## remove the virtual environment and everything built
 	rm -rf $(VENV) build *.egg-info ina/_native*.so ina/_native.c .pytest_cache .hypothesis .ruff_cache
 
@@ -122,6 +126,11 @@ $(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed
 	@echo '==> test tools'
 	@.ci/install $(RUN) $(call wanted,dev p4runtime ray)
 	@$(call quietly,$(VENV)/bin/pip install --no-deps mlc-chakra)
+	@touch $@
+
+$(VENV)/documented: pyproject.toml constraints.txt | $(VENV)/installed
+	@echo '==> documentation tools'
+	@.ci/install $(RUN) $(call wanted,docs)
 	@touch $@
 
 data mininet:

@@ -5,7 +5,7 @@
  *
  * Best effort: whatever a switch cannot add up, it passes on, and the parameter server (host/protocol/ps.c) does.
  * Compile-time sizes: include/size.p4. What is on the wire: include/atp/headers.p4. Why no sum can be wrong:
- * docs/protocol-atp.md.
+ * docs/design/protocol-atp.md.
  */
 #include <core.p4>
 #include <v1model.p4>

@@ -3,7 +3,7 @@
  *   parse -> admitted? -> which phase of the slot? -> add exponents and values -> complete? -> multicast the result
  *                                                                                       or, below the root of a tree, send it up
  *
- * Compile-time sizes: include/size.p4. What is on the wire: include/switchml/headers.p4. Why no sum can be wrong: docs/protocol.md.
+ * Compile-time sizes: include/size.p4. What is on the wire: include/switchml/headers.p4. Why no sum can be wrong: docs/design/protocol.md.
  */
 #include <core.p4>
 #include <v1model.p4>

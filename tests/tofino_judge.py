@@ -111,7 +111,7 @@ def loaded(program: Path) -> CheckedProgram:
 
 
 def table() -> list[str]:
-    """Rows for docs/tofino.md: for every example the estimate of `ina tofino check` / the compiler's usage."""
+    """Rows for docs/guide/tofino.md: for every example the estimate of `ina tofino check` / the compiler's usage."""
     from ina.p4.tofino.check import check, report_totals
     from ina.p4.tofino.compare import taken
 

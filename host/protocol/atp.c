@@ -1,4 +1,4 @@
-/* The ATP worker (NSDI'21 §3, with the decisions of docs/protocol-atp.md), and the plain parameter server's, which is the
+/* The ATP worker (NSDI'21 §3, with the decisions of docs/design/protocol-atp.md), and the plain parameter server's, which is the
  * same without a switch that helps.
  *
  * Packets are numbered over the life of the job and sent in order: at most `slots` beyond the oldest that has no result, of

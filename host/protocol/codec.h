@@ -1,6 +1,6 @@
 /* Codecs: float32 blocks <-> int32 on the wire (big endian), fused with the byte swap, vectorisable.
  *
- * Block floating point (SwitchML NSDI'21 §3.7 with the corrections of docs/protocol.md): all workers agree on the
+ * Block floating point (SwitchML NSDI'21 §3.7 with the corrections of docs/design/protocol.md): all workers agree on the
  * block's exponent e = max over workers; value x travels as round(x * 2^(30 - ceil(log2 n) - e)), clamped to
  * +-(2^(30 - ceil(log2 n)) ), so n of them cannot overflow int32. Exponent of a block: smallest e with |x| <= 2^e,
  * at least -96; 127 if any value is NaN, infinite or beyond 2^126, the limit of this code: every rank then

@@ -1,6 +1,6 @@
 /* All protocols, by name. This list is the only place of the host's code that names one: ports, endpoint,
  * emulator and Python work with any struct ina_protocol. A protocol's name is also that of its switch program, p4/<name>.p4
- * (docs/new-protocol.md).
+ * (docs/guide/new-protocol.md).
  */
 #ifndef INA_PROTOCOLS_H
 #define INA_PROTOCOLS_H

@@ -1,7 +1,7 @@
 /* The parameter server. Packet number q has row q mod (2 * slots); a row is one *phase*: a number, in integers or in floats.
  *
  * A worker sends q only when it has the result of q - slots, so that when a packet for q arrives, every worker has the result
- * of q - 2 * slots: nobody needs the row that it takes (docs/protocol-atp.md has the proof; it is that of SwitchML's rows).
+ * of q - 2 * slots: nobody needs the row that it takes (docs/design/protocol-atp.md has the proof; it is that of SwitchML's rows).
  * Within a phase, packets of workers that are in the sum already are not added. So each worker's values are in it once.
  */
 #include "ps.h"

@@ -1,4 +1,4 @@
-/* The SwitchML worker (NSDI'21 §3.5 - §3.7, with the corrections of docs/protocol.md).
+/* The SwitchML worker (NSDI'21 §3.5 - §3.7, with the corrections of docs/design/protocol.md).
  *
  * Packets are numbered over the life of the job. Packet number q travels in slot q mod slots, set (q / slots) & 1, and is
  * sent when packet q - slots has its result, so each slot is a machine of its own:

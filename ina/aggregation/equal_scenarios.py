@@ -32,7 +32,7 @@ ABOVE, FAR, GUARDED = 6, 130, 4
 PORTS = (0, 1, 2, 3, GUARDED, ABOVE, FAR)
 LIFETIME = 0.0035  # of an aggregator: packets come each millisecond
 COUNTERS = ("drops", "fates", "forged")
-NUMBERS = {"atp.sequence": 2**31 - 1}  # intended differences, as `whole`: docs/tna-programs.md
+NUMBERS = {"atp.sequence": 2**31 - 1}  # intended differences, as `whole`: docs/design/tna-programs.md
 LARGEST = 2**31 - 1
 VECTORS = ((LARGEST, 5, 2**32 - 7), (1, 9, 2**32 - 2), (2**31, 4, 3), (2**31 - 5, 2**32 - 1, 0))  # one for each child
 

@@ -4,7 +4,7 @@
     ina/aggregation/entries/switchml.py
     examples/lockstep/lockstep.p4  the user's own: lockstep.c and lockstep.py lie beside it; the worker is compiled when needed
 
-docs/new-protocol.md shows how to add one.
+docs/guide/new-protocol.md shows how to add one.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Codec(Protocol):
     """
 
     def encode(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
-        """Returns a tensor of any shape, the same on all ranks, and of any dtype that the group adds up (docs/torch.md)."""
+        """Returns a tensor of any shape, the same on all ranks, and of any dtype that the group adds up (docs/guide/torch.md)."""
 
     def decode(self, total: torch.Tensor, ranks: int) -> torch.Tensor:
         """Returns the average of the gradients, in their shape, from the sum of the ranks' encoded tensors."""

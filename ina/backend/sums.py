@@ -8,7 +8,7 @@ piece. Data that is moved and not added up travels as 32-bit integers, so every 
 =====================  ===========================  =====================================================================
 data type              travels as                   the result
 =====================  ===========================  =====================================================================
-float32, complex64     float32                      within the codec's bound (docs/protocol.md)
+float32, complex64     float32                      within the codec's bound (docs/design/protocol.md)
 float16, bfloat16      float32                      of the float32 sum, rounded once
 int32                  int32                        exact, modulo 2^32
 int8, uint8, int16     int32                        exact, modulo 2^8 or 2^16
@@ -16,7 +16,7 @@ bool                   int32                        whether any rank had True
 int64                  three int32 (24, 24, 16 bit) exact, modulo 2^64
 =====================  ===========================  =====================================================================
 
-An average of integers is exact, rounded towards zero (docs/torch.md#averages-of-integers): the dividend is a sum that never
+An average of integers is exact, rounded towards zero (docs/guide/torch.md#averages-of-integers): the dividend is a sum that never
 wraps. An int32 travels as two int32 (24, 8 bit) for that; the limbs of an int64 have the room.
 
 Tensors that have to be converted are summed in pieces of 64 MiB, so that long ones need no more memory than two of them.

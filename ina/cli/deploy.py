@@ -30,7 +30,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                                  description="Reads the [tofino] table of an experiment's file, plans every write, makes them, "
                                  "reads them back, and takes them back where one fails.",
                                  epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    deploy.add_argument("experiment", type=Path, help="a TOML file with a table [tofino] (docs/tofino.md)")
+    deploy.add_argument("experiment", type=Path, help="a TOML file with a table [tofino] (docs/guide/tofino.md)")
     deploy.add_argument("--target", choices=("tofino",), default="tofino", help="what kind of switch (default: %(default)s)")
     deploy.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT",
                         help="where the switch's driver is served; of several switches, once for each that is elsewhere than the "

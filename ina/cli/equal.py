@@ -21,9 +21,9 @@ then random ones, made from A's parser, from values that both programs compare w
 is made small and printed, with STF files that repeat it. Exit status: 0 no difference was found, 1 they differ, 2 something is
 wrong with what was asked for. It is a search, no proof.
 
-Programs of the protocols that come with the package, and those of one of your own (docs/new-protocol.md), get their
+Programs of the protocols that come with the package, and those of one of your own (docs/guide/new-protocol.md), get their
 controller's entries. For others --entries FILE.stf has entries by the names of A, and packets to begin with; --mapping FILE.toml
-says what is called otherwise in B, and which differences are meant (docs/p4.md)."""
+says what is called otherwise in B, and which differences are meant (docs/guide/p4.md)."""
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:

@@ -48,7 +48,7 @@ def bmv2_seconds(
     backend: str, topology: Topology, hosts: Sequence[str], parameters: int, values: int, mtu: int, cores: int
 ) -> float:
     """Estimates how long one all-reduce of float32 among ``hosts`` keeps BMv2s busy (an optimised build, on the machine of
-    docs/benchmarks.md), which are slower than their links: a time for each packet and value in it, at every switch on its
+    docs/results/benchmarks.md), which are slower than their links: a time for each packet and value in it, at every switch on its
     path; Gloo's ring is forwarded segment by segment. Switches run in parallel, on ``cores``."""
     if backend != "gloo":
         tree = aggregation_tree(topology, hosts)

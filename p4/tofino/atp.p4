@@ -1,5 +1,5 @@
 /* In-network aggregation after ATP (Lao et al., NSDI'21), for the Tofino native architecture: the twin of ../atp.p4.
- * Frames, rules and control plane are the same; docs/tna-programs.md says why the inside looks otherwise.
+ * Frames, rules and control plane are the same; docs/design/tna-programs.md says why the inside looks otherwise.
  *
  *   ARRIVE   up:   parse -> admitted? -> what does its aggregator do with it? -> exponent, flags
  *            down: parse -> admitted? -> free the aggregator

@@ -1,5 +1,5 @@
 /* In-network aggregation after SwitchML (Sapio et al., NSDI'21), for the Tofino native architecture: the twin of ../switchml.p4.
- * Frames, rules and control plane are the same; docs/tna-programs.md says why the inside looks otherwise.
+ * Frames, rules and control plane are the same; docs/design/tna-programs.md says why the inside looks otherwise.
  *
  *   ARRIVE   parse -> admitted? -> which phase of the slot? -> exponents, flags
  *   ADD      32 values are taken off the packet and added, for each 32 of them; what is absorbed ends here

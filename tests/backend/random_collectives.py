@@ -1,7 +1,8 @@
 """Random sequences of collectives, of random types, sizes, operations and groups, in real ranks against exact mathematics.
 
 All ranks draw the same sequence from one seed, and every rank's tensors from (seed, step, rank), so each knows the expected
-results without communication. Integers must be right to the bit, floats within the bound of docs/protocol.md and one rounding.
+results without communication. Integers must be right to the bit, floats within the bound of docs/design/protocol.md and one
+rounding.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def values(dtype: torch.dtype, count: int, *seed: int) -> torch.Tensor:
 
 
 def exact(op, tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Integers: sums in int64 (modulo 2^64), averages by docs/torch.md; others in float64 or complex128."""
+    """Integers: sums in int64 (modulo 2^64), averages by docs/guide/torch.md; others in float64 or complex128."""
     dtype = tensors[0].dtype
     if op == R.AVG and dtype in INTEGERS:
         n, totals = len(tensors), map(sum, zip(*(tensor.tolist() for tensor in tensors), strict=True))

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of everything that parses outside input (docs/validation.md: Fuzzing).
+"""Coverage-guided fuzzing of everything that parses outside input (docs/results/validation.md: Fuzzing).
 
     python -m tests.fuzz [--seconds N] [TARGET ...]     fuzz, or `make fuzz-coverage ARGS="..."`
     python -m tests.fuzz --list                         targets

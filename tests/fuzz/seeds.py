@@ -290,7 +290,7 @@ def topology() -> Iterator[bytes]:
 
 
 def deployment() -> Iterator[bytes]:
-    text = (ROOT / "docs/tofino.md").read_text()
+    text = (ROOT / "docs/guide/tofino.md").read_text()
     blocks = [block.partition("\n")[2] for block in text.split("```")[1::2] if block.startswith("toml")]
     yield from (block.encode() for block in blocks)
     yield b'[tofino]\nip = "10.0.0.1"\n[[tofino.ports]]\nport = "1/0"\nspeed = "100G"\n'

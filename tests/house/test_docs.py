@@ -12,7 +12,7 @@ from folders import files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *files(ROOT / "docs", "*.md")]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *files(ROOT / "docs", "**/*.md")]
 
 
 def blocks(language: str) -> list[str]:
@@ -81,11 +81,39 @@ def test_make_targets_of_the_readme_exist():
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_and_files_exist(page):
     text = page.read_text()
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", text):
         if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name} links to {target}, which is not there"
+            assert not anchor or anchor in anchors(file), f"{page.name} links to {target}#{anchor}, a section that is not there"
     for name in re.findall(r"`((?:ina|host|p4|topologies|tests|bench|docs|examples)/[\w./-]+\.\w+)`", text):
         assert (ROOT / name).exists(), f"{page.name} names {name}, which is not there"
+
+
+@pytest.mark.fast
+def test_pages_that_the_code_names_exist():
+    """Messages, comments and docstrings outside docs/ name pages and their sections; of each there must be one."""
+    missing = []
+    for path in code():
+        for name, anchor in re.findall(r"\b(docs/[\w./-]*\w)(?:#([\w-]+))?", path.read_text()):
+            if name == "docs/simple_switch.md":  # BMv2's
+                continue
+            page = ROOT / name
+            if not page.exists() or (anchor and anchor not in anchors(page)):
+                missing.append(f"{path.relative_to(ROOT)}: {name}{anchor and '#'}{anchor}")
+    assert missing == []
+
+
+def code() -> list[Path]:
+    folders = ("ina", "host", "p4", "tests", "bench", "examples", "experiments", "topologies")
+    suffixes = (".py", ".c", ".h", ".p4", ".toml")
+    return [path for folder in folders for path in files(ROOT / folder, "**/*") if path.suffix in suffixes]
+
+
+def anchors(page: Path) -> set[str]:
+    """Names of a page's sections in links, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.fast

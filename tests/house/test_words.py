@@ -1,4 +1,4 @@
-"""The words of docs/glossary.md: docstrings begin with a noun or a verb, and names are not what the glossary says not to use."""
+"""Words of docs/reference/glossary.md: docstrings begin with a noun or a verb, names are none of those that it replaces."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def test_docstrings_begin_with_a_noun_or_a_verb_and_names_are_nouns(folder):
 
 
 def test_the_glossary_says_what_is_checked_here():
-    glossary = (ROOT / "docs/glossary.md").read_text()
+    glossary = (ROOT / "docs/reference/glossary.md").read_text()
     assert all(f'"{word} ..."' in glossary for word in FIRST)
     assert all(word.removesuffix("s") in glossary for word in VAGUE)

@@ -15,7 +15,7 @@ from .tree import BOOL, Expr, Lit, Param, Program, Type, Var, bit
 SHORTEST = 14  # bytes of a frame that an interface accepts
 
 KNOWN = {
-    # what BMv2 does otherwise (docs/p4.md, "Differences from BMv2")
+    # what BMv2 does otherwise (docs/guide/p4.md, "Differences from BMv2")
     "loops": "p4c runs the body of a `for` once and refuses `for ... in`: left out",
     "signed registers": "a register<int<W>> gives negative values back without their sign: reads and writes are left out",
     "value sets": "the command-line client adds no members of 8 bits: they stand in the select itself",

@@ -1,4 +1,4 @@
-"""Lives and incarnations: numbers that tell a job from earlier ones with its number or its rows (docs/protocol.md, "Jobs").
+"""Lives and incarnations: numbers that tell a job from earlier ones with its number or rows (docs/design/protocol.md, "Jobs").
 
 An *incarnation* (32 bits) is in the switches' entries and rows and never on the wire. No two jobs of a controller have the same,
 whatever their numbers. Each controller begins at a random one and keeps none in a file: a file that is lost, or older than the

@@ -46,7 +46,7 @@ def _own(path: Path) -> JobProgram:
         raise ValueError(f"{spec.origin}:{line}: {type(error).__name__}: {error}") from error
     program = getattr(module, "PROGRAM", None)
     if not isinstance(program, JobProgram):
-        raise ValueError(f"{spec.origin}: no PROGRAM, the JobProgram that says which entries serve a job (docs/new-protocol.md)")
+        raise ValueError(f"{spec.origin}: no PROGRAM, a JobProgram with the entries of a job (docs/guide/new-protocol.md)")
     program.name = str(path)  # a path, by which every process finds it
     return program
 

@@ -8,8 +8,8 @@ controller writes, for workers of the protocol "switchml".
 
 It takes packets of 64 and of 256 values. 64 stay in pipe 0, with one more pass for half of a result; 256 go through all four
 pipes, one for each 64, and come back for 32 at a time, by loopback ports. It keeps no phases: a duplicate that is late by two is
-added again, sums wrap silently, and one job has the switch (docs/tna-programs.md). It lacks packets without values, with which
-our workers agree on the exponents of floats: integers only.
+added again, sums wrap silently, and one job has the switch (docs/design/tna-programs.md). It lacks packets without values, with
+which our workers agree on the exponents of floats: integers only.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ only the endpoint is waited for.
 
 When is a result not needed any more? A packet of a later tensor whose result this worker has was sent by every worker, in a slot
 that each of them uses again only after it has the result before. So when as many packets of later tensors are complete as there
-are slots, all workers have all results before those (docs/protocol.md); twice as many are waited for here.
+are slots, all workers have all results before those (docs/design/protocol.md); twice as many are waited for here.
 """
 
 from __future__ import annotations

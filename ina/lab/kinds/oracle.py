@@ -28,7 +28,7 @@ def choose_reduction(protocol: str, dtype: str, checked: bool = True) -> int:
 
 def expected(arrays: Sequence[np.ndarray], workers: int, protocol: str, reduction: int) -> tuple[np.ndarray, float]:
     """Returns the exact result for the workers' tensors, or for ``workers`` times the only one (int32 sums wrap), and the largest
-    deviation: docs/protocol.md, "off by at most"."""
+    deviation: docs/design/protocol.md, "off by at most"."""
     times = workers // len(arrays)
     if reduction == MAX:
         return np.max(arrays, axis=0), 0.0

@@ -156,7 +156,7 @@ FIGURES = (
         "jobs are not known here",
         why="`share` is that of the aggregators that all jobs' windows need together. ATP's jobs take what is free and send the "
         "rest to their servers, SwitchML's are given fewer slots each and are bound by the round trip. All jobs send all the "
-        "time here, for which fixed shares are the best case; docs/experiments.md has jobs in turns.",
+        "time here, for which fixed shares are the best case; docs/guide/experiments.md has jobs in turns.",
     ),
     Figure(
         "atp-turns", "ATP, SwitchML and a parameter server: goodput of eight jobs that reduce in turns, by aggregators",

@@ -71,7 +71,7 @@ class ShardedSwitch(SwitchTarget):
         key = shard_key(program.p4info)
         if key is None or not 1 <= shards <= key.count:
             limit = "declares no shards: it runs on one processor" if key is None else f"has up to {key.count} shards"
-            raise ValueError(f"{shards} shards: {program.name} {limit} (@shards, docs/dpdk.md)")
+            raise ValueError(f"{shards} shards: {program.name} {limit} (@shards, docs/guide/dpdk.md)")
         self.program, self.cpus = program, list(cpus)
         self.switches = [Switch(program) for _ in range(shards)]
 

@@ -66,7 +66,7 @@ def find() -> str:
         if path := shutil.which(name):
             return path
     text = (f"there is no {' and no '.join(names)}: {VARIABLE} can name a compiler for Tofino, such as bf-p4c of Intel's SDE or "
-            "open-p4studio, or p4c-barefoot of p4c built with -DENABLE_TOFINO=ON (docs/tofino.md)")  # fmt: skip
+            "open-p4studio, or p4c-barefoot of p4c built with -DENABLE_TOFINO=ON (docs/guide/tofino.md)")  # fmt: skip
     raise NoCompiler(text)
 
 

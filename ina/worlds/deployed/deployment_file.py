@@ -194,7 +194,7 @@ def read(path: Path, config: object) -> Deployment:
     except (OSError, documents.Unreadable) as error:
         raise ConfigError(f"{path}: {error}") from None
     if not isinstance(table, dict):
-        raise ConfigError(f"{path}: there is no table [tofino]: it says which ports and hosts there are (docs/tofino.md)")
+        raise ConfigError(f"{path}: there is no table [tofino]: it says which ports and hosts there are (docs/guide/tofino.md)")
     where = f"{path}: [tofino]"
     if "job" in table:
         raise ConfigError(f"{where}: job: entries of a job are not deployed any more, as a second run with them could get the "

@@ -1,4 +1,4 @@
-"""Checks of a machine for DPDK (``ina doctor --target dpdk``): docs/dpdk.md says how to get what is missing."""
+"""Checks of a machine for DPDK (``ina doctor --target dpdk``): docs/guide/dpdk.md says how to get what is missing."""
 
 from __future__ import annotations
 
@@ -60,4 +60,4 @@ def _nics(devices: Path) -> Iterator[Finding]:
             lost = f" (the kernel then loses {interfaces})" if interfaces != "no interface" else ""
             yield FACT, "NIC", summary, f"for DPDK: dpdk-devbind.py --bind=vfio-pci {device.name}{lost}"
     if not any_nic:
-        yield FACT, "NIC", "none on the PCI bus", "memif, virtio-user and interfaces of the kernel do without (docs/dpdk.md)"
+        yield FACT, "NIC", "none on the PCI bus", "memif, virtio-user and kernel interfaces do without (docs/guide/dpdk.md)"

@@ -3,7 +3,7 @@
  * All jobs share the pool; nothing is reserved (ATP NSDI'21 §3.3). What an aggregator holds is always the sum of just those
  * workers' values that its bitmap names, of one number of one job, and so is what any packet carries: sums of disjoint sets
  * of workers may be added anywhere, in any order, and what overlaps is never added. Whatever is lost, doubled, evicted or
- * forgotten on the way, no sum can be wrong (docs/protocol-atp.md has the proof).
+ * forgotten on the way, no sum can be wrong (docs/design/protocol-atp.md has the proof).
  *
  * An aggregator whose bitmap is empty holds nothing, but remembers its last number: late packets of that number, or of an
  * older one of the job, do not claim an aggregator that nobody would free. After `lifetime` nothing is believed any more:

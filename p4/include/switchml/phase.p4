@@ -6,7 +6,7 @@
  *   - if it is of that phase, or
  *   - if the row is free (never used by this incarnation of the job, or complete) and the packet is newer.
  * A worker sends the next packet of a slot only when it has the result of this one, so a newer packet proves that no
- * worker needs the row that it takes: nothing has to be cleared (docs/protocol.md has the proof).
+ * worker needs the row that it takes: nothing has to be cleared (docs/design/protocol.md has the proof).
  * All packets of a phase are of one kind, type and size, as the first one says: with or without payload, sums or maxima.
  *
  * In a tree of switches a row of the root, and of a switch alone, is *collecting* while `missing` > 0, then *final*. Below

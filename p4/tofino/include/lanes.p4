@@ -1,4 +1,4 @@
-/* Lanes: 32 values, which is what one pass handles. A packet with more goes round once for each 32 of them (docs/tna-programs.md).
+/* Lanes: 32 values, which is what one pass handles. A packet with more goes round once for each 32 of them (docs/design/tna-programs.md).
  *
  * One lane is one stateful ALU: a pair of 32-bit words for each cell, the sum and its overflow flag, four instructions of at
  * most two conditions, one access in a pass, one word out of it. So what a packet adds, and what the sum then is, are two

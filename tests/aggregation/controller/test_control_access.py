@@ -54,7 +54,7 @@ def service(network):
 @pytest.mark.fast
 def test_every_operation_has_a_rule_and_the_documentation_says_the_same():
     assert set(RULES) == set(REQUESTS.values())
-    text = (ROOT / "docs/control.md").read_text()
+    text = (ROOT / "docs/guide/control.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (anyone|users|owner)[^|]*\|$", text, re.MULTILINE))
     roles = {Role.ANYONE: "anyone", Role.USER: "users", Role.OWNER: "owner"}
     assert rows == {name: roles[RULES[kind].role] for name, kind in REQUESTS.items()}

@@ -3,7 +3,7 @@
 `INA_P4STUDIO` names a checkout's folder `pkgsrc`, `INA_PTF_PYTHON` a Python with ptf, grpcio-tools, googleapis-common-protos,
 six and crcmod. As a script it runs all of them, or those named (example[:Test,Test]), and prints each test's outcome;
 `--record` stores the outcomes in tests/ptf/results.json (a test's reason for not passing; "": it passes) and makes the table
-of docs/tna-conformance.md from them.
+of docs/reference/tna-conformance.md from them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INTERNAL = {"tna_32q_2pipe": (1, 3)}  # pipes whose ports all lead back into the
 
 
 RESULTS = HERE / "ptf/results.json"
-PAGE = HERE.parent / "docs/tna-conformance.md"
+PAGE = HERE.parent / "docs/reference/tna-conformance.md"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
 # Part of a failure's text, and the reason it stands for
 REASONS = (
@@ -179,7 +179,7 @@ def table(results: dict[str, dict[str, str]]) -> str:
 
 
 def page(results: dict[str, dict[str, str]]) -> str:
-    """docs/tna-conformance.md with the table of these results."""
+    """docs/reference/tna-conformance.md with the table of these results."""
     text = PAGE.read_text()
     return text[: text.index(BEGIN) + len(BEGIN)] + table(results) + text[text.index(END) :]
 

@@ -93,7 +93,7 @@ def test_its_own_controller_sets_it_up_and_256_values_are_summed(program, tmp_pa
                 return
             assert len(controller.join(SIZES[256], WORKERS)) == len(WORKERS)
             published = reduced(switch, vectors, slot=2)
-            # The entry for the third harvest names a port of pipe 3: docs/tna-programs.md
+            # The entry for the third harvest names a port of pipe 3: docs/design/tna-programs.md
             assert np.array_equal(np.delete(published, LATE), np.delete(right, LATE))
             assert np.array_equal(published[LATE], right[192:224])
             (third,) = (e for e in switch.read([TableEntry("next_step")]) if e.action.endswith("HARVEST3"))

@@ -1,4 +1,4 @@
-"""open-p4studio's PTF tests, unmodified, on the embedded switch: their outcomes are those in docs/tna-conformance.md."""
+"""open-p4studio's PTF tests, unmodified, on the embedded switch: outcomes as in docs/reference/tna-conformance.md."""
 
 from __future__ import annotations
 

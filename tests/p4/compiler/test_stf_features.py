@@ -1,5 +1,5 @@
 """tests/stf: a program and an STF file for each feature of the language and of v1model. The interpreter and the compiled
-switch always pass all of them; so does BMv2 where available, except for the differences in docs/p4.md."""
+switch always pass all of them; so does BMv2 where available, except for the differences in docs/guide/p4.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 
 FOLDER = Path(__file__).parent.parent.parent / "stf"
 PROGRAMS = files(FOLDER, "*.p4")
-PAGE = (FOLDER.parent.parent / "docs" / "p4-features.md").read_text()
+PAGE = (FOLDER.parent.parent / "docs" / "reference" / "p4-features.md").read_text()
 PATIENCE = 30.0  # seconds for BMv2 to send a frame that ours sent
 NOT_ON_BMV2 = {
     "action_profiles": "a hit ends the process where two tables share a profile",
@@ -106,4 +106,4 @@ def test_a_folder_has_these_programs() -> None:
 @pytest.mark.fast
 def test_each_program_has_its_file_and_its_line_in_the_docs() -> None:
     assert {p.stem for p in PROGRAMS} == {t.stem for t in FOLDER.glob("*.stf")}
-    assert {p.stem for p in PROGRAMS} == set(re.findall(r"\(\.\./tests/stf/(\w+)\.p4\)", PAGE))
+    assert {p.stem for p in PROGRAMS} == set(re.findall(r"\(\.\./\.\./tests/stf/(\w+)\.p4\)", PAGE))

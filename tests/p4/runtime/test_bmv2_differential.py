@@ -32,7 +32,7 @@ OWN = Path(__file__).parent.parent.parent / "programs"
 FOLDER = os.environ.get("INA_P4C_SAMPLES", "")
 SEED = os.environ.get("INA_SEED", "1")
 
-# Programs that differ on purpose, or cannot be compared: docs/p4.md, "Differences from BMv2".
+# Programs that differ on purpose, or cannot be compared: docs/guide/p4.md, "Differences from BMv2".
 DIFFERENT = {
     "gauntlet_invalid_hdr_assign-bmv2": "reads a field of an invalid header, which has no defined value",
     "union4-bmv2": "reads a member of a union after another one became valid, which has no defined value",

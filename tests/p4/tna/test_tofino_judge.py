@@ -27,5 +27,5 @@ def test_an_estimate_is_a_bound(program):
 def test_the_table_of_the_docs_is_what_is_measured():
     need("tna-programs")
     need("p4c-tofino")
-    text = Path("docs/tna-conformance.md").read_text()
+    text = Path("docs/reference/tna-conformance.md").read_text()
     assert text.partition("<!-- estimates -->\n")[2].partition("<!-- end of estimates -->")[0].splitlines()[2:] == table()

@@ -350,7 +350,7 @@ def test_a_program_that_does_not_compile(folder, capsys):
 
 
 def test_the_mapping_that_the_page_shows_is_one(tmp_path):
-    page = (p4_dir().parent / "docs" / "p4.md").read_text()
+    page = (p4_dir().parent / "docs" / "guide" / "p4.md").read_text()
     (tmp_path / "twins.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
     mapping = load(tmp_path / "twins.toml")
     assert set(mapping.sections) == set(SECTIONS) and mapping.ports() == {1: 33} and mapping.any_order and not mapping.digests

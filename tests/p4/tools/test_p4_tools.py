@@ -24,7 +24,7 @@ from ina.p4.tools import explain, parser_graph, trace
 need("cc")
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-PAGE = (ROOT / "docs" / "p4.md").read_text()
+PAGE = (ROOT / "docs" / "guide" / "p4.md").read_text()
 FOLDERS = (paths.p4_dir(), ROOT / "examples", ROOT / "tests" / "programs")
 PROGRAMS = [path for folder in FOLDERS for path in sorted(folder.glob("*.p4"))]
 PROGRAM = source(
@@ -155,7 +155,7 @@ def _by_name(x):
     return x
 
 
-# Programs of which p4c has removed unreachable parts, or cannot describe some: docs/p4.md, "Differences from BMv2".
+# Programs of which p4c has removed unreachable parts, or cannot describe some: docs/guide/p4.md, "Differences from BMv2".
 P4INFO_DIFFERS = {"gauntlet_exit_combination_5-bmv2", "gauntlet_exit_combination_21-bmv2", "issue2735-bmv2",
                   "match-on-exprs2-bmv2"}  # fmt: skip
 
@@ -451,7 +451,7 @@ def test_output_in_the_documentation_is_real(block, monkeypatch, capsys):
 def test_code_in_the_documentation_runs(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.M | re.S)
-    exec(compile(code, "docs/p4.md", "exec"), {})
+    exec(compile(code, "docs/guide/p4.md", "exec"), {})
     frame = bytes.fromhex("000000000002000000000001aabb")
     assert capsys.readouterr().out.splitlines() == [str([(2, frame)]), "1"]
 

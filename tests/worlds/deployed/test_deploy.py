@@ -266,7 +266,7 @@ def test_the_same_file_is_an_experiment(file):
 
 
 def test_the_file_of_the_docs_is_one(tmp_path):
-    text = (Path(__file__).parent.parent.parent.parent / "docs" / "tofino.md").read_text()
+    text = (Path(__file__).parent.parent.parent.parent / "docs" / "guide" / "tofino.md").read_text()
     path = tmp_path / "wedge.toml"
     path.write_text(re.search(r"```toml\n(# wedge.toml\n.*?)```", text, re.S)[1])
     d = deployment(path)

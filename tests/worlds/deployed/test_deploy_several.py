@@ -246,7 +246,7 @@ def test_errors_name_the_key(tmp_path, old, new, message):
 
 
 def test_the_file_of_the_docs_is_planned(tmp_path, capsys):
-    text = (paths.p4_dir().parent / "docs" / "tofino.md").read_text()
+    text = (paths.p4_dir().parent / "docs" / "guide" / "tofino.md").read_text()
     file = tmp_path / "racks.toml"
     file.write_text(re.search(r"```toml\n(# racks.toml\n.*?)```", text, re.S)[1])
     assert main(["deploy", str(file), "--embedded"]) == 0

@@ -1,4 +1,4 @@
-"""Tables of an experiment's file: switches, their cables and hosts (docs/tofino.md)."""
+"""Tables of an experiment's file: switches, their cables and hosts (docs/guide/tofino.md)."""
 
 from __future__ import annotations
 

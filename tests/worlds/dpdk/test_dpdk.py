@@ -311,7 +311,7 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
 def test_commands_of_the_readme_run(tmp_path):
     """The commands get sockets of the test's, and a smaller tensor."""
     lines = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("ina-dpdk-")]
-    assert len(lines) == 3 and all(line in (ROOT / "docs/dpdk.md").read_text() for line in lines)
+    assert len(lines) == 3 and all(line in (ROOT / "docs/guide/dpdk.md").read_text() for line in lines)
     commands = [line.replace("/tmp/", f"{tmp_path}/").replace("100M", "1M").split() for line in lines]
     assert commands[0][0] == "ina-dpdk-switch"
     with switch(*commands[0][1:]) as running:

@@ -111,7 +111,7 @@ def test_jobs_that_share_a_pool_that_is_too_small():
 
 @pytest.mark.parametrize("topology, states", [("star hosts=2", 181), ("leaf-spine leaves=2 spines=1 hosts=1", 538)])
 def test_every_interleaving_of_a_small_job(topology, states):
-    """The number of states is that of v1model's program (docs/protocol.md), and no sum is wrong in any."""
+    """The number of states is that of v1model's program (docs/design/protocol.md), and no sum is wrong in any."""
     built = compile_program(TOFINO / "switchml.p4", defines={"VALUES": "32", "SLOTS": "1"}, include_dirs=[paths.p4_dir()])
     kind, *parameters = topology.split()
     network = load(kind, **{key: int(value) for key, value in (p.split("=") for p in parameters)})

@@ -345,8 +345,8 @@ DRAWN = {
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawings_of_the_documentation_are_what_the_command_draws(name, tmp_path, capsys):
     assert cli.main(["topo", "show", *DRAWN[name], "--svg", str(tmp_path / name)]) == 0
-    assert f"ina topo show {' '.join(DRAWN[name])} --svg {name}" in (ROOT / "docs/topologies.md").read_text()
-    assert (tmp_path / name).read_text() == (ROOT / "docs/topologies" / name).read_text()
+    assert f"ina topo show {' '.join(DRAWN[name])} --svg {name}" in (ROOT / "docs/guide/topologies.md").read_text()
+    assert (tmp_path / name).read_text() == (ROOT / "docs/guide/topologies" / name).read_text()
 
 
 @pytest.mark.parametrize(("degree", "rings", "free"), [(4, "undirected", 0), (40, "undirected", 36), (7, "directed", 3)])

@@ -129,7 +129,7 @@ def test_two_jobs_with_common_switches_keep_apart(program, name):
 
 
 def test_four_striped_trees_halve_the_time_on_topoopt(program):
-    """docs/topologies.md: what the busiest link carries falls from 1 tensor to 1/2 with four trees on 8 servers of degree 4."""
+    """docs/guide/topologies.md: the busiest link carries 1 tensor, or 1/2 with four trees on 8 servers of degree 4."""
     seconds = {}
     for stripes in (1, 4):
         with fabric(program, "topoopt", pool=512) as net:

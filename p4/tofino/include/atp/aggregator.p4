@@ -11,7 +11,7 @@
  * v1model looks at owner, bitmap and time at once before it writes any. Here `claims` decides alone who takes an aggregator,
  * with what `last` says of late packets; then the owner is known before the bitmap, and what is seen before what is in the sum.
  * What comes between two passes of a packet finds an aggregator that is held, and at worst goes to the server as it is
- * (docs/tna-programs.md).
+ * (docs/design/tna-programs.md).
  */
 #ifndef INA_TOFINO_ATP_AGGREGATOR_P4
 #define INA_TOFINO_ATP_AGGREGATOR_P4

@@ -9,7 +9,7 @@
  *
  * v1model's row is taken by a newer packet if it is complete. Whether it is, `missing` knows, which comes after `phases`: a
  * packet cannot go back. So a phase is marked as ended by the packet that takes its result out, in its last pass: a worker
- * that sends something newer has that result, so the mark is there before (docs/tna-programs.md).
+ * that sends something newer has that result, so the mark is there before (docs/design/tna-programs.md).
  *
  * What a stateful ALU compares it also says; so that each table only has bits to look at, and the next is a stage later. A
  * stateful ALU gives one word: where two are needed, the register is there twice, with the same in both.
