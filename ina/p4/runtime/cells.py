@@ -6,24 +6,16 @@ import math
 import struct
 from typing import Any
 
+import numpy as np
+
 from ina.base.native import ffi, lib
-from ina.p4.runtime.entities import (
-    CounterEntry,
-    DirectCounterEntry,
-    DirectMeterEntry,
-    MeterConfig,
-    MeterEntry,
-    RegisterEntry,
-    TableEntry,
-    as_int,
-)
+from ina.p4.runtime.command import Command, Memory, Span
+from ina.p4.runtime.entities import MeterConfig, TableEntry
 from ina.p4.runtime.filters import Filters
 from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.tables import Tables
-from ina.p4.runtime.tna_entities import FilterEntry
 
-CELL_ENTRIES = (CounterEntry, DirectCounterEntry, RegisterEntry, MeterEntry, DirectMeterEntry, FilterEntry)
 Pipes = int | tuple[int, ...] | None
 CELL_BYTES = {"counter": 16, "meter": 64, "filter": 64, "hits": 1}
 _METER = struct.Struct("<Q6dQ")  # struct ina_meter of the compiled program (prelude.h)
@@ -69,7 +61,7 @@ class Cells:
             raise EntityError(f"{layout['name']}: pipe {pipe}: it is in {', '.join(map(str, pipes))}")
         return [pipe]
 
-    def places(self, kind: str, name: str | int, index: int | None, pipe: Pipes = None) -> dict[int, dict[str, int]]:
+    def places(self, kind: str, name: str | int, index: int | None, pipe: Pipes = None) -> dict[int, Span]:
         """Places by pipe: cell `index` of an array, None: all cells, as a command's offset, stride, size and count."""
         layout = self.layout(kind, name)
         size = CELL_BYTES.get(kind) or layout["bytes"]
@@ -85,22 +77,22 @@ class Cells:
         }
 
     def fill(
-        self, kind: str, name: str | int, index: int | None, pipe: Pipes, cell: bytes, keep: list[Any]
-    ) -> list[dict[str, Any]]:
-        commands = []
+        self, kind: str, name: str | int, index: int | None, pipe: Pipes, cell: bytes, memory: Memory
+    ) -> list[Command]:
+        commands: list[Command] = []
         for span in self.places(kind, name, index, pipe).values():
             data = ffi.new("uint8_t[]", cell * span["count"])
-            keep.append(data)
+            memory.append(data)
             commands.append({"op": lib.INA_WRITE_STATE, "data": data, **span})
         return commands
 
-    def clear(self, kind: str, name: str, index: int, pipes: Pipes, keep: list[Any]) -> list[dict[str, Any]]:
+    def clear(self, kind: str, name: str, index: int, pipes: Pipes, memory: Memory) -> list[Command]:
         """The commands that reset a direct cell, which a new entry takes over from a deleted one, to its initial value."""
         if kind != "register":
-            return self.fill(kind, name, index, pipes, bytes(CELL_BYTES[kind]), keep)
+            return self.fill(kind, name, index, pipes, bytes(CELL_BYTES[kind]), memory)
         layout = self.layout(kind, name)
         size = layout["bytes"]
-        return self.fill(kind, name, index, pipes, (int(layout["initial"]) % (1 << 8 * size)).to_bytes(size, "little"), keep)
+        return self.fill(kind, name, index, pipes, (int(layout["initial"]) % (1 << 8 * size)).to_bytes(size, "little"), memory)
 
     @staticmethod
     def register_index(layout: dict[str, Any], entry: TableEntry, tables: Tables) -> int:
@@ -110,39 +102,12 @@ class Cells:
         return tables.row_id(entry)
 
     @staticmethod
-    def direct_pipes(entity: Any, tables: Tables) -> Pipes:
-        """The pipes of an entry's cell: `pipe`, or (None) all pipes of the entry."""
-        entry = getattr(entity, "entry", None)
-        return tables.pipes(entry) if entity.pipe is None and entry is not None else entity.pipe
-
-    def write(self, entity: Any, tables: Tables, keep: list[Any]) -> list[dict[str, Any]]:
-        """The commands that write an entry; `keep` gets the memory that they point to."""
-        if isinstance(entity, RegisterEntry):
-            layout = self.layout("register", entity.register)
-            value = as_int(entity.value, layout["width"], f"register {layout['name']}")
-            cell = value.to_bytes(layout["bytes"], "little")
-            index = entity.index if entity.entry is None else self.register_index(layout, entity.entry, tables)
-            return self.fill("register", layout["name"], index, self.direct_pipes(entity, tables), cell, keep)
-        if isinstance(entity, (MeterEntry, DirectMeterEntry)):
-            cell = meter_cell(entity.config)
-            if isinstance(entity, MeterEntry):
-                return self.fill("meter", entity.meter, entity.index, entity.pipe, cell, keep)
-            return self.fill("meter", *tables.direct_meter(entity.entry), self.direct_pipes(entity, tables), cell, keep)
-        if isinstance(entity, FilterEntry):
-            index = self.filters.index(entity, tables)
-            return self.fill("filter", entity.filter, index, self.direct_pipes(entity, tables), self.filters.cell(entity), keep)
-        counts = (entity.packets, entity.bytes)
-        cell = b"".join(as_int(n, 64, "counter").to_bytes(8, "little") for n in counts)
-        direct = isinstance(entity, DirectCounterEntry)
-        name, index = tables.direct_counter(entity.entry) if direct else (entity.counter, entity.index)
-        if entity.pipe is not None:
-            return self.fill("counter", name, index, entity.pipe, cell, keep)
-        pipes = self.direct_pipes(entity, tables) if direct else None
-        first, *others = self.pipes_of(self.layout("counter", name), pipes)
-        commands = self.fill("counter", name, index, first, cell, keep)
-        for pipe in others:
-            commands += self.fill("counter", name, index, pipe, bytes(len(cell)), keep)
-        return commands
+    def register_values(layout: dict[str, Any], raw: bytes) -> np.ndarray:
+        """Values of a register's cells: unsigned integers, or Python integers (dtype object) if wider than 64 bits."""
+        size = layout["bytes"]
+        if size <= 8:
+            return np.frombuffer(raw, f"<u{size}")
+        return np.array([int.from_bytes(raw[i : i + size], "little") for i in range(0, len(raw), size)], object)
 
 
 def meter_cell(config: MeterConfig | None) -> bytes:

@@ -8,46 +8,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ina.base.native import CData, ffi, lib
-from ina.p4.runtime.cells import CELL_ENTRIES, Cells, Pipes, meter_configs
-from ina.p4.runtime.entities import (
-    CloneSessionEntry,
-    CounterEntry,
-    DirectCounterEntry,
-    DirectMeterEntry,
-    E,
-    MeterEntry,
-    MulticastGroupEntry,
-    ProfileGroup,
-    ProfileMember,
-    RegisterEntry,
-    TableEntry,
-    Update,
-    ValueSetEntry,
-    as_int,
-)
+from ina.p4.runtime.cells import Cells
+from ina.p4.runtime.command import Command
+from ina.p4.runtime.control_plane import ControlPlane
 from ina.p4.runtime.loaded_program import Program
-from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.p4.runtime.pipe_scope import PipeScope
 from ina.p4.runtime.pktgen import Generators
 from ina.p4.runtime.records import DROP_REASONS, PortStats
-from ina.p4.runtime.tables import TableImage, Tables
-from ina.p4.runtime.target import SwitchTarget
+from ina.p4.runtime.replication import Groups
+from ina.p4.runtime.tables import Tables
 from ina.p4.runtime.telemetry import Telemetry
-from ina.p4.runtime.tna_entities import EntryScope, FilterEntry, KeyMask, TnaEntity
 from ina.p4.runtime.traffic_manager import TrafficManager
 
 PS = 10**12
-_GROUPS = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +40,7 @@ class Link:
     ecn: int = 0
 
 
-class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
+class Switch(ControlPlane, Telemetry, PipeScope, Generators):
     """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
 
     `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffer`: bytes that may wait in the
@@ -82,15 +62,12 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
     ):
         if not isinstance(program, Program):
             program = Program(getattr(program, "so_path", program))
-        self.program: Program = program
+        self.program = program
         self._tables = Tables(program.p4info, program.layout)
-        self._images: list[TableImage] = [self._tables.image(n) for n in range(len(program.pipelines))]
-        self._groups: dict[int, MulticastGroupEntry] = {}
-        self._sessions: dict[int, CloneSessionEntry] = {}
+        self._images = [self._tables.image(n) for n in range(len(program.pipelines))]
         self._ports: dict[int, Any] = {}
-        self._batched = self._stale = False
         self._lock = threading.RLock()
-        self._dataplane: CData | None = None
+        self._dataplane = None
         self._process = os.getpid()
         config = ffi.new(
             "struct ina_switch_config *",
@@ -113,14 +90,10 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
             )
         self.pipes = int(lib.ina_switch_pipes(self.pointer))
         self._cells = Cells(program, max(1, self.pipes), lib.ina_switch_state_stride(self.pointer))
-        self._manager = TrafficManager(self.pipes, program.port_metadata) if self.pipes else None
+        self._engine = TrafficManager(self.pipes, program.port_metadata) if self.pipes else Groups()
         self._recirculating = set(range(1, self.pipes, 2)) if self.pipes > 2 else set()  # pipes whose ports 64 to 67 recirculate
         self._collector = ffi.gc(ffi.new("struct ina_collector *"), lib.ina_collector_free)
         lib.ina_switch_set_output(self.pointer, lib.ina_collect, self._collector)
-
-    @property
-    def p4info(self) -> P4Info:
-        return self.program.p4info
 
     # ---- life
 
@@ -185,7 +158,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
         if self.running != running:
             raise RuntimeError(f"the data plane {'runs: stop() it first' if self.running else 'does not run'}")
 
-    def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> CData:
+    def _execute(self, commands: Sequence[Command], timeout: float = 5.0) -> CData:
         """Runs commands in order, up to the first error; returns them (a cffi array: its items live as long as it does) with
         their results."""
         if self.pointer == ffi.NULL:
@@ -235,7 +208,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
                                  f"this switch has pipes of {lib.INA_TNA_PIPE_PORTS} ports, {self.pipes} of them")
             if loopback and (not self.pipes or port is not None):
                 raise ValueError(f"port {number}: a loopback port is TNA's, and has no memory of its own")
-            commands: list[dict[str, Any]] = [{"op": lib.INA_ADD_PORT, "id": number, "port": handle, "link": config}]
+            commands: list[Command] = [{"op": lib.INA_ADD_PORT, "id": number, "port": handle, "link": config}]
             if loopback:
                 commands.append({"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": 1})
             if self.recirculates(number):
@@ -252,9 +225,9 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
             return self._ports.pop(number)
 
     @staticmethod
-    def _loop_commands(number: int, on: bool = True) -> list[dict[str, Any]]:
+    def _loop_commands(number: int, on: bool = True) -> list[Command]:
         """Commands that make a port recirculate that has not been added."""
-        add = {"op": lib.INA_ADD_PORT, "id": number, "port": ffi.NULL, "link": ffi.NULL}
+        add: Command = {"op": lib.INA_ADD_PORT, "id": number, "port": ffi.NULL, "link": ffi.NULL}
         return [add, {"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": 1}] if on else []
 
     def recirculates(self, number: int) -> bool:
@@ -275,7 +248,7 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
                 return
             if added := [number for number in ports if number in self._ports]:
                 raise ValueError(f"port {added[0]} is there: ports {first} to {ports[-1]} change together, while none of them is")
-            removals = [{"op": lib.INA_REMOVE_PORT, "id": number} for number in ports]
+            removals: list[Command] = [{"op": lib.INA_REMOVE_PORT, "id": number} for number in ports]
             self._execute([c for number in ports for c in self._loop_commands(number)] if on else removals)
             self._recirculating ^= {pipe}
 
@@ -302,258 +275,6 @@ class Switch(Telemetry, PipeScope, Generators, SwitchTarget):
             raw.rx_packets, raw.rx_bytes, raw.tx_packets, raw.tx_bytes, raw.ecn_marks, raw.recirculated,
             dict(zip(DROP_REASONS, raw.drops, strict=True)),
         )  # fmt: skip
-
-    # ---- control plane
-
-    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
-        """Makes all updates between two bursts of packets, in order, or none of them."""
-        updates = list(updates)
-        with self._lock:
-            tables, groups, sessions = self._tables, dict(self._groups), dict(self._sessions)
-            manager = self._manager.copy() if self._manager else None
-            # A single change of a table in a batch is made in place: it succeeds or fails as a whole
-            in_place = self._batched and len(updates) == 1
-            in_place = in_place and isinstance(updates[0].entity, (TableEntry, ProfileMember, ProfileGroup))
-            if in_place:
-                tables.forget_reused()
-            commands: list[dict[str, Any]] = []
-            keep: list[Any] = []  # memory that commands point to
-            for i, update in enumerate(updates):
-                entity = update.entity
-                try:
-                    if update.type not in ("INSERT", "MODIFY", "DELETE"):
-                        raise EntityError(f"{update.type!r}: expected INSERT, MODIFY or DELETE")
-                    if isinstance(entity, TableEntry):
-                        if tables is self._tables and not in_place:
-                            tables = tables.copy()
-                        tables.apply(update.type, entity)
-                    elif manager and type(entity) in manager.KINDS:
-                        manager.apply(update.type, entity, keep)
-                        commands += manager.commands(keep)
-                    elif isinstance(entity, MulticastGroupEntry):
-                        label = f"multicast group {entity.group_id}"
-                        commands.append(self._members(update.type, entity.group_id, entity, groups, label, keep))
-                    elif isinstance(entity, CloneSessionEntry):
-                        label = f"clone session {entity.session_id}"
-                        commands.append(self._members(update.type, entity.session_id, entity, sessions, label, keep))
-                    elif isinstance(entity, (ProfileMember, ProfileGroup, ValueSetEntry)):
-                        if tables is self._tables and not in_place:
-                            tables = tables.copy()
-                        if isinstance(entity, ValueSetEntry):
-                            tables.apply_value_set(update.type, entity)
-                        else:
-                            tables.apply_profile(update.type, entity)
-                    elif isinstance(entity, EntryScope) and self.pipes:
-                        if update.type != "MODIFY":
-                            raise EntityError("an entry scope: only MODIFY is possible")
-                        tables = tables.copy() if tables is self._tables else tables
-                        tables.apply_scope(entity, self.pipes)
-                    elif isinstance(entity, KeyMask) and self.pipes:
-                        tables = tables.copy() if tables is self._tables else tables
-                        name, words = tables.apply_key_mask(entity)
-                        for number, word in enumerate(words):
-                            commands += self._cells.write(RegisterEntry(name, number, word), tables, keep)
-                    elif isinstance(entity, CELL_ENTRIES):
-                        if update.type != "MODIFY":
-                            raise EntityError(f"{type(entity).__name__}: only MODIFY is possible")
-                        commands += self._cells.write(entity, tables, keep)
-                    elif isinstance(entity, TnaEntity):
-                        raise EntityError(f"{type(entity).__name__}: {self.program.name} is no TNA program", "UNIMPLEMENTED")
-                    else:
-                        raise EntityError(f"{entity!r} is no entity of this switch")
-                except EntityError as error:
-                    raise EntityError(f"update {i}: {error}", error.code, i) from None
-            images = self._images
-            changed = in_place or tables is not self._tables
-            if changed:
-                if not self._batched:
-                    images, table_commands = self._build_images(tables)
-                    commands[0:0] = table_commands
-                commands[0:0] = [
-                    c for kind, n, i, pipes in tables.reused() for c in self._cells.clear(kind, n, i, pipes, keep)
-                ]
-            if commands:
-                self._execute(commands, timeout)
-            self._stale |= self._batched and changed
-            self._tables, self._images, self._groups, self._sessions = tables, images, groups, sessions
-            self._manager = manager
-
-    def _build_images(self, tables: Tables) -> tuple[list[TableImage], list[dict[str, Any]]]:
-        """Images of all pipelines, and the commands that put them in place."""
-        pipelines = len(self.program.pipelines)
-        images = [tables.image(n) for n in range(pipelines)]
-        commands = [{"op": lib.INA_SET_TABLES, "id": n, "tables": image.pointer} for n, image in enumerate(images)]
-        for pipe in range(self.pipes if tables.by_pipe else 0):
-            for parser in (None, *tables.value_sets.parsers(pipe)):
-                images.append(tables.image(pipe % pipelines, pipe, parser))
-                count = 0 if parser is None else parser + 1
-                commands.append({"op": lib.INA_TNA_SET_PIPE_TABLES, "id": pipe, "tables": images[-1].pointer, "count": count})
-        return images, commands
-
-    @contextlib.contextmanager
-    def batch(self, timeout: float = 5.0) -> Iterator[None]:
-        """Delays entries written within until it ends, when all reach the data plane together: for many writes of few entries."""
-        with self._lock:
-            if self._batched:
-                yield
-                return
-            self._batched = True
-            try:
-                yield
-            finally:
-                self._batched = False
-                if self._stale:
-                    self._stale = False
-                    images, commands = self._build_images(self._tables)
-                    self._execute(commands, timeout)
-                    self._images = images
-
-    @staticmethod
-    def _members(
-        type_: str, number: int, entity: Any, existing: dict[int, Any], label: str, keep: list[Any]
-    ) -> dict[str, Any]:
-        if not 1 <= number <= _GROUPS:
-            raise EntityError(f"{label}: expected 1..{_GROUPS}")
-        if type_ == "INSERT" and number in existing:
-            raise EntityError(f"{label} is there already", "ALREADY_EXISTS")
-        if type_ != "INSERT" and number not in existing:
-            raise EntityError(f"{label} is not there", "NOT_FOUND")
-        op = lib.INA_SET_GROUP if isinstance(entity, MulticastGroupEntry) else lib.INA_SET_SESSION
-        if type_ == "DELETE":
-            del existing[number]
-            return {"op": op, "id": number}
-        pairs = []
-        for r in entity.replicas:
-            pairs.append((as_int(r.port, 9, f"{label}: port"), as_int(r.rid, 16, f"{label}: replication id")))
-        if len(set(pairs)) != len(pairs):
-            raise EntityError(f"{label}: two replicas have the same port and replication id")
-        if len(pairs) > _GROUPS:
-            raise EntityError(f"{label}: {len(pairs)} replicas, at most {_GROUPS} are possible", "RESOURCE_EXHAUSTED")
-        existing[number] = entity
-        if not pairs:  # to the data plane an empty group is one whose only replica is dropped
-            pairs = [(lib.INA_DROP_PORT, 0)]
-        data = ffi.new("struct ina_replica[]", pairs)
-        keep.append(data)
-        return {
-            "op": op, "id": number, "count": len(pairs), "data": data, "size": getattr(entity, "packet_length", 0),
-        }  # fmt: skip
-
-    def counter(
-        self, name: str | int, index: int | None = None, timeout: float = 5.0, pipe: int | None = None
-    ) -> np.ndarray:
-        """Cells of a counter as (n, 2) uint64: packets, bytes; of one pipe or of all together."""
-        places = self._cells.places("counter", name, index, pipe).values()
-        raw = [np.frombuffer(self._read_cells(span, timeout), "<u8").reshape(-1, 2) for span in places]
-        return sum(raw[1:], raw[0])
-
-    def counters(self) -> dict[str, np.ndarray]:
-        """All counters that the program uses, by full name."""
-        return {c["name"]: self.counter(c["name"]) for c in self.program.layout["counters"]}
-
-    def register(
-        self, name: str | int, index: int | None = None, timeout: float = 5.0, pipe: int | None = None
-    ) -> np.ndarray:
-        """Cells of a register: (n,) unsigned integers, or Python integers (dtype object) if wider than 64 bits.
-
-        For a TNA program: those of `pipe`, or of all pipes that have the register, (pipes, n).
-        """
-        layout = self._cells.layout("register", name)
-        size = layout["bytes"]
-        arrays = []
-        for span in self._cells.places("register", name, index, pipe).values():
-            raw = self._read_cells(span, timeout)
-            if size <= 8:
-                arrays.append(np.frombuffer(raw, f"<u{size}"))
-            else:
-                cells = [int.from_bytes(raw[i : i + size], "little") for i in range(0, len(raw), size)]
-                arrays.append(np.array(cells, object))
-        return arrays[0] if pipe is not None or not self.pipes else np.stack(arrays)
-
-    def _read_by_pipe(self, kind: str, name: str, index: int | None, pipe: Pipes, timeout: float) -> list[tuple[Any, bytes]]:
-        """(pipe, bytes of the cells); pipe None: the program has no pipes."""
-        places = self._cells.places(kind, name, index, pipe)
-        return [(p if self.pipes else None, self._read_cells(span, timeout)) for p, span in places.items()]
-
-    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
-        """The entities that match: entries of a TableEntry's table (with a match: that entry), a group or session (id 0: all), a
-        counter's, meter's or register's cell (index None: all), an entry's direct counter or meter, a profile's
-        member or group (id 0: all of the profile), a value set."""
-        answers: list[Any] = []
-        with self._lock:
-            for e in entities:
-                if isinstance(e, TableEntry):
-                    if e.match and not e.is_default and e.table:
-                        matches = self._tables.find(e)
-                        if matches is not None:
-                            answers += matches
-                            continue
-                    rows = self._tables.entries(e.table or None, e.pipe)
-                    if e.is_default and e.table:
-                        rows = [self._tables.default_entry(e.table, e.pipe)]
-                    answers += [
-                        r
-                        for r in rows
-                        if r.is_default == e.is_default
-                        and (not e.match or (r.match == e.match and r.priority == e.priority))
-                    ]
-                elif self._manager and type(e) in self._manager.KINDS:
-                    answers += self._manager.read(e)
-                elif isinstance(e, MulticastGroupEntry):
-                    answers += [g for i, g in self._groups.items() if e.group_id in (0, i)]
-                elif isinstance(e, CloneSessionEntry):
-                    answers += [s for i, s in self._sessions.items() if e.session_id in (0, i)]
-                elif isinstance(e, (CounterEntry, DirectCounterEntry)):
-                    entry = e.entry if isinstance(e, DirectCounterEntry) else None
-                    if isinstance(e, CounterEntry):
-                        name, index = self.p4info.counter(e.counter).name, e.index
-                    else:
-                        name, index = self._tables.direct_counter(e.entry)
-                    pipes = self._cells.direct_pipes(e, self._tables)
-                    for pipe, raw in self._read_by_pipe("counter", name, index, pipes, timeout):
-                        cells = np.frombuffer(raw, "<u8").reshape(-1, 2).tolist()
-                        if entry is not None:
-                            answers.append(DirectCounterEntry(entry, cells[0][0], cells[0][1], pipe))
-                        else:
-                            answers += [CounterEntry(name, (index or 0) + i, n, size, pipe) for i, (n, size) in enumerate(cells)]
-                elif isinstance(e, RegisterEntry):
-                    layout = self._cells.layout("register", e.register)
-                    name, index = layout["name"], e.index
-                    if e.entry is not None:
-                        index = self._cells.register_index(layout, e.entry, self._tables)
-                    for pipe in self._cells.places("register", name, index, self._cells.direct_pipes(e, self._tables)):
-                        values = self.register(name, index, timeout, pipe).tolist()
-                        number = pipe if self.pipes else None
-                        answers += [RegisterEntry(name, (index or 0) + i, v, number, e.entry) for i, v in enumerate(values)]
-                elif isinstance(e, (MeterEntry, DirectMeterEntry)):
-                    entry = e.entry if isinstance(e, DirectMeterEntry) else None
-                    if isinstance(e, MeterEntry):
-                        name, index = self.p4info.meter(e.meter).name, e.index
-                    else:
-                        name, index = self._tables.direct_meter(e.entry)
-                    pipes = self._cells.direct_pipes(e, self._tables)
-                    for pipe, raw in self._read_by_pipe("meter", name, index, pipes, timeout):
-                        configs = meter_configs(raw)
-                        if entry is not None:
-                            answers.append(DirectMeterEntry(entry, configs[0], pipe))
-                        else:
-                            answers += [MeterEntry(name, (index or 0) + i, c, pipe) for i, c in enumerate(configs)]
-                elif isinstance(e, FilterEntry):
-                    index = self._cells.filters.index(e, self._tables)
-                    pipes = self._cells.direct_pipes(e, self._tables)
-                    for pipe, raw in self._read_by_pipe("filter", e.filter, index, pipes, timeout):
-                        filters = self._cells.filters.configs(e.filter, raw)
-                        name = self._cells.layout("filter", e.filter)["name"]
-                        answers += [
-                            FilterEntry(name, None if e.entry else (index or 0) + i, c, pipe, e.entry)
-                            for i, c in enumerate(filters)
-                        ]
-                elif isinstance(e, (ProfileMember, ProfileGroup)):
-                    answers += self._tables.profiles.read(e)
-                elif isinstance(e, ValueSetEntry):
-                    answers += self._tables.value_sets.read(e)
-                else:
-                    raise EntityError(f"{e!r} is no entity of this switch")
-        return answers
 
     # ---- stepping
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
 from ina.base.native import ffi, lib
-from ina.p4.runtime.cells import Cells, Pipes
+from ina.p4.runtime.cells import Pipes
+from ina.p4.runtime.command import Memory
 from ina.p4.runtime.entities import TableEntry
-from ina.p4.runtime.tables import Tables
+from ina.p4.runtime.switch_part import SwitchPart
 from ina.p4.runtime.tna_entities import EntryScope
 
 
-class PipeScope:
+class PipeScope(SwitchPart):
     """The part of `Switch` for entries by pipe, and their hits."""
-
-    _cells: Cells
-    _lock: threading.RLock
-    _tables: Tables
-    _execute: Any
 
     def entry_scope(self, name: str) -> EntryScope:
         """The scope of a table or a value set, by full name."""
@@ -66,18 +61,18 @@ class PipeScope:
 
     def set_hit(self, entry: TableEntry, hit: bool, timeout: float = 5.0) -> None:
         with self._lock:
-            keep: list[Any] = []
+            memory: Memory = []
             name, number = self._tables.p4info.table(entry.table).name, self._tables.row_id(entry)
-            self._execute(self._cells.fill("hits", name, number, self._tables.pipes(entry), bytes([hit]), keep), timeout)
+            self._execute(self._cells.fill("hits", name, number, self._tables.pipes(entry), bytes([hit]), memory), timeout)
 
     def _take(self, kind: str, name: str, index: int | None, timeout: float, pipes: Pipes = None) -> dict[int, bytes]:
         """Reads and clears cells between two bursts; returns their bytes by pipe."""
-        keep: list[Any] = []
+        memory: Memory = []
         cells = {}
         for pipe, span in self._cells.places(kind, name, index, pipes).items():
             data = ffi.new("uint8_t[]", span["count"] * span["size"])
             zero = ffi.new("uint8_t[]", span["count"] * span["size"])
-            keep += [data, zero]
+            memory += [data, zero]
             self._execute([{"op": lib.INA_READ_STATE, "data": data, **span}, {"op": lib.INA_WRITE_STATE, "data": zero, **span}],
                           timeout)  # fmt: skip
             cells[pipe] = bytes(ffi.buffer(data))

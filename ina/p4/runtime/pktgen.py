@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from typing import Any
 
 from ina.base.native import ffi, lib
+from ina.p4.runtime.command import Command
 from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.switch_part import SwitchPart
 
 TRIGGERS = {"one_shot": lib.INA_TNA_ONE_SHOT, "periodic": lib.INA_TNA_PERIODIC, "port_down": lib.INA_TNA_PORT_DOWN,
             "pattern": lib.INA_TNA_PATTERN}  # fmt: skip
@@ -36,14 +36,10 @@ class PktgenApp:
     increment: bool = False
 
 
-class Generators:
+class Generators(SwitchPart):
     """The part of `Switch` for generators: each pipe has one, with 8 applications and 16 KiB for packets."""
 
-    pipes: int
-    _lock: threading.RLock
-    _execute: Any
-
-    def _run_command(self, command: dict[str, Any]) -> None:
+    def _run_command(self, command: Command) -> None:
         with self._lock:
             if not self.pipes:
                 raise EntityError("packet generators are TNA's", "UNIMPLEMENTED")

@@ -7,11 +7,14 @@ table's, so a change makes new images of the tables that use the profile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
-from ina.p4.runtime.entities import Entity, ProfileGroup, ProfileMember, as_params
+from ina.p4.runtime.entities import ProfileGroup, ProfileMember, as_params
 from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
+
+P = TypeVar("P", ProfileMember, ProfileGroup)
 
 
 class Profiles:
@@ -84,14 +87,12 @@ class Profiles:
         if in_use:
             raise EntityError(f"{label} is in use: change what names it first", "FAILED_PRECONDITION")
 
-    def read(self, entity: ProfileMember | ProfileGroup) -> Sequence[Entity]:
-        """The member or group of the entity's profile with its number; 0: all."""
-        name = self.p4info.profile(entity.profile).name
-        items: Mapping[int, Entity] = self.groups[name] if isinstance(entity, ProfileGroup) else self.members[name]
-        number = entity.group_id if isinstance(entity, ProfileGroup) else entity.member_id
-        if number == 0:
-            return list(items.values())
-        return [items[number]] if number in items else []
+    def read_members(self, pattern: ProfileMember) -> list[ProfileMember]:
+        """The member of the pattern's profile with its number; 0: all."""
+        return _numbered(self.members[self.p4info.profile(pattern.profile).name], pattern.member_id)
+
+    def read_groups(self, pattern: ProfileGroup) -> list[ProfileGroup]:
+        return _numbered(self.groups[self.p4info.profile(pattern.profile).name], pattern.group_id)
 
     def _member(self, entity: ProfileMember, tables: tuple[str, ...], label: str) -> ProfileMember:
         action = None
@@ -128,3 +129,9 @@ class Profiles:
         """The actions of a group, by member number, as BMv2 orders them; a member of weight w occurs w times."""
         members = sorted(self.groups[profile][number].members)
         return [self.member(profile, m) for m, weight in members for _ in range(weight)]
+
+
+def _numbered(items: Mapping[int, P], number: int) -> list[P]:
+    if number == 0:
+        return list(items.values())
+    return [items[number]] if number in items else []

@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-from typing import Any
-
-from ina.base.native import CData, ffi, lib
-from ina.p4.runtime.cells import Cells
-from ina.p4.runtime.loaded_program import Program
+from ina.base.native import ffi, lib
 from ina.p4.runtime.records import VERDICTS, Digest, TraceRecord
+from ina.p4.runtime.switch_part import SwitchPart
 
 
-class Telemetry(ABC):
+class Telemetry(SwitchPart):
     """The part of `Switch` that observes it."""
-
-    program: Program
-    pointer: CData
-    _cells: Cells
-    _lock: threading.RLock
-    _dataplane: CData | None
-
-    @abstractmethod
-    def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> CData:
-        """Runs commands on the switch, now or between two bursts of its data plane."""
-
-    @abstractmethod
-    def _need(self, running: bool) -> None:
-        """Raises RuntimeError unless the data plane runs, or does not."""
-
-    def _read_cells(self, span: dict[str, int], timeout: float) -> bytes:
-        data = ffi.new("uint8_t[]", span["size"] * span["count"])
-        with self._lock:
-            self._execute([{"op": lib.INA_READ_STATE, "data": data, **span}], timeout)
-        return bytes(ffi.buffer(data))
 
     def trace_start(self, records: int = 4096) -> None:
         """Keeps the newest `records` frames in and out of the pipeline."""
@@ -90,7 +65,7 @@ class Telemetry(ABC):
     def snapshot(self) -> bytes:
         """The program's whole state: registers, then statistics; one pipe after another."""
         size = lib.ina_switch_state_size(self.pointer)
-        return self._read_cells({"offset": 0, "stride": size, "size": size, "count": 1}, 5.0)
+        return self._read_cells({"offset": 0, "stride": size, "size": size, "count": 1})
 
     def restore(self, state: bytes) -> None:
         """The reverse of snapshot."""
@@ -109,5 +84,5 @@ class Telemetry(ABC):
             for pipe in self._cells.pipes_of({"name": m["text"], **m}, None):
                 span = {"offset": m["offset"] + pipe * self._cells.stride, "stride": 16, "size": 16, "count": 1}
                 text = f"{m['where']}: {m['text']}"
-                counts[text] = counts.get(text, 0) + int.from_bytes(self._read_cells(span, 5.0)[:8], "little")
+                counts[text] = counts.get(text, 0) + int.from_bytes(self._read_cells(span)[:8], "little")
         return counts

@@ -187,9 +187,3 @@ class FilterEntry(Entity):
     config: LpfConfig | WredConfig | None = None
     pipe: int | None = None
     entry: TableEntry | None = None
-
-
-TnaEntity = (
-    MulticastNode | MulticastEcmp | MulticastTree | MulticastLag | MulticastPrune | MulticastPort | ReplicationConfig
-    | MirrorSession | PortMetadata | FilterEntry | EntryScope | KeyMask
-)  # fmt: skip

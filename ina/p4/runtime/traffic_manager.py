@@ -1,17 +1,18 @@
 """The control plane's copy of TNA's traffic manager: replication trees, mirror sessions, ports.
 
-`TrafficManager.apply` checks one change; `commands` are the operations (tna_switch.h) that bring the switch up to date with all
-changes since the last call: a group is written again when a node or an ECMP group that it refers to has changed.
+`TrafficManager.apply` checks one change; the commands that it returns (tna_switch.h) bring the switch up to date: a group is
+written again when a node or an ECMP group that it refers to has changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from ina.base.native import ffi, lib
-from ina.p4.runtime.entities import CloneSessionEntry, MulticastGroupEntry, as_int
+from ina.p4.runtime.command import Command, Memory
+from ina.p4.runtime.entities import CloneSessionEntry, Entity, MulticastGroupEntry, as_int
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.tna_entities import (
     MirrorSession,
@@ -43,7 +44,7 @@ class TrafficManager:
     """The traffic manager of a switch. `port_metadata`: layouts of the parsers' (name, fields: name, width, bit)."""
 
     # name in errors, field with its number, True if it exists without INSERT, suffix of the method that sets it
-    KINDS: ClassVar[dict[type, tuple[str, str, bool, str]]] = {
+    KINDS: ClassVar[dict[type[Entity], tuple[str, str, bool, str]]] = {
         MulticastNode: ("multicast node", "node_id", False, "node"),
         MulticastEcmp: ("multicast ECMP group", "ecmp_id", False, "ecmp"),
         MulticastTree: ("multicast group", "group_id", False, "tree"),
@@ -60,11 +61,11 @@ class TrafficManager:
     def __init__(self, pipes: int, port_metadata: Iterable[dict[str, Any]] = ()) -> None:
         self.pipes = pipes
         self.port_metadata = list(port_metadata)
-        self.entities: dict[type, dict[int, Any]] = {kind: {} for kind in self.KINDS}
+        self.entities: dict[type[Entity], dict[int, Any]] = {kind: {} for kind in self.KINDS}
         self._slots: dict[int, tuple[int | None, ...]] = {}  # of ECMP groups
         self._installed: set[int] = set()  # groups that the switch has
         self._dirty: set[int] = set()  # groups to write again
-        self._commands: list[dict[str, Any]] = []
+        self._commands: list[Command] = []
 
     def copy(self) -> TrafficManager:
         """A copy, for changes that are made all or not at all."""
@@ -75,8 +76,13 @@ class TrafficManager:
 
     # ---- changes
 
-    def apply(self, type_: str, entity: Any, keep: list[Any]) -> None:
-        """INSERT, MODIFY or DELETE of an entity. Raises EntityError. `keep` gets the memory that commands point to."""
+    @property
+    def classes(self) -> Container[type[Entity]]:
+        return self.KINDS.keys()
+
+    def apply(self, type_: str, entity: Any, memory: Memory) -> list[Command]:
+        """Makes an INSERT, MODIFY or DELETE; returns the commands that bring the switch up to date, in order. Raises EntityError.
+        `memory` gets what they point to."""
         kind = type(entity)
         label, key, always, setter = self.KINDS[kind]
         number = getattr(entity, key) if key else 0
@@ -92,17 +98,14 @@ class TrafficManager:
             entity = kind(number) if key else kind()
         else:
             entities[number] = entity
-        getattr(self, f"_set_{setter}")(entity, label, type_ != "DELETE", keep)
-
-    def commands(self, keep: list[Any]) -> list[dict[str, Any]]:
-        """The commands that bring the switch up to date, in order."""
+        getattr(self, f"_set_{setter}")(entity, label, type_ != "DELETE", memory)
         commands, self._commands = self._commands, []
         trees = self.entities[MulticastTree] | self.entities[MulticastGroupEntry]
         for group in sorted(self._dirty):
             if group in trees:
                 image = group_image(self._branches(trees[group]))
                 data = ffi.new("uint32_t[]", image)
-                keep.append(data)
+                memory.append(data)
                 commands.append({"op": lib.INA_TNA_SET_GROUP, "id": group, "count": len(image), "data": data})
                 self._installed.add(group)
             elif group in self._installed:
@@ -144,7 +147,7 @@ class TrafficManager:
 
     # ---- replication
 
-    def _set_node(self, node: MulticastNode, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_node(self, node: MulticastNode, label: str, exists: bool, memory: Memory) -> None:
         as_int(node.rid, 16, f"{label}: rid")
         self._ports(node.ports, label)
         if len(set(node.lags)) != len(node.lags):
@@ -156,7 +159,7 @@ class TrafficManager:
             if node.node_id in dict(tree.nodes) or ecmps & set(dict(tree.ecmps)):
                 self._dirty.add(tree.group_id)
 
-    def _set_ecmp(self, ecmp: MulticastEcmp, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_ecmp(self, ecmp: MulticastEcmp, label: str, exists: bool, memory: Memory) -> None:
         if len(set(ecmp.nodes)) != len(ecmp.nodes):
             raise EntityError(f"{label}: a node is given twice: {ecmp.nodes}")
         if len(ecmp.nodes) > SLOTS:
@@ -171,12 +174,12 @@ class TrafficManager:
             del self._slots[ecmp.ecmp_id]
         self._dirty |= {t.group_id for t in self.entities[MulticastTree].values() if ecmp.ecmp_id in dict(t.ecmps)}
 
-    def _need(self, kind: type, numbers: Iterable[int], label: str) -> None:
+    def _need(self, kind: type[Entity], numbers: Iterable[int], label: str) -> None:
         for number in numbers:
             if number not in self.entities[kind]:
                 raise EntityError(f"{label}: {self.KINDS[kind][0]} {number} is not there", "NOT_FOUND")
 
-    def _set_tree(self, tree: MulticastTree, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_tree(self, tree: MulticastTree, label: str, exists: bool, memory: Memory) -> None:
         as_int(tree.group_id, 16, "multicast group")
         if exists and tree.group_id in self.entities[MulticastGroupEntry]:
             raise EntityError(f"{label} is there already, written as P4Runtime does", "ALREADY_EXISTS")
@@ -187,7 +190,7 @@ class TrafficManager:
                 as_int(xid, 16, f"{label}: exclusion id of {number}")
         self._dirty.add(tree.group_id)
 
-    def _set_group(self, group: MulticastGroupEntry, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_group(self, group: MulticastGroupEntry, label: str, exists: bool, memory: Memory) -> None:
         if not 1 <= group.group_id <= 65535:
             raise EntityError(f"{label}: expected 1..65535")
         if exists and group.group_id in self.entities[MulticastTree]:
@@ -211,26 +214,26 @@ class TrafficManager:
             branches.append(((choices, xid), True))
         return branches
 
-    def _set_lag(self, lag: MulticastLag, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_lag(self, lag: MulticastLag, label: str, exists: bool, memory: Memory) -> None:
         number = as_int(lag.lag_id, 8, "LAG")
         ports = sorted(self._ports(lag.ports, label))
         data = ffi.new("uint16_t[]", ports)
-        keep.append(data)
+        memory.append(data)
         before = as_int(lag.remote_lsb, 13, f"{label}: remote_lsb")
         after = as_int(lag.remote_msb, 13, f"{label}: remote_msb")
         self._commands.append(
             {"op": lib.INA_TNA_SET_LAG, "id": number, "count": len(ports), "data": data, "offset": before, "stride": after}
         )
 
-    def _set_prune(self, prune: MulticastPrune, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_prune(self, prune: MulticastPrune, label: str, exists: bool, memory: Memory) -> None:
         if not 0 <= prune.l2_xid < lib.INA_TNA_PRUNES:
             raise EntityError(f"{label}: expected 0..{lib.INA_TNA_PRUNES - 1}")
         ports = self._ports(prune.ports, label)
         data = ffi.new("uint16_t[]", ports)
-        keep.append(data)
+        memory.append(data)
         self._commands.append({"op": lib.INA_TNA_SET_PRUNE, "id": prune.l2_xid, "count": len(ports), "data": data})
 
-    def _set_port(self, port: MulticastPort, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_port(self, port: MulticastPort, label: str, exists: bool, memory: Memory) -> None:
         number = self._port(port.port, label)
         if port.backup is not None:
             self._port(port.backup, f"{label}: backup")
@@ -238,38 +241,38 @@ class TrafficManager:
             for other, entity in self.entities[MulticastPort].items():
                 if other != number and entity.copy_to_cpu:
                     self.entities[MulticastPort][other] = replace(entity, copy_to_cpu=False)
-        self._write_port(number, keep)
-        self._set_replication(self.config, "", True, keep)
+        self._write_port(number, memory)
+        self._set_replication(self.config, "", True, memory)
 
     @property
     def config(self) -> ReplicationConfig:
         config: ReplicationConfig = self.entities[ReplicationConfig].get(0, ReplicationConfig())
         return config
 
-    def _set_replication(self, config: ReplicationConfig, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_replication(self, config: ReplicationConfig, label: str, exists: bool, memory: Memory) -> None:
         cpu = [p.port for p in self.entities[MulticastPort].values() if p.copy_to_cpu]
         rid = as_int(config.global_rid, 16, "replication config: global_rid")
         data = ffi.new(
             "struct ina_tna_replication *",
             {"global_rid": rid, "cpu_port": cpu[0] if cpu else lib.INA_TNA_NO_PORT, "protect": config.port_protection},
         )
-        keep.append(data)
+        memory.append(data)
         self._commands.append({"op": lib.INA_TNA_SET_REPLICATION, "data": data})
 
     # ---- ports
 
-    def _write_port(self, number: int, keep: list[Any]) -> None:
+    def _write_port(self, number: int, memory: Memory) -> None:
         port = self.entities[MulticastPort].get(number, MulticastPort(number))
         metadata = self.entities[PortMetadata].get(number, PortMetadata(number))
         backup = number if port.backup is None else port.backup
         data = ffi.new(
             "struct ina_tna_port *", {"metadata": self._metadata(metadata), "backup": backup, "down": not port.up}
         )
-        keep.append(data)
+        memory.append(data)
         self._commands.append({"op": lib.INA_TNA_SET_PORT, "id": number, "data": data})
 
-    def _set_metadata(self, metadata: PortMetadata, label: str, exists: bool, keep: list[Any]) -> None:
-        self._write_port(self._port(metadata.port, "port metadata"), keep)
+    def _set_metadata(self, metadata: PortMetadata, label: str, exists: bool, memory: Memory) -> None:
+        self._write_port(self._port(metadata.port, "port metadata"), memory)
 
     def _metadata(self, metadata: PortMetadata) -> bytes:
         if not metadata.fields:
@@ -290,7 +293,7 @@ class TrafficManager:
 
     # ---- mirror sessions
 
-    def _set_clone(self, clone: CloneSessionEntry, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_clone(self, clone: CloneSessionEntry, label: str, exists: bool, memory: Memory) -> None:
         if exists and clone.session_id in self.entities[MirrorSession]:
             raise EntityError(f"{label} is there already, as a mirror session", "ALREADY_EXISTS")
         if len(clone.replicas) > 1 or any(r.rid for r in clone.replicas):
@@ -298,14 +301,14 @@ class TrafficManager:
                               "copies to more go through a multicast group of a MirrorSession")
         port = clone.replicas[0].port if clone.replicas else None
         session = MirrorSession(clone.session_id, port=port, max_length=clone.packet_length)
-        self._write_session(session, label, exists, keep)
+        self._write_session(session, label, exists, memory)
 
-    def _set_session(self, session: MirrorSession, label: str, exists: bool, keep: list[Any]) -> None:
+    def _set_session(self, session: MirrorSession, label: str, exists: bool, memory: Memory) -> None:
         if exists and session.session_id in self.entities[CloneSessionEntry]:
             raise EntityError(f"{label} is there already, as a clone session", "ALREADY_EXISTS")
-        self._write_session(session, label, exists, keep)
+        self._write_session(session, label, exists, memory)
 
-    def _write_session(self, session: MirrorSession, label: str, exists: bool, keep: list[Any]) -> None:
+    def _write_session(self, session: MirrorSession, label: str, exists: bool, memory: Memory) -> None:
         number = session.session_id
         if not 1 <= number < lib.INA_TNA_SESSIONS:
             raise EntityError(f"{label}: expected 1..{lib.INA_TNA_SESSIONS - 1}")
@@ -330,7 +333,7 @@ class TrafficManager:
             data.to.mcast_grp_a, data.to.has_mcast_a = as_int(session.mcast_a, 16, f"{label}: mcast_a"), 1
         if session.mcast_b is not None:
             data.to.mcast_grp_b, data.to.has_mcast_b = as_int(session.mcast_b, 16, f"{label}: mcast_b"), 1
-        keep.append(data)
+        memory.append(data)
         self._commands.append({"op": lib.INA_TNA_SET_SESSION, "id": number, "data": data})
 
     # ---- reading
