@@ -88,7 +88,7 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     if (ina_tensors_status(ts, &tail->times, st->seq, &handle, now) != INA_PACKET_READY || ts->failed)
         return 0;
     if (ina_tensors_deadline(ts, &tail->times, c->timeout_ps) <= now) {
-        ts->culprit = (struct ina_event){.tsi = (uint32_t)st->seq};
+        ts->failure = (struct ina_event){.tsi = (uint32_t)st->seq};
         ina_tensors_fail(ts, INA_ERR_TIMEOUT, ina_tensors_oldest(ts));
         return 0;
     }
@@ -134,10 +134,10 @@ static void take(struct state *st, const struct ina_tensor *tensors, const struc
         const int with_values = ina_tensors_contents(&st->tensors, handle, st->seq) != INA_CONTENTS_NONE;
         const struct ina_result result = {.wire = with_values ? f->values : NULL, .exponent = f->exponent};
         uint64_t unblocked;
-        int culprit = -1;
+        int failing = -1;
         tail->times.last_rx = now;
         st->flying = 0;
-        if (ina_tensors_result(&st->tensors, tensors, handle, st->seq, &result, &tail->stats, &unblocked, &culprit)
+        if (ina_tensors_result(&st->tensors, tensors, handle, st->seq, &result, &tail->stats, &unblocked, &failing)
             == INA_OUTCOME_OK)
             st->seq++;
         else

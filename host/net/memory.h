@@ -26,12 +26,18 @@
 
 enum { INA_PAGE = 4096 };
 
+/* Rounds up to whole cache lines. */
+static inline size_t ina_whole_lines(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
 /* Aligned to cache lines; or NULL. Blocks begin at different lines of a page: those of a thousand links, say, would share a
  * few cache sets otherwise. */
 static inline void *ina_zeroed(size_t bytes)
 {
     static atomic_uint blocks;
-    bytes = (bytes + 63) & ~(size_t)63;
+    bytes = ina_whole_lines(bytes);
     if (bytes < INA_MAPPED) {
         void *p = aligned_alloc(64, bytes ? bytes : 64);
         return p ? memset(p, 0, bytes) : NULL;
@@ -43,7 +49,7 @@ static inline void *ina_zeroed(size_t bytes)
 /* `bytes`: as asked for. */
 static inline void ina_release(void *p, size_t bytes)
 {
-    bytes = (bytes + 63) & ~(size_t)63;
+    bytes = ina_whole_lines(bytes);
     if (p && bytes >= INA_MAPPED)
         munmap((void *)((uintptr_t)p & ~(uintptr_t)(INA_PAGE - 1)), bytes + INA_PAGE);
     else

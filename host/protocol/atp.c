@@ -13,32 +13,63 @@
  * What a packet carries and what its result means: tensors.h.
  */
 #include "atp_frame.h"
-#include "atp_state.h"
-#include "codec.h"
 #include "protocols.h"
-#include "wire.h"
+#include "slots.h"
 
 #include <errno.h>
 #include <string.h>
 
 enum { OVERTAKEN = 3 /* later results that make a packet suspect */, FIRST_WINDOW = 200 * 306 /* bytes, the paper's */ };
+enum { NONE = 0xffff, ONE = 1 << 16 /* a packet, in the unit of windows */ };
+
+struct slot {
+    struct ina_slot base;
+    uint16_t index;           /* aggregator of the next packet */
+    uint8_t floats;           /* this packet goes to the server in floats */
+    uint8_t resend;           /* the next transmission asks switches for their partial sums */
+    uint8_t used;             /* seq means something */
+    uint8_t listed;           /* in the list of packets that wait for an answer */
+    uint16_t after, before;   /* its neighbours there */
+    uint16_t padding[3];      /* states are compared byte by byte */
+    uint64_t order;           /* of its latest transmission among all of this worker */
+};
+static_assert(sizeof(struct slot) == 40, "no padding");
+
+struct state {                   /* slots.h */
+    struct ina_slots base;
+    struct ina_internet net;     /* of bare frames; net_values: of frames with values */
+    struct ina_internet net_values;
+    struct ina_address peer;     /* the switch, or the server */
+    uint64_t next;               /* first packet that has not been sent */
+    uint64_t sent, answered;     /* transmissions; the latest of them that was a packet's first and has its result */
+    uint64_t recover;            /* the window shrinks once for all packets before this one */
+    uint64_t window, threshold;  /* AIMD, in 1/ONE packets; below the threshold it grows fast */
+    uint32_t flying;             /* packets sent that have no result */
+    uint16_t first, last;        /* packets that wait for an answer, in the order of their transmissions; NONE */
+};
+
+static const struct ina_slots_shape shape = {
+    .state = sizeof(struct state), .slot = sizeof(struct slot), .max_workers = INA_BITMAP_WORKERS, .last_life = 65535};
+
+static inline struct slot *slots_of(const struct state *st)
+{
+    return (struct slot *)(st + 1);
+}
 
 static int valid(const struct ina_worker_config *c)
 {
-    return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->worker < c->workers && c->job <= 255
-           && c->life && c->life <= 65535 && c->slots >= 1 && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps
-           && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps && c->first_packet < 1ull << 63 && c->window <= 8192
-           && c->fixed_point <= 1 && (!c->fixed_point || (c->exponent >= INA_EXP_MIN && c->exponent <= INA_EXP_MAX));
+    return ina_slots_valid(&shape, c) && c->window <= INA_MAX_SLOTS && c->fixed_point <= 1
+           && (!c->fixed_point || (c->exponent >= INA_EXP_MIN && c->exponent <= INA_EXP_MAX));
 }
 
 static size_t state_size(const struct ina_worker_config *config)
 {
-    return valid(config) ? round_up(head_size(config->slots) + sizeof(struct tail) + ina_rto_size(config->slots)) : 0;
+    return valid(config) ? ina_slots_state_size(&shape, config) : 0;
 }
 
 static size_t stats_offset(const struct ina_worker_config *config)
 {
-    return valid(config) ? head_size(config->slots) : 0;
+    return valid(config) ? ina_slots_head_size(&shape, config) : 0;
 }
 
 static uint32_t frame_size(const struct ina_worker_config *config)
@@ -46,19 +77,10 @@ static uint32_t frame_size(const struct ina_worker_config *config)
     return INA_ATP_PAYLOAD + 4 * config->values;
 }
 
-static uint64_t mix(uint64_t x) /* splitmix64's finaliser */
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
-}
-
 static void publish(struct state *st)
 {
-    struct tail *tail = tail_of(st);
-    tail->stats.srtt_ps = tail->rto.srtt;
-    tail->stats.rttvar_ps = tail->rto.rttvar;
-    tail->stats.rto_ps = tail->rto.rto;
+    struct ina_slots_tail *tail = ina_slots_tail(st);
+    ina_slots_publish_rto(tail);
     tail->stats.window = st->window / ONE;
 }
 
@@ -67,9 +89,7 @@ static int start(void *state, const struct ina_worker_config *config, const stru
     struct state *st = state;
     if (!valid(config))
         return -EINVAL;
-    memset(st, 0, state_size(config));
-    st->config = *config;
-    place(st);
+    ina_slots_init(st, &shape, config, config->fixed_point ? config->exponent : INA_EXP_AGREED, 1);
     st->peer = *peer;
     const uint32_t header = INA_ATP_PAYLOAD - INA_INTERNET_SIZE;
     ina_internet_write(&st->net, &config->self, peer, header);
@@ -81,11 +101,9 @@ static int start(void *state, const struct ina_worker_config *config, const stru
     st->window = window * ONE;
     st->threshold = (uint64_t)config->slots * ONE;
     /* All workers of the job hash alike and jobs spread over the pool; side by side, a job's slots do not meet each other. */
-    const uint64_t hash = mix(ina_atp_identity(config->life, config->job, 0) + 0x9e3779b97f4a7c15ull) >> 48;
+    const uint64_t hash = ina_tensors_mix(ina_atp_identity(config->life, config->job, 0) + 0x9e3779b97f4a7c15ull) >> 48;
     for (uint32_t i = 0; i < config->slots; i++)
         slots_of(st)[i].index = (uint16_t)(hash + i);
-    ina_tensors_init(tensors_of(st), config, config->fixed_point ? config->exponent : INA_EXP_AGREED, 1);
-    ina_rto_init(&tail_of(st)->rto, config->slots, config->rto_min_ps, config->rto_max_ps);
     publish(st);
     return 0;
 }
@@ -106,9 +124,9 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
 {
     struct state *st = state;
     uint32_t ignored = 0;
-    const int result = ina_tensors_submit(tensors_of(st), &tail_of(st)->times, tensors, handle);
+    const int result = ina_tensors_submit(ina_slots_tensors(st), &ina_slots_tail(st)->times, tensors, handle);
     if (result >= 0 && !st->flying)
-        ina_tensors_status(tensors_of(st), &tail_of(st)->times, st->next, &ignored, now); /* its time starts */
+        ina_tensors_status(ina_slots_tensors(st), &ina_slots_tail(st)->times, st->next, &ignored, now); /* its time starts */
     return result;
 }
 
@@ -116,7 +134,7 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
 
 static void grow(struct state *st)
 {
-    const uint64_t limit = (uint64_t)st->config.slots * ONE;
+    const uint64_t limit = (uint64_t)st->base.config.slots * ONE;
     st->window += st->window < st->threshold ? ONE : (uint64_t)ONE * ONE / st->window;
     if (st->window > limit)
         st->window = limit;
@@ -136,15 +154,15 @@ static void shrink(struct state *st, uint64_t seq)
 
 static void set_ready(struct state *st, uint32_t index)
 {
-    slots_of(st)[index].state = READY;
-    mark_ready(st, index);
+    slots_of(st)[index].base.state = READY;
+    ina_slots_mark(st, index);
 }
 
 static void clear_ready(struct state *st, uint32_t index)
 {
-    if (slots_of(st)[index].state == READY)
-        slots_of(st)[index].state = FLYING;
-    unmark_ready(st, index);
+    if (slots_of(st)[index].base.state == READY)
+        slots_of(st)[index].base.state = FLYING;
+    ina_slots_unmark(st, index);
 }
 
 /* The list of packets that wait for an answer, in the order of their transmissions (ATP NSDI'21 §3.5: three results out of
@@ -200,25 +218,25 @@ static void has_answer(struct state *st, uint32_t index)
 /* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
 static int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index, uint64_t now)
 {
-    struct tail *tail = tail_of(st);
+    struct ina_slots_tail *tail = ina_slots_tail(st);
     struct slot *slot = &slots_of(st)[index];
-    const struct ina_tensors *ts = tensors_of(st);
-    const enum ina_contents contents = ina_tensors_contents(ts, slot->op, slot->seq);
+    const struct ina_tensors *ts = ina_slots_tensors(st);
+    const enum ina_contents contents = ina_tensors_contents(ts, slot->base.op, slot->base.seq);
     const int with_values = slot->floats || contents != INA_CONTENTS_NONE;
-    const uint32_t payload = with_values ? 4 * st->config.values : 0;
+    const uint32_t payload = with_values ? 4 * st->base.config.values : 0;
     if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
         return -1;
     const uint32_t type = slot->floats ? INA_ATP_FLOATS
                           : contents == INA_CONTENTS_MAX ? INA_ATP_MAXIMA : INA_ATP_DATA;
     uint8_t *wire = ina_atp_write(pkt, with_values ? &st->net_values : &st->net, type,
                                   slot->resend ? INA_ATP_RESEND : 0, 0, slot->index,
-                                  ina_atp_identity(st->config.life, st->config.job, slot->seq),
-                                  1u << st->config.worker, payload);
-    const int exponent = slot->floats ? ina_tensors_encode_floats(ts, tensors, slot->op, slot->seq, wire)
-                                      : ina_tensors_encode(ts, tensors, slot->op, slot->seq, wire);
+                                  ina_atp_identity(st->base.config.life, st->base.config.job, slot->base.seq),
+                                  1u << st->base.config.worker, payload);
+    const int exponent = slot->floats ? ina_tensors_encode_floats(ts, tensors, slot->base.op, slot->base.seq, wire)
+                                      : ina_tensors_encode(ts, tensors, slot->base.op, slot->base.seq, wire);
     ((struct ina_atp_wire *)pkt->data)->exponent = (int8_t)exponent;
     clear_ready(st, index);
-    slot->state = FLYING;
+    slot->base.state = FLYING;
     list(st, index);
     tail->stats.tx_packets++;
     tail->stats.tx_bytes += pkt->len;
@@ -231,28 +249,28 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
  * not summed is on its way, or has its turn, at every worker, however small the windows are. 1: pkt is filled. */
 static int send_one(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
 {
-    struct tail *tail = tail_of(st);
-    struct ina_tensors *ts = tensors_of(st);
-    struct round round = round_from(st, tail->cursor);
-    const int again = round_next(&round);
+    struct ina_slots_tail *tail = ina_slots_tail(st);
+    struct ina_tensors *ts = ina_slots_tensors(st);
+    struct ina_slots_round round = ina_slots_round_from(st, tail->cursor);
+    const int again = ina_slots_round_next(&round);
     if (again >= 0) {
         if (transmit(st, tensors, pkt, (uint32_t)again, now) < 0)
             return 0;
-        tail->cursor = ((uint32_t)again + 1) & (st->config.slots - 1);
+        tail->cursor = ((uint32_t)again + 1) & (st->base.config.slots - 1);
         return 1;
     }
-    const uint32_t index = (uint32_t)(st->next & (st->config.slots - 1));
+    const uint32_t index = (uint32_t)(st->next & (st->base.config.slots - 1));
     struct slot *slot = &slots_of(st)[index];
-    uint32_t handle = slot->op;
-    if ((uint64_t)st->flying * ONE + ONE > st->window || slot->state != IDLE
+    uint32_t handle = slot->base.op;
+    if ((uint64_t)st->flying * ONE + ONE > st->window || slot->base.state != IDLE
         || ina_tensors_status(ts, &tail->times, st->next, &handle, now) != INA_PACKET_READY)
         return 0;
     const struct slot before = *slot;
-    slot->seq = st->next;
-    slot->op = (uint8_t)handle;
+    slot->base.seq = st->next;
+    slot->base.op = (uint8_t)handle;
     slot->floats = (uint8_t)ina_tensors_needs_floats(ts, handle, st->next);
-    slot->resend = slot->has_seen = 0;
-    slot->seen = 0;
+    slot->resend = slot->base.asked = 0;
+    slot->base.missing = 0;
     slot->used = 1;
     if (transmit(st, tensors, pkt, index, now) < 0) {
         *slot = before;
@@ -263,41 +281,15 @@ static int send_one(struct state *st, const struct ina_tensor *tensors, struct i
     return 1;
 }
 
-/* The job is over. Remembers the oldest unanswered packet, whose tensor fails first. */
-static void fail(struct state *st, uint32_t code, uint32_t handle)
-{
-    struct ina_tensors *ts = tensors_of(st);
-    const struct slot *slots = slots_of(st);
-    const struct ina_op *op = &ts->op[handle];
-    uint64_t oldest = UINT64_MAX;
-    for (uint32_t i = 0; ts->ops_open < ts->ops_end && i < st->config.slots; i++) {
-        if (slots[i].state == IDLE || slots[i].seq >= oldest || slots[i].seq < op->first
-            || slots[i].seq >= op->first + ina_tensors_packets(op))
-            continue;
-        oldest = slots[i].seq;
-        ts->culprit = (struct ina_event){.slot = i, .tsi = (uint32_t)oldest, .have_missing = slots[i].has_seen};
-        if (slots[i].has_seen)
-            ts->culprit.missing = (uint32_t)((1ull << st->config.workers) - 1) & ~slots[i].seen;
-    }
-    ina_tensors_fail(ts, code, handle);
-}
-
 static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct state *st = state;
-    struct tail *tail = tail_of(st);
-    if (tensors_of(st)->failed)
+    if (!ina_slots_alive(st, now))
         return 0;
-    if (deadline(st) <= now) {
-        fail(st, INA_ERR_TIMEOUT, ina_tensors_oldest(tensors_of(st)));
-        return 0;
-    }
-    for (int index, probe; (index = ina_rto_expired(&tail->rto, now, &probe)) >= 0;) {
+    for (int index, probe; (index = ina_slots_expired(st, now, &probe)) >= 0;) {
         ask_again(st, (uint32_t)index);
-        tail->stats.timeouts += !probe;
-        tail->stats.probes += (uint64_t)probe;
         if (!probe)
-            shrink(st, slots_of(st)[index].seq);
+            shrink(st, slots_of(st)[index].base.seq);
     }
     int filled = 0;
     while (filled < n && send_one(st, tensors, &pkts[filled], now))
@@ -309,11 +301,11 @@ static int expire(void *state, uint32_t index, uint64_t now)
 {
     struct state *st = state;
     (void)now;
-    if (tensors_of(st)->failed || index >= st->config.slots || slots_of(st)[index].state != FLYING)
-        return -ENOENT;
-    ina_rto_stop(&tail_of(st)->rto, index);
+    const int result = ina_slots_expire(st, index);
+    if (result < 0)
+        return result;
     ask_again(st, index);
-    shrink(st, slots_of(st)[index].seq);
+    shrink(st, slots_of(st)[index].base.seq);
     return 0;
 }
 
@@ -322,18 +314,19 @@ static int expire(void *state, uint32_t index, uint64_t now)
 /* A pending reply: the server waits for other workers; or it lacks this one's values, as it could not use their sum. */
 static void pending(struct state *st, uint32_t index, const struct ina_atp_view *view, uint64_t now)
 {
-    struct tail *tail = tail_of(st);
+    struct ina_slots_tail *tail = ina_slots_tail(st);
     struct slot *slot = &slots_of(st)[index];
     tail->stats.pending_replies++;
     tail->times.last_rx = now;
-    slot->seen = view->seen;
-    slot->has_seen = 1;
-    if (view->seen >> st->config.worker & 1) {
+    slot->base.missing = ~view->seen;
+    slot->base.asked = 1;
+    if (view->seen >> st->base.config.worker & 1) {
         clear_ready(st, index);
         list(st, index);
         ina_rto_pending(&tail->rto, index, now);
-    } else if (view->bitmap >> st->config.worker & 1) {
-        slot->has_seen = 0;
+    } else if (view->bitmap >> st->base.config.worker & 1) {
+        slot->base.asked = 0;
+        slot->base.missing = 0;
         ina_rto_stop(&tail->rto, index);
         ask_again(st, index);
     }
@@ -342,9 +335,9 @@ static void pending(struct state *st, uint32_t index, const struct ina_atp_view 
 
 static void stale(struct state *st, uint32_t index, const struct ina_atp_view *view, uint64_t now)
 {
-    struct tail *tail = tail_of(st);
+    struct ina_slots_tail *tail = ina_slots_tail(st);
     const struct slot *slot = &slots_of(st)[index];
-    const uint64_t last = slot->state == IDLE ? slot->seq : slot->seq - st->config.slots;
+    const uint64_t last = slot->base.state == IDLE ? slot->base.seq : slot->base.seq - st->base.config.slots;
     if (slot->used && view->type != INA_ATP_PENDING && view->seq == (last & INA_ATP_SEQUENCE_MASK)) {
         tail->stats.duplicates++;
         ina_rto_duplicate(&tail->rto, index, now);
@@ -357,25 +350,25 @@ static void stale(struct state *st, uint32_t index, const struct ina_atp_view *v
 /* 1: pkt is a frame to send back. */
 static int take(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
 {
-    struct tail *tail = tail_of(st);
+    struct ina_slots_tail *tail = ina_slots_tail(st);
     struct ina_worker_stats *stats = &tail->stats;
     struct ina_atp_view view;
 
     stats->rx_packets++;
     stats->rx_bytes += pkt->len;
-    if (ina_atp_parse(&view, pkt, st->config.values) < 0 || ina_atp_upwards(view.type)) {
+    if (ina_atp_parse(&view, pkt, st->base.config.values) < 0 || ina_atp_upwards(view.type)) {
         stats->drop_malformed++;
         return 0;
     }
-    if (!ina_internet_is(&view.net, &st->peer, &st->config.self) || view.job != st->config.job
-        || view.life != st->config.life) {
+    if (!ina_internet_is(&view.net, &st->peer, &st->base.config.self) || view.job != st->base.config.job
+        || view.life != st->base.config.life) {
         stats->drop_foreign++;
         return 0;
     }
-    const uint32_t index = (uint32_t)(view.seq & (st->config.slots - 1));
+    const uint32_t index = (uint32_t)(view.seq & (st->base.config.slots - 1));
     struct slot *slot = &slots_of(st)[index];
     const uint32_t expected = slot->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
-    if (tensors_of(st)->failed || slot->state == IDLE || view.seq != (slot->seq & INA_ATP_SEQUENCE_MASK)
+    if (ina_slots_tensors(st)->failed || slot->base.state == IDLE || view.seq != (slot->base.seq & INA_ATP_SEQUENCE_MASK)
         || (view.type != INA_ATP_PENDING && view.type != expected)) {
         stale(st, index, &view, now);
         return 0;
@@ -387,9 +380,9 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
 
     const struct ina_result result = {view.values, view.exponent, view.flags & INA_ATP_OVERFLOW, slot->floats};
     uint64_t unblocked;
-    int culprit;
+    int failing;
     const enum ina_outcome outcome =
-        ina_tensors_result(tensors_of(st), tensors, slot->op, slot->seq, &result, stats, &unblocked, &culprit);
+        ina_tensors_result(ina_slots_tensors(st), tensors, slot->base.op, slot->base.seq, &result, stats, &unblocked, &failing);
     if (outcome == INA_OUTCOME_MALFORMED) {
         stats->drop_malformed++;
         return 0;
@@ -397,8 +390,8 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
     tail->times.last_rx = now;
     clear_ready(st, index);
     if (outcome == INA_OUTCOME_MISMATCH) {
-        if (culprit >= 0)
-            fail(st, INA_ERR_MISMATCH, (uint32_t)culprit);
+        if (failing >= 0)
+            ina_slots_fail(st, INA_ERR_MISMATCH, (uint32_t)failing);
         unlist(st, index);
         ina_rto_stop(&tail->rto, index); /* and FLYING for good */
         return 0;
@@ -408,26 +401,26 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
     ina_rto_results(&tail->rto, &burst, now);
     stats->marked += (view.flags & INA_ATP_ECN) != 0;
     if (view.flags & INA_ATP_ECN)
-        shrink(st, slot->seq);
+        shrink(st, slot->base.seq);
     else
         grow(st);
     if (view.flags & INA_ATP_COLLISION) { /* every worker gets this result once, so all move to the same aggregator */
         stats->collided++;
-        slot->index = (uint16_t)(mix((uint64_t)slot->index << 48 ^ slot->seq) >> 48);
+        slot->index = (uint16_t)(ina_tensors_mix((uint64_t)slot->index << 48 ^ slot->base.seq) >> 48);
     }
     has_answer(st, index);
-    slot->has_seen = slot->resend = 0;
-    slot->seen = 0;
+    slot->resend = slot->base.asked = 0;
+    slot->base.missing = 0;
     if (outcome == INA_OUTCOME_FLOATS) {
         slot->floats = 1;
         set_ready(st, index);
     } else {
-        slot->state = IDLE;
+        slot->base.state = IDLE;
         slot->floats = 0;
         st->flying--;
     }
     publish(st);
-    return st->config.reply_in_place && send_one(st, tensors, pkt, now);
+    return st->base.config.reply_in_place && send_one(st, tensors, pkt, now);
 }
 
 static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
@@ -439,49 +432,13 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
     return replies;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* ---- the protocols ----------------------------------------------------------------------------------------------- */
 
-static int abort_job(void *state, uint32_t code, uint64_t now)
-{
-    struct state *st = state;
-    (void)now;
-    if (!code)
-        return -EINVAL;
-    if (!tensors_of(st)->failed)
-        fail(st, code, ina_tensors_oldest(tensors_of(st)));
-    return 0;
-}
+#define WORKER \
+    .reductions = 1 << INA_SUM | 1 << INA_MAX, .state_size = state_size, .stats_offset = stats_offset, \
+    .next_handle = ina_slots_next_handle, .submit = submit, .receive = receive, .frames_to_send = frames_to_send, \
+    .next_timer = ina_slots_next_timer, .expire = expire, .abort = ina_slots_abort, .events = ina_slots_events, \
+    .frame_size = frame_size
 
-const struct ina_protocol ina_atp = {
-    .name = "atp",
-    .reductions = 1 << INA_SUM | 1 << INA_MAX,
-    .state_size = state_size,
-    .stats_offset = stats_offset,
-    .init = init_atp,
-    .next_handle = next_handle,
-    .submit = submit,
-    .receive = receive,
-    .frames_to_send = frames_to_send,
-    .next_timer = next_timer,
-    .expire = expire,
-    .abort = abort_job,
-    .events = events,
-    .frame_size = frame_size,
-};
-
-const struct ina_protocol ina_ps = {
-    .name = "ps",
-    .reductions = 1 << INA_SUM | 1 << INA_MAX,
-    .state_size = state_size,
-    .stats_offset = stats_offset,
-    .init = init_ps,
-    .next_handle = next_handle,
-    .submit = submit,
-    .receive = receive,
-    .frames_to_send = frames_to_send,
-    .next_timer = next_timer,
-    .expire = expire,
-    .abort = abort_job,
-    .events = events,
-    .frame_size = frame_size,
-};
+const struct ina_protocol ina_atp = {.name = "atp", .init = init_atp, WORKER};
+const struct ina_protocol ina_ps = {.name = "ps", .init = init_ps, WORKER};

@@ -9,6 +9,7 @@
 #include "atp_frame.h"
 #include "codec.h"
 #include "kernel.h"
+#include "memory.h"
 #include "wire.h"
 
 #include <arpa/inet.h>
@@ -36,11 +37,6 @@ struct state {
     /* then: struct row [rows], uint32_t queue[rows], sums: 8 * values bytes for each row, int32 or double */
 };
 
-static size_t round_up(size_t n)
-{
-    return (n + 63) & ~(size_t)63;
-}
-
 static uint32_t rows_of(const struct ina_ps_config *config)
 {
     return 2 * config->slots;
@@ -48,7 +44,7 @@ static uint32_t rows_of(const struct ina_ps_config *config)
 
 static size_t sums_offset(const struct ina_ps_config *config)
 {
-    return round_up(sizeof(struct state) + rows_of(config) * (sizeof(struct row) + sizeof(uint32_t)));
+    return ina_whole_lines(sizeof(struct state) + rows_of(config) * (sizeof(struct row) + sizeof(uint32_t)));
 }
 
 static struct row *row_at(const struct state *st, uint32_t row)
@@ -80,7 +76,7 @@ size_t ina_ps_stats_offset(const struct ina_ps_config *config)
 
 size_t ina_ps_state_size(const struct ina_ps_config *config)
 {
-    return valid(config) ? round_up(ina_ps_stats_offset(config) + sizeof(struct ina_ps_stats)) : 0;
+    return valid(config) ? ina_whole_lines(ina_ps_stats_offset(config) + sizeof(struct ina_ps_stats)) : 0;
 }
 
 uint32_t ina_ps_frame_size(const struct ina_ps_config *config)
@@ -235,8 +231,8 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
 static void begin(struct row *row, const struct ina_atp_view *view, int floats)
 {
     const uint8_t queued = row->queued; /* it keeps its place, with nobody to answer */
-    const uint8_t said = row->bitmap && row->seq == view->seq ? row->flags : 0;
-    *row = (struct row){.seq = view->seq, .floats = (uint8_t)floats, .integer_flags = said, .queued = queued};
+    const uint8_t flags = row->bitmap && row->seq == view->seq ? row->flags : 0;
+    *row = (struct row){.seq = view->seq, .floats = (uint8_t)floats, .integer_flags = flags, .queued = queued};
 }
 
 int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)

@@ -46,26 +46,16 @@ uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq)
 
 /* ---- submit ------------------------------------------------------------------------------------------------------ */
 
-/* splitmix64's finaliser: every bit of the input changes half of the output. */
-static uint64_t mix(uint64_t x)
-{
-    x ^= x >> 30;
-    x *= 0xbf58476d1ce4e5b9ull;
-    x ^= x >> 27;
-    x *= 0x94d049bb133111ebull;
-    return x ^ x >> 31;
-}
-
 /* Equal on all workers if, and but for a chance of 2^-75 (2^-60 for 1,024 workers) only if, they submit the same. A worker sends its own words and
  * gets the sums: n times its own. Every worker of a group that disagrees sees it, also when several differ. */
 static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_tensor *t, uint32_t shift)
 {
     const uint32_t bits = shift < FINGERPRINT_BITS ? shift : FINGERPRINT_BITS; /* of n workers they add up to less than 2^30 */
     for (uint32_t i = 0; i < INA_FINGERPRINT_WORDS; i++) {
-        uint64_t h = mix(0x9e3779b97f4a7c15ull * (i + 1));
-        h = mix(h ^ t->count);
-        h = mix(h + t->tag);
-        h = mix(h ^ ((uint64_t)t->dtype << 32 | t->reduction << 1 | t->average));
+        uint64_t h = ina_tensors_mix(0x9e3779b97f4a7c15ull * (i + 1));
+        h = ina_tensors_mix(h ^ t->count);
+        h = ina_tensors_mix(h + t->tag);
+        h = ina_tensors_mix(h ^ ((uint64_t)t->dtype << 32 | t->reduction << 1 | t->average));
         words[i] = (uint32_t)(h >> (64 - bits));
     }
 }
@@ -110,7 +100,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->ahead = op->exponents ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
     op->unanswered = ina_tensors_packets(op);
     op->exponents_at = (uint32_t)handle * ts->window;
-    op->said = op->exponents ? op->blocks : 0;
+    op->announced = op->exponents ? op->blocks : 0;
     op->divisor = op->dtype == INA_INT32 ? 0 : op->average ? ts->workers : 1;
     fingerprint(ts->fingerprint[handle], t, ts->shift);
     if (op->exponents)
@@ -150,18 +140,18 @@ static int encode_block(const struct ina_tensors *ts, const struct ina_op *op, c
                         uint8_t *wire)
 {
     const uint64_t count = ina_tensors_block_values(ts, op, block), at = block * ts->values;
-    int said = INA_EXP_MIN;
+    int exponent = INA_EXP_MIN;
     if (op->dtype == INA_INT32) {
         ina_codec_put_int32(wire, (const int32_t *)t->in + at, count);
     } else {
         const float *x = (const float *)t->in + at;
         if (ina_codec_exponent(x, count) > ts->exponent)
-            said = INA_EXP_NONFINITE; /* the largest: all workers see that one had no exponent */
-        ina_codec_encode(wire, x, count, said == INA_EXP_NONFINITE ? said : ts->exponent, (int)ts->shift);
+            exponent = INA_EXP_NONFINITE; /* the largest: all workers see that one had no exponent */
+        ina_codec_encode(wire, x, count, exponent == INA_EXP_NONFINITE ? exponent : ts->exponent, (int)ts->shift);
     }
     if (count < ts->values)
         memset(wire + 4 * count, 0, 4 * (ts->values - count));
-    return said;
+    return exponent;
 }
 
 int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
@@ -235,7 +225,7 @@ static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op,
 
 /* An open packet is answered. When a tensor disagrees, an older one may too, and another worker may need this worker's
  * open packet of that one to see it: so the job fails once every older tensor is open. */
-static enum ina_outcome opened(struct ina_tensors *ts, uint32_t handle, int mismatch, int *culprit)
+static enum ina_outcome opened(struct ina_tensors *ts, uint32_t handle, int mismatch, int *failing)
 {
     struct ina_op *op = &ts->op[handle];
     op->opened = 1;
@@ -245,7 +235,7 @@ static enum ina_outcome opened(struct ina_tensors *ts, uint32_t handle, int mism
         return INA_OUTCOME_OK;
     for (uint64_t ordinal = ts->ops_open; ordinal < ts->ops_end && op_at(ts, ordinal)->opened; ordinal++) {
         if (op_at(ts, ordinal)->mismatch) {
-            *culprit = (int)(ordinal % INA_MAX_OPS);
+            *failing = (int)(ordinal % INA_MAX_OPS);
             return INA_OUTCOME_MISMATCH;
         }
     }
@@ -263,7 +253,7 @@ void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_work
 
 /* Takes results other than a block's integer sums: exponents alone, a first packet, floats or a request for them. */
 enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t p,
-                                  const struct ina_result *result, struct ina_worker_stats *stats, int *culprit)
+                                  const struct ina_result *result, struct ina_worker_stats *stats, int *failing)
 {
     struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
@@ -280,7 +270,7 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
     if ((result->wire != NULL) != (p == 0 || block) && !(overflown && !result->wire))
         return INA_OUTCOME_MALFORMED;
     if (p == 0) {
-        const enum ina_outcome outcome = opened(ts, handle, !agrees(ts, handle, result->wire), culprit);
+        const enum ina_outcome outcome = opened(ts, handle, !agrees(ts, handle, result->wire), failing);
         if (outcome != INA_OUTCOME_OK)
             return outcome;
         if (op->is_inline)
@@ -325,7 +315,7 @@ int ina_tensors_events(struct ina_tensors *ts, const struct ina_tensor_times *ti
         const uint32_t handle = ts->done[ts->done_begin++ % INA_MAX_OPS];
         const struct ina_op *op = &ts->op[handle];
         if (op->unanswered)
-            out[n] = ts->culprit;
+            out[n] = ts->failure;
         else
             out[n] = (struct ina_event){.type = INA_EVENT_DONE};
         if (op->unanswered) {

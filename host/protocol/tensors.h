@@ -29,7 +29,7 @@ struct ina_op {                   /* a tensor in flight: a line */
     uint64_t first, unanswered;   /* packet; packets */
     uint64_t count, blocks;
     uint64_t ahead;               /* m: packets before the first block */
-    uint64_t said;                /* packets that carry the exponent of a block */
+    uint64_t announced;           /* packets that carry the exponent of a block */
     uint32_t divisor;             /* floats: 1, or the number of workers for an average; integers: 0 */
     uint32_t exponents_at;        /* its row of `agreed` */
     uint8_t dtype, average, is_inline, overflow;
@@ -52,7 +52,7 @@ struct ina_tensors {
     uint32_t fingerprint[INA_MAX_OPS][INA_FINGERPRINT_WORDS];
     uint32_t failed;              /* enum ina_error; 0: the job lives */
     uint32_t suspect;             /* 1: some tensor is a mismatch, an older one may be */
-    struct ina_event culprit;     /* slot, tsi, missing, have_missing of the events of a failed job */
+    struct ina_event failure;     /* slot, tsi, missing, have_missing of the events of a failed job */
     int8_t agreed[];              /* [INA_MAX_OPS][window]: exponents by block mod window; -128: not yet */
 };
 
@@ -63,6 +63,14 @@ struct ina_tensor_times {
 
 size_t ina_tensors_size(uint32_t window);
 void ina_tensors_init(struct ina_tensors *ts, const struct ina_worker_config *config, int32_t exponent, uint32_t floats);
+
+/* splitmix64's finaliser: every bit of the input changes half of the output. */
+static inline uint64_t ina_tensors_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
 
 /* Call after init for an idempotent reduction: n times x gives x (a maximum, a majority). Workers agree if fingerprint and
  * complement come back unchanged. */
@@ -101,11 +109,11 @@ struct ina_result {               /* the reply to packet seq */
 enum ina_outcome {
     INA_OUTCOME_OK = 0,           /* taken; *unblocked may now be READY (UINT64_MAX: none) */
     INA_OUTCOME_MALFORMED = 1,    /* not taken: impossible for this packet */
-    INA_OUTCOME_MISMATCH = 2,     /* the workers do not agree: send nothing more of this tensor; *culprit is the handle with
+    INA_OUTCOME_MISMATCH = 2,     /* the workers do not agree: send nothing more of this tensor; *failing is the handle with
                                    * which the job fails, or -1: not before older tensors have been compared, too */
     INA_OUTCOME_FLOATS = 3        /* integers cannot represent it: all workers send packet seq again, as floats */
 };
-/* The job is over: fails every tensor in flight, `handle` first. Events have the values of ts->culprit. */
+/* The job is over: fails every tensor in flight, `handle` first. Events have the values of ts->failure. */
 void ina_tensors_fail(struct ina_tensors *ts, uint32_t code, uint32_t handle);
 static inline uint32_t ina_tensors_oldest(const struct ina_tensors *ts)
 {
@@ -121,7 +129,7 @@ uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq);
 int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
                              uint8_t *wire);
 enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t p,
-                                  const struct ina_result *result, struct ina_worker_stats *stats, int *culprit);
+                                  const struct ina_result *result, struct ina_worker_stats *stats, int *failing);
 void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats);
 
 /* Index of a block's exponent: block + window reuses it after this block is done. */
@@ -143,7 +151,7 @@ static inline uint64_t ina_tensors_block_values(const struct ina_tensors *ts, co
 
 static inline int ina_tensors_carries_exponent(const struct ina_op *op, uint64_t p)
 {
-    return p < op->said;
+    return p < op->announced;
 }
 
 enum ina_packet_status { INA_PACKET_NONE, INA_PACKET_BLOCKED, INA_PACKET_READY };
@@ -227,13 +235,13 @@ static inline void ina_tensors_decode(const struct ina_tensors *ts, const struct
  * registers. */
 static inline enum ina_outcome ina_tensors_account(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
                                                    uint64_t seq, const struct ina_result *result, struct ina_worker_stats *stats,
-                                                   struct ina_sums *sums, uint64_t *unblocked, int *culprit)
+                                                   struct ina_sums *sums, uint64_t *unblocked, int *failing)
 {
     struct ina_op *op = &ts->op[handle];
     const uint64_t p = seq - op->first;
     const int with_exponent = ina_tensors_carries_exponent(op, p);
     *unblocked = UINT64_MAX;
-    *culprit = -1;
+    *failing = -1;
     if (with_exponent && result->exponent < INA_EXP_MIN)
         return INA_OUTCOME_MALFORMED;
     if (__builtin_expect(p >= op->ahead && result->wire && !result->floats && (op->exponents || !op->divisor), 1)) {
@@ -244,7 +252,7 @@ static inline enum ina_outcome ina_tensors_account(struct ina_tensors *ts, const
         const struct ina_result copy = *result; /* a copy to take the address of: the caller's stays in registers */
         int disagrees = -1;
         const enum ina_outcome outcome = ina_tensors_take(ts, tensors, handle, p, &copy, stats, &disagrees);
-        *culprit = disagrees;
+        *failing = disagrees;
         if (outcome != INA_OUTCOME_OK)
             return outcome;
         sums->wire = NULL;
@@ -265,10 +273,10 @@ static inline enum ina_outcome ina_tensors_account(struct ina_tensors *ts, const
 
 static inline enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
                                                   uint64_t seq, const struct ina_result *result, struct ina_worker_stats *stats,
-                                                  uint64_t *unblocked, int *culprit)
+                                                  uint64_t *unblocked, int *failing)
 {
     struct ina_sums sums;
-    const enum ina_outcome outcome = ina_tensors_account(ts, tensors, handle, seq, result, stats, &sums, unblocked, culprit);
+    const enum ina_outcome outcome = ina_tensors_account(ts, tensors, handle, seq, result, stats, &sums, unblocked, failing);
     if (outcome == INA_OUTCOME_OK)
         ina_tensors_decode(ts, tensors, handle, &sums);
     return outcome;

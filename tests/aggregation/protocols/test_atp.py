@@ -325,5 +325,5 @@ def test_ten_million_elements():
 def test_worker_and_server_are_clean_under_sanitizers(tmp_path):
     """Exact-size buffers, lossy runs, wrong bytes."""
     need("sanitizers")
-    sources = ["atp.c", "atp_frame.c", "ps.c", "tensors.c", "internet.c", "rto.c", "codec.c"]
+    sources = ["atp.c", "atp_frame.c", "ps.c", "slots.c", "tensors.c", "internet.c", "rto.c", "codec.c"]
     run_c(tmp_path, "atp", sources, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

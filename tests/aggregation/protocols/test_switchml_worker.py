@@ -543,7 +543,7 @@ def run_c(folder: Path, test: str, sources: list[str], *flags: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-WORKER_SOURCES = ["switchml.c", "tensors.c", "frame.c", "internet.c", "rto.c", "codec.c"]
+WORKER_SOURCES = ["switchml.c", "slots.c", "tensors.c", "frame.c", "internet.c", "rto.c", "codec.c"]
 
 
 @pytest.mark.build
