@@ -5,9 +5,8 @@
     replica  (job, replication id)                 -> to_worker(mac, ip, port)
 """
 
-from ina.aggregation.entries.base import Child, JobProgram, Place, Sizes, bits, has_key
-from ina.p4.runtime.entities import Entity, TableEntry
-from ina.p4.runtime.p4info import P4Info
+from ina.p4 import Entity, TableEntry
+from ina.protocol import Child, JobProgram, P4Info, Place, Sizes, bits, has_key
 
 
 class Lockstep(JobProgram):

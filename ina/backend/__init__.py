@@ -12,6 +12,7 @@ Environment, read when a group is created (settings.py): INA_PROTOCOL, INA_PORT,
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ina.backend.autoload import register
@@ -20,23 +21,31 @@ if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
 
-__all__ = ["Options", "all_reduce_own", "register", "reset_stats", "stats"]
+    from ina.backend import hooks as hooks
+    from ina.backend.settings import Options as Options
+
+__all__ = ["Options", "all_reduce_own", "hooks", "register", "reset_stats", "stats"]
 
 
 def __getattr__(name: str) -> object:
     if name == "Options":  # imported late: it needs the compiled part, which every `import torch` would load
-        from ina.backend.settings import Options
-
-        return Options
+        return import_module("ina.backend.settings").Options
+    if name == "hooks":
+        return import_module("ina.backend.hooks")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def all_reduce_own(tensor: torch.Tensor, group: dist.ProcessGroup | None = None, async_op: bool = False) -> dist.Work | None:
-    """Reduces all ranks' ``tensor`` (float32 or int32) in place by the own reduction of the protocol of ``group``
-    (INA_OWN in host/protocol/protocol.h: a majority vote, say). ``group=None``: the default group. Returns None, or a
-    torch.distributed.Work if ``async_op``.
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
-    ValueError: the group's protocol declares no reduction of its own, or the group is not this back end's.
+
+def all_reduce_own(tensor: torch.Tensor, group: dist.ProcessGroup | None = None, async_op: bool = False) -> dist.Work | None:
+    """Reduces all ranks' ``tensor`` in place by the reduction that the protocol of ``group`` has of its own (a majority vote,
+    say: INA_OWN in host/protocol/protocol.h).
+
+    ``tensor``: float32 or int32, of any shape, the same on all ranks; ``group``: None, the default group. Returns None when it is
+    done, or, with ``async_op``, a torch.distributed.Work to wait for. ValueError: the group's protocol has no reduction of its
+    own, or the group is not this back end's.
     """
     import torch.distributed as dist
 
@@ -53,14 +62,21 @@ def all_reduce_own(tensor: torch.Tensor, group: dist.ProcessGroup | None = None,
 
 
 def stats() -> dict:
-    """Returns this process's counters, over all its groups: see :class:`ina.backend.counters.Counters`."""
+    """Returns this process's counters, over all its groups, since its start or ``reset_stats``:
+
+    - ``switch``: ``calls``, ``sums``, ``elements`` and ``bytes`` of collectives through the switch, as they travelled, and
+      ``seconds`` during which at least one was in flight;
+    - ``calls``: by collective, how many went through the ``switch`` and through ``gloo``;
+    - ``reasons``: by "collective: reason", how many calls went to Gloo for it;
+    - ``worker``: packets, retransmissions, time-outs, drops, ... of the native workers of all jobs.
+    """
     from ina.backend.counters import COUNTERS
 
     return COUNTERS.snapshot()
 
 
 def reset_stats() -> None:
-    """Starts counting from zero."""
+    """Sets the counters of ``stats`` to zero."""
     from ina.backend.counters import COUNTERS
 
     COUNTERS.reset()

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Registers ``"ina"`` in torch.distributed. Idempotent."""
+    """Registers ``"ina"`` in torch.distributed, as an installed package does when torch is imported. A second time does nothing;
+    errors are printed, not raised."""
     try:
         import torch.distributed as dist
 

@@ -18,6 +18,8 @@ from typing import Protocol, runtime_checkable
 import torch
 import torch.distributed as dist
 
+__all__ = ["Choice", "Codec", "per_bucket"]
+
 # No postponed annotations here: DistributedDataParallel inspects those of a hook.
 CODECS = {"float32": None, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -64,7 +66,11 @@ class _Rounded:
 
 
 def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Communication hook: averages the bucket's gradients over the ranks of the chosen group, in the chosen codec."""
+    """Communication hook: averages the bucket's gradients over the ranks of the group that ``choose`` chooses for it, in the
+    codec that it chooses. To be registered with ``choose`` as its state: ``model.register_comm_hook(choose, per_bucket)``.
+
+    TypeError: ``choose`` returned no Choice. ValueError: a codec decoded a tensor of another shape than the gradients'.
+    """
     choice = choose(bucket)
     if not isinstance(choice, Choice):
         raise TypeError(f"bucket {bucket.index()}: the chooser gave {choice!r}, expected an ina.backend.hooks.Choice")

@@ -29,7 +29,13 @@ OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FIL
 
 @dataclass(frozen=True)
 class Options:
-    """Options of one process group: ``init_process_group("ina", pg_options=Options(protocol="atp"))``. None: not set."""
+    """Options of one process group: ``init_process_group("ina", pg_options=Options(protocol="atp"))``. None: as the environment
+    (INA_PROTOCOL, ...) or the configuration file says, or the default.
+
+    ``protocol``: a name, or the path of a program of one's own (switchml); ``values``: integers in a packet: 32, 64, 128, 256,
+    1024 or 2048 (2048); ``slots``: of the job, a power of two up to 8192 (64); ``port``: shm, udp or dpdk:DEVICE (shm). A value
+    that does not fit is a ValueError where the group is made.
+    """
 
     protocol: str | None = None
     values: int | None = None

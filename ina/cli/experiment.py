@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from ina.base.bounds import whole
 from ina.base.settings import ConfigError
-from ina.lab import plan
+from ina.lab import packages, plan
 from ina.lab.experiment_keys import KINDS, SWITCHES
 
 RUN_KEYS = (  # keys with flags of their own
@@ -161,14 +160,6 @@ def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int
     return 0
 
 
-def _check_packages(kind: str) -> None:
-    """Checks the packages that this kind of experiment and its report need. Raises ConfigError if one is missing."""
-    packages = ("torch", "matplotlib") if kind == "training" else ("matplotlib",)
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"{kind} needs {' and '.join(missing)}: pip install 'ina[torch,report]'")
-
-
 def _run(args: argparse.Namespace) -> int:
     def action() -> None:
         from rich.console import Console
@@ -182,13 +173,13 @@ def _run(args: argparse.Namespace) -> int:
 
             sweeps = {"algorithm": '["in-network", "ring"]'} if "algorithm" not in overrides else {}
             virtual = plan.load(args.config, {"kind": "workload", **overrides}, sweeps)
-            _check_packages(virtual.base.kind)
+            packages.check(virtual.base.kind)
             sweep.sweep(virtual, args.results, Console(), new=True)
             return
         if args.world or args.switch == "bmv2":
             overrides["world"] = _world(args.world or "auto", args.switch)
         config = plan.load(args.config, overrides).single
-        _check_packages(config.kind)
+        packages.check(config.kind)
         run.run(config, args.results, Console())
 
     return _guarded(action, args.results)
@@ -218,7 +209,7 @@ def _experiment(args: argparse.Namespace) -> int:
             overrides["world"] = "testbed"
         overrides |= {key: value for key in ("world", "switch") if (value := getattr(args, key))}
         experiment = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
-        _check_packages(experiment.base.kind)
+        packages.check(experiment.base.kind)
         sweep.sweep(experiment, args.results, Console(), args.resume, args.new, args.processes, ray=args.ray)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
@@ -230,7 +221,7 @@ def _agree(args: argparse.Namespace) -> int:
 
         from ina.lab import agree
 
-        _check_packages("allreduce")
+        packages.check("allreduce")
         overrides, sweeps = _pairs(args.set, "--set"), _pairs(args.sweep, "--sweep")
         agree.agree(plan.find(args.name), overrides, sweeps, args.results, Console(), args.processes)
 
@@ -243,7 +234,7 @@ def _figures(args: argparse.Namespace) -> int:
 
         from ina.lab.results import figures
 
-        _check_packages("allreduce")
+        packages.check("allreduce")
         names = [figure.name for figure in figures.FIGURES]
         for name in args.names:
             if name not in names:
@@ -257,7 +248,7 @@ def _measure(args: argparse.Namespace) -> int:
     def action() -> None:
         from ina.lab.experiment_keys import MODELS
 
-        _check_packages("training")
+        packages.check("training")
         if args.model not in MODELS:
             raise ConfigError(f"--model {args.model!r}: expected {' or '.join(MODELS)}")
         from ina.lab.training import measure
@@ -278,7 +269,7 @@ def _all(args: argparse.Namespace) -> int:
         for path in plan.available():
             experiment = plan.load(path)
             if experiment.base.world == "virtual":
-                _check_packages(experiment.base.kind)
+                packages.check(experiment.base.kind)
                 Console().rule(path.stem)
                 sweep.sweep(experiment, args.results, Console(), processes=args.processes)
 

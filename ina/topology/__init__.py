@@ -1,4 +1,4 @@
-"""Networks as data: ``load("star", hosts=4, rate=100e6)`` gives a Topology; ina/worlds/testbed makes it real.
+"""Networks as data: ``load("star", hosts=4, rate=100e6)`` gives a Topology, which Mininet or virtual time makes real.
 
 Each file of the folder ``topologies`` defines one, in its function ``topology``; its name is the file's, as with switch programs
 in ``p4``.
@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 from ina.base import paths
-from ina.topology.topology import Link, Node, Topology, TopologyError
+from ina.topology.topology import End, Hop, Link, Node, Topology, TopologyError
 
-__all__ = ["Link", "Node", "Topology", "TopologyError", "load", "maker", "module", "names", "specified"]
+__all__ = ["End", "Hop", "Link", "Node", "Topology", "TopologyError", "load", "names"]
 
 
 def names() -> list[str]:
@@ -56,10 +56,10 @@ def _reader() -> Callable[..., Topology]:
 
 
 def load(name: str, **parameters: object) -> Topology:
-    """Makes topology ``name`` with the parameters of its module's ``topology`` function, or of a TOML file
-    (ina/topology/file.py).
+    """Makes topology ``name`` with ``parameters``, or, where ``name`` ends with .toml, that of a file (docs/guide/topologies.md).
 
-    Raises TopologyError.
+    `ina topo list` shows each topology's parameters with their defaults: numbers of hosts or switches, ``rate`` of links in
+    bit/s, ``delay`` in seconds, ... Raises TopologyError: there is no such topology or parameter, or a value does not fit.
     """
     if name.endswith(".toml"):
         make, parameters = _reader(), {"path": name, **parameters}

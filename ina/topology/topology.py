@@ -62,10 +62,12 @@ class Node:
 
     @property
     def is_host(self) -> bool:
+        """True: a host; False: a switch."""
         return self._sample[0] == "h"
 
     @property
     def number(self) -> int:
+        """The number in its name, or in that of the node that it is like."""
         return int(self._sample[1:])
 
 
@@ -107,6 +109,7 @@ class End:
 
     @property
     def name(self) -> str:
+        """The interface's name: s1-eth2."""
         return f"{self.node}-eth{self.port}"
 
 
@@ -184,14 +187,17 @@ class Topology:
             raise TopologyError(f"{self.name}: no way from {', '.join(unreached)} to {start}")
 
     def is_host(self, name: str) -> bool:
+        """Returns True for a host, False for a switch. KeyError: there is no such node."""
         return self.by_name[name].is_host
 
     @property
     def hosts(self) -> tuple[Node, ...]:
+        """The hosts, in the order of the nodes."""
         return tuple(node for node in self.nodes if node.is_host)
 
     @property
     def switches(self) -> tuple[Node, ...]:
+        """The switches, in the order of the nodes."""
         return tuple(node for node in self.nodes if not node.is_host)
 
     def host_links(self, switch: str) -> list[tuple[Node, Link, End]]:

@@ -26,6 +26,7 @@ FLOORS = {
     "p4.bfrt": 5,
     "p4.p4runtime": 6,
     "p4.tools": 6,
+    "p4": 4,  # the public face, ina/p4/switch.py; all other modules of it are in rooms
     "aggregation.wire": 7,
     "aggregation.codecs": 7,
     "aggregation.protocols": 8,
@@ -39,8 +40,11 @@ FLOORS = {
     "worlds.testbed": 14,
     "worlds.virtual": 14,
     "worlds.deployed": 15,
+    "protocol": 12,
+    "virtual": 15,
     "backend": 15,
     "lab": 16,
+    "experiment": 17,
     "cli": 18,
 }
 DOORS = {"ina._native": "ina.base.native"}  # the only module that may import this one

@@ -97,6 +97,7 @@ class Traffic:
 
     @property
     def name(self) -> str:
+        """Both ends, as the frames go: h1>s1."""
         return f"{self.source}>{self.target}"
 
 

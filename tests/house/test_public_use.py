@@ -1,0 +1,160 @@
+"""The public modules at work: a switch packet by packet, networks in virtual time, experiments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from capabilities import need
+from public_api import ROOT
+
+import ina
+from ina.p4 import EntityError, MulticastGroupEntry, RegisterEntry, Replica, Switch, TableEntry
+from ina.virtual import Fabric, Faults, JobError, Star, Wire
+
+pytestmark = pytest.mark.build
+need("cc")
+
+LEARN = next(ROOT.glob("examples/**/learn.p4"))
+FRAME = bytes.fromhex("000000000002" "000000000001" "0800") + b"hello"
+TO_2 = TableEntry("addresses", {"hdr.ethernet.dst": "00:00:00:00:00:02"}, "forward", {"port": 2})
+FAST = Wire(rate=100e9, delay=1e-6)
+
+
+@pytest.fixture
+def switch():
+    with Switch(ina.p4.compile(LEARN)) as switch:
+        yield switch
+
+
+@pytest.fixture(scope="module")
+def switchml():
+    return ina.p4.compile(ROOT / "p4/switchml.p4", defines={"VALUES": 32})
+
+
+def test_a_packet_goes_where_its_entry_says(switch):
+    switch.insert(TO_2)
+    assert switch.process(510, FRAME) == [(2, FRAME)]
+    assert switch.register("changes").tolist()[510] == 1 and switch.register("last").dtype == np.uint64
+    assert switch.read(RegisterEntry("last", 510)) == [RegisterEntry("Forward.last", 510, 1)]
+    assert [entry.params for entry in switch.read(TableEntry("addresses"))] == [{"port": 2}]
+
+
+def test_entries_change_and_go(switch):
+    switch.insert(TO_2, MulticastGroupEntry(1, (Replica(3), Replica(4))))
+    switch.modify(TableEntry("addresses", TO_2.match, "forward", {"port": 7}))
+    assert switch.process(1, FRAME) == [(7, FRAME)]
+    switch.delete(TO_2)
+    assert switch.process(1, FRAME) == [(3, FRAME), (4, FRAME)]
+
+
+def test_a_write_is_atomic_and_its_error_names_the_entity(switch):
+    with pytest.raises(EntityError, match="update 1: .*adresses"):
+        switch.insert(TO_2, TableEntry("adresses"))
+    assert switch.read(TableEntry("addresses")) == []
+    with pytest.raises(EntityError, match="no action 'forwrad'|forwrad"):
+        switch.insert(TableEntry("addresses", TO_2.match, "forwrad"))
+
+
+def test_drops_have_their_reasons(switch):
+    assert switch.drops() == {}
+    assert switch.process(1, FRAME) == []  # flooded to group 1, which is not there
+    assert switch.drops() == {"no_group": 1}
+
+
+def test_what_cannot_be_sent_is_refused(switch):
+    with pytest.raises(ValueError, match="port 511 is not there"):
+        switch.process(511, FRAME)
+    with pytest.raises(ValueError, match="frame of 10000 bytes"):
+        switch.process(1, bytes(10_000))
+
+
+def test_compiling_names_the_place_of_an_error(tmp_path):
+    (tmp_path / "wrong.p4").write_text("header h { bit<8 x; }")
+    with pytest.raises(ina.p4.CompileError, match=r"wrong\.p4:1:1"):
+        ina.p4.compile(tmp_path / "wrong.p4")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        ina.p4.compile(tmp_path / "nowhere.p4")
+
+
+def test_a_tofino_program_has_the_ports_of_its_pipes():
+    program = ina.p4.compile(ROOT / "p4/tofino/switchml.p4", defines={"VALUES": 32})
+    with Switch(program) as switch:
+        assert switch.register(next(r["preamble"]["name"] for r in program.p4info["registers"])).ndim == 2
+        with pytest.raises(ValueError, match="port 256 is not there"):
+            switch.process(256, FRAME)
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_a_star_sums(switchml, average):
+    with Star(switchml, hosts=4, up=FAST, down=FAST) as star:
+        job = star.admit(workers=4, slots=8)
+        arrays = [np.full(1000, rank + 0.5, np.float32) for rank in range(4)]
+        outcome = star.all_reduce(job, arrays, average=average)
+        star.check()
+    assert all(np.allclose(array, 2 if average else 8, rtol=1e-6) for array in arrays)
+    assert job.hosts == ("h1", "h2", "h3", "h4") and len(outcome.finished) == 4
+    assert outcome.seconds == max(outcome.finished) > 4e-6
+
+
+def test_each_worker_has_a_start_of_its_own(switchml):
+    with Star(switchml, hosts=2, up=FAST, down=FAST) as star:
+        job = star.admit(workers=2, slots=8)
+        outcome = star.all_reduce(job, [np.ones(32, np.int32) for _ in range(2)], starts=[1e-3, 2e-3])
+        assert 1e-3 < outcome.seconds < 1.1e-3 and star.now > 2e-3
+
+
+def test_a_tree_and_a_ring_sum_alike(switchml):
+    topology = ina.topology.load("leaf-spine", leaves=2, hosts=2, rate=100e9, delay=1e-6)
+    with Fabric(switchml, topology) as fabric:
+        for job in (fabric.admit(["h1", "h2", "h3", "h4"], slots=8), fabric.ring(["h1", "h2", "h3", "h4"], values=32)):
+            arrays = [np.arange(4096, dtype=np.int32) + rank for rank in range(4)]
+            assert fabric.all_reduce(job, arrays).seconds > 0
+            assert all((array == 4 * np.arange(4096) + 6).all() for array in arrays)
+        assert fabric.drops() == {} and sum(link.bytes for link in fabric.links()) > 4096 * 4 * 4
+        with pytest.raises(ValueError, match="there is no host 'h9'"):
+            fabric.admit(["h1", "h9"])
+
+
+def test_a_worker_that_gives_up_is_an_error(switchml):
+    with Star(switchml, hosts=2, up=Wire(faults=Faults(loss=1.0)), down=FAST) as star:
+        job = star.admit(workers=2, slots=8, timeout=0.01)
+        with pytest.raises(JobError):
+            star.all_reduce(job, [np.ones(32, np.int32) for _ in range(2)])
+        with pytest.raises(ValueError, match="expected one for each of 2 workers"):
+            star.all_reduce(job, [np.ones(32, np.int32)])
+
+
+@pytest.mark.parametrize("protocol", ["atp", "ps"])
+def test_a_protocol_with_a_parameter_server_is_refused_by_name(protocol):
+    """The face has no parameter server to put above the job's tree; experiments have."""
+    program = ina.p4.compile(ROOT / f"p4/{protocol}.p4", defines={"VALUES": 32})
+    with pytest.raises(ValueError, match=f"{protocol}.*parameter server"):
+        Fabric(program, ina.topology.load("star", hosts=2), protocol=protocol)
+
+
+def test_an_experiment_runs_from_python(tmp_path):
+    need("matplotlib")
+    experiment = ina.experiment.load("switchml-loss", workers=2, loss=[0.0, 0.01], rto_min=1e-3, seed=1, elements=20_000)
+    assert [point["loss"] for point in experiment.points] == [0.0, 0.01]
+    results = ina.experiment.run(experiment, tmp_path, quiet=True)
+    assert [result.keys["loss"] for result in results] == [0.0, 0.01]
+    assert all(result.figures and result.path.parent.parent == tmp_path for result in results)
+    assert ina.experiment.results(results[0].path.parent) == results
+
+
+@pytest.mark.parametrize(("name", "keys", "message"), [
+    ("switchml-los", {}, "did you mean 'switchml-loss'"),
+    ("switchml-loss", {"worker": 3}, "did you mean 'workers'"),
+    ("switchml-loss", {"workers": None}, "workers = None: expected"),
+    ("switchml-loss", {"workers": "many"}, "workers = 'many': expected int"),
+    ("nowhere.toml", {}, "nowhere.toml: No such file"),
+])  # fmt: skip
+def test_a_wrong_experiment_is_named(name, keys, message):
+    with pytest.raises(ina.experiment.ConfigError, match=message):
+        ina.experiment.load(name, **keys)
+
+
+def test_names_are_those_of_the_files():
+    assert {"loss-sweep", "scale/fat-tree"} <= set(ina.experiment.names())
+    with pytest.raises(ina.experiment.ResultsError, match="nowhere"):
+        ina.experiment.results("nowhere")
