@@ -61,7 +61,7 @@ PLANTS = (
         Plant(
             "generated code takes a varbit from beyond the frame",
             "ina/p4/compiler/lower/parser.py",
-            'self.check_parser(ir.Op("le", (length, left), 1), self.error_index["PacketTooShort"], e)',
+            'self.context.check_parser(ir.Op("le", (length, left), 1), "PacketTooShort", e)',
             "assert left",
             "ERROR: AddressSanitizer",
         ),

@@ -81,7 +81,7 @@ PLANTS = (
     ),
     Plant(
         "popped elements stay valid",
-        "ina/p4/compiler/lower/calls.py",
+        "ina/p4/compiler/lower/headers.py",
         'for i in range(count) if e.method == "push_front" else range(size - count, size):',
         'for i in range(count) if e.method == "push_front" else range(0):',
         "compiled",
@@ -89,7 +89,7 @@ PLANTS = (
     ),
     Plant(
         "headers of a union stay valid beside another",
-        "ina/p4/compiler/lower/expressions.py",
+        "ina/p4/compiler/lower/values.py",
         "if header.union is not None:",
         "if False:",
         "compiled",
@@ -130,8 +130,8 @@ PLANTS = (
     Plant(
         "what follows the headers of a clone of egress begins with them",
         "ina/p4/compiler/arch/lower_v1model.py",
-        "self.emit(ir.Assign(self.cursor, self.payload_at))",
-        "self.emit(ir.Assign(self.cursor, fold.const(0, 32)))",
+        "self.code.emit(ir.Assign(self.context.cursor, self.copies.payload_at))",
+        "self.code.emit(ir.Assign(self.context.cursor, fold.const(0, 32)))",
         "compiled",
         3,
     ),
@@ -145,9 +145,9 @@ PLANTS = (
     ),
     Plant(
         "all digests are the first that the program has",
-        "ina/p4/compiler/lower/v1model_externs.py",
-        'self.emit(ir.Assign(self.flag("digest"), fold.const(number, 32)))',
-        'self.emit(ir.Assign(self.flag("digest"), fold.const(1, 32)))',
+        "ina/p4/compiler/externs/digests.py",
+        'low.emit(ir.Assign(low.context.flag("digest"), fold.const(number, 32)))',
+        'low.emit(ir.Assign(low.context.flag("digest"), fold.const(1, 32)))',
         "compiled",
         4,
     ),

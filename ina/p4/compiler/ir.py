@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ina.p4.compiler import ast
 from ina.p4.compiler.errors import Span
 
 
@@ -201,7 +202,7 @@ class DynamicHash:
     fields: list[tuple[str, int, bool]]
     configure: Register
     initial: dict[str, Any]
-    call: Any = None
+    call: ast.Call | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -216,6 +217,68 @@ class Filter:
     offset: int = 0
 
 
+@dataclass(slots=True)
+class Key:
+    """A field of a table's key: it begins in `word`, `shift` bits up. `match`: exact, lpm, ternary, range or optional; `written`:
+    the program's match kind, if it is another one."""
+
+    name: str
+    width: int
+    match: str
+    written: str = ""
+    word: int = 0
+    shift: int = 0
+
+
+@dataclass(slots=True)
+class ActionParameter:
+    """A parameter that the control plane sets: from word `word` of an entry's parameters on."""
+
+    name: str
+    width: int
+    signed: bool
+    word: int
+
+
+@dataclass(slots=True)
+class Action:
+    """An action of a table. `words`: the first word of each parameter of its declaration; `default`: the constant arguments of
+    the default action, None where the table's action list binds the parameter."""
+
+    name: str
+    params: list[ActionParameter]
+    words: list[int]
+    param_words: int
+    ref: ast.ActionRef
+    default: list[Expr | None] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Entry:
+    """An entry in the program, its `source`th. `keys`: (value, mask), or (low, high) of ranges. `params`: words."""
+
+    source: int
+    keys: list[tuple[int, int]]
+    action: int
+    params: list[int]
+    const: bool
+
+
+@dataclass(slots=True)
+class DigestField:
+    name: str
+    var: Var
+
+
+@dataclass(slots=True)
+class Digest:
+    """A message to the control plane. `number`: what the program writes to request it, from 1 on."""
+
+    name: str
+    number: int
+    fields: list[DigestField]
+
+
 @dataclass(eq=False, slots=True)
 class Table:
     """A table. `index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON
@@ -227,14 +290,14 @@ class Table:
     name: str
     index: int
     kind: str
-    keys: list[dict[str, Any]]
+    keys: list[Key]
     key_words: int
-    actions: list[dict[str, Any]]
+    actions: list[Action]
     default_action: int
     default_params: list[int]
     const_default: bool
     const_entries: bool
-    entries: list[dict[str, Any]]
+    entries: list[Entry]
     size: int
     param_words: int = 0
     counter: Counter | None = None
@@ -392,7 +455,7 @@ class Module:
     errors: list[str]
     uses_random: bool = False
     preserved: dict[int, list[Var | Elem]] = field(default_factory=dict)
-    digests: list[dict[str, Any]] = field(default_factory=list)
+    digests: list[Digest] = field(default_factory=list)
     fields: dict[str, Var | Elem] = field(default_factory=dict)
     layout: dict[str, Any] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)

@@ -10,6 +10,7 @@ Meta:   [struct ina_tna] carried variables, largest first | digests | preserved 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ina.p4.compiler import ir
@@ -90,7 +91,7 @@ def place_meta(module: ir.Module, carried: list[ir.Storage]) -> Offsets:
         at += size
 
     items = list(carried)
-    items += [f["var"] for digest in module.digests for f in digest["fields"]]
+    items += [f.var for digest in module.digests for f in digest.fields]
     items += [v.array if isinstance(v, ir.Elem) else v for values in module.preserved.values() for v in values]
     variables = [v for v in items if isinstance(v, ir.Var)]
     for v in variables:
@@ -122,15 +123,19 @@ def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
 
     def entry(t: ir.Table, i: int) -> dict[str, Any]:
         e = t.entries[i]
-        names = [("low", "high") if k["match"] == "range" else ("value", "mask") for k in t.keys]
-        keys = [{a: str(v), b: str(m)} for (a, b), (v, m) in zip(names, e["keys"], strict=True)]
+        names = [("low", "high") if k.match == "range" else ("value", "mask") for k in t.keys]
+        keys = [{a: str(v), b: str(m)} for (a, b), (v, m) in zip(names, e.keys, strict=True)]
         return {
             "keys": keys,
-            "action": e["action"],
-            "params": [str(w) for w in e["params"]],
-            "const": e["const"],
+            "action": e.action,
+            "params": [str(w) for w in e.params],
+            "const": e.const,
             "priority": len(t.entries) - i,
         }
+
+    def key(k: ir.Key) -> dict[str, Any]:
+        written = {"written": k.written} if k.written else {}
+        return {"name": k.name, "width": k.width, "match": k.match, **written, "word": k.word}
 
     def table(t: ir.Table) -> dict[str, Any]:
         return {
@@ -138,7 +143,7 @@ def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
             "index": t.index,
             "kind": t.kind,
             "key_words": t.key_words,
-            "keys": t.keys,
+            "keys": [key(k) | {"shift": k.shift} for k in t.keys],
             "param_words": t.param_words,
             "size": t.size,
             "const_entries": t.const_entries,
@@ -151,7 +156,7 @@ def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
             "profile": t.profile,
             "hits": t.hits,
             "key_mask": t.key_mask.name if t.key_mask else None,
-            "actions": [{"name": a["name"], "params": a["params"]} for a in t.actions],
+            "actions": [{"name": a.name, "params": [asdict(p) for p in a.params]} for a in t.actions],
             "entries": [entry(t, i) for i in range(len(t.entries))],
         }
 
@@ -207,22 +212,22 @@ def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
         "messages": [{"text": text, "where": where, "offset": c.offset} for text, where, c in module.messages],
         "tables": [table(t) for t in module.tables if not t.value_set],
         "value_sets": [
-            {"name": t.name, "index": t.index, "key_words": t.key_words, "keys": t.keys, "size": t.size}
+            {"name": t.name, "index": t.index, "key_words": t.key_words, "keys": [key(k) for k in t.keys], "size": t.size}
             for t in module.tables
             if t.value_set
         ],
         "digests": [
             {
-                "name": d["name"],
-                "number": d["number"],
+                "name": d.name,
+                "number": d.number,
                 "fields": [
                     {
-                        "name": f["name"],
-                        "width": f["width"],
-                        "offset": meta[id(f["var"])],
-                        "bytes": cell_bytes(f["width"]),
+                        "name": f.name,
+                        "width": f.var.width,
+                        "offset": meta[id(f.var)],
+                        "bytes": cell_bytes(f.var.width),
                     }
-                    for f in d["fields"]
+                    for f in d.fields
                 ],
             }
             for d in module.digests

@@ -7,10 +7,10 @@ import pytest
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.p4.compiler.arch import lower_v1model
 from ina.p4.compiler.build import compile_program, generate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.frontend import load, parse_text
+from ina.p4.compiler.lower.statements import Statements
 from ina.p4.compiler.p4info import files as p4info_files
 from ina.p4.compiler.reference.interpreter import Interpreter
 
@@ -198,7 +198,7 @@ def test_internal_errors_say_that_they_are(tmp_path, monkeypatch):
     def wrong(self, node):
         raise ValueError("not enough values to unpack")
 
-    monkeypatch.setattr(lower_v1model.V1Model, "_assignment", wrong)
+    monkeypatch.setattr(Statements, "_assignment", wrong)
     path = program(tmp_path, source())
     with pytest.raises(CompileError) as error:
         generate(load(path))

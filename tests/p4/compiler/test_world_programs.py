@@ -14,7 +14,7 @@ from ina.p4.compiler.check import elaborate
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.front import preprocess
 from ina.p4.compiler.frontend import load
-from ina.p4.compiler.lower import expressions as lower_expressions
+from ina.p4.compiler.lower import context as lower_context
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.p4info import files as p4info_files
 from ina.p4.runtime.entities import TableEntry, insert
@@ -146,7 +146,7 @@ BOMBS = {
 @pytest.mark.parametrize("case", BOMBS)
 def test_programs_that_explode_are_refused_in_time(tmp_path, monkeypatch, case):
     monkeypatch.setattr(preprocess, "MAX_EXPANDED", 5_000)
-    monkeypatch.setattr(lower_expressions, "MAX_STATEMENTS", 5_000)
+    monkeypatch.setattr(lower_context, "MAX_STATEMENTS", 5_000)
     monkeypatch.setattr(elaborate, "MOST_OBJECTS", 5_000)
     monkeypatch.setattr(value_trees, "MOST_PLACES", 5_000)
     types, ingress, message = BOMBS[case]

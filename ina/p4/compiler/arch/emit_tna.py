@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ina.p4.compiler import ir
-from ina.p4.compiler.arch.lower_tna_hash import Crc
 from ina.p4.compiler.emit.expressions import c_type
 from ina.p4.compiler.emit.names import c_comment
 from ina.p4.compiler.emit.statements import Statements
+from ina.p4.compiler.externs.hashing import Crc
 
 
 class TnaStatements(Statements):
@@ -42,7 +42,7 @@ class TnaStatements(Statements):
             self.line(f"pkt->digest = (uint8_t){self.c(stmt.args[-1])};")
             self.line("if (pkt->digest) {")
             self.depth += 1
-            self._store([f["var"] for d in self.module.digests for f in d["fields"]])
+            self._store([f.var for d in self.module.digests for f in d.fields])
             self.depth -= 1
             self.line("}")
         self.line("if (tna->drop_ctl & INA_TNA_DROP_FORWARD)")

@@ -1,4 +1,4 @@
-"""Lowering of the v1model architecture: its pipeline, objects and functions, with the semantics of BMv2's simple_switch.
+"""Lowering of the v1model architecture: its pipeline, with the semantics of BMv2's simple_switch.
 
 Ingress ends as simple_switch's does: clone, digest, resubmit, multicast, drop, unicast, in this order; egress: drop,
 recirculate, transmit. Values that were never written are zero.
@@ -6,12 +6,18 @@ recirculate, transmit. Values that were never written are zero.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ina.p4.compiler import fold, ir
-from ina.p4.compiler.lower.parser import CALL
-from ina.p4.compiler.lower.pipeline import Pipelines
-from ina.p4.compiler.lower.v1model_externs import DROP_PORT
+from ina.p4.compiler.checked_program import CheckedProgram
+from ina.p4.compiler.externs.cells import Cells
+from ina.p4.compiler.externs.checks import DROP_PORT, Messages
+from ina.p4.compiler.externs.copies import Copies, cloned_headers
+from ina.p4.compiler.externs.digests import Digests
+from ina.p4.compiler.externs.v1model import V1MODEL
+from ina.p4.compiler.instances import instances_of
+from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.lower.context import CALL
+from ina.p4.compiler.lower.lowering import ExternLowering, Lowering
+from ina.p4.compiler.lower.pipeline import name_fields
 
 _INGRESS_FIELDS = {
     "ingress_port": "pkt->ingress_port",
@@ -34,222 +40,203 @@ _EGRESS_FIELDS = {
 }
 
 
-class V1Model(Pipelines):
-    """Lowers a program whose package is V1Switch."""
+def lower_v1switch(program: CheckedProgram, externs: ExternLowering = V1MODEL) -> ir.Module:
+    """Returns the module of a program whose package is V1Switch."""
+    return _V1Switch(Lowering(program, program.package, externs)).lower()
 
-    _cloned_headers: Any = None
+
+class _V1Switch:
+    def __init__(self, low: Lowering) -> None:
+        self.low, self.context, self.code = low, low.context, low.code
+        self.copies = low.state(Copies)
 
     # --- the pipeline -----------------------------------------------------------------------------------------------
 
     def lower(self) -> ir.Module:
-        main = self.program.main
-        assert main is not None
-        self.instance = main
+        low, context, code, main = self.low, self.context, self.code, self.low.program.package
         parser, verify, ingress, egress, compute, deparser = (main.args[p.name] for p in main.decl.params)
-        _, self.headers, self.meta, self.standard = (
-            None if i == 0 else self.storage.place(p.type, name, in_packet=i == 1)
-            for i, (p, name) in enumerate(zip(parser.decl.params, ("packet", "hdr", "meta", "standard_metadata"), strict=True))
-        )
-        self.header_type = parser.decl.params[1].type
-        self.parser_error = self.standard.fields["parser_error"]
-        packet = "packet"
+        for name, param in zip(("hdr", "meta", "standard_metadata"), parser.decl.params[1:], strict=True):
+            low.places[name] = context.storage.place(param.type, name, in_packet=name == "hdr")
+        self.headers, self.meta, self.standard = low.places.values()
+        context.parser_error = low.field("standard_metadata", "parser_error")
         top = [self.headers, self.meta, self.standard]
-        self.emit(ir.Extern("restore", [], [], ("INA_RESUBMITTED", "INA_RECIRCULATED")))
+        code.emit(ir.Extern("restore", [], [], ("INA_RESUBMITTED", "INA_RECIRCULATED")))
         self._set_standard(_INGRESS_FIELDS)
-        reject = self.reject_label = self.new_label("reject")
-        self.enter_parser(parser, [packet, *top], CALL)
-        self.emit(ir.Label(self.reject_label))
-        self.reject_label = ""
-        self.control(verify, top[:2])
-        end = self.new_label("end")
-        clones = len(self.out)
-        self.control(ingress, top)
+        reject = context.reject_label = code.label("reject")
+        low.parsers.enter_parser(parser, ["packet", *top], CALL)
+        code.emit(ir.Label(context.reject_label))
+        context.reject_label = ""
+        low.inliner.control(verify, top[:2])
+        end = code.label("end")
+        clones = len(code.out)
+        low.inliner.control(ingress, top)
         self._ingress_verdict()
-        ingress_body, self.out = self.out, []
+        ingress_body = code.taken()
 
-        self.in_egress = True
+        context.in_egress = True
         self._set_standard(_EGRESS_FIELDS)
-        self.emit(ir.Assign(self.standard.fields["egress_spec"], fold.const(0, 9)))
-        begin = len(self.out)
-        self.control(egress, top)
-        dropped = fold.eq(self.standard.fields["egress_spec"], fold.const(DROP_PORT, 9))
-        cloned = self._flag_or_zero("clone")
+        code.emit(ir.Assign(low.field("standard_metadata", "egress_spec"), fold.const(0, 9)))
+        begin = len(code.out)
+        low.inliner.control(egress, top)
+        dropped = fold.eq(low.field("standard_metadata", "egress_spec"), fold.const(DROP_PORT, 9))
+        cloned = context.flag_or_zero("clone")
         if isinstance(cloned, ir.Var):  # the clone of a dropped packet still needs its frame
             dropped_now = fold.land(dropped, fold.eq(cloned, fold.const(0, 32)))
         else:
             dropped_now = dropped
-        self.emit(ir.If(dropped_now, [ir.Extern("drop", [], [])]))
-        if "E2E" in self.used:
-            self.emit(ir.If(self._flag_or_zero("clone"), self.block(self._copy_headers)))
-            self.out[begin:begin] = self.block(self._length_of_clone)
-        self.control(compute, top[:2])
-        deparse = self.block(lambda: self.deparse(deparser, ["packet", self.headers]))
-        deparse += self.block(self.write_frame)
-        stays = None if "E2E" in self.used else self._stays(deparse)
-        self.out += deparse if stays is None else [ir.If(fold.lnot(stays), deparse)]
-        if "E2E" in self.used:
-            self.emit(ir.Assign(self.payload_at, self.out_length))
-        grow = self.max_grow()
+        code.emit(ir.If(dropped_now, [ir.Extern("drop", [], [])]))
+        if "E2E" in self.copies.kinds:
+            code.emit(ir.If(context.flag_or_zero("clone"), code.block(self._copy_headers)))
+            code.out[begin:begin] = code.block(self._length_of_clone)
+        low.inliner.control(compute, top[:2])
+        deparse = code.block(lambda: low.deparsers.deparse(deparser, ["packet", self.headers]))
+        deparse += code.block(low.deparsers.write_frame)
+        stays = None if "E2E" in self.copies.kinds else self._stays(deparse)
+        code.out += deparse if stays is None else [ir.If(fold.lnot(stays), deparse)]
+        if "E2E" in self.copies.kinds:
+            code.emit(ir.Assign(self.copies.payload_at, context.out_length))
+        grow = low.deparsers.max_grow()
         self._egress_verdict(dropped)
-        egress_body, self.out = self.out, []
+        egress_body = code.taken()
 
-        if "I2E" in self.used:
-            ingress_body[clones:clones] = self.block(lambda: self._parsed_clone(end))
-        if "E2E" in self.used:
-            ingress_body[:0] = self.block(lambda: self._egress_clone(end))
-        if {"I2E", "E2E"} & self.used:
+        if "I2E" in self.copies.kinds:
+            ingress_body[clones:clones] = code.block(lambda: self._parsed_clone(end))
+        if "E2E" in self.copies.kinds:
+            ingress_body[:0] = code.block(lambda: self._egress_clone(end))
+        if self.copies.kinds:
             ingress_body.append(ir.Label(end))
-        flags: list[ir.Expr] = [self.flags[k] for k in ("ingress_clone", "ingress_digest") if k in self.flags]
-        order = [header for header, _ in self.emitted]
-        ingress_body.append(ir.Extern("save", [] if stays is None else [stays], flags, (order, self.cursor)))
-        for region in self.storage.regions:
-            if self.needs_original:
+        flags: list[ir.Expr] = [context.flags[k] for k in ("ingress_clone", "ingress_digest") if k in context.flags]
+        order = [header for header, _ in low.deparsers.emitted]
+        ingress_body.append(ir.Extern("save", [] if stays is None else [stays], flags, (order, context.cursor)))
+        for region in context.storage.regions:
+            if self.copies.needs_original:
                 region.in_place = False
             region.own_buffer |= not region.in_place
-        self.unused_objects()
+        for instance in instances_of(low.program):
+            low.externs.declare(low, instance)
+        return self._module(ir.Phase(ingress_body, reject), ir.Phase(egress_body), grow)
+
+    def _module(self, ingress: ir.Phase, egress: ir.Phase, grow: int) -> ir.Module:
+        low, cells = self.low, self.low.state(Cells)
         module = ir.Module(
-            self.program.filename,
-            ir.Phase(ingress_body, reject),
-            ir.Phase(egress_body),
-            [register for cells in self.registers.values() for register in cells],
-            list(self.counters.values()),
-            sorted((t for t in self.tables.values()), key=lambda t: t.index),
-            self.storage.regions,
+            low.program.filename,
+            ingress,
+            egress,
+            [register for registers in cells.registers.values() for register in registers],
+            list(cells.counters.values()),
+            sorted((t for t in low.matching.tables.values()), key=lambda t: t.index),
+            low.context.storage.regions,
             grow,
-            self.program.errors,
-            self.uses_random,
-            digests=self.digests,
-            meters=list(self.meters.values()),
-            messages=self.messages,
+            low.program.errors,
+            low.context.uses_random,
+            preserved=self.copies.preserved,
+            digests=low.state(Digests).digests,
+            meters=list(cells.meters.values()),
+            messages=low.state(Messages).messages,
         )
-        module.preserved = self.preserved
-        for stmt in ir.walk(ingress_body):
+        for stmt in ir.walk(ingress.body):
             if isinstance(stmt, ir.Extern) and stmt.op == "restore":
-                stmt.targets = [v for values in self.preserved.values() for v in values]
-        for name, root in (("hdr", self.headers), ("meta", self.meta), ("standard_metadata", self.standard)):
-            self.name_fields(module.fields, name, root)
+                stmt.targets = [v for values in module.preserved.values() for v in values]
+        for name, root in low.places.items():
+            name_fields(module.fields, name, root)
         return module
 
     def _stays(self, deparse: list[ir.Stmt]) -> ir.Var | None:
         """Returns a variable that is true if the deparser has nothing to move, which ingress can compute once for all copies of
         a packet if egress leaves all headers where they are. None if it does not."""
-        headers = [header for header, _ in self.emitted]
+        emitted = self.low.deparsers.emitted
+        headers = [header for header, _ in emitted]
         if not headers or any(h.region is None or not isinstance(h.valid, ir.Var) for h in headers):
             return None
-        valid = {id(h.valid) for h in headers}
-        for stmt in ir.walk(self.out):
+        valid = {h.valid for h in headers}
+        for stmt in ir.walk(self.code.out):
             if isinstance(stmt, ir.Extern) and (isinstance(stmt.data, ir.Region) or stmt.op == "copy_region"):
                 return None
-            if any(id(target) in valid for target in ir.writes(stmt)):
+            if any(target in valid for target in ir.writes(stmt)):
                 return None
-        outputs = {id(place) for _, place in self.emitted} | {id(self.out_length)}
+        outputs = {place for _, place in emitted} | {self.context.out_length}
         for stmt in ir.walk(deparse):
-            plain = isinstance(stmt, ir.Label) or isinstance(stmt, ir.If) and id(stmt.condition) in valid
-            if not plain and not (isinstance(stmt, ir.Assign) and id(stmt.target) in outputs):
+            plain = isinstance(stmt, ir.Label) or isinstance(stmt, ir.If) and stmt.condition in valid
+            if not plain and not (isinstance(stmt, ir.Assign) and stmt.target in outputs):
                 if not (isinstance(stmt, ir.Extern) and stmt.op == "deparse"):
                     return None
         if sum(isinstance(stmt, ir.If) for stmt in deparse) != len(headers):
             return None
         return ir.Var("headers_stay", 1)
 
+    # --- clones -----------------------------------------------------------------------------------------------------
+
     def _parsed_clone(self, end: str) -> None:
         """Lowers a clone of ingress, which is parsed again; then its metadata starts anew, except for the preserved fields (as
         in BMv2)."""
 
         def restart() -> None:
-            self.reset(self.meta, CALL)
-            self.reset(self.standard, CALL)
-            self.emit(ir.Extern("restore", [], [], ("INA_INGRESS_CLONE",)))
+            self.low.values.reset(self.meta, CALL)
+            self.low.values.reset(self.standard, CALL)
+            self.code.emit(ir.Extern("restore", [], [], ("INA_INGRESS_CLONE",)))
             self._to_egress(end)
 
-        body = self.block(restart)
-        self.emit(ir.If(fold.eq(_KIND, fold.const(1, 32)), body))
+        body = self.code.block(restart)
+        self.code.emit(ir.If(fold.eq(_KIND, fold.const(1, 32)), body))
 
     def _egress_clone(self, end: str) -> None:
         """Lowers a clone of egress. Its headers are those that egress left, without deparsing and parsing: they are stored with
         the preserved fields. Behind them comes the frame, from the end of the deparser's output on."""
 
         def bring() -> None:
-            self.emit(ir.Extern("restore", [], [], ("INA_EGRESS_CLONE",)))
-            self.assign(self.headers, self.cloned_headers(), CALL)
-            self.emit(ir.Assign(self.cursor, self.payload_at))
+            self.code.emit(ir.Extern("restore", [], [], ("INA_EGRESS_CLONE",)))
+            self.low.assign(self.headers, cloned_headers(self.low), CALL)
+            self.code.emit(ir.Assign(self.context.cursor, self.copies.payload_at))
             self._to_egress(end)
 
-        self.emit(ir.If(_EGRESS_CLONE, self.block(bring)))
+        self.code.emit(ir.If(_EGRESS_CLONE, self.code.block(bring)))
 
     def _copy_headers(self) -> None:
-        self.assign(self.cloned_headers(), self.headers, CALL)
-        self.emit(ir.Assign(self.length, fold.cond(_EGRESS_CLONE, self.length, ir.Native("pkt->wire_len", 32))))
+        self.low.assign(cloned_headers(self.low), self.headers, CALL)
+        length = self.copies.length
+        self.code.emit(ir.Assign(length, fold.cond(_EGRESS_CLONE, length, ir.Native("pkt->wire_len", 32))))
 
     def _length_of_clone(self) -> None:
         """Sets a clone's packet_length to that of the packet that came in; the frame has the deparser's length."""
-        self.emit(ir.If(_EGRESS_CLONE, [ir.Assign(self.standard.fields["packet_length"], self.length)]))
+        length = self.low.field("standard_metadata", "packet_length")
+        self.code.emit(ir.If(_EGRESS_CLONE, [ir.Assign(length, self.copies.length)]))
 
     def _to_egress(self, end: str) -> None:
         self._set_standard({"instance_type": "pkt->instance_type"})
-        self.emit(ir.Extern("unicast", [], [ir.Native("pkt->egress_port", 32)]))
-        self.emit(ir.Goto(end))
-
-    def cloned_headers(self) -> Any:
-        """Returns the storage of a clone's headers between the two egress passes."""
-        if self._cloned_headers is None:
-            self._cloned_headers = self.storage.place(self.header_type, "cloned_hdr")
-        return self._cloned_headers
+        self.code.emit(ir.Extern("unicast", [], [ir.Native("pkt->egress_port", 32)]))
+        self.code.emit(ir.Goto(end))
 
     def _set_standard(self, fields: dict[str, str]) -> None:
         for name, text in fields.items():
-            target = self.standard.fields[name]
-            self.emit(ir.Assign(target, fold.cast(ir.Native(text, 64), target.width)))
+            target = value_trees.field_of(self.standard, name)
+            self.code.emit(ir.Assign(target, fold.cast(ir.Native(text, 64), target.width)))
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
 
-    def _flag_or_zero(self, name: str) -> ir.Expr:
-        key = f"{'egress' if self.in_egress else 'ingress'}_{name}"
-        return self.flags.get(key, fold.const(0, 32))
+    def _describe(self, digest: ir.Expr) -> None:
+        """Tells the runtime of a clone, its session and field list, and of a digest."""
+        requests = [self.context.flag_or_zero(name) for name in ("clone", "clone_session", "clone_list")]
+        self.code.emit(ir.Extern("describe", [], [*requests, digest]))
 
     def _ingress_verdict(self) -> None:
-        standard = self.standard.fields
-        self.emit(
-            ir.Extern(
-                "describe",
-                [],
-                [
-                    self._flag_or_zero("clone"), self._flag_or_zero("clone_session"), self._flag_or_zero("clone_list"),
-                    self._flag_or_zero("digest"),
-                ],
-            )
-        )
-        verdict: list[ir.Stmt] = [
-            ir.If(
-                fold.lnot(fold.eq(standard["mcast_grp"], fold.const(0, 16))),
-                [ir.Extern("multicast", [], [standard["mcast_grp"]])],
-                [
-                    ir.If(
-                        fold.eq(standard["egress_spec"], fold.const(DROP_PORT, 9)),
-                        [ir.Extern("ingress_drop", [], [])],
-                        [ir.Extern("unicast", [], [standard["egress_spec"]])],
-                    )
-                ],
-            )
-        ]
-        resubmit = self._flag_or_zero("resubmit")
+        group = self.low.field("standard_metadata", "mcast_grp")
+        port = self.low.field("standard_metadata", "egress_spec")
+        self._describe(self.context.flag_or_zero("digest"))
+        drop, unicast = ir.Extern("ingress_drop", [], []), ir.Extern("unicast", [], [port])
+        one = ir.If(fold.eq(port, fold.const(DROP_PORT, 9)), [drop], [unicast])
+        many = fold.lnot(fold.eq(group, fold.const(0, 16)))
+        verdict: list[ir.Stmt] = [ir.If(many, [ir.Extern("multicast", [], [group])], [one])]
+        resubmit = self.context.flag_or_zero("resubmit")
         if isinstance(resubmit, ir.Var):
-            again: list[ir.Stmt] = [ir.Extern("resubmit", [], [self._flag_or_zero("resubmit_list")])]
+            again: list[ir.Stmt] = [ir.Extern("resubmit", [], [self.context.flag_or_zero("resubmit_list")])]
             verdict = [ir.If(fold.lnot(fold.eq(resubmit, fold.const(0, 32))), again, verdict)]
-        self.out += verdict
+        self.code.out += verdict
 
     def _egress_verdict(self, dropped: ir.Expr) -> None:
-        if isinstance(self._flag_or_zero("clone"), ir.Var):
-            self.emit(
-                ir.Extern(
-                    "describe",
-                    [],
-                    [
-                        self._flag_or_zero("clone"), self._flag_or_zero("clone_session"), self._flag_or_zero("clone_list"),
-                        fold.const(0, 32),
-                    ],
-                )
-            )
-            self.emit(ir.Extern("preserve", [], [self._flag_or_zero("clone")]))
-            self.emit(ir.If(dropped, [ir.Extern("drop", [], [])]))
-        self.emit(ir.Extern("transmit", [], [self._flag_or_zero("recirculate"), self._flag_or_zero("recirculate_list")]))
+        clone = self.context.flag_or_zero("clone")
+        if isinstance(clone, ir.Var):
+            self._describe(fold.const(0, 32))
+            self.code.emit(ir.Extern("preserve", [], [clone]))
+            self.code.emit(ir.If(dropped, [ir.Extern("drop", [], [])]))
+        again = [self.context.flag_or_zero(name) for name in ("recirculate", "recirculate_list")]
+        self.code.emit(ir.Extern("transmit", [], again))

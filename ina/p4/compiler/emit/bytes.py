@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ina.p4.compiler import ir
-from ina.p4.compiler.arch.lower_tna_hash import Crc
 from ina.p4.compiler.emit.expressions import Expressions, c_type
 from ina.p4.compiler.emit.wide import is_wide, wide_type
+from ina.p4.compiler.externs.hashing import Crc
 from ina.p4.compiler.lower import value_trees
 
 
@@ -253,7 +253,7 @@ class Bytes(Expressions):
             if isinstance(field, value_trees.Varbit):
                 self._put_bits("o", field.bits, self.c(field.size))
             else:
-                for leaf in value_trees.scalars(field):
+                for leaf in map(value_trees.expression, value_trees.scalars(field)):
                     self._put_bits("o", leaf, str(leaf.width))
             if name in padding:
                 self.line(f"at += {padding[name]};")

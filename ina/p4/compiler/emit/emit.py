@@ -167,7 +167,7 @@ class Emitter(FastPath):
     def x_save(self, stmt: ir.Extern) -> None:
         """Ends ingress: stores what egress, clones, resubmissions and digests read."""
         storage: dict[int, ir.Storage] = {id(v): v for v in self.carried}
-        storage |= {id(f["var"]): f["var"] for digest in self.module.digests for f in digest["fields"]}
+        storage |= {id(f.var): f.var for digest in self.module.digests for f in digest.fields}
         storage |= {id(v): v for v in self._preserved()}
         conditions = "".join(f" || {self.c(flag)}" for flag in stmt.args if isinstance(flag, ir.Var))
         self.line("pkt->verdict = (uint8_t)verdict;")
@@ -175,7 +175,7 @@ class Emitter(FastPath):
         self.depth += 1
         if stmt.targets:
             self._stays(self.name(stmt.target), *stmt.data)
-        always = {id(v) for v in (*(f["var"] for d in self.module.digests for f in d["fields"]), *self._preserved())}
+        always = {id(v) for v in (*(f.var for d in self.module.digests for f in d.fields), *self._preserved())}
         constants = (self.fast_path_constants() or {}).keys() - always
         self._store([v for k, v in storage.items() if k not in constants])
         if rest := [v for k, v in storage.items() if k in constants]:
@@ -402,13 +402,9 @@ def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Stor
                     if header.region:
                         add_region(header.region)
                     else:
-                        for leaf in places_leaves(header):
+                        for leaf in value_trees.expressions(header):
                             add(leaf)
     return used
-
-
-def places_leaves(header: value_trees.Header) -> list[ir.Expr]:
-    return [leaf for leaf in value_trees.leaves(header) if isinstance(leaf, ir.Expr)]
 
 
 def carried(module: ir.Module) -> list[ir.Storage]:

@@ -251,7 +251,7 @@ class Statements(Bytes):
         hit, action = self.name(stmt.hit), self.name(stmt.action)
         if not table.value_set:
             self.line(f"const uint64_t *p{n};")
-        keys = ", ".join(f"{k['name']} {k['match']}" for k in table.keys)
+        keys = ", ".join(f"{k.name} {k.match}" for k in table.keys)
         kind = "value set" if table.value_set else "table"
         self.line("{ " + c_comment(f"{kind} {table.name}: {keys or 'no key'}"))
         self.depth += 1

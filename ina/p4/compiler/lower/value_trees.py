@@ -6,9 +6,8 @@ place is a value). Slices of scalars and elements selected at run time are place
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ina.p4.compiler import ir, types
 from ina.p4.compiler.errors import NO_SPAN, CompileError, Span
@@ -23,7 +22,7 @@ class Record:
     """A struct (or an anonymous one)."""
 
     type: types.Type
-    fields: dict[str, Any]
+    fields: dict[str, Value]
 
 
 @dataclass(eq=False, slots=True)
@@ -32,7 +31,7 @@ class Header:
     Elems of it."""
 
     type: types.HeaderType
-    fields: dict[str, Any]
+    fields: dict[str, Value]
     valid: ir.Expr
     region: ir.Region | None = None
     union: Union | None = None
@@ -55,7 +54,7 @@ class Stack:
     """A header stack, or an array of something else, which has no `next`: index of the next element to extract."""
 
     type: types.StackType
-    items: list[Any]
+    items: list[Value]
     next: ir.Var | None = None
 
 
@@ -64,7 +63,7 @@ class Sequence:
     """A tuple."""
 
     type: types.Type
-    items: list[Any]
+    items: list[Value]
 
 
 @dataclass(eq=False, slots=True)
@@ -81,17 +80,19 @@ class Choice:
     """One of `items` (of one shape), selected at run time by `index`; out of range there is none."""
 
     index: ir.Expr
-    items: list[Any]
+    items: list[Value]
 
 
 @dataclass(eq=False, slots=True)
 class SliceOf:
-    base: Any
+    base: Value
     hi: int
     lo: int
 
 
 COMPOSITE = Record | Header | Union | Stack | Sequence | Varbit
+Value = ir.Expr | Record | Header | Union | Stack | Sequence | Varbit | Choice | SliceOf
+"""A value or a place"""
 
 
 def varbit(t: types.HeaderType) -> types.VarbitType | None:
@@ -123,7 +124,60 @@ def span(f: types.Field) -> Span:
     return f.decl.span if f.decl is not None else NO_SPAN
 
 
-def members(value: Any) -> list[Any]:
+def expression(value: Value) -> ir.Expr:
+    """Returns a value that is one scalar."""
+    assert isinstance(value, ir.Expr), type(value).__name__
+    return value
+
+
+def variable(value: Value) -> ir.Var | ir.Elem:
+    """Returns a place that is one scalar."""
+    assert isinstance(value, ir.Var | ir.Elem), type(value).__name__
+    return value
+
+
+def header(value: Value) -> Header:
+    assert isinstance(value, Header), type(value).__name__
+    return value
+
+
+def type_of(value: Value) -> types.Type:
+    """Returns the type of a composite."""
+    assert isinstance(value, COMPOSITE), type(value).__name__
+    return value.type
+
+
+def part(value: Value, name: str) -> Value:
+    """Returns a field of a struct, header or union."""
+    assert isinstance(value, Record | Header | Union), type(value).__name__
+    return value.fields[name]
+
+
+def field_of(value: Value, name: str) -> ir.Var | ir.Elem:
+    """Returns a field that is one scalar."""
+    return variable(part(value, name))
+
+
+def mapped(values: list[Value], leaf: Callable[[list[Value]], ir.Expr]) -> Value:
+    """Returns a value of the shape that all of `values` have: each scalar is `leaf` of theirs."""
+    first = values[0]
+    match first:
+        case Record() | Header() | Union():
+            fields = {name: mapped([part(v, name) for v in values], leaf) for name in first.fields}
+            if isinstance(first, Record):
+                return Record(first.type, fields)
+            if isinstance(first, Union):
+                return Union(first.type, {name: header(field) for name, field in fields.items()})
+            return Header(first.type, fields, leaf([header(v).valid for v in values]))
+        case Sequence() | Stack() | Varbit():
+            items = [mapped(list(column), leaf) for column in zip(*map(members, values), strict=True)]
+            if isinstance(first, Varbit):
+                return Varbit(first.type, *map(expression, items))
+            return Stack(first.type, items) if isinstance(first, Stack) else Sequence(first.type, items)
+    return leaf(values)
+
+
+def members(value: Value) -> list[Value]:
     """Returns the parts of a composite, without validity."""
     match value:
         case Record() | Header() | Union():
@@ -135,48 +189,58 @@ def members(value: Any) -> list[Any]:
     raise TypeError(type(value).__name__)
 
 
-def scalars(value: Any) -> Iterator[Any]:
+def scalars(value: Value) -> Iterator[Value]:
     """Yields all scalar leaves of a value in order of declaration, validity left out."""
     if isinstance(value, COMPOSITE):
-        for part in members(value):
-            yield from scalars(part)
+        for member in members(value):
+            yield from scalars(member)
     else:
         yield value
 
 
-def on_the_wire(value: Any) -> Iterator[Any]:
+def variables(place: Value) -> Iterator[ir.Var | ir.Elem]:
+    """Yields all scalars of a place in order of declaration, validity left out."""
+    return map(variable, scalars(place))
+
+
+def on_the_wire(value: Value) -> Iterator[ir.Expr]:
     """Yields the scalars of a value in their order in a packet, with zeros for the padding behind `@flexible` fields."""
     if not isinstance(value, COMPOSITE):
-        yield value
+        yield expression(value)
         return
     padding = value.type.padding() if isinstance(value, Header) else {}
-    parts = value.fields.items() if isinstance(value, Record | Header | Union) else ((None, part) for part in members(value))
-    for name, part in parts:
-        yield from on_the_wire(part)
+    names = value.fields if isinstance(value, Record | Header | Union) else [""] * len(members(value))
+    for name, member in zip(names, members(value), strict=True):
+        yield from on_the_wire(member)
         if name in padding:
             yield ir.Const(0, padding[name])
 
 
-def leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Value) -> Iterator[Value]:
     """Yields all variables of a place: scalars, validity, stack indices."""
     if isinstance(value, Header):
         yield value.valid
     if isinstance(value, Stack) and value.next is not None:
         yield value.next
     if isinstance(value, COMPOSITE):
-        for part in members(value):
-            yield from leaves(part)
+        for member in members(value):
+            yield from leaves(member)
     else:
         yield value
 
 
-def headers(value: Any) -> Iterator[Header]:
+def expressions(value: Value) -> Iterator[ir.Expr]:
+    """Yields all scalars of a value without choices: fields, validity, stack indices."""
+    return map(expression, leaves(value))
+
+
+def headers(value: Value) -> Iterator[Header]:
     """Yields all headers of a value."""
     if isinstance(value, Header):
         yield value
     elif isinstance(value, Record | Union | Stack | Sequence):
-        for part in members(value):
-            yield from headers(part)
+        for member in members(value):
+            yield from headers(member)
 
 
 @dataclass(slots=True)
@@ -187,7 +251,7 @@ class Storage:
     arrays: list[ir.Array] = field(default_factory=list)
     count: int = 0
 
-    def place(self, t: types.Type, name: str, in_packet: bool = False, where: Span = NO_SPAN) -> Any:
+    def place(self, t: types.Type, name: str, in_packet: bool = False, where: Span = NO_SPAN) -> Value:
         """Returns a place for a variable of type `t`. `in_packet`: headers in it stay in the packet's buffer. Raises
         CompileError if the program has too many places or the type is not supported."""
         t = types.strip_new(t)
@@ -202,11 +266,10 @@ class Storage:
             case types.HeaderType():
                 return self._header(t, name, in_packet)
             case types.UnionType():
-                union = Union(
-                    t, {f.name: self.place(f.type, f"{name}_{f.name}", in_packet, span(f)) for f in t.fields.values()}
-                )
-                for header in union.fields.values():
-                    header.union = union
+                places = {f.name: self.place(f.type, f"{name}_{f.name}", in_packet, span(f)) for f in t.fields.values()}
+                union = Union(t, {key: header(place) for key, place in places.items()})
+                for inner in union.fields.values():
+                    inner.union = union
                 return union
             case types.RecordType():
                 return Record(t, self._fields(t, name, in_packet))
@@ -231,8 +294,8 @@ class Storage:
                 runs.append(([f], shape))
         return runs
 
-    def _fields(self, t: types.RecordType, name: str, in_packet: bool) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
+    def _fields(self, t: types.RecordType, name: str, in_packet: bool) -> dict[str, Value]:
+        fields: dict[str, Value] = {}
         for run, shape in self._runs(t):
             if shape and len(run) >= BULK_FIELDS and shape[0] in MACHINE_WIDTHS:
                 array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1])
@@ -255,7 +318,7 @@ class Storage:
         region.in_place = in_packet
         region.own_buffer = not in_packet
         self.regions.append(region)
-        fields: dict[str, Any] = {}
+        fields: dict[str, Value] = {}
         padding = t.padding()
         offset = 0
         for run, shape in runs:
@@ -277,15 +340,16 @@ class Storage:
                 offset += inner[0] + padding.get(f.name, 0)
         return Header(t, fields, valid, region)
 
-    def _wire_struct(self, place: Any, region: ir.Region, offset: int) -> tuple[Any, int]:
+    def _wire_struct(self, place: Value, region: ir.Region, offset: int) -> tuple[Value, int]:
         if isinstance(place, Stack):
-            for i, part in enumerate(place.items):
-                place.items[i], offset = self._wire_struct(part, region, offset)
+            for i, item in enumerate(place.items):
+                place.items[i], offset = self._wire_struct(item, region, offset)
             return place, offset
         if isinstance(place, Record):
-            for name, part in place.fields.items():
-                place.fields[name], offset = self._wire_struct(part, region, offset)
+            for name, inner in place.fields.items():
+                place.fields[name], offset = self._wire_struct(inner, region, offset)
             return place, offset
+        place = variable(place)
         name = place.name if isinstance(place, ir.Var) else place.array.name
         field = name.removeprefix(f"{region.name}_")
         array = ir.Array(name, place.width, 1, place.signed, region, offset, (field,))

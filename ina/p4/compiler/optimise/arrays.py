@@ -40,7 +40,7 @@ def _fixed(module: ir.Module) -> set[int]:
     """Returns the ids of variables that cannot be elements: used by both phases, or by something else than an expression."""
     fixed = {id(region.valid) for region in module.regions}
     fixed |= {id(v) for values in module.preserved.values() for v in values}
-    fixed |= {id(f["var"]) for digest in module.digests for f in digest["fields"]}
+    fixed |= {id(f.var) for digest in module.digests for f in digest.fields}
     used_by_phase: list[set[int]] = []
     for phase in (module.ingress, module.egress):
         used: set[int] = set()
@@ -50,7 +50,7 @@ def _fixed(module: ir.Module) -> set[int]:
             if isinstance(stmt, ir.Extern):
                 fixed |= ids
                 if stmt.op == "deparse":
-                    fixed |= {id(part) for h, _ in stmt.data for leaf in value_trees.leaves(h) for part in ir.leaves(leaf)}
+                    fixed |= {id(part) for h, _ in stmt.data for leaf in value_trees.expressions(h) for part in ir.leaves(leaf)}
             elif isinstance(stmt, ir.Lookup):
                 fixed |= {id(v) for v in (stmt.hit, stmt.action, stmt.color, stmt.selector)}
             elif isinstance(stmt, ir.Roll):  # may sum up in a variable, which memory would make slow and `ivdep` wrong

@@ -33,14 +33,14 @@ def _read(module: ir.Module) -> set[int]:
                 add(e)
             if isinstance(stmt, ir.Extern) and stmt.op == "deparse":
                 for header, _ in stmt.data:
-                    for leaf in value_trees.leaves(header):
+                    for leaf in value_trees.expressions(header):
                         add(leaf)
     for values in module.preserved.values():
         for v in values:
             add(v)
     for digest in module.digests:
-        for f in digest["fields"]:
-            add(f["var"])
+        for f in digest.fields:
+            add(f.var)
     return read
 
 

@@ -64,15 +64,15 @@ def _uses(module: ir.Module) -> dict[int, int]:
                     add(leaf)
             if isinstance(stmt, ir.Extern) and stmt.op == "deparse":
                 for header, _ in stmt.data:
-                    for leaf in value_trees.leaves(header):
-                        for part in ir.leaves(leaf):
+                    for place in value_trees.expressions(header):
+                        for part in ir.leaves(place):
                             add(part)
     for values in module.preserved.values():
         for v in values:
             add(v)
     for digest in module.digests:
-        for f in digest["fields"]:
-            add(f["var"])
+        for f in digest.fields:
+            add(f.var)
     return uses
 
 

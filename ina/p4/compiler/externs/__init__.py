@@ -1,0 +1,1 @@
+"""Externs: each stated once, for the compiled switch and for the interpreter."""

@@ -1,0 +1,75 @@
+"""Checks: core.p4's `verify` and `static_assert`; v1model's `assert`, `assume` and `log_msg`; `mark_to_drop`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ina.p4.compiler import ast, fold, ir
+from ina.p4.compiler.externs.extern import ExternFunction
+from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.lower.context import unsupported
+from ina.p4.compiler.lower.lowering import Lowering
+from ina.p4.compiler.lower.value_trees import Value
+
+DROP_PORT = 511
+
+
+class Verify(ExternFunction):
+    names = ("verify",)
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        condition, error = low.scalar(call.given(0)), low.scalar(call.given(1))
+        context = low.context
+        if not context.reject_label:
+            raise unsupported(call, "verify outside of a parser")
+        rejected = ir.Assign(value_trees.variable(context.parser_error), error)
+        low.emit(ir.If(fold.lnot(condition), [rejected, ir.Goto(context.reject_label)]))
+        return None
+
+
+class StaticAssert(ExternFunction):
+    names = ("static_assert",)
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        return fold.TRUE
+
+
+class Assert(ExternFunction):
+    names = ("assert", "assume")
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        low.emit(ir.If(fold.lnot(low.scalar(call.given(0))), [ir.Extern("fail", [], [])]))
+        return None
+
+
+@dataclass(slots=True)
+class Messages:
+    """The messages of log_msg: text, place in the program, and how often it was logged."""
+
+    messages: list[tuple[str, str, ir.Counter]] = field(default_factory=list)
+
+
+class LogMessage(ExternFunction):
+    names = ("log_msg",)
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        messages = low.state(Messages).messages
+        counter = ir.Counter(f"log {len(messages)}", "packets", 1)
+        messages.append((str(call.given(0).const), f"{call.span.file}:{call.span.line}", counter))
+        low.emit(ir.Extern("count", [], [fold.const(0, 32)], counter))
+        return None
+
+
+class MarkToDrop(ExternFunction):
+    names = ("mark_to_drop",)
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        # v1model's older form has no argument.
+        standard = low.expressions.lvalue(call.given(0)) if call.args else low.places["standard_metadata"]
+        low.assign(value_trees.part(standard, "egress_spec"), fold.const(DROP_PORT, 9), call)
+        low.assign(value_trees.part(standard, "mcast_grp"), fold.const(0, 16), call)
+        return None
+
+
+CORE_CHECKS = (Verify(), StaticAssert())
+CHECKS = (*CORE_CHECKS, Assert(), LogMessage(), MarkToDrop())

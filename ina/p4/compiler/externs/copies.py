@@ -1,0 +1,178 @@
+"""Packets that come again: v1model's clone, resubmit, recirculate and truncate; TNA's Mirror and Resubmit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.checked_program import Instance
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.externs.cells import named_arguments
+from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
+from ina.p4.compiler.instances import field_list
+from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.lower.context import unsupported
+from ina.p4.compiler.lower.lowering import Lowering
+from ina.p4.compiler.lower.value_trees import Value
+
+NO_LIST = 0xFFFFFFFF  # field list of a clone that preserves nothing
+FIRST_VALUE_LIST = 0x10000  # numbers of lists written as values, beyond those of @field_list
+MIRROR_BYTES, RESUBMIT_BYTES = 64, 8  # tna.h
+
+
+@dataclass(slots=True)
+class Copies:
+    """Needs of v1model's clones and further passes. `preserved`: the variables of each field list; `kinds`: I2E, E2E;
+    `needs_original`: the frame is needed as it came; `headers`: those of a clone between its two egress passes; `payload_at`,
+    `length`: where the rest of its frame begins, and its length."""
+
+    preserved: dict[int, list[ir.Var | ir.Elem]] = field(default_factory=dict)
+    with_headers: dict[int, int] = field(default_factory=dict)
+    kinds: set[str] = field(default_factory=set)
+    needs_original: bool = False
+    headers: Value | None = None
+    payload_at: ir.Var = field(default_factory=lambda: ir.Var("payload_at", 32))
+    length: ir.Var = field(default_factory=lambda: ir.Var("cloned_length", 32))
+
+
+def cloned_headers(low: Lowering) -> Value:
+    """Returns the storage of a clone's headers between the two egress passes."""
+    copies = low.state(Copies)
+    if copies.headers is None:
+        copies.headers = low.context.storage.place(value_trees.type_of(low.places["hdr"]), "cloned_hdr")
+    return copies.headers
+
+
+def field_list_of(low: Lowering, e: ast.Expr) -> ir.Const:
+    """Returns the number of a field list and notes the fields that it preserves: `@field_list` of the metadata, or
+    (deprecated) the fields in the call."""
+    preserved = low.state(Copies).preserved
+    if isinstance(types.strip_new(e.type), types.BitType | types.InfIntType):
+        if e.const is None:
+            raise unsupported(e, "a field list chosen at run time")
+        number: int = e.const
+        fields: list[Value] = []
+        meta = low.places["meta"]
+        t = value_trees.type_of(meta)
+        assert isinstance(t, types.RecordType)
+        for path in field_list(low.program, t, number):
+            place = meta
+            for name in path:
+                place = value_trees.part(place, name)
+            fields += value_trees.scalars(place)
+    else:
+        number = FIRST_VALUE_LIST + len(preserved)
+        fields = list(value_trees.scalars(low.value(e)))
+    places = [f for f in fields if isinstance(f, ir.Var | ir.Elem)]
+    if len(places) < len(fields):
+        raise unsupported(e, "preserving a value that is not a field of the metadata")
+    preserved[number] = places
+    return fold.const(number, 32)
+
+
+def side(low: Lowering) -> str:
+    return "egress" if low.context.in_egress else "ingress"
+
+
+class Clone(ExternFunction):
+    names = ("clone", "clone_preserving_field_list", "clone3")
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        kind, context, copies = "E2E" if low.context.in_egress else "I2E", low.context, low.state(Copies)
+        if call.given(0).const != kind:
+            raise unsupported(call, f"a clone other than {kind} in {side(low)}")
+        copies.kinds.add(kind)
+        copies.needs_original |= not context.in_egress
+        low.emit(ir.Assign(context.flag("clone"), fold.const(1, 32)))
+        low.emit(ir.Assign(context.flag("clone_session"), fold.cast(low.scalar(call.given(1)), 32)))
+        list_number = field_list_of(low, call.given(2)) if len(call.args) > 2 else fold.const(NO_LIST, 32)
+        if context.in_egress:
+            list_number = self._with_headers(low, list_number)
+        low.emit(ir.Assign(context.flag("clone_list"), list_number))
+        return None
+
+    def _with_headers(self, low: Lowering, list_number: ir.Const) -> ir.Const:
+        """Returns the list that also preserves all headers."""
+        copies = low.state(Copies)
+        if list_number.value not in copies.with_headers:
+            number = copies.with_headers[list_number.value] = FIRST_VALUE_LIST + len(copies.preserved)
+            headers = [v for v in value_trees.leaves(cloned_headers(low)) if isinstance(v, ir.Var | ir.Elem)]
+            fields = copies.preserved.get(list_number.value, [])
+            copies.preserved[number] = [*fields, *headers, copies.payload_at, copies.length]
+        return fold.const(copies.with_headers[list_number.value], 32)
+
+
+class Again(ExternFunction):
+    """Another pass of the packet: through ingress as it came, or as it leaves egress."""
+
+    names = ("resubmit", "recirculate", "resubmit_preserving_field_list", "recirculate_preserving_field_list")
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        kind = call.decl.name.split("_")[0]
+        if (kind == "recirculate") != low.context.in_egress:
+            raise unsupported(call, f"{kind} in {side(low)}")
+        low.state(Copies).needs_original |= kind == "resubmit"
+        low.emit(ir.Assign(low.context.flag(kind), fold.const(1, 32)))
+        low.emit(ir.Assign(low.context.flag(f"{kind}_list"), field_list_of(low, call.given(0))))
+        return None
+
+
+class Truncate(ExternFunction):
+    names = ("truncate",)
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        low.emit(ir.Extern("truncate", [], [low.scalar(call.given(0))]))
+        return None
+
+
+@dataclass(slots=True)
+class KeptIngress:
+    """`needed`: ingress may mirror or resubmit its packet, which must then stay as it came (TNA)."""
+
+    needed: bool = False
+
+
+def front_bytes(low: Lowering, call: ast.Call, data: ast.Expr | None, limit: int, kind: str) -> list[ir.Expr]:
+    """Returns a header's fields in their order in front of the packet."""
+    if data is None:
+        return []
+    fields = list(value_trees.on_the_wire(low.value(data)))
+    bits = sum(f.width for f in fields)
+    if kind == "resubmit" and bits % 8:  # the hardware carries 64 bits, whatever the program uses of them
+        fields.append(fold.const(0, -bits % 8))
+        bits += -bits % 8
+    if bits % 8:
+        raise CompileError(
+            call.span, f"this {kind} header has {bits} bits, which is no whole number of bytes",
+            ["mark fields @flexible, or add a field for the rest"],
+        )  # fmt: skip
+    if bits > 8 * limit:
+        raise CompileError(call.span, f"this {kind} header has {bits // 8} bytes, more than {limit}")
+    return fields
+
+
+class Mirror(ExternObject):
+    names = ("Mirror",)
+
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
+        args = named_arguments(call)
+        low.state(KeptIngress).needed |= not low.context.in_egress
+        session = fold.cast(low.scalar(args["session_id"]), 32)
+        low.emit(ir.Extern("tna_mirror", [], [session, *front_bytes(low, call, args.get("hdr"), MIRROR_BYTES, "mirror")]))
+        return None
+
+
+class Resubmit(ExternObject):
+    names = ("Resubmit",)
+
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
+        if low.context.in_egress:
+            raise unsupported(call, "Resubmit in egress")
+        low.state(KeptIngress).needed = True
+        fields = front_bytes(low, call, named_arguments(call).get("hdr"), RESUBMIT_BYTES, "resubmit")
+        low.emit(ir.Extern("tna_resubmit", [], fields))
+        return None
+
+
+COPIES = (Clone(), Again(), Truncate())
+TNA_COPIES = (Mirror(), Resubmit())

@@ -1,0 +1,110 @@
+"""The base of externs: functions and objects that an architecture, or a user, adds to the language.
+
+Each is one class with two halves. `lower` (`declare`, `attach`) makes intermediate code for the compiled switch; `interpret`
+(`create`, `join`) says what it does to values, for the reference interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ina.p4.compiler import ast
+from ina.p4.compiler.checked_program import Instance
+from ina.p4.compiler.lower.context import unsupported
+from ina.p4.compiler.lower.lowering import Lowering
+from ina.p4.compiler.lower.table_description import TableUse
+from ina.p4.compiler.lower.value_trees import Value
+
+if TYPE_CHECKING:
+    from ina.p4.compiler.reference.expressions import Frame
+    from ina.p4.compiler.reference.tables import Table
+
+
+class ExternFunction:
+    """An extern function, or several that differ little. `names`: theirs in P4."""
+
+    names: ClassVar[tuple[str, ...]]
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        """Lowers a call; returns its value, None if it is void."""
+        raise unsupported(call, f"the function '{call.decl.name}'")
+
+    def interpret(self, machine: Any, call: ast.Call, args: list[Any], frame: Frame) -> Any:
+        """Runs a call; an argument is a value, of an `out` or `inout` parameter a place."""
+        raise NotImplementedError(call.decl.name)
+
+
+class ExternObject:
+    """An extern type, or several that differ little. `names`: theirs in P4; `properties`: the table properties that may name one
+    of its objects."""
+
+    names: ClassVar[tuple[str, ...]]
+    properties: ClassVar[tuple[str, ...]] = ()
+
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
+        """Lowers a call of a method; returns its value, None if it is void."""
+        raise unsupported(call, f"{instance.decl.name}.{call.method}")
+
+    def declare(self, low: Lowering, instance: Instance) -> None:
+        """Creates what the compiled program has of an object even if no statement uses it."""
+
+    def attach(self, low: Lowering, use: TableUse, prop: ast.Property, instance: Instance) -> None:
+        """Attaches an object to a table, by one of `properties`."""
+
+    def create(self, machine: Any, instance: Instance) -> object | None:
+        """Returns the state of an object in the interpreter; None: it has none."""
+        return None
+
+    def interpret(self, machine: Any, instance: Instance, call: ast.Call, args: list[Any], frame: Frame) -> Any:
+        """Runs a call of a method."""
+        raise NotImplementedError(f"{instance.decl.name}.{call.method}")
+
+    def join(self, machine: Any, table: Table, prop: str, instance: Instance) -> None:
+        """Attaches an object to a table of the interpreter, by one of `properties`."""
+
+
+class Externs:
+    """The externs of an architecture, by name. `attachable`: the table properties that name objects."""
+
+    def __init__(self, externs: Iterable[ExternFunction | ExternObject], attachable: tuple[str, ...] = ()) -> None:
+        self.attachable = attachable
+        self._functions: dict[str, ExternFunction] = {}
+        self._objects: dict[str, ExternObject] = {}
+        for extern in externs:
+            for name in extern.names:
+                if isinstance(extern, ExternFunction):
+                    self._functions[name] = extern
+                else:
+                    self._objects[name] = extern
+
+    def function(self, name: str) -> ExternFunction | None:
+        return self._functions.get(name)
+
+    def object(self, name: str) -> ExternObject | None:
+        return self._objects.get(name)
+
+    # --- lowering ---------------------------------------------------------------------------------------------------
+
+    def lower_function(self, low: Lowering, call: ast.Call) -> Value | None:
+        extern = self.function(call.decl.name)
+        if extern is None:
+            raise unsupported(call, f"the function '{call.decl.name}'")
+        return extern.lower(low, call)
+
+    def lower_method(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
+        extern = self.object(instance.decl.name)
+        if extern is None:
+            raise unsupported(call, f"{instance.decl.name}.{call.method}")
+        return extern.lower(low, call, instance)
+
+    def attach(self, low: Lowering, use: TableUse, prop: ast.Property, instance: Instance) -> None:
+        extern = self.object(instance.decl.name)
+        if extern is None or prop.name not in extern.properties:
+            raise unsupported(prop, f"'{prop.name}' of type {instance.decl.name}")
+        extern.attach(low, use, prop, instance)
+
+    def declare(self, low: Lowering, instance: Instance) -> None:
+        extern = self.object(instance.decl.name)
+        if extern is not None:
+            extern.declare(low, instance)

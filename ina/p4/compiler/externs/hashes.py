@@ -1,0 +1,153 @@
+"""Hashes and checksums: v1model's `hash`, its checksum functions and Checksum16; TNA's Checksum (tna_hash.py has its Hash)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.checked_program import Instance
+from ina.p4.compiler.externs.cells import named_arguments
+from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
+from ina.p4.compiler.externs.hashing import algorithm_of, hashed
+from ina.p4.compiler.lower.context import shape_of
+from ina.p4.compiler.lower.lowering import Lowering
+from ina.p4.compiler.lower.value_trees import Value
+
+
+class Hash(ExternFunction):
+    """base + hash mod max, or only base if max is 0."""
+
+    names = ("hash",)
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        target = low.result(call, 0)
+        width, signed = shape_of(call.params[0].type, call)
+        computed = hashed(low, algorithm_of(call.given(1)), call.given(3))
+        base, limit = low.scalar(call.given(2)), low.scalar(call.given(4))
+        wide = max(64, base.width, limit.width)
+        base, limit, value = (fold.cast(fold.cast(v, v.width), wide) for v in (base, limit, computed))
+        if isinstance(limit, ir.Const) and limit.value == 0:
+            result: ir.Expr = base
+        else:
+            rest = ir.Op("mod", (value, limit), wide)
+            result = ir.Op("add", (base, rest), wide)
+            if not isinstance(limit, ir.Const):
+                result = fold.cond(fold.eq(limit, fold.const(0, wide)), base, result)
+        low.assign(target, fold.cast(result, width, signed), call)
+        return None
+
+
+class UpdateChecksum(ExternFunction):
+    """Sets a checksum if the condition holds."""
+
+    names = ("update_checksum", "update_checksum_with_payload")
+
+    def use(self, low: Lowering, call: ast.Call, checksum: Value, computed: ir.Expr) -> None:
+        low.assign(checksum, computed, call)
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        condition = low.scalar(call.given(0))
+        checksum = low.expressions.lvalue(call.given(2))
+        width, signed = shape_of(call.params[2].type, call)
+        condition = fold.land(condition, self.applies(low, call))
+
+        def body() -> None:
+            computed = hashed(low, algorithm_of(call.given(3)), call.given(1), call.decl.name.endswith("payload"))
+            self.use(low, call, checksum, fold.cast(computed, width, signed))
+
+        low.emit(ir.If(condition, low.code.block(body)))
+        return None
+
+    def applies(self, low: Lowering, call: ast.Call) -> ir.Expr:
+        return fold.TRUE
+
+
+class VerifyChecksum(UpdateChecksum):
+    """Compares a checksum if the condition holds, unless the header that holds it is invalid (BMv2)."""
+
+    names = ("verify_checksum", "verify_checksum_with_payload")
+
+    def applies(self, low: Lowering, call: ast.Call) -> ir.Expr:
+        checksum = call.given(2)
+        if not isinstance(checksum, ast.Member) or checksum.kind != "field":
+            return fold.TRUE
+        if not isinstance(types.strip_new(checksum.base.type), types.HeaderType):
+            return fold.TRUE
+        return low.values.scalar(low.values.select(low.expressions.value(checksum.base), low.values.is_valid))
+
+    def use(self, low: Lowering, call: ast.Call, checksum: Value, computed: ir.Expr) -> None:
+        differs = ir.Op("ne", (low.values.scalar(checksum), computed), 1)
+        low.emit(ir.If(differs, [ir.Assign(low.field("standard_metadata", "checksum_error"), fold.TRUE)]))
+
+
+class Checksum16(ExternObject):
+    names = ("Checksum16",)
+
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
+        return hashed(low, "csum16", call.given(0))
+
+
+@dataclass(slots=True)
+class Sums:
+    """The sums of 16-bit words of TNA's Checksum objects in a phase. `deposits`: those that the rest of the packet completes:
+    enabled, sum, target, call."""
+
+    variables: dict[Instance, ir.Var] = field(default_factory=dict)
+    deposits: list[tuple[ir.Var, ir.Var, Value, ast.Node]] = field(default_factory=list)
+
+
+class Checksum(ExternObject):
+    """A ones' complement sum: subtracting is adding the complement."""
+
+    names = ("Checksum",)
+
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
+        sums, args = low.state(Sums), named_arguments(call)
+        total = sums.variables.setdefault(instance, ir.Var("sum", 32))
+        match call.method:
+            case "add":
+                added = ir.Op("not", (hashed(low, "csum16", call.given(0)),), 16)
+                low.emit(ir.Assign(total, fold.add(total, fold.cast(added, 32))))
+            case "subtract":
+                low.emit(ir.Assign(total, fold.add(total, fold.cast(hashed(low, "csum16", call.given(0)), 32))))
+            case "get":
+                return _folded_sum(low, total)
+            case "verify":  # true: wrong
+                return fold.lnot(fold.eq(_folded_sum(low, total), fold.const(0xFFFF, 16)))
+            case "subtract_all_and_deposit":
+                enabled = ir.Var("deposit", 1)
+                low.emit(ir.Assign(enabled, fold.TRUE))
+                sums.deposits.append((enabled, total, low.result(call, 0), call))
+            case "update":
+                result = hashed(low, "csum16", call.given(0))
+                if "zeros_as_ones" in args:
+                    ones = fold.land(low.scalar(args["zeros_as_ones"]), fold.eq(result, fold.const(0, 16)))
+                    return fold.cond(ones, fold.const(0xFFFF, 16), result)
+                return result
+        return None
+
+
+def _folded_sum(low: Lowering, total: ir.Expr) -> ir.Expr:
+    once = fold.add(fold.cast(fold.slice_bits(total, 15, 0), 32), fold.cast(fold.slice_bits(total, 31, 16), 32))
+    once = low.code.stable(once)
+    carried = fold.add(once, fold.cast(fold.slice_bits(once, 31, 16), 32))
+    return low.code.stable(fold.cast(carried, 16))
+
+
+def deposit_residuals(low: Lowering) -> None:
+    """Deposits, at the end of parsing, the sum over the rest of the packet plus the sums added and subtracted before."""
+    sums = low.state(Sums)
+    for enabled, total, target, call in sums.deposits:
+
+        def body(total: ir.Var = total, target: Value = target, call: ast.Node = call) -> None:
+            rest = low.code.temp(16, name="rest")
+            low.emit(ir.Extern("hash", [rest], [low.context.cursor], ("csum16", [], True)))
+            added = fold.cast(ir.Op("not", (rest,), 16), 32)
+            low.assign(target, _folded_sum(low, fold.add(total, added)), call)
+
+        low.emit(ir.If(enabled, low.code.block(body)))
+    sums.deposits.clear()
+
+
+HASHES = (Hash(), UpdateChecksum(), VerifyChecksum(), Checksum16())
+TNA_CHECKSUMS = (Checksum(),)
