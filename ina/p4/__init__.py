@@ -1,6 +1,6 @@
 """A P4 switch in this process: compile a P4_16 program, write its tables, send packets through it.
 
-    switch = ina.p4.Switch(ina.p4.compile("examples/learn.p4"))
+    switch = ina.p4.Switch(ina.p4.compile("examples/learn/learn.p4"))
     switch.insert(ina.p4.TableEntry("addresses", {"hdr.ethernet.dst": "00:00:00:00:00:02"}, "forward", {"port": 2}))
     for port, frame in switch.process(1, frame):
         ...

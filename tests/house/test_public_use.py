@@ -48,8 +48,8 @@ def test_entries_change_and_go(switch):
 
 
 def test_a_write_is_atomic_and_its_error_names_the_entity(switch):
-    with pytest.raises(EntityError, match="update 1: .*adresses"):
-        switch.insert(TO_2, TableEntry("adresses"))
+    with pytest.raises(EntityError, match="update 1: .*tabels"):
+        switch.insert(TO_2, TableEntry("tabels"))
     assert switch.read(TableEntry("addresses")) == []
     with pytest.raises(EntityError, match="no action 'forwrad'|forwrad"):
         switch.insert(TableEntry("addresses", TO_2.match, "forwrad"))

@@ -15,6 +15,7 @@ import pytest
 from bmv2_target import Bmv2Error, Bmv2Target, compile_sample
 from capabilities import leave_out, need
 from differential import SHORTEST, by_port, prepare, scenario
+from folders import files
 
 from ina.base import paths
 from ina.p4.compiler import frontend
@@ -64,7 +65,7 @@ def test_samples(path, tmp_path):
     play(path.stem, program, compiled, config, test.read_text() if test.exists() else "")
 
 
-SHIPPED = sorted(paths.p4_dir().glob("*.p4")) + sorted((OWN.parent.parent / "examples").glob("*.p4"))
+SHIPPED = sorted(paths.p4_dir().glob("*.p4")) + files(OWN.parent.parent / "examples", "*.p4", "learn/*.p4")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)

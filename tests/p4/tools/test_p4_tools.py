@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import need, tool
+from folders import files
 from v1_program import check, data, source
 
 from ina import cli
@@ -25,7 +26,7 @@ need("cc")
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PAGE = (ROOT / "docs" / "guide" / "p4.md").read_text()
-FOLDERS = (paths.p4_dir(), ROOT / "examples", ROOT / "tests" / "programs")
+FOLDERS = (paths.p4_dir(), ROOT / "examples", ROOT / "examples" / "learn", ROOT / "tests" / "programs")
 PROGRAMS = [path for folder in FOLDERS for path in sorted(folder.glob("*.p4"))]
 PROGRAM = source(
     "t.apply(); bit<32> x; r.read(x, 3); r.write(3, x + hdr.data.b);"
@@ -457,7 +458,7 @@ def test_code_in_the_documentation_runs(monkeypatch, capsys):
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.p4")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [path.with_suffix(".p4") for path in files(ROOT / "examples", "**/*.stf")], ids=lambda p: p.stem)
 def test_examples_pass_their_tests(path):
     assert ina("stf", path) == 0
 
@@ -465,6 +466,6 @@ def test_examples_pass_their_tests(path):
 @pytest.mark.build
 def test_the_pages_c_is_what_comes_out(tmp_path: Path) -> None:
     target = tmp_path / "learn.c"
-    assert cli.main(["compile", str(ROOT / "examples" / "learn.p4"), "--c", str(target), "-o", str(tmp_path / "learn.so")]) == 0
+    assert cli.main(["compile", str(ROOT / "examples/learn/learn.p4"), "--c", str(target), "-o", str(tmp_path / "learn.so")]) == 0
     (listing,) = re.findall(r"^```c\n(.*?)^```$", PAGE, flags=re.M | re.S)
     assert listing in target.read_text()

@@ -49,7 +49,7 @@ def served(folder, ranks):
 
 def test_training_with_two_ranks(tmp_path):
     with served(tmp_path, 2) as running:
-        done = launch(2, ROOT / "examples/train.py", INA_SWITCH=str(tmp_path / "control"),
+        done = launch(2, ROOT / "examples/train/train.py", INA_SWITCH=str(tmp_path / "control"),
                         INA_PORT=f"dpdk:memif:{tmp_path}/ports.sock")  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", done.stdout)]

@@ -1,6 +1,6 @@
 """A training script like any other: DistributedDataParallel, with one word changed, "gloo" to "ina".
 
-torchrun --nproc-per-node 4 examples/train.py
+torchrun --nproc-per-node 4 examples/train/train.py
 """
 
 import torch
