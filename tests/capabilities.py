@@ -4,7 +4,9 @@ its capabilities (marks.py)."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -22,6 +24,16 @@ import pytest
 
 def _module(name: str) -> Callable[[], str]:
     return lambda: "" if importlib.util.find_spec(name) else f"Python package {name} is not installed"
+
+
+def _distribution(name: str) -> Callable[[], str]:
+    def probe() -> str:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.distribution(name)
+            return ""
+        return f"Python package {name} is not installed"
+
+    return probe
 
 
 def _command(variable: str, name: str) -> Callable[[], str]:
@@ -242,6 +254,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "af-xdp": lambda: _opens(lambda: socket.socket(44, socket.SOCK_RAW).close(), "AF_XDP sockets"),  # linux/socket.h
     "tun": lambda: _opens(lambda: open("/dev/net/tun", "rb").close(), "tap interfaces (/dev/net/tun)"),
     "p4runtime": _p4runtime,
+    "p4runtime-package": _distribution("p4runtime"),
     "p4-examples": lambda: (
         "" if os.environ.get("INA_P4_EXAMPLES") else "INA_P4_EXAMPLES does not name a folder with other people's TNA programs"
     ),

@@ -17,7 +17,7 @@ PURPOSES = {
     "report": "reports and figures need matplotlib",
     "data": "the bundled digits need scikit-learn",
     "ray": "--ray needs Ray",
-    "p4runtime": "P4Runtime and BFRuntime need gRPC, protobuf and the packages p4runtime and cryptography",
+    "p4runtime": "P4Runtime and BFRuntime need gRPC, protobuf and the package cryptography",
     "dev": "the scapy layers need scapy",
 }
 

@@ -23,9 +23,10 @@ from ina.base.extras import extra
 with extra("p4runtime"):
     import grpc
 
+from ina.p4.bfrt.description import PACKAGE, SERVICE
 from ina.p4.bfrt.entities import of_row
 from ina.p4.bfrt.info import Info
-from ina.p4.bfrt.messages import PACKAGE, SERVICE, Status, bfrt
+from ina.p4.bfrt.messages import Status, bfrt
 from ina.p4.bfrt.program_info import MATCH_TABLES
 from ina.p4.bfrt.rows import Row, message_of, row_of
 from ina.p4.rpc.connections import Access

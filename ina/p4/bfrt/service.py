@@ -25,9 +25,10 @@ with extra("p4runtime"):
     import grpc
 
 from ina.p4.bfrt.client import ALL_PIPES, ANY, CODES
+from ina.p4.bfrt.description import PACKAGE
 from ina.p4.bfrt.device import Device
 from ina.p4.bfrt.info import Action
-from ina.p4.bfrt.messages import PACKAGE, Status, bfrt
+from ina.p4.bfrt.messages import Status, bfrt
 from ina.p4.bfrt.missing_keys import Absent
 from ina.p4.bfrt.rows import Row, Where, message_of, row_of
 from ina.p4.rpc import enums

@@ -68,7 +68,9 @@ class RemoteEntities:
         if type(e) not in makers:
             raise EntityError(f"{e!r} is no entity of a switch")
         kind, make = makers[type(e)]
-        return p4.Entity(**{kind: make(e)})
+        entity = p4.Entity()
+        getattr(entity, kind).CopyFrom(make(e))
+        return entity
 
     def _table_entry(self, e: TableEntry) -> Any:
         if not e.table:

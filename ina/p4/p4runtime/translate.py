@@ -384,15 +384,15 @@ class Translator:
     def replication_message(self, entry: MulticastGroupEntry | CloneSessionEntry) -> Any:
         out = p4.Entity()
         if isinstance(entry, MulticastGroupEntry):
-            message, number = out.packet_replication_engine_entry.multicast_group_entry, entry.group_id
-            message.multicast_group_id, message.metadata = number, entry.metadata
+            group, number = out.packet_replication_engine_entry.multicast_group_entry, entry.group_id
+            group.multicast_group_id, group.metadata, replicas = number, entry.metadata, group.replicas
         else:
-            message, number = out.packet_replication_engine_entry.clone_session_entry, entry.session_id
-            message.session_id, message.packet_length_bytes = number, entry.packet_length
+            session, number = out.packet_replication_engine_entry.clone_session_entry, entry.session_id
+            session.session_id, session.packet_length_bytes, replicas = number, entry.packet_length, session.replicas
         numbered = (type(entry), number) in self._numbered
         for r in entry.replicas:
             port = {"egress_port": r.port} if numbered else {"port": encode(r.port)}
-            message.replicas.add(instance=r.rid, **port)
+            replicas.add(instance=r.rid, **port)
         return out
 
     # ---- registers

@@ -10,11 +10,12 @@ need("cc", "p4runtime", "bfrt-client")
 import bfrt_client  # noqa: E402
 from google.protobuf import descriptor_pb2  # noqa: E402
 
+from ina.p4.bfrt.description import BFRUNTIME  # noqa: E402
 from ina.p4.bfrt.device import Device  # noqa: E402
-from ina.p4.bfrt.messages import _described  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.rpc.connections import Access  # noqa: E402
+from ina.p4.rpc.message_classes import described  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 from ina.p4.runtime.entities import TableEntry  # noqa: E402
 
@@ -88,7 +89,7 @@ def messages(prefix, kinds):
 
 def test_our_description_is_the_published_one(published):
     theirs = descriptor_pb2.FileDescriptorSet.FromString((published / "bfruntime.desc").read_bytes()).file[0]
-    ours = _described()
+    ours = described(BFRUNTIME)
 
     def summary(file):
         fields, enums = {}, {}
