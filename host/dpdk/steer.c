@@ -15,22 +15,13 @@
 #include <rte_malloc.h>
 
 #include "device.h"
+#include "internet.h"
 
 enum { INBOX = 1024, BURST = 64, NOBODY = INA_DPDK_SHARES };
 
-/* Ethernet 14 | IPv4 without options 20, no later fragment | UDP: the port it is for; -1: no such frame. */
-static inline int udp_port_of(const struct rte_mbuf *m)
-{
-    const uint8_t *frame = rte_pktmbuf_mtod(m, const uint8_t *);
-    if (m->data_len < 42 || frame[12] != 0x08 || frame[13] != 0x00 || frame[14] != 0x45 || frame[23] != 17
-        || (frame[20] & 0x1f) || frame[21])
-        return -1;
-    return frame[36] << 8 | frame[37];
-}
-
 static inline uint32_t owner_of(const struct ina_dpdk_steering *s, const struct rte_mbuf *m)
 {
-    const int port = udp_port_of(m);
+    const int port = ina_internet_port_of(rte_pktmbuf_mtod(m, const uint8_t *), m->data_len);
     const uint32_t owner = port < 0 ? 0 : s->owner[port];
     return owner ? owner - 1 : s->lowest;
 }

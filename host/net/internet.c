@@ -1,14 +1,11 @@
 #include "internet.h"
 
-#include <arpa/inet.h>
 #include <string.h>
-
-enum { ETHERTYPE_IPV4 = 0x0800, VERSION_IHL = 0x45, PROTOCOL_UDP = 17, DONT_FRAGMENT = 0x4000, FRAGMENT = 0x3fff };
 
 static uint16_t ip_checksum(const uint8_t *header)
 {
     uint32_t sum = 0;
-    for (int i = 0; i < 20; i += 2)
+    for (int i = 0; i < INA_INTERNET_UDP - INA_INTERNET_IP; i += 2)
         sum += (uint32_t)header[i] << 8 | header[i + 1];
     while (sum >> 16)
         sum = (sum & 0xffff) + (sum >> 16);
@@ -18,12 +15,12 @@ static uint16_t ip_checksum(const uint8_t *header)
 void ina_internet_write(struct ina_internet *h, const struct ina_address *from, const struct ina_address *to, uint32_t payload)
 {
     *h = (struct ina_internet){
-        .ethertype = htons(ETHERTYPE_IPV4),
-        .version_ihl = VERSION_IHL,
+        .ethertype = htons(INA_INTERNET_ETHERTYPE_IPV4),
+        .version_ihl = INA_INTERNET_VERSION_IHL,
         .total_len = htons((uint16_t)(INA_INTERNET_SIZE - INA_INTERNET_IP + payload)),
-        .flags_fragment = htons(DONT_FRAGMENT),
+        .flags_fragment = htons(INA_INTERNET_DONT_FRAGMENT),
         .ttl = 64,
-        .protocol = PROTOCOL_UDP,
+        .protocol = INA_INTERNET_PROTOCOL_UDP,
         .src_ip = htonl(from->ip),
         .dst_ip = htonl(to->ip),
         .src_port = htons(from->port),
@@ -37,7 +34,7 @@ void ina_internet_write(struct ina_internet *h, const struct ina_address *from, 
 
 void ina_internet_set_ecn(struct ina_internet *h, uint32_t codepoint)
 {
-    h->tos = (uint8_t)((h->tos & ~3u) | codepoint);
+    h->tos = (uint8_t)((h->tos & ~(uint32_t)INA_INTERNET_ECN) | codepoint);
     h->ip_checksum = 0;
     h->ip_checksum = htons(ip_checksum((const uint8_t *)h + INA_INTERNET_IP));
 }
@@ -45,8 +42,9 @@ void ina_internet_set_ecn(struct ina_internet *h, uint32_t codepoint)
 int ina_internet_payload(const struct ina_internet *h, uint32_t len)
 {
     const uint32_t total = ntohs(h->total_len), udp = ntohs(h->udp_len);
-    if (h->ethertype != htons(ETHERTYPE_IPV4) || h->version_ihl != VERSION_IHL || h->protocol != PROTOCOL_UDP
-        || (ntohs(h->flags_fragment) & FRAGMENT) || udp < INA_INTERNET_SIZE - INA_INTERNET_UDP
+    if (h->ethertype != htons(INA_INTERNET_ETHERTYPE_IPV4) || h->version_ihl != INA_INTERNET_VERSION_IHL
+        || h->protocol != INA_INTERNET_PROTOCOL_UDP
+        || (ntohs(h->flags_fragment) & INA_INTERNET_FRAGMENT) || udp < INA_INTERNET_SIZE - INA_INTERNET_UDP
         || total != udp + INA_INTERNET_UDP - INA_INTERNET_IP || INA_INTERNET_IP + total > len)
         return -1; /* a short frame may have been padded on its way, so it may be longer */
     return (int)(udp - (INA_INTERNET_SIZE - INA_INTERNET_UDP));

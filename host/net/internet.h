@@ -2,6 +2,7 @@
 #ifndef INA_INTERNET_H
 #define INA_INTERNET_H
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <stddef.h>
 
@@ -19,7 +20,16 @@ struct ina_internet {
     uint16_t src_port, dst_port, udp_len, udp_checksum;
 } __attribute__((packed));
 
-enum { INA_INTERNET_IP = 14, INA_INTERNET_UDP = 34, INA_INTERNET_SIZE = 42 };
+enum {
+    INA_INTERNET_IP = 14, INA_INTERNET_UDP = 34, INA_INTERNET_SIZE = 42, /* bytes before IPv4, before UDP, and of all */
+    INA_INTERNET_ETHERTYPE_IPV4 = 0x0800,
+    INA_INTERNET_VERSION_IHL = 0x45,
+    INA_INTERNET_PROTOCOL_UDP = 17,
+    INA_INTERNET_DONT_FRAGMENT = 0x4000,
+    INA_INTERNET_FRAGMENT = 0x3fff,      /* more fragments, or an offset */
+    INA_INTERNET_OFFSET = 0x1fff,        /* not the first fragment */
+    INA_INTERNET_ECN = 3, INA_INTERNET_ECN_CAPABLE = 2, INA_INTERNET_ECN_MARKED = 3 /* of tos, RFC 3168 */
+};
 static_assert(offsetof(struct ina_internet, version_ihl) == INA_INTERNET_IP, "Ethernet is 14 bytes");
 static_assert(offsetof(struct ina_internet, src_port) == INA_INTERNET_UDP, "IPv4 is 20 bytes");
 static_assert(sizeof(struct ina_internet) == INA_INTERNET_SIZE, "UDP is 8 bytes");
@@ -31,5 +41,31 @@ void ina_internet_set_ecn(struct ina_internet *h, uint32_t codepoint); /* RFC 31
  * The link checks integrity (Ethernet FCS; the port's CRC), so the IPv4 checksum is not verified. */
 int ina_internet_payload(const struct ina_internet *h, uint32_t len);
 int ina_internet_is(const struct ina_internet *h, const struct ina_address *from, const struct ina_address *to); /* addresses */
+
+/* UDP port that a frame is for; -1: it is no IPv4 without options over UDP, or a later fragment. */
+static inline int ina_internet_port_of(const uint8_t *frame, uint32_t len)
+{
+    const struct ina_internet *h = (const struct ina_internet *)frame;
+    if (len < INA_INTERNET_SIZE || h->ethertype != htons(INA_INTERNET_ETHERTYPE_IPV4) || h->version_ihl != INA_INTERNET_VERSION_IHL
+        || h->protocol != INA_INTERNET_PROTOCOL_UDP || (h->flags_fragment & htons(INA_INTERNET_OFFSET)))
+        return -1;
+    return ntohs(h->dst_port);
+}
+
+/* Marks a frame of an ECN-capable transport "congestion experienced" (RFC 3168 section 5). 1: it was not marked before. */
+static inline int ina_internet_mark(uint8_t *frame, uint32_t len)
+{
+    struct ina_internet *h = (struct ina_internet *)frame;
+    if (len < INA_INTERNET_UDP || h->ethertype != htons(INA_INTERNET_ETHERTYPE_IPV4) || !(h->tos & INA_INTERNET_ECN)
+        || (h->tos & INA_INTERNET_ECN) == INA_INTERNET_ECN_MARKED)
+        return 0;
+    const uint32_t word = (uint32_t)h->version_ihl << 8, before = word | h->tos;
+    h->tos |= INA_INTERNET_ECN_MARKED;
+    uint32_t sum = (~(uint32_t)ntohs(h->ip_checksum) & 0xffff) + (~before & 0xffff) + (word | h->tos); /* RFC 1624 equation 3 */
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    h->ip_checksum = htons((uint16_t)~sum);
+    return 1;
+}
 
 #endif

@@ -1,6 +1,4 @@
-/* A port over a UDP socket. Its user sees Ethernet frames; the socket carries what follows the first 42 bytes:
- *
- *     Ethernet 14 | IPv4 20 | UDP 8 | payload
+/* A port over a UDP socket. Its user sees Ethernet frames; the socket carries what follows their headers (internet.h).
  *
  * Received frames get headers with the addresses that the configuration names, whatever the socket's own are.
  * Frames of equal length that are sent together go to the kernel as one message, which it cuts up again (UDP_SEGMENT, udp(7)): a
@@ -16,9 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "internet.h"
 #include "port_socket.h"
 
-enum { ETHERNET = 14, IPV4 = 20, UDP = 8, HEADERS = ETHERNET + IPV4 + UDP };
+enum { UDP = INA_INTERNET_SIZE - INA_INTERNET_UDP };
 enum { SOCKET_BUFFER = 8 << 20, MOST_SEGMENTS = 64 /* as the oldest kernels that can */, LONGEST = 65507 /* bytes over IPv4 */ };
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -29,7 +28,7 @@ union segment;
 struct udp_port {
     struct ina_socket_port socket;
     struct sockaddr_in peer;
-    uint8_t headers[HEADERS];    /* of received frames; lengths and IPv4 checksum are filled in for each */
+    struct ina_internet headers; /* of received frames; lengths and IPv4 checksum are filled in for each */
     uint32_t header_sum;         /* of the IPv4 words that do not change */
     uint32_t segments;           /* frames in one message at most */
     union segment *controls;     /* one for each message */
@@ -40,52 +39,33 @@ union segment { /* says how long the frames in a message are */
     uint8_t space[CMSG_SPACE(sizeof(uint16_t))];
 };
 
-static void put16(uint8_t *at, uint32_t value)
-{
-    at[0] = (uint8_t)(value >> 8);
-    at[1] = (uint8_t)value;
-}
-
-static void put32(uint8_t *at, uint32_t value)
-{
-    put16(at, value >> 16);
-    put16(at + 2, value & 0xffff);
-}
-
-static uint32_t get16(const uint8_t *at)
-{
-    return (uint32_t)at[0] << 8 | at[1];
-}
-
 /* ---- receive --------------------------------------------------------------------------------------------------- */
 
 static void make_headers(struct udp_port *p, const struct ina_udp_config *config)
 {
-    uint8_t *ip = p->headers + ETHERNET, *udp = ip + IPV4;
-    memcpy(p->headers, config->dst_mac, 6);
-    memcpy(p->headers + 6, config->src_mac, 6);
-    put16(p->headers + 12, 0x0800);
-    ip[0] = 0x45; /* version 4, 5 words */
-    ip[8] = 64;   /* TTL */
-    ip[9] = IPPROTO_UDP;
-    put32(ip + 12, config->src_ip);
-    put32(ip + 16, config->dst_ip);
-    put16(udp, config->src_port);
-    put16(udp + 2, config->dst_port);
-    for (int i = 0; i < IPV4; i += 2)
-        p->header_sum += get16(ip + i);
+    struct ina_address from = {.ip = config->src_ip, .port = config->src_port}, to = {.ip = config->dst_ip, .port = config->dst_port};
+    memcpy(from.mac, config->src_mac, sizeof from.mac);
+    memcpy(to.mac, config->dst_mac, sizeof to.mac);
+    ina_internet_write(&p->headers, &from, &to, 0);
+    p->headers.total_len = p->headers.udp_len = p->headers.ip_checksum = 0;
+    p->headers.flags_fragment = 0; /* the kernel does not tell */
+    uint16_t words[(INA_INTERNET_UDP - INA_INTERNET_IP) / 2];
+    memcpy(words, (const uint8_t *)&p->headers + INA_INTERNET_IP, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        p->header_sum += ntohs(words[i]);
 }
 
 static void write_headers(const struct udp_port *p, uint8_t *frame, uint32_t payload)
 {
-    uint8_t *ip = frame + ETHERNET;
-    uint32_t total = IPV4 + UDP + payload, sum = p->header_sum + total; /* RFC 1071: ones' complement of the sum */
+    struct ina_internet *h = (struct ina_internet *)frame;
+    const uint32_t total = INA_INTERNET_SIZE - INA_INTERNET_IP + payload;
+    uint32_t sum = p->header_sum + total; /* RFC 1071: ones' complement of the sum */
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
-    memcpy(frame, p->headers, HEADERS);
-    put16(ip + 2, total);
-    put16(ip + 10, ~sum & 0xffff);
-    put16(ip + IPV4 + 4, UDP + payload);
+    *h = p->headers;
+    h->total_len = htons((uint16_t)total);
+    h->ip_checksum = htons((uint16_t)~sum);
+    h->udp_len = htons((uint16_t)(UDP + payload));
 }
 
 /* Others' datagrams may wait from before the socket was connected. */
@@ -124,10 +104,10 @@ static int payload_of(const struct udp_port *p, uint32_t i, const struct ina_pac
 {
     if (!ina_socket_fits(&p->socket, i, pkt))
         return -1;
-    const uint8_t *ip = pkt->data + ETHERNET;
-    uint32_t length = get16(ip + IPV4 + 4);
-    if (get16(pkt->data + 12) != 0x0800 || ip[0] != 0x45 || ip[9] != IPPROTO_UDP || length < UDP
-        || length > pkt->len - ETHERNET - IPV4)
+    const struct ina_internet *h = (const struct ina_internet *)pkt->data;
+    const uint32_t length = ntohs(h->udp_len);
+    if (h->ethertype != htons(INA_INTERNET_ETHERTYPE_IPV4) || h->version_ihl != INA_INTERNET_VERSION_IHL
+        || h->protocol != INA_INTERNET_PROTOCOL_UDP || length < UDP || length > pkt->len - INA_INTERNET_UDP)
         return -1;
     return (int)length - UDP;
 }
@@ -190,7 +170,7 @@ static void udp_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, ui
         if (payload < 0) {
             port->stats.tx_malformed++;
         } else {
-            p->socket.tx_iovs[messages++] = (struct iovec){pkts[i].data + HEADERS, (size_t)payload};
+            p->socket.tx_iovs[messages++] = (struct iovec){pkts[i].data + INA_INTERNET_SIZE, (size_t)payload};
         }
     }
     send_payloads(p, messages);
@@ -278,7 +258,7 @@ static struct ina_port *open_port(const struct ina_udp_config *config, int fd)
         errno = ENOMEM;
         return NULL;
     }
-    p->socket.before = HEADERS;
+    p->socket.before = INA_INTERNET_SIZE;
     make_headers(p, config);
     p->segments = MOST_SEGMENTS;
     int error = -ina_socket_init(&p->socket, &UDP_OPS, config->max_frame, config->frames, 1);

@@ -21,9 +21,8 @@ struct ina_atp_wire {
 enum { INA_ATP_DATA = 1, INA_ATP_FLOATS = 2, INA_ATP_RESULT = 3, INA_ATP_FLOAT_RESULT = 4, INA_ATP_PENDING = 5,
        INA_ATP_MAXIMA = 6 };
 enum { INA_ATP_RESEND = 8, INA_ATP_COLLISION = 4, INA_ATP_ECN = 2, INA_ATP_OVERFLOW = 1, INA_ATP_FLAGS = 15 };
-enum { INA_ATP_PAYLOAD = 58, INA_ATP_PENDING_PAYLOAD = 4, INA_ATP_SEQUENCE_BITS = 40 };
+enum { INA_ATP_PAYLOAD = INA_INTERNET_SIZE + 16, INA_ATP_PENDING_PAYLOAD = 4, INA_ATP_SEQUENCE_BITS = 40, INA_ATP_LIFE_SHIFT = 48 };
 #define INA_ATP_SEQUENCE_MASK ((1ull << INA_ATP_SEQUENCE_BITS) - 1)
-static_assert(offsetof(struct ina_atp_wire, identity) == 46 && offsetof(struct ina_atp_wire, bitmap) == 54, "ATP");
 static_assert(sizeof(struct ina_atp_wire) == INA_ATP_PAYLOAD, "ATP's header is 16 bytes");
 
 struct ina_atp_view {
@@ -49,7 +48,13 @@ static inline int ina_atp_upwards(uint32_t type)
 
 static inline uint64_t ina_atp_identity(uint32_t life, uint32_t job, uint64_t seq)
 {
-    return (uint64_t)(uint16_t)life << 48 | (uint64_t)(uint8_t)job << 40 | (seq & INA_ATP_SEQUENCE_MASK);
+    return (uint64_t)(uint16_t)life << INA_ATP_LIFE_SHIFT | (uint64_t)(uint8_t)job << INA_ATP_SEQUENCE_BITS | (seq & INA_ATP_SEQUENCE_MASK);
+}
+
+/* Job in an identity as it is on the wire. */
+static inline uint8_t ina_atp_job(uint64_t identity)
+{
+    return (uint8_t)(__builtin_bswap64(identity) >> INA_ATP_SEQUENCE_BITS);
 }
 
 /* Writes the headers behind those of `net` and sets the packet's length; returns where the payload goes. The caller

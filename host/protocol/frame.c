@@ -1,10 +1,6 @@
 #include "frame.h"
-#include "internet.h"
 
-#include <arpa/inet.h>
 #include <string.h>
-
-static_assert(offsetof(struct ina_wire_frame, type_overflow_size) == INA_INTERNET_SIZE, "internet.h");
 
 static void prepare(uint8_t *bytes, const struct ina_worker_config *config, uint32_t size_code, uint32_t payload)
 {
@@ -13,7 +9,7 @@ static void prepare(uint8_t *bytes, const struct ina_worker_config *config, uint
         .job = (uint8_t)config->job,
         .e1 = (uint8_t)config->life,
     };
-    ina_internet_write((struct ina_internet *)&h, &config->self, &config->peer, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload);
+    ina_internet_write(&h.net, &config->self, &config->peer, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload);
     memcpy(bytes, &h, INA_WIRE_PAYLOAD);
 }
 
@@ -21,23 +17,23 @@ static void prepare(uint8_t *bytes, const struct ina_worker_config *config, uint
 static void expect(struct ina_frame_template *frame, const struct ina_worker_config *config)
 {
     struct ina_wire_frame h, fixed = {
-        .ethertype = 0xffff,
-        .version_ihl = 0xff,
-        .total_len = 0xffff,
-        .flags_fragment = htons(INA_WIRE_FRAGMENT),
-        .protocol = 0xff,
-        .src_ip = 0xffffffff,
-        .dst_ip = 0xffffffff,
-        .src_port = htons((uint16_t)~frame->shard_mask),
-        .dst_port = 0xffff,
-        .udp_len = 0xffff,
+        .net.ethertype = 0xffff,
+        .net.version_ihl = 0xff,
+        .net.total_len = 0xffff,
+        .net.flags_fragment = htons(INA_INTERNET_FRAGMENT),
+        .net.protocol = 0xff,
+        .net.src_ip = 0xffffffff,
+        .net.dst_ip = 0xffffffff,
+        .net.src_port = htons((uint16_t)~frame->shard_mask),
+        .net.dst_port = 0xffff,
+        .net.udp_len = 0xffff,
         .type_overflow_size = (uint8_t)~INA_WIRE_OVERFLOW,
         .job = 0xff,
         .set_slot = htons((uint16_t)(INA_WIRE_RESERVED | (INA_WIRE_SLOT & ~(config->slots - 1)))),
         .e1 = 0xff,
     };
     memcpy(&h, frame->data, INA_WIRE_PAYLOAD);
-    ina_internet_write((struct ina_internet *)&h, &config->peer, &config->self,
+    ina_internet_write(&h.net, &config->peer, &config->self,
                        INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + 4 * config->values);
     for (int i = 0; i < INA_FRAME_WORDS; i++) {
         frame->result[i] = ina_frame_word(&h, i);
@@ -67,15 +63,13 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
     const struct ina_wire_frame *h = &copy;
     if (pkt->len < INA_WIRE_PAYLOAD)
         return INA_FRAME_MALFORMED;
-    struct ina_internet net;
     memcpy(&copy, pkt->data, INA_WIRE_PAYLOAD);
-    memcpy(&net, &copy, sizeof net);
-    const int told = ina_internet_payload(&net, pkt->len);
-    if (told < 0)
+    const int length = ina_internet_payload(&h->net, pkt->len);
+    if (length < 0)
         return INA_FRAME_MALFORMED;
     struct ina_address peer = config->peer;
     peer.port = (uint16_t)(frame->port | (ntohs(h->set_slot) & frame->shard_mask));
-    if (!ina_internet_is(&net, &peer, &config->self))
+    if (!ina_internet_is(&h->net, &peer, &config->self))
         return INA_FRAME_FOREIGN;
 
     const uint32_t type = h->type_overflow_size >> 4, size = h->type_overflow_size & INA_WIRE_SIZE;
@@ -84,7 +78,7 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
     const uint32_t set_slot = ntohs(h->set_slot);
     if ((type != INA_WIRE_DATA && type != INA_WIRE_PENDING && type != INA_WIRE_MAXIMUM)
         || (size != INA_WIRE_SIZE_NONE && (size != frame->size_code || type == INA_WIRE_PENDING))
-        || (uint32_t)told != INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload || (set_slot & INA_WIRE_RESERVED))
+        || (uint32_t)length != INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload || (set_slot & INA_WIRE_RESERVED))
         return INA_FRAME_MALFORMED;
     if (h->job != config->job || h->e1 != (uint8_t)config->life)
         return INA_FRAME_FOREIGN;

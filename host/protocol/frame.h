@@ -9,10 +9,13 @@
 #include "protocol.h"
 #include "wire.h"
 
-/* Headers behind the MAC addresses as words of 8 bytes. In little endian, the lowest byte is the first: what the last three say. */
-enum { INA_FRAME_WORDS = 5, INA_FRAME_SRC_PORT = 48 /* of word 2 */, INA_FRAME_TYPE = 48 /* of word 3 */,
-       INA_FRAME_SET_SLOT = 32, INA_FRAME_E0 = 48 /* of word 4, which begins with tsi */ };
-static_assert(INA_WIRE_PAYLOAD - 8 * INA_FRAME_WORDS == offsetof(struct ina_wire_frame, ethertype), "as many words as there are");
+/* Headers behind the MAC addresses as words of 8 bytes. In little endian, a word's lowest byte is the first. */
+enum { INA_FRAME_WORDS = 5, INA_FRAME_BEGIN = offsetof(struct ina_wire_frame, net.ethertype) };
+static_assert(INA_FRAME_BEGIN + 8 * INA_FRAME_WORDS == INA_WIRE_PAYLOAD, "as many words as there are");
+/* Bits of the words from a field's first on; fields do not lie across words. */
+#define INA_FRAME_FIELD(words, field) \
+    ((words)[(offsetof(struct ina_wire_frame, field) - INA_FRAME_BEGIN) / 8] \
+     >> 8 * ((offsetof(struct ina_wire_frame, field) - INA_FRAME_BEGIN) % 8))
 
 struct ina_frame_template {  /* the constant part of packets; a value */
     uint8_t data[INA_WIRE_PAYLOAD], bare[INA_WIRE_PAYLOAD]; /* with values, and without */
@@ -38,7 +41,7 @@ static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, con
     struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
     memcpy(h, with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
     if (frame->shard_mask)
-        h->dst_port = htons((uint16_t)(frame->port | (slot & frame->shard_mask)));
+        h->net.dst_port = htons((uint16_t)(frame->port | (slot & frame->shard_mask)));
     if (type != INA_WIRE_DATA)
         h->type_overflow_size = (uint8_t)(type << 4 | (with_values ? frame->size_code : INA_WIRE_SIZE_NONE));
     h->tsi = htonl(tsi);
@@ -66,7 +69,7 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
 static inline uint64_t ina_frame_word(const void *headers, int i)
 {
     uint64_t word;
-    memcpy(&word, (const uint8_t *)headers + offsetof(struct ina_wire_frame, ethertype) + 8 * i, 8);
+    memcpy(&word, (const uint8_t *)headers + INA_FRAME_BEGIN + 8 * i, 8);
     return word;
 }
 
@@ -82,16 +85,16 @@ static inline int ina_frame_is_result(struct ina_frame_view *view, const struct 
         words[i] = ina_frame_word(pkt->data, i);
         differs |= (words[i] ^ frame->result[i]) & frame->fixed[i];
     }
-    const uint32_t set_slot = ntohs((uint16_t)(words[4] >> INA_FRAME_SET_SLOT));
-    if (differs || (frame->shard_mask && ((ntohs((uint16_t)(words[2] >> INA_FRAME_SRC_PORT)) ^ set_slot) & frame->shard_mask)))
+    const uint32_t set_slot = ntohs((uint16_t)INA_FRAME_FIELD(words, set_slot));
+    if (differs || (frame->shard_mask && ((ntohs((uint16_t)INA_FRAME_FIELD(words, net.src_port)) ^ set_slot) & frame->shard_mask)))
         return 0;
     *view = (struct ina_frame_view){
-        .tsi = ntohl((uint32_t)words[4]),
+        .tsi = ntohl((uint32_t)INA_FRAME_FIELD(words, tsi)),
         .slot = set_slot & INA_WIRE_SLOT,
         .set = (set_slot & INA_WIRE_SET) != 0,
-        .overflow = (words[3] >> INA_FRAME_TYPE & INA_WIRE_OVERFLOW) != 0,
+        .overflow = (INA_FRAME_FIELD(words, type_overflow_size) & INA_WIRE_OVERFLOW) != 0,
         .with_values = 1,
-        .e0 = (int8_t)(words[4] >> INA_FRAME_E0),
+        .e0 = (int8_t)INA_FRAME_FIELD(words, e0),
         .values = pkt->data + INA_WIRE_PAYLOAD,
     };
     return 1;

@@ -116,7 +116,7 @@ int ina_ps_job_of(const struct ina_packet *pkt)
     const uint32_t type = h.type_flags >> 4;
     if (ina_internet_payload(&h.net, pkt->len) < 0 || !ina_atp_upwards(type))
         return -1;
-    return (int)(__builtin_bswap64(h.identity) >> 40 & 0xff);
+    return ina_atp_job(h.identity);
 }
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */

@@ -87,18 +87,18 @@ static inline uint32_t model_switch_process(struct model_switch *m, uint32_t wor
             memcpy(h->payload + 4 * i, &v, 4);
         }
     }
-    h->total_len = htons((uint16_t)(pkt->len - INA_WIRE_IP_OFFSET));
-    h->udp_len = htons((uint16_t)(pkt->len - INA_WIRE_UDP_OFFSET));
+    h->net.total_len = htons((uint16_t)(pkt->len - INA_INTERNET_IP));
+    h->net.udp_len = htons((uint16_t)(pkt->len - INA_INTERNET_UDP));
     return to;
 }
 
 static inline void model_address(const struct model_switch *m, uint32_t worker, struct ina_packet *pkt)
 {
     struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
-    h->src_ip = htonl(m->self.ip);
-    h->src_port = htons(m->self.port);
-    h->dst_ip = htonl(m->worker[worker].ip);
-    h->dst_port = htons(m->worker[worker].port);
+    h->net.src_ip = htonl(m->self.ip);
+    h->net.src_port = htons(m->self.port);
+    h->net.dst_ip = htonl(m->worker[worker].ip);
+    h->net.dst_port = htons(m->worker[worker].port);
 }
 
 static inline struct ina_worker_config model_config(uint32_t worker, uint32_t workers, uint32_t slots, uint32_t values)

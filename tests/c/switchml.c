@@ -33,7 +33,7 @@ static void fuzz(struct worker *w, uint64_t now, const uint8_t *real, uint32_t r
     if (len < INA_WIRE_PAYLOAD || memcmp(bytes, real, 50)) {
         const struct ina_wire_frame *h = (const struct ina_wire_frame *)bytes;
         struct ina_packet pkt = {.data = bytes, .len = len, .wire_len = len};
-        if (len < INA_WIRE_PAYLOAD || ntohs(h->udp_len) > len - INA_WIRE_UDP_OFFSET || h->e1 != 1
+        if (len < INA_WIRE_PAYLOAD || ntohs(h->net.udp_len) > len - INA_INTERNET_UDP || h->e1 != 1
             || (h->type_overflow_size >> 4) > 2)
             ina_switchml.receive(w->state, w->tensors, &pkt, 1, now);
     }

@@ -87,6 +87,7 @@ NATIVE = (
             "host/net/port_socket.c",
             "host/net/fault.c",
             "host/net/pcap.c",
+            "host/net/internet.c",
             "host/net/port.c",
             "host/net/bell.c",
         ),

@@ -416,7 +416,8 @@ def test_a_device_without_space_is_refused_at_once():
 # ---- sanitizers ------------------------------------------------------------------------------------------------
 
 PORT_SOURCES = files(ROOT / "host/net", "port*.c") + [
-    ROOT / "host/net" / name for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "link.c", "pool.c")]  # fmt: skip
+    ROOT / "host/net" / name
+    for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "internet.c", "link.c", "pool.c")]  # fmt: skip
 
 
 def run_c(tmp_path, test, *flags, arguments=()):

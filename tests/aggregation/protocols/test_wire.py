@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import struct
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from ina.aggregation.wire import c_header, dissector, layout
 from ina.aggregation.wire.layout import DATA, HEAD, PENDING, LayoutError, load
+from ina.base import manifest
 from ina.cli import wire as cli
 
 WIRE = load(32)
@@ -145,27 +148,28 @@ def compile_c(tmp_path, text: str, *flags: str):
     return tmp_path / "check"
 
 
-# member of host/protocol/wire.h's frame -> header and unit of the P4 program
+# member of host/protocol/wire.h's frame, the first of which are host/net/internet.h's -> header and unit of the P4 program
 HOST_MEMBERS = {
-    "dst_mac": "ethernet dst_addr", "src_mac": "ethernet src_addr", "ethertype": "ethernet ethertype",
-    "version_ihl": "ipv4 version_ihl", "tos": "ipv4 tos", "total_len": "ipv4 total_len",
-    "identification": "ipv4 identification", "flags_fragment": "ipv4 flags_frag_offset", "ttl": "ipv4 ttl",
-    "protocol": "ipv4 protocol", "ip_checksum": "ipv4 hdr_checksum", "src_ip": "ipv4 src_addr",
-    "dst_ip": "ipv4 dst_addr", "src_port": "udp src_port", "dst_port": "udp dst_port", "udp_len": "udp length",
-    "udp_checksum": "udp checksum", "type_overflow_size": "switchml msg_type_overflow_size", "job": "switchml job",
-    "tsi": "switchml tsi", "set_slot": "switchml set_reserved_slot", "e0": "exponents e0", "e1": "exponents e1",
+    "net.dst_mac": "ethernet dst_addr", "net.src_mac": "ethernet src_addr", "net.ethertype": "ethernet ethertype",
+    "net.version_ihl": "ipv4 version_ihl", "net.tos": "ipv4 tos", "net.total_len": "ipv4 total_len",
+    "net.identification": "ipv4 identification", "net.flags_fragment": "ipv4 flags_frag_offset",
+    "net.ttl": "ipv4 ttl", "net.protocol": "ipv4 protocol", "net.ip_checksum": "ipv4 hdr_checksum",
+    "net.src_ip": "ipv4 src_addr", "net.dst_ip": "ipv4 dst_addr", "net.src_port": "udp src_port",
+    "net.dst_port": "udp dst_port", "net.udp_len": "udp length", "net.udp_checksum": "udp checksum",
+    "type_overflow_size": "switchml msg_type_overflow_size", "job": "switchml job", "tsi": "switchml tsi",
+    "set_slot": "switchml set_reserved_slot", "e0": "exponents e0", "e1": "exponents e1",
 }  # fmt: skip
 HOST_CONSTANTS = {
-    "INA_WIRE_ETHERTYPE_IPV4": "P4_ETHERTYPE_IPV4", "INA_WIRE_PROTOCOL_UDP": "P4_IPPROTO_UDP",
+    "INA_INTERNET_ETHERTYPE_IPV4": "P4_ETHERTYPE_IPV4", "INA_INTERNET_PROTOCOL_UDP": "P4_IPPROTO_UDP",
     "INA_WIRE_DATA": "P4_SWITCHML_DATA", "INA_WIRE_PENDING": "P4_SWITCHML_PENDING",
     "INA_WIRE_MAXIMUM": "P4_SWITCHML_MAXIMUM",
     "INA_WIRE_SIZE_NONE": "P4_SIZE_NONE", "INA_WIRE_OVERFLOW": "P4_SWITCHML_OVERFLOW_MASK",
     "INA_WIRE_SIZE": "P4_SWITCHML_SIZE_MASK", "INA_WIRE_SET": "P4_SWITCHML_SET_MASK",
     "INA_WIRE_RESERVED": "P4_SWITCHML_RESERVED_MASK", "INA_WIRE_SLOT": "P4_SWITCHML_SLOT_MASK",
-    "INA_WIRE_IP_OFFSET": "P4_IPV4_OFFSET", "INA_WIRE_UDP_OFFSET": "P4_UDP_OFFSET",
+    "INA_INTERNET_IP": "P4_IPV4_OFFSET", "INA_INTERNET_UDP": "P4_UDP_OFFSET", "INA_INTERNET_SIZE": "P4_SWITCHML_OFFSET",
     "INA_WIRE_PAYLOAD": "P4_PAYLOAD_OFFSET", "INA_WIRE_PENDING_PAYLOAD": "sizeof(struct p4_pending)",
-    "INA_WIRE_PAYLOAD - INA_WIRE_IP_OFFSET": "P4_IPV4_LENGTH",
-    "INA_WIRE_PAYLOAD - INA_WIRE_UDP_OFFSET": "P4_UDP_LENGTH",
+    "INA_WIRE_PAYLOAD - INA_INTERNET_IP": "P4_IPV4_LENGTH",
+    "INA_WIRE_PAYLOAD - INA_INTERNET_UDP": "P4_UDP_LENGTH",
 }  # fmt: skip
 
 
@@ -179,7 +183,8 @@ def test_the_host_s_header_is_that_of_the_program(tmp_path):
         lines.append(f'static_assert(offsetof(F, {member}) == {there}, "{member} is elsewhere");')
         lines.append(f'static_assert(sizeof(((F *)0)->{member}) == {size}, "{member} has another size");')
     lines += [f'static_assert((int)({host}) == (int)({ours}), "{host}");' for host, ours in HOST_CONSTANTS.items()]
-    lines += ['static_assert(INA_WIRE_FRAGMENT == (P4_IPV4_FRAG_OFFSET_MASK | 1 << P4_IPV4_FLAGS_SHIFT), "fragment");',
+    lines += ['static_assert(INA_INTERNET_FRAGMENT == (P4_IPV4_FRAG_OFFSET_MASK | 1 << P4_IPV4_FLAGS_SHIFT), "fragment");',
+              'static_assert(INA_INTERNET_OFFSET == (int)P4_IPV4_FRAG_OFFSET_MASK, "offset");',
               "#include <stdio.h>", "int main(void)", "{",
               "    for (unsigned k = 1; k <= 4096; k++)",
               '        if (ina_wire_size_code(k) >= 0) printf("%d %u\\n", ina_wire_size_code(k), k);', "}"]  # fmt: skip
@@ -189,11 +194,30 @@ def test_the_host_s_header_is_that_of_the_program(tmp_path):
 
 @pytest.mark.fast
 def test_every_member_of_the_host_s_frame_is_compared():
-    text = (layout.p4_dir().parent / "host/protocol/wire.h").read_text()
-    body = text[text.index("struct ina_wire_frame {") : text.index("} __attribute__")]
-    names = [name.strip(" []6") for line in body.splitlines()[1:] if (code := line.partition("/*")[0].strip(" ;"))
-             for name in code.partition(" ")[2].split(",")]  # fmt: skip
-    assert names == [*HOST_MEMBERS, "payload"]
+    def members(file: str, struct: str) -> list[str]:
+        text = (layout.p4_dir().parent / "host" / file).read_text()
+        body = text[text.index(f"struct {struct} {{") : text.index("} __attribute__")]
+        return [name.strip(" []6") for line in body.splitlines()[1:] if (code := line.partition("/*")[0].strip(" ;"))
+                for name in code.removeprefix("struct ").partition(" ")[2].split(",")]  # fmt: skip
+
+    front = [f"net.{name}" for name in members("net/internet.h", "ina_internet")]
+    assert [*front, *members("protocol/wire.h", "ina_wire_frame")[1:]] == [*HOST_MEMBERS, "payload"]
+
+
+PLACES = re.compile(r"(?<![\w.])(34|42|52|58|0x0800|0x45)(?![\w.])|->data\s*[+\[]\s*\d")
+
+
+@pytest.mark.fast
+def test_only_one_header_has_numbers_of_the_headers_in_front():
+    """Ends of headers, IPv4's marks and numbered bytes of a frame: other C files use names. Those of Tofino's architecture have
+    numbers of their own."""
+    def lines(path: Path) -> list[str]:
+        code = re.sub(r'/\*.*?\*/|"[^"]*"', lambda match: re.sub(r"[^\n]", " ", match.group()), path.read_text(), flags=re.DOTALL)
+        return [f"{path.name}:{n}: {line.strip()}" for n, line in enumerate(code.splitlines(), 1) if PLACES.search(line)]
+
+    files = [*manifest.files("native"), *manifest.files("dpdk"), *manifest.files("dpdk headers")]
+    assert len(lines(next(path for path in files if path.name == "internet.h"))) >= 3, "the pattern finds what it is for"
+    assert [line for path in files if path.name != "internet.h" and not path.name.startswith("tna") for line in lines(path)] == []
 
 
 @pytest.mark.fast

@@ -26,8 +26,8 @@ static void write_result(uint8_t *bytes, const struct ina_frame_template *t, con
 {
     struct ina_packet pkt = {.data = bytes, .tailroom = ina_frame_length(t, 1)};
     struct ina_wire_frame *h = ina_frame_write(&pkt, t, INA_WIRE_DATA, 1, 7, 0, 0);
-    h->src_ip = htonl(config->peer.ip), h->src_port = htons(config->peer.port);
-    h->dst_ip = htonl(config->self.ip), h->dst_port = htons(config->self.port);
+    h->net.src_ip = htonl(config->peer.ip), h->net.src_port = htons(config->peer.port);
+    h->net.dst_ip = htonl(config->self.ip), h->net.dst_port = htons(config->self.port);
     memset(h->payload, 0x5a, 4 * config->values);
 }
 

@@ -124,10 +124,10 @@ static void answer(struct world *w, struct input *in)
     struct ina_wire_frame *h = (struct ina_wire_frame *)frame;
     uint32_t len = whole;
     if (how & 1) {
-        const uint32_t ip = h->src_ip;
-        const uint16_t port = h->src_port;
-        h->src_ip = h->dst_ip, h->src_port = h->dst_port;
-        h->dst_ip = ip, h->dst_port = port;
+        const uint32_t ip = h->net.src_ip;
+        const uint16_t port = h->net.src_port;
+        h->net.src_ip = h->net.dst_ip, h->net.src_port = h->net.dst_port;
+        h->net.dst_ip = ip, h->net.dst_port = port;
         if (w->protocol != &ina_switchml) { /* ATP's results are of another type, and say who gets them */
             struct ina_atp_wire *a = (struct ina_atp_wire *)frame;
             const uint32_t sent = a->type_flags >> 4;
@@ -138,9 +138,9 @@ static void answer(struct world *w, struct input *in)
     if (how & 2) /* others are missing */
         len = w->protocol == &ina_switchml ? INA_WIRE_PAYLOAD + 4 : INA_ATP_PAYLOAD + 4;
     if (how & 2) {
-        frame[42] = w->protocol == &ina_switchml ? INA_WIRE_PENDING << 4 | INA_WIRE_SIZE_NONE : INA_ATP_PENDING << 4;
-        h->total_len = htons((uint16_t)(len - INA_WIRE_IP_OFFSET));
-        h->udp_len = htons((uint16_t)(len - INA_WIRE_UDP_OFFSET));
+        frame[INA_INTERNET_SIZE] = w->protocol == &ina_switchml ? INA_WIRE_PENDING << 4 | INA_WIRE_SIZE_NONE : INA_ATP_PENDING << 4;
+        h->net.total_len = htons((uint16_t)(len - INA_INTERNET_IP));
+        h->net.udp_len = htons((uint16_t)(len - INA_INTERNET_UDP));
     }
     if (how & 4)
         edit(in, frame, len < 70 ? len : 70);

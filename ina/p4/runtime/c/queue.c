@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "internet.h"
 
 /* Copies descriptor, metadata and frame; the frame fits. */
 static void fill(struct ina_switch *sw, struct ina_buffer *b, const struct ina_packet *pkt)
@@ -103,22 +104,9 @@ void ina_link_push(struct ina_switch *sw, uint16_t number, const struct ina_pack
     b->enq_backlog = backlog < UINT32_MAX ? (uint32_t)backlog : UINT32_MAX;
 }
 
-/* ECN (RFC 3168 section 5): marks a frame of an ECN-capable transport that met a long queue "congestion experienced". */
 void ina_mark(struct ina_switch *sw, uint16_t number, const struct ina_packet *pkt)
 {
-    uint8_t *ip = pkt->data + 14;
-    if (pkt->len < 34 || pkt->data[12] != 0x08 || pkt->data[13] != 0x00 || !(ip[1] & 3) || (ip[1] & 3) == 3)
-        return;
-    uint32_t before = (uint32_t)ip[0] << 8 | ip[1];
-    ip[1] |= 3;
-    uint32_t after = (uint32_t)ip[0] << 8 | ip[1];
-    uint32_t checksum = (uint32_t)ip[10] << 8 | ip[11]; /* RFC 1624 equation 3 */
-    uint32_t sum = (~checksum & 0xffff) + (~before & 0xffff) + after;
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = ~((sum & 0xffff) + (sum >> 16)) & 0xffff;
-    ip[10] = (uint8_t)(sum >> 8);
-    ip[11] = (uint8_t)sum;
-    sw->ports[number].stats.ecn_marks++;
+    sw->ports[number].stats.ecn_marks += (uint64_t)ina_internet_mark(pkt->data, pkt->len);
 }
 
 static void transmit(struct ina_switch *sw, uint16_t number, uint64_t now)

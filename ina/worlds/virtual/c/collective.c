@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOS = 15, HEADER = INA_INTERNET_SIZE, NUMBER = 46, DATA = 58, ACK = 74, SHORTEST = 60, ECN_CAPABLE = 2, ECN_MARKED = 3 };
+enum { HEADER = INA_INTERNET_SIZE, FLAGS = HEADER + 1, RANK = HEADER + 2, NUMBER = HEADER + 4, /* where fields are: collective.h */
+       SENT = NUMBER + 4, LIMIT = SENT, MARKED = LIMIT + 4, DATA = SENT + 8, SELECTIVE = DATA, ECHO = SELECTIVE + 8, ACK = ECHO + 8,
+       SHORTEST = 60 /* bytes of a frame without its FCS */ };
 enum { KIND_DATA = 1, KIND_ACK = 2, KIND_PROBE = 3, FLAG_PUSH = 1 };
 
 struct step {                  /* a transfer of the tensor under way */
@@ -363,11 +365,11 @@ static void write_headers(struct ina_packet *pkt, const struct ina_collective *c
     struct ina_internet *h = (struct ina_internet *)d;
     ina_internet_write(h, &c->own, &p->address, DATA - HEADER + payload);
     if (kind == KIND_DATA && c->config.congestion == INA_DCTCP)
-        ina_internet_set_ecn(h, ECN_CAPABLE);
+        ina_internet_set_ecn(h, INA_INTERNET_ECN_CAPABLE);
     memset(d + HEADER, 0, DATA - HEADER);
     d[HEADER] = (uint8_t)kind;
-    d[HEADER + 1] = (uint8_t)flags;
-    put16(d + HEADER + 2, c->config.rank);
+    d[FLAGS] = (uint8_t)flags;
+    put16(d + RANK, c->config.rank);
     uint32_t room = pkt->len + pkt->tailroom;
     pkt->len = DATA + payload;
     pkt->wire_len = pkt->len < SHORTEST ? SHORTEST : pkt->len;
@@ -382,7 +384,7 @@ static void write_data(struct ina_collective *c, struct peer *p, struct ina_pack
     uint32_t bytes = 4 * elements_at(c, step, first);
     write_headers(pkt, c, p, KIND_DATA, push ? FLAG_PUSH : 0, c->config.bare ? 0 : bytes);
     put32(pkt->data + NUMBER, number);
-    put64(pkt->data + NUMBER + 4, now);
+    put64(pkt->data + SENT, now);
     if (c->config.bare)
         pkt->wire_len = DATA + bytes < SHORTEST ? SHORTEST : DATA + bytes;
     else
@@ -393,10 +395,10 @@ static void write_ack(struct ina_collective *c, struct peer *p, struct ina_packe
 {
     write_headers(pkt, c, p, KIND_ACK, 0, ACK - DATA);
     put32(pkt->data + NUMBER, ack->cumulative);
-    put32(pkt->data + NUMBER + 4, ack->limit);
-    put32(pkt->data + NUMBER + 8, ack->marked);
-    put64(pkt->data + DATA, ack->selective);
-    put64(pkt->data + DATA + 8, ack->echo);
+    put32(pkt->data + LIMIT, ack->limit);
+    put32(pkt->data + MARKED, ack->marked);
+    put64(pkt->data + SELECTIVE, ack->selective);
+    put64(pkt->data + ECHO, ack->echo);
 }
 
 /* Fills one frame to a peer: an acknowledgement, else data. 0: there is none. */
@@ -441,8 +443,9 @@ static void receive_data(struct ina_collective *c, struct peer *p, const struct 
     uint8_t *copy = early ? malloc(payload + 1u) : NULL;
     if (early && !copy)
         return; /* as if it were lost */
-    int push = pkt->data[HEADER + 1] & FLAG_PUSH, marked = (pkt->data[TOS] & 3) == ECN_MARKED;
-    if (!ina_flow_accept(&p->flow, number, get64(pkt->data + NUMBER + 4), push, marked)) {
+    int push = pkt->data[FLAGS] & FLAG_PUSH,
+        marked = (((const struct ina_internet *)pkt->data)->tos & INA_INTERNET_ECN) == INA_INTERNET_ECN_MARKED;
+    if (!ina_flow_accept(&p->flow, number, get64(pkt->data + SENT), push, marked)) {
         c->stats.duplicates++;
         free(copy);
         return;
@@ -460,7 +463,7 @@ static void take(struct ina_collective *c, const struct ina_tensor *tensors, con
 {
     c->stats.rx_packets++;
     c->stats.rx_bytes += pkt->wire_len;
-    uint32_t rank = pkt->len >= DATA ? (uint32_t)pkt->data[HEADER + 2] << 8 | pkt->data[HEADER + 3] : UINT32_MAX;
+    uint32_t rank = pkt->len >= DATA ? (uint32_t)pkt->data[RANK] << 8 | pkt->data[RANK + 1] : UINT32_MAX;
     if (rank >= c->config.ranks || c->peer_of[rank] == UINT32_MAX) {
         c->stats.drop_foreign++;
         return;
@@ -471,10 +474,10 @@ static void take(struct ina_collective *c, const struct ina_tensor *tensors, con
     } else if (pkt->data[HEADER] == KIND_ACK && pkt->len >= ACK) {
         struct ina_ack ack = {
             .cumulative = get32(pkt->data + NUMBER),
-            .limit = get32(pkt->data + NUMBER + 4),
-            .marked = get32(pkt->data + NUMBER + 8),
-            .selective = get64(pkt->data + DATA),
-            .echo = get64(pkt->data + DATA + 8),
+            .limit = get32(pkt->data + LIMIT),
+            .marked = get32(pkt->data + MARKED),
+            .selective = get64(pkt->data + SELECTIVE),
+            .echo = get64(pkt->data + ECHO),
         };
         ina_flow_acknowledged(&p->flow, &ack, now);
     } else {

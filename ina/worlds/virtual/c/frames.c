@@ -17,8 +17,9 @@ int ina_frames_init(struct ina_frames *frames, uint32_t max_frame, uint32_t head
     memset(frames, 0, sizeof *frames);
     frames->bare = bare;
     frames->max_frame = max_frame;
-    /* A cache line begins after 52 bytes of headers, as in ports (port.h). */
-    frames->headroom = aligned(headroom + (uint32_t)sizeof(struct ina_stored_frame)) + 12 - (uint32_t)sizeof(struct ina_stored_frame);
+    /* A cache line begins where the values do, as in ports (port.h). */
+    frames->headroom = aligned(headroom + (uint32_t)sizeof(struct ina_stored_frame)) + INA_PORT_HEADROOM % ALIGNED
+                        - (uint32_t)sizeof(struct ina_stored_frame);
     if (!bare) {
         frames->pool.stride = aligned((uint32_t)sizeof(struct ina_stored_frame) + frames->headroom + max_frame);
         return 0;

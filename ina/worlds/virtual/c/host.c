@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "internet.h"
 
 /* ---- the NIC */
 
@@ -191,13 +192,9 @@ void ina_machine_run(struct ina_emulator *em, uint32_t index)
 /* Returns the machine that a frame is for, UINT32_MAX: none. */
 static uint32_t addressee(const struct ina_emulator *em, const struct ina_host *h, const struct ina_packet *pkt)
 {
-    enum { ETHER_TYPE = 12, IP_PROTOCOL = 23, UDP_PORT = 36, UDP_END = 42 };
-    const uint8_t *d = pkt->data;
-    if (pkt->len < UDP_END || d[ETHER_TYPE] != 0x08 || d[ETHER_TYPE + 1] || d[IP_PROTOCOL] != 17)
-        return UINT32_MAX;
-    uint32_t port = (uint32_t)d[UDP_PORT] << 8 | d[UDP_PORT + 1];
-    for (uint32_t i = 0; i < h->machine_count; i++)
-        if (em->machine[h->machines[i]]->udp_port == port)
+    const int port = ina_internet_port_of(pkt->data, pkt->len);
+    for (uint32_t i = 0; port >= 0 && i < h->machine_count; i++)
+        if (em->machine[h->machines[i]]->udp_port == (uint32_t)port)
             return h->machines[i];
     return UINT32_MAX;
 }
