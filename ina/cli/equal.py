@@ -67,7 +67,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 def main(args: argparse.Namespace) -> int:
     from ina.base.cc import BuildError
     from ina.p4.compiler.errors import CompileError
-    from ina.p4.compiler.reference.expressions import InterpreterError
+    from ina.p4.compiler.reference.signals import InterpreterError
     from ina.p4.compiler.reference.tables import TableError
     from ina.p4.compiler.stf import StfError
 

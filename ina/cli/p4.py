@@ -99,7 +99,7 @@ def _report_errors(run: Callable[[argparse.Namespace], int], args: argparse.Name
     """Runs a command; errors in its input go to stderr, with status 1."""
     from ina.base.cc import BuildError
     from ina.p4.compiler.errors import CompileError
-    from ina.p4.compiler.reference.expressions import InterpreterError
+    from ina.p4.compiler.reference.signals import InterpreterError
     from ina.p4.compiler.reference.tables import TableError
     from ina.p4.compiler.stf import StfError
 

@@ -106,8 +106,8 @@ PLANTS = (
     Plant(
         "ranges leave out their upper end",
         "ina/p4/compiler/reference/tables.py",
-        "return bool(low <= value <= high)",
-        "return bool(low <= value < high)",
+        "return low <= number(value) <= high",
+        "return low <= number(value) < high",
         "interpreted",
         19,
     ),
@@ -121,7 +121,7 @@ PLANTS = (
     ),
     Plant(
         "results are copied out from right to left",
-        "ina/p4/compiler/reference/calls.py",
+        "ina/p4/compiler/reference/blocks.py",
         "for place, param in results:",
         "for place, param in reversed(results):",
         "interpreted",
@@ -138,7 +138,7 @@ PLANTS = (
     Plant(
         "a clone of egress shares its headers with the packet",
         "ina/p4/compiler/arch/interpret_v1model.py",
-        "clone = replace(item, headers=copy(headers),",
+        "clone = replace(item, headers=headers.copy(),",
         "clone = replace(item, headers=headers,",
         "interpreted",
         70,
@@ -153,9 +153,9 @@ PLANTS = (
     ),
     Plant(
         "the first digest of a packet wins",
-        "ina/p4/compiler/arch/interpret_v1model.py",
-        "self._requests.digest = Digest(",
-        "self._requests.digest = self._requests.digest or Digest(",
+        "ina/p4/compiler/reference/externs/digests.py",
+        "machine.packet.requests.digest = Message(",
+        "machine.packet.requests.digest = machine.packet.requests.digest or Message(",
         "interpreted",
         4,
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 from ina.p4.compiler import ast
@@ -11,6 +10,7 @@ from ina.p4.compiler.arch.architecture import architecture_of
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.types import CallableType, RecordType, SerEnumType, StructType, TupleType, Type, strip_new
+from ina.p4.compiler.walk import walk
 
 
 def instances_of(program: CheckedProgram) -> Iterator[Instance]:
@@ -144,16 +144,8 @@ def symmetric_places(instance: Instance, data: ast.Expr | None) -> list[tuple[in
 
 
 def calls_in(node: object) -> Iterator[ast.Call]:
-    """Yields all calls below a node, in order of the text. It follows only the parser's fields, not the checker's."""
-    if isinstance(node, ast.Call):
-        yield node
-    if isinstance(node, list | tuple):
-        for item in node:
-            yield from calls_in(item)
-    elif isinstance(node, ast.Node):
-        for f in fields(node):
-            if f.init and f.name != "annotations":
-                yield from calls_in(getattr(node, f.name))
+    """Yields all calls below a node, in order of the text."""
+    return (n for n in walk(node) if isinstance(n, ast.Call))
 
 
 def entry_priorities(decl: ast.TableDecl) -> list[int]:

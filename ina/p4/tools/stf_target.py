@@ -7,6 +7,7 @@ from typing import Any
 
 from ina.p4.compiler.build import CompiledProgram
 from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
+from ina.p4.compiler.reference.values import number
 from ina.p4.runtime import Switch
 from ina.p4.runtime.entities import (
     CloneSessionEntry,
@@ -172,8 +173,7 @@ class InterpreterTarget:
         return row.packets, row.octets
 
     def read_register(self, name: str, index: int) -> int:
-        value: int = self.interpreter.registers[name][index]
-        return value
+        return number(self.interpreter.registers[name][index])
 
     def write_register(self, name: str, index: int, value: int) -> None:
         self.interpreter.registers[name][index] = value
@@ -207,4 +207,4 @@ class InterpreterTarget:
             self.interpreter.value_sets[name].insert(member)
 
     def digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        return [(d.name, tuple(d.values)) for d in self.interpreter.digests]
+        return [(d.name, tuple(map(number, d.values))) for d in self.interpreter.digests]

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import hexdigits
-from typing import Any
 
 from ina.p4.compiler import stf
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.p4info import p4info
-from ina.p4.compiler.reference.expressions import PacketFailed
-from ina.p4.compiler.reference.interpreter import Interpreter, Output
+from ina.p4.compiler.reference.architecture import Item, Output
+from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.compiler.reference.objects import RegisterArray
 from ina.p4.compiler.reference.observer import Observer
-from ina.p4.compiler.reference.packet import ParserError
+from ina.p4.compiler.reference.places import Argument, Place
+from ina.p4.compiler.reference.signals import PacketFailed, ParserError
 from ina.p4.compiler.reference.tables import BoundAction, Entry, Table
-from ina.p4.compiler.reference.values import leaves
+from ina.p4.compiler.reference.values import Value, leaves
 from ina.p4.compiler.types import RecordType, strip_new
 from ina.p4.tools.explain import runs
 from ina.p4.tools.stf_target import InterpreterTarget
 
 SHOWN = 64  # bytes of a frame that leaves
+CHECKS = ("verify", "static_assert")  # their effect is the parser's next state
 SILENT = ("verify_checksum", "update_checksum", "verify_checksum_with_payload", "update_checksum_with_payload")
 PCAP = {b"\xd4\xc3\xb2\xa1": ("<", 1e-6), b"\xa1\xb2\xc3\xd4": (">", 1e-6),
         b"\x4d\x3c\xb2\xa1": ("<", 1e-9), b"\xa1\xb2\x3c\x4d": (">", 1e-9)}  # fmt: skip
@@ -70,15 +72,15 @@ class Tracer(Observer):
         # Skips a test's packets; the other lines are the control plane's.
         control = [line for line in entries.splitlines() if not line.lstrip().startswith(("packet", "expect"))]
         stf.run("\n".join(control), InterpreterTarget(self._switch, p4info.build(program)))
-        self._switch.observer = self
+        self._switch.machine.observer = self
         self._lines: list[str] = []
         self._states: list[str] = []
-        self._writes: list[tuple[str, tuple[int, Any, Any]]] = []
+        self._writes: list[tuple[str, tuple[int, Value, Value]]] = []
 
     def packet(self, number: int, frame: bytes, port: int, seconds: float) -> Iterator[str]:
         """Yields the trace of one frame, in lines."""
         yield f"packet {number}: {len(frame)} bytes into port {port} at {seconds:.6f} s"
-        queue = [self._switch.architecture.item(frame, port, round(seconds * 1e12))]
+        queue: list[Item] = [self._switch.architecture.item(frame, port, round(seconds * 1e12))]
         while queue:
             item = queue.pop(0)
             yield f"  {item.title}"
@@ -92,14 +94,16 @@ class Tracer(Observer):
                 else:
                     queue.append(result)
 
-    def _step(self, item: Any) -> tuple[list[Any], list[str]]:
+    def _step(self, item: Item) -> tuple[Sequence[Item | Output], list[str]]:
         """Runs one pass; returns its results, and digests, log lines and drops."""
         switch = self._switch
         digests, log, drops = len(switch.digests), len(switch.log), dict(switch.drops)
+        results: Sequence[Item | Output] = []
+        problem = []
         try:
-            results, problem = switch.step(item), []
+            results = switch.step(item)
         except (PacketFailed, ParserError) as error:
-            results, problem = [], [f"stopped: {error}"]
+            problem = [f"stopped: {error}"]
         problem += [f"digest {d.name}{d.values}" for d in list(switch.digests)[digests:]]
         problem += [f"log: {text}" for text in switch.log[log:]]
         problem += [f"dropped: {reason}" for reason, n in switch.drops.items() if n > drops.get(reason, 0)]
@@ -123,7 +127,7 @@ class Tracer(Observer):
     def parser_failed(self, error: str) -> None:
         self._states.append(f"error.{error}")
 
-    def table_applied(self, table: Table, keys: list[Any], action: BoundAction, entry: Entry | None) -> None:
+    def table_applied(self, table: Table, keys: list[Value], action: BoundAction, entry: Entry | None) -> None:
         self._end()
         values = ", ".join(f"{n}={_value(v)}" for n, v in zip(table.key_names, keys, strict=True))
         arguments = iter(action.args)
@@ -136,16 +140,19 @@ class Tracer(Observer):
         result = "miss, default" if entry is None else f"hit entry {entry.handle},"
         self._lines.append(f"table {table.name} [{values}]: {result} {action.ref.decl.name}({', '.join(args)})")
 
-    def function_called(self, name: str, args: list[Any]) -> None:
+    def function_called(self, name: str, args: list[Argument]) -> None:
+        if name in CHECKS:
+            return
         self._end()
         if name not in SILENT:
             values = [_value(a) for a in args if isinstance(a, int | str)]
             self._lines.append(f"{name}({', '.join(values)})")
 
-    def method_called(self, instance: Instance, method: str, args: list[Any], state: Any) -> None:
+    def method_called(self, instance: Instance, method: str, args: list[Argument], state: object) -> None:
         self._end_states()
         if (instance.decl.name, method) == ("register", "write"):
             index, value = args
+            assert isinstance(state, RegisterArray) and isinstance(index, int) and not isinstance(value, Place)
             if 0 <= index < len(state):
                 self._writes.append((instance.name, (index, state.read(index), value)))
                 return
@@ -156,7 +163,7 @@ class Tracer(Observer):
             values = [_value(a) for a in args if isinstance(a, int | str)]
             self._lines.append(f"{instance.decl.name} {instance.name}.{method}({', '.join(values)})")
 
-    def register_changed(self, instance: Instance, index: int, before: Any, after: Any) -> None:
+    def register_changed(self, instance: Instance, index: int, before: Value, after: Value) -> None:
         old, new = ([v for v, _ in leaves(x, instance.type.args[0])] for x in (before, after))
         t = strip_new(instance.type.args[0])
         names = [f"{instance.name}.{f}" for f in t.fields] if isinstance(t, RecordType) else [instance.name]
@@ -185,7 +192,7 @@ class Tracer(Observer):
             del self._writes[:count]
 
 
-def _value(v: Any) -> str:
+def _value(v: object) -> str:
     return hex(v) if isinstance(v, int) and not isinstance(v, bool) and abs(v) > 9 else str(v)
 
 

@@ -17,7 +17,7 @@ from ina.p4.compiler.lower.table_description import TableUse
 from ina.p4.compiler.lower.value_trees import Value
 
 if TYPE_CHECKING:
-    from ina.p4.compiler.reference.expressions import Frame
+    from ina.p4.compiler.reference.machine import Frame
     from ina.p4.compiler.reference.tables import Table
 
 

@@ -3,363 +3,302 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TypeVar
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.checked_program import CheckedProgram, Instance
-from ina.p4.compiler.reference.packet import ParserError
-from ina.p4.compiler.reference.tables import Entry, Table
+from ina.p4.compiler.checked_program import Instance
+from ina.p4.compiler.reference.machine import ApplyResult, Frame
+from ina.p4.compiler.reference.places import Location, Nowhere, Place, SliceLocation
+from ina.p4.compiler.reference.signals import InterpreterError, ParserError
 from ina.p4.compiler.reference.values import (
     Record,
     Stack,
     TupleValue,
+    Value,
     copy,
     default_value,
     equal,
     from_const,
-    is_aggregate,
+    number,
     pack,
     store_part,
     wrap,
 )
 from ina.p4.compiler.types import BitType, BoolType, HeaderType, RecordType, StackType, TupleType, Type, strip_new, underlying
 
-
-class InterpreterError(Exception):
-    """An error for something that the interpreter cannot do; the message starts with the place in the source."""
-
-    def __init__(self, node: ast.Node | None, message: str) -> None:
-        super().__init__(f"{node.span}: {message}" if node is not None else message)
+E = TypeVar("E", bound=ast.Expr)
+PLAIN = (int, str, bool)
+EVALUATORS: dict[type[ast.Expr], Callable[..., Value]] = {}
+"""The function that evaluates each class of expression."""
 
 
-class ReturnSignal(Exception):
-    """Signal of `return`: leaves the enclosing action, function or control."""
+def evaluates(*kinds: type[E]) -> Callable[[Callable[[E, Frame], Value]], Callable[[E, Frame], Value]]:
+    """Makes a function the evaluator of a class of expressions."""
 
-    def __init__(self, value: Any) -> None:
-        super().__init__()
-        self.value = value
+    def register(function: Callable[[E, Frame], Value]) -> Callable[[E, Frame], Value]:
+        EVALUATORS.update(dict.fromkeys(kinds, function))
+        return function
 
-
-class ExitSignal(Exception):
-    """Signal of `exit`: leaves all enclosing blocks up to the architecture's call (§12.5)."""
+    return register
 
 
-class PacketFailed(Exception):
-    """Signal that ends a packet and drops its requests, at any call depth; counted as `reason`."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
-class Frame:
-    """The variables of one activation of `instance`, a parser or control; an action's `outer` is its control's."""
+def evaluate(e: ast.Expr, frame: Frame) -> Value:
+    """Returns the value of `e`; sub-expressions are evaluated left to right (§8.1).
 
-    __slots__ = ("vars", "instance", "outer")
-
-    def __init__(self, instance: Instance | None, outer: Frame | None = None) -> None:
-        self.vars: dict[Any, Any] = {}
-        self.instance = instance
-        self.outer = outer
-
-    def holder(self, decl: Any) -> dict[Any, Any] | None:
-        frame: Frame | None = self
-        while frame is not None:
-            if decl in frame.vars:
-                return frame.vars
-            frame = frame.outer
-        return None
+    Leaves are returned by value, but aggregates *by reference*: a caller that keeps one copies it.
+    """
+    const = e.const
+    if const is not None:
+        return const if type(const) in PLAIN else from_const(const, e.type)
+    evaluator = EVALUATORS.get(type(e))
+    if evaluator is None:
+        raise InterpreterError(e, f"{type(e).__name__} has no run-time value")
+    return evaluator(e, frame)
 
 
-class Location:
-    """An evaluated lvalue (§6.6): one field, element or variable."""
-
-    __slots__ = ("container", "key")
-
-    def __init__(self, container: Any, key: Any) -> None:
-        self.container, self.key = container, key
-
-    def get(self) -> Any:
-        return self.container[self.key]
-
-    def set(self, value: Any) -> None:
-        store_part(self.container, self.key, value)
+def evaluate_number(e: ast.Expr, frame: Frame) -> int:
+    return number(evaluate(e, frame))
 
 
-class SliceLocation:
-    """An lvalue for bits hi..lo of another one (§8.7)."""
-
-    __slots__ = ("base", "type", "hi", "lo")
-
-    def __init__(self, base: Any, t: Type, hi: int, lo: int) -> None:
-        self.base, self.type, self.hi, self.lo = base, t, hi, lo
-
-    def get(self) -> int:
-        bits: int = self.base.get()
-        return bits >> self.lo & ((1 << self.hi - self.lo + 1) - 1)
-
-    def set(self, value: int) -> None:
-        mask = ((1 << self.hi - self.lo + 1) - 1) << self.lo
-        self.base.set(wrap(self.base.get() & ~mask | value << self.lo & mask, self.type))
+def evaluate_record(e: ast.Expr, frame: Frame) -> Record:
+    record = evaluate(e, frame)
+    assert isinstance(record, Record)
+    return record
 
 
-class Nowhere:
-    """An lvalue beyond a stack, or `_` for an out argument: reads give the default, writes do nothing (§8.19, §8.26)."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, t: Type) -> None:
-        self.value = default_value(t)
-
-    def get(self) -> Any:
-        return self.value
-
-    def set(self, value: Any) -> None:
-        return
+def evaluate_stack(e: ast.Expr, frame: Frame) -> Stack:
+    stack = evaluate(e, frame)
+    assert isinstance(stack, Stack)
+    return stack
 
 
-class Architecture(Protocol):
-    """The architecture around and below a program: interpret_v1model.py, interpret_tna.py."""
-
-    keeps_fields: bool  # a header that becomes valid keeps its fields; otherwise they are zero
-    this: Instance | None  # the object whose abstract method runs
-
-    def call_function(self, name: str, call: ast.Call, args: list[Any], frame: Frame) -> Any: ...
-
-    def call_method(self, instance: Instance, method: str, call: ast.Call, args: list[Any], frame: Frame) -> Any: ...
-
-    def table_applied(self, table: Table, entry: Entry | None) -> None: ...
-
-
-class Expressions:
-    """Evaluates expressions. `evaluate` returns leaves by value, but aggregates *by reference*: a caller that keeps one copies
-    it."""
-
-    program: CheckedProgram
-    architecture: Architecture
-
-    def __init__(self) -> None:
-        self._evaluators: dict[type, Callable[[Any, Frame], Any]] = {
-            ast.Name: self._name,
-            ast.Member: self._member,
-            ast.Index: lambda e, f: self.lvalue(e, f).get(),
-            ast.Slice: self._slice,
-            ast.Unary: self._unary,
-            ast.Binary: self._binary,
-            ast.Ternary: lambda e, f: self.evaluate(e.then if self.evaluate(e.condition, f) else e.otherwise, f),
-            ast.Cast: self._cast,
-            ast.ListExpr: self._aggregate,
-            ast.StructInit: self._aggregate,
-            ast.InvalidHeader: lambda e, f: default_value(e.type),
-            ast.Dots: lambda e, f: default_value(e.type),
-            ast.Call: self.call,
-        }
-
-    def call(self, c: ast.Call, frame: Frame) -> Any:
-        raise TypeError("defined in reference/calls.py")
-
-    # --- values ---------------------------------------------------------------------------------------------------
-
-    def evaluate(self, e: ast.Expr, frame: Frame) -> Any:
-        """Returns the value of `e`; sub-expressions are evaluated left to right (§8.1)."""
-        if e.const is not None:
-            return e.const if type(e.const) in (int, str, bool) else from_const(e.const, e.type)
-        evaluator = self._evaluators.get(type(e))
-        if evaluator is None:
-            raise InterpreterError(e, f"{type(e).__name__} has no run-time value")
-        return evaluator(e, frame)
-
-    def _name(self, e: ast.Name, frame: Frame) -> Any:
-        holder = frame.holder(e.decl)
-        if holder is not None:
-            return holder[e.decl]
-        if isinstance(e.decl, ast.Param) and e.decl.is_ctor:
-            return self.constructor_argument(e, frame)
-        if isinstance(e.decl, ast.Instantiation):
-            return self.instance_of(e, frame)
-        if isinstance(e.decl, ast.ConstDecl):
-            return from_const(e.decl.value.const, e.decl.type)
-        raise InterpreterError(e, f"'{e.name}' has no value here")
-
-    def constructor_argument(self, e: ast.Name, frame: Frame) -> Any:
-        """Returns a constructor argument; they are bound per instance (§15)."""
-        value = frame.instance.args[e.decl.name] if frame.instance is not None else None
-        if value is None or isinstance(value, Instance):
-            return value
-        return from_const(value, e.decl.type)
-
-    def instance_of(self, e: ast.Expr, frame: Frame) -> Any:
-        """Returns the object that a receiver names: an Instance, or the architecture's argument for a parameter (packet_in)."""
-        if isinstance(e, ast.Name) and e.name == "this" and e.decl is e.type:  # within an abstract method's body
-            return self.architecture.this
-        if isinstance(e, ast.Name) and isinstance(e.decl, ast.Instantiation):
-            if frame.instance is not None and e.name in frame.instance.children:
-                return frame.instance.children[e.name]
-            return self.program.globals[e.name]
-        return self.evaluate(e, frame)
-
-    def _member(self, e: ast.Member, frame: Frame) -> Any:
-        match e.kind:
-            case "field":
-                return self.evaluate(e.base, frame).fields[e.member]
-            case "next" | "last":
-                return self.lvalue(e, frame).get()
-            case "lastIndex":  # §8.19
-                return (self.evaluate(e.base, frame).next - 1) & 0xFFFFFFFF
-            case "size":
-                return len(self.evaluate(e.base, frame).items)
-            case "hit":  # §14.2.2
-                return self.evaluate(e.base, frame).hit
-            case "miss":
-                return not self.evaluate(e.base, frame).hit
-            case "action_run":
-                return self.evaluate(e.base, frame).action
-        raise InterpreterError(e, f"member '{e.member}' of kind {e.kind} has no value")
-
-    def _slice(self, e: ast.Slice, frame: Frame) -> int:
-        bits: int = self.evaluate(e.base, frame)
-        return bits >> e.lo_bit & ((1 << e.hi_bit - e.lo_bit + 1) - 1)
-
-    def _unary(self, e: ast.Unary, frame: Frame) -> Any:
-        value = self.evaluate(e.operand, frame)
-        match e.op:
-            case "!":
-                return not value
-            case "-":
-                return wrap(-value, underlying(e.type))
-            case "~":
-                return wrap(~value, underlying(e.type))
-        return value
-
-    def _binary(self, e: ast.Binary, frame: Frame) -> Any:
-        left = self.evaluate(e.left, frame)
-        if e.op == "&&":  # short circuit, §8.5
-            return left and self.evaluate(e.right, frame)
-        if e.op == "||":
-            return left or self.evaluate(e.right, frame)
-        if is_aggregate(left):
-            left = copy(left)
-        right = self.evaluate(e.right, frame)
-        return self.operate(e.op, left, right, e.type, e.left.type, e.right.type)
-
-    def operate(self, op: str, left: Any, right: Any, t: Type, left_type: Type, right_type: Type) -> Any:
-        """Applies a binary operator to values; `t` is the result's type (§8.2-§8.11, §8.17-§8.20)."""
-        match op:
-            case "==":
-                return equal(left, right)
-            case "!=":
-                return not equal(left, right)
-            case "<":
-                return left < right
-            case "<=":
-                return left <= right
-            case ">":
-                return left > right
-            case ">=":
-                return left >= right
-            case "++":  # §8.10.1: the left operand's bits are the more significant ones
-                (_, lb), (rw, rb) = pack(left, left_type), pack(right, right_type)
-                return wrap(lb << rw | rb, underlying(t))
-        return arithmetic(op, left, right, underlying(t))
-
-    def _cast(self, e: ast.Cast, frame: Frame) -> Any:
-        return self.convert(self.evaluate(e.operand, frame), e.type)
-
-    def convert(self, value: Any, t: Type) -> Any:
-        """Casts a value: keeps the low bits; int<w> sign-extends (§8.12)."""
-        t = underlying(t)
-        if isinstance(t, BitType):
-            return wrap(int(value), t)
-        if isinstance(t, BoolType):
-            return bool(value)
-        if isinstance(value, TupleValue) and isinstance(t, RecordType):
-            record = Record(t)
-            assign_fields(record, value.items)
-            return record
-        return value
-
-    def _aggregate(self, e: ast.ListExpr | ast.StructInit, frame: Frame) -> Any:
-        """Returns `{...}` as the type that its context requires (§8.13, §8.14, §8.18, §8.19.1, §8.27)."""
-        t = strip_new(e.type)
-        items = [copy(self.evaluate(v, frame)) for v in e.values]
-        if isinstance(t, TupleType):
-            return TupleValue(t, items)
-        if isinstance(t, StackType):
-            stack = Stack(t)
-            for i, item in enumerate(items):
-                store_part(stack.items, i, item)
-            return stack
-        if isinstance(t, RecordType):
-            record = Record(t)
-            assign_fields(record, items)
-            record.valid = isinstance(t, HeaderType)
-            return record
-        return items
-
-    # --- lvalues --------------------------------------------------------------------------------------------------
-
-    def lvalue(self, e: ast.Expr, frame: Frame) -> Any:
-        """Returns the location of `e`; indices are evaluated now (§6.6, §6.7)."""
-        match e:
-            case ast.Name():
-                holder = frame.holder(e.decl)
-                if holder is None:
-                    raise InterpreterError(e, f"'{e.name}' is no variable")
-                return Location(holder, e.decl)
-            case ast.Member(kind="field"):
-                return Location(self.evaluate(e.base, frame).fields, e.member)
-            case ast.Member(kind="next"):  # §8.19: only in parsers; beyond the stack it is an error
-                stack = self.evaluate(e.base, frame)
-                if stack.next >= len(stack.items):
-                    raise ParserError("StackOutOfBounds")
-                return Location(stack.items, stack.next)
-            case ast.Member(kind="last"):
-                stack = self.evaluate(e.base, frame)
-                if not 0 < stack.next <= len(stack.items):
-                    raise ParserError("StackOutOfBounds")
-                return Location(stack.items, stack.next - 1)
-            case ast.Index():
-                base = self.evaluate(e.base, frame)
-                index = self.evaluate(e.index, frame)
-                items = base if isinstance(base, list) else base.items
-                return Location(items, index) if 0 <= index < len(items) else Nowhere(e.type)
-            case ast.Slice():
-                return SliceLocation(self.lvalue(e.base, frame), underlying(e.base.type), e.hi_bit, e.lo_bit)
-            case ast.Cast(implicit=True):
-                return self.lvalue(e.operand, frame)
-        value = copy(self.evaluate(e, frame))
-        return Location([value], 0)
+@evaluates(ast.Name)
+def _name(e: ast.Name, frame: Frame) -> Value:
+    holder = frame.holder(e.decl)
+    if holder is not None:
+        return holder[e.decl]
+    if isinstance(e.decl, ast.Param) and e.decl.is_ctor:
+        return _constructor_argument(e.decl, frame)
+    if isinstance(e.decl, ast.Instantiation):
+        return instance_of(e, frame)
+    if isinstance(e.decl, ast.ConstDecl):
+        return from_const(e.decl.value.const, e.decl.type)
+    raise InterpreterError(e, f"'{e.name}' has no value here")
 
 
-def assign_fields(record: Record, items: list[Any]) -> None:
+def _constructor_argument(param: ast.Param, frame: Frame) -> Value:
+    """Returns a constructor argument; they are bound per instance (§15)."""
+    value = frame.instance.args[param.name] if frame.instance is not None else None
+    return value if isinstance(value, Instance) else from_const(value, param.type)
+
+
+def instance_of(e: ast.Expr, frame: Frame) -> Instance:
+    """Returns the object that the receiver of a call names."""
+    machine, instance = frame.machine, frame.instance
+    if isinstance(e, ast.Name) and e.name == "this" and e.decl is e.type:  # within an abstract method's body
+        assert machine.this is not None
+        return machine.this
+    if isinstance(e, ast.Name) and isinstance(e.decl, ast.Instantiation):
+        if instance is not None and e.name in instance.children:
+            return instance.children[e.name]
+        return machine.program.globals[e.name]
+    value = evaluate(e, frame)
+    assert isinstance(value, Instance)
+    return value
+
+
+@evaluates(ast.Member)
+def _member(e: ast.Member, frame: Frame) -> Value:
+    match e.kind:
+        case "field":
+            return evaluate_record(e.base, frame).fields[e.member]
+        case "next" | "last":
+            return place(e, frame).get()
+        case "lastIndex":  # §8.19
+            return (evaluate_stack(e.base, frame).next - 1) & 0xFFFFFFFF
+        case "size":
+            return len(evaluate_stack(e.base, frame).items)
+        case "hit" | "miss" | "action_run":  # §14.2.2
+            result = evaluate(e.base, frame)
+            assert isinstance(result, ApplyResult)
+            return result.action if e.kind == "action_run" else result.hit == (e.kind == "hit")
+    raise InterpreterError(e, f"member '{e.member}' of kind {e.kind} has no value")
+
+
+@evaluates(ast.Index)
+def _index(e: ast.Index, frame: Frame) -> Value:
+    return place(e, frame).get()
+
+
+@evaluates(ast.Slice)
+def _slice(e: ast.Slice, frame: Frame) -> int:
+    return evaluate_number(e.base, frame) >> e.lo_bit & ((1 << e.hi_bit - e.lo_bit + 1) - 1)
+
+
+@evaluates(ast.Unary)
+def _unary(e: ast.Unary, frame: Frame) -> int:
+    value = evaluate_number(e.operand, frame)
+    match e.op:
+        case "!":
+            return not value
+        case "-":
+            return wrap(-value, underlying(e.type))
+        case "~":
+            return wrap(~value, underlying(e.type))
+    return value
+
+
+@evaluates(ast.Binary)
+def _binary(e: ast.Binary, frame: Frame) -> Value:
+    left = evaluate(e.left, frame)
+    if e.op == "&&":  # short circuit, §8.5
+        return left and evaluate(e.right, frame)
+    if e.op == "||":
+        return left or evaluate(e.right, frame)
+    left = copy(left)
+    right = evaluate(e.right, frame)
+    return operate(e.op, left, right, e.type, e.left.type, e.right.type)
+
+
+def operate(op: str, left: Value, right: Value, t: Type, left_type: Type, right_type: Type) -> int:
+    """Applies a binary operator to values; `t` is the result's type (§8.2-§8.11, §8.17-§8.20)."""
+    if op == "==":
+        return equal(left, right)
+    if op == "!=":
+        return not equal(left, right)
+    if op == "++":  # §8.10.1: the left operand's bits are the more significant ones
+        (_, left_bits), (width, right_bits) = pack(left, left_type), pack(right, right_type)
+        return wrap(left_bits << width | right_bits, underlying(t))
+    return OPERATIONS[op](number(left), number(right), underlying(t))
+
+
+def _shift_left(left: int, right: int, t: Type) -> int:
+    return wrap(left << right, t) if not isinstance(t, BitType) or right < t.width else 0
+
+
+def _shift_right(left: int, right: int, t: Type) -> int:
+    """Shifts right: arithmetic for int<w>; everything shifted out leaves 0 or -1."""
+    return left >> (min(right, t.width) if isinstance(t, BitType) else right)
+
+
+def _saturated(value: int, t: Type) -> int:
+    assert isinstance(t, BitType)
+    low, high = (-(1 << t.width - 1), (1 << t.width - 1) - 1) if t.signed else (0, (1 << t.width) - 1)
+    return min(max(value, low), high)
+
+
+OPERATIONS: dict[str, Callable[[int, int, Type], int]] = {
+    "+": lambda left, right, t: wrap(left + right, t),
+    "-": lambda left, right, t: wrap(left - right, t),
+    "*": lambda left, right, t: wrap(left * right, t),
+    "/": lambda left, right, t: left // right if right else 0,
+    "%": lambda left, right, t: left % right if right else 0,
+    "&": lambda left, right, t: left & right,
+    "|": lambda left, right, t: left | right,
+    "^": lambda left, right, t: left ^ right,
+    "<<": _shift_left,
+    ">>": _shift_right,
+    "|+|": lambda left, right, t: _saturated(left + right, t),
+    "|-|": lambda left, right, t: _saturated(left - right, t),
+    "<": lambda left, right, t: left < right,
+    "<=": lambda left, right, t: left <= right,
+    ">": lambda left, right, t: left > right,
+    ">=": lambda left, right, t: left >= right,
+}
+"""Operators on numbers: `t` is the type of the result; arithmetic wraps, shifts take any amount (§8.7, §8.8, §8.10.2)."""
+
+
+@evaluates(ast.Ternary)
+def _ternary(e: ast.Ternary, frame: Frame) -> Value:
+    return evaluate(e.then if evaluate(e.condition, frame) else e.otherwise, frame)
+
+
+@evaluates(ast.Cast)
+def _cast(e: ast.Cast, frame: Frame) -> Value:
+    """Casts a value: keeps the low bits; int<w> sign-extends (§8.12)."""
+    value, t = evaluate(e.operand, frame), underlying(e.type)
+    if isinstance(t, BitType):
+        return wrap(number(value), t)
+    if isinstance(t, BoolType):
+        return bool(value)
+    if isinstance(value, TupleValue) and isinstance(t, RecordType):
+        return _record(t, value.items)
+    return value
+
+
+@evaluates(ast.ListExpr)
+def _list(e: ast.ListExpr, frame: Frame) -> Value:
+    return _aggregate(strip_new(e.type), [copy(evaluate(v, frame)) for v in e.values])
+
+
+@evaluates(ast.StructInit)
+def _struct(e: ast.StructInit, frame: Frame) -> Value:
+    return _aggregate(strip_new(e.type), [copy(evaluate(v, frame)) for v in e.values])
+
+
+def _aggregate(t: Type, items: list[Value]) -> Value:
+    """Returns `{...}` as the type that its context requires (§8.13, §8.14, §8.18, §8.19.1, §8.27)."""
+    if isinstance(t, TupleType):
+        return TupleValue(t, items)
+    if isinstance(t, StackType):
+        stack = Stack(t)
+        for i, item in enumerate(items):
+            store_part(stack.items, i, item)
+        return stack
+    if isinstance(t, RecordType):
+        record = _record(t, items)
+        record.valid = isinstance(t, HeaderType)
+        return record
+    return items
+
+
+def _record(t: RecordType, items: list[Value]) -> Record:
+    record = Record(t)
     for name, value in zip(record.fields, items, strict=True):
         store_part(record.fields, name, value)
+    return record
 
 
-def arithmetic(op: str, left: int, right: int, t: Type) -> int:
-    """Computes fixed-width arithmetic: wrapping, saturating (`|+| |-|`), shifts of any amount (§8.7, §8.8, §8.10.2)."""
-    match op:
-        case "+":
-            return wrap(left + right, t)
-        case "-":
-            return wrap(left - right, t)
-        case "*":
-            return wrap(left * right, t)
-        case "/":
-            return left // right if right else 0
-        case "%":
-            return left % right if right else 0
-        case "&":
-            return left & right
-        case "|":
-            return left | right
-        case "^":
-            return left ^ right
-        case "<<":
-            return wrap(left << right, t) if not isinstance(t, BitType) or right < t.width else 0
-        case ">>":  # arithmetic for int<w>; everything shifted out leaves 0 or -1
-            return left >> (min(right, t.width) if isinstance(t, BitType) else right)
-        case "|+|" | "|-|" if isinstance(t, BitType):
-            low, high = (-(1 << t.width - 1), (1 << t.width - 1) - 1) if t.signed else (0, (1 << t.width) - 1)
-            return min(max(left + right if op == "|+|" else left - right, low), high)
-    raise ValueError(f"no operator {op}")
+@evaluates(ast.InvalidHeader, ast.Dots)
+def _default(e: ast.Expr, frame: Frame) -> Value:
+    return default_value(e.type)
+
+
+# --- lvalues ----------------------------------------------------------------------------------------------------------
+
+
+def place(e: ast.Expr, frame: Frame) -> Place:
+    """Returns the place that `e` names; indices are evaluated now (§6.6, §6.7)."""
+    match e:
+        case ast.Name():
+            holder = frame.holder(e.decl)
+            if holder is None:
+                raise InterpreterError(e, f"'{e.name}' is no variable")
+            return Location(holder, e.decl)
+        case ast.Member(kind="field"):
+            return Location(evaluate_record(e.base, frame).fields, e.member)
+        case ast.Member(kind="next" | "last"):  # §8.19: only in parsers; beyond the stack it is an error
+            stack = evaluate_stack(e.base, frame)
+            index = stack.next - (e.kind == "last")
+            if not 0 <= index < len(stack.items):
+                raise ParserError("StackOutOfBounds")
+            return Location(stack.items, index)
+        case ast.Index():
+            base = evaluate(e.base, frame)
+            index = evaluate_number(e.index, frame)
+            assert isinstance(base, Stack | TupleValue | list)
+            items = base if isinstance(base, list) else base.items
+            return Location(items, index) if 0 <= index < len(items) else Nowhere(e.type)
+        case ast.Slice():
+            return SliceLocation(place(e.base, frame), underlying(e.base.type), e.hi_bit, e.lo_bit)
+        case ast.Cast(implicit=True):
+            return place(e.operand, frame)
+    return Location([copy(evaluate(e, frame))], 0)
+
+
+def place_or_nowhere(e: ast.Expr | None, t: Type, frame: Frame) -> Place:
+    """Returns the place of an argument for an `out` or `inout` parameter of type `t`; `_` and an omitted one have none."""
+    return Nowhere(t) if e is None or isinstance(e, ast.DontCare) else place(e, frame)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any
 
-from ina.p4.compiler.reference.values import pack
+from ina.p4.compiler.reference.values import Value, pack
 from ina.p4.compiler.types import Type
 
 MASK64 = (1 << 64) - 1
 
 
-def to_bytes(value: Any, t: Type) -> bytes:
+def to_bytes(value: Value, t: Type) -> bytes:
     """Packs the fields of `value` most significant bit first; the last byte is filled with zero bits."""
     width, bits = pack(value, t)
     pad = -width % 8

@@ -1,25 +1,29 @@
 """The reference interpreter: the slow, obvious definition of what a P4 program does, to compare compiled switches with.
 
 It walks only the checked tree. Each construct reads like its clause in the P4_16 v1.2.5 specification:
-    reference/values.py        values, validity, copying, bits (§7, §8.18-§8.20)
-    reference/expressions.py   expressions and lvalues (§6.6, §8)
-    reference/calls.py         calls with copy-in and copy-out (§6.7)
-    reference/statements.py    statements, parsers, controls, table application (§12-§14)
-    reference/tables.py        match kinds, priorities, profiles, value sets, and their control plane
-    reference/packet.py        packet_in, packet_out (§13.8, §16)
-    ../arch/interpret_*.py     the architectures: pipeline, replication, externs
+    values.py        values, validity, copying, bits (§7, §8.18-§8.20)
+    places.py        evaluated lvalues (§6.6)
+    machine.py       the context of a run: the program's objects, and the variables of an activation
+    expressions.py   expressions (§8)
+    statements.py    statements (§12)
+    blocks.py        copy-in and copy-out (§6.7), parsers, controls, table application (§13, §14)
+    calls.py         calls of every kind
+    tables.py        match kinds, priorities, profiles, value sets, and their control plane
+    packet.py        packet_in, packet_out (§13.8, §16)
+    externs/         the architectures' externs
+    ../arch/interpret_*.py   the architectures: pipeline and replication
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.arch.architecture import supported_architecture
 from ina.p4.compiler.arch.interpret_tna import Tna
-from ina.p4.compiler.arch.interpret_v1model import CloneSession, Output, V1Model, WorkItem
+from ina.p4.compiler.arch.interpret_v1model import V1Model
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.frontend import deep_recursion
 from ina.p4.compiler.instances import (
@@ -31,14 +35,17 @@ from ina.p4.compiler.instances import (
     value_set_fields,
     value_set_kind,
 )
-from ina.p4.compiler.lower.loops import loop_limit
-from ina.p4.compiler.reference.expressions import Frame, InterpreterError, PacketFailed
-from ina.p4.compiler.reference.statements import Statements
-from ina.p4.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical
-from ina.p4.compiler.reference.v1model_objects import CounterArray, MeterArray, RegisterArray
+from ina.p4.compiler.reference import calls as calls
+from ina.p4.compiler.reference.architecture import Architecture, Item, Output
+from ina.p4.compiler.reference.expressions import evaluate, evaluate_number
+from ina.p4.compiler.reference.machine import CloneSession, Frame
+from ina.p4.compiler.reference.objects import CounterArray, MeterArray, RegisterArray
+from ina.p4.compiler.reference.signals import InterpreterError, PacketFailed
+from ina.p4.compiler.reference.tables import ActionProfile, BoundAction, Entry, Match, Table, ValueSet, canonical
 from ina.p4.compiler.types import Type, fixed_width
 
 T = TypeVar("T")
+ARCHITECTURES: dict[str, Callable[[CheckedProgram, int], Architecture]] = {"v1model": V1Model, "tna": Tna}
 TABLE_OBJECTS = ("implementation", "counters", "meters", "registers", "filters")
 
 
@@ -69,7 +76,7 @@ class NameMap(Mapping[str, T], Generic[T]):
         return len(self._objects)
 
 
-class Interpreter(Statements):
+class Interpreter:
     """A v1model or TNA switch that runs `checked`; `seed` starts its random numbers.
 
     Control plane: `tables`, `profiles`, `value_sets`, `registers`, `counters`, `meters` (by name),
@@ -78,37 +85,28 @@ class Interpreter(Statements):
     """
 
     def __init__(self, checked: CheckedProgram, seed: int = 0) -> None:
-        super().__init__()
-        architecture = supported_architecture(checked)
-        self.program = checked
-        self.limit = loop_limit(checked)
+        self.architecture: Architecture = ARCHITECTURES[supported_architecture(checked)](checked, seed)
+        self.program, self.machine = checked, self.architecture.machine
         self.tables: NameMap[Table] = NameMap("table")
         self.profiles: NameMap[ActionProfile] = NameMap("action profile")
         self.value_sets: NameMap[ValueSet] = NameMap("value set")
         self.registers: NameMap[RegisterArray] = NameMap("register")
         self.counters: NameMap[CounterArray] = NameMap("counter")
         self.meters: NameMap[MeterArray] = NameMap("meter")
-        self._tables: dict[tuple[Instance | None, ast.TableDecl], Table] = {}
-        self._value_sets: dict[tuple[Instance | None, ast.ValueSetDecl], ValueSet] = {}
-        self.architecture: V1Model | Tna = Tna(self, seed) if architecture == "tna" else V1Model(self, seed)
+        machine = self.machine
+        self.multicast_groups, self.clone_sessions = machine.multicast_groups, machine.clone_sessions
+        self.digests, self.log, self.drops = machine.digests, machine.log, machine.drops
         instances = list(instances_of(checked))
         for instance in instances:
             self._create_object(instance)
         for instance in instances:
             self._create_tables(instance)
-        self.multicast_groups = self.architecture.multicast_groups
-        self.clone_sessions = self.architecture.clone_sessions
-        self.digests, self.log, self.drops = self.architecture.digests, self.architecture.log, self.architecture.drops
 
     # --- data plane -----------------------------------------------------------------------------------------------
 
-    def ingress(self, frame: bytes, port: int, now_ps: int = 0) -> list[WorkItem]:
-        """Runs one pass of ingress; returns the items that go on to egress (or, resubmitted, to ingress again)."""
-        return self.step(self.architecture.item(frame, port, now_ps))
-
     def process(self, frame: bytes, port: int, now_ps: int = 0) -> list[tuple[int, bytes]]:
         """Runs the whole switch; returns every (port, frame) that leaves because of this frame, first in first out."""
-        queue: deque[Any] = deque([self.architecture.item(frame, port, now_ps)])
+        queue = deque([self.architecture.item(frame, port, now_ps)])
         sent = []
         while queue:
             for result in self.step(queue.popleft()):
@@ -118,12 +116,12 @@ class Interpreter(Statements):
                     queue.append(result)
         return sent
 
-    def step(self, item: Any) -> list[Any]:
+    def step(self, item: Item) -> Sequence[Item | Output]:
         """Runs the next pass of `item`: ingress or egress."""
-        self.start_pass()
+        self.machine.loops.start()
         try:
             with deep_recursion():
-                return self.architecture.ingress(item) if item.stage == "ingress" else self.architecture.egress(item)
+                return self.architecture.step(item)
         except PacketFailed as failed:
             self.drops[failed.reason] += 1
             self.log.append(str(failed))
@@ -131,28 +129,18 @@ class Interpreter(Statements):
 
     # --- construction ---------------------------------------------------------------------------------------------
 
-    def table_of(self, instance: Instance | None, decl: ast.TableDecl) -> Table:
-        return self._tables[instance, decl]
-
-    def value_set_of(self, instance: Instance | None, decl: ast.ValueSetDecl) -> ValueSet:
-        key = (instance, decl) if (instance, decl) in self._value_sets else (None, decl)
-        return self._value_sets[key]
-
     def _create_object(self, instance: Instance) -> None:
-        if not isinstance(instance.decl, ast.ExternDecl) or instance in self.architecture.objects:
+        if not isinstance(instance.decl, ast.ExternDecl) or instance in self.machine.objects:
             return
-        self._publish(instance, self.architecture.create(instance))
-
-    def _publish(self, instance: Instance, state: Any) -> None:
-        match state:
-            case RegisterArray():
-                self.registers.add(state.name, state)
-            case CounterArray():
-                self.counters.add(state.name, state)
-            case MeterArray():
-                self.meters.add(state.name, state)
-            case ActionProfile():
-                self.profiles.add(state.name, state)
+        match self.machine.create(instance):
+            case RegisterArray() as register:
+                self.registers.add(register.name, register)
+            case CounterArray() as counter:
+                self.counters.add(counter.name, counter)
+            case MeterArray() as meter:
+                self.meters.add(meter.name, meter)
+            case ActionProfile() as profile:
+                self.profiles.add(profile.name, profile)
 
     def _create_tables(self, instance: Instance) -> None:
         if isinstance(instance.decl, ast.ControlDecl):
@@ -170,39 +158,16 @@ class Interpreter(Statements):
             if name in decl.properties:
                 extern = property_instance(self.program, instance, table.name, decl.properties[name])
                 self._create_object(extern)
-                self.architecture.attach(table, name, extern)
-        self._tables[instance, decl] = table
+                self.machine.join(table, name, extern)
+        self.machine.tables[instance, decl] = table
         self.tables.add(table.name, table)
-        frame = Frame(instance)
+        frame = Frame(self.machine, instance)
         for entry, priority in zip(decl.entries, entry_priorities(decl), strict=True):
             match = [
-                canonical(kind, self._entry_match(kind, key, t, frame), t, table.name)
+                canonical(kind, _entry_match(kind, key, t, frame), t, table.name)
                 for kind, key, t in zip(table.kinds, entry.keys, table.key_types, strict=True)
             ]
-            table.append(
-                Entry(match, BoundAction(entry.action, []), priority, is_const=entry.is_const or decl.const_entries)
-            )
-
-    def _entry_match(self, kind: str, key: ast.Expr, t: Type, frame: Frame) -> Any:
-        """Returns a key of an entry in the program (§14.2.1.4) as a match."""
-        width = fixed_width(t) or 0
-        if isinstance(key, ast.DontCare):
-            return None
-        if isinstance(key, ast.Mask):
-            value, mask = self.evaluate(key.value, frame), self.evaluate(key.mask, frame)
-            if kind == "lpm":
-                return value, (mask & ((1 << width) - 1)).bit_count()
-            return value, mask
-        if isinstance(key, ast.Range):
-            return self.evaluate(key.lo, frame), self.evaluate(key.hi, frame)
-        value = self.evaluate(key, frame)
-        if isinstance(value, str):  # an enum or error matches as a whole, whatever the match kind
-            return value
-        if kind == "ternary":
-            return value, (1 << width) - 1
-        if kind == "lpm":
-            return value, width
-        return (value, value) if kind == "range" else value
+            table.append(Entry(match, BoundAction(entry.action, []), priority, is_const=entry.is_const or decl.const_entries))
 
     def _create_value_set(self, instance: Instance, decl: ast.ValueSetDecl) -> None:
         """Creates a value set. Elements of a struct or tuple are matched one by one: `@match(kind)` on a field, else exact
@@ -210,8 +175,31 @@ class Interpreter(Statements):
         fields = value_set_fields(getattr(decl.type, "element", decl.type), value_set_kind(self.program))
         types, kinds = [t for _, t, _ in fields], [kind for *_, kind in fields]
         value_set = ValueSet(instance.cp_names.get(decl.name, decl.cp_name), decl, types, kinds)
-        self._value_sets[instance, decl] = value_set
+        self.machine.value_sets[instance, decl] = value_set
         self.value_sets.add(value_set.name, value_set)
 
 
-__all__ = ["CloneSession", "Interpreter", "InterpreterError", "NameMap", "Output", "Table", "WorkItem"]
+def _entry_match(kind: str, key: ast.Expr, t: Type, frame: Frame) -> Match:
+    """Returns a key of an entry in the program (§14.2.1.4) as a match."""
+    width = fixed_width(t) or 0
+    if isinstance(key, ast.DontCare):
+        return None
+    if isinstance(key, ast.Mask):
+        value, mask = evaluate_number(key.value, frame), evaluate_number(key.mask, frame)
+        if kind == "lpm":
+            return value, (mask & ((1 << width) - 1)).bit_count()
+        return value, mask
+    if isinstance(key, ast.Range):
+        return evaluate_number(key.lo, frame), evaluate_number(key.hi, frame)
+    exact = evaluate(key, frame)
+    if isinstance(exact, str):  # an enum or error matches as a whole, whatever the match kind
+        return exact
+    assert isinstance(exact, int)
+    if kind == "ternary":
+        return exact, (1 << width) - 1
+    if kind == "lpm":
+        return exact, width
+    return (exact, exact) if kind == "range" else exact
+
+
+__all__ = ["CloneSession", "Interpreter", "InterpreterError", "NameMap", "Output", "Table"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ina.p4.compiler.reference.signals import ParserError
 from ina.p4.compiler.reference.values import (
+    Aggregate,
+    Handle,
     Record,
     Stack,
     TupleValue,
+    Value,
     Varbit,
     default_value,
-    is_aggregate,
     leaves,
     to_bits,
     unpack_leaf,
@@ -18,15 +19,7 @@ from ina.p4.compiler.reference.values import (
 from ina.p4.compiler.types import Type, VarbitType, fixed_width, strip_new
 
 
-class ParserError(Exception):
-    """Signal that the parser goes to `reject` with this error (the member's name)."""
-
-    def __init__(self, error: str) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-class PacketIn:
+class PacketIn(Handle):
     """The received bytes and a cursor, in bits."""
 
     def __init__(self, data: bytes) -> None:
@@ -59,9 +52,7 @@ class PacketIn:
         The order of the checks where several fail is BMv2's: ParserInvalidArgument, PacketTooShort, HeaderTooShort.
         """
         fixed = sum(fixed_width(f.type) or 0 for f in header.type.fields.values()) + sum(header.type.padding().values())
-        limit = max(
-            t.max_width for t in (strip_new(f.type) for f in header.type.fields.values()) if isinstance(t, VarbitType)
-        )
+        limit = max(t.max_width for t in (strip_new(f.type) for f in header.type.fields.values()) if isinstance(t, VarbitType))
         if varbit_bits % 8:
             raise ParserError("ParserInvalidArgument")
         self.need(fixed + varbit_bits)
@@ -81,10 +72,10 @@ class PacketIn:
             offset += padding.get(name, 0)
         header.mark_valid()
 
-    def _read(self, t: Type, offset: int) -> tuple[Any, int]:
+    def _read(self, t: Type, offset: int) -> tuple[Value, int]:
         """Returns a value of fixed-size type `t` from the bits `offset` after the cursor, and the offset behind it."""
         value = default_value(t)
-        if not is_aggregate(value):
+        if not isinstance(value, Aggregate):
             width = fixed_width(t)
             if width is None:
                 raise TypeError(f"type {t} cannot be read from a packet")
@@ -95,13 +86,13 @@ class PacketIn:
                 value.fields[name], offset = self._read(f.type, offset)
                 offset += padding.get(name, 0)
             value.valid = value.is_header
-        else:
+        elif isinstance(value, Stack | TupleValue):
             types = value.type.elements if isinstance(value, TupleValue) else [value.type.element] * len(value.items)
             for i, element in enumerate(types):
                 value.items[i], offset = self._read(element, offset)
         return value, offset
 
-    def lookahead(self, t: Type) -> Any:
+    def lookahead(self, t: Type) -> Value:
         """Reads without moving the cursor (§13.8.3)."""
         self.need(fixed_width(t) or 0)
         return self._read(t, 0)[0]
@@ -118,13 +109,13 @@ class PacketIn:
         return self.data[self.cursor // 8 :]
 
 
-class PacketOut:
+class PacketOut(Handle):
     """The emitted bits."""
 
     def __init__(self) -> None:
         self.width = self.bits = 0
 
-    def emit(self, value: Any, t: Type) -> None:
+    def emit(self, value: Value, t: Type) -> None:
         """Emits valid headers in order; structs, stacks and unions part by part (§16.1)."""
         if isinstance(value, Record) and value.is_header:
             if value.valid:

@@ -11,17 +11,23 @@ Omitted keys match anything, which exact keys do not allow. `selector` keys do n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.reference.hashes import ALGORITHMS
-from ina.p4.compiler.reference.v1model_objects import MeterArray
-from ina.p4.compiler.reference.values import is_aggregate, pack, parts, to_bits, unpack_leaf
+from ina.p4.compiler.reference.objects import MeterArray
+from ina.p4.compiler.reference.values import Aggregate, Value, number, pack, to_bits, unpack_leaf
 from ina.p4.compiler.types import Type, fixed_width
 
+Match: TypeAlias = int | str | tuple[int, int] | None
+"""A key's match: see above."""
+Arguments: TypeAlias = Mapping[str, int | str] | Sequence[int | str]
+"""An action's arguments, by name or in order."""
+
+V = TypeVar("V", int, str, int | str)
 EXACT = ("exact", "dleft_hash", "atcam_partition_index")  # all but `exact` select how the hardware stores the table
 
 
@@ -34,7 +40,7 @@ class BoundAction:
     """An action from a table's list (`ref`), with values for its directionless parameters in order."""
 
     ref: ast.ActionRef
-    args: list[Any]
+    args: list[Value]
 
 
 @dataclass(eq=False)
@@ -44,7 +50,7 @@ class Entry:
     Exactly one of `action`, `member`, `group` is set; the latter two are handles of the table's action profile.
     """
 
-    match: list[Any]
+    match: list[Match]
     action: BoundAction | None
     priority: int = 0
     member: int | None = None
@@ -65,7 +71,7 @@ class ActionProfile:
         self.groups: dict[int, list[int]] = {}
         self.tables: list[Table] = []
 
-    def add_member(self, action: str, args: dict[str, Any] | list[Any] | None = None) -> int:
+    def add_member(self, action: str, args: Arguments | None = None) -> int:
         """Adds a member and returns its handle. The action must be one of the tables' that use this profile."""
         if not self.tables:
             raise TableError(f"{self.name}: no table uses this action profile")
@@ -116,7 +122,7 @@ class Table:
 
     # --- data plane -----------------------------------------------------------------------------------------------
 
-    def lookup(self, values: list[Any]) -> tuple[BoundAction, Entry | None]:
+    def lookup(self, values: list[Value]) -> tuple[BoundAction, Entry | None]:
         """Returns the action to run and the entry that matched, if any. A table without keys always misses (§14.2.3)."""
         entry = self.find(values)
         if entry is None:
@@ -135,13 +141,13 @@ class Table:
         action = self.profile.select(entry.group, width, bits)
         return (self.default, None) if action is None else (action, entry)
 
-    def find(self, values: list[Any]) -> Entry | None:
+    def find(self, values: list[Value]) -> Entry | None:
         if not self.kinds:
             return None
         matching = [e for e in self.entries if self._hits(e, values)]
         return max(matching, key=lambda e: (e.priority, self._prefix(e), -e.handle), default=None)
 
-    def _hits(self, entry: Entry, values: list[Any]) -> bool:
+    def _hits(self, entry: Entry, values: list[Value]) -> bool:
         return all(
             hits(kind, match, value, t)
             for kind, match, value, t in zip(self.kinds, entry.match, values, self.key_types, strict=True)
@@ -149,15 +155,15 @@ class Table:
 
     def _prefix(self, entry: Entry) -> int:
         lpm = (m for kind, m in zip(self.kinds, entry.match, strict=True) if kind == "lpm" and m is not None)
-        return sum(1 if isinstance(m, str) else m[1] for m in lpm)  # an enum or error matches as a whole or not at all
+        return sum(m[1] if isinstance(m, tuple) else 1 for m in lpm)  # an enum or error matches as a whole or not at all
 
     # --- control plane --------------------------------------------------------------------------------------------
 
     def insert(
         self,
-        match: dict[str, Any],
+        match: dict[str, Match],
         action: str | None = None,
-        args: dict[str, Any] | list[Any] | None = None,
+        args: Arguments | None = None,
         priority: int = 0,
         *,
         member: int | None = None,
@@ -185,7 +191,7 @@ class Table:
         self.entries.append(entry)
         return entry.handle
 
-    def modify(self, handle: int, action: str, args: dict[str, Any] | list[Any] | None = None) -> None:
+    def modify(self, handle: int, action: str, args: Arguments | None = None) -> None:
         self.entry(handle).action = self.bind(action, args)
 
     def delete(self, handle: int) -> None:
@@ -195,14 +201,12 @@ class Table:
         """Removes all entries that are not constant."""
         self.entries = [e for e in self.entries if e.is_const]
 
-    def set_default(self, action: str, args: dict[str, Any] | list[Any] | None = None) -> None:
+    def set_default(self, action: str, args: Arguments | None = None) -> None:
         if self.decl.const_default:
             raise TableError(f"{self.name}: its default action is constant")
         self.default = self.bind(action, args, as_default=True)
 
-    def bind(
-        self, action: str, args: dict[str, Any] | list[Any] | None = None, *, as_default: bool = False
-    ) -> BoundAction:
+    def bind(self, action: str, args: Arguments | None = None, *, as_default: bool = False) -> BoundAction:
         """Returns an action of this table with arguments, by name or in order. Raises TableError.
 
         `@defaultonly` actions, and the default action if the table does not list it, are for the default entry only,
@@ -211,12 +215,10 @@ class Table:
         ref = self.actions[unique_suffix(action, self.actions, f"{self.name}: action")]
         notes = {a.name for a in ref.annotations} | ({"defaultonly"} if ref not in self.decl.actions else set())
         if ("tableonly" if as_default else "defaultonly") in notes:
-            raise TableError(
-                f"{self.name}: action {action} is {'not ' if as_default else 'only '}for the default entry"
-            )
+            raise TableError(f"{self.name}: action {action} is {'not ' if as_default else 'only '}for the default entry")
         ref_args = ref.args or [None] * len(ref.decl.params)
         params = [p for p, bound in zip(ref.decl.params, ref_args, strict=True) if bound is None]
-        if isinstance(args, dict):
+        if isinstance(args, Mapping):
             unknown = set(args) - {p.cp_name for p in params}
             if unknown:
                 raise TableError(f"{self.name}: action {action} has no parameter {', '.join(sorted(unknown))}")
@@ -231,21 +233,19 @@ class Table:
             values.append(value if isinstance(value, str) else unpack_leaf(to_bits(value, p.type)[1], p.type))
         return BoundAction(ref, values)
 
-    def _target(self, action: str | None, args: Any, member: int | None, group: int | None) -> BoundAction | None:
+    def _target(self, action: str | None, args: Arguments | None, member: int | None, group: int | None) -> BoundAction | None:
         if sum(x is not None for x in (action, member, group)) != 1:
             raise TableError(f"{self.name}: an entry has one of action, member, group")
         if action is not None:
             return self.bind(action, args)
         if self.profile is None:
             raise TableError(f"{self.name} has no action profile")
-        if (member if member is not None else group) not in (
-            self.profile.members if group is None else self.profile.groups
-        ):
+        if (member if member is not None else group) not in (self.profile.members if group is None else self.profile.groups):
             raise TableError(f"{self.profile.name} has no such member or group")
         return None
 
-    def _match(self, match: dict[str, Any]) -> list[Any]:
-        out: list[Any] = [None] * len(self.kinds)
+    def _match(self, match: dict[str, Match]) -> list[Match]:
+        out: list[Match] = [None] * len(self.kinds)
         for name, value in match.items():
             out[self.key_names.index(unique_suffix(name, self.key_names, f"{self.name}: key"))] = value
         return [
@@ -260,28 +260,24 @@ class Table:
         raise TableError(f"{self.name}: no entry with handle {handle}")
 
 
-def hits(kind: str, match: Any, value: Any, t: Type) -> bool:
+def hits(kind: str, match: Match, value: Value, t: Type) -> bool:
     """Returns True if `value` matches. `match` is in canonical form, None matches anything (§14.2.1, v1model)."""
     if match is None or kind == "selector":
         return True
-    hit: bool
     if isinstance(value, str):
-        hit = match == value
-        return hit
-    if kind in ("exact", "optional"):
-        return bool(to_bits(value, t)[1] == match)
-    low: int
-    high: int
+        return match == value
+    if not isinstance(match, tuple):
+        return to_bits(value, t)[1] == match
     low, high = match
     if kind == "range":
-        return bool(low <= value <= high)
+        return low <= number(value) <= high
     width, bits = to_bits(value, t)
     if kind == "lpm":
         return bits >> (width - high) == low >> (width - high)
     return (bits ^ low) & high == 0
 
 
-def canonical(kind: str, match: Any, t: Type, subject: str) -> Any:
+def canonical(kind: str, match: Match, t: Type, subject: str) -> Match:
     """Returns a match in the form that `hits` needs. `subject` begins the error messages. Raises TableError."""
     if kind == "selector":
         return None
@@ -291,17 +287,17 @@ def canonical(kind: str, match: Any, t: Type, subject: str) -> Any:
         return None
     if isinstance(match, str):
         return match
-    width = fixed_width(t)
     if kind in ("exact", "optional"):
+        assert isinstance(match, int)
         return to_bits(checked(match, t, subject), t)[1]
-    try:
-        low, high = match
-    except TypeError:
-        raise TableError(f"{subject}: a {kind} key takes a pair, not {match!r}") from None
+    if isinstance(match, int):
+        raise TableError(f"{subject}: a {kind} key takes a pair, not {match!r}")
+    low, high = match
     if kind == "range":
         return low, high
     low = to_bits(checked(low, t, subject), t)[1]
     if kind == "lpm":
+        width = fixed_width(t) or 0
         if not 0 <= high <= width:
             raise TableError(f"{subject}: prefix length {high} is not in 0..{width}")
         return low >> (width - high) << (width - high), high
@@ -309,7 +305,7 @@ def canonical(kind: str, match: Any, t: Type, subject: str) -> Any:
     return low & high, high
 
 
-def checked(value: Any, t: Type, subject: str) -> Any:
+def checked(value: V, t: Type, subject: str) -> V:
     """Returns `value` if it fits type `t`. Raises TableError."""
     width = fixed_width(t)
     if isinstance(value, int) and width is not None and not -(1 << width - 1 if width else 0) <= value < 1 << width:
@@ -328,9 +324,9 @@ def unique_suffix(name: str, names: Collection[str], subject: str) -> str:
     return matches[0]
 
 
-def flat(value: Any) -> list[Any]:
+def flat(value: Value) -> list[Value]:
     """Returns the leaves of a value."""
-    return [leaf for part in parts(value) for leaf in flat(part)] if is_aggregate(value) else [value]
+    return [leaf for part in value.parts() for leaf in flat(part)] if isinstance(value, Aggregate) else [value]
 
 
 @dataclass
@@ -341,20 +337,17 @@ class ValueSet:
     decl: ast.ValueSetDecl
     types: list[Type]
     kinds: list[str]
-    members: list[list[Any]] = field(default_factory=list)
+    members: list[list[Match]] = field(default_factory=list)
 
-    def insert(self, *match: Any) -> None:
+    def insert(self, *match: Match) -> None:
         """Adds a member: one match per element (see the module docstring). Raises TableError."""
         if len(match) != len(self.types):
             raise TableError(f"value set {self.name} takes {len(self.types)} matches, {len(match)} given")
         self.members.append(
-            [
-                canonical(k, m, t, f"value set {self.name}")
-                for k, m, t in zip(self.kinds, match, self.types, strict=True)
-            ]
+            [canonical(k, m, t, f"value set {self.name}") for k, m, t in zip(self.kinds, match, self.types, strict=True)]
         )
 
-    def contains(self, value: Any) -> bool:
+    def contains(self, value: Value) -> bool:
         values = flat(value)
         return any(
             all(hits(k, m, v, t) for k, m, v, t in zip(self.kinds, member, values, self.types, strict=True))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.checked_program import CheckedProgram
-from ina.p4.tools.equal.syntax import within
+from ina.p4.compiler.walk import walk
 from ina.p4.tools.explain import parser_of
 
 PATHS = 64  # of a parser: loops multiply them
@@ -274,7 +274,7 @@ def _state(state: ast.ParserState) -> _State:
     steps: list[tuple[str, Any]] = []
     for s in state.statements:
         call = s.call if isinstance(s, ast.CallStatement) else None
-        if isinstance(s, (ast.Block, ast.If, ast.Switch)) and any(_reads(n) for n in within([s])):
+        if isinstance(s, (ast.Block, ast.If, ast.Switch)) and any(_reads(n) for n in walk(s)):
             steps.append(("stop", "reads the packet on a condition, or in a block"))
         if call is None or call.kind not in ("packet_in", "parser_apply"):
             continue

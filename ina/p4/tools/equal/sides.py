@@ -18,7 +18,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter
-from ina.p4.compiler.reference.values import copy, leaves
+from ina.p4.compiler.reference.values import copy, leaves, number
 from ina.p4.tools.equal.control import Call, replay
 from ina.p4.tools.equal.syntax import nodes
 from ina.p4.tools.stf_target import PERIOD, CompiledTarget, InterpreterTarget
@@ -230,7 +230,7 @@ class Interpreted(Side):
 
     def register(self, name: str) -> list[int]:
         array = self._interpreter.registers[name]
-        return [int(value) for cell in array.values for value, _ in leaves(cell, array.type)]
+        return [int(number(value)) for cell in array.values for value, _ in leaves(cell, array.type)]
 
     def close(self) -> None:
         pass

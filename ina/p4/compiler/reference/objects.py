@@ -1,11 +1,10 @@
-"""State of v1model's extern objects: registers, counters, meters (v1model.p4; BMv2 where that leaves something open)."""
+"""State of extern objects: registers, counters, meters (v1model.p4; BMv2 where that leaves something open)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from ina.p4.compiler.reference.values import copy, default_value
+from ina.p4.compiler.reference.values import Value, copy, default_value
 from ina.p4.compiler.types import Type
 
 GREEN, YELLOW, RED = 0, 1, 2
@@ -18,20 +17,20 @@ class RegisterArray:
         self.name, self.type = name, t
         self.values = [default_value(t) for _ in range(size)]
 
-    def read(self, index: int) -> Any:
+    def read(self, index: int) -> Value:
         return copy(self.values[index]) if 0 <= index < len(self.values) else default_value(self.type)
 
-    def write(self, index: int, value: Any) -> None:
+    def write(self, index: int, value: Value) -> None:
         if 0 <= index < len(self.values):
             self.values[index] = copy(value)
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Value:
         return self.values[index]
 
-    def __setitem__(self, index: int, value: Any) -> None:
+    def __setitem__(self, index: int, value: Value) -> None:
         self.values[index] = value
 
 
@@ -90,9 +89,7 @@ class MeterArray:
         self.name, self.size, self.unit = name, size, unit
         self.states: dict[int, MeterState] = {}
 
-    def configure(
-        self, index: int, committed_rate: float, committed_burst: int, peak_rate: float, peak_burst: int
-    ) -> None:
+    def configure(self, index: int, committed_rate: float, committed_burst: int, peak_rate: float, peak_burst: int) -> None:
         """Sets rates per second and bursts, in the meter's unit: packets or bytes. Raises IndexError."""
         if not 0 <= index < self.size:
             raise IndexError(f"meter {self.name} has no index {index}, only 0..{self.size - 1}")

@@ -1,0 +1,72 @@
+"""The state of a TNA switch that its externs read and write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ina.p4.compiler import ast
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
+from ina.p4.compiler.instances import calls_in
+from ina.p4.compiler.reference.machine import Machine, Semantics
+from ina.p4.compiler.reference.places import Place
+from ina.p4.compiler.reference.signals import InterpreterError
+from ina.p4.compiler.reference.tables import Entry, Table
+from ina.p4.compiler.reference.values import Value
+
+MASK32 = (1 << 32) - 1
+
+
+class Unset(int):
+    """The value of an invalid intrinsic metadata field: never written (then zero), or invalidated."""
+
+
+class Nothing(Unset):
+    """The value of an invalid field in a deparser: it equals nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+@dataclass
+class Phase:
+    """The state of the packet in the current phase."""
+
+    egress: bool
+    octets: int
+    now_ps: int
+    requests: dict[str, int] = field(default_factory=dict)
+    mirror: bytes | None = None
+    resubmit: bytes | None = None
+    digest: tuple[int, tuple[Value, ...]] | None = None
+    sums: dict[Instance, int] = field(default_factory=dict)
+    deposits: list[tuple[Instance, Place]] = field(default_factory=list)
+    counters: dict[Instance, int] = field(default_factory=dict)
+    entries: dict[Instance, Entry | None] = field(default_factory=dict)
+
+
+class TnaMachine(Machine):
+    name = "TNA"
+    keeps_fields = True
+
+    def __init__(self, program: CheckedProgram, externs: Semantics, seed: int) -> None:
+        super().__init__(program, externs, seed)
+        self.pipelines = [a for a in program.package.args.values() if isinstance(a, Instance)]
+        self.phase = Phase(False, 0, 0)
+        self.logs: dict[Instance, int] = {}  # the next cell of execute_log, by register
+        self.digest_numbers: dict[ast.Call, int] = {}
+        for pipeline in self.pipelines:  # in the order of their calls in the deparser's text
+            deparser = list(pipeline.args.values())[2]
+            calls = [c for c in calls_in(deparser.decl.body) if c.kind == "method" and c.method == "pack"]
+            self.digest_numbers |= {c: i for i, c in enumerate(calls, 1)}
+
+    def table_applied(self, table: Table, entry: Entry | None) -> None:
+        for instance in table.attached:
+            self.phase.entries[instance] = entry
+
+    def entry(self, instance: Instance, call: ast.Call) -> Entry | None:
+        """Returns the entry whose action uses a direct object. Raises InterpreterError elsewhere."""
+        if instance not in self.phase.entries:
+            raise InterpreterError(call, f"{instance.name} outside of the actions of its table")
+        return self.phase.entries[instance]

@@ -1,0 +1,1 @@
+"""The externs of v1model and TNA in the reference interpreter."""
