@@ -87,6 +87,7 @@ check: $(VENV)/built $(VENV)/tested-with ## check without running tests: style, 
 	@.ci/check $(RUN) $(ARGS)
 
 docs: $(VENV)/built $(VENV)/documented ## build the documentation as one searchable site: build/site/index.html
+	@$(RUN) docs/site/generate.py
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet $(ARGS)
 	@echo 'build/site/index.html'
 

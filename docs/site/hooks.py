@@ -18,6 +18,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOP = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}  # page: file
 LANGUAGES = {".p4": "c", ".c": "c", ".h": "c", ".py": "python", ".toml": "toml", ".json": "json", ".csv": "text"}
+HIDDEN = "---\nsearch:\n  exclude: true\n---\n"  # front matter of pages that the search leaves out
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.M | re.S)
 
@@ -49,8 +50,8 @@ def source(path: str) -> str:
     file = ROOT / path
     if file.is_dir():
         names = sorted(entry.name for entry in file.iterdir() if entry.is_file() and entry.suffix in LANGUAGES)
-        return "\n\n".join([f"# {path}", *(f"`{name}`\n\n{listing(file / name)}" for name in names)])
-    return f"---\nsearch:\n  exclude: true\n---\n# {path}\n\n{listing(file)}"
+        return HIDDEN + "\n\n".join([f"# {path}", *(f"`{name}`\n\n{listing(file / name)}" for name in names)])
+    return f"{HIDDEN}# {path}\n\n{listing(file)}"
 
 
 def listing(file: Path) -> str:

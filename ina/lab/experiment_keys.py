@@ -44,7 +44,7 @@ PLAIN: dict[type, Callable[[str | int | float], object]] = {str: str, int: int, 
 
 
 def key(default: Value, text: str) -> Value:
-    """Returns a key with its default and its help for `ina experiment show` and docs/guide/experiments.md."""
+    """Returns a key with its default and its help for `ina experiment show` and docs/reference/keys.md."""
     return dataclasses.field(default=default, metadata={"help": text})
 
 

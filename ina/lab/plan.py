@@ -204,7 +204,7 @@ def _toml(value: object) -> str:
 
 
 def markdown(kind: type[Keys]) -> str:
-    """Returns the table of a kind's keys for docs/guide/experiments.md."""
+    """Returns the table of a kind's keys for docs/reference/keys.md."""
     rows = [
         f"| `{field.name}` | `{_toml(field.default)}` | {field.metadata['help']} |"
         for field in dataclasses.fields(kind)

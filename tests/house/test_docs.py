@@ -2,6 +2,8 @@
 
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,55 +15,87 @@ from folders import files
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *files(ROOT / "docs", "**/*.md")]
+TUTORIALS = [ROOT / "README.md", *files(ROOT / "docs/guide", "tutorial-*.md"), ROOT / "docs/guide/explore-and-trace.md"]
 
 
-def blocks(language: str) -> list[str]:
-    """Fenced blocks of the README whose fence says `language` (commands: nothing)."""
-    texts: list[str] = []
-    inside: list[str] | None = None
-    for line in README.splitlines():
-        if inside is None and line.startswith("```"):
-            inside, label = [], line[3:]
-        elif inside is not None and line == "```":
-            if label == language:
-                texts.append("".join(text + "\n" for text in inside))
-            inside = None
-        elif inside is not None:
-            inside.append(line)
-    return texts
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and text of each fenced block of a page; commands have no language."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page, flags=re.M | re.S)
 
 
-def run(command: list[str], cwd: Path, timeout: float = 240) -> str:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    environment["PYTHONPATH"] = str(ROOT)
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+def commands(language: str, text: str) -> list[tuple[str, str]]:
+    """Commands of `ina` and torchrun in a block with the output that the page shows: in a block `console` behind $, else
+    alone in their lines."""
+    if language == "console":
+        return re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, flags=re.M)
+    return [(line, "") for line in text.splitlines() if not language and re.match(r"([A-Z_]+=\S+ )*(ina|torchrun) ", line)]
+
+
+def run(command: list[str], cwd: Path, statuses: tuple[int, ...] = (0,), **variables: str) -> str:
+    environment = {**os.environ, **variables, "COLUMNS": "100", "PYTHONPATH": str(ROOT)}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode in statuses, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
-PROGRAMS = [block for block in blocks("python") if block.startswith(("import", "from"))]
+HEAD = {"ina": [sys.executable, "-m", "ina.cli"], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
+STEADY = ((r"\b\d+\.\d+ s\b", "TIME"), (r"-\d{8}-\d{6}\b", "-DATE"), (r" +$", ""))
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("code", PROGRAMS, ids=lambda code: code.splitlines()[0])
-def test_python_of_the_readme_runs(code):
-    need("cc")
-    run([sys.executable, "-c", code], ROOT)
-
-
-@pytest.mark.build
-def test_commands_of_the_readme_run(tmp_path):
-    """Runs every `ina` and `torchrun` command, with the experiment file that the README shows."""
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_commands_of_a_page_run(page, tmp_path):
+    """Does what a page tells its reader to do, from top to bottom in one folder. A block whose first line is a comment with a
+    file's name is that file; a Python block that begins with an import is a program. Output beside a command is what the
+    command prints, where a line of three dots stands for any lines; such a command may end with status 1."""
     need("cc", "torch", "matplotlib")
-    (tmp_path / "lossy.toml").write_text(next(b for b in blocks("toml") if "lossy" in b))
-    for name in ("p4", "examples"):
+    for name in ("p4", "examples", "experiments", "topologies", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
-    commands = [line for block in blocks("") for line in block.splitlines() if line.startswith(("ina ", "torchrun "))]
-    assert len(commands) >= 3
-    for line in commands:
-        words = line.split()
-        head = {"ina": [sys.executable, "-m", "ina.cli"], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
-        run([*head[words[0]], *words[1:]], tmp_path)
+    done = 0
+    for language, text in blocks(page.read_text()):
+        if named := re.match(r"(?:#|//) ([\w.-]+\.(?:toml|py|p4|stf))\n", text):
+            (tmp_path / named[1]).write_text(text)
+        elif language == "python" and text.startswith(("import", "from")):
+            run([sys.executable, "-c", text], tmp_path)
+            done += 1
+        for command, expected in commands(language, text):
+            variables, words = split(command, tmp_path)
+            printed = run([*HEAD[words[0]], *words[1:]], tmp_path, (0, 1) if expected else (0,), **variables)
+            assert not expected or matches(expected, printed), f"{command}\n{printed}"
+            done += 1
+    assert done >= 3, f"{page.name}: expected commands or programs, found {done}"
+
+
+def split(command: str, folder: Path) -> tuple[dict[str, str], list[str]]:
+    """Variables before a command, and its words, with the names of files in place of a pattern that ends with *."""
+    words = shlex.split(command)
+    count = next(i for i, word in enumerate(words) if not re.match(r"[A-Z_]+=", word))
+    arguments: list[str] = []
+    for word in words[count:]:
+        arguments += [str(path.relative_to(folder)) for path in files(folder, word)] if word.endswith("*") else [word]
+    return dict(word.split("=", 1) for word in words[:count]), arguments
+
+
+def matches(expected: str, printed: str) -> bool:
+    """Compares what a page shows with what a command printed, but for seconds and dates."""
+    for pattern, word in STEADY:
+        expected, printed = (re.sub(pattern, word, text, flags=re.M) for text in (expected, printed))
+    lines = [r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"\n" for line in expected.strip("\n").split("\n")]
+    return bool(re.fullmatch("".join(lines), printed.strip("\n") + "\n"))
+
+
+@pytest.mark.fast
+def test_a_page_with_other_output_is_noticed():
+    assert matches("a\n...\nd in 0.1 s\n", "a\nb\nc\nd in 23.5 s\n")
+    assert not matches("a\n...\nd\n", "a\nb\n") and not matches("3 states\n", "4 states\n")
+
+
+@pytest.mark.fast
+def test_generated_pages_are_what_the_code_says():
+    pages = runpy.run_path(str(ROOT / "docs/site/generate.py"))["PAGES"]
+    stale = [path for path, make in pages.items() if (ROOT / "docs" / path).read_text() != make()]
+    assert not stale, f"make docs writes {stale} anew"
 
 
 @pytest.mark.fast
@@ -73,7 +107,8 @@ def test_nothing_is_left_to_fill_in():
 @pytest.mark.fast
 def test_make_targets_of_the_readme_exist():
     targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), flags=re.M))
-    names = set(re.findall(r"`make ([a-z]+)`", README)) | {b.split()[1] for b in blocks("") if b.startswith("make ")}
+    commands = {text.split()[1] for _, text in blocks(README) if text.startswith("make ")}
+    names = set(re.findall(r"`make ([a-z]+)[`\s]", README)) | commands
     assert {"run", "test"} <= names <= targets | {"help"}
 
 

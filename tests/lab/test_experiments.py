@@ -152,9 +152,9 @@ def test_a_shown_experiment_is_the_experiment(trial, tmp_path):
 
 @pytest.mark.fast
 def test_documented_keys_are_the_keys():
-    text = (ROOT / "docs" / "guide" / "experiments.md").read_text()
+    text = (ROOT / "docs" / "reference" / "keys.md").read_text()
     for name, kind in KINDS.items():
-        assert plan.markdown(kind) in text, f"docs/guide/experiments.md: the table of {name} should be:\n{plan.markdown(kind)}"
+        assert plan.markdown(kind) in text, f"docs/reference/keys.md: the table of {name} should be:\n{plan.markdown(kind)}"
 
 
 @pytest.mark.fast

@@ -1,0 +1,187 @@
+"""Pages and tables of docs/reference/ and docs/results/ that follow from the code: `make docs` writes them anew.
+
+    python docs/site/generate.py            writes them
+    python docs/site/generate.py --check    names those that differ from what the code says; status 1 if there are any
+
+A generated page is a file of the checkout, too, for readers without the site; a test holds it to the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+PAGES: dict[str, Callable[[], str]] = {}  # path below docs: what makes its text
+
+
+def page(path: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
+    """Registers the function that makes a page."""
+
+    def register(make: Callable[[], str]) -> Callable[[], str]:
+        PAGES[path] = make
+        return make
+
+    return register
+
+
+def cell(text: str) -> str:
+    """Text that fits into a cell of a table."""
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").strip()
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines).replace("| --- ", "|---").replace("---|\n", "---|\n")
+
+
+def title(text: str) -> str:
+    """Heading and note of a generated page."""
+    return f"# {text}\n\n<!-- Written by docs/site/generate.py: change the code, then run `make docs`. -->\n"
+
+
+@page("reference/keys.md")
+def keys() -> str:
+    from ina.lab import plan
+    from ina.lab.experiment_keys import KINDS
+
+    parts = [
+        title("Keys of an experiment"),
+        "A key that does not exist, or a value outside its range, is an error that names file, key and what was expected. "
+        "`ina experiment show`\nprints the same list as a file. [Experiments](../guide/experiments.md) says what the kinds do.\n",
+    ]
+    for name, kind in KINDS.items():
+        parts.append(f"## Kind `{name}`\n\n{inspect.getdoc(kind)}\n\n{plan.markdown(kind)}\n")
+    return "\n".join(parts)
+
+
+@page("reference/settings.md")
+def settings() -> str:
+    from ina.backend.settings import Settings
+
+    ranks = re.findall(r"^(INA_\w+) +(.*(?:\n +.*)*)", inspect.getdoc(Settings) or "", flags=re.M)
+    others = [
+        ("INA_CONFIG", "the configuration file, in place of `~/.config/ina.toml`"),
+        ("INA_CACHE", "folder of compiled programs, an absolute path that nobody else may write to (default: `~/.cache/ina`)"),
+        ("INA_RUN_DIR", "folder of sockets and state of running networks (default: `/run/ina`)"),
+        ("INA_TOKEN, INA_TOKEN_FILE", "token of a controller at a `tcp:` address, or its file (default: `~/.config/ina.token`)"),
+        ("INA_HOST", "host that this process is in, for a controller elsewhere"),
+        ("INA_SWITCH_USER", "user whose switch process may be joined, beside one's own and root"),
+    ]
+    rows = [[f"`{name}`", cell(text)] for name, text in ranks]
+    return "\n".join([
+        title("Settings of the torch back end"),
+        "A setting comes from the group's options (`ina.backend.Options(values=256)`), else from `INA_VALUES=256`,\n"
+        "else from `~/.config/ina.toml` (`values = 256`: the variable's name without `INA_`, in small letters), else it has its\n"
+        "default. An unknown name or value is an error that says where it stands.\n",
+        table(["variable", ""], rows),
+        "\n## Other variables\n",
+        table(["variable", ""], [[", ".join(f"`{word}`" for word in name.split(", ")), text] for name, text in others]),
+        "",
+    ])
+
+
+@page("reference/commands.md")
+def commands() -> str:
+    from ina import cli
+
+    parts = [title("Commands"), "Every command of `ina` with its options; `ina COMMAND --help` prints the same.\n"]
+    for words, help, parser in walk(cli.parser(), ()):
+        parts.append(f"## ina {' '.join(words)}\n\n{sentence(parser.description or help)}\n")
+        rows = [[option(action), cell(expanded(parser, action))] for action in parser._actions if action.help != argparse.SUPPRESS
+                and not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)]  # fmt: skip
+        if rows:
+            parts.append(table(["argument", ""], rows) + "\n")
+    return "\n".join(parts)
+
+
+Command = tuple[tuple[str, ...], str, argparse.ArgumentParser]  # words, help, and the parser of its arguments
+
+
+def walk(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[Command]:
+    """Commands below a parser that have no further ones below them, with their help."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, below in action.choices.items():
+                if any(isinstance(inner, argparse._SubParsersAction) for inner in below._actions):
+                    yield from walk(below, (*words, name))
+                else:
+                    yield (*words, name), helps.get(name, ""), below
+
+
+def option(action: argparse.Action) -> str:
+    value = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    if action.choices:
+        value = ", ".join(str(choice) for choice in action.choices)
+    words = " ".join(value) if isinstance(value, tuple) else value
+    if not action.option_strings:
+        return f"`{words}`".replace("|", "\\|")
+    return f"`{', '.join(action.option_strings)}{'' if action.nargs == 0 else f' {words}'}`".replace("|", "\\|")
+
+
+def expanded(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """An argument's help with its values in place; processors and folders of this machine are not among them."""
+    text = (action.help or "") % {**vars(action), "prog": parser.prog}
+    return text.replace(str(Path.home()), "~").replace(str(ROOT), ".")
+
+
+def sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", ":")) else ".")
+
+
+@page("reference/counters.md")
+def counters() -> str:
+    sources = (
+        ("Of a worker", "host/protocol/protocol.h", "ina_worker_stats", "`ina.backend.stats()[\"worker\"]`, `metrics.json`"),
+        ("Of a parameter server", "host/protocol/ps.h", "ina_ps_stats", "`ina ps`, `metrics.json`"),
+        ("Of a port", "host/net/port.h", "ina_port_stats", "`ina counters`"),
+        ("Of a switch's port", "ina/p4/runtime/c/switch.h", "ina_switch_port_stats", "`ina counters`"),
+        ("Of a link", "host/net/link.h", "ina_link_stats", "`ina counters`, `metrics.json`"),
+    )
+    parts = [
+        title("Counters"),
+        "A frame that does not go on is counted, by the reason. `ina counters` also prints the counters of the P4 program.\n",
+    ]
+    for heading, path, struct, where in sources:
+        rows = [[", ".join(f"`{name}`" for name in names), cell(comment)] for names, comment in members(path, struct)]
+        parts.append(f"## {heading}\n\n{where} (`struct {struct}` in `{path}`)\n\n{table(['counter', ''], rows)}\n")
+    return "\n".join(parts)
+
+
+def members(path: str, struct: str) -> Iterator[tuple[list[str], str]]:
+    """Members of a C structure: the names of each declaration, and its comment."""
+    text = (ROOT / path).read_text()
+    match = re.search(rf"struct {struct} \{{\n(.*?)\n\}};", text, flags=re.S)
+    if not match:
+        raise SystemExit(f"docs/site/generate.py: {path}: expected struct {struct} there")
+    for names, comment in re.findall(r"^ *\w+ ([\w, \[\]]+);[ \t]*(?:/\*(.*?)\*/)?", match[1], flags=re.M | re.S):
+        yield [re.sub(r"\[.*", "", name.strip()) for name in names.split(",")], comment
+
+
+def main() -> int:
+    os.environ["COLUMNS"] = "100"
+    stale = []
+    for path, make in PAGES.items():
+        file, text = ROOT / "docs" / path, make()
+        if not file.exists() or file.read_text() != text:
+            stale.append(path)
+            if "--check" not in sys.argv:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+    for path in stale:
+        print(f"docs/{path}: {'differs from the code: run make docs' if '--check' in sys.argv else 'written'}")
+    return int("--check" in sys.argv and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
