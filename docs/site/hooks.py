@@ -6,6 +6,7 @@ page under source/ that shows it, so that every link works in the checkout and o
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 from pathlib import Path
@@ -64,7 +65,32 @@ def on_config(config: MkDocsConfig) -> None:
     config.extra["polyfills"] = ["assets/worker.js"]
 
 
+def modules() -> str:
+    """Page with the first sentence of every package and module, and of every file of C."""
+    parts = ["# Modules\n\nThe first sentence of each package, module and file of C says what is in it.\n"]
+    packages = {init.parent: first_sentence(init) for init in sorted(ROOT.glob("ina/**/__init__.py"))}
+    for folder, about in (packages | {ROOT / name: "" for name in ("host/net", "host/protocol", "host/dpdk")}).items():
+        paths = [path for pattern in ("*.py", "*.[ch]", "c/*.[ch]") for path in sorted(folder.glob(pattern))]
+        paths = [path for path in paths if not path.name.startswith(("_", "."))]
+        parts.append(f"## {folder.relative_to(ROOT)}\n\n{about}\n\n| file | |\n|---|---|")
+        parts += [f"| `{path.relative_to(folder)}` | {first_sentence(path)} |" for path in paths] + [""]
+    return "\n".join(parts)
+
+
+def first_sentence(path: Path) -> str:
+    """First sentence of a file's docstring or first comment, as a table's cell."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        text = ast.get_docstring(ast.parse(text)) or ""
+    else:
+        comment = re.search(r"/\*(.*?)\*/", text, flags=re.S)
+        text = re.sub(r"^ \* ?", "", comment[1].strip(), flags=re.M) if comment else ""
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<=[.:]) (?=[A-Z`])", paragraph)[0].removesuffix(":").replace("|", "\\|").replace("<", "&lt;")
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    files.append(File.generated(config, "design/modules.md", content=modules()))
     files.append(File.generated(config, "assets/worker.js", content=(ROOT / "docs/site/worker.js").read_text()))
     for page, name in TOP.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text()))

@@ -1,5 +1,6 @@
 """The documentation stays true: README commands and programs run, links lead somewhere, named files exist."""
 
+import ast
 import os
 import re
 import runpy
@@ -96,6 +97,14 @@ def test_generated_pages_are_what_the_code_says():
     pages = runpy.run_path(str(ROOT / "docs/site/generate.py"))["PAGES"]
     stale = [path for path, make in pages.items() if (ROOT / "docs" / path).read_text() != make()]
     assert not stale, f"make docs writes {stale} anew"
+
+
+@pytest.mark.fast
+def test_every_package_and_module_says_what_it_is():
+    """The architecture page is a map of folders: what is in one, its docstring says, and what a module is, the module's."""
+    empty = [path for path in files(ROOT / "ina", "**/*.py") if not path.name.startswith("_native")
+             and len(ast.get_docstring(ast.parse(path.read_text())) or "") < 20]  # fmt: skip
+    assert [str(path.relative_to(ROOT)) for path in empty if path.name != "__main__.py"] == []
 
 
 @pytest.mark.fast
