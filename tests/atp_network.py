@@ -29,7 +29,7 @@ from ina.p4.runtime.entities import TableEntry, insert, modify
 
 VALUES = 32
 NONE = Faults()
-__all__ = ["DELAY", "US", "Faults", "JobSpec", "Network", "program"]
+__all__ = ["DELAY", "US", "Faults", "JobSpec", "Network", "fixed_point", "program"]
 
 
 @functools.cache
@@ -38,7 +38,12 @@ def program(pool: int, values: int = VALUES) -> Program:
     return Program(build.compile_program(p4_dir() / "atp.p4", defines={"VALUES": str(values), "SLOTS": str(pool)}).so_path)
 
 
-@dataclass(frozen=True)
+def fixed_point(exponent: int | None) -> dict:
+    """Returns options of a job whose float32 blocks have this exponent; None: agreed for each."""
+    return {} if exponent is None else {"options": {"exponent": exponent}}
+
+
+@dataclass
 class JobSpec:
     """``options``: of WorkerConfig. ``plain``: no help from switches (the program relays only)."""
 

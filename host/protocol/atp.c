@@ -51,6 +51,14 @@ struct state {                   /* slots.h */
 static const struct ina_slots_shape shape = {
     .state = sizeof(struct state), .slot = sizeof(struct slot), .max_workers = INA_BITMAP_WORKERS, .last_life = 65535};
 
+enum { WINDOW, EXPONENT };
+static const struct ina_option options[] = {
+    [WINDOW] = {"window", "first congestion window, packets; not set: as much as the paper's, 60 KB", 1, INA_MAX_SLOTS, 0},
+    [EXPONENT] = {"exponent", "float32 blocks are in fixed point, values up to 2^exponent, to 2^(exponent - 30 + ceil(log2 workers)), "
+                  "and are sent as floats if they do not fit; not set: agreed for each block", INA_EXP_MIN, INA_EXP_MAX, INA_EXP_AGREED},
+    {0},
+};
+
 static inline struct slot *slots_of(const struct state *st)
 {
     return (struct slot *)(st + 1);
@@ -58,8 +66,7 @@ static inline struct slot *slots_of(const struct state *st)
 
 static int valid(const struct ina_worker_config *c)
 {
-    return ina_slots_valid(&shape, c) && c->window <= INA_MAX_SLOTS && c->fixed_point <= 1
-           && (!c->fixed_point || (c->exponent >= INA_EXP_MIN && c->exponent <= INA_EXP_MAX));
+    return ina_slots_valid(&shape, c) && ina_options_valid(options, c);
 }
 
 static size_t state_size(const struct ina_worker_config *config)
@@ -89,14 +96,15 @@ static int start(void *state, const struct ina_worker_config *config, const stru
     struct state *st = state;
     if (!valid(config))
         return -EINVAL;
-    ina_slots_init(st, &shape, config, config->fixed_point ? config->exponent : INA_EXP_AGREED, 1);
+    ina_slots_init(st, &shape, config, (int32_t)ina_option(options, config, EXPONENT), 1);
     st->peer = *peer;
     const uint32_t header = INA_ATP_PAYLOAD - INA_INTERNET_SIZE;
     ina_internet_write(&st->net, &config->self, peer, header);
     ina_internet_write(&st->net_values, &config->self, peer, header + 4 * config->values);
     st->next = st->recover = config->first_packet;
     st->first = st->last = NONE;
-    uint64_t window = config->window ? config->window : FIRST_WINDOW / frame_size(config);
+    uint64_t window = (uint64_t)ina_option(options, config, WINDOW);
+    window = window ? window : FIRST_WINDOW / frame_size(config);
     window = window < 1 ? 1 : window > config->slots ? config->slots : window;
     st->window = window * ONE;
     st->threshold = (uint64_t)config->slots * ONE;
@@ -435,7 +443,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 /* ---- the protocols ----------------------------------------------------------------------------------------------- */
 
 #define WORKER \
-    .reductions = 1 << INA_SUM | 1 << INA_MAX, .state_size = state_size, .stats_offset = stats_offset, \
+    .reductions = 1 << INA_SUM | 1 << INA_MAX, .options = options, .state_size = state_size, .stats_offset = stats_offset, \
     .next_handle = ina_slots_next_handle, .submit = submit, .receive = receive, .frames_to_send = frames_to_send, \
     .next_timer = ina_slots_next_timer, .expire = expire, .abort = ina_slots_abort, .events = ina_slots_events, \
     .frame_size = frame_size

@@ -41,14 +41,14 @@ static void expect(struct ina_frame_template *frame, const struct ina_worker_con
     }
 }
 
-int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config)
+int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config, uint32_t shards)
 {
     int size_code = ina_wire_size_code(config->values);
     if (size_code < 0)
         return -1;
     frame->values = config->values;
     frame->size_code = (uint32_t)size_code;
-    frame->shard_mask = config->shards ? config->shards - 1 : 0;
+    frame->shard_mask = shards - 1;
     frame->port = config->peer.port;
     prepare(frame->data, config, frame->size_code, 4 * config->values);
     prepare(frame->bare, config, INA_WIRE_SIZE_NONE, 0);

@@ -27,7 +27,7 @@ struct ina_frame_template {  /* the constant part of packets; a value */
 };
 
 /* 0 or -1: no such packet size. */
-int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config);
+int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config, uint32_t shards);
 static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, int with_values)
 {
     return INA_WIRE_PAYLOAD + (with_values ? 4 * frame->values : 0);

@@ -20,7 +20,8 @@ enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1 };
 enum ina_reduction { INA_SUM = 0, INA_MAX = 1, INA_OWN = 2 };
 /* Workers of a job: one for each bit of a bitmap on the wire; more where a protocol has no such bitmap, and switches of a tree
  * have bits for their children only (struct ina_protocol: max_workers). */
-enum { INA_BITMAP_WORKERS = 32, INA_MAX_WORKERS = 1024, INA_MAX_OPS = 64 /* tensors in flight per worker */ };
+enum { INA_BITMAP_WORKERS = 32, INA_MAX_WORKERS = 1024, INA_MAX_OPS = 64 /* tensors in flight per worker */,
+       INA_MAX_OPTIONS = 8 /* of a protocol */ };
 
 struct ina_worker_config {
     struct ina_address self, peer; /* peer: the switch */
@@ -35,12 +36,15 @@ struct ina_worker_config {
     uint64_t timeout_ps;     /* deadline of a tensor from its first possible transmission */
     uint32_t reply_in_place; /* 1: receive() may turn received frames into the next ones (ports that can send it) */
     uint64_t first_packet;   /* number of the job's first packet, equal on all workers; 0 except in tests of the wrap */
-    /* ATP; other protocols ignore these. */
-    uint32_t window;         /* first congestion window, packets; 0: as much as the paper's, 60 KB */
-    uint32_t fixed_point;    /* 1: float32 blocks all have `exponent`, and are sent as floats if they do not fit; 0: agreed for each */
-    int32_t exponent;        /* -96..126: values up to 2^exponent are encoded, to 2^(exponent - 30 + ceil(log2 workers)) */
-    /* SwitchML; other protocols ignore it. */
-    uint32_t shards;         /* of the switch, power of two <= 16: packets of a slot go to UDP port peer.port + slot mod shards; 0: one */
+    uint32_t options_set;    /* bit i: option i of the protocol is set, to option[i]; others have their default */
+    int64_t option[INA_MAX_OPTIONS];
+};
+
+struct ina_option {          /* what a protocol, and no other, can be told */
+    const char *name, *meaning;
+    int64_t least, most;     /* of what can be set */
+    int64_t unset;           /* its value where it is not set: any */
+    uint32_t power_of_two;   /* 1: only powers of two can be set */
 };
 
 struct ina_tensor {          /* argument of submit; also the caller's table entry */
@@ -93,6 +97,7 @@ struct ina_protocol {
     const char *name;        /* also of its switch program: p4/<name>.p4 */
     uint32_t reductions;     /* bit i: it has enum ina_reduction i, exactly; callers do others without it, or refuse them */
     uint32_t max_workers;    /* of a job; 0: INA_BITMAP_WORKERS */
+    const struct ina_option *options; /* up to INA_MAX_OPTIONS, then one without a name; NULL: there are none */
     size_t (*state_size)(const struct ina_worker_config *config);    /* 0: bad config */
     size_t (*stats_offset)(const struct ina_worker_config *config);
     int (*init)(void *state, const struct ina_worker_config *config, uint64_t now); /* 0 or -EINVAL */
@@ -117,6 +122,23 @@ struct ina_protocol {
 /* 1: known dtype, buffers not NULL, average only of sums of float32, maxima only of int32. */
 int ina_tensor_valid(const struct ina_tensor *tensor);
 #ifndef INA_CDEF
+/* 1: options that are set are there, and within their ranges. */
+static inline int ina_options_valid(const struct ina_option *options, const struct ina_worker_config *config)
+{
+    uint32_t set = config->options_set;
+    for (uint32_t i = 0; options && options[i].name; i++, set >>= 1) {
+        const int64_t value = config->option[i];
+        if (set & 1 && (value < options[i].least || value > options[i].most || (options[i].power_of_two && (value & (value - 1)))))
+            return 0;
+    }
+    return !set;
+}
+
+static inline int64_t ina_option(const struct ina_option *options, const struct ina_worker_config *config, uint32_t index)
+{
+    return config->options_set >> index & 1 ? config->option[index] : options[index].unset;
+}
+
 static inline int ina_protocol_has(const struct ina_protocol *protocol, uint32_t reduction)
 {
     return reduction <= INA_OWN && (protocol->reductions >> reduction & 1);

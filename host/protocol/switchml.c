@@ -24,6 +24,12 @@ struct state {                    /* slots.h; its slots are struct ina_slot */
 static const struct ina_slots_shape shape = {
     .state = sizeof(struct state), .slot = sizeof(struct ina_slot), .max_workers = INA_MAX_WORKERS, .last_life = 255};
 
+enum { SHARDS };
+static const struct ina_option options[] = {
+    [SHARDS] = {"shards", "of the switch: packets of slot s go to its UDP port + s mod shards", 1, 16, 1, .power_of_two = 1},
+    {0},
+};
+
 static inline struct ina_slot *slots_of(const struct state *st)
 {
     return (struct ina_slot *)(st + 1);
@@ -31,8 +37,7 @@ static inline struct ina_slot *slots_of(const struct state *st)
 
 static int valid(const struct ina_worker_config *c)
 {
-    return ina_slots_valid(&shape, c) && c->shards <= 16 && !(c->shards & (c->shards - 1))
-           && (!c->shards || !(c->peer.port & (c->shards - 1)));
+    return ina_slots_valid(&shape, c) && ina_options_valid(options, c) && !(c->peer.port & (ina_option(options, c, SHARDS) - 1));
 }
 
 static size_t state_size(const struct ina_worker_config *config)
@@ -57,7 +62,7 @@ static int init(void *state, const struct ina_worker_config *config, uint64_t no
     if (!valid(config))
         return -EINVAL;
     ina_slots_init(st, &shape, config, INA_EXP_AGREED, 0);
-    ina_frame_prepare(&st->frame, config);
+    ina_frame_prepare(&st->frame, config, (uint32_t)ina_option(options, config, SHARDS));
     st->slots_log2 = (uint32_t)__builtin_ctz(config->slots);
     for (uint32_t i = 0; i < config->slots; i++)
         slots_of(st)[i].seq = config->first_packet + ((i - config->first_packet) & (config->slots - 1));
@@ -346,6 +351,7 @@ const struct ina_protocol ina_switchml = {
     .name = "switchml",
     .reductions = 1 << INA_SUM | 1 << INA_MAX,
     .max_workers = INA_MAX_WORKERS,
+    .options = options,
     .state_size = state_size,
     .stats_offset = stats_offset,
     .init = init,

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ina.base import abi, native, paths
@@ -66,6 +68,47 @@ def reductions(name: str) -> frozenset[int]:
     """Returns those of REDUCTIONS that the protocol declares. ValueError: there is no protocol of that name."""
     declared = named(name).reductions
     return frozenset(reduction for reduction in REDUCTIONS if declared >> reduction & 1)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that a protocol's worker declares: its place among them, its range, and ``unset``, its value where it is not
+    set."""
+
+    index: int
+    name: str
+    meaning: str
+    least: int
+    most: int
+    unset: int
+    power_of_two: bool
+
+    def check(self, value: int) -> None:
+        """Raises ValueError: the value is out of range."""
+        if not self.least <= value <= self.most:
+            raise ValueError(f"{self.name}: {value}, expected {self.least}..{self.most}")
+        if self.power_of_two and value & (value - 1):
+            raise ValueError(f"{self.name}: {value}, expected a power of two")
+
+
+def options(name: str) -> dict[str, Option]:
+    """Returns the options that the protocol declares, by name. ValueError: there is no protocol of that name."""
+    declared = named(name).options
+    result: dict[str, Option] = {}
+    while declared != ffi.NULL and (raw := declared[len(result)]).name != ffi.NULL:
+        text, meaning = (ffi.string(each).decode() for each in (raw.name, raw.meaning))
+        result[text] = Option(len(result), text, meaning, raw.least, raw.most, raw.unset, bool(raw.power_of_two))
+    return result
+
+
+def check_options(name: str, values: Mapping[str, int]) -> None:
+    """Raises ValueError: the protocol does not declare one of these options, or a value is out of its range."""
+    declared = options(name) if values else {}
+    for option, value in values.items():
+        if option not in declared:
+            known = f"it has {', '.join(declared)}" if declared else "it has none"
+            raise ValueError(f"options: {option!r}: the protocol {name!r} has no such option: {known}")
+        declared[option].check(value)
 
 
 def check_reduction(name: str, reduction: int) -> None:

@@ -157,7 +157,7 @@ class Job:
             life=attachment.life, protocol=attachment.protocol, slots=attachment.slots,
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch,
-            shards=attachment.port.get("shards", 1), server=attachment.switch)  # the switch relays to the parameter server
+            options=attachment.port.get("options", {}), server=attachment.switch)  # the switch relays to the parameter server
         self.reductions = protocols.reductions(attachment.protocol)
         own = (lambda max_frame: self._own_port(attachment, max_frame)) if self.settings.on_dpdk else None
         try:

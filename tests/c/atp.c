@@ -90,7 +90,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, int plain,
             .self = address(i), .peer = relay, .server = server, .job = JOB, .life = LIFE, .worker = i,
             .workers = WORKERS, .slots = slots, .values = values, .rto_min_ps = 1000000000, .rto_max_ps = 100000000000,
             .timeout_ps = 10000000000000, .reply_in_place = reply_in_place, .first_packet = (1ull << 40) - 50,
-            .fixed_point = slots == 8, .exponent = 6};
+            .options_set = slots == 8 ? 2 : 0, .option = {0, 6}};
         w->state = aligned_alloc(64, protocol->state_size(&configs[i]));
         CHECK(protocol->init(w->state, &configs[i], 0) == 0);
         for (uint32_t t = 0; t < TENSORS; t++) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address
@@ -50,9 +51,7 @@ class WorkerConfig:
     reply_in_place: bool = False
     protocol: str = protocols.DEFAULT
     first_packet: int = 0  # number of the job's first packet: not 0 only in tests of its wrap
-    window: int = 0  # ATP: first congestion window, packets; 0: 60 KB
-    shards: int = 1  # SwitchML: of the switch; packets of slot s go to its UDP port + s mod shards
-    exponent: int | None = None  # ATP: float32 in fixed point, values up to 2**exponent; None: agreed for each block
+    options: Mapping[str, int] = field(default_factory=dict)  # the protocol's own (protocols.options), by name
 
     def __post_init__(self) -> None:
         most = protocols.named(self.protocol).max_workers or lib.INA_BITMAP_WORKERS
@@ -63,22 +62,18 @@ class WorkerConfig:
             ("life", self.life, 1, 2**16 - 1),
             ("slots", self.slots, 1, MAX_SLOTS),
             ("first_packet", self.first_packet, 0, 2**63 - 1),
-            ("shards", self.shards, 1, 16),
-            ("window", self.window, 0, MAX_SLOTS),
-            ("exponent", self.exponent or 0, lib.INA_EXP_MIN, lib.INA_EXP_MAX),
         ):
             if not low <= value <= high:
                 raise ValueError(f"{name}: {value}, expected {low}..{high}")
         if self.slots & (self.slots - 1):
             raise ValueError(f"slots: {self.slots}, expected a power of two")
-        if self.shards & (self.shards - 1):
-            raise ValueError(f"shards: {self.shards}, expected a power of two")
         if self.values not in VALUES:
             raise ValueError(f"values: {self.values}, expected one of {VALUES}")
         if not 0 < self.rto_min <= self.rto_max or not math.isfinite(self.rto_max):
             raise ValueError(f"rto_min, rto_max: {self.rto_min}, {self.rto_max} s, expected 0 < rto_min <= rto_max")
         if not 0 < self.timeout < 1e6:
             raise ValueError(f"timeout: {self.timeout} s, expected a positive number of seconds below 1e6")
+        protocols.check_options(self.protocol, self.options)
 
     @cached_property
     def frame_bytes(self) -> int:
@@ -96,8 +91,10 @@ class WorkerConfig:
         c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))
         c.timeout_ps = round(self.timeout * PS)
         c.reply_in_place, c.first_packet = self.reply_in_place, self.first_packet
-        c.shards = self.shards
-        c.window, c.fixed_point, c.exponent = self.window, self.exponent is not None, self.exponent or 0
+        declared = protocols.options(self.protocol) if self.options else {}
+        for name, value in self.options.items():
+            c.options_set |= 1 << declared[name].index
+            c.option[declared[name].index] = value
         return c
 
 

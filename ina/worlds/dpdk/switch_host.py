@@ -42,7 +42,8 @@ class DpdkSwitch(EmbeddedSwitch):
         if (other := self._owners.setdefault((job, number), index)) != index:
             raise ValueError(f"port {number} is worker {other}'s of this job already: worker {index} needs one of its own "
                              "(INA_PORT=dpdk@N:...)")
-        return Plug(number, worker_address(job, index), replace(self._address), {"kind": "dpdk", "shards": self._shards}, [])
+        options = {"shards": self._shards} if self._shards > 1 else {}  # of the workers
+        return Plug(number, worker_address(job, index), replace(self._address), {"kind": "dpdk", "options": options}, [])
 
     def _number(self, kind: str, index: int) -> int:
         numbers = sorted(self._devices)

@@ -156,7 +156,7 @@ def _admit(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[Worke
     config = _config(
         args, worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
         slots=grant.slots, values=grant.values, address=grant.address, switch=grant.switch,
-        shards=grant.port.get("shards", 1), server=grant.switch)  # the switch relays to the parameter server
+        options=grant.port.get("options", {}), server=grant.switch)  # the switch relays to the parameter server
     return config, -1 if grant.outlives else client.fileno(), client.release
 
 

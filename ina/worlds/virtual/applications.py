@@ -31,7 +31,7 @@ class Violation(Exception):
 
 @dataclass
 class Application:
-    """One application. ``key``: seed of its data; ``exponent``: of float32 in fixed point, as WorkerConfig's."""
+    """One application. ``key``: seed of its data; ``exponent``: of float32 in fixed point, as ATP's option."""
 
     name: str
     fabric: Fabric
@@ -58,9 +58,10 @@ class Application:
         """Begins another life. ``starts``: ps at which each worker submits its first tensors."""
         self.job, self.lives, self.latest, self._finished = job, self.lives + 1, max(starts), Counter()
         self.hindered, self.spared = False, spared
+        options = {} if self.exponent is None else {"exponent": self.exponent}
         for worker, host in enumerate(self.hosts):
             config = self.fabric.worker_config(job, worker, host, self.slots, VALUES, rto_min=RTO_MIN, rto_max=RTO_MAX,
-                                               timeout=TIMEOUT, exponent=self.exponent)  # fmt: skip
+                                               timeout=TIMEOUT, options=options)  # fmt: skip
             self.machines[worker] = self.fabric.add_worker(self.fabric.host(host), config)
             self._next[worker] = self.done
             for _ in range(AHEAD):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import IPv4Address
@@ -68,8 +68,7 @@ class WorkerOptions(TypedDict, total=False):
     timeout: float
     reply_in_place: bool
     first_packet: int
-    window: int
-    exponent: int | None
+    options: Mapping[str, int]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from atp_network import US, Faults, JobSpec, Network
+from atp_network import US, Faults, JobSpec, Network, fixed_point
 from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,7 +63,7 @@ def test_sums(workers, size, dtype, average, faults, slots, pool, leaves, plain,
     average = average and dtype == np.float32
     before = tensors(workers, size, dtype, seed)
     after = before.copy()
-    spec = JobSpec(workers, slots, plain, {"reply_in_place": in_place, "window": window})
+    spec = JobSpec(workers, slots, plain, {"reply_in_place": in_place, "options": {"window": window} if window else {}})
     network = Network([spec], pool=pool, leaves=leaves, faults=faults, seed=seed)
     network.submit(0, after, average=average)
     (events,) = network.run()
@@ -178,7 +178,7 @@ def test_blocks_that_integers_cannot_carry_are_summed_as_floats(bad, size, expon
     rows[1, at] = bad
     rows[2, at] = 0
     exact = rows.astype(np.float64).sum(axis=0).astype(np.float32)
-    network = Network([JobSpec(3, 4, options={"exponent": exponent})], faults=faults, seed=3)
+    network = Network([JobSpec(3, 4, options=fixed_point(exponent))], faults=faults, seed=3)
     network.submit(0, rows)
     all_done(network.run()[0], 1)
     assert all(rows[0].tobytes() == row.tobytes() for row in rows)
@@ -193,7 +193,7 @@ def test_fixed_point_overflow_is_sent_again_as_floats():
     rows = rng.uniform(-1, 1, (4, 32 * 50)).astype(np.float32)
     rows[:, 32 * 20 : 32 * 22] *= 1000
     exact = rows.astype(np.float64).sum(axis=0)
-    network = Network([JobSpec(4, 16, options={"exponent": 0})], pool=256, faults=FAULTS[1], seed=1)
+    network = Network([JobSpec(4, 16, options=fixed_point(0))], pool=256, faults=FAULTS[1], seed=1)
     network.submit(0, rows)
     all_done(network.run()[0], 1)
     assert [w.stats["float_blocks"] for w in network.jobs[0].workers] == [2] * 4
@@ -212,7 +212,7 @@ def test_fixed_point_sums(workers, size, exponent, average, faults, pool, leaves
     rng = np.random.default_rng(seed)
     before = (rng.standard_normal((workers, size)) * np.exp2(rng.integers(-12, 12, (workers, size)))).astype(np.float32)
     after = before.copy()
-    network = Network([JobSpec(workers, 8, options={"exponent": exponent})], pool=pool, leaves=leaves, faults=faults, seed=seed)
+    network = Network([JobSpec(workers, 8, options=fixed_point(exponent))], pool=pool, leaves=leaves, faults=faults, seed=seed)
     network.submit(0, after, average=average)
     all_done(network.run()[0], 1)
     assert all(after[0].tobytes() == row.tobytes() for row in after)
@@ -226,7 +226,7 @@ def test_averages():
         rows = np.random.default_rng(2).standard_normal((3, 500)).astype(np.float32)
         rows[0, 77] = np.inf
         exact = rows.astype(np.float64).mean(axis=0)
-        network = Network([JobSpec(3, 4, options={"exponent": exponent})])
+        network = Network([JobSpec(3, 4, options=fixed_point(exponent))])
         network.submit(0, rows, average=True)
         all_done(network.run()[0], 1)
         assert rows[0, 77] == np.inf

@@ -166,7 +166,7 @@ def test_any_bytes_are_dropped_and_counted(data):
 
 def test_states_are_values():
     """Snapshots taken at any time go on to the same bytes."""
-    ps, workers = server(2), [worker(i, 2, window=2) for i in range(2)]
+    ps, workers = server(2), [worker(i, 2, options={"window": 2}) for i in range(2)]
     outs = [np.zeros(3000, np.float32) for _ in workers]
     for i, w in enumerate(workers):
         w.submit(np.arange(3000, dtype=np.float32) + i, outs[i])
@@ -197,7 +197,7 @@ def test_states_are_values():
 
 def test_the_congestion_window():
     """It grows by a packet a result, halves once for what was on its way together, and never ends."""
-    ps, w = server(1, slots=64), worker(0, 1, slots=64, window=4)
+    ps, w = server(1, slots=64), worker(0, 1, slots=64, options={"window": 4})
     w.submit(np.zeros(32 * 3000, np.int32))
     windows = []
     for n in range(30):
@@ -223,6 +223,6 @@ def test_configuration_is_checked(config, text):
     with pytest.raises(ValueError, match=text):
         ServerConfig(**{"workers": 2, "life": 1} | config)
     with pytest.raises(ValueError, match="window: 9000"):
-        WorkerConfig(0, 2, life=1, window=9000)
+        WorkerConfig(0, 2, life=1, protocol="atp", options={"window": 9000})
     with pytest.raises(ValueError, match="exponent: 127"):
-        WorkerConfig(0, 2, life=1, exponent=127)
+        WorkerConfig(0, 2, life=1, protocol="atp", options={"exponent": 127})

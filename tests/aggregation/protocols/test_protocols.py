@@ -76,6 +76,29 @@ def test_nobody_else_knows_a_protocol_by_name():
             assert not own.search(path.read_text()), path
 
 
+def test_options_are_the_protocol_s_own():
+    """Names, ranges and what they are where they are not set: all from the worker's C file."""
+    assert {name: list(protocols.options(name)) for name in ("switchml", "atp", "ps")} == {
+        "switchml": ["shards"], "atp": ["window", "exponent"], "ps": ["window", "exponent"]}  # fmt: skip
+    fields = {name for name, _ in ffi.typeof("struct ina_worker_config").fields} | set(WorkerConfig.__dataclass_fields__)
+    assert not fields & {"shards", "window", "exponent"}
+    for name, value in (("window", 0), ("window", 8193), ("exponent", 127), ("exponent", -97)):
+        with pytest.raises(ValueError, match=rf"{name}: {value}, expected -?\d+\.\.\d+"):
+            WorkerConfig(0, 2, life=1, protocol="atp", options={name: value})
+    with pytest.raises(ValueError, match="shards: 3, expected a power of two"):
+        WorkerConfig(0, 2, life=1, options={"shards": 3})
+    with pytest.raises(ValueError, match="options: 'window': the protocol 'switchml' has no such option: it has shards"):
+        WorkerConfig(0, 2, life=1, options={"window": 4})
+
+
+@pytest.mark.parametrize(("name", "option", "value"), [("atp", 0, 0), ("atp", 1, 127), ("atp", 2, 1), ("switchml", 0, 3)])
+def test_a_worker_refuses_options_that_it_does_not_declare(name, option, value):
+    config = WorkerConfig(0, 2, life=1, protocol=name).to_c()
+    assert protocols.named(name).state_size(config) > 0
+    config.options_set, config.option[option] = 1 << option, value
+    assert protocols.named(name).state_size(config) == 0
+
+
 # ---- a protocol of the user's: examples/lockstep
 
 

@@ -17,7 +17,7 @@ static struct ina_worker_config config_of(uint32_t bits)
     return (struct ina_worker_config){
         .self = {{2, 0, 0, 0, 1, 0}, 4001, 0x0a000001}, .peer = {{2, 0, 0, 0, 0xff, 0xfe}, 0xbee0, 0x0a00fffe},
         .job = bits & 1, .life = 1 + (bits >> 1 & 1), .workers = 2, .slots = 1u << (bits >> 2 & 7),
-        .values = SIZES[(bits >> 5) % 3], .shards = bits & 2 ? 4 : 0,
+        .values = SIZES[(bits >> 5) % 3],
     };
 }
 
@@ -44,9 +44,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, data + size};
     const uint32_t which = (uint32_t)take(&in, 1);
-    const struct ina_worker_config config = config_of((uint32_t)take(&in, 1));
+    const uint32_t bits = (uint32_t)take(&in, 1);
+    const struct ina_worker_config config = config_of(bits);
     struct ina_frame_template template;
-    CHECK(ina_frame_prepare(&template, &config) == 0);
+    CHECK(ina_frame_prepare(&template, &config, bits & 2 ? 4 : 1) == 0);
 
     uint32_t len = (uint32_t)(in.end - in.at);
     uint8_t *bytes;

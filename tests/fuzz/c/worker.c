@@ -30,13 +30,14 @@ struct world {
 static struct ina_worker_config config_of(struct input *in)
 {
     const uint32_t bits = (uint32_t)take(in, 2);
+    const int switchml = &PROTOCOL == &ina_switchml; /* its option is of shards; the others' are window and exponent */
     return (struct ina_worker_config){
         .self = {{2, 0, 0, 0, 1, 0}, 4001, 0x0a000001}, .peer = {{2, 0, 0, 0, 0xff, 0xfe}, 0xbee0, 0x0a00fffe},
         .server = {{2, 0, 0, 0, 0xff, 0xfd}, 0xbed0, 0x0a00fffd}, .job = 1, .life = 1,
         .worker = bits & 1 ? 1 : 0, .workers = 2 + (bits >> 1 & 1) - (bits >> 2 & ~bits & 1), .slots = 1u << (bits >> 3 & 3),
         .values = bits & 0x20 ? 64 : 32, .reply_in_place = bits >> 6 & 1, .first_packet = bits & 0x80 ? 0xfffffffcu : 0,
-        .window = bits >> 8 & 7, .fixed_point = bits >> 11 & 1, .exponent = (int32_t)(bits >> 12) - 6,
-        .shards = bits & 0x400 ? 2 : 0, .rto_min_ps = 1000000, .rto_max_ps = 100000000, .timeout_ps = 10000000000,
+        .options_set = switchml ? bits >> 10 & 1 : (uint32_t)((bits >> 8 & 7) != 0) | (bits >> 10 & 2),
+        .option = {switchml ? 2 : bits >> 8 & 7, (int64_t)(bits >> 12) - 6}, .rto_min_ps = 1000000, .rto_max_ps = 100000000, .timeout_ps = 10000000000,
     };
 }
 

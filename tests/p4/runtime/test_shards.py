@@ -69,7 +69,8 @@ def test_one_control_plane_over_all_shards(program):
         job = controller.admit("job", workers, slots)
         for i in range(workers):
             controller.attach(job, i, i, worker_address(0, i))
-        machines = [Worker(WorkerConfig(worker=i, workers=workers, life=job.life, slots=slots, values=64, shards=shards))
+        machines = [Worker(WorkerConfig(worker=i, workers=workers, life=job.life, slots=slots, values=64,
+                                       options={"shards": shards}))
                     for i in range(workers)]  # fmt: skip
         outs = [np.zeros_like(d) for d in data]
         for machine, source, out in zip(machines, data, outs, strict=True):
@@ -118,12 +119,12 @@ def test_one_control_plane_over_all_shards(program):
 @pytest.mark.parametrize("shards", [0, 3, 32])
 def test_a_wrong_number_of_shards_is_refused(shards, program):
     with pytest.raises(ValueError):
-        WorkerConfig(worker=0, workers=1, life=1, shards=shards)
+        WorkerConfig(worker=0, workers=1, life=1, options={"shards": shards})
 
 
 def test_results_of_another_shard_are_not_taken():
     """A result must come from the UDP port that its slot's packet went to."""
-    machine = Worker(WorkerConfig(worker=0, workers=1, life=1, slots=4, values=64, shards=2))
+    machine = Worker(WorkerConfig(worker=0, workers=1, life=1, slots=4, values=64, options={"shards": 2}))
     machine.submit(np.arange(64 * 4, dtype=np.int32))
     frames = machine.frames_to_send(1)
     answers = [frame[6:12] + frame[:6] + frame[12:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36] + frame[38:]

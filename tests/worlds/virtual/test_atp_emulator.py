@@ -178,7 +178,7 @@ def test_ecn_keeps_queues_short(program):
         protocol = ATP(ecn_depth=depth, lifetime=5e-3)
         protocol.aggregates = False
         with Shared(program(64), protocol, hosts=5, wire=Wire(rate=10e9, delay=1e-6), pool=64) as network:
-            job = network.admit("job", 4, 64, VALUES, rto_min=1e-3, rto_max=5e-3, window=4)
+            job = network.admit("job", 4, 64, VALUES, rto_min=1e-3, rto_max=5e-3, options={"window": 4})
             for machine in job.machines:
                 network.submit(machine, np.ones(64_000, np.int32))
             network.run()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from atp_network import JobSpec, Network
+from atp_network import JobSpec, Network, fixed_point
 from capabilities import need
 
 from ina.base import paths
@@ -59,7 +59,7 @@ def explorer(
 ) -> Explorer:
     """Jobs of a tensor each, built as tests/atp_network.py does."""
     options = {"rto_min": 1.0, "rto_max": 1.0, "timeout": 1e5, "first_packet": 1}  # 0 is what empty aggregators say
-    specs = [JobSpec(t.workers, slots, options=options | {"exponent": t.exponent}) for t in jobs]
+    specs = [JobSpec(t.workers, slots, options=options | fixed_point(t.exponent)) for t in jobs]
     network = Network(specs, pool=pool, leaves=leaves, lifetime=LIFETIME, compiled=program)
     names = {"switch": "s{}", "worker": "job {} worker {}", "server": "server {}"}
 
