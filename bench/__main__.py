@@ -1,5 +1,5 @@
-"""``python -m bench [codec switch complete atp bmv2 emulator allreduce protocols testbed dpdk]``: measures, prints, keeps JSON
-and plots."""
+"""``python -m bench [startup codec switch complete atp bmv2 emulator allreduce protocols testbed dpdk]``: measures, prints, keeps
+JSON and plots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import common
 from ina.lab.training import launch
 
-NAMES = ("codec", "switch", "complete", "atp", "bmv2", "emulator", "allreduce", "protocols", "testbed")
+NAMES = ("startup", "codec", "switch", "complete", "atp", "bmv2", "emulator", "allreduce", "protocols", "testbed")
 BY_NAME = ("dpdk",)  # only run by name: make bench-dpdk
 
 

@@ -1,6 +1,7 @@
 """The command line: ``ina run``, ``ina compile``, ``ina switch``, ...
 
-Imports happen in `parser`, so that their errors, and Ctrl-C meanwhile, are reported like any other.
+A command's module is imported when the command is called, within `main`, so that errors of imports, and Ctrl-C meanwhile, are
+reported like any other. `ina --version` and `ina --help` import none.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-from ina import __version__
 from ina.base.extras import Missing
 
 TYPE_CHECKING = False
@@ -16,37 +16,17 @@ if TYPE_CHECKING:
     import argparse
 
 
-def parser() -> argparse.ArgumentParser:
-    import argparse
+def parser(argv: list[str] | None = None) -> argparse.ArgumentParser:
+    """Returns the parser for a command line, with the command that it begins with; None: with all commands."""
+    from ina.cli.commands import COMMANDS
+    from ina.cli.parsers import nearest, parser
 
-    from ina.aggregation.controller import ps_process
-    from ina.cli import deploy, equal, explore, p4, switch, tofino, wire
-    from ina.cli import experiment as experiments
-    from ina.cli import jobs as control
-    from ina.cli import net as networks
-    from ina.cli import topo as show
-    from ina.lab.doctor import machine
-    from ina.worlds.deployed import daemon
-
-    top = argparse.ArgumentParser(
-        prog="ina", description="In-network aggregation: P4 switch programs and real torch training."
-    )
-    top.add_argument("--version", action="version", version=f"ina {__version__}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    experiments.add_arguments(commands)
-    machine.add_arguments(commands)
-    p4.add_arguments(commands)
-    equal.add_arguments(commands)
-    switch.add_arguments(commands)
-    tofino.add_arguments(commands)
-    deploy.add_arguments(commands)
-    ps_process.add_arguments(commands)
-    daemon.add_arguments(commands)
-    control.add_arguments(commands)
-    networks.add_arguments(commands)
-    show.add_arguments(commands)
-    wire.add_arguments(commands)
-    explore.add_arguments(commands)
+    if argv is None:
+        return parser()
+    name = argv[0] if argv else ""
+    top = parser([name] if name in COMMANDS else [])
+    if name and name not in COMMANDS and not name.startswith("-"):
+        top.error(f"no command {name!r}{nearest(name, COMMANDS)}")
     return top
 
 
@@ -54,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a command. Handles errors outside of any command: a compiled part older than its sources, a missing extra or memory,
     Ctrl-C, a closed pipe."""
     try:
-        args = parser().parse_args(argv)
+        argv = sys.argv[1:] if argv is None else argv
+        args = parser(argv).parse_args(argv)
         status = args.main(args)
         sys.stdout.flush()
         return status

@@ -26,9 +26,8 @@ EPILOG = """
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds `ina deploy` to the commands."""
-    deploy = commands.add_parser("deploy", help="write an experiment's ports, tables, groups and sessions to real switches",
-                                 description="Reads the [tofino] table of an experiment's file, plans every write, makes them, "
-                                 "reads them back, and takes them back where one fails.",
+    deploy = commands.add_parser("deploy", description="Reads the [tofino] table of an experiment's file, plans every write, "
+                                 "makes them, reads them back, and takes them back where one fails.",
                                  epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     deploy.add_argument("experiment", type=Path, help="a TOML file with a table [tofino] (docs/guide/tofino.md)")
     deploy.add_argument("--target", choices=("tofino",), default="tofino", help="what kind of switch (default: %(default)s)")

@@ -28,7 +28,7 @@ says what is called otherwise in B, and which differences are meant (docs/guide/
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds the command `p4` to `ina`; each of its commands sets `main`, a function of the parsed arguments."""
-    group = commands.add_parser("p4", help="compare a P4 program with its twin")
+    group = commands.add_parser("p4")
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     equal = verbs.add_parser("equal", help="whether two programs answer every sequence of packets alike", description=DESCRIPTION,
                              formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip

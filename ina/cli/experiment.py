@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ina.base.bounds import whole
 from ina.base.settings import ConfigError
-from ina.lab import packages, plan
-from ina.lab.experiment_keys import KINDS, SWITCHES
+from ina.lab import packages
 
 RUN_KEYS = (  # keys with flags of their own
     "switch", "protocol", "workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap",
@@ -20,7 +19,7 @@ RUN_KEYS = (  # keys with flags of their own
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds the commands to ``ina``; each sets ``main``, a function of the parsed arguments."""
-    run = commands.add_parser("run", help="train a model through the P4 switch and over Gloo, and compare")
+    run = commands.add_parser("run")
     run.add_argument(
         "config", nargs="?", type=Path, help="TOML file with an experiment's keys (default: Fashion-MNIST, 4 workers)"
     )
@@ -32,9 +31,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     )
     run.add_argument(
         "--switch",
-        choices=SWITCHES,
-        help="of the testbed (default: embedded); bmv2 is BMv2's simple_switch_grpc, tna the program for Tofino on the "
-        "embedded switch, in any world",
+        type=_switch, metavar="KIND",
+        help="of the testbed: embedded (the default), process (each in one of its own), bmv2 (BMv2's simple_switch_grpc); in any "
+        "world: tna, the program for Tofino on the embedded switch",
     )
     run.add_argument("--workers", type=whole(1, 1024), help="number of ranks")
     run.add_argument("--epochs", type=whole(1, 10**6), help="passes over the training set")
@@ -49,7 +48,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     _common(run)
     run.set_defaults(main=_run)
 
-    experiment = commands.add_parser("experiment", help="list, show and run the experiments of experiments/")
+    experiment = commands.add_parser("experiment")
     verbs = experiment.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verbs.add_parser("list", help="the experiments, each in one line").set_defaults(main=_list)
     show = verbs.add_parser("show", help="every key: an experiment's values, or without NAME the defaults")
@@ -58,7 +57,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     start = verbs.add_parser("run", help="run an experiment; an interrupted one goes on where it was")
     start.add_argument("name", help="an experiment's name, or a TOML file")
     start.add_argument("--world", help="where: the same as --set world=...")
-    start.add_argument("--switch", choices=SWITCHES, help="the same as --set switch=...")
+    start.add_argument("--switch", type=_switch, metavar="KIND", help="the same as --set switch=...")
     start.add_argument(
         "--sweep", action="append", default=[], metavar="KEY=[...]", help="values to sweep, in place of the file's"
     )
@@ -89,21 +88,30 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     all_.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
     all_.set_defaults(main=_all)
 
-    figures = commands.add_parser("figures", help="published figures, made again in virtual time, beside what was published")
+    figures = commands.add_parser("figures")
     figures.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
     figures.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
                        help="points that run at once")
     figures.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
     figures.set_defaults(main=_figures)
 
-    report = commands.add_parser("report", help="compare results folders, of runs or sweeps, in one HTML page")
+    report = commands.add_parser("report")
     report.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     report.add_argument("--output", type=Path, help="default: comparison.html, in the folder or beside several")
     report.set_defaults(main=_report)
 
-    why = commands.add_parser("why", help="what bounds a run: link, pool, processor, straggler, recovery, compute, ...")
+    why = commands.add_parser("why")
     why.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders, of runs or sweeps")
     why.set_defaults(main=_why)
+
+
+def _switch(name: str) -> str:
+    """Checks a kind of switch; their names are not worth all that they import before one is given."""
+    from ina.lab.experiment_keys import SWITCHES
+
+    if name not in SWITCHES:
+        raise argparse.ArgumentTypeError(f"{name!r}: expected {' or '.join(SWITCHES)}")
+    return name
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +172,7 @@ def _run(args: argparse.Namespace) -> int:
     def action() -> None:
         from rich.console import Console
 
-        from ina.lab import run
+        from ina.lab import plan, run
 
         overrides = _pairs(args.set, "--set")
         overrides |= {key: str(value) for key in RUN_KEYS if (value := getattr(args, key)) is not None}
@@ -202,7 +210,7 @@ def _experiment(args: argparse.Namespace) -> int:
     def action() -> None:
         from rich.console import Console
 
-        from ina.lab import sweep
+        from ina.lab import plan, sweep
 
         overrides = _pairs(args.set, "--set")
         if args.switch == "bmv2":
@@ -219,7 +227,7 @@ def _agree(args: argparse.Namespace) -> int:
     def action() -> None:
         from rich.console import Console
 
-        from ina.lab import agree
+        from ina.lab import agree, plan
 
         packages.check("allreduce")
         overrides, sweeps = _pairs(args.set, "--set"), _pairs(args.sweep, "--sweep")
@@ -264,7 +272,7 @@ def _all(args: argparse.Namespace) -> int:
     def action() -> None:
         from rich.console import Console
 
-        from ina.lab import sweep
+        from ina.lab import plan, sweep
 
         for path in plan.available():
             experiment = plan.load(path)
@@ -278,6 +286,8 @@ def _all(args: argparse.Namespace) -> int:
 
 def _list(_args: argparse.Namespace) -> int:
     def action() -> None:
+        from ina.lab import plan
+
         paths = [*plan.available(), *plan.large()]
         width = max(len(plan.named(path)) for path in paths)
         for path in paths:
@@ -289,6 +299,9 @@ def _list(_args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     def action() -> None:
+        from ina.lab import plan
+        from ina.lab.experiment_keys import KINDS
+
         if args.name is None:
             print("\n\n".join(f"# ---- {name}\n{plan.show(kind)}" for name, kind in KINDS.items()))
         else:

@@ -15,7 +15,6 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     """Adds the command `explore` to `ina`; it sets `main`, a function of the parsed arguments."""
     explore = subparsers.add_parser(
         "explore",
-        help="walk every interleaving of a small job: is a wrong sum, or a job that cannot finish, possible?",
         description="Walks every state of a small SwitchML job that arrival, loss, duplication and time-outs can lead to, with "
         "the compiled switch program and the real worker. Without a budget of faults there is no bound on them: whatever was "
         "sent may come at any time, any number of times, or never.",
@@ -45,7 +44,6 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     explore.set_defaults(main=main)
     simulate = subparsers.add_parser(
         "simulate",
-        help="kill, restart and forget switches, workers, servers and the controller in virtual time: is a wrong sum possible?",
         description="Runs a protocol's compiled program, its workers, its parameter server and the real controller in virtual "
         "time, one seed after the other. At any event any of them may end and come back, with lost or older state, while wires "
         "lose, duplicate and reorder. Ends at the first wrong sum, leaked slot or aggregator, or stuck job, and prints its seed.",

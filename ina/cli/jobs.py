@@ -25,19 +25,14 @@ from ina.base.bounds import real, whole
 
 ANSWER = 10.0  # seconds
 PHASES = ("ingress", "egress")  # reasons of drops in a switch that the program itself decides
-COMMANDS = {
-    "jobs": "jobs with their switches, slots and workers",
-    "switches": "switches with their pools and jobs",
-    "counters": "what the switch programs, ports and links have counted",
-}
+COMMANDS = ("jobs", "switches", "counters")
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds the commands to ``ina``."""
-    for name, text in COMMANDS.items():
-        _common(commands.add_parser(name, help=text, description=text), partial(_once, operation=name))
-    text = "jobs, and the packets and bits per second of ports and links, again and again"
-    top = _common(commands.add_parser("top", help=text, description=text), _top)
+    for name in COMMANDS:
+        _common(commands.add_parser(name), partial(_once, operation=name))
+    top = _common(commands.add_parser("top"), _top)
     top.add_argument("-d", "--delay", type=real(0.05, 86400), default=1.0, metavar="SECONDS",
                      help="between two looks (default: 1)")
     top.add_argument("-n", "--count", type=whole(0, 10**9), default=0, metavar="N", help="end after so many (default: at Ctrl-C)")

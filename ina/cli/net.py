@@ -20,7 +20,7 @@ PATIENCE = 10.0  # seconds for a network's own process to take it down
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
-    net = commands.add_parser("net", help="a Mininet network around the P4 switch, to play with (needs root)")
+    net = commands.add_parser("net")
     verbs = net.add_subparsers(title="commands", metavar="COMMAND", required=True)
     up = verbs.add_parser("up", help="bring a network up and give Mininet's prompt; leaving it takes the network down")
     up.add_argument("name", help=f"topology: {', '.join(topologies.names())}, or a TOML file")

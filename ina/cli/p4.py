@@ -16,7 +16,7 @@ PORT_BITS = 9  # of a port number, in v1model and on a Tofino 1
 
 def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the commands to `ina`; each sets `main`, a function of the parsed arguments."""
-    compile_ = _command(subparsers, "compile", _compile, "compile a P4_16 program to a native switch program")
+    compile_ = _command(subparsers, "compile", _compile)
     _program(compile_)
     compile_.add_argument("-o", dest="output", type=Path, metavar="FILE.so", help="copy the shared object there")
     compile_.add_argument("--c", dest="c", type=Path, metavar="FILE.c", help="copy the generated C there")
@@ -28,7 +28,7 @@ def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
         help="what a P4Runtime controller sends to have an embedded switch run it: the source, with all that it includes",
     )
 
-    stf = _command(subparsers, "stf", _stf, "run p4c's STF tests: what goes in, what must come out")
+    stf = _command(subparsers, "stf", _stf)
     stf.add_argument("program", type=Path, help="PROGRAM.p4, or a folder of programs with tests of the same names")
     stf.add_argument("test", type=Path, nargs="?", help="TEST.stf (default: the program's name with .stf)")
     stf.add_argument(
@@ -36,11 +36,11 @@ def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     )
     _preprocessing(stf)
 
-    explain = _command(subparsers, "explain", _explain, "what a program is: headers, parser, tables, memory, loops")
+    explain = _command(subparsers, "explain", _explain)
     _program(explain)
     explain.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the parser's states")
 
-    trace = _command(subparsers, "trace", _trace, "what a program does to each packet: states, tables, registers")
+    trace = _command(subparsers, "trace", _trace)
     _program(trace)
     trace.add_argument("packets", help="a pcap file, or one frame in hexadecimal digits")
     trace.add_argument("--entries", type=Path, metavar="FILE.stf", help="table entries, groups and sessions as in STF")
@@ -49,10 +49,9 @@ def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def _command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int],
-    text: str,
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int]
 ) -> argparse.ArgumentParser:
-    command = subparsers.add_parser(name, help=text)
+    command = subparsers.add_parser(name)
     command.set_defaults(main=lambda args: _report_errors(run, args))
     return command
 

@@ -28,7 +28,7 @@ LEVELS = {
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds the command to `ina`; it sets `main`, a function of the parsed arguments."""
-    switch = commands.add_parser("switch", help="run an embedded switch with a P4Runtime server")
+    switch = commands.add_parser("switch")
     verbs = switch.add_subparsers(title="commands", metavar="COMMAND", required=True)
     run = verbs.add_parser("run", help="run a P4 program on interfaces, until Ctrl-C", description=__doc__)
     programs = run.add_mutually_exclusive_group(required=True)

@@ -17,7 +17,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds the commands to `ina`; each sets `main`, a function of the parsed arguments."""
     from ina.worlds.deployed.daemon import add_packet_lifetime
 
-    tofino = commands.add_parser("tofino", help="look at a program for Tofino as far as its source tells")
+    tofino = commands.add_parser("tofino")
     verbs = tofino.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = verbs.add_parser("check", help="what a Tofino cannot do, and how much of one a program takes at least", description=(
         "What in a TNA program no Tofino 1 does, with the place; and estimates, from below, of stages, containers, stateful "

@@ -15,7 +15,7 @@ from ina.topology.points import host_list
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
-    topo = commands.add_parser("topo", help="list topologies, show one with a job's aggregation tree")
+    topo = commands.add_parser("topo")
     verbs = topo.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verbs.add_parser("list", help="the topologies with their parameters").set_defaults(main=_list)
     show = verbs.add_parser("show", help="switches, ports and a job's aggregation tree, as text and as a drawing")

@@ -17,7 +17,7 @@ ATP_SOURCE = "p4/include/atp/headers.p4"
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     """Adds the command `wire` to `ina`; each of its commands sets `main`, a function of the parsed arguments."""
-    wire = subparsers.add_parser("wire", help="show the wire layout, or generate C or a Wireshark dissector from it")
+    wire = subparsers.add_parser("wire")
     commands = wire.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, text in (
         ("show", "every field's place in the frame"),

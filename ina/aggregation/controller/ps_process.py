@@ -84,7 +84,7 @@ def answer(server: Server, own: Address, switch: Address, call: dict[str, Any], 
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds ``ina ps`` to the commands."""
-    _add_options(commands.add_parser("ps", help="run the parameter server of a switch process"))
+    _add_options(commands.add_parser("ps"))
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

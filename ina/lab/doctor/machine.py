@@ -392,7 +392,7 @@ def show(findings: Iterable[Finding], as_json: bool) -> int:
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
-    parser = commands.add_parser("doctor", help="check this machine, and say what will limit a run", description=__doc__)
+    parser = commands.add_parser("doctor", description=__doc__)
     parser.add_argument("--workers", type=whole(1, 1024), default=2, help="how many will run here (2)")
     parser.add_argument("--interface", action="append", default=[], metavar="NAME", help="a network interface to check as well")
     parser.add_argument("--protocol", choices=protocols.names(),

@@ -38,8 +38,7 @@ from ina.worlds.deployed.remote import NoAnswer, over_p4runtime
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds ``ina controller`` to the commands."""
-    parser = commands.add_parser("controller", help="run the controller of switches that are driven over P4Runtime",
-                                 description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = commands.add_parser("controller", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topology", required=True, help='how hosts and switches are connected: "fat-tree k=4", or a TOML file')
     parser.add_argument("--switch", action="append", required=True, metavar="NAME=HOST:PORT",
                         help="a switch of the topology and where it serves P4Runtime; once for each that jobs may use")

@@ -1,0 +1,64 @@
+"""The commands of ``ina``: the name, the module that adds it, one line of help, and an example. Light: it imports nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command. ``module``: its ``add_arguments`` adds it, and maybe others; it is imported when the command is called."""
+
+    name: str
+    module: str
+    summary: str
+    example: str
+
+
+_EXPERIMENT, _P4, _JOBS, _EXPLORE = "ina.cli.experiment", "ina.cli.p4", "ina.cli.jobs", "ina.cli.explore"
+
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "train and measure": (
+        Command("run", _EXPERIMENT, "train a model through the P4 switch and over Gloo, and compare", "ina run --steps 50"),
+        Command("experiment", _EXPERIMENT, "list, show and run the experiments of experiments/", "ina experiment run loss-sweep"),
+        Command("figures", _EXPERIMENT, "make published figures again in virtual time", "ina figures switchml-loss"),
+        Command("report", _EXPERIMENT, "compare results folders in one HTML page", "ina report results/loss-sweep-*"),
+        Command("why", _EXPERIMENT, "say what bounds a run: link, pool, processor, ...", "ina why results/loss-sweep-*"),
+        Command("doctor", "ina.lab.doctor.machine", "check this machine, and say what will limit a run", "ina doctor --quick"),
+    ),
+    "write P4": (
+        Command("compile", _P4, "compile a P4_16 program to a native switch program", "ina compile p4/switchml.p4 -D VALUES=64"),
+        Command("explain", _P4, "show what a program is: headers, parser, tables, memory", "ina explain examples/learn/learn.p4"),
+        Command("trace", _P4, "follow packets through a program: states, tables, registers",
+                "ina trace examples/learn/learn.p4 0000000000030000000000010800aabb"),
+        Command("stf", _P4, "run p4c's STF tests: what goes in, what must come out", "ina stf examples/learn/learn.p4"),
+        Command("p4", "ina.cli.equal", "compare a P4 program with its twin", "ina p4 equal p4/switchml.p4 p4/tofino/switchml.p4"),
+        Command("wire", "ina.cli.wire", "show the wire layout, as a table, C or a Wireshark dissector", "ina wire show"),
+    ),
+    "build networks": (
+        Command("topo", "ina.cli.topo", "list topologies, draw one and a job's tree", "ina topo show fat-tree --job h1-h8"),
+        Command("net", "ina.cli.net", "bring a Mininet network up around the switch (needs root)", "ina net up star --hosts 4"),
+    ),
+    "look at what runs": (
+        Command("jobs", _JOBS, "show jobs with their switches, slots and workers", "ina jobs"),
+        Command("switches", _JOBS, "show switches with their pools and jobs", "ina switches"),
+        Command("counters", _JOBS, "show what the switch programs, ports and links have counted", "ina counters --json"),
+        Command("top", _JOBS, "show jobs and the traffic of ports and links, again and again", "ina top --delay 2"),
+    ),
+    "run switches and hardware": (
+        Command("switch", "ina.cli.switch", "run an embedded switch with a P4Runtime server",
+                "ina switch run examples/learn/learn.p4 -i 1@veth0"),
+        Command("controller", "ina.worlds.deployed.daemon", "run the controller of switches that are driven over P4Runtime",
+                "ina controller --topology racks.toml --switch s1=tor1:9559 --name tcp:0.0.0.0:5588 --state jobs.json"),
+        Command("ps", "ina.aggregation.controller.ps_process", "run the parameter server of a switch process",
+                "ina ps --switch /run/ina/controller.sock"),
+        Command("deploy", "ina.cli.deploy", "write an experiment's ports, tables and groups to real switches",
+                "ina deploy wedge.toml --dry-run"),
+        Command("tofino", "ina.cli.tofino", "check programs for Tofino, drive deployed switches",
+                "ina tofino check p4/tofino/switchml.p4"),
+    ),
+    "look for wrong sums": (
+        Command("explore", _EXPLORE, "walk every interleaving of a small job", "ina explore --slots 2"),
+        Command("simulate", _EXPLORE, "kill and restart everything in virtual time, from seeds", "ina simulate --events 100000"),
+    ),
+}  # fmt: skip
+COMMANDS = {command.name: command for commands in GROUPS.values() for command in commands}
