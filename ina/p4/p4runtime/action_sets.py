@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
+from ina.p4.p4runtime.messages import p4
+from ina.p4.p4runtime.program import ProgramMessages
 from ina.p4.runtime import EntityError, ProfileGroup, ProfileMember, TableEntry, Update
 
 FIRST = 0xF000_0000  # numbers of members and groups from here on are the server's own
 
-Identity = tuple[Any, ...]  # table, key, priority
+Identity = tuple[str | int, tuple[tuple[int, int], ...], int]  # table, key, priority
 
 
 @dataclass(frozen=True)
 class ActionSet:
     group: ProfileGroup
     members: tuple[ProfileMember, ...]
-    message: Any  # as received: reads return it unchanged
+    message: p4.ActionProfileActionSet  # as received: reads return it unchanged
 
     def updates(self, type_: str) -> list[Update]:
         """INSERT or DELETE of group and members; a group exists only while its members do."""
@@ -26,12 +27,12 @@ class ActionSet:
 
 
 class ActionSets:
-    """Action sets of a switch's entries. `translator` translates actions, and gives an entry's key."""
+    """Action sets of a switch's entries."""
 
-    def __init__(self, translator: Any):
-        self._t = translator
+    def __init__(self, program: ProgramMessages):
+        self._program = program
         self._sets: dict[Identity, ActionSet] = {}
-        self._by_group: dict[int, Any] = {}
+        self._by_group: dict[int, p4.ActionProfileActionSet] = {}
         self._next = FIRST
         self._pending: dict[Identity, ActionSet | None] = {}  # changes of this batch, in tables with a selector
 
@@ -42,7 +43,9 @@ class ActionSets:
         """Begins another batch."""
         self._pending = {}
 
-    def around(self, type_: str, e: Any, entry: TableEntry, limit: int) -> tuple[list[Update], TableEntry, list[Update]]:
+    def around(
+        self, type_: str, e: p4.TableEntry, entry: TableEntry, limit: int
+    ) -> tuple[list[Update], TableEntry, list[Update]]:
         """The updates to write before the entry, the switch's form of the entry, and the updates to write after it."""
         identity = self._identity(entry)
         old = self._sets.get(identity)
@@ -66,22 +69,22 @@ class ActionSets:
             self._sets[identity] = new
             self._by_group[new.group.group_id] = new.message
 
-    def message(self, group: int) -> Any | None:
+    def message(self, group: int) -> p4.ActionProfileActionSet | None:
         """The action set of an entry that names `group`; None: the group is the controller's own."""
         return self._by_group.get(group)
 
     def _identity(self, entry: TableEntry) -> Identity:
-        return entry.table, self._t.key(entry), entry.priority
+        return entry.table, self._program.key(entry), entry.priority
 
-    def _make(self, message: Any, entry: TableEntry, limit: int) -> ActionSet:
+    def _make(self, message: p4.ActionProfileActionSet, entry: TableEntry, limit: int) -> ActionSet:
         place = f"table {entry.table}: action set"
-        table = self._t.info.tables[str(entry.table)]
-        profile = self._t.info.profiles[table.profile]
+        table = self._program.info.tables[str(entry.table)]
+        profile = self._program.info.profiles[table.profile]
         if not profile.with_selector:
             raise EntityError(f"{place}: {profile.name} is an action profile without a selector")
         if {f.name for f, _ in message.ListFields()} - {"action_profile_actions"}:
             raise EntityError(f"{place}: modes and sizes of its own are not served", "UNIMPLEMENTED")
-        candidates = [a for a in self._t.info.actions.values() if a.name in table.entry_actions]
+        candidates = [a for a in self._program.info.actions.values() if a.name in table.entry_actions]
         members: list[ProfileMember] = []
         weights: list[tuple[int, int]] = []
         for a in message.action_profile_actions:
@@ -89,12 +92,12 @@ class ActionSets:
                 raise EntityError(f"{place}: weight {a.weight}: expected at least 1")
             if a.watch or a.watch_port:
                 raise EntityError(f"{place}: watching ports is not served", "UNIMPLEMENTED")
-            action, params = self._t.action(a.action, candidates, place)
+            action, params = self._program.action(a.action, candidates, place)
             members.append(ProfileMember(profile.name, self._next + len(members), action, params))
             weights.append((members[-1].member_id, a.weight))
         if limit and sum(weight for _, weight in weights) > limit:
             raise EntityError(f"{place}: its weights exceed the selector's max_group_size {limit}")
-        copy = type(message)()
+        copy = p4.ActionProfileActionSet()
         copy.CopyFrom(message)
         action_set = ActionSet(ProfileGroup(profile.name, self._next, tuple(weights)), tuple(members), copy)
         self._next += max(1, len(members))

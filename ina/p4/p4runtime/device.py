@@ -13,7 +13,7 @@ from ina.p4.p4runtime import pipeline as pipelines
 from ina.p4.p4runtime.messages import p4
 from ina.p4.p4runtime.packet_io import ControllerHeader
 from ina.p4.p4runtime.pipeline import Pipeline
-from ina.p4.p4runtime.reading import Reader
+from ina.p4.p4runtime.translate import type_name
 from ina.p4.rpc import enums
 from ina.p4.runtime import (
     CloneSessionEntry,
@@ -228,9 +228,9 @@ class Device:
             cells: list[Any] = []
             for row in rows:
                 number = info.tables[str(row.table)].id
-                if number in old.translator.counted:
+                if number in old.translator.program.counted:
                     cells += old.switch.read([DirectCounterEntry(row)])
-                if old.translator.objects.is_metered(number):
+                if number in old.translator.program.metered:
                     cells += old.switch.read([DirectMeterEntry(row)])
             new.switch.write([Update("MODIFY", cell) for cell in cells])
         new.translator.inherit(old.translator)
@@ -271,11 +271,10 @@ class Device:
         errors = []
         with self._lock:
             pipeline = self._current()
-            reader = Reader(pipeline.switch, pipeline.translator, pipeline.digests.configs())
             for pattern in patterns:
                 try:
                     enums.check(pattern)
-                    entities += reader.read(pattern)
+                    entities += pipeline.read(pattern)
                     errors.append(error_of())
                 except EntityError as error:
                     errors.append(error_of(error.code, str(error)))
@@ -355,7 +354,7 @@ class _Batch:
         self.updates = updates
         self.errors = [error_of() for _ in updates]
         self.digests = pipeline.digests.configs()
-        pipeline.translator.action_sets.begin()
+        pipeline.translator.begin()
 
     def _translate(self, i: int) -> list[Update] | None:
         """The switch's updates of update `i`; None: it is wrong, and its error is set."""
@@ -363,10 +362,7 @@ class _Batch:
         try:
             enums.check(update)
             if update.entity.WhichOneof("entity") == "digest_entry":
-                type_ = p4.Update.Type.Name(update.type)
-                if type_ == "UNSPECIFIED":
-                    raise EntityError("the update has no type: INSERT, MODIFY or DELETE")
-                self.digests = self.pipeline.digests.updated(self.digests, type_, update.entity.digest_entry)
+                self.digests = self.pipeline.digests.updated(self.digests, type_name(update), update.entity.digest_entry)
                 return []
             return self.pipeline.translator.updates(update)
         except EntityError as error:

@@ -63,6 +63,13 @@ class Pipeline:
         self.translator = Translator(self.switch.p4info, self.message, self.switch.program.layout)
         self.digests = DigestQueue(self.message, self.switch.program.layout)
 
+    def read(self, pattern: p4.Entity) -> list[p4.Entity]:
+        """The entities that match a pattern. Raises EntityError."""
+        if pattern.WhichOneof("entity") != "digest_entry":
+            return list(self.translator.read(pattern, self.switch))
+        configs, one = self.digests.configs(), pattern.digest_entry.digest_id
+        return [p4.Entity(digest_entry=p4.DigestEntry(digest_id=i, config=c)) for i, c in configs.items() if one in (0, i)]
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
-from ina.p4.runtime import CounterEntry, DirectCounterEntry, EntityError
+from ina.p4.runtime import CounterEntry, DirectCounterEntry, DirectMeterEntry, EntityError, MeterEntry, RegisterEntry
+
+Counts = CounterEntry | DirectCounterEntry
+Cell = TypeVar("Cell", CounterEntry, DirectCounterEntry, MeterEntry, DirectMeterEntry, RegisterEntry)
 
 
-def merge(entities: Iterable[Any]) -> list[Any]:
+def merge(entities: Iterable[Cell]) -> list[Cell]:
     """Counter, meter and register entities, one for each cell. Raises EntityError (FAILED_PRECONDITION)."""
-    cells: dict[Any, Any] = {}
+    cells: dict[int | None, Cell] = {}
     for e in entities:
         if e.pipe is None:
             cells[len(cells)] = e
@@ -23,7 +26,7 @@ def merge(entities: Iterable[Any]) -> list[Any]:
         cell = getattr(e, "index", None)
         if cell not in cells:
             cells[cell] = replace(e, pipe=None)
-        elif isinstance(e, (CounterEntry, DirectCounterEntry)):
+        elif isinstance(e, Counts):
             total = cells[cell]
             cells[cell] = replace(total, packets=total.packets + e.packets, bytes=total.bytes + e.bytes)
         elif replace(e, pipe=None) != cells[cell]:
@@ -34,10 +37,12 @@ def merge(entities: Iterable[Any]) -> list[Any]:
     return list(cells.values())
 
 
-def _name(e: Any) -> str:
-    name = getattr(e, "register", None) or getattr(e, "meter", None) or f"meter of {e.entry.table}"
-    return f"{name}[{e.index}]" if getattr(e, "index", None) is not None else str(name)
+def _name(e: MeterEntry | DirectMeterEntry | RegisterEntry) -> str:
+    if isinstance(e, DirectMeterEntry):
+        return f"meter of {e.entry.table}"
+    name = e.register if isinstance(e, RegisterEntry) else e.meter
+    return f"{name}[{e.index}]" if e.index is not None else str(name)
 
 
-def _value(e: Any) -> Any:
-    return e.value if hasattr(e, "value") else e.config
+def _value(e: object) -> object:
+    return e.value if isinstance(e, RegisterEntry) else getattr(e, "config", None)

@@ -15,7 +15,7 @@ with extra("p4runtime"):
 
 from ina.p4.p4runtime.device import CODES
 from ina.p4.p4runtime.messages import Status, p4
-from ina.p4.p4runtime.remote_entities import RemoteEntities
+from ina.p4.p4runtime.translate import RemoteEntities
 from ina.p4.rpc.connections import Access
 from ina.p4.runtime import (
     CloneSessionEntry,

@@ -9,6 +9,8 @@ from typing import Any
 from ina.base.native import CData, ffi, lib
 from ina.p4.runtime.p4info import P4Info
 
+Layout = dict[str, Any]  # JSON that the compiler writes: what a program has where
+
 
 class Program:
     """A compiled program in this process, until the process ends. `path`: its shared object.

@@ -1,0 +1,214 @@
+"""Codecs of action profiles' members and groups, and of parsers' value sets (P4Runtime §9.2, §9.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+from ina.p4.p4runtime.action_sets import FIRST
+from ina.p4.p4runtime.codecs import Codec, codec
+from ina.p4.p4runtime.messages import p4
+from ina.p4.p4runtime.program import ProgramMessages, by_id
+from ina.p4.runtime import EntityError, ProfileGroup, ProfileMember, SwitchTarget, ValueSetEntry
+from ina.p4.runtime.entities import Match, as_match, as_params
+from ina.p4.runtime.p4info import MatchField, ProfileInfo
+
+
+def _profile(program: ProgramMessages, number: int) -> ProfileInfo:
+    return by_id("action profile", program.info.profiles.values(), number)
+
+
+def _profiles(program: ProgramMessages, number: int) -> list[ProfileInfo]:
+    """The profile with this id; 0: all."""
+    return [_profile(program, number)] if number else list(program.info.profiles.values())
+
+
+def _check_number(place: str, number: int) -> None:
+    if not 0 < number < FIRST:
+        raise EntityError(f"{place}: expected 1..{FIRST - 1:#x}; those above are for action sets")
+
+
+@codec(ProfileMember, "action_profile_member")
+class Members(Codec[ProfileMember, p4.ActionProfileMember]):
+    def entity(self, type_: str, request: p4.ActionProfileMember) -> ProfileMember:
+        profile, info = _profile(self.program, request.action_profile_id), self.program.info
+        place = f"action profile {profile.name}: member {request.member_id}"
+        _check_number(place, request.member_id)
+        if type_ == "DELETE":
+            return ProfileMember(profile.name, request.member_id)
+        if not request.HasField("action"):
+            raise EntityError(f"{place}: a member needs an action")
+        names = {a for t in profile.tables for a in info.tables[t].entry_actions}
+        action, params = self.program.action(request.action, [a for a in info.actions.values() if a.name in names], place)
+        return ProfileMember(profile.name, request.member_id, action, params)
+
+    def answers(self, pattern: p4.ActionProfileMember, switch: SwitchTarget) -> Iterator[p4.ActionProfileMember]:
+        profiles = _profiles(self.program, pattern.action_profile_id)
+        for member in switch.read([ProfileMember(p.name, pattern.member_id) for p in profiles]):
+            if member.member_id < FIRST:
+                profile = self.program.info.profiles[str(member.profile)].id
+                message = p4.ActionProfileMember(action_profile_id=profile, member_id=member.member_id)
+                self.program.fill_action(message.action, member.action, member.params)
+                yield message
+
+    def request(self, entity: ProfileMember) -> p4.ActionProfileMember:
+        info = self.program.info
+        profile = info.profile(entity.profile)
+        message = p4.ActionProfileMember(action_profile_id=profile.id, member_id=entity.member_id)
+        if entity.action:
+            action = info.action(info.tables[profile.tables[0]], entity.action)
+            params = as_params(entity.params, action.params, f"action profile {profile.name}: action {action.name}")
+            self.program.fill_action(message.action, action.name, params)
+        return message
+
+    def answered(self, answer: p4.ActionProfileMember) -> ProfileMember:
+        name = _profile(self.program, answer.action_profile_id).name
+        action, params = self.program.action(answer.action, self.program.info.actions.values(), f"action profile {name}")
+        return ProfileMember(name, answer.member_id, action, params)
+
+
+@codec(ProfileGroup, "action_profile_group")
+class Groups(Codec[ProfileGroup, p4.ActionProfileGroup]):
+    """A group's maximum size, which the switch does not know, is recorded: it must not change."""
+
+    def __init__(self, program: ProgramMessages):
+        super().__init__(program)
+        self._limits = {p.preamble.id: p.max_group_size for p in program.message.action_profiles}
+        self._max_sizes: dict[tuple[int, int], int] = {}
+
+    def entity(self, type_: str, request: p4.ActionProfileGroup) -> ProfileGroup:
+        profile, number = _profile(self.program, request.action_profile_id), request.group_id
+        place = f"action profile {profile.name}: group {number}"
+        _check_number(place, number)
+        if type_ == "DELETE":
+            return ProfileGroup(profile.name, number)
+        self._check_size(type_, profile.id, request, place)
+        return ProfileGroup(profile.name, number, _weights(request, place))
+
+    def _check_size(self, type_: str, profile: int, request: p4.ActionProfileGroup, place: str) -> None:
+        limit, max_size = self._limits[profile], self._max_sizes.get((profile, request.group_id))
+        if request.max_size < 0 or (limit and not 0 < request.max_size <= limit):
+            raise EntityError(f"{place}: max_size {request.max_size}: expected {f'1..{limit}' if limit else '0 or more'}")
+        if type_ == "MODIFY" and max_size is not None and max_size != request.max_size:
+            raise EntityError(f"{place}: max_size is {max_size} and cannot be changed to {request.max_size}")
+
+    def answers(self, pattern: p4.ActionProfileGroup, switch: SwitchTarget) -> Iterator[p4.ActionProfileGroup]:
+        profiles = _profiles(self.program, pattern.action_profile_id)
+        for group in switch.read([ProfileGroup(p.name, pattern.group_id) for p in profiles]):
+            if group.group_id < FIRST:
+                profile = self.program.info.profiles[str(group.profile)].id
+                yield _group(profile, group, self._max_sizes.get((profile, group.group_id), 0))
+
+    def record(self, type_: str, request: p4.ActionProfileGroup) -> None:
+        key = request.action_profile_id, request.group_id
+        if type_ == "DELETE":
+            self._max_sizes.pop(key, None)
+        else:
+            self._max_sizes[key] = request.max_size
+
+    def inherit(self, other: Self) -> None:
+        self._max_sizes = dict(other._max_sizes)
+
+    def request(self, entity: ProfileGroup) -> p4.ActionProfileGroup:
+        profile = self.program.info.profile(entity.profile)
+        return _group(profile.id, entity, self._limits[profile.id])
+
+    def answered(self, answer: p4.ActionProfileGroup) -> ProfileGroup:
+        members = tuple((m.member_id, m.weight) for m in answer.members)
+        return ProfileGroup(_profile(self.program, answer.action_profile_id).name, answer.group_id, members)
+
+
+def _weights(request: p4.ActionProfileGroup, place: str) -> tuple[tuple[int, int], ...]:
+    """The members of a group. Raises EntityError."""
+    members = []
+    for m in request.members:
+        if m.weight < 1:
+            raise EntityError(f"{place}: member {m.member_id} has weight {m.weight}: expected at least 1")
+        if m.watch or m.watch_port:
+            raise EntityError(f"{place}: watching ports is not served", "UNIMPLEMENTED")
+        members.append((m.member_id, m.weight))
+    if len({m for m, _ in members}) != len(members):
+        raise EntityError(f"{place}: a member stands there twice: use its weight")
+    if request.max_size and sum(weight for _, weight in members) > request.max_size:
+        raise EntityError(f"{place}: its weights exceed its max_size {request.max_size}", "RESOURCE_EXHAUSTED")
+    return tuple(members)
+
+
+def _group(profile: int, group: ProfileGroup, max_size: int) -> p4.ActionProfileGroup:
+    members = [p4.ActionProfileGroup.Member(member_id=m, weight=w) for m, w in group.members]
+    return p4.ActionProfileGroup(action_profile_id=profile, group_id=group.group_id, max_size=max_size, members=members)
+
+
+# ---- value sets
+
+MATCH_TYPES = {2: "exact", 3: "lpm", 4: "ternary", 5: "range", 6: "optional"}  # p4.config.v1.MatchField.MatchType
+
+
+@codec(ValueSetEntry, "value_set_entry")
+class ValueSets(Codec[ValueSetEntry, p4.ValueSetEntry]):
+    always_there = True
+
+    def __init__(self, program: ProgramMessages):
+        super().__init__(program)
+        self._fields = {
+            v.preamble.name: [MatchField(m.id, m.name, m.bitwidth, MATCH_TYPES.get(m.match_type, "exact")) for m in v.match]
+            for v in program.message.value_sets
+        }
+        self._keys = {v["name"]: [k["name"] for k in v["keys"]] for v in program.layout.get("value_sets", ())}
+
+    def _switch_fields(self, name: str) -> list[MatchField]:
+        """The fields of a value set, by the switch's own names."""
+        if name not in self._keys:
+            raise EntityError(f"value set {name}: the program declares it and never uses it", "NOT_FOUND")
+        keys, fields = self._keys[name], self._fields[name]
+        if len(keys) != len(fields):
+            raise EntityError(f"value set {name}: structs inside its struct are not served", "UNIMPLEMENTED")
+        return [MatchField(f.id, key, f.width, f.match) for f, key in zip(fields, keys, strict=True)]
+
+    def entity(self, type_: str, request: p4.ValueSetEntry) -> ValueSetEntry:
+        name = by_id("value set", self.program.info.value_sets.values(), request.value_set_id).name
+        fields = self._switch_fields(name)
+        members = []
+        for member in request.members:
+            values: dict[str, Match] = {}
+            for m in member.match:
+                field = by_id(f"match field in value set {name}", fields, m.field_id)
+                values[field.name] = self.program.match(m, field, f"value set {name}: field {field.name}")
+            members.append(values)
+        if any(member in members[:i] for i, member in enumerate(members)):
+            raise EntityError(f"value set {name}: a member is given twice", "ALREADY_EXISTS")
+        return ValueSetEntry(name, tuple(members))
+
+    def answers(self, pattern: p4.ValueSetEntry, switch: SwitchTarget) -> Iterator[p4.ValueSetEntry]:
+        sets = self.program.info.value_sets.values()
+        for v in [by_id("value set", sets, pattern.value_set_id)] if pattern.value_set_id else sets:
+            (entry,) = switch.read([ValueSetEntry(v.name)])
+            fields = self._switch_fields(v.name) if entry.members else []
+            yield self._message(v.id, entry, fields, "")
+
+    def _message(self, number: int, entry: ValueSetEntry, fields: list[MatchField], place: str) -> p4.ValueSetEntry:
+        message = p4.ValueSetEntry(value_set_id=number)
+        for member in entry.members:
+            values: Mapping[str, Match] = member if isinstance(member, Mapping) else {fields[0].name: member}
+            if place and (unknown := sorted(set(values) - {f.name for f in fields})):
+                raise EntityError(f"{place}: no field {unknown[0]!r}; it has: {', '.join(f.name for f in fields)}")
+            key = [
+                as_match(values[f.name], f, f"{place}: {f.name}" if place else f.name) if f.name in values
+                else (0, (1 << f.width) - 1 if f.match == "range" else 0)
+                for f in fields
+            ]  # fmt: skip
+            message.members.add(match=self.program.match_messages(fields, key))
+        return message
+
+    def request(self, entity: ValueSetEntry) -> p4.ValueSetEntry:
+        name = self.program.info.value_set(entity.value_set)
+        return self._message(self.program.info.value_sets[name].id, entity, self._fields[name], f"value set {name}")
+
+    def answered(self, answer: p4.ValueSetEntry) -> ValueSetEntry:
+        name = next(v.name for v in self.program.info.value_sets.values() if v.id == answer.value_set_id)
+        fields = {f.id: f for f in self._fields[name]}
+        members = [
+            {fields[m.field_id].name: self.program.match(m, fields[m.field_id], f"value set {name}") for m in member.match}
+            for member in answer.members
+        ]
+        return ValueSetEntry(name, tuple(members))
