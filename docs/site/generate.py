@@ -9,10 +9,12 @@ A generated page is a file of the checkout, too, for readers without the site; a
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -166,6 +168,70 @@ def members(path: str, struct: str) -> Iterator[tuple[list[str], str]]:
         raise SystemExit(f"docs/site/generate.py: {path}: expected struct {struct} there")
     for names, comment in re.findall(r"^ *\w+ ([\w, \[\]]+);[ \t]*(?:/\*(.*?)\*/)?", match[1], flags=re.M | re.S):
         yield [re.sub(r"\[.*", "", name.strip()) for name in names.split(",")], comment
+
+
+@page("reference/p4-features.md")
+def features() -> str:
+    groups = tomllib.loads((ROOT / "docs/site/features.toml").read_text())["group"]
+    not_on_bmv2 = constant(ROOT / "tests/p4/compiler/test_stf_features.py", "NOT_ON_BMV2")
+    parts = [
+        title("P4 features"),
+        "What there is of P4_16, of v1model and of TNA (Tofino 1), with a sample or a test of each. A sample is a short\n"
+        "program of `tests/stf` with a packet test; `ina stf tests/stf` runs them.\n",
+        "| column | |\n|---|---|\n"
+        "| v1model, TNA | sample or test that shows it; *same*: both architectures share the code; –: not in the architecture |\n"
+        "| compiled | the compiled switch passes that test |\n"
+        "| interpreted | so does the reference interpreter; TNA's: on random packets, `test_tna_differential.py` |\n"
+        "| BMv2 | simple_switch gives the same answers to the sample, or why not |\n",
+        "[Tofino programs](../guide/tna.md) has TNA's rules and what is refused of it, [P4 here](../guide/p4.md#what-is-not)\n"
+        "what is refused of v1model. [p4c's tests](p4-conformance.md) and [Intel's](tna-conformance.md) judge both.\n",
+    ]
+    for group in groups:
+        rows = []
+        for row in group["rows"]:
+            samples, tests = row["v1model"], row["tna"]
+            inside = any(name == "same" or "/tna/" in name or "differential" in name for name in tests)
+            judged = [not_on_bmv2[name] for name in samples if name in not_on_bmv2]
+            rows.append([
+                row["feature"],
+                "<br>".join(sample(name) for name in samples) or "–",
+                "<br>".join(test(name) for name in tests) or "–",
+                "yes" if samples or tests else "no",
+                "yes" if samples or (inside and group is not groups[-1]) else "–",
+                "; ".join(judged) or ("yes" if samples else "–"),
+                cell(row["note"]),
+            ])
+        head = ["feature", "v1model", "TNA", "compiled", "interpreted", "BMv2", "note"]
+        parts.append(f"## {group['name']}\n\n{table(head, rows)}\n")
+    return "\n".join(parts)
+
+
+def sample(name: str) -> str:
+    path = f"tests/stf/{name}.p4"
+    present(path)
+    return f"[`{name}`](../../{path})"
+
+
+def test(name: str) -> str:
+    if name == "same":
+        return "same"
+    path, _, function = name.partition("::")
+    present(f"tests/{path}", f"def {function}(" if function else "")
+    return f"[`{function or path.rpartition('/')[2]}`](../../tests/{path})"
+
+
+def present(path: str, text: str = "") -> None:
+    """Checks that a file is there and has a text."""
+    if not (ROOT / path).is_file() or text not in (ROOT / path).read_text():
+        raise SystemExit(f"docs/site/features.toml: {path}: expected {text or 'this file'} there")
+
+
+def constant(path: Path, name: str) -> dict[str, str]:
+    """Value of a module's constant, which is not imported."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            return ast.literal_eval(node.value)
+    raise SystemExit(f"docs/site/generate.py: {path}: expected {name} there")
 
 
 def main() -> int:

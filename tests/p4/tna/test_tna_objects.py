@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent.parent
 
 
 def test_the_page_names_every_object_of_the_architecture() -> None:
-    page = (ROOT / "docs" / "reference" / "tofino-features.md").read_text()
+    page = (ROOT / "docs" / "reference" / "p4-features.md").read_text()
     base = (ROOT / "ina/p4/compiler/p4include" / "tofino1_base.p4").read_text()
     names = re.findall(r"^extern (?:.* )?(\w+)(?:<[^>]*>)?\s*[({]", base, re.MULTILINE)
     assert len(names) > 30 and [n for n in names if f"`{n}" not in page] == []
