@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.errors import Span
@@ -125,6 +125,12 @@ class Native(Expr):
     signed: bool = False
 
 
+Operator = Literal[
+    "add", "sub", "mul", "div", "mod", "satadd", "satsub", "neg", "and", "or", "xor", "not", "shl", "shr", "concat", "eq", "ne",
+    "lt", "le", "gt", "ge", "land", "lor", "lnot", "cond", "cast",
+]  # fmt: skip
+
+
 @dataclass(eq=False, slots=True)
 class Op(Expr):
     """An operation without side effects.
@@ -134,7 +140,7 @@ class Op(Expr):
     of arithmetic, bit operations and comparisons have one width and sign, except shift amounts, concat and cast.
     """
 
-    op: str
+    op: Operator
     args: tuple[Expr, ...]
     width: int
     signed: bool = False
@@ -398,13 +404,15 @@ class Lookup(Stmt):
 
 
 @dataclass(eq=False, slots=True)
-class Extern(Stmt):
-    """An operation of the architecture, named by `op`; `targets` are written, `args` read, `data` is constant."""
+class Operation(Stmt):
+    """An operation of the run-time environment or of an architecture; each is a class. `targets` are written, `args` read.
+    `lasting`: it changes something that a packet would see that starts again in the general version. `propagates`: arguments may
+    be replaced by what they are copies of."""
 
-    op: str
-    targets: list[Var | Elem]
-    args: list[Expr]
-    data: Any = None
+    targets: list[Var | Elem] = field(default_factory=list, kw_only=True)
+    args: list[Expr] = field(default_factory=list, kw_only=True)
+    lasting: ClassVar[bool] = True
+    propagates: ClassVar[bool] = False
 
     @property
     def target(self) -> Var:
@@ -412,6 +420,15 @@ class Extern(Stmt):
         target = self.targets[0]
         assert isinstance(target, Var)
         return target
+
+    @property
+    def lasts(self) -> bool:
+        """Returns `lasting`, or what it is for this one."""
+        return self.lasting
+
+    def regions(self) -> tuple[Region, ...]:
+        """Returns the headers in wire order that it moves or copies."""
+        return ()
 
 
 @dataclass(eq=False, slots=True)
@@ -514,7 +531,7 @@ def reads(stmt: Stmt) -> Sequence[Expr]:
             return (stmt.subject,)
         case Lookup():
             return stmt.keys if stmt.selector is None else [*stmt.keys, stmt.selector]
-        case Extern():
+        case Operation():
             return stmt.args
         case _:
             return ()
@@ -527,7 +544,7 @@ def writes(stmt: Stmt) -> Sequence[Var | Elem]:
             return (stmt.target,)
         case Lookup():
             return [v for v in (stmt.hit, stmt.action, stmt.color, stmt.entry) if v is not None]
-        case Extern():
+        case Operation():
             return stmt.targets
         case _:
             return ()

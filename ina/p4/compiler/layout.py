@@ -10,7 +10,7 @@ Meta:   [struct ina_tna] carried variables, largest first | digests | preserved 
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ir
@@ -18,17 +18,25 @@ from ina.p4.compiler.emit.expressions import cell_bytes
 
 LINE = 64
 TNA_BYTES = 128  # struct ina_tna, rounded up
-Offsets = dict[int | tuple[int, str], int]
+
+
+@dataclass(slots=True)
+class Offsets:
+    """Places in the metadata: of variables, arrays and regions' own buffers; `places`: of the variables that say where regions
+    lie."""
+
+    storage: dict[ir.Storage, int] = field(default_factory=dict)
+    places: dict[ir.Region, int] = field(default_factory=dict)
 
 
 def align(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
-def place_state(module: ir.Module, groups: list[list[ir.Register]], bulk: set[int]) -> None:
+def place_state(module: ir.Module, groups: list[list[ir.Register]], bulk: set[ir.Register]) -> None:
     """Sets offset, stride, bytes and group of all registers and the offsets of counters; fills `module.layout`.
 
-    `bulk`: ids of the registers that loops run over; they keep their order and start on a cache line.
+    `bulk`: the registers that loops run over; they keep their order and start on a cache line.
     """
     at = 0
     if module.uses_random:
@@ -54,7 +62,7 @@ def place_state(module: ir.Module, groups: list[list[ir.Register]], bulk: set[in
     module.layout["state_size"] = align(max(at, 1), LINE)
 
 
-def _place_group(group: list[ir.Register], at: int, bulk: set[int]) -> int:
+def _place_group(group: list[ir.Register], at: int, bulk: set[ir.Register]) -> int:
     at = align(at, LINE)
     if len(group) == 1:
         register = group[0]
@@ -63,7 +71,7 @@ def _place_group(group: list[ir.Register], at: int, bulk: set[int]) -> int:
         return at + align(register.bytes * register.size, LINE) + LINE
     offset = 0
     for in_bulk in (False, True):
-        members = [r for r in group if (id(r) in bulk) == in_bulk]
+        members = [r for r in group if (r in bulk) == in_bulk]
         for size in sorted({r.bytes for r in members}, reverse=True):
             offset = align(offset, LINE) if in_bulk else offset
             for register in members:
@@ -77,17 +85,16 @@ def _place_group(group: list[ir.Register], at: int, bulk: set[int]) -> int:
 
 
 def place_meta(module: ir.Module, carried: list[ir.Storage]) -> Offsets:
-    """Returns offsets in the metadata by id of variable, array or region's own buffer; a region's place has the key (id of
-    valid, "place")."""
-    offsets: Offsets = {}
+    """Returns the places in the metadata of what egress takes over from ingress, digests, preserved fields and regions."""
+    offsets = Offsets()
     at = TNA_BYTES if module.architecture == "tna" else 0
 
-    def put(item: Any, size: int, alignment: int) -> None:
+    def put(item: ir.Storage, size: int, alignment: int) -> None:
         nonlocal at
-        if id(item) in offsets:
+        if item in offsets.storage:
             return
         at = align(at, alignment)
-        offsets[id(item)] = at
+        offsets.storage[item] = at
         at += size
 
     items = list(carried)
@@ -99,7 +106,7 @@ def place_meta(module: ir.Module, carried: list[ir.Storage]) -> Offsets:
             put(v, cell_bytes(v.width), cell_bytes(v.width))
     for region in (item for item in carried if isinstance(item, ir.Region)):
         at = align(at, 4)
-        offsets[id(region.valid), "place"] = at
+        offsets.places[region] = at
         at += 4
     for v in sorted(variables, key=lambda v: -cell_bytes(v.width)):
         put(v, cell_bytes(v.width), cell_bytes(v.width))
@@ -224,7 +231,7 @@ def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
                     {
                         "name": f.name,
                         "width": f.var.width,
-                        "offset": meta[id(f.var)],
+                        "offset": meta.storage[f.var],
                         "bytes": cell_bytes(f.var.width),
                     }
                     for f in d.fields
@@ -233,9 +240,9 @@ def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
             for d in module.digests
         ],
         "metadata": [
-            {"name": name, "width": place.width, "offset": meta[id(place)], "bytes": cell_bytes(place.width)}
+            {"name": name, "width": place.width, "offset": meta.storage[place], "bytes": cell_bytes(place.width)}
             for name, place in module.fields.items()
-            if isinstance(place, ir.Var) and id(place) in meta
+            if isinstance(place, ir.Var) and place in meta.storage
         ],
         "errors": module.errors,
     }

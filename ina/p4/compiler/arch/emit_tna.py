@@ -1,175 +1,149 @@
-"""C text of TNA programs' requests to the switch (tna.h), and of their objects."""
+"""C text of TNA's operations (tna_operations.py, tna.h)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ina.p4.compiler import ir
+from ina.p4.compiler.arch import tna_operations as ops
+from ina.p4.compiler.emit.bytes import packed
 from ina.p4.compiler.emit.expressions import c_type
 from ina.p4.compiler.emit.names import c_comment
-from ina.p4.compiler.emit.statements import Statements
-from ina.p4.compiler.externs.hashing import Crc
+from ina.p4.compiler.emit.operations import COMMON
+from ina.p4.compiler.emit.storage import store
+from ina.p4.compiler.emit.writer import Handlers, Writer
+
+TNA = Handlers(COMMON)
 
 
-class TnaStatements(Statements):
-    def __init__(self) -> None:
-        super().__init__()
-        self.crcs: dict[Crc, str] = {}
-
-    # --- the packet's path --------------------------------------------------------------------------------------------
-
-    def x_tna_begin(self, stmt: ir.Extern) -> None:
-        self.line("struct ina_tna *const tna = (struct ina_tna *)(void *)meta;")
-        self.line("const uint32_t octets = pkt->wire_len - tna->front + 4; /* counters and meters count the FCS */")
-        self.line("(void)octets;")
-        self.line("memset((uint8_t *)tna + 2, 0, offsetof(struct ina_tna, mirror_header) - 2);")
-        self.line("pkt->digest = pkt->clone = 0;")
-
-    def x_tna_parser_drop(self, stmt: ir.Extern) -> None:
-        self.line("tna->parser_drop = 1;")
-        self.line("pkt->verdict = INA_DROP;")
-        self.line("return;")
-
-    def _requests(self, names: list[str], values: list[ir.Expr]) -> None:
-        self.line("/* what the program asked of the switch */")
-        for name, value in zip(names, values, strict=False):
-            self.line(f"tna->{name} = (uint{8 if value.width <= 8 else 16}_t){self.c(value)};")
-
-    def x_tna_ingress(self, stmt: ir.Extern) -> None:
-        names, digest = stmt.data
-        self._requests(names, stmt.args)
-        if digest:
-            self.line(f"pkt->digest = (uint8_t){self.c(stmt.args[-1])};")
-            self.line("if (pkt->digest) {")
-            self.depth += 1
-            self._store([f.var for d in self.module.digests for f in d.fields])
-            self.depth -= 1
-            self.line("}")
-        self.line("if (tna->drop_ctl & INA_TNA_DROP_FORWARD)")
-        self.line("    tna->has_ucast = tna->has_mcast_a = tna->has_mcast_b = tna->resubmit = 0;")
-        self.line("if (tna->drop_ctl & INA_TNA_DROP_CPU) tna->copy_to_cpu = 0;")
-        self.line("if (tna->resubmit) {")
-        self.line("    tna->mirror = 0;")
-        self.line("    pkt->verdict = INA_RESUBMIT;")
-        self.line("    return;")
-        self.line("}")
-        self.line("if (!(tna->has_ucast | tna->has_mcast_a | tna->has_mcast_b | tna->copy_to_cpu)) {")
-        self.line("    pkt->verdict = INA_DROP;")
-        self.line("    return;")
-        self.line("}")
-
-    def x_tna_egress(self, stmt: ir.Extern) -> None:
-        self._requests(stmt.data, stmt.args)
-        self.line("if (tna->drop_ctl & INA_TNA_DROP_MIRROR) tna->mirror = 0;")
-        self.line("if (tna->drop_ctl & INA_TNA_DROP_FORWARD && !tna->mirror) {")
-        self.line("    pkt->verdict = INA_DROP;")
-        self.line("    return;")
-        self.line("}")
-
-    def x_tna_sent(self, stmt: ir.Extern) -> None:
-        """Ends a phase. `data`: True for egress, where dropped packets get here for their mirrored copy."""
-        dropped = "tna->drop_ctl & INA_TNA_DROP_FORWARD ? INA_DROP : " if stmt.data else ""
-        self.line(f"pkt->verdict = {dropped}INA_UNICAST;")
-
-    def _header(self, field: str, values: list[ir.Expr]) -> None:
-        at = 0
-        for text, bits in self.packed(values):
-            size = bits // 8
-            self.line(f"ina_store(tna->{field} + {at}, {size}, {text if bits == 64 else f'({text}) >> {64 - bits}'});")
-            at += size
-
-    def x_tna_mirror(self, stmt: ir.Extern) -> None:
-        session, *fields = stmt.args
-        self.line("tna->mirror = 1;")
-        self.line(f"tna->mirror_session = (uint16_t){self.c(session)};")
-        self.line(f"tna->mirror_len = {sum(f.width for f in fields) // 8};")
-        self._header("mirror_header", fields)
-
-    def x_tna_resubmit(self, stmt: ir.Extern) -> None:
-        self.line("tna->resubmit = 1;")
-        self._header("resubmit_data", stmt.args)
-
-    def x_keep_region(self, stmt: ir.Extern) -> None:
-        """Makes the header valid with its old content: where it lies, or in its own buffer, all zero."""
-        name, region = self.name(stmt.data), stmt.data
-        self.line(f"if ({name} == ina_zeros) {name} = memset({self.buffer(region)}, 0, {region.size});")
-
-    # --- objects --------------------------------------------------------------------------------------------------------
-
-    def crc(self, crc: Crc, size: str) -> str:
-        """Returns the CRC of the first `size` bytes of `bytes`."""
-        table = self.crcs.setdefault(crc, f"ina_crc{crc.width}_{len(self.crcs)}")
-        if crc.reversed:
-            return f"({c_type(crc.width)})ina_crc_low({table}, {crc.init}ull, bytes, {size}) ^ {crc.xor}ull"
-        return f"({c_type(crc.width)})ina_crc_high({table}, {crc.width}, {crc.init}ull, bytes, {size}) ^ {crc.xor}ull"
-
-    def crc_tables(self) -> list[str]:
-        lines = []
-        for crc, name in self.crcs.items():
-            lines.append(f"static const uint64_t {name}[256] = {{ /* polynomial {crc.poly:#x} */")
-            values = crc_table(crc)
-            for i in range(0, 256, 4):
-                lines.append("    " + " ".join(f"{v:#018x}ull," for v in values[i : i + 4]))
-            lines.append("};")
-        return lines
-
-    def x_dynamic_hash(self, stmt: ir.Extern) -> None:
-        """Emits a hash that the control plane may change. `args`: the result of the program's own hash, then the fields;
-        `data`: the hash."""
-        dynamic, (static, *values) = stmt.data, stmt.args
-        bits = sum(v.width for v in values)
-        words = f"(const uint64_t *)(const void *)(state + {dynamic.configure.offset})"
-        self.line(f"{self.name(stmt.target)} = {self.c(static)};")
-        self.line(f"if (*{words}) {{ {c_comment(f'hash {dynamic.name}: the control plane has changed it')}")
-        self.depth += 1
-        self.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
-        for i, (text, _) in enumerate(self.packed(values)):
-            self.line(f"ina_store64(bytes + {8 * i}, {text});")
-        self.line(f"{self.name(stmt.target)} = ({c_type(dynamic.width)})ina_dynamic_hash({words}, bytes);")
-        self.depth -= 1
-        self.line("}")
-
-    def x_math(self, stmt: ir.Extern) -> None:
-        target, unit = stmt.target, stmt.data
-        table = ", ".join(map(str, unit.table))
-        call = f"ina_math({self.c(stmt.args[0])}, table, {int(unit.invert)}, {unit.shift}, {unit.scale})"
-        if target.width < 32:
-            largest = (1 << target.width) - 1
-            call = f"({c_type(target.width)})({call} > {largest}u ? {largest}u : {call})"
-        self.line("{")
-        self.line(f"    static const uint8_t table[16] = {{{table}}};")
-        self.line(f"    {self.name(target)} = {call};")
-        self.line("}")
-
-    def _filter(self, filter_: ir.Filter, index: str, call: str, otherwise: str) -> str:
-        cell = f"(struct ina_filter *)(void *)(state + {filter_.offset} + 64 * (uint64_t)({index}))"
-        return f"({index} < {filter_.size}u ? {call.replace('CELL', cell)} : {otherwise})"
-
-    def x_lpf(self, stmt: ir.Extern) -> None:
-        index, sample = (self.c(a) for a in stmt.args)
-        text = self._filter(stmt.data, index, f"ina_lpf(CELL, {sample}, now)", sample)
-        self.line(f"{self.name(stmt.target)} = {text};")
-
-    def x_wred(self, stmt: ir.Extern) -> None:
-        index, sample = (self.c(a) for a in stmt.args)
-        seed = f"(uint64_t *)(void *)(state + {self.module.layout['random_offset']})"
-        text = self._filter(stmt.data, index, f"ina_wred(CELL, {sample}, now, ina_random({seed}, 0, 0))", "0")
-        self.line(f"{self.name(stmt.target)} = {text};")
-
-    def _store(self, items: Sequence[ir.Storage]) -> None:
-        raise TypeError("defined in emit/emit.py")
+@TNA.of(ops.Begin)
+def _begin(w: Writer, stmt: ops.Begin) -> None:
+    w.line("struct ina_tna *const tna = (struct ina_tna *)(void *)meta;")
+    w.line("const uint32_t octets = pkt->wire_len - tna->front + 4; /* counters and meters count the FCS */")
+    w.line("(void)octets;")
+    w.line("memset((uint8_t *)tna + 2, 0, offsetof(struct ina_tna, mirror_header) - 2);")
+    w.line("pkt->digest = pkt->clone = 0;")
 
 
-def crc_table(crc: Crc) -> list[int]:
-    """Returns the table of a CRC: the effect of each byte on the register."""
-    mask, values = (1 << crc.width) - 1, []
-    poly = int(f"{crc.poly:0{crc.width}b}"[::-1], 2) if crc.reversed else crc.poly
-    for byte in range(256):
-        value = byte if crc.reversed else byte << (crc.width - 8)
-        for _ in range(8):
-            if crc.reversed:
-                value = value >> 1 ^ (poly if value & 1 else 0)
-            else:
-                value = (value << 1 ^ (poly if value >> (crc.width - 1) & 1 else 0)) & mask
-        values.append(value)
-    return values
+@TNA.of(ops.ParserDrop)
+def _parser_drop(w: Writer, stmt: ops.ParserDrop) -> None:
+    w.line("tna->parser_drop = 1;")
+    w.line("pkt->verdict = INA_DROP;")
+    w.line("return;")
+
+
+def _requests(w: Writer, names: list[str], values: list[ir.Expr]) -> None:
+    w.line("/* what the program asked of the switch */")
+    for name, value in zip(names, values, strict=False):
+        w.line(f"tna->{name} = (uint{8 if value.width <= 8 else 16}_t){w.c(value)};")
+
+
+@TNA.of(ops.EndIngress)
+def _end_ingress(w: Writer, stmt: ops.EndIngress) -> None:
+    _requests(w, stmt.names, stmt.args)
+    if stmt.digest:
+        w.line(f"pkt->digest = (uint8_t){w.c(stmt.args[-1])};")
+        w.line("if (pkt->digest) {")
+        w.depth += 1
+        store(w, [f.var for d in w.module.digests for f in d.fields])
+        w.depth -= 1
+        w.line("}")
+    w.line("if (tna->drop_ctl & INA_TNA_DROP_FORWARD)")
+    w.line("    tna->has_ucast = tna->has_mcast_a = tna->has_mcast_b = tna->resubmit = 0;")
+    w.line("if (tna->drop_ctl & INA_TNA_DROP_CPU) tna->copy_to_cpu = 0;")
+    w.line("if (tna->resubmit) {")
+    w.line("    tna->mirror = 0;")
+    w.line("    pkt->verdict = INA_RESUBMIT;")
+    w.line("    return;")
+    w.line("}")
+    w.line("if (!(tna->has_ucast | tna->has_mcast_a | tna->has_mcast_b | tna->copy_to_cpu)) {")
+    w.line("    pkt->verdict = INA_DROP;")
+    w.line("    return;")
+    w.line("}")
+
+
+@TNA.of(ops.EndEgress)
+def _end_egress(w: Writer, stmt: ops.EndEgress) -> None:
+    _requests(w, stmt.names, stmt.args)
+    w.line("if (tna->drop_ctl & INA_TNA_DROP_MIRROR) tna->mirror = 0;")
+    w.line("if (tna->drop_ctl & INA_TNA_DROP_FORWARD && !tna->mirror) {")
+    w.line("    pkt->verdict = INA_DROP;")
+    w.line("    return;")
+    w.line("}")
+
+
+@TNA.of(ops.Sent)
+def _sent(w: Writer, stmt: ops.Sent) -> None:
+    dropped = "tna->drop_ctl & INA_TNA_DROP_FORWARD ? INA_DROP : " if stmt.egress else ""
+    w.line(f"pkt->verdict = {dropped}INA_UNICAST;")
+
+
+def _header(w: Writer, field: str, values: list[ir.Expr]) -> None:
+    at = 0
+    for text, bits in packed(w, values):
+        size = bits // 8
+        w.line(f"ina_store(tna->{field} + {at}, {size}, {text if bits == 64 else f'({text}) >> {64 - bits}'});")
+        at += size
+
+
+@TNA.of(ops.Mirror)
+def _mirror(w: Writer, stmt: ops.Mirror) -> None:
+    session, *fields = stmt.args
+    w.line("tna->mirror = 1;")
+    w.line(f"tna->mirror_session = (uint16_t){w.c(session)};")
+    w.line(f"tna->mirror_len = {sum(f.width for f in fields) // 8};")
+    _header(w, "mirror_header", fields)
+
+
+@TNA.of(ops.Resubmit)
+def _resubmit(w: Writer, stmt: ops.Resubmit) -> None:
+    w.line("tna->resubmit = 1;")
+    _header(w, "resubmit_data", stmt.args)
+
+
+@TNA.of(ops.ChangeableHash)
+def _changeable_hash(w: Writer, stmt: ops.ChangeableHash) -> None:
+    dynamic, (static, *values) = stmt.dynamic, stmt.args
+    bits = sum(v.width for v in values)
+    words = f"(const uint64_t *)(const void *)(state + {dynamic.configure.offset})"
+    w.line(f"{w.name(stmt.target)} = {w.c(static)};")
+    w.line(f"if (*{words}) {{ {c_comment(f'hash {dynamic.name}: the control plane has changed it')}")
+    w.depth += 1
+    w.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
+    for i, (text, _) in enumerate(packed(w, values)):
+        w.line(f"ina_store64(bytes + {8 * i}, {text});")
+    w.line(f"{w.name(stmt.target)} = ({c_type(dynamic.width)})ina_dynamic_hash({words}, bytes);")
+    w.depth -= 1
+    w.line("}")
+
+
+@TNA.of(ops.Math)
+def _math(w: Writer, stmt: ops.Math) -> None:
+    target, unit = stmt.target, stmt.unit
+    table = ", ".join(map(str, unit.table))
+    call = f"ina_math({w.c(stmt.args[0])}, table, {int(unit.invert)}, {unit.shift}, {unit.scale})"
+    if target.width < 32:
+        largest = (1 << target.width) - 1
+        call = f"({c_type(target.width)})({call} > {largest}u ? {largest}u : {call})"
+    w.line("{")
+    w.line(f"    static const uint8_t table[16] = {{{table}}};")
+    w.line(f"    {w.name(target)} = {call};")
+    w.line("}")
+
+
+def _filter(filter_: ir.Filter, index: str, call: str, otherwise: str) -> str:
+    cell = f"(struct ina_filter *)(void *)(state + {filter_.offset} + 64 * (uint64_t)({index}))"
+    return f"({index} < {filter_.size}u ? {call.replace('CELL', cell)} : {otherwise})"
+
+
+@TNA.of(ops.LowPass)
+def _low_pass(w: Writer, stmt: ops.LowPass) -> None:
+    index, sample = (w.c(a) for a in stmt.args)
+    text = _filter(stmt.filter, index, f"ina_lpf(CELL, {sample}, now)", sample)
+    w.line(f"{w.name(stmt.target)} = {text};")
+
+
+@TNA.of(ops.EarlyDrop)
+def _early_drop(w: Writer, stmt: ops.EarlyDrop) -> None:
+    index, sample = (w.c(a) for a in stmt.args)
+    seed = f"(uint64_t *)(void *)(state + {w.module.layout['random_offset']})"
+    text = _filter(stmt.filter, index, f"ina_wred(CELL, {sample}, now, ina_random({seed}, 0, 0))", "0")
+    w.line(f"{w.name(stmt.target)} = {text};")

@@ -10,6 +10,7 @@ then. An explicit `reject` only ends parsing (Tofino Native Architecture, sectio
 from __future__ import annotations
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.arch import tna_operations as ops
 from ina.p4.compiler.arch.tna_registers import check_accesses
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError
@@ -162,7 +163,7 @@ class _Pipeline:
         low.deparsers.emitted, context.created = [], set()
         low.state(Sums).variables, self.state.counters, self.state.validity = {}, {}, {}
         low.places = self._places(parser)
-        code.emit(ir.Extern("tna_begin", [], []))
+        code.emit(ops.Begin())
         context.reject_label = code.label("reject")
         low.parsers.enter_parser(parser, self._parameters(parser), CALL)
         code.emit(ir.Label(context.reject_label))
@@ -179,7 +180,7 @@ class _Pipeline:
         else:
             self._end_of_ingress()
         low.deparsers.write_frame()
-        code.emit(ir.Extern("tna_sent", [], [], context.in_egress))
+        code.emit(ops.Sent(context.in_egress))
         body = code.taken()
         if dropped is not None:
             dropped.condition = self._drop_condition(body)
@@ -232,7 +233,7 @@ class _Pipeline:
         self.code.emit(ir.Assign(self._intrinsic("from_parser", "parser_err"), bits))
         if self.context.in_egress:
             return None
-        dropped = ir.If(fold.TRUE, [ir.Extern("tna_parser_drop", [], [])])
+        dropped = ir.If(fold.TRUE, [ops.ParserDrop()])
         self.code.emit(dropped)
         return dropped
 
@@ -268,9 +269,9 @@ class _Pipeline:
             fields[name] = self._intrinsic("for_deparser", name)
         digest = self.context.flags.get("ingress_digest")
         args = [*fields.values(), *([digest] if digest is not None else [])]
-        self.code.emit(ir.Extern("tna_ingress", [], args, (list(fields), digest is not None)))
+        self.code.emit(ops.EndIngress(list(fields), digest is not None, args=args))
 
     def _end_of_egress(self) -> None:
         fields = {n: self._intrinsic("for_deparser", n) for n in ("drop_ctl", "mirror_type", "coalesce_flush", "coalesce_length")}
         fields |= {n: self._intrinsic("for_output_port", n) for n in ("capture_tstamp_on_tx", "update_delay_on_tx")}
-        self.code.emit(ir.Extern("tna_egress", [], list(fields.values()), list(fields)))
+        self.code.emit(ops.EndEgress(list(fields), args=list(fields.values())))

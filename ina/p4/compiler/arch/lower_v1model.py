@@ -7,6 +7,7 @@ recirculate, transmit. Values that were never written are zero.
 from __future__ import annotations
 
 from ina.p4.compiler import fold, ir
+from ina.p4.compiler.arch import v1model_operations as ops
 from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.externs.cells import Cells
 from ina.p4.compiler.externs.checks import DROP_PORT, Messages
@@ -18,6 +19,7 @@ from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import CALL
 from ina.p4.compiler.lower.lowering import ExternLowering, Lowering
 from ina.p4.compiler.lower.pipeline import name_fields
+from ina.p4.compiler.operations import Deparse
 
 _INGRESS_FIELDS = {
     "ingress_port": "pkt->ingress_port",
@@ -60,7 +62,7 @@ class _V1Switch:
         self.headers, self.meta, self.standard = low.places.values()
         context.parser_error = low.field("standard_metadata", "parser_error")
         top = [self.headers, self.meta, self.standard]
-        code.emit(ir.Extern("restore", [], [], ("INA_RESUBMITTED", "INA_RECIRCULATED")))
+        code.emit(ops.Restore(("INA_RESUBMITTED", "INA_RECIRCULATED")))
         self._set_standard(_INGRESS_FIELDS)
         reject = context.reject_label = code.label("reject")
         low.parsers.enter_parser(parser, ["packet", *top], CALL)
@@ -84,7 +86,7 @@ class _V1Switch:
             dropped_now = fold.land(dropped, fold.eq(cloned, fold.const(0, 32)))
         else:
             dropped_now = dropped
-        code.emit(ir.If(dropped_now, [ir.Extern("drop", [], [])]))
+        code.emit(ir.If(dropped_now, [ops.Drop()]))
         if "E2E" in self.copies.kinds:
             code.emit(ir.If(context.flag_or_zero("clone"), code.block(self._copy_headers)))
             code.out[begin:begin] = code.block(self._length_of_clone)
@@ -107,7 +109,7 @@ class _V1Switch:
             ingress_body.append(ir.Label(end))
         flags: list[ir.Expr] = [context.flags[k] for k in ("ingress_clone", "ingress_digest") if k in context.flags]
         order = [header for header, _ in low.deparsers.emitted]
-        ingress_body.append(ir.Extern("save", [] if stays is None else [stays], flags, (order, context.cursor)))
+        ingress_body.append(ops.Save(order, context.cursor, targets=[] if stays is None else [stays], args=flags))
         for region in context.storage.regions:
             if self.copies.needs_original:
                 region.in_place = False
@@ -135,7 +137,7 @@ class _V1Switch:
             messages=low.state(Messages).messages,
         )
         for stmt in ir.walk(ingress.body):
-            if isinstance(stmt, ir.Extern) and stmt.op == "restore":
+            if isinstance(stmt, ops.Restore):
                 stmt.targets = [v for values in module.preserved.values() for v in values]
         for name, root in low.places.items():
             name_fields(module.fields, name, root)
@@ -150,7 +152,7 @@ class _V1Switch:
             return None
         valid = {h.valid for h in headers}
         for stmt in ir.walk(self.code.out):
-            if isinstance(stmt, ir.Extern) and (isinstance(stmt.data, ir.Region) or stmt.op == "copy_region"):
+            if isinstance(stmt, ir.Operation) and stmt.regions():
                 return None
             if any(target in valid for target in ir.writes(stmt)):
                 return None
@@ -158,7 +160,7 @@ class _V1Switch:
         for stmt in ir.walk(deparse):
             plain = isinstance(stmt, ir.Label) or isinstance(stmt, ir.If) and stmt.condition in valid
             if not plain and not (isinstance(stmt, ir.Assign) and stmt.target in outputs):
-                if not (isinstance(stmt, ir.Extern) and stmt.op == "deparse"):
+                if not isinstance(stmt, Deparse):
                     return None
         if sum(isinstance(stmt, ir.If) for stmt in deparse) != len(headers):
             return None
@@ -173,7 +175,7 @@ class _V1Switch:
         def restart() -> None:
             self.low.values.reset(self.meta, CALL)
             self.low.values.reset(self.standard, CALL)
-            self.code.emit(ir.Extern("restore", [], [], ("INA_INGRESS_CLONE",)))
+            self.code.emit(ops.Restore(("INA_INGRESS_CLONE",)))
             self._to_egress(end)
 
         body = self.code.block(restart)
@@ -184,7 +186,7 @@ class _V1Switch:
         the preserved fields. Behind them comes the frame, from the end of the deparser's output on."""
 
         def bring() -> None:
-            self.code.emit(ir.Extern("restore", [], [], ("INA_EGRESS_CLONE",)))
+            self.code.emit(ops.Restore(("INA_EGRESS_CLONE",)))
             self.low.assign(self.headers, cloned_headers(self.low), CALL)
             self.code.emit(ir.Assign(self.context.cursor, self.copies.payload_at))
             self._to_egress(end)
@@ -203,7 +205,7 @@ class _V1Switch:
 
     def _to_egress(self, end: str) -> None:
         self._set_standard({"instance_type": "pkt->instance_type"})
-        self.code.emit(ir.Extern("unicast", [], [ir.Native("pkt->egress_port", 32)]))
+        self.code.emit(ops.Unicast(args=[ir.Native("pkt->egress_port", 32)]))
         self.code.emit(ir.Goto(end))
 
     def _set_standard(self, fields: dict[str, str]) -> None:
@@ -216,19 +218,19 @@ class _V1Switch:
     def _describe(self, digest: ir.Expr) -> None:
         """Tells the runtime of a clone, its session and field list, and of a digest."""
         requests = [self.context.flag_or_zero(name) for name in ("clone", "clone_session", "clone_list")]
-        self.code.emit(ir.Extern("describe", [], [*requests, digest]))
+        self.code.emit(ops.Describe(args=[*requests, digest]))
 
     def _ingress_verdict(self) -> None:
         group = self.low.field("standard_metadata", "mcast_grp")
         port = self.low.field("standard_metadata", "egress_spec")
         self._describe(self.context.flag_or_zero("digest"))
-        drop, unicast = ir.Extern("ingress_drop", [], []), ir.Extern("unicast", [], [port])
+        drop, unicast = ops.IngressDrop(), ops.Unicast(args=[port])
         one = ir.If(fold.eq(port, fold.const(DROP_PORT, 9)), [drop], [unicast])
         many = fold.lnot(fold.eq(group, fold.const(0, 16)))
-        verdict: list[ir.Stmt] = [ir.If(many, [ir.Extern("multicast", [], [group])], [one])]
+        verdict: list[ir.Stmt] = [ir.If(many, [ops.Multicast(args=[group])], [one])]
         resubmit = self.context.flag_or_zero("resubmit")
         if isinstance(resubmit, ir.Var):
-            again: list[ir.Stmt] = [ir.Extern("resubmit", [], [self.context.flag_or_zero("resubmit_list")])]
+            again: list[ir.Stmt] = [ops.Resubmit(args=[self.context.flag_or_zero("resubmit_list")])]
             verdict = [ir.If(fold.lnot(fold.eq(resubmit, fold.const(0, 32))), again, verdict)]
         self.code.out += verdict
 
@@ -236,7 +238,7 @@ class _V1Switch:
         clone = self.context.flag_or_zero("clone")
         if isinstance(clone, ir.Var):
             self._describe(fold.const(0, 32))
-            self.code.emit(ir.Extern("preserve", [], [clone]))
-            self.code.emit(ir.If(dropped, [ir.Extern("drop", [], [])]))
+            self.code.emit(ops.Preserve(args=[clone]))
+            self.code.emit(ir.If(dropped, [ops.Drop()]))
         again = [self.context.flag_or_zero(name) for name in ("recirculate", "recirculate_list")]
-        self.code.emit(ir.Extern("transmit", [], again))
+        self.code.emit(ops.Transmit(args=again))

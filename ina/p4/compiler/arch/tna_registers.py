@@ -8,15 +8,17 @@ both accesses are on.
 from __future__ import annotations
 
 from ina.p4.compiler import ir
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError, Note, Span
+from ina.p4.compiler.operations import Access
 
-Seen = dict[int, Span]
-"""The register accesses on some path to a place, by id of the register."""
+Seen = dict[Instance, Span]
+"""The register accesses on some path to a place, by register."""
 
 
 def check_accesses(body: list[ir.Stmt]) -> None:
     """Raises CompileError for two accesses to one Register on one path through `body`; removes the access statements."""
-    if not any(isinstance(s, ir.Extern) and s.op == "access" for s in ir.walk(body)):
+    if not any(isinstance(s, Access) for s in ir.walk(body)):
         return
     waiting: dict[str, Seen] = {}
     _walk(body, {}, waiting)
@@ -36,18 +38,17 @@ def _walk(body: list[ir.Stmt], seen: Seen | None, waiting: dict[str, Seen]) -> S
                 if seen is not None:
                     waiting[stmt.label] = waiting.get(stmt.label, {}) | seen
                 seen = None
-            case ir.Extern(op="access") if seen is not None:
-                register, span = stmt.data
-                if id(register) in seen:
+            case Access(register=register, span=span) if seen is not None:
+                if register in seen:
                     raise CompileError(
                         span,
                         f"register '{register.name}' is accessed twice in one pass of a packet",
                         [
-                            Note("the other access on this way through the program", seen[id(register)]),
+                            Note("the other access on this way through the program", seen[register]),
                             "a Tofino does one access: move the second to exclusive branches, or recirculate",
                         ],
                     )
-                seen = {**seen, id(register): span}
+                seen = {**seen, register: span}
             case ir.If() | ir.Switch():
                 ends = [_walk(block, seen, waiting) for block in ir.blocks(stmt)]
                 paths = [path for path in ends if path is not None]
@@ -56,7 +57,7 @@ def _walk(body: list[ir.Stmt], seen: Seen | None, waiting: dict[str, Seen]) -> S
 
 
 def _drop(body: list[ir.Stmt]) -> None:
-    body[:] = [s for s in body if not (isinstance(s, ir.Extern) and s.op == "access")]
+    body[:] = [s for s in body if not isinstance(s, Access)]
     for stmt in body:
         for inner in ir.blocks(stmt):
             _drop(inner)

@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from ina.p4.compiler import ir, layout
-from ina.p4.compiler.emit.expressions import array_type, c_type, cell, cell_bytes, number
-from ina.p4.compiler.emit.fast_path import FAST_PATH, FastPath
-from ina.p4.compiler.emit.names import Origins, accessors, c_comment
+from ina.p4.compiler.arch.emit_tna import TNA
+from ina.p4.compiler.arch.emit_v1model import V1MODEL
+from ina.p4.compiler.emit.expressions import array_type, c_type, cell, number
+from ina.p4.compiler.emit.fast_path import fast_path_egress, settle
+from ina.p4.compiler.emit.hashes import crc_tables
+from ina.p4.compiler.emit.names import c_comment
+from ina.p4.compiler.emit.statements import Statements
+from ina.p4.compiler.emit.storage import load
+from ina.p4.compiler.emit.usage import preserved, reads_metadata, used_storage
 from ina.p4.compiler.emit.wide import is_wide
-from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.emit.writer import Writer
 
+HANDLERS = {"v1model": V1MODEL, "tna": TNA}
 PRELUDE = Path(__file__).with_name("prelude.h")
 WIDE = Path(__file__).with_name("wide.h")
 PRELUDE_TNA = Path(__file__).with_name("prelude_tna.h")
@@ -28,35 +35,29 @@ def c_string(text: str) -> str:
     return "\n    ".join(pieces) or '""'
 
 
-class Emitter(FastPath):
+class Emitter:
     """Writes the C text of a module whose registers have been placed."""
 
     def __init__(self, module: ir.Module, sources: Mapping[str, str] | None = None) -> None:
         """`sources`: texts by file name, for the comments."""
-        super().__init__()
         self.module = module
-        self.origins = Origins(module.name, sources or {})
-        self.accessors = accessors(module.registers)
-        self.carried = carried(module)
-        self.meta = layout.place_meta(module, self.carried)
-
-    def buffer_offset(self, region: ir.Region) -> int:
-        return self.meta[id(region)]
+        self.w = Writer(module, sources)
+        self.statements = Statements(self.w, HANDLERS[module.architecture])
 
     # --- phases -----------------------------------------------------------------------------------------------------
 
-    def phase(self, name: str, phase: ir.Phase, load: bool) -> str:
+    def phase(self, name: str, phase: ir.Phase, loads: bool) -> str:
         """Writes a phase: the function for one packet, inlined into the loop over the batch."""
-        self.cached_lookups = 0
+        self.w.cached_lookups = 0
         arguments = "state, tables, pkts + i, pkts[i].data, pkts[i].meta, now, found"
         if phase.fast_path is None:
-            functions = self._one("INA_INLINE void", f"{name}_one", phase.body, load)
+            functions = self._one("INA_INLINE void", f"{name}_one", phase.body, loads)
             calls = [f"        {name}_one({arguments});"]
         else:
-            functions = self._one("static __attribute__((noinline)) void", f"{name}_one", phase.body, load)
-            self.settle(phase.fast_path)
-            functions += self._one("INA_INLINE int", f"{name}_usual", phase.fast_path, load)
-            self.settled, self.leave = set(), "return"
+            functions = self._one("static __attribute__((noinline)) void", f"{name}_one", phase.body, loads)
+            settle(self.w, phase.fast_path)
+            functions += self._one("INA_INLINE int", f"{name}_usual", phase.fast_path, loads)
+            self.w.settled, self.w.leave = set(), "return"
             calls = [f"        if (ina_unlikely(!{name}_usual({arguments})))", f"            {name}_one({arguments});"]
         return "\n".join(
             [
@@ -64,7 +65,7 @@ class Emitter(FastPath):
                 f"static void {name}(void *state, const struct ina_tables *tables, struct ina_packet *pkts,",
                 "    unsigned n, uint64_t now)",
                 "{",
-                f"    const struct ina_entry *found[{max(1, self.cached_lookups)}] = {{0}}; /* for the packet before */",
+                f"    const struct ina_entry *found[{max(1, self.w.cached_lookups)}] = {{0}}; /* for the packet before */",
                 "    for (unsigned i = 0; i < n; i++)",
                 *calls,
                 "}",
@@ -72,17 +73,18 @@ class Emitter(FastPath):
             ]
         )
 
-    def _one(self, kind: str, name: str, statements: list[ir.Stmt], load: bool) -> list[str]:
+    def _one(self, kind: str, name: str, statements: list[ir.Stmt], loads: bool) -> list[str]:
         """Writes the function for one packet. One of kind int takes the fast path: it returns 0 without side effects if the
         packet needs the general one."""
-        self.lines, self.stack_buffers, self.origins.shown = [], {}, None
-        if load:
-            self.fast_path_egress(statements)
-            self._load(self.carried)
-        self.block(statements)
-        if self.leave != "return":
-            self.line(f"{self.leave};")
-        body = self.lines
+        w = self.w
+        w.lines, w.stack_buffers, w.origins.shown = [], {}, None
+        if loads:
+            fast_path_egress(w, statements, self.statements.block)
+            load(w, w.carried)
+        self.statements.block(statements)
+        if w.leave != "return":
+            w.line(f"{w.leave};")
+        body = w.lines
         return [
             f"{kind} {name}(uint8_t *restrict state, const struct ina_tables *tables,",
             "    struct ina_packet *restrict pkt, uint8_t *restrict data, uint8_t *restrict meta, uint64_t now,",
@@ -97,15 +99,11 @@ class Emitter(FastPath):
 
     def _declarations(self, statements: list[ir.Stmt]) -> list[str]:
         used = used_storage(statements)
-        for item in self.carried:
-            used.setdefault(id(item), item)
-        for values in self.module.preserved.values():
-            for v in values:
-                item = v.array if isinstance(v, ir.Elem) else v
-                used.setdefault(id(item), item)
+        for item in (*self.w.carried, *preserved(self.module)):
+            used.setdefault(item)
         by_type: dict[str, list[str]] = {"uint32_t": ["verdict = INA_DROP"]}
-        for item in used.values():
-            name = self.name(item)
+        for item in used:
+            name = self.w.name(item)
             if isinstance(item, ir.Array):
                 if item.region is None:
                     by_type.setdefault(array_type(item.width), []).append(f"{name}[{item.count}] = {{0}}")
@@ -114,134 +112,9 @@ class Emitter(FastPath):
             else:
                 zero = "{{0}}" if is_wide(item.width) else "0"
                 by_type.setdefault(c_type(item.width), []).append(f"{name} = {zero}")
-        for region in self.stack_buffers.values():
-            by_type.setdefault("uint8_t", []).append(f"{self.name(region)}_room[{region.size}]")
+        for region in self.w.stack_buffers:
+            by_type.setdefault("uint8_t", []).append(f"{self.w.name(region)}_room[{region.size}]")
         return [line for kind, names in by_type.items() for line in declaration(kind, names)]
-
-    def _load(self, items: Sequence[ir.Storage]) -> None:
-        for item in items:
-            if isinstance(item, ir.Region):
-                self._load_region(item)
-            elif isinstance(item, ir.Array):
-                self.line(f"memcpy({self.name(item)}, meta + {self.meta[id(item)]}, sizeof {self.name(item)});")
-            else:
-                cast = "" if is_wide(item.width) else f"({c_type(item.width)})"
-                self.line(f"{self.name(item)} = {cast}{self._meta_cell(item)};")
-
-    def _meta_cell(self, v: ir.Var) -> str:
-        return cell(f"meta + {self.meta[id(v)]}", cell_bytes(v.width))
-
-    def _store(self, items: Sequence[ir.Storage]) -> None:
-        for item in items:
-            if isinstance(item, ir.Region):
-                self._store_region(item)
-            elif isinstance(item, ir.Array):
-                self.line(f"memcpy(meta + {self.meta[id(item)]}, {self.name(item)}, sizeof {self.name(item)});")
-            else:
-                size = cell_bytes(item.width)
-                narrow = f"(uint{8 * size}_t)" if size < 4 else ""
-                self.line(f"{self._meta_cell(item)} = {narrow}{self.name(item)};")
-
-    def _load_region(self, region: ir.Region) -> None:
-        """Loads a header's place, which is relative to the frame since a replica lies elsewhere. -1: none, -2: its own buffer."""
-        name, place = self.name(region), f"*(const int32_t *)(void *)(meta + {self.meta[id(region.valid), 'place']})"
-        text = f"data + {place}"
-        if region.own_buffer:
-            text = f"{place} == -2 ? {self.buffer(region)} : {text}"
-        self.line(f"{name} = {place} == -1 ? (uint8_t *)ina_zeros : {text};")
-
-    def _store_region(self, region: ir.Region) -> None:
-        name = self.name(region)
-        text = f"(int32_t)({name} - data)"
-        if id(region) in self.settled:
-            self.line(f"*(int32_t *)(void *)(meta + {self.meta[id(region.valid), 'place']}) = {text};")
-            return
-        if region.own_buffer:
-            text = f"{name} == {self.buffer(region)} ? -2 : {text}"
-        elsewhere = f" || {name} == {name}_room" if id(region) in self.stack_buffers else ""
-        self.line(
-            f"*(int32_t *)(void *)(meta + {self.meta[id(region.valid), 'place']}) ="
-            f" {name} == ina_zeros{elsewhere} ? -1 : {text};"
-        )
-
-    def x_save(self, stmt: ir.Extern) -> None:
-        """Ends ingress: stores what egress, clones, resubmissions and digests read."""
-        storage: dict[int, ir.Storage] = {id(v): v for v in self.carried}
-        storage |= {id(f.var): f.var for digest in self.module.digests for f in digest.fields}
-        storage |= {id(v): v for v in self._preserved()}
-        conditions = "".join(f" || {self.c(flag)}" for flag in stmt.args if isinstance(flag, ir.Var))
-        self.line("pkt->verdict = (uint8_t)verdict;")
-        self.line(f"if (verdict != INA_DROP{conditions}) {{")
-        self.depth += 1
-        if stmt.targets:
-            self._stays(self.name(stmt.target), *stmt.data)
-        always = {id(v) for v in (*(f.var for d in self.module.digests for f in d.fields), *self._preserved())}
-        constants = (self.fast_path_constants() or {}).keys() - always
-        self._store([v for k, v in storage.items() if k not in constants])
-        if rest := [v for k, v in storage.items() if k in constants]:
-            self.line(f"if ({self.name(stmt.target)} != {FAST_PATH}) {{")
-            self.depth += 1
-            self._store(rest)
-            self.depth -= 1
-            self.line("}")
-        self.depth -= 1
-        self.line("}")
-
-    def _stays(self, stays: str, headers: list[value_trees.Header], cursor: ir.Var) -> None:
-        """Sets `stays` if the headers that the deparser emits lie one after the other before the rest of the frame."""
-        used = used_storage(self.module.ingress.body)
-        self.line("uint32_t at = 0; /* do all headers stay where they are? */")
-        self.line(f"{stays} = 1;")
-        for header in headers:
-            region = header.region
-            if id(header.valid) not in used:
-                continue  # it is never valid
-            assert region is not None  # `save` has a target only where all lie in wire order
-            self.line(f"if ({self.c(header.valid)}) {{")
-            self.line(f"    {stays} &= {self.name(region)} == data + at;")
-            self.line(f"    at += {region.size};")
-            self.line("}")
-        self.line(f"{stays} &= at == {self.name(cursor) if id(cursor) in used else 0};")
-        self.mark_fast_path(stays, used)
-
-    def x_preserve(self, stmt: ir.Extern) -> None:
-        if self._preserved():
-            self.line(f"if ({self.c(stmt.args[0])}) {{")
-            self.depth += 1
-            self._store(self._preserved())
-            self.depth -= 1
-            self.line("}")
-
-    def x_transmit(self, stmt: ir.Extern) -> None:
-        if isinstance(stmt.args[0], ir.Var):
-            self.x_preserve(stmt)
-        super().x_transmit(stmt)
-
-    def _preserved(self) -> list[ir.Storage]:
-        storage: dict[int, ir.Storage] = {}
-        for values in self.module.preserved.values():
-            for v in values:
-                item = v.array if isinstance(v, ir.Elem) else v
-                storage[id(item)] = item
-        return list(storage.values())
-
-    def x_restore(self, stmt: ir.Extern) -> None:
-        """Loads the preserved field list of a packet that passed ingress before; `stmt.data` lists the kinds of such packets."""
-        if not self.module.preserved:
-            return
-        self.line(f"if ({' || '.join(f'pkt->instance_type == {kind}' for kind in stmt.data)}) {{")
-        self.depth += 1
-        self.line("switch (pkt->field_list) {")
-        for field_list, values in sorted(self.module.preserved.items()):
-            self.line(f"case {field_list}u:")
-            self.depth += 1
-            self._load(list({id(v): v for v in (v.array if isinstance(v, ir.Elem) else v for v in values)}.values()))
-            self.line("break;")
-            self.depth -= 1
-        self.line("default: break;")
-        self.line("}")
-        self.depth -= 1
-        self.line("}")
 
     @staticmethod
     def _wide_types(text: str) -> list[str]:
@@ -253,18 +126,18 @@ class Emitter(FastPath):
 
     def _registers(self) -> list[str]:
         lines = []
-        for register in self.accessed.values():
+        for register in self.w.accessed:
             at = f"state + {register.offset} + (uint64_t)(i) * {register.stride}"
             lines.append(c_comment(f"register {register.name}: {register.size} x {register.width} bits"))
-            lines.append(f"#define {self.accessors[id(register)]}(i) ({cell(at, register.bytes)})")
+            lines.append(f"#define {self.w.accessors[register]}(i) ({cell(at, register.bytes)})")
         return lines
 
     # --- the program ------------------------------------------------------------------------------------------------
 
     def program(self, prefix: str = "") -> str:
         """Returns the C text of the program's functions; their names begin with `prefix`."""
-        ingress = self.phase(f"{prefix}ingress", self.module.ingress, load=False)
-        egress = self.phase(f"{prefix}egress", self.module.egress, load=True)
+        ingress = self.phase(f"{prefix}ingress", self.module.ingress, loads=False)
+        egress = self.phase(f"{prefix}egress", self.module.egress, loads=True)
         seed = "*(uint64_t *)state = seed;" if self.module.uses_random else "(void)state, (void)seed;"
         macros = self._registers()
         lines = [
@@ -324,8 +197,8 @@ def c_file(
     emitters = [Emitter(module, sources) for module in modules]
     prefixes = [f"p{i}_" if i else "" for i in range(len(modules))]
     bodies = [e.program(prefix) for e, prefix in zip(emitters, prefixes, strict=True)]
-    layouts = [layout.describe(e.module, e.meta) for e in emitters]
-    tables = [line for e in emitters for line in e.crc_tables()]
+    layouts = [layout.describe(e.module, e.w.meta) for e in emitters]
+    tables = [line for e in emitters for line in crc_tables(e.w)]
     largest = max((region.size for module in modules for region in module.regions), default=1)
     first = modules[0]
     text = [
@@ -365,79 +238,3 @@ def declaration(kind: str, names: list[str]) -> list[str]:
         else:
             text += f", {name}"
     return [*lines, text + ";"]
-
-
-def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Storage]:
-    """Returns the variables and arrays that a phase reads or (`written`) writes, and headers in wire order with their
-    variables."""
-    used: dict[int, ir.Storage] = {}
-
-    def add(e: ir.Expr) -> None:
-        if isinstance(e, ir.Var):
-            used[id(e)] = e
-        elif isinstance(e, ir.Elem):
-            used[id(e.array)] = e.array
-            if e.array.region:
-                add_region(e.array.region)
-
-    def add_region(region: ir.Region) -> None:
-        used[id(region)] = region
-        used[id(region.valid)] = region.valid
-
-    for stmt in ir.walk(body):
-        for e in ir.reads(stmt):
-            for leaf in ir.leaves(e):
-                add(leaf)
-        for e in ir.writes(stmt):
-            if written or isinstance(e, ir.Elem):
-                add(e)
-        if isinstance(stmt, ir.Extern):
-            if isinstance(stmt.data, ir.Region):
-                add_region(stmt.data)
-            elif stmt.op == "copy_region":
-                for region in stmt.data:
-                    add_region(region)
-            elif stmt.op == "deparse":
-                for header, _ in stmt.data:
-                    if header.region:
-                        add_region(header.region)
-                    else:
-                        for leaf in value_trees.expressions(header):
-                            add(leaf)
-    return used
-
-
-def carried(module: ir.Module) -> list[ir.Storage]:
-    """Returns the storage that egress takes over from ingress: used by both, or passed on by egress, except what egress sets
-    first."""
-    ingress = used_storage(module.ingress.body)
-    fresh: set[int] = set()
-    for stmt in module.egress.body:
-        if not isinstance(stmt, ir.Assign) or not isinstance(stmt.target, ir.Var):
-            break
-        if any(isinstance(leaf, ir.Var | ir.Elem) for leaf in ir.leaves(stmt.value)):
-            break
-        fresh.add(id(stmt.target))
-    read = used_storage(module.egress.body, written=False)
-    again = ("preserve", "transmit")
-    if any(isinstance(s, ir.Extern) and s.op in again and isinstance(s.args[0], ir.Var) for s in module.egress.body):
-        for values in module.preserved.values():  # stored for clones and recirculated packets
-            for v in values:
-                item = v.array if isinstance(v, ir.Elem) else v
-                read.setdefault(id(item), item)
-    return [
-        v for k, v in read.items() if k in ingress and k not in fresh and not (isinstance(v, ir.Array) and v.region)
-    ]
-
-
-def reads_metadata(module: ir.Module) -> bool:
-    """Returns True if egress of v1model never writes the metadata: no header lies there, no fields are preserved."""
-    for stmt in ir.walk(module.egress.body):
-        written = [target.array.region for target in ir.writes(stmt) if isinstance(target, ir.Elem)]
-        if isinstance(stmt, ir.Extern):
-            if stmt.op in ("preserve", "transmit") and isinstance(stmt.args[0], ir.Var):
-                return False
-            written += stmt.data if stmt.op == "copy_region" else [stmt.data] if isinstance(stmt.data, ir.Region) else []
-        if any(region is not None and region.own_buffer for region in written):
-            return False
-    return module.architecture == "v1model"

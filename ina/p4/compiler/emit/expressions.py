@@ -13,9 +13,9 @@ from ina.p4.compiler import ir
 from ina.p4.compiler.emit.names import Names, c_comment
 from ina.p4.compiler.emit.wide import Wide, is_wide, wide_cell, wide_number, wide_type, word_count
 
-SIMPLE = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
-COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+SIMPLE: dict[ir.Operator, str] = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
+COMPARE: dict[ir.Operator, str] = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+OPPOSITE: dict[ir.Operator, ir.Operator] = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 TRUTH = {*COMPARE, "land", "lor", "lnot"}  # what is an int in C
 
 
@@ -66,16 +66,17 @@ def cell(pointer: str, size: int) -> str:
     return f"*(uint8_t *)({pointer})" if size == 1 else f"*(ina_r{8 * size} *)({pointer})"
 
 
-class Expressions(Wide, Names):
+class Expressions:
     """Writes expressions. `bases`: pointers to use for regions (within a loop)."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.bases: dict[int, str] = {}
+    def __init__(self, names: Names) -> None:
+        self.name = names.name
+        self.wide = Wide(self.c)
+        self.bases: dict[ir.Region, str] = {}
 
     def base(self, region: ir.Region) -> str:
         """Returns the pointer to a region's first byte."""
-        return self.bases.get(id(region)) or self.name(region)
+        return self.bases.get(region) or self.name(region)
 
     # --- storage ----------------------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class Expressions(Wide, Names):
     def _op(self, e: ir.Op) -> str:
         name, args, width = e.op, e.args, e.width
         if is_wide(max(width, *(a.width for a in args))):
-            return self.wide_op(e)
+            return self.wide.operation(e)
         if name == "cond":
             return f"({self.c(args[0])} ? {self.c(args[1])} : {self.c(args[2])})"
         if name == "cast":

@@ -30,15 +30,13 @@ class Names:
     """Chooses C identifiers: the program's names, with a number appended where that is in use."""
 
     def __init__(self) -> None:
-        self.names: dict[int, str] = {}
-        self.alive: dict[int, ir.Storage] = {}
+        self.names: dict[ir.Storage, str] = {}
         self.uses: dict[str, int] = {}
 
     def name(self, v: ir.Storage) -> str:
-        identifier = self.names.get(id(v))
+        identifier = self.names.get(v)
         if identifier is None:
-            identifier = self.names[id(v)] = self.unique(v.name)
-            self.alive[id(v)] = v  # keeps ids unique
+            identifier = self.names[v] = self.unique(v.name)
         return identifier
 
     def unique(self, name: str) -> str:
@@ -54,15 +52,15 @@ class Names:
                 return numbered
 
 
-def accessors(registers: Iterable[ir.Register]) -> dict[int, str]:
-    """Names the macro of each register, by id: the last part of its name, with those before it where that is ambiguous, and a
+def accessors(registers: Iterable[ir.Register]) -> dict[ir.Register, str]:
+    """Names the macro of each register: the last part of its name, with those before it where that is ambiguous, and a
     number behind it where the whole name is in use: `x_a` and `x.a` read alike in C."""
-    parts = {id(r): re.sub(r"[^A-Za-z0-9.]", "_", r.name).split(".") for r in registers}
-    names: dict[int, str] = {}
+    parts = {r: re.sub(r"[^A-Za-z0-9.]", "_", r.name).split(".") for r in registers}
+    names: dict[ir.Register, str] = {}
     macros: set[str] = set()
     length = 1
     while parts:
-        by_name: dict[str, list[int]] = {}
+        by_name: dict[str, list[ir.Register]] = {}
         for register, words in parts.items():
             by_name.setdefault("_".join(words[-length:]), []).append(register)
         for name, members in by_name.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ina.p4.compiler import ir
 
 
@@ -28,15 +30,12 @@ def wide_cell(pointer: str, size: int) -> str:
 
 
 class Wide:
-    """Operations with a wide operand or result. Subclasses provide `c` and `as_signed`."""
+    """Operations with a wide operand or result. `c` gives the C text of an expression."""
 
-    def c(self, e: ir.Expr) -> str:
-        raise TypeError("defined in emit/expressions.py")
+    def __init__(self, c: Callable[[ir.Expr], str]) -> None:
+        self.c = c
 
-    def as_signed(self, e: ir.Expr) -> str:
-        raise TypeError("defined in emit/expressions.py")
-
-    def wide_op(self, e: ir.Op) -> str:
+    def operation(self, e: ir.Op) -> str:
         name, args, width = e.op, e.args, e.width
         kind = wide_type(max(width, args[0].width))
         match name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ina.p4.compiler import ast, fold, ir
+from ina.p4.compiler import ast, fold, ir, operations
 from ina.p4.compiler.externs.extern import ExternFunction
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import unsupported
@@ -38,7 +38,7 @@ class Assert(ExternFunction):
     names = ("assert", "assume")
 
     def lower(self, low: Lowering, call: ast.Call) -> Value | None:
-        low.emit(ir.If(fold.lnot(low.scalar(call.given(0))), [ir.Extern("fail", [], [])]))
+        low.emit(ir.If(fold.lnot(low.scalar(call.given(0))), [operations.Fail()]))
         return None
 
 
@@ -56,7 +56,7 @@ class LogMessage(ExternFunction):
         messages = low.state(Messages).messages
         counter = ir.Counter(f"log {len(messages)}", "packets", 1)
         messages.append((str(call.given(0).const), f"{call.span.file}:{call.span.line}", counter))
-        low.emit(ir.Extern("count", [], [fold.const(0, 32)], counter))
+        low.emit(operations.Count(counter, args=[fold.const(0, 32)]))
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.arch import tna_operations, v1model_operations
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.externs.cells import named_arguments
@@ -121,7 +122,7 @@ class Truncate(ExternFunction):
     names = ("truncate",)
 
     def lower(self, low: Lowering, call: ast.Call) -> Value | None:
-        low.emit(ir.Extern("truncate", [], [low.scalar(call.given(0))]))
+        low.emit(v1model_operations.Truncate(args=[low.scalar(call.given(0))]))
         return None
 
 
@@ -158,7 +159,7 @@ class Mirror(ExternObject):
         args = named_arguments(call)
         low.state(KeptIngress).needed |= not low.context.in_egress
         session = fold.cast(low.scalar(args["session_id"]), 32)
-        low.emit(ir.Extern("tna_mirror", [], [session, *front_bytes(low, call, args.get("hdr"), MIRROR_BYTES, "mirror")]))
+        low.emit(tna_operations.Mirror(args=[session, *front_bytes(low, call, args.get("hdr"), MIRROR_BYTES, "mirror")]))
         return None
 
 
@@ -170,7 +171,7 @@ class Resubmit(ExternObject):
             raise unsupported(call, "Resubmit in egress")
         low.state(KeptIngress).needed = True
         fields = front_bytes(low, call, named_arguments(call).get("hdr"), RESUBMIT_BYTES, "resubmit")
-        low.emit(ir.Extern("tna_resubmit", [], fields))
+        low.emit(tna_operations.Resubmit(args=fields))
         return None
 
 

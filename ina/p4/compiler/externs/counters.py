@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ina.p4.compiler import ast, fold, ir
+from ina.p4.compiler import ast, fold, ir, operations
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.cells import Cells, direct_entry, index32, named_arguments
 from ina.p4.compiler.externs.extern import ExternObject
@@ -49,7 +49,7 @@ class V1Counter(ExternObject):
 
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
         if instance.decl.name == "counter":  # of a direct one, the table counts every hit (BMv2)
-            low.emit(ir.Extern("count", [], [index32(low, call.given(0))], cells(low, instance)))
+            low.emit(operations.Count(cells(low, instance), args=[index32(low, call.given(0))]))
         return None
 
 
@@ -76,7 +76,7 @@ class Counter(ExternObject):
         else:
             index = direct_entry(low, call, instance)
             counter = low.state(Cells).counters[instance]
-        low.emit(ir.Extern("count", [], [index, *less(low, args)], counter))
+        low.emit(operations.Count(counter, args=[index, *less(low, args)]))
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.cells import named_arguments
 from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
@@ -141,7 +141,7 @@ def deposit_residuals(low: Lowering) -> None:
 
         def body(total: ir.Var = total, target: Value = target, call: ast.Node = call) -> None:
             rest = low.code.temp(16, name="rest")
-            low.emit(ir.Extern("hash", [rest], [low.context.cursor], ("csum16", [], True)))
+            low.emit(operations.Hash("csum16", [], True, targets=[rest], args=[low.context.cursor]))
             added = fold.cast(ir.Op("not", (rest,), 16), 32)
             low.assign(target, _folded_sum(low, fold.add(total, added)), call)
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ina.p4.compiler import ast, fold, ir
+from ina.p4.compiler import ast, fold, ir, operations
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Header, Varbit
+from ina.p4.compiler.operations import Crc
 
 Part = ir.Expr | Header | Varbit
 HASHES = {
     "crc32": 32, "crc32_custom": 32, "crc16": 16, "crc16_custom": 16, "csum16": 16, "xor16": 16, "identity": 64, "random": 64,
 }  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class Crc:
-    """A CRC. `poly` without its top bit; `reversed`: bits enter least significant first; `init`: the register's initial value."""
-
-    width: int
-    poly: int
-    reversed: bool
-    init: int
-    xor: int
 
 
 def algorithm_of(e: ast.Expr) -> str:
@@ -43,7 +32,7 @@ def hash_of(low: Lowering, algorithm: str | Crc, parts: list[Part], payload: boo
     result = low.code.temp(HASHES[algorithm] if isinstance(algorithm, str) else algorithm.width, name="hash")
     if algorithm == "random":
         low.context.uses_random = True
-        low.emit(ir.Extern("random", [result], [fold.const(0, 64), fold.const(0, 64)]))
+        low.emit(operations.Random(targets=[result], args=[fold.const(0, 64), fold.const(0, 64)]))
         return result
     _hash_parts(low, result, algorithm, parts, [], payload)
     return result
@@ -67,4 +56,4 @@ def _hash_parts(
     shape = [isinstance(part, Varbit) for part in done]
     if payload:
         args.append(low.context.cursor)
-    low.emit(ir.Extern("hash", [result], args, (algorithm, shape, payload)))
+    low.emit(operations.Hash(algorithm, shape, payload, targets=[result], args=args))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ina.p4.compiler import ast, fold, ir
+from ina.p4.compiler import ast, fold, ir, operations
+from ina.p4.compiler.arch import tna_operations
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.cells import Cells, direct_entry, index32, named_arguments
 from ina.p4.compiler.externs.counters import less
@@ -67,7 +68,7 @@ class V1Meter(ExternObject):
         meter = cells(low, instance)
         target, index = low.result(call, 1), index32(low, call.given(0))
         color = low.code.temp(32, name="color")
-        low.emit(ir.Extern("meter", [color], [index], meter))
+        low.emit(operations.Measure(meter, targets=[color], args=[index]))
         low.assign(target, fold.cast(color, *shape_of(call.params[1].type, call)), call)
         return None
 
@@ -101,7 +102,7 @@ class Meter(ExternObject):
             color = low.code.stable(low.scalar(args["color"]))
             colors = [fold.cond(fold.eq(color, fold.const(COLORS["red"], 8)), fold.const(2, 32), fold.cast(color, 32))]
         result = low.code.temp(32, name="color")
-        low.emit(ir.Extern("meter", [result], [index, *octets, *colors], meter))
+        low.emit(operations.Measure(meter, targets=[result], args=[index, *octets, *colors]))
         green, yellow, red = (fold.const(instance.args.get(name, value), 8) for name, value in COLORS.items())
         others = fold.cond(fold.eq(result, fold.const(1, 32)), yellow, red)
         return fold.cond(fold.eq(result, fold.const(0, 32)), green, others)
@@ -145,11 +146,11 @@ class Filter(ExternObject):
         x = fold.cast(x, 32)
         if filter_.kind == "lpf":
             result = low.code.temp(32, name="average")
-            low.emit(ir.Extern("lpf", [result], [index, x], filter_))
+            low.emit(tna_operations.LowPass(filter_, targets=[result], args=[index, x]))
             return fold.cast(result, *shape_of(call.type, call))
         result = low.code.temp(1, name="drop")
         low.context.uses_random = True
-        low.emit(ir.Extern("wred", [result], [index, x], filter_))
+        low.emit(tna_operations.EarlyDrop(filter_, targets=[result], args=[index, x]))
         drop, keep = (fold.const(instance.args[name], 8) for name in ("drop_value", "no_drop_value"))
         return fold.cond(result, drop, keep)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ina.p4.compiler import ast, fold, ir
+from ina.p4.compiler import ast, fold, ir, operations
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
 from ina.p4.compiler.lower.context import shape_of, unsupported
@@ -24,7 +24,7 @@ class RandomFunction(ExternFunction):
         empty = ir.Op("gt", (first, last), 1)
         size = ir.Op("add", (ir.Op("sub", (wide_last, wide_first), 64), fold.const(1, 64)), 64)  # 0: all 2^64
         result = low.code.temp(64, name="random")
-        low.emit(ir.Extern("random", [result], [wide_first, fold.cond(empty, fold.const(1, 64), size)]))
+        low.emit(operations.Random(targets=[result], args=[wide_first, fold.cond(empty, fold.const(1, 64), size)]))
         low.assign(target, fold.cast(result, width, signed), call)
         return None
 
@@ -39,7 +39,7 @@ class Random(ExternObject):
         low.context.uses_random = True
         result = low.code.temp(64, name="random")
         size = fold.const(1 << width if width < 64 else 0, 64)
-        low.emit(ir.Extern("random", [result], [fold.const(0, 64), size]))
+        low.emit(operations.Random(targets=[result], args=[fold.const(0, 64), size]))
         return fold.cast(result, width, signed)
 
 

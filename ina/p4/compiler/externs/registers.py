@@ -6,7 +6,8 @@ stateful ALU. Each access leaves a statement that `arch/tna_registers.py` checks
 
 from __future__ import annotations
 
-from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler import ast, fold, ir, operations, types
+from ina.p4.compiler.arch import tna_operations
 from ina.p4.compiler.arch.tna_math import math_unit
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.cells import Cells, direct_entry, index32, named_arguments, scalars_of
@@ -98,7 +99,7 @@ def _initial(low: Lowering, instance: Instance, element: types.Type, node: ast.N
 
 
 def note_access(low: Lowering, call: ast.Call, register: Instance) -> None:
-    low.emit(ir.Extern("access", [], [], (register, call.span)))
+    low.emit(operations.Access(register, call.span))
 
 
 class Register(ExternObject):
@@ -235,7 +236,7 @@ class MathUnit(ExternObject):
         if x.width > 32:
             raise unsupported(call, "a MathUnit of more than 32 bits")
         result = low.code.temp(x.width, x.signed, "math")
-        low.emit(ir.Extern("math", [result], [x], math_unit(instance, call.span)))
+        low.emit(tna_operations.Math(math_unit(instance, call.span), targets=[result], args=[x]))
         return result
 
 

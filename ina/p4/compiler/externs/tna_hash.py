@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.arch import tna_operations
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.extern import ExternObject
-from ina.p4.compiler.externs.hashing import Crc, Part, hash_of
+from ina.p4.compiler.externs.hashing import Part, hash_of
 from ina.p4.compiler.instances import symmetric_places
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import hint, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.operations import Crc
 
 STANDARD = {
     "CRC8": Crc(8, 0x07, False, 0, 0),
@@ -73,7 +75,7 @@ class Hash(ExternObject):
             used = min(static.width, low.context.sliced.get(call, static.width))
             dynamic = hashes[instance] = ir.DynamicHash(instance.name, static.width, used, fields, cells, initial, call)
         result = low.code.temp(static.width, name="hash")
-        low.emit(ir.Extern("dynamic_hash", [result], [static, *parts], dynamic))
+        low.emit(tna_operations.ChangeableHash(dynamic, targets=[result], args=[static, *parts]))
         return result
 
     def _symmetric(self, low: Lowering, instance: Instance, data: ast.Expr) -> list[Value]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError, Span
 from ina.p4.compiler.lower import value_trees
@@ -184,5 +184,5 @@ class Context:
         """Counts a round of this pass; beyond the limit the packet ends."""
         rounds = self.flag("rounds")
         self.code.emit(ir.Assign(rounds, fold.add(rounds, fold.const(1, 32))))
-        ends: list[ir.Stmt] = [ir.Extern("fail", [], [], "INA_ENDLESS")]
+        ends: list[ir.Stmt] = [operations.Fail("INA_ENDLESS")]
         self.code.emit(ir.If(ir.Op("gt", (rounds, fold.const(self.limit, 32)), 1), ends, likely=False))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ina.p4.compiler import ast, fold, ir
+from ina.p4.compiler import ast, fold, ir, operations
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.lower import value_trees
@@ -55,7 +55,7 @@ class Deparsers:
                 ]
                 self.code.emit(ir.Assign(place, fold.const(0, 32)))
                 self.code.emit(ir.If(value.valid, body))
-                self.code.emit(ir.Extern("emitted", [], [], len(self.emitted)))
+                self.code.emit(operations.Emitted(len(self.emitted)))
                 self.emitted.append((value, place))
             case Stack() | value_trees.Sequence():
                 for item in value.items:
@@ -72,21 +72,21 @@ class Deparsers:
         later: set[object] = set()
         copied: set[int] = set()
         for stmt in reversed(list(ir.walk(body))):
-            if isinstance(stmt, ir.Extern) and stmt.op == "emitted":
-                value = self.emitted[stmt.data][0]
+            if isinstance(stmt, operations.Emitted):
+                value = self.emitted[stmt.number][0]
                 if later & (self.values.keys(value) | self._regions(value)):
-                    copied.add(stmt.data)
+                    copied.add(stmt.number)
                 continue
             later |= {key for target in ir.writes(stmt) for key in self.values.keys(target) | self._regions(target)}
-            if isinstance(stmt, ir.Extern):
-                data = stmt.data if isinstance(stmt.data, tuple) else (stmt.data,)
-                later |= {region for region in data if isinstance(region, ir.Region)}
+            if isinstance(stmt, ir.Operation):
+                later |= set(stmt.regions())
 
         def cleared(block: list[ir.Stmt]) -> list[ir.Stmt]:
             statements: list[ir.Stmt] = []
             for stmt in block:
-                if isinstance(stmt, ir.Extern) and stmt.op == "emitted":
-                    statements += self.code.block(partial(self._copy_emitted, stmt.data)) if stmt.data in copied else []
+                if isinstance(stmt, operations.Emitted):
+                    copy = partial(self._copy_emitted, stmt.number)
+                    statements += self.code.block(copy) if stmt.number in copied else []
                     continue
                 for inner in ir.blocks(stmt):
                     inner[:] = cleared(inner)
@@ -113,7 +113,7 @@ class Deparsers:
     def write_frame(self) -> None:
         """Emits the statement that gives the frame its new headers."""
         args: list[ir.Expr] = [self.context.cursor, self.context.out_length, *(place for _, place in self.emitted)]
-        self.code.emit(ir.Extern("deparse", [], args, [(h, place) for h, place in self.emitted]))
+        self.code.emit(operations.Deparse([header for header, _ in self.emitted], args=args))
 
     def max_grow(self) -> int:
         """Returns by how many bytes a frame can grow: headers extracted from it do not make it longer, those that became valid

@@ -12,7 +12,7 @@ from ina.p4.compiler.lower.context import Context, TableResult, unsupported
 from ina.p4.compiler.lower.value_trees import Choice, Header, Record, Sequence, SliceOf, Stack, Union, Value
 from ina.p4.compiler.lower.values import Values
 
-BINARY = {
+BINARY: dict[str, ir.Operator] = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "|+|": "satadd", "|-|": "satsub", "&": "and", "|": "or",
     "^": "xor", "<<": "shl", ">>": "shr", "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
 }  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.lower import value_trees
@@ -212,7 +212,7 @@ class Parsers:
             field = header.fields[name]
             if isinstance(field, value_trees.Varbit):
                 bits, used = value_trees.variables(field)
-                self.code.emit(ir.Extern("extract_bits", [bits], [at, size], bit))
+                self.code.emit(operations.ExtractBits(bit, targets=[bits], args=[at, size]))
                 self.code.emit(ir.Assign(used, fold.cast(size, 32)))
                 at = fold.add(self.context.cursor, octets)
                 continue
@@ -224,7 +224,7 @@ class Parsers:
 
     def _extract_header(self, header: Header, e: ast.Call) -> None:
         if header.region:
-            self.code.emit(ir.Extern("extract_region", [], [self.context.cursor], header.region))
+            self.code.emit(operations.ExtractRegion(header.region, args=[self.context.cursor]))
         else:
             value, _ = self.wire_value(header.type, 0, e)
             for target, source in zip(value_trees.variables(header), value_trees.scalars(value), strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import Context, unsupported
@@ -208,11 +208,11 @@ class Values:
         self.context.created.add(place)
         if region and value.region and value.region.size == region.size:
             region.own_buffer = True
-            self.code.emit(ir.Extern("copy_region", [place.flag], [value.valid], (region, value.region)))
+            self.code.emit(operations.CopyRegion(region, value.region, targets=[place.flag], args=[value.valid]))
         else:
             if region:
                 region.own_buffer = True
-                self.code.emit(ir.Extern("fresh_region", [], [], region))
+                self.code.emit(operations.FreshRegion(region))
             for name, field in place.fields.items():
                 self.assign(field, value.fields[name], node)
             self.code.emit(ir.Assign(place.flag, value.valid))
@@ -247,7 +247,7 @@ class Values:
             self.assign(place, fold.const(0, place.hi - place.lo + 1), node)
         elif isinstance(place, Header) and place.region:
             self.code.emit(ir.Assign(place.flag, fold.FALSE))
-            self.code.emit(ir.Extern("clear_region", [], [], place.region))
+            self.code.emit(operations.ClearRegion(place.region))
         else:
             if isinstance(place, Header):
                 self.code.emit(ir.Assign(place.flag, fold.FALSE))
@@ -278,7 +278,8 @@ class Values:
         """Sets the fields of a header that becomes valid."""
         if header.region:
             header.region.own_buffer = True
-            self.code.emit(ir.Extern("keep_region" if self.keeps_fields else "fresh_region", [], [], header.region))
+            kind = operations.KeepRegion if self.keeps_fields else operations.FreshRegion
+            self.code.emit(kind(header.region))
             return
         for leaf in () if self.keeps_fields else value_trees.variables(header):
             self.code.emit(ir.Assign(leaf, fold.const(0, leaf.width, leaf.signed)))

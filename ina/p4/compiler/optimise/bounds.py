@@ -6,6 +6,7 @@ second every read gives 0 and no write has an effect (BMv2's rule), so little of
 
 from __future__ import annotations
 
+import copy as copies
 from collections import Counter as Tally
 from collections.abc import Iterator
 
@@ -75,8 +76,7 @@ def _is_fixed(index: ir.Expr, part: list[ir.Stmt]) -> bool:
     leaves = list(ir.leaves(index))
     if not all(isinstance(leaf, ir.Var | ir.Const) for leaf in leaves):
         return False
-    read = {id(leaf) for leaf in leaves}
-    return not any(id(target) in read for stmt in ir.walk(part) for target in ir.writes(stmt))
+    return not any(target in leaves for stmt in ir.walk(part) for target in ir.writes(stmt))
 
 
 def copied(body: list[ir.Stmt]) -> list[ir.Stmt]:
@@ -124,8 +124,8 @@ def _copied(stmt: ir.Stmt, index: Index, inside: bool) -> list[ir.Stmt]:
             copy = ir.Lookup(
                 stmt.table, list(stmt.keys), stmt.hit, stmt.action, stmt.cursor, stmt.color, stmt.selector, stmt.entry
             )
-        case ir.Extern():
-            copy = ir.Extern(stmt.op, stmt.targets, stmt.args, stmt.data)
+        case ir.Operation():
+            copy = copies.copy(stmt)
         case _:
             raise TypeError(type(stmt).__name__)
     copy.origin = stmt.origin

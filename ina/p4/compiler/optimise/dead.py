@@ -6,10 +6,9 @@ and writes to headers and registers stay.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ina.p4.compiler import ir
 from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.operations import Deparse
 
 
 def drop_dead(module: ir.Module) -> None:
@@ -20,19 +19,19 @@ def drop_dead(module: ir.Module) -> None:
             return
 
 
-def _read(module: ir.Module) -> set[int]:
-    """Returns the ids of the variables that something may read."""
-    read: set[int] = {id(region.valid) for region in module.regions}
+def _read(module: ir.Module) -> set[ir.Expr]:
+    """Returns the variables that something may read."""
+    read: set[ir.Expr] = {region.valid for region in module.regions}
 
-    def add(e: Any) -> None:
-        read.update(id(leaf) for leaf in ir.leaves(e) if isinstance(leaf, ir.Var))
+    def add(e: ir.Expr) -> None:
+        read.update(leaf for leaf in ir.leaves(e) if isinstance(leaf, ir.Var))
 
     for phase in (module.ingress, module.egress):
         for stmt in ir.walk(phase.body):
             for e in ir.reads(stmt):
                 add(e)
-            if isinstance(stmt, ir.Extern) and stmt.op == "deparse":
-                for header, _ in stmt.data:
+            if isinstance(stmt, Deparse):
+                for header in stmt.headers:
                     for leaf in value_trees.expressions(header):
                         add(leaf)
     for values in module.preserved.values():
@@ -44,7 +43,7 @@ def _read(module: ir.Module) -> set[int]:
     return read
 
 
-def _clean(body: list[ir.Stmt], read: set[int]) -> bool:
+def _clean(body: list[ir.Stmt], read: set[ir.Expr]) -> bool:
     """Drops dead statements; returns True if there were any."""
     before = len(body)
     body[:] = [s for s in body if not _is_dead(s, read)]
@@ -55,10 +54,10 @@ def _clean(body: list[ir.Stmt], read: set[int]) -> bool:
     return changed
 
 
-def _is_dead(stmt: ir.Stmt, read: set[int]) -> bool:
+def _is_dead(stmt: ir.Stmt, read: set[ir.Expr]) -> bool:
     match stmt:
         case ir.Assign() | ir.RegRead():
-            return isinstance(stmt.target, ir.Var) and (id(stmt.target) not in read or _is_itself(stmt))
+            return isinstance(stmt.target, ir.Var) and (stmt.target not in read or _is_itself(stmt))
         case ir.If():
             return not stmt.then and not stmt.otherwise
     return False

@@ -15,7 +15,7 @@ from ina.p4.compiler.optimise.rows import key
 @dataclass(slots=True)
 class Decision:
     variable: ir.Var
-    read: set[int]  # ids of the variables that it depends on, itself included
+    read: set[ir.Expr]  # the variables that it depends on, itself included
     block: list[ir.Stmt]
     at: ir.Stmt  # the first of its two statements
     served: bool = False
@@ -36,7 +36,7 @@ def _block(body: list[ir.Stmt], decisions: dict[object, Decision]) -> bool:
         if candidate is not None:
             identity, variable, read = candidate
             earlier = decisions.get(identity)
-            _forget(decisions, {id(variable)})
+            _forget(decisions, {variable})
             if earlier is not None and earlier.variable is not variable:
                 copy = ir.Assign(variable, earlier.variable)
                 copy.origin = stmt.origin
@@ -53,7 +53,7 @@ def _block(body: list[ir.Stmt], decisions: dict[object, Decision]) -> bool:
         if decisions and any(isinstance(s, ir.Label) for s in ir.walk([stmt])):
             decisions.clear()
         if decisions:
-            _forget(decisions, {id(t) for s in ir.walk([stmt]) for t in ir.writes(s)})
+            _forget(decisions, {t for s in ir.walk([stmt]) for t in ir.writes(s)})
         i += 1
     for decision in mine:
         if decision.served:
@@ -61,29 +61,29 @@ def _block(body: list[ir.Stmt], decisions: dict[object, Decision]) -> bool:
     return changed
 
 
-def _forget(decisions: dict[object, Decision], written: set[int]) -> None:
+def _forget(decisions: dict[object, Decision], written: set[ir.Expr]) -> None:
     for identity in [w for w, d in decisions.items() if d.read & written]:
         del decisions[identity]
 
 
-def _decision(body: list[ir.Stmt], i: int) -> tuple[object, ir.Var, set[int]] | None:
-    """Returns (identity, variable, ids that it depends on) of a default and an if-chain at body[i], body[i + 1]."""
+def _decision(body: list[ir.Stmt], i: int) -> tuple[object, ir.Var, set[ir.Expr]] | None:
+    """Returns (identity, variable, variables that it depends on) of a default and an if-chain at body[i], body[i + 1]."""
     first = body[i]
     if not isinstance(first, ir.Assign) or not isinstance(first.target, ir.Var) or not isinstance(first.value, ir.Const):
         return None
     second = body[i + 1] if i + 1 < len(body) else None
     if not isinstance(second, ir.If):
         return None
-    read = {id(first.target)}
+    read: set[ir.Expr] = {first.target}
     chain = _chain(second, first.target, read)
     return None if chain is None else ((first.value.value, chain), first.target, read)
 
 
-def _chain(stmt: ir.If, variable: ir.Var, read: set[int]) -> object:
+def _chain(stmt: ir.If, variable: ir.Var, read: set[ir.Expr]) -> object:
     for leaf in ir.leaves(stmt.condition):
         if leaf is variable or not isinstance(leaf, ir.Var | ir.Const):
             return None
-        read.add(id(leaf))
+        read.add(leaf)
     parts: list[object] = [key(stmt.condition)]
     for block in (stmt.then, stmt.otherwise):
         match block:
@@ -111,8 +111,8 @@ def _hoist(decision: Decision) -> None:
         before = body[to - 1]
         if not isinstance(before, ir.Assign):
             break
-        touched = {id(leaf) for leaf in ir.leaves(before.value)}
-        if id(before.target) in decision.read or id(decision.variable) in touched:
+        touched = {leaf for leaf in ir.leaves(before.value)}
+        if before.target in decision.read or decision.variable in touched:
             break
         to -= 1
     body[to : at + 2] = [*body[at : at + 2], *body[to:at]]

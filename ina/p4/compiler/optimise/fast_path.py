@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ina.p4.compiler import ir
+from ina.p4.compiler import ir, operations
 from ina.p4.compiler.optimise.bounds import copied
-
-LEAVE_FAST_PATH = "leave_fast_path"  # the statement that starts the packet again in the general version
-HARMLESS = ("restore", "clear_region", "extract_region", "extract_bits", "hash")  # externs without lasting effects
 
 
 @dataclass(slots=True)
@@ -62,7 +59,7 @@ def longest_path(phase: ir.Phase) -> ParserPath:
 
 
 def extracted_region(stmt: ir.Stmt) -> ir.Region | None:
-    return stmt.data if isinstance(stmt, ir.Extern) and stmt.op == "extract_region" else None
+    return stmt.region if isinstance(stmt, operations.ExtractRegion) else None
 
 
 def extracted(phase: ir.Phase) -> list[ir.Region]:
@@ -74,8 +71,8 @@ def extracted(phase: ir.Phase) -> list[ir.Region]:
 
 def hinted(phase: ir.Phase) -> bool:
     """Returns True if the program marks any condition as likely or unlikely, beyond the built-in hints at parser errors."""
-    errors = {id(s) for s in ir.walk(phase.body) if isinstance(s, ir.If) and _goes_to(s.then, phase.reject)}
-    return any(isinstance(s, ir.If) and s.likely is not None and id(s) not in errors for s in ir.walk(phase.body))
+    errors = {s for s in ir.walk(phase.body) if isinstance(s, ir.If) and _goes_to(s.then, phase.reject)}
+    return any(isinstance(s, ir.If) and s.likely is not None and s not in errors for s in ir.walk(phase.body))
 
 
 def _goes_to(body: list[ir.Stmt], label: str) -> bool:
@@ -113,13 +110,13 @@ def _lasting(stmt: ir.Stmt) -> bool:
         case ir.Lookup(table=table):
             direct = [d for d in (table.counter, table.meter) if d is not None and not d.explicit]
             return bool(direct) or table.hits is not None
-        case ir.Extern():
-            return stmt.op not in (*HARMLESS, LEAVE_FAST_PATH) or (stmt.op == "extract_region" and not stmt.data.in_place)
+        case ir.Operation():
+            return stmt.lasts
     return any(isinstance(target, ir.Elem) and target.array.region is not None for target in ir.writes(stmt))
 
 
 class _Trim:
-    """Replaces unlikely branches by LEAVE_FAST_PATH, in the order of the text, until a lasting statement."""
+    """Replaces unlikely branches by LeaveFastPath, in the order of the text, until a lasting statement."""
 
     def __init__(self, labels: set[str]) -> None:
         """Sets `labels`, the only ones that the fast path may jump to."""
@@ -130,13 +127,13 @@ class _Trim:
         for stmt in body:
             if isinstance(stmt, ir.If) and stmt.likely is not None and self.clean:
                 if stmt.likely:
-                    stmt.otherwise = [ir.Extern(LEAVE_FAST_PATH, [], [])]
+                    stmt.otherwise = [operations.LeaveFastPath()]
                 else:
-                    stmt.then = [ir.Extern(LEAVE_FAST_PATH, [], [])]
+                    stmt.then = [operations.LeaveFastPath()]
             for inner in ir.blocks(stmt):
                 inner[:] = self.block(inner)
             self.clean = self.clean and not _lasting(stmt)
         return [self._jump(stmt) if isinstance(stmt, ir.Goto) else stmt for stmt in body]
 
     def _jump(self, stmt: ir.Goto) -> ir.Stmt:
-        return stmt if stmt.label in self.labels else ir.Extern(LEAVE_FAST_PATH, [], [])
+        return stmt if stmt.label in self.labels else operations.LeaveFastPath()

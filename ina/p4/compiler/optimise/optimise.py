@@ -41,12 +41,12 @@ def optimise(module: ir.Module) -> None:
         drop_unused_labels(module.ingress.fast_path or [])
 
 
-def bulk_registers(module: ir.Module) -> set[int]:
-    """Returns the ids of the registers that rolled loops run over."""
+def bulk_registers(module: ir.Module) -> set[ir.Register]:
+    """Returns the registers that rolled loops run over."""
     by_group: dict[int, list[ir.Register]] = {}
     for register in module.registers:
         by_group.setdefault(register.group, []).append(register)
-    registers: set[int] = set()
+    registers: set[ir.Register] = set()
     for phase in (module.ingress, module.egress):
         for loop in ir.walk(phase.body):
             if not isinstance(loop, ir.Roll):
@@ -54,7 +54,7 @@ def bulk_registers(module: ir.Module) -> set[int]:
             for stmt in ir.walk(loop.body):
                 if isinstance(stmt, ir.RegRead | ir.RegWrite) and stmt.step:
                     ends = stmt.register.offset, stmt.register.offset + stmt.step * (loop.count - 1)
-                    registers |= {id(r) for r in by_group[stmt.register.group] if min(ends) <= r.offset <= max(ends)}
+                    registers |= {r for r in by_group[stmt.register.group] if min(ends) <= r.offset <= max(ends)}
     return registers
 
 

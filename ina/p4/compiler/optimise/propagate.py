@@ -12,28 +12,26 @@ from ina.p4.compiler import ir
 
 class _Facts:
     def __init__(self) -> None:
-        self.version: dict[int, int] = {}
-        self.facts: dict[int, tuple[ir.Expr, int, int]] = {}
-        self.log: list[int] = []
-        self.alive: list[ir.Expr] = []
+        self.version: dict[ir.Expr, int] = {}
+        self.facts: dict[ir.Expr, tuple[ir.Expr, int, int]] = {}
+        self.log: list[ir.Expr] = []
 
     def look_up(self, v: ir.Var) -> ir.Expr:
-        fact = self.facts.get(id(v))
+        fact = self.facts.get(v)
         if fact is None:
             return v
         source, source_version, version = fact
-        if self.version.get(id(v), 0) != version or self.version.get(id(source), 0) != source_version:
+        if self.version.get(v, 0) != version or self.version.get(source, 0) != source_version:
             return v
         return source
 
     def write(self, target: ir.Expr) -> None:
         if isinstance(target, ir.Var):
-            self.version[id(target)] = self.version.get(id(target), 0) + 1
-            self.log.append(id(target))
+            self.version[target] = self.version.get(target, 0) + 1
+            self.log.append(target)
 
     def learn(self, target: ir.Var, source: ir.Expr) -> None:
-        self.facts[id(target)] = (source, self.version.get(id(source), 0), self.version[id(target)])
-        self.alive.append(source)
+        self.facts[target] = (source, self.version.get(source, 0), self.version[target])
 
     def forget_since(self, mark: int) -> None:
         for v in self.log[mark:]:
@@ -79,7 +77,7 @@ def _rewrite(stmt: ir.Stmt, facts: _Facts) -> None:
             stmt.subject = _expr(stmt.subject, facts)
         case ir.Lookup():
             stmt.keys = [_expr(k, facts) for k in stmt.keys]
-        case ir.Extern() if stmt.op in ("hash", "count", "random"):
+        case ir.Operation(propagates=True):
             stmt.args = [_expr(a, facts) for a in stmt.args]
 
 

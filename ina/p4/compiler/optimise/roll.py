@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ina.p4.compiler import ir
 from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.operations import Deparse
 from ina.p4.compiler.optimise.bounds import copied
 
 MIN_COUNT = 4
@@ -23,12 +23,15 @@ MAX_CANDIDATES = 8
 MAX_PERIODS_TRIED = 64
 
 
+Item = ir.Var | ir.Elem | ir.Register
+
+
 @dataclass(slots=True)
 class Reference:
     """A place in a shape where iterations may differ. `path`: the nested block that it stands in."""
 
-    item: Any
-    path: tuple[int, ...]
+    item: Item
+    path: tuple[object, ...]
     write: bool
 
 
@@ -49,21 +52,21 @@ def roll(module: ir.Module) -> list[list[ir.Var]]:
     return array_candidates
 
 
-def _uses(module: ir.Module) -> dict[int, int]:
+def _uses(module: ir.Module) -> dict[ir.Expr, int]:
     """Counts how often each variable appears in the whole module; uses outside of statements count too, so that it is kept."""
-    uses: dict[int, int] = {}
+    uses: dict[ir.Expr, int] = {}
 
-    def add(e: Any) -> None:
+    def add(e: ir.Expr) -> None:
         if isinstance(e, ir.Var):
-            uses[id(e)] = uses.get(id(e), 0) + 1
+            uses[e] = uses.get(e, 0) + 1
 
     for phase in (module.ingress, module.egress):
         for stmt in ir.walk(phase.body):
             for e in (*ir.reads(stmt), *ir.writes(stmt)):
                 for leaf in ir.leaves(e):
                     add(leaf)
-            if isinstance(stmt, ir.Extern) and stmt.op == "deparse":
-                for header, _ in stmt.data:
+            if isinstance(stmt, Deparse):
+                for header in stmt.headers:
                     for place in value_trees.expressions(header):
                         for part in ir.leaves(place):
                             add(part)
@@ -79,7 +82,7 @@ def _uses(module: ir.Module) -> dict[int, int]:
 # --- shapes ---------------------------------------------------------------------------------------------------------
 
 
-def _shape(stmt: ir.Stmt, path: tuple[int, ...], out: list[Reference]) -> object:
+def _shape(stmt: ir.Stmt, path: tuple[object, ...], out: list[Reference]) -> object:
     match stmt:
         case ir.Assign():
             value = _expr_shape(stmt.value, path, out)
@@ -96,13 +99,13 @@ def _shape(stmt: ir.Stmt, path: tuple[int, ...], out: list[Reference]) -> object
             parts: list[object] = [_expr_shape(stmt.condition, path, out)]
             for number, block in enumerate((stmt.then, stmt.otherwise)):
                 parts.append(len(block) + 1)
-                parts += [_shape(inner, (*path, id(stmt), number), out) for inner in block]
+                parts += [_shape(inner, (*path, stmt, number), out) for inner in block]
             return ("if", *parts) if all(parts) else None
         case ir.Switch():
             parts = [_expr_shape(stmt.subject, path, out)]
             for number, block in enumerate(ir.blocks(stmt)):
                 parts += [("case", stmt.cases[number][0] if number < len(stmt.cases) else "default", len(block))]
-                parts += [_shape(inner, (*path, id(stmt), number), out) for inner in block]
+                parts += [_shape(inner, (*path, stmt, number), out) for inner in block]
             return ("switch", *parts) if all(parts) else None
     return None
 
@@ -111,12 +114,12 @@ def _register_shape(r: ir.Register) -> tuple[int, ...]:
     return r.width, r.bytes, r.size, r.stride, r.group
 
 
-def _target_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> tuple[object, ...]:
+def _target_shape(e: ir.Var | ir.Elem, path: tuple[object, ...], out: list[Reference]) -> tuple[object, ...]:
     out.append(Reference(e, path, True))
-    return ("e", id(e.array)) if isinstance(e, ir.Elem) else ("v", e.width, e.signed)
+    return ("e", e.array) if isinstance(e, ir.Elem) else ("v", e.width, e.signed)
 
 
-def _expr_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> object:
+def _expr_shape(e: ir.Expr, path: tuple[object, ...], out: list[Reference]) -> object:
     match e:
         case ir.Const():
             return ("c", e.value, e.width, e.signed)
@@ -125,7 +128,7 @@ def _expr_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> obje
             return ("v", e.width, e.signed)
         case ir.Elem():
             out.append(Reference(e, path, False))
-            return ("e", id(e.array))
+            return ("e", e.array)
         case ir.Op():
             args = tuple(_expr_shape(a, path, out) for a in e.args)
             return (e.op, e.width, e.signed, args) if all(args) else None
@@ -137,7 +140,7 @@ def _expr_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> obje
 # --- finding runs ---------------------------------------------------------------------------------------------------
 
 
-def _block(body: list[ir.Stmt], uses: dict[int, int], array_candidates: list[list[ir.Var]]) -> None:
+def _block(body: list[ir.Stmt], uses: dict[ir.Expr, int], array_candidates: list[list[ir.Var]]) -> None:
     if len(body) >= MIN_COUNT:
         finder = _Finder(body, uses)
         body[:] = finder.run()
@@ -149,7 +152,7 @@ def _block(body: list[ir.Stmt], uses: dict[int, int], array_candidates: list[lis
 
 
 class _Finder:
-    def __init__(self, body: list[ir.Stmt], uses: dict[int, int]) -> None:
+    def __init__(self, body: list[ir.Stmt], uses: dict[ir.Expr, int]) -> None:
         self.body, self.uses = body, uses
         self.array_candidates: list[list[ir.Var]] = []
         self.scanned = 0  # statements before this one have been searched for array candidates
@@ -195,7 +198,7 @@ class _Finder:
                     lengths[i] = lengths[i + 1] + 1
         return lengths[at]
 
-    def _at(self, i: int) -> tuple[Any, int] | None:
+    def _at(self, i: int) -> tuple[ir.Roll, int] | None:
         j = i
         for _ in range(MAX_CANDIDATES):
             j = self.next_same[j]
@@ -238,15 +241,15 @@ class _Finder:
         return rolled
 
     def _consistent(
-        self, first: list[Reference], other: list[Reference], steps: list[Any], private: list[bool], m: int
+        self, first: list[Reference], other: list[Reference], steps: list[int], private: list[bool], m: int
     ) -> bool:
-        renamed: dict[int, int] = {}
+        renamed: dict[object, object] = {}
         for a, b, step, own in zip(first, other, steps, private, strict=True):
             if isinstance(a.item, ir.Var):
                 if not own:
                     if a.item is not b.item:
                         return False
-                elif a.item is b.item or renamed.setdefault(id(a.item), id(b.item)) != id(b.item):
+                elif a.item is b.item or renamed.setdefault(a.item, b.item) != b.item:
                     return False
             elif _distance(a.item, b.item) != step * m:
                 return False
@@ -254,12 +257,12 @@ class _Finder:
             return False
         return not renamed or self._own(other, private)
 
-    def _note_array_candidates(self, start: int, period: int, count: int, steps: list[Any], private: list[bool]) -> None:
+    def _note_array_candidates(self, start: int, period: int, count: int, steps: list[int], private: list[bool]) -> None:
         """Notes the variables at each place where iterations have their own, if nothing else prevents a loop."""
         if start < self.scanned:
             return
         first = self._references(start, period)
-        columns: list[list[Any]] = [[r.item] for r in first]
+        columns: list[list[Item]] = [[r.item] for r in first]
         for m in range(1, count):
             other = self._references(start + m * period, period)
             for a, b, step, own in zip(first, other, steps, private, strict=True):
@@ -270,28 +273,32 @@ class _Finder:
                     return
             for items, reference in zip(columns, other, strict=True):
                 items.append(reference.item)
-        self.array_candidates += [items for items, own in zip(columns, private, strict=True) if own]
+        self.array_candidates += [
+            [v for v in items if isinstance(v, ir.Var)] for items, own in zip(columns, private, strict=True) if own
+        ]
         self.scanned = start + count * period
 
     def _own(self, references: list[Reference], private: list[bool]) -> bool:
         """Returns True if the private variables of one iteration are written first and used nowhere else."""
-        seen: dict[int, tuple[int, tuple[int, ...]]] = {}
+        seen: dict[ir.Var, tuple[int, tuple[object, ...]]] = {}
         for r, own in zip(references, private, strict=True):
-            if not own:
+            if not own or not isinstance(r.item, ir.Var):
                 continue
-            count, path = seen.get(id(r.item), (0, r.path))
+            count, path = seen.get(r.item, (0, r.path))
             if count == 0 and not r.write or r.path[: len(path)] != path:
                 return False
-            seen[id(r.item)] = (count + 1, path)
+            seen[r.item] = (count + 1, path)
         return all(self.uses[v] == count for v, (count, _) in seen.items())
 
 
-def _distance(a: Any, b: Any) -> int:
-    distance: int = b.index - a.index if isinstance(a, ir.Elem) else b.offset - a.offset
-    return distance
+def _distance(a: Item, b: Item) -> int:
+    if isinstance(a, ir.Elem) and isinstance(b, ir.Elem):
+        return b.index - a.index
+    assert isinstance(a, ir.Register) and isinstance(b, ir.Register)  # their statements have one shape
+    return b.offset - a.offset
 
 
-def _step(a: Any, b: Any) -> int:
+def _step(a: Item, b: Item) -> int:
     return 0 if isinstance(a, ir.Var) else _distance(a, b)
 
 
@@ -300,23 +307,24 @@ def _step(a: Any, b: Any) -> int:
 
 def _hoistable(statements: list[ir.Stmt]) -> bool:
     """Returns True if no register index changes in the loop: indices are computed before it."""
-    written: set[int] = set()
-    fixed: set[int] = set()
+    written: set[object] = set()
+    fixed: set[object] = set()
     for stmt in ir.walk(statements):
         for target in ir.writes(stmt):
-            written.add(id(target.array) if isinstance(target, ir.Elem) else id(target))
+            written.add(target.array if isinstance(target, ir.Elem) else target)
         if isinstance(stmt, ir.RegRead | ir.RegWrite):
             for leaf in ir.leaves(stmt.index):
-                fixed.add(id(leaf.array) if isinstance(leaf, ir.Elem) else id(leaf))
+                fixed.add(leaf.array if isinstance(leaf, ir.Elem) else leaf)
     return not written & fixed
 
 
 def _independent(references: list[Reference], steps: list[int], count: int) -> bool:
     """Returns True if no iteration writes memory that another one touches."""
     spans: dict[object, list[tuple[int, int, int, int, bool]]] = {}
+    owner: object
     for r, step in zip(references, steps, strict=True):
         if isinstance(r.item, ir.Elem):
-            place, size, owner = r.item.index, 1, ("array", id(r.item.array))
+            place, size, owner = r.item.index, 1, r.item.array
         elif isinstance(r.item, ir.Register):
             place, size, owner = r.item.offset, r.item.bytes, ("group", r.item.group)
         else:
@@ -368,11 +376,11 @@ def _rebuilt(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
     match stmt:
         case ir.Assign():
             value = _rebuild_expr(stmt.value, steps)
-            return ir.Assign(_rebuild_expr(stmt.target, steps), value)
+            return ir.Assign(_rebuild_place(stmt.target, steps), value)
         case ir.RegRead():
             index = _rebuild_expr(stmt.index, steps)
             step = next(steps)
-            return ir.RegRead(_rebuild_expr(stmt.target, steps), stmt.register, index, step)
+            return ir.RegRead(_rebuild_place(stmt.target, steps), stmt.register, index, step)
         case ir.RegWrite():
             index, value = _rebuild_expr(stmt.index, steps), _rebuild_expr(stmt.value, steps)
             return ir.RegWrite(stmt.register, index, value, next(steps))
@@ -387,7 +395,12 @@ def _rebuilt(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
     raise TypeError(type(stmt).__name__)
 
 
-def _rebuild_expr(e: Any, steps: Iterator[int]) -> Any:
+def _rebuild_place(place: ir.Var | ir.Elem, steps: Iterator[int]) -> ir.Var | ir.Elem:
+    step = next(steps)
+    return ir.Elem(place.array, place.index, step) if isinstance(place, ir.Elem) else place
+
+
+def _rebuild_expr(e: ir.Expr, steps: Iterator[int]) -> ir.Expr:
     match e:
         case ir.Var():
             next(steps)
