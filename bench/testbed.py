@@ -19,7 +19,7 @@ from bench.common import Measurement, console
 from ina import topology as topologies
 from ina.base import paths
 from ina.lab import cost_model
-from ina.lab.kinds import testbed
+from ina.lab.processes import testbed
 from ina.lab.training import launch
 from ina.worlds.testbed.mininet import Network
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ina.base.settings import ConfigError
-from ina.lab import packages, plan
+from ina.lab import plan
 from ina.lab.results.record import ResultsError
 
 __all__ = ["ConfigError", "Experiment", "ExperimentFailed", "Result", "ResultsError", "load", "names", "results", "run"]
@@ -85,7 +85,7 @@ def run(experiment: Experiment, folder: str | os.PathLike[str] = "results", *, p
 
     Raises ConfigError (a package is missing, or the network has too few hosts), ExperimentFailed (points failed), OSError.
     """
-    packages.check(experiment.kind)
+    experiment._plan.base.check_packages()
     from rich.console import Console
 
     from ina.lab import sweep

@@ -53,14 +53,14 @@ def title(text: str) -> str:
 @page("reference/keys.md")
 def keys() -> str:
     from ina.lab import plan
-    from ina.lab.experiment_keys import KINDS
+    from ina.lab.kind import kinds
 
     parts = [
         title("Keys of an experiment"),
         "A key that does not exist, or a value outside its range, is an error that names file, key and what was expected. "
         "`ina experiment show`\nprints the same list as a file. [Experiments](../guide/experiments.md) says what the kinds do.\n",
     ]
-    for name, kind in KINDS.items():
+    for name, kind in kinds().items():
         parts.append(f"## Kind `{name}`\n\n{inspect.getdoc(kind)}\n\n{plan.markdown(kind)}\n")
     return "\n".join(parts)
 

@@ -7,9 +7,24 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 SECONDS = 1e6  # eleven days: no wait, and no experiment, is longer
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, in ``unit``. ``why``: the reason, or what is counted, for messages."""
+
+    low: float
+    high: float
+    why: str = ""
+    unit: str = ""
+
+    def outside(self, value: float) -> str:
+        """Returns text with the range, or "" if `value` is in it."""
+        return outside(value, self.low, self.high, self.why)
 
 
 def outside(value: float, low: float, high: float, why: str = "") -> str:

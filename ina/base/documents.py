@@ -7,8 +7,11 @@ import json
 import math
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from ina.base import toml_lines
 
 T = TypeVar("T")
 
@@ -19,6 +22,35 @@ LONG = "a number has more digits than Python takes (4300)"
 
 class Unreadable(ValueError):
     """Text that is not such a document; the message says why."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A TOML file, with the lines of its keys. ``path``: None: there is no file, and all keys have their defaults."""
+
+    path: Path | None
+    content: dict[str, Any]
+    lines: dict[tuple[str | int, ...], int]
+
+    def at(self, *keys: str | int) -> str:
+        """Returns ``file:line`` of a key, or of the table that should have it; of the file: ``file``."""
+        for end in range(len(keys), 0, -1):
+            if keys[:end] in self.lines:
+                return f"{self.path}:{self.lines[keys[:end]]}"
+        return str(self.path or "defaults")
+
+
+def document(path: Path | None) -> Document:
+    """Parses a TOML file. Raises Unreadable, OSError."""
+    if path is None:
+        return Document(None, {}, {})
+    text: list[str] = []
+
+    def parse(content: str) -> dict[str, Any]:
+        text.append(content)
+        return toml_text(content)
+
+    return Document(path, _parse_file(parse, path), toml_lines.lines(text[0]))
 
 
 def toml(path: Path) -> dict[str, Any]:

@@ -1,15 +1,173 @@
-"""Errors about settings that a user wrote: a wrong key or value."""
+"""Keys that a user sets: a dataclass has one in each field, with its default, help, range and unit; and errors about them."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from ina.base.bounds import Range
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A wrong key or value. ``key``: its name, "": of all keys together; ``text``: what is there, and what was expected."""
+
+    key: str
+    text: str
 
 
 class ConfigError(ValueError):
-    """A key that does not exist, or a value that does not fit; the message names file, key and what was expected."""
+    """Keys that do not exist, or values that do not fit; the message names file, key and what was expected, in a line for each of
+    the ``problems``."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems) or (Problem("", message),)
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> ConfigError:
+        """Returns the error of problems whose texts are complete."""
+        return cls("\n".join(problem.text for problem in problems), problems)
 
 
 def nearest(word: str, known: list[str]) -> str:
     """Returns ``; did you mean 'workers'?`` for a similar word, else the list of ``known`` words."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key. ``type``: of its values; ``choices``: the only texts, if there are any; ``unit``: such as "s", "": a bare number."""
+
+    name: str
+    type: type
+    default: object
+    help: str
+    range: Range | None = None
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+
+    def expected(self, value: object) -> str:
+        """Returns text with what was expected, or "" if the value, of the right type, is in range, or one of the choices."""
+        if self.range and isinstance(value, (int, float)) and not isinstance(value, bool):
+            return self.range.outside(value)
+        return f"expected {' or '.join(map(repr, self.choices))}" if self.choices and value not in self.choices else ""
+
+
+def key(default: Value, text: str, range: Range | None = None, *, choices: Iterable[str] = (), unit: str = "") -> Value:
+    """Returns a dataclass's field: a key with its default and its help."""
+    metadata = {"help": text, "range": range, "choices": tuple(choices), "unit": unit or (range.unit if range else "")}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def keys(kind: type[DataclassInstance]) -> dict[str, Key]:
+    """Returns the keys of a dataclass by name, in its order."""
+    if kind not in _KEYS:
+        _KEYS[kind] = _read_keys(kind)
+    return _KEYS[kind]
+
+
+_KEYS: dict[type, dict[str, Key]] = {}  # reading them takes a millisecond
+
+
+def _read_keys(kind: type[DataclassInstance]) -> dict[str, Key]:
+    types = typing.get_type_hints(kind)
+    return {field.name: Key(field.name, _plain(types[field.name]), field.default, **{"help": "", **field.metadata})
+            for field in dataclasses.fields(kind)}  # fmt: skip
+
+
+def _plain(hint: object) -> type:
+    """Returns the type of the values of a key: of ``tuple[str, ...]`` tuple, of ``int | None`` int."""
+    options = [option for option in typing.get_args(hint) if option is not type(None)]
+    plain = typing.get_origin(hint) if typing.get_origin(hint) is tuple else options[0] if options else hint
+    assert isinstance(plain, type), hint
+    return plain
+
+
+def wrong(settings: DataclassInstance) -> Iterator[Problem]:
+    """Yields the values of a dataclass that are out of range, or none of the choices."""
+    for name, each in keys(type(settings)).items():
+        value = getattr(settings, name)
+        if text := each.expected(value):
+            yield Problem(name, f"{name} = {value!r}: {text}")
+
+
+SHOWN = 20  # of the problems of a sweep's points, which may be many
+NOUNS: dict[type, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a list of texts"}
+
+
+def convert(key: Key, value: object, parse: bool = False) -> object:
+    """Returns a value in the type of its key. ``parse``: it is a text of the command line; in a file "4" is no number.
+
+    Raises ConfigError: it is of another type."""
+    wrong = ConfigError.of([Problem(key.name, f"{key.name} = {value!r}: expected {NOUNS[key.type]}")])
+    try:
+        if key.type is tuple:
+            items = value.split(",") if isinstance(value, str) else value
+            if not isinstance(items, (list, tuple)):
+                raise wrong
+            return tuple(str(item).strip() for item in items)
+        if key.type is bool:
+            if not isinstance(value, bool) and not (parse and value in ("true", "false", "True", "False")):
+                raise wrong
+            return str(value).lower() == "true"
+        if isinstance(value, str) and parse:
+            return {str: str, int: int, float: float}[key.type](value)
+        fits = isinstance(value, (int, float) if key.type is float else key.type) and not isinstance(value, bool)
+        if not fits:
+            raise wrong
+        return float(value) if key.type is float and isinstance(value, int) else value
+    except (ValueError, OverflowError) as error:
+        raise wrong from (None if error is wrong else error)
+
+
+class Problems:
+    """Problems of a file or a command line, which are all reported at once."""
+
+    def __init__(self) -> None:
+        self._problems: dict[Problem, None] = {}
+
+    def add(self, place: str, text: str, key: str = "") -> None:
+        """Adds a problem. ``place``: such as "file:line"."""
+        self._problems[Problem(key, f"{place}: {text}" if place else text)] = None
+
+    @contextmanager
+    def at(self, place: Callable[[str], str]) -> Iterator[None]:
+        """Adds the problems of a ConfigError that is raised meanwhile. ``place``: of a key."""
+        try:
+            yield
+        except ConfigError as error:
+            for problem in error.problems:
+                self.add(place(problem.key), problem.text, problem.key)
+
+    def values(
+        self, kind: type[DataclassInstance], table: Mapping[str, object], place: Callable[[str], str]
+    ) -> dict[str, object]:
+        """Returns the values of those keys of a table that exist, and have values of their types; adds the others' problems."""
+        known, values = keys(kind), {}
+        for name, value in table.items():
+            if name not in known:
+                self.add(place(name), f"unknown key {name!r}{nearest(name, list(known))}", name)
+                continue
+            with self.at(place):
+                values[name] = convert(known[name], value)
+        return values
+
+    def check(self) -> None:
+        """Raises ConfigError if there are any."""
+        problems = list(self._problems)
+        if len(problems) > SHOWN:
+            problems[SHOWN:] = [Problem("", f"and {len(problems) - SHOWN} more")]
+        if problems:
+            raise ConfigError.of(problems)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from ina.base.bounds import whole
 from ina.base.settings import ConfigError
-from ina.lab import packages
 
 RUN_KEYS = (  # keys with flags of their own
     "switch", "protocol", "workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap",
@@ -107,7 +106,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 def _switch(name: str) -> str:
     """Checks a kind of switch; their names are not worth all that they import before one is given."""
-    from ina.lab.experiment_keys import SWITCHES
+    from ina.lab.processes.hosts import SWITCHES
 
     if name not in SWITCHES:
         raise argparse.ArgumentTypeError(f"{name!r}: expected {' or '.join(SWITCHES)}")
@@ -138,18 +137,18 @@ def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int
     from ina.aggregation.worker.errors import JobError
     from ina.base.cc import BuildError
     from ina.lab import agree, sweep
-    from ina.lab.kinds import allreduce
     from ina.lab.results import record
     from ina.lab.training import launch
+    from ina.lab.virtual.virtual_network import WrongSum
     from ina.p4.compiler.errors import CompileError
     from ina.worlds.virtual.fabric import Unbalanced
 
-    failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, allreduce.WrongSum, Unbalanced, agree.Disagreement,
+    failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, WrongSum, Unbalanced, agree.Disagreement,
                 AdmissionError, JobError, BuildError, ControlError)  # fmt: skip
     try:
         action()
     except ConfigError as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print("\n".join(f"ina: {problem.text}" for problem in error.problems), file=sys.stderr)
         return 2
     except (*failures, CompileError) as error:
         print(f"ina: {error}", file=sys.stderr)
@@ -181,13 +180,13 @@ def _run(args: argparse.Namespace) -> int:
 
             sweeps = {"algorithm": '["in-network", "ring"]'} if "algorithm" not in overrides else {}
             virtual = plan.load(args.config, {"kind": "workload", **overrides}, sweeps)
-            packages.check(virtual.base.kind)
+            virtual.base.check_packages()
             sweep.sweep(virtual, args.results, Console(), new=True)
             return
         if args.world or args.switch == "bmv2":
             overrides["world"] = _world(args.world or "auto", args.switch)
         config = plan.load(args.config, overrides).single
-        packages.check(config.kind)
+        config.check_packages()
         run.run(config, args.results, Console())
 
     return _guarded(action, args.results)
@@ -217,7 +216,7 @@ def _experiment(args: argparse.Namespace) -> int:
             overrides["world"] = "testbed"
         overrides |= {key: value for key in ("world", "switch") if (value := getattr(args, key))}
         experiment = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
-        packages.check(experiment.base.kind)
+        experiment.base.check_packages()
         sweep.sweep(experiment, args.results, Console(), args.resume, args.new, args.processes, ray=args.ray)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
@@ -229,7 +228,7 @@ def _agree(args: argparse.Namespace) -> int:
 
         from ina.lab import agree, plan
 
-        packages.check("allreduce")
+        agree.AllReduce.check_packages()
         overrides, sweeps = _pairs(args.set, "--set"), _pairs(args.sweep, "--sweep")
         agree.agree(plan.find(args.name), overrides, sweeps, args.results, Console(), args.processes)
 
@@ -242,7 +241,7 @@ def _figures(args: argparse.Namespace) -> int:
 
         from ina.lab.results import figures
 
-        packages.check("allreduce")
+        figures.AllReduce.check_packages()
         names = [figure.name for figure in figures.FIGURES]
         for name in args.names:
             if name not in names:
@@ -254,9 +253,9 @@ def _figures(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace) -> int:
     def action() -> None:
-        from ina.lab.experiment_keys import MODELS
+        from ina.lab.kinds.training import MODELS, Config
 
-        packages.check("training")
+        Config.check_packages()
         if args.model not in MODELS:
             raise ConfigError(f"--model {args.model!r}: expected {' or '.join(MODELS)}")
         from ina.lab.training import measure
@@ -277,7 +276,7 @@ def _all(args: argparse.Namespace) -> int:
         for path in plan.available():
             experiment = plan.load(path)
             if experiment.base.world == "virtual":
-                packages.check(experiment.base.kind)
+                experiment.base.check_packages()
                 Console().rule(path.stem)
                 sweep.sweep(experiment, args.results, Console(), processes=args.processes)
 
@@ -300,10 +299,10 @@ def _list(_args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     def action() -> None:
         from ina.lab import plan
-        from ina.lab.experiment_keys import KINDS
+        from ina.lab.kind import kinds
 
         if args.name is None:
-            print("\n\n".join(f"# ---- {name}\n{plan.show(kind)}" for name, kind in KINDS.items()))
+            print("\n\n".join(f"# ---- {name}\n{plan.show(kind)}" for name, kind in kinds().items()))
         else:
             experiment = plan.load(plan.find(args.name))
             print(plan.show(type(experiment.base), experiment))

@@ -17,8 +17,7 @@ from rich.table import Table
 
 from ina.base.settings import ConfigError
 from ina.lab import plan, sweep
-from ina.lab.experiment_keys import AllReduce
-from ina.lab.kinds import processes
+from ina.lab.kinds.allreduce import AllReduce, in_processes
 from ina.lab.results import compare
 from ina.lab.results.record import Result
 
@@ -77,7 +76,7 @@ def pairs(real: Sequence[Result], virtual: Sequence[Result], names: Sequence[str
 def again(pair: Pair, config: AllReduce) -> Pair:
     """Tries the testbed again until times agree. Returns the fastest time, and the packets of the last try."""
     while pair.tries < TRIES and not pair.wrong_packets and abs(pair.apart) > TOLERATED:
-        job = next(run for run in processes.reduce(config) if run.job == pair.job)
+        job = next(run for run in in_processes(config) if run.job == pair.job)
         packets = (int(job.stats["workers"]["tx_packets"]), pair.packets[1])
         pair = replace(pair, seconds=(min(job.seconds, pair.seconds[0]), pair.seconds[1]), packets=packets, tries=pair.tries + 1)
     return pair
@@ -105,8 +104,8 @@ def agree(path: Path, overrides: dict[str, str], sweeps: dict[str, str], root: P
     if "world" in overrides:
         raise ConfigError(f"world = {overrides['world']!r}: expected none: the experiment runs in {' and '.join(WORLDS)}")
     plans = [plan.load(path, {**overrides, "world": world}, sweeps) for world in WORLDS]
-    if plans[0].base.kind != "allreduce":
-        raise ConfigError(f"kind = {plans[0].base.kind!r}: expected 'allreduce', which both worlds have")
+    if not isinstance(plans[0].base, AllReduce):
+        raise ConfigError(f"kind = {plans[0].base.kind!r}: expected {AllReduce.kind!r}, which both worlds have")
     real, virtual = (compare.points(sweep.sweep(each, root, console, processes=at_once, tables=False)) for each in plans)
     compared = pairs(real, virtual, [str(point) for point in plans[0].points])
     configs = {str(point): point.config for point in plans[0].points if isinstance(point.config, AllReduce)}

@@ -17,14 +17,14 @@ from rich.console import Console
 from ina.base.extras import extra
 from ina.base.settings import ConfigError
 from ina.lab import run
-from ina.lab.experiment_keys import Keys
+from ina.lab.kind import Experiment
 from ina.lab.results.record import ERROR, sources
 
 LAST = "metrics.json"  # written last: it makes a folder count as finished
 
 
 def run_points(
-    address: str, todo: Mapping[int, Keys], places: Sequence[Path], console: Console
+    address: str, todo: Mapping[int, Experiment], places: Sequence[Path], console: Console
 ) -> Iterator[tuple[int, str]]:
     """Runs points; yields the number of each as it ends, with its error or "". ``address``: of the cluster's head (host:port),
     ``auto`` (from RAY_ADDRESS, or running on this machine), or ``local``: of this machine's cores, for this call.
@@ -60,7 +60,7 @@ def run_points(
         ray.shutdown()
 
 
-def measured(config: Keys, expected: dict[str, str]) -> tuple[str, dict[str, bytes]]:
+def measured(config: Experiment, expected: dict[str, str]) -> tuple[str, dict[str, bytes]]:
     """Runs a point on a node. Returns its error or "", and the files of the point's folder by name."""
     here = sources(config)
     if here != expected:

@@ -1,7 +1,7 @@
 """Plans from TOML files: one experiment, or the points of a sweep, all checked before anything runs.
 
     about = "one line that says what it shows"
-    kind = "allreduce"            # the keys of its dataclass in experiment_keys.py
+    kind = "allreduce"            # and keys of its class in ina/lab/kinds/
     workers = 8
 
     [sweep]                       # every combination, the last key fastest
@@ -13,17 +13,22 @@ Several tables [[sweep]] are swept one after the other, for points that are no f
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ina.base import documents, paths
-from ina.base.settings import ConfigError, nearest
-from ina.lab.experiment_keys import KINDS, Keys, convert
+from ina.base.settings import ConfigError, Key, Problems, convert, keys, nearest
+from ina.lab import kind as kinds
+from ina.lab.kind import Experiment
+
+DEFAULT = "training"  # the kind of a file that names none
+COMMAND_LINE, SWEEP = "command line", "--sweep"  # places of keys
 
 MOST_POINTS = 1000
 FIXED = ("kind", "name")  # the same at every point
@@ -34,7 +39,7 @@ class Point:
     """One run of a sweep: the values of the swept keys, and the whole configuration."""
 
     values: dict[str, object]
-    config: Keys
+    config: Experiment
 
     def __str__(self) -> str:
         return " ".join(f"{name}={_plain(value)}" for name, value in self.values.items())
@@ -50,7 +55,7 @@ class Plan:
     """A plan: ``base`` holds every key that is not swept; ``sweeps`` the swept ones with their values, of each table."""
 
     about: str
-    base: Keys
+    base: Experiment
     sweeps: list[dict[str, list[object]]]
     points: list[Point]
 
@@ -61,7 +66,7 @@ class Plan:
                 for axes in self.sweeps for name in axes}  # fmt: skip
 
     @property
-    def single(self) -> Keys:
+    def single(self) -> Experiment:
         """The one experiment of a file without a sweep. Raises ConfigError when there is a sweep."""
         if self.axes:
             raise ConfigError(f"[sweep] of {', '.join(self.axes)}: run it with: ina experiment run")
@@ -103,48 +108,111 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
     are TOML lists by key, in place of the file's.
 
     Raises:
-        ConfigError: the file cannot be read or parsed, or a key or value is wrong, at any point.
+        ConfigError: the file cannot be read or parsed, or keys or values are wrong, at any point: all of them, with their lines.
     """
-    table = _read(path) if path is not None else {}
-    where = str(path or "defaults")
-    about, sweep_tables = table.pop("about", ""), table.pop("sweep", {})
-    table.pop("tofino", None)  # where it is deployed: ina/worlds/deployed/deployment_file.py
-    if not isinstance(about, str):
-        raise ConfigError(f"{where}: about = {about!r}: expected a line of text")
-    if isinstance(sweep_tables, dict):
-        sweep_tables = [sweep_tables]
-    if not isinstance(sweep_tables, list) or not all(isinstance(axes, dict) for axes in sweep_tables):
-        raise ConfigError(f"{where}: sweep = {sweep_tables!r}: expected a table, [sweep], or several, [[sweep]]")
-    overrides = dict(overrides or {})
-    kind_name = overrides.get("kind", table.get("kind", "training"))
-    if not isinstance(kind_name, str) or kind_name not in KINDS:
-        raise ConfigError(f"{where}: kind = {kind_name!r}: expected {' or '.join(map(repr, KINDS))}")
-    kind = KINDS[kind_name]
-    known_keys = {"about", "sweep", *(field.name for field in dataclasses.fields(kind))}
-    for name in table:
-        if name not in known_keys:
-            raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, sorted(known_keys))}")
-    values = {name: convert(kind, name, value, where) for name, value in table.items()}
-    tables = [{name: _axis(kind, name, items, f"{where}: [sweep]") for name, items in axes.items()} for axes in sweep_tables]
-    for name, text in (sweeps or {}).items():
-        items = _axis(kind, name, _toml_list(name, text), "--sweep")
-        tables = [{**axes, name: items} for axes in tables]
-    for name, value in overrides.items():
-        values[name] = convert(kind, name, value, "command line", parse=True)
-        for axes in tables:
-            axes.pop(name, None)
-    places = {**dict.fromkeys(sweeps or {}, "--sweep"), **dict.fromkeys(overrides, "command line")}
-    points = _points(kind, values, tables, where, places)
-    return Plan(about, points[0].config, [axes for axes in tables if axes], points)
+    return _Reader(_document(path), dict(overrides or {}), dict(sweeps or {})).plan()
 
 
-def _read(path: Path) -> dict:
+def _document(path: Path | None) -> documents.Document:
     try:
-        return documents.toml(path)
+        return documents.document(path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except documents.Unreadable as error:
         raise ConfigError(str(error)) from None
+
+
+class _Reader:
+    """Reader of one plan, which collects the problems of its keys."""
+
+    def __init__(self, document: documents.Document, overrides: dict[str, str], sweeps: dict[str, str]) -> None:
+        self._document, self._overrides, self._sweeps = document, overrides, sweeps
+        self._problems = Problems()
+        name = overrides.get("kind", document.content.get("kind", DEFAULT))
+        self._kind = kinds.named(name, COMMAND_LINE if "kind" in overrides else document.at("kind"))
+
+    def plan(self) -> Plan:
+        table = dict(self._document.content)
+        about, sweep_tables = table.pop("about", ""), table.pop("sweep", {})
+        table.pop("tofino", None)  # where it is deployed: ina/worlds/deployed/deployment_file.py
+        if not isinstance(about, str):
+            self._problems.add(self._document.at("about"), f"about = {about!r}: expected a line of text")
+        values = self._problems.values(self._kind, table, self._document.at)
+        tables = self._tables(sweep_tables)
+        for name, text in self._overrides.items():
+            with self._problems.at(lambda key: COMMAND_LINE):
+                values[name] = convert(self._key(name), text, parse=True)
+            for axes in tables:
+                axes.pop(name, None)
+        self._problems.check()
+        points = self._points(values, tables)
+        return Plan(about, points[0].config, [axes for axes in tables if axes], points)
+
+    def _key(self, name: str) -> Key:
+        known = keys(self._kind)
+        if name not in known:
+            raise ConfigError(f"unknown key {name!r}{nearest(name, list(known))}")
+        return known[name]
+
+    def _tables(self, given: object) -> list[dict[str, list[object]]]:
+        """Returns the swept keys of each table, with those of the command line."""
+        tables = given if isinstance(given, list) else [given]
+        if not all(isinstance(axes, dict) for axes in tables):
+            self._problems.add(self._document.at("sweep"), f"sweep = {given!r}: expected a table, [sweep], or several, [[sweep]]")
+            tables = []
+        swept = []
+        for number, axes in enumerate(tables):
+            path = ("sweep", number) if isinstance(given, list) else ("sweep",)
+            swept.append({name: self._axis(name, items, f"{self._document.at(*path, name)}: [sweep]")
+                          for name, items in axes.items()})  # fmt: skip
+        for name, text in self._sweeps.items():
+            with self._problems.at(str):
+                items = self._axis(name, _toml_list(name, text), SWEEP)
+                swept = [{**axes, name: items} for axes in swept]
+        return swept
+
+    def _axis(self, name: str, items: object, where: str) -> list[object]:
+        """Returns a swept key's values, those that can be."""
+        values: list[object] = []
+        with self._problems.at(lambda key: ""):
+            if not isinstance(items, list) or not items:
+                raise ConfigError(f"{where} {name} = {items!r}: expected a list of values")
+            if name in FIXED:
+                raise ConfigError(f"{where} {name}: cannot be swept")
+        for item in items if isinstance(items, list) else ():
+            with self._problems.at(lambda key: where):
+                values.append(convert(self._key(name), item))
+        if len(set(values)) != len(values):
+            self._problems.add("", f"{where} {name} = {items!r}: expected each value once")
+        return values
+
+    def _points(self, values: dict[str, Any], tables: list[dict[str, list[object]]]) -> list[Point]:
+        """Returns each combination once, in the order of the tables."""
+        points: dict[Experiment, Point] = {}
+        wrong = 0
+        for number, axes in enumerate(tables):
+            for combination in itertools.product(*axes.values()):
+                swept = dict(zip(axes, combination, strict=True))
+                wrong += 1
+                with self._problems.at(partial(self._place, axes=axes, number=number)):
+                    point = Point(swept, self._kind(**{**values, **swept}).resolved())
+                    points.setdefault(point.config, point)
+                    wrong -= 1
+                if len(points) + wrong > MOST_POINTS:
+                    raise ConfigError(f"{self._document.at('sweep')}: [sweep] has more than {MOST_POINTS} points")
+        self._problems.check()
+        return list(points.values())
+
+    def _place(self, key: str, axes: Mapping[str, object], number: int) -> str:
+        """Returns the place of a key's value at a point."""
+        if key in self._overrides:
+            return COMMAND_LINE
+        if key in self._sweeps:
+            return SWEEP
+        if key not in axes:
+            return self._document.at(key)
+        several = isinstance(self._document.content["sweep"], list)
+        return self._document.at("sweep", *((number,) if several else ()), key)
 
 
 def _toml_list(name: str, text: str) -> object:
@@ -154,42 +222,14 @@ def _toml_list(name: str, text: str) -> object:
         raise ConfigError(f"--sweep {name}={text}: expected a TOML list such as {name}=[1, 2]") from None
 
 
-def _axis(kind: type[Keys], name: str, items: object, where: str) -> list[object]:
-    if not isinstance(items, list) or not items:
-        raise ConfigError(f"{where} {name} = {items!r}: expected a list of values")
-    if name in FIXED:
-        raise ConfigError(f"{where} {name}: cannot be swept")
-    values = [convert(kind, name, item, where) for item in items]
-    if len(set(values)) != len(values):
-        raise ConfigError(f"{where} {name} = {items!r}: expected each value once")
-    return values
-
-
-def _points(kind: type[Keys], values: dict, tables: list[dict[str, list[object]]], where: str, places: dict) -> list[Point]:
-    """Each combination once, in the order of the tables. ``places``: of keys that are not in the file."""
-    points: dict[Keys, Point] = {}
-    for axes in tables:
-        for combination in itertools.product(*axes.values()):
-            swept = dict(zip(axes, combination, strict=True))
-            try:
-                point = Point(swept, kind(**{**values, **swept}))
-            except ConfigError as error:
-                key = str(error).partition(" = ")[0]
-                raise ConfigError(f"{places.get(key, where)}: {error}") from None
-            points.setdefault(point.config, point)
-            if len(points) > MOST_POINTS:
-                raise ConfigError(f"{where}: [sweep] has more than {MOST_POINTS} points")
-    return list(points.values())
-
-
-def show(kind: type[Keys], plan: Plan | None = None) -> str:
+def show(kind: type[Experiment], plan: Plan | None = None) -> str:
     """Returns every key of a kind with its default, or a plan's values, as a TOML file that can be run."""
     lines = [f"about = {_toml(plan.about)}"] if plan else []
-    for field in dataclasses.fields(kind):
-        swept = plan is not None and field.name in plan.axes
-        value = getattr(plan.base, field.name) if plan else field.default
-        text = f"{'# ' if swept else ''}{field.name} = {_toml(value)}"
-        lines.append(f"{text:<32} # {'swept: see below' if swept else field.metadata['help']}")
+    for key in keys(kind).values():
+        swept = plan is not None and key.name in plan.axes
+        value = getattr(plan.base, key.name) if plan else key.default
+        text = f"{'# ' if swept else ''}{key.name} = {_toml(value)}"
+        lines.append(f"{text:<32} # {'swept: see below' if swept else key.help}")
     sweeps = plan.sweeps if plan else []
     for axes in sweeps:
         head = "[sweep]" if len(sweeps) == 1 else "[[sweep]]"
@@ -203,10 +243,7 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else repr(value)
 
 
-def markdown(kind: type[Keys]) -> str:
+def markdown(kind: type[Experiment]) -> str:
     """Returns the table of a kind's keys for docs/reference/keys.md."""
-    rows = [
-        f"| `{field.name}` | `{_toml(field.default)}` | {field.metadata['help']} |"
-        for field in dataclasses.fields(kind)
-    ]
+    rows = [f"| `{key.name}` | `{_toml(key.default)}` | {key.help} |" for key in keys(kind).values()]
     return "\n".join(["| key | default | |", "|---|---|---|", *rows])

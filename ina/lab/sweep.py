@@ -23,8 +23,6 @@ from rich.console import Console
 
 from ina.base.settings import ConfigError
 from ina.lab import cluster, run
-from ina.lab.experiment_keys import Virtual
-from ina.lab.kinds import virtual_network
 from ina.lab.plan import Plan
 from ina.lab.results import compare
 from ina.lab.results.progress import say_where
@@ -127,7 +125,7 @@ def sweep(
         ResultsError: ``resume`` does not fit.
         SweepFailed: points failed; all others were run.
     """
-    _check_networks(plan)
+    type(plan.base).check_networks([point.config for point in plan.points])
     folder, hold = open_folder(plan, root, resume, new)
     try:
         with reasoned(folder):
@@ -163,17 +161,6 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
         raise SweepFailed("\n".join([head, *failures]))
 
 
-def _check_networks(plan: Plan) -> None:
-    """Checks each point against its network, once: too much work for every configuration that is read. Raises ConfigError."""
-    places: dict[str, virtual_network.Place] = {}
-    for point in plan.points:
-        config = point.config
-        if isinstance(config, Virtual) and config.topology != "star":  # a star has as many hosts as needed
-            if config.topology not in places:
-                places[config.topology] = virtual_network.place(config)
-            places[config.topology].hosts(config)
-
-
 def _run(plan: Plan, places: list[Path], todo: list[int], console: Console, processes: int, ray: str) -> list[str]:
     """Runs points; returns the failures."""
     at_once = min(processes, len(todo)) if plan.base.world == "virtual" else 1
@@ -203,9 +190,8 @@ def _run_here(
         for index in todo:
             yield index, run.attempt(plan.points[index].config, places[index], console)
         return
-    for config in (point.config for point in plan.points):
-        if isinstance(config, Virtual):
-            virtual_network.program(config)  # before processes ask for it at once
+    for point in plan.points:
+        point.config.prepare()
     pool = ProcessPoolExecutor(at_once, get_context("spawn"), _begin, (os.getpid(),))
     try:
         under_way = {pool.submit(run.attempt, plan.points[index].config, places[index]): index for index in todo}

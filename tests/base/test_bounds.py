@@ -1,7 +1,6 @@
 """Every number from outside has a largest value: a request for more than a machine holds is refused before it is tried."""
 
 import argparse
-import dataclasses
 import inspect
 import math
 import re
@@ -13,16 +12,17 @@ import pytest
 from ina import cli
 from ina import topology as topologies
 from ina.base.bounds import real, whole
-from ina.base.settings import ConfigError
-from ina.lab.experiment_keys import KINDS, Config, from_environment
-from ina.lab.ranges import RANGES
+from ina.base.settings import ConfigError, keys
+from ina.lab.kind import kinds
+from ina.lab.kinds.training import Config, from_environment
 from ina.topology import TopologyError
 from ina.topology.routes import tables
 from ina.topology.topology import MOST_LINKS, Link, Node, Topology
 
 HUGE = 10**9
-NUMBERS = [(kind, field.name, field.type) for kind, keys in KINDS.items() for field in dataclasses.fields(keys)
-           if field.type in ("int", "float")]  # fmt: skip
+KINDS = kinds()
+NUMBERS = [(kind, key.name, key.type.__name__) for kind, class_ in KINDS.items() for key in keys(class_).values()
+           if key.type in (int, float)]  # fmt: skip
 
 
 def commands(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()):
@@ -40,7 +40,9 @@ def commands(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()):
 def test_every_number_of_an_experiment_is_bounded(kind, key, type_, tmp_path):
     (tmp_path / "one.0.et").touch()
     required = {"trace": str(tmp_path / "one")} if kind == "trace" else {}
-    low, high, _ = RANGES[key]
+    bounds = keys(KINDS[kind])[key].range
+    assert bounds is not None
+    low, high = bounds.low, bounds.high
     assert math.isfinite(low) and math.isfinite(high)
     for value in (high + 1 if type_ == "int" else high * 2 + 1, low - 1, math.nan if type_ == "float" else high + 2):
         with pytest.raises(ConfigError, match=rf"{key} = .*: expected "):

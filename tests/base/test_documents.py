@@ -15,8 +15,8 @@ from ina.base import documents
 from ina.base.settings import ConfigError
 from ina.lab import plan
 from ina.lab.deployment import deployment
-from ina.lab.kinds import chakra, layers
 from ina.lab.results import record
+from ina.lab.virtual import chakra, layers
 from ina.p4.bfrt.info import Info
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.tools.equal import mapping
@@ -111,7 +111,7 @@ def test_an_experiment_is_of_a_kind_that_has_a_name(tmp_path: Path):
     path = tmp_path / "experiment.toml"
     for kind in ("[]", "{ a = 1 }", "5"):
         path.write_text(f"kind = {kind}\n")
-        with pytest.raises(ConfigError, match="kind = .*: expected 'training'"):
+        with pytest.raises(ConfigError, match="experiment.toml:1: kind = .*: expected 'allreduce' or 'sharing'"):
             plan.load(path)
 
 

@@ -60,7 +60,7 @@ def trace() -> tuple[Any, ...]:
     which 1 | file: 0: the trace; 1: the file of process groups, with an empty trace
     """
     from ina.base.settings import ConfigError
-    from ina.lab.kinds import chakra
+    from ina.lab.virtual import chakra
 
     folder = tempfile.TemporaryDirectory()
     prefix = str(Path(folder.name) / "trace")
@@ -89,7 +89,7 @@ def capture() -> tuple[Any, ...]:
 def layers() -> tuple[Any, ...]:
     """A workload's layers."""
     from ina.base.settings import ConfigError
-    from ina.lab.kinds import layers
+    from ina.lab.virtual import layers
 
     return _file("layers.csv", lambda path: layers.buckets(layers.read(path), 1 << 20, 25 << 20)), ConfigError
 

@@ -112,7 +112,7 @@ NATIVE = (
 )
 
 CONTROL = ("ina.aggregation.controller", "ina.aggregation.control_socket", "ina.base.documents")
-CONFIG = ("ina.lab.experiment_keys", "ina.base.documents")
+CONFIG = ("ina.lab.kind", "ina.lab.kinds", "ina.base.settings", "ina.base.documents")
 
 MANAGED = (
     Managed(
@@ -178,7 +178,7 @@ MANAGED = (
         "Chakra traces and process groups",
         "files",
         "trace",
-        ("ina.lab.kinds.chakra", "ina.base.documents"),
+        ("ina.lab.virtual.chakra", "ina.base.documents"),
         needs=("chakra",),
     ),
     Managed(
@@ -211,7 +211,7 @@ MANAGED = (
         "layers of a workload",
         "files",
         "layers",
-        ("ina.lab.kinds.layers",),
+        ("ina.lab.virtual.layers",),
     ),
     Managed("settings", "ina.toml", "files", "settings", ("ina.backend.settings", "ina.base.documents"), needs=("torch",)),
 )

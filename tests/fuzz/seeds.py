@@ -299,7 +299,7 @@ def deployment() -> Iterator[bytes]:
 def chakra() -> Iterator[bytes]:
     from test_replay import all_reduce, node
 
-    from ina.lab.kinds.chakra import _schema
+    from ina.lab.virtual.chakra import _schema
 
     schema = _schema()
 

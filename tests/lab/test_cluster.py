@@ -14,7 +14,7 @@ from rich.console import Console
 from ina.base.extras import Missing
 from ina.base.settings import ConfigError
 from ina.lab import cluster, plan, sweep
-from ina.lab.experiment_keys import AllReduce
+from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.results import compare
 from ina.lab.results.record import finished, sources
 

@@ -19,10 +19,13 @@ from waiting import until
 
 from ina import cli
 from ina.aggregation.worker.errors import JobTimeout
-from ina.base.settings import ConfigError
+from ina.base.settings import ConfigError, keys
 from ina.lab import plan, sweep
-from ina.lab.experiment_keys import KINDS, AllReduce, Config
-from ina.lab.kinds import allreduce, processes
+from ina.lab.kind import kinds
+from ina.lab.kinds import allreduce
+from ina.lab.kinds.allreduce import AllReduce, Reduction, in_processes
+from ina.lab.kinds.training import Config, Run
+from ina.lab.processes.crew import Crew
 from ina.lab.results import compare, record, report, units
 from ina.lab.training import launch
 from ina.lab.training.launch import JobFailed, end
@@ -86,14 +89,14 @@ def test_a_number_of_processes_that_makes_no_sense(count, capsys):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ('kind = "allreduce"\nelement = 3', r"trial\.toml: unknown key 'element'; did you mean 'elements'"),
-        ('kind = "training"\njobs = 2', r"trial\.toml: unknown key 'jobs'"),
-        ('kind = "allreduced"', "expected 'training' or 'allreduce'"),
+        ('kind = "allreduce"\nelement = 3', r"trial\.toml:2: unknown key 'element'; did you mean 'elements'"),
+        ('kind = "training"\njobs = 2', r"trial\.toml:2: unknown key 'jobs'"),
+        ('kind = "allreduced"', "expected 'allreduce' or 'sharing' or 'trace' or 'training' or 'workload'"),
         ("about = 3", "about = 3: expected a line of text"),
         ("sweep = 3", "sweep = 3: expected a table"),
         ("[sweep]\nworker = [1]", r"\[sweep\]: unknown key 'worker'; did you mean 'workers'"),
-        ('workers = "4"', r"trial\.toml: workers = '4': expected int"),
-        ("[sweep]\nworkers = ['4']", r"\[sweep\]: workers = '4': expected int"),
+        ('workers = "4"', r"trial\.toml:1: workers = '4': expected a whole number"),
+        ("[sweep]\nworkers = ['4']", r"trial\.toml:2: \[sweep\]: workers = '4': expected a whole number"),
         ("[sweep]\nworkers = 4", r"\[sweep\] workers = 4: expected a list"),
         ("[sweep]\nworkers = []", r"\[sweep\] workers = \[\]: expected a list"),
         ("[sweep]\nworkers = [2, 2]", "expected each value once"),
@@ -133,14 +136,14 @@ def test_points_that_cannot_run_are_refused_before_any_runs(trial, tmp_path, cap
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", kinds())
 def test_show_prints_every_key_as_a_file_that_says_the_same(tmp_path, kind):
     """The defaults, printed and read again, are the defaults: no key is missing, none is misprinted."""
     path, required = tmp_path / "shown.toml", {"trace": str(tmp_path / "x")} if kind == "trace" else {}
     (tmp_path / "x.0.et").touch()  # the only kind that needs a file of the user's
-    path.write_text(plan.show(KINDS[kind]))
-    assert plan.load(path, required).single == KINDS[kind](**required)
-    assert len(path.read_text().splitlines()) == len(KINDS[kind].__dataclass_fields__)
+    path.write_text(plan.show(kinds()[kind]))
+    assert plan.load(path, required).single == kinds()[kind](**required).resolved()
+    assert len(path.read_text().splitlines()) == len(kinds()[kind].__dataclass_fields__)
 
 
 @pytest.mark.fast
@@ -153,7 +156,7 @@ def test_a_shown_experiment_is_the_experiment(trial, tmp_path):
 @pytest.mark.fast
 def test_documented_keys_are_the_keys():
     text = (ROOT / "docs" / "reference" / "keys.md").read_text()
-    for name, kind in KINDS.items():
+    for name, kind in kinds().items():
         assert plan.markdown(kind) in text, f"docs/reference/keys.md: the table of {name} should be:\n{plan.markdown(kind)}"
 
 
@@ -175,7 +178,7 @@ def test_list_and_show(capsys):
 @pytest.mark.build
 def test_reductions_by_processes_are_checked_and_counted():
     need("cc")
-    reductions = processes.reduce(AllReduce(world="local", workers=2, jobs=2, elements=5000, values=32, loss=0.05, pool=64))
+    reductions = in_processes(AllReduce(world="local", workers=2, jobs=2, elements=5000, values=32, loss=0.05, pool=64))
     assert [(r.job, r.workers, r.bytes, r.busiest_link) for r in reductions] == [("job 0", 2, 20000, ""), ("job 1", 2, 20000, "")]
     for reduction in reductions:
         summary = reduction.summary()
@@ -189,7 +192,7 @@ def test_a_worker_that_fails_is_named():
     need("cc")
     message = r"process \d \(pid \d+\) exited with status 1; its log ends:\n(.*\n)*.*JobTimeout: Timed out"
     with pytest.raises(JobFailed, match=message):
-        processes.reduce(AllReduce(world="local", workers=2, elements=50_000, values=32, loss=0.9, pool=64, timeout=0.5))
+        in_processes(AllReduce(world="local", workers=2, elements=50_000, values=32, loss=0.9, pool=64, timeout=0.5))
 
 
 @pytest.mark.build
@@ -214,7 +217,7 @@ in_the_way()
         expected = r"waited 3 s for processes 1 to be ready:\nprocess 1 \(pid \d+\) runs; its log ends:"
         until(lambda: all(launch._catches(process.pid, signal.SIGUSR1) for process in crew), "both to have begun")
         with pytest.raises(JobFailed, match=expected) as caught:
-            processes.Crew(crew, logs).answers(3, "ready")
+            Crew(crew, logs).answers(3, "ready")
         assert "in in_the_way" in str(caught.value)
     finally:
         end(crew)
@@ -294,7 +297,7 @@ def test_a_sweep_has_a_folder_a_point_and_one_page(trial, tmp_path):
         assert (result.path / "report.html").exists()
     page = (folder / "report.html").read_text()
     assert page.count("<svg") == 4 and "a trial" in page and "<script" not in page
-    for heading in ("jobs", "loss", *(heading for key, heading, _, _ in report.COLUMNS["allreduce"] if key != "sums")):
+    for heading in ("jobs", "loss", *(heading for key, heading, _, _ in AllReduce.rows if key != "sums")):
         assert f"<th>{html.escape(heading)}</th>" in page
     assert page.count("<td>job 1</td>") == 2
 
@@ -530,7 +533,7 @@ def a_training(path: Path, name: str, backends=("ina", "gloo"), **keys) -> Path:
     config = Config(name=name, backends=backends, **keys)
     folder = record.Folder(path / name, config)
     runs = [
-        record.Run(backend, [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7) for backend in backends
+        Run(backend, [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7) for backend in backends
     ]
     folder.save(runs, {}, finished=True)
     return folder.path
@@ -556,7 +559,7 @@ def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:
     folder = record.Folder(path / name, AllReduce(name=name, **keys))
     stats = {"workers": {"tx_packets": packets, "retransmissions": 0}}
     seconds = 1234.5678 + packets % 10
-    folder.save([record.Reduction("job 0", 8, 4_000_000, seconds, "h1>s1", 4_299_000, 0.994, 0.000588, stats)], {}, True)
+    folder.save([Reduction("job 0", 8, 4_000_000, seconds, "h1>s1", 4_299_000, 0.994, 0.000588, stats)], {}, True)
     return record.load(folder.path)
 
 
@@ -600,7 +603,8 @@ def test_values_are_said_with_their_units():
     assert units.format_value(0.0001, "loss") == "0.0001"
     assert (units.format_value(524288, "queue"), units.format_value(512, "pool")) == ("524.288 kB", "512")
     assert (units.axis("pool"), units.axis("rate"), units.axis("workers")) == ("pool, slots", "rate", "workers")
-    assert set(units.UNITS) <= {key for kind in KINDS.values() for key in kind.__dataclass_fields__}
+    for key in {name for kind in kinds().values() for name in keys(kind)}:  # a key means the same in every kind
+        assert len({keys(kind)[key].unit for kind in kinds().values() if key in keys(kind)}) == 1, key
 
 
 @pytest.mark.build

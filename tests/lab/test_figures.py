@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ina import cli
 from ina.lab import plan
-from ina.lab.experiment_keys import AllReduce
+from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.results import figures
 from ina.lab.results.record import Result
 

@@ -8,8 +8,10 @@ from capabilities import need
 
 from ina import cli
 from ina.base.settings import ConfigError
-from ina.lab.experiment_keys import Config, Workload
-from ina.lab.kinds import layers, workload
+from ina.lab.kinds import workload
+from ina.lab.kinds.training import Config
+from ina.lab.kinds.workload import Workload
+from ina.lab.virtual import layers
 
 need("torch")
 import torch  # noqa: E402

@@ -10,11 +10,10 @@ from rich.console import Console
 from ina import cli
 from ina.base.settings import ConfigError
 from ina.lab import run
-from ina.lab.experiment_keys import Trace
-from ina.lab.kinds import replay
-from ina.lab.kinds.timeline import Timeline
+from ina.lab.kinds.trace import Trace
 from ina.lab.results import why
 from ina.lab.results.record import load
+from ina.lab.virtual.timeline import Timeline
 from ina.worlds.virtual import collectives
 
 need("chakra", "cc")
@@ -60,7 +59,7 @@ def write(folder, ranks, pack=lambda data: data):
 
 
 def replayed(trace, timeline=None, **keys):
-    (result,) = replay.replay(Trace(trace=str(trace), **{"rate": RATE, "values": 256, **keys}), timeline)
+    (result,) = trace.replay(Trace(trace=str(trace), **{"rate": RATE, "values": 256, **keys}), timeline)
     return result
 
 

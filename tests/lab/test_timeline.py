@@ -8,9 +8,10 @@ from rich.console import Console
 
 from ina.base.settings import ConfigError
 from ina.lab import run
-from ina.lab.experiment_keys import AllReduce, Sharing
 from ina.lab.kinds import allreduce, sharing
-from ina.lab.kinds.timeline import Timeline
+from ina.lab.kinds.allreduce import AllReduce
+from ina.lab.kinds.sharing import Sharing
+from ina.lab.virtual.timeline import Timeline
 
 pytestmark = pytest.mark.build
 need("cc")

@@ -6,18 +6,20 @@ from rich.console import Console
 
 from ina import cli
 from ina.lab import run
-from ina.lab.experiment_keys import AllReduce, Sharing, Workload
-from ina.lab.kinds import layers
-from ina.lab.kinds.layers import Layer
+from ina.lab.kinds.allreduce import AllReduce
+from ina.lab.kinds.sharing import Sharing
+from ina.lab.kinds.workload import Workload
 from ina.lab.results import why
 from ina.lab.results.record import Result
+from ina.lab.virtual import layers
+from ina.lab.virtual.layers import Layer
 
 pytestmark = pytest.mark.build
 MS = 10**9  # ps
 
 
 def explained(config) -> why.Finding:
-    runs = run.WHOLE[type(config)](config)
+    runs = config.measure()
     result = Result(None, config, {}, [r.summary() for r in runs], {}, [r.__dict__ for r in runs], True)
     finding, *others = why.explain(result)
     assert all(other.bound == finding.bound for other in others)

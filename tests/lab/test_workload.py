@@ -10,10 +10,11 @@ from ina import cli
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
 from ina.base.settings import ConfigError
 from ina.lab import plan, run
-from ina.lab.experiment_keys import Workload
-from ina.lab.kinds import layers, workload
-from ina.lab.kinds.layers import Bucket, Layer
-from ina.lab.kinds.timeline import Timeline
+from ina.lab.kinds import workload
+from ina.lab.kinds.workload import Workload
+from ina.lab.virtual import layers
+from ina.lab.virtual.layers import Bucket, Layer
+from ina.lab.virtual.timeline import Timeline
 
 pytestmark = pytest.mark.build
 MS = 10**9  # ps

@@ -1,5 +1,1 @@
-"""Kinds of experiments, and their shared parts.
-
-A new kind: a module here, its keys in ina/lab/experiment_keys.py, its call in ina/lab/run.py, its columns in
-ina/lab/results/report.py.
-"""
+"""Kinds of experiments, a file for each, named as the kind is: ina/lab/kind.py says what a kind has."""

@@ -8,20 +8,124 @@ A worker's next step begins when it has computed and has all sums; the optimiser
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from ina.lab.experiment_keys import Workload
-from ina.lab.kinds import layers, virtual_network
-from ina.lab.kinds.timeline import Timeline, busy_time
-from ina.lab.kinds.virtual_network import WrongSum
-from ina.lab.results.record import Training
+from ina.base import paths
+from ina.base.bounds import Range
+from ina.base.settings import key
+from ina.lab import limits
+from ina.lab.kind import Check, Finding, Row
+from ina.lab.results.why import BUSY
+from ina.lab.virtual import bottleneck, layers, virtual_network
+from ina.lab.virtual.simulated import SUMS, sums
+from ina.lab.virtual.timeline import Timeline, busy_time
+from ina.lab.virtual.virtual_network import Networked, WrongSum
 from ina.net.ports import PS
 from ina.worlds.virtual.fabric import Fabric, FabricJob
 
-EVENTS_AT_ONCE = 100_000
+
+@dataclass
+class Training:
+    """Results of one job in virtual time, step by step."""
+
+    job: str
+    workers: int
+    bytes: int  # of one worker's gradients
+    buckets: int
+    step_seconds: list[float]  # from the last worker's end of the step before to that of this one
+    compute_seconds: list[float]  # of the worker that computes longest
+    reduce_seconds: float  # in which the last worker had an all-reduce under way, of a step
+    busiest_link: str  # the direction that was busy longest
+    busiest_bytes: int
+    link_use: float | None
+    spans: list[list[tuple[str, float, float]]]  # by worker: name, begin, end
+    stats: dict[str, dict] = field(default_factory=dict)
+    checked: bool = True  # the sums
+
+    def summary(self) -> dict[str, object]:
+        """Returns figures of the table: means over the steps."""
+        step, compute = statistics.mean(self.step_seconds), statistics.mean(self.compute_seconds)
+        worker = self.stats["workers"]
+        return {
+            "job": self.job,
+            "sums": sums(self.checked),
+            "step_ms": 1e3 * step,
+            "compute_ms": 1e3 * compute,
+            "reduce_ms": 1e3 * self.reduce_seconds,
+            "exposed_ms": 1e3 * (step - compute),
+            "efficiency": compute / step,
+            "link_mb": 1e-6 * self.busiest_bytes / len(self.step_seconds),
+            "link_use": self.link_use,
+            "packets": worker["tx_packets"],
+            "retransmissions": worker["retransmissions"],
+        }
+
+
+@dataclass(frozen=True)
+class Workload(Networked):
+    """Trainings in virtual time: layers compute for the times that a file gives, DDP's buckets are reduced meanwhile."""
+
+    kind: str = key("workload", "what is done: workload", choices=("workload",))
+    name: str = key("workload", "the results folder's name begins with it")
+    layers: str = key("fashion-mnist", "a CSV file of layers, or one of workloads/ by its name")
+    steps: int = key(4, "training steps", limits.STEPS)
+    bucket_mb: float = key(25.0, "DDP's gradient bucket, MiB", limits.MIB)
+    first_bucket_mb: float = key(1.0, "DDP's first one, MiB", limits.MIB)
+    compute: float = key(1.0, "times of the file are multiplied by this", limits.FACTOR)
+    scale: float = key(1.0, "elements and times of the file are: a small model of the same shape, where networks are large",
+                       Range(0, 1))  # fmt: skip
+    jitter: float = key(0.0, "of a step's compute time: uniform from none to this share more, by worker and step", Range(0, 100))
+    slow_worker: float = key(1.0, "compute time of worker 0, times that of the others", limits.FACTOR)
+
+    rows = (
+        Row("step_ms", "time per step, virtual ms", "ms/step", "{:.4f}"),
+        Row("compute_ms", "compute of the slowest worker, ms", "compute", "{:.4f}"),
+        Row("reduce_ms", "an all-reduce under way, ms/step", "reduce", "{:.4f}"),
+        Row("exposed_ms", "all-reduce not behind compute, ms/step", "exposed", "{:.4f}"),
+        Row("efficiency", "compute's share of the step", "eff", "{:.1%}"),
+        Row("link_mb", "on the busiest link, MB/step", "link MB", "{:.3f}"),
+        Row("link_use", "use of the busiest link", "use", "{:.1%}"),
+        Row("packets", "packets sent (all workers)", "packets", "{:,}"),
+        Row("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+        SUMS,
+    )
+
+    def checks(self) -> Iterator[Check]:
+        names = ", ".join(sorted(path.stem for path in (paths.root() / "workloads").glob("*.csv")))
+        yield self.layers_path.is_file(), "layers", f"one of {names}, or the path of a .csv file"
+        yield 1 <= self.steps <= 10_000, "steps", "1 to 10000"
+        yield 0 < self.bucket_mb < 1e6, "bucket_mb", "more than 0 and less than a million"
+        yield 0 < self.first_bucket_mb < 1e6, "first_bucket_mb", "more than 0 and less than a million"
+        yield self.scale > 0, "scale", "more than 0, at most 1"
+        yield self.slow_worker > 0, "slow_worker", "more than 0, up to a million"
+        yield from super().checks()
+
+    @property
+    def layers_path(self) -> Path:
+        """The file that ``layers`` means."""
+        return Path(self.layers) if self.layers.endswith(".csv") else paths.root() / "workloads" / f"{self.layers}.csv"
+
+    @property
+    def work(self) -> str:
+        return f"{self.steps} steps of {self.layers}"
+
+    def measure(self, timeline: Timeline | None = None) -> list[Training]:
+        return train(self, timeline)
+
+    def why(self, run: dict, summary: dict) -> Finding:
+        step, exposed = summary["step_ms"], summary["exposed_ms"]
+        computing = f"{summary['compute_ms']:.3f} of {step:.3f} ms a step are compute"
+        if (slow := bottleneck.straggler(run)) is not None:
+            return Finding(run["job"], "straggler", f"{computing}; {slow}")
+        if summary["efficiency"] >= BUSY:
+            return Finding(run["job"], "compute", f"{computing}, {exposed:.3f} ms of all-reduce are not hidden behind it")
+        inner = bottleneck.network(self, run, summary["reduce_ms"] / step, summary["reduce_ms"] * self.steps)
+        return Finding(run["job"], inner.bound, f"{exposed:.3f} of {step:.3f} ms a step are exposed all-reduce; {inner.shown}")
 
 
 @dataclass
@@ -44,7 +148,7 @@ class Worker:
 
 def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
     """Runs all jobs, and records their spans in ``timeline``. Raises as allreduce.reduce does."""
-    timeline = timeline or Timeline()
+    config, timeline = config.resolved(), timeline or Timeline()
     model = [layer.scaled(config.scale) for layer in layers.read(config.layers_path)]
     buckets = layers.buckets(model, layers.MIB * config.first_bucket_mb, layers.MIB * config.bucket_mb)
     place = virtual_network.place(config)
@@ -94,7 +198,7 @@ def _run(
     for worker in workers:
         _begin(fabric, worker, 0, model, buckets, owners)
     while True:
-        idle = timeline.run(fabric, EVENTS_AT_ONCE)
+        idle = timeline.run(fabric)
         for completion in fabric.completions():
             if (error := completion.event.error()) is not None:
                 raise error
@@ -162,3 +266,6 @@ def _training(
         checked=config.payload,
         **figures,
     )
+
+
+KIND = Workload

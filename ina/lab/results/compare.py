@@ -14,6 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ina.lab.kind import Curve, Experiment
 from ina.lab.results import report
 from ina.lab.results.record import Result, ResultsError, load, read_json
 from ina.lab.results.units import axis, format_value
@@ -33,7 +34,7 @@ MOST_LINES = 16  # of a plot: of more, only most, median and least are drawn
 class Group:
     """Results of one kind; ``keys``: configuration keys in which they differ."""
 
-    kind: str
+    kind: type[Experiment]
     results: list[Result]
     keys: list[str]
 
@@ -72,8 +73,8 @@ def points(folder: Path) -> list[Result]:
 def grouped(results: Sequence[Result]) -> list[Group]:
     """Returns a group for each kind."""
     groups = []
-    for kind in dict.fromkeys(result.config.kind for result in results):
-        chosen = [result for result in results if result.config.kind == kind]
+    for kind in dict.fromkeys(type(result.config) for result in results):
+        chosen = [result for result in results if type(result.config) is kind]
         configs = [result.config.as_dict() for result in chosen]
         keys = [key for key in configs[0] if key != "name" and any(c[key] != configs[0][key] for c in configs)]
         groups.append(Group(kind, chosen, keys))
@@ -82,7 +83,7 @@ def grouped(results: Sequence[Result]) -> list[Group]:
 
 def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
     """Returns headings and, for each row, the values that distinguish it: its folder where no key does."""
-    head = [*group.keys, "back end" if group.kind == "training" else "job"]
+    head = [*group.keys, group.kind.subject]
     rows = [
         [*(format_value(getattr(result.config, key), key) for key in group.keys), report.row_name(summary)]
         for result, summary in group.rows()
@@ -283,31 +284,32 @@ def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, head
         report.legend(axes)
 
 
-def _losses(group: Group) -> tuple[str, str]:
+def _curve(group: Group, curve: Curve) -> tuple[str, str]:
+    """Returns the caption and the SVG of a curve of each run, by step."""
     _, identities = _identity(group)
     runs = [run for result in group.results for run in result.runs]
 
     def draw(axes: Axes) -> None:
         drawn: list[float] = []
         for index, (run, identity) in enumerate(zip(runs, identities, strict=True)):
-            values = report.smooth(run["losses"])
+            values = report.smooth(run[curve.key])
             style: Style = {"color": SERIES[index % len(SERIES)], "linestyle": "-" if index < len(SERIES) else "--"}
             style["linewidth"] = max(1.0, 5 - 1.3 * index)  # the same curve under another one stays visible
             axes.plot(range(1, len(values) + 1), values, label=", ".join(identity), **style)
             drawn += values
-        axes.set(xlabel="step", ylabel="training loss of rank 0\n(mean of 10 steps)")
+        axes.set(xlabel="step", ylabel=curve.label)
         report.whole_numbers(axes.xaxis)
         axes.set_ylim(bottom=0, top=1.05 * max(drawn))
         if len(runs) <= 2 * len(SERIES):
             report.legend(axes)
 
-    return "training loss by step", report.svg(draw)
+    return curve.caption, report.svg(draw)
 
 
 def _plots(group: Group) -> list[tuple[str, str]]:
     across = _across(group)
-    plots = [_losses(group)] if group.kind == "training" else []
-    for key, heading, _, pattern in report.COLUMNS[group.kind]:
+    plots = [_curve(group, group.kind.curve)] if group.kind.curve else []
+    for key, heading, _, pattern in group.kind.rows:
         if key in UNPLOTTED:
             continue
         lines = _lines(group, across, key)
@@ -354,6 +356,7 @@ def page(title: str, about: str, results: Sequence[Result]) -> str:
         ]
         parts += [report.html_figures(_plots(group)), report.html_table(head, rows)]
         same = {k: v for k, v in group.results[0].config.as_dict().items() if k not in group.keys}
-        parts.append(f"<details><summary>The same in all {group.kind} runs</summary>{report.definition_table(same)}</details>")
+        summary = f"The same in all {group.kind.kind} runs"
+        parts.append(f"<details><summary>{summary}</summary>{report.definition_table(same)}</details>")
     parts.append(f"<details open><summary>Where these figures come from</summary>{_origin(results)}</details>")
     return report.html_page(title, "".join(parts))

@@ -18,7 +18,8 @@ from rich.console import Console
 from ina.aggregation import protocols
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.lab import plan, sweep
-from ina.lab.experiment_keys import AllReduce, Workload
+from ina.lab.kinds.allreduce import AllReduce
+from ina.lab.kinds.workload import Workload
 from ina.lab.results import compare, report
 from ina.lab.results.progress import say_where
 from ina.lab.results.record import Result, new_folder, reasoned

@@ -14,8 +14,8 @@ with extra("torch"):
     import torch
     from torch import nn
 
-from ina.lab.kinds import layers
 from ina.lab.training import rank
+from ina.lab.virtual import layers
 
 
 def measure_layers(model: nn.Module, batch: torch.Tensor, labels: torch.Tensor, repeats: int = 30) -> list[layers.Layer]:

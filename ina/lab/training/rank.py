@@ -22,7 +22,8 @@ with extra("torch"):
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-from ina.lab.experiment_keys import Config, from_dict
+from ina.lab.kind import from_dict
+from ina.lab.kinds.training import Config
 from ina.lab.training import data
 from ina.lab.training.launch import die_with_parent, leave, say_where_on_request
 from ina.lab.training.recording import Recorder
@@ -45,7 +46,7 @@ def cnn(channels: int, hidden: int) -> nn.Module:
     )  # fmt: skip
 
 
-MODELS = {"cnn": (16, 256), "small": (8, 48)}  # config.MODELS has their numbers of parameters
+MODELS = {"cnn": (16, 256), "small": (8, 48)}  # kinds/training.py has their numbers of parameters
 
 
 class AllReduceClock:

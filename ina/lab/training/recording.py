@@ -25,8 +25,8 @@ with extra("torch"):
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
-from ina.lab.kinds import layers
-from ina.lab.kinds.layers import Layer
+from ina.lab.virtual import layers
+from ina.lab.virtual.layers import Layer
 
 SKIPPED = 3  # steps: the first ones allocate, and DDP makes its buckets anew after the first
 PS = 1e12

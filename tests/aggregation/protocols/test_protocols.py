@@ -21,8 +21,8 @@ from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
 from ina.base import abi, paths
 from ina.base.native import ffi
-from ina.lab.experiment_keys import Sharing
 from ina.lab.kinds import sharing
+from ina.lab.kinds.sharing import Sharing
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Switch
 from ina.worlds.virtual.explorable import SwitchMachine, Tensor, WorkerMachine

@@ -15,8 +15,8 @@ from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.aggregation.entries import recognise
 from ina.aggregation.entries.published import PROGRAM
 from ina.aggregation.wire import layout
-from ina.lab.experiment_keys import AllReduce
-from ina.lab.kinds import allreduce, processes
+from ina.lab.kinds import allreduce
+from ina.lab.kinds.allreduce import AllReduce, in_processes
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 from ina.p4.runtime.entities import TableEntry, modify
@@ -125,7 +125,7 @@ def test_what_the_published_entry_for_the_third_harvest_does(world):
 def test_workers_of_the_local_world_reduce_through_it(values, loss):
     """Each compares its result with NumPy's."""
     config = AllReduce(world="local", program=str(program()), values=values, workers=3, elements=20_000, loss=loss, pool=64)
-    (result,) = processes.reduce(config)
+    (result,) = in_processes(config)
     assert result.stats["workers"]["tx_packets"] >= 3 * 20_000 // values
     assert bool(result.stats["workers"]["retransmissions"]) or not loss
 

@@ -12,9 +12,11 @@ from ranks import ROOT, run, succeed
 from ina.aggregation import protocols
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.settings import ConfigError
-from ina.lab.experiment_keys import AllReduce, Config, Sharing
 from ina.lab.kinds import allreduce, sharing
-from ina.lab.kinds.virtual_network import WrongSum
+from ina.lab.kinds.allreduce import AllReduce
+from ina.lab.kinds.sharing import Sharing
+from ina.lab.kinds.training import Config
+from ina.lab.virtual.virtual_network import WrongSum
 
 pytestmark = pytest.mark.build
 LOCKSTEP = ROOT / "examples" / "lockstep"

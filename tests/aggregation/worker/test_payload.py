@@ -10,8 +10,10 @@ from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.aggregation.entries.atp import ATP
 from ina.base import paths
-from ina.lab.experiment_keys import AllReduce, Sharing, Workload
 from ina.lab.kinds import allreduce, sharing, workload
+from ina.lab.kinds.allreduce import AllReduce
+from ina.lab.kinds.sharing import Sharing
+from ina.lab.kinds.workload import Workload
 from ina.net.ports import Faults
 from ina.p4.compiler.build import compile_program
 from ina.worlds.virtual.fabric import Fabric

@@ -13,7 +13,7 @@ from capabilities import need, tool
 from ina import cli
 from ina.base import paths
 from ina.base.settings import ConfigError
-from ina.lab.experiment_keys import AllReduce
+from ina.lab.kinds.allreduce import AllReduce
 from ina.p4.compiler import frontend
 from ina.p4.compiler.errors import CompileError
 

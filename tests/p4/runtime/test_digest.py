@@ -7,8 +7,8 @@ program, the emulator. If that is intended, the test prints the value to store.
 import pytest
 from capabilities import need
 
-from ina.lab.experiment_keys import AllReduce
 from ina.lab.kinds import allreduce
+from ina.lab.kinds.allreduce import AllReduce
 
 pytestmark = pytest.mark.build
 FAULTY = {"loss": 0.01, "duplicate": 0.01, "reorder": 0.01, "rto_min": 50e-6, "elements": 20_000, "values": 32, "pool": 64}

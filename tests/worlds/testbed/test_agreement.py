@@ -11,8 +11,8 @@ from rich.console import Console
 from ina import cli
 from ina.base.settings import ConfigError
 from ina.lab import agree
-from ina.lab.experiment_keys import AllReduce
-from ina.lab.results.record import Reduction, Result
+from ina.lab.kinds.allreduce import AllReduce, Reduction
+from ina.lab.results.record import Result
 
 pytestmark = pytest.mark.root
 __all__ = ["alone"]  # a fixture

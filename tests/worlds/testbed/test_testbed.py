@@ -16,7 +16,7 @@ from real_networks import DEFINES, PROGRAM, alone, environment, ina, left_behind
 
 from ina.aggregation.controller.client import ControlError
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
-from ina.lab.kinds import testbed
+from ina.lab.processes import testbed
 from ina.net import state
 from ina.topology import Topology, TopologyError, load
 from ina.worlds.testbed.mininet import Network

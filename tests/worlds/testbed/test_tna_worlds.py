@@ -16,8 +16,11 @@ from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.base import paths
 from ina.base.settings import ConfigError
 from ina.cli import main
-from ina.lab.experiment_keys import AllReduce, Config, Sharing, Workload
-from ina.lab.kinds import allreduce, processes, sharing
+from ina.lab.kinds import allreduce, sharing
+from ina.lab.kinds.allreduce import AllReduce, in_processes
+from ina.lab.kinds.sharing import Sharing
+from ina.lab.kinds.training import Config
+from ina.lab.kinds.workload import Workload
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Link as PortLink
 from ina.p4.runtime.loaded_program import Program
@@ -125,7 +128,7 @@ def test_every_interleaving_of_a_small_job(topology, states):
 
 def test_a_lossy_all_reduce_of_processes():
     need("cc")
-    results = processes.reduce(AllReduce(world="local", switch="tna", workers=3, elements=5000, values=64, loss=0.02, pool=64))
+    results = in_processes(AllReduce(world="local", switch="tna", workers=3, elements=5000, values=64, loss=0.02, pool=64))
     assert results[0].stats["workers"]["retransmissions"] > 0
 
 
@@ -173,7 +176,7 @@ def test_the_testbed_sums_along_a_tree_and_forwards_the_rest(alone):
     need("mininet")
     keys = {"elements": 4000, "values": 64, "pool": 64, "rate": 100e6, "delay": 0.0, "loss": 0.01}
     config = AllReduce(world="testbed", switch="tna", topology="leaf-spine leaves=2 spines=1 hosts=2", workers=4, **keys)
-    (result,) = processes.reduce(config)
+    (result,) = in_processes(config)
     assert result.stats["workers"]["retransmissions"] > 0
 
 

@@ -5,10 +5,10 @@ import pytest
 
 from ina.base import paths
 from ina.base.settings import ConfigError
-from ina.lab.experiment_keys import Sharing
 from ina.lab.kinds import sharing
-from ina.lab.kinds.allreduce import WrongSum
+from ina.lab.kinds.sharing import Sharing
 from ina.lab.plan import load
+from ina.lab.virtual.virtual_network import WrongSum
 
 pytestmark = pytest.mark.build
 SMALL = {"protocol": "atp", "jobs": 2, "workers": 4, "window": 32, "elements": 40_000}

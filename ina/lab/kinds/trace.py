@@ -11,30 +11,127 @@ import heapq
 import itertools
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from ina.base.settings import ConfigError
-from ina.lab.experiment_keys import Trace
-from ina.lab.kinds import chakra, virtual_network
-from ina.lab.kinds.chakra import Node
-from ina.lab.kinds.timeline import Timeline, busy_time, is_compute
-from ina.lab.kinds.virtual_network import WrongSum
-from ina.lab.results.record import Replayed
+from ina.base.bounds import Range
+from ina.base.settings import ConfigError, key
+from ina.lab import limits
+from ina.lab.kind import Check, Finding, Row
+from ina.lab.results.why import BUSY
+from ina.lab.virtual import bottleneck, chakra, virtual_network
+from ina.lab.virtual.chakra import Node
+from ina.lab.virtual.simulated import SUMS, sums
+from ina.lab.virtual.timeline import Timeline, busy_time, is_compute
+from ina.lab.virtual.virtual_network import Networked, WrongSum
 from ina.net.ports import PS
 from ina.worlds.virtual import collectives
 from ina.worlds.virtual.fabric import Fabric, FabricJob
 from ina.worlds.virtual.network import NEVER
 
-EVENTS_AT_ONCE = 100_000
 SCHEDULES: dict[str, Callable[[int], collectives.Schedule]] = {
     "reduce": collectives.reduce, "all-gather": collectives.all_gather, "gather": collectives.gather,
     "scatter": collectives.scatter, "broadcast": collectives.broadcast, "all-to-all": collectives.all_to_all,
     "reduce-scatter": collectives.reduce_scatter, "barrier": lambda n: collectives.tree(n, 1),
 }  # fmt: skip
 TIMES = {"all-gather": 1, "gather": 1, "all-to-all": 1}  # the tensor is n times as large as a rank's input
+
+
+@dataclass
+class Replayed:
+    """Results of a trace of all ranks in virtual time."""
+
+    job: str
+    workers: int
+    nodes: int  # of all ranks
+    bytes: float  # a rank's input to collectives and messages, mean
+    seconds: float  # until the last node ended
+    compute_by_rank: list[float]  # s in which it computed
+    counts: dict[str, int]  # communication nodes of all ranks, by kind
+    checked: bool  # the sums
+    busiest_link: str  # the direction that was busy longest
+    busiest_bytes: int
+    link_use: float | None
+    stats: dict[str, dict] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, object]:
+        """Returns figures of the table."""
+        compute, worker = max(self.compute_by_rank), self.stats["workers"]
+        return {
+            "job": self.job,
+            "time_ms": 1e3 * self.seconds,
+            "compute_ms": 1e3 * compute,
+            "exposed_ms": 1e3 * (self.seconds - compute),
+            "efficiency": compute / self.seconds if self.seconds else 1.0,
+            "rank_mb": 1e-6 * self.bytes,
+            "link_mb": 1e-6 * self.busiest_bytes,
+            "link_use": self.link_use,
+            "packets": worker["tx_packets"],
+            "retransmissions": worker["retransmissions"],
+            "sums": sums(self.checked),
+        }
+
+
+@dataclass(frozen=True)
+class Trace(Networked):
+    """Chakra's execution traces in virtual time: ranks compute and communicate as recorded, all-reduces by any algorithm."""
+
+    kind: str = key("trace", "what is done: trace", choices=("trace",))
+    name: str = key("trace", "the results folder's name begins with it")
+    workers: int = key(0, "ranks; 0: as many as there are files", limits.WORKERS)
+    trace: str = key("", "path of the files without their ends, which are .0.et, .1.et, ...: one a rank")
+    groups: str = key("", "JSON file of process groups' ranks, as ASTRA-sim has it; empty: all, or what the trace says")
+    compute: float = key(1.0, "times of the trace are multiplied by this", limits.FACTOR)
+    peak_flops: float = key(0.0, "FLOP/s of a rank's GPU, for nodes with num_ops and no duration; 0: not known",
+                            Range(0, 1e24, "operations a second"))  # fmt: skip
+    memory_bandwidth: float = key(0.0, "byte/s of its memory, for nodes with tensor_size and no duration; 0: not known",
+                                  Range(0, 1e18, "bytes a second"))  # fmt: skip
+
+    rows = (
+        Row("time_ms", "the whole trace, virtual ms", "ms", "{:.4f}"),
+        Row("compute_ms", "compute of the slowest rank, ms", "comp", "{:.4f}"),
+        Row("exposed_ms", "time without compute there, ms", "rest", "{:.4f}"),
+        Row("efficiency", "compute's share", "eff", "{:.1%}"),
+        Row("rank_mb", "put into communication by a rank, MB", "rank", "{:.3f}"),
+        Row("link_mb", "on the busiest link, MB", "link", "{:.3f}"),
+        Row("link_use", "use of the busiest link", "use", "{:.1%}"),
+        Row("packets", "packets sent (all ranks)", "pkts", "{:,}"),
+        Row("retransmissions", "retransmissions (all ranks)", "again", "{:,}"),
+        SUMS,
+    )
+
+    def derived(self) -> dict[str, object]:
+        return {**super().derived(), "workers": self.workers or len(chakra.files(self.trace))}
+
+    def checks(self) -> Iterator[Check]:
+        files = len(chakra.files(self.trace))
+        if not files:
+            yield False, "trace", f"a path with which {Path(self.trace).name}.0.et begins the files of a trace"
+            return
+        yield self.workers == files, "workers", f"0, or {files}: there are so many files"
+        yield from super().checks()
+        yield self.jobs == 1, "jobs", "1: a trace has its own process groups"
+        yield self.dtype == "int32", "dtype", "int32: traces have sizes, and no values"
+
+    @property
+    def work(self) -> str:
+        return self.trace
+
+    def measure(self, timeline: Timeline | None = None) -> list[Replayed]:
+        return replay(self, timeline)
+
+    def why(self, run: dict, summary: dict) -> Finding:
+        whole, exposed = summary["time_ms"], summary["exposed_ms"]
+        computing = f"the rank that computes longest does so for {summary['compute_ms']:.3f} of {whole:.3f} ms"
+        if (slow := bottleneck.straggler(run)) is not None:
+            return Finding(run["job"], "straggler", f"{computing}; {slow}")
+        if summary["efficiency"] >= BUSY:
+            return Finding(run["job"], "compute", f"{computing}, and {exposed:.3f} ms are not")
+        inner = bottleneck.network(self, run, max(exposed / whole, 1e-9), whole)
+        return Finding(run["job"], inner.bound, f"{exposed:.3f} of {whole:.3f} ms are not compute; {inner.shown}")
 
 
 @dataclass
@@ -68,6 +165,7 @@ class Rank:
 
 def replay(config: Trace, timeline: Timeline | None = None) -> list[Replayed]:
     """Runs the trace and records its events in ``timeline``. Raises as allreduce.reduce does."""
+    config = config.resolved()
     traces = chakra.read(config.trace, config.groups, chakra.Roofline(config.peak_flops, config.memory_bandwidth))
     _match(config, traces)
     place, timeline = virtual_network.place(config), timeline or Timeline()
@@ -139,7 +237,7 @@ class Replay:
                 if not node.after:
                     self._begin(rank, node, 0)
         while True:
-            idle = self.timeline.run(self.fabric, EVENTS_AT_ONCE, self.due[0][0] if self.due else NEVER - 1)
+            idle = self.timeline.run(self.fabric, self.due[0][0] if self.due else NEVER - 1)
             done = self.fabric.completions()
             for completion in done:
                 if (error := completion.event.error()) is not None:
@@ -282,3 +380,6 @@ def _same(config: Trace, a: tuple[int, list[Node]], b: tuple[int, list[Node]], p
             for rank, n in ((a[0], one), (b[0], other))
         )
         raise ConfigError(f"the {name} is not the same on both sides: {sides}")
+
+
+KIND = Trace

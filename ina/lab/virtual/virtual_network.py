@@ -13,8 +13,9 @@ from ina.aggregation import protocols
 from ina.aggregation.entries import program_named
 from ina.base import paths
 from ina.base.settings import ConfigError
-from ina.lab.experiment_keys import Virtual
-from ina.lab.testbed_hosts import with_buffer
+from ina.lab.kind import Experiment
+from ina.lab.processes.hosts import with_buffer
+from ina.lab.virtual.keys import Virtual
 from ina.net.ports import PS, Faults
 from ina.p4.compiler.build import compile_program
 from ina.topology import Topology, TopologyError, routes
@@ -83,6 +84,22 @@ def place(config: Virtual) -> Place:
         return Place(topology, fabric.tables(topology), tuple(map(tuple, everyone.cycles)) if everyone else ())
     except TopologyError as error:
         raise ConfigError(f"topology = {config.topology!r}: {error}") from None
+
+
+class Networked(Virtual):
+    """Base of the kinds whose jobs are in such a network."""
+
+    @classmethod
+    def check_networks(cls, experiments: Sequence[Experiment]) -> None:
+        places: dict[str, Place] = {}
+        for experiment in experiments:
+            if isinstance(experiment, Virtual) and experiment.topology != "star":  # a star has as many hosts as needed
+                if experiment.topology not in places:
+                    places[experiment.topology] = place(experiment)
+                places[experiment.topology].hosts(experiment)
+
+    def prepare(self) -> None:
+        program(self)
 
 
 def schedule(config: Virtual, place: Place, hosts: Sequence[str]) -> collectives.Schedule:

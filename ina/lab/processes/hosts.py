@@ -8,10 +8,16 @@ from typing import Protocol
 from ina import topology as topologies
 from ina.aggregation.entries import program_named
 from ina.topology.points import host_list
+from ina.worlds.testbed import switch_kinds
+
+SWITCHES = tuple(switch_kinds.KINDS)
+SWITCH = ("testbed: embedded (all switches in one process), process (each in one) or bmv2 (BMv2); anywhere: tna (the program for "
+          "Tofino, on the embedded switch)")  # help of the key `switch`
+BMV2_WINDOW = 8  # BMv2 takes 0.1 ms and more for a packet: a longer queue only causes retransmissions
 
 
 class Placed(Protocol):
-    """Keys of an experiment in the testbed (experiment_keys.py)."""
+    """Keys of an experiment in the testbed."""
 
     @property
     def topology(self) -> str: ...

@@ -21,6 +21,7 @@ from ina.worlds.virtual.network import NEVER
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+EVENTS_AT_ONCE = 100_000  # between two checks for Ctrl-C
 US = 1e6
 PLOTTED = 6  # lines of a plot: the busiest ones
 
@@ -43,10 +44,10 @@ class Timeline:
     _before: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)  # busy and queue, cumulative
     _last: int = 0
 
-    def run(self, fabric: Fabric, max_events: int, until: int = NEVER - 1) -> bool:
+    def run(self, fabric: Fabric, until: int = NEVER - 1) -> bool:
         """Runs ``fabric``, to ``until`` ps at most, and takes samples when they are due."""
         step = round(self.every * PS)
-        idle = fabric.run(min(until, self._last + step if step else until), max_events)
+        idle = fabric.run(min(until, self._last + step if step else until), EVENTS_AT_ONCE)
         if self.watch:
             self.watch(fabric)
         if step and fabric.now > self._last and (idle or fabric.now >= self._last + step):

@@ -27,7 +27,6 @@ from typing import Any
 
 from ina.base import documents
 from ina.base.settings import ConfigError
-from ina.lab.experiment_keys import trace_files
 
 HINT = "pip install --no-deps mlc-chakra protobuf (or 'ina[chakra]', with all that its converters need)"
 COMPUTE, NOTHING, SEND, RECEIVE = "compute", "nothing", "send", "receive"
@@ -95,13 +94,21 @@ class Traces:
 UNKNOWN = Roofline()
 
 
+def files(prefix: str) -> list[Path]:
+    """Returns the files of Chakra's traces of ranks 0, 1, ...; empty: there is none."""
+    ranks: list[Path] = []
+    while prefix and (path := Path(f"{prefix}.{len(ranks)}.et")).is_file():
+        ranks.append(path)
+    return ranks
+
+
 def read(prefix: str, groups: str = "", roofline: Roofline = UNKNOWN) -> Traces:
     """Reads all ranks' traces. ``groups``: a JSON file of process groups as ASTRA-sim has it, {"0": [0, 1], ...}. ``roofline``:
     for nodes that compute and have no duration.
 
     Raises ConfigError with file and node.
     """
-    paths = trace_files(prefix)
+    paths = files(prefix)
     groups_by_name = {"": tuple(range(len(paths)))} | (_groups(Path(groups)) if groups else {})
     ranks: list[list[Node]] = []
     ignored: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""One worker of an all-reduce: ``python -m ina.lab.kinds.reducer SPECIFICATION`` (JSON), which processes.py starts.
+"""One worker of an all-reduce: ``python -m ina.lab.processes.reducer SPECIFICATION`` (JSON), which crew.py starts.
 
 It prints "ready" when all workers of its job are there, begins when it reads a line, and then prints its measurements.
 """
@@ -15,9 +15,9 @@ import numpy as np
 from ina.aggregation.controller.client import Client
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
-from ina.lab.kinds.oracle import choose_reduction, expected
-from ina.lab.kinds.virtual_network import WrongSum
+from ina.lab.oracle import choose_reduction, expected
 from ina.lab.training.launch import die_with_parent, say_where_on_request
+from ina.lab.virtual.virtual_network import WrongSum
 from ina.net.ports import Faults
 
 

@@ -1,4 +1,4 @@
-"""World ``testbed``: the ranks of a training in the hosts of a Mininet network, and measurements of its links."""
+"""World ``testbed``: processes in the hosts of a Mininet network, and measurements of its links."""
 
 from __future__ import annotations
 
@@ -12,42 +12,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from ina import topology as topologies
 from ina.base import paths, signals
 from ina.base.settings import ConfigError
-from ina.lab.experiment_keys import Config
-from ina.lab.results.record import Use
-from ina.lab.testbed_hosts import described, server_host
 from ina.lab.training.launch import Place
 from ina.net.state import Busy
 from ina.worlds.testbed.mininet import MininetMissing, Network, missing
 
-__all__ = ["Meter", "defines", "missing", "opened", "place", "processor_times", "training"]
+__all__ = ["Meter", "Use", "missing", "opened", "place", "processor_times"]
 
 SERVER_START = 60.0  # seconds
 STORE_PORT = 29500  # the same in every host: each has its own ports
 
 
-def defines(config: Config) -> dict[str, str]:
-    """Returns preprocessor definitions of the switches' program."""
-    return {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
+class Use(TypedDict, total=False):
+    """Use of links and processors between two moments (Meter)."""
 
-
-@contextmanager
-def training(config: Config) -> Iterator[Network]:
-    """Starts the network of a training. Raises ConfigError."""
-    capture = Path(config.pcap) if config.points else None
-    try:
-        topology = described(config)
-        network = Network(topology, config.program_path, defines(config), seed=config.seed, job_slots=config.slots,
-                          kind=config.switch, cables=config.cables or None, capture=capture,
-                          points=config.points.split(","))  # fmt: skip
-        host = server_host(config, topology)
-    except topologies.TopologyError as error:
-        raise ConfigError(f"topology, switch, cables: {error}") from error
-    with opened(network, host):
-        yield network
+    links: dict[str, dict[str, float]]  # by name: rate, and differences of counters
+    processors: float  # share of the time that they were busy
+    seconds: float
+    switch: str  # of which kind it is
 
 
 @contextmanager

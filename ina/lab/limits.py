@@ -1,0 +1,25 @@
+"""Ranges of keys that several kinds of experiments have: the limits of a machine, or of the packet format."""
+
+from __future__ import annotations
+
+from ina.base.bounds import SECONDS, Range
+
+WORKERS = Range(0, 1024, "each is a process, or a host of virtual time")
+JOBS = Range(1, 64, "each has hosts or slots of its own")
+PACKET = Range(0, 2048, "what a frame has room for", "int32")
+SLOTS = Range(0, 16384, "slot numbers have 14 bits", "slots")
+BYTES = Range(0, 1 << 40, "bytes", "B")
+RATE = Range(0, 1e15, "bit/s: a byte takes a whole number of femtoseconds at least", "b/s")
+DELAY = Range(0, 10, "seconds", "s")
+TIME = Range(0, SECONDS, "seconds", "s")
+MIB = Range(0, 1e6, "MiB", "MiB")
+FACTOR = Range(0, 1e6)
+STEPS = Range(0, 10**9)
+PROBABILITY = Range(0, 1, "a probability", "probability")
+SEED = Range(0, 2**63 - 1, "63 bits")
+ELEMENTS = Range(1, 10**15, "4 bytes each, which memory has to hold", "int32")
+
+
+def power_of_two(number: int) -> bool:
+    """Returns True for 0, too: a key that is left to others."""
+    return number & (number - 1) == 0
