@@ -71,5 +71,7 @@ def test_perfetto_gets_workers_links_queues_and_pools_and_the_report_plots_them(
 def test_looks_are_for_virtual_time():
     with pytest.raises(ConfigError, match="sample = 1e-05: expected 0 in world = 'local'"):
         AllReduce(world="local", sample=1e-5)
-    with pytest.raises(ConfigError, match="sample = 2.0: expected 0, or 1e-9 to 1"):
+    with pytest.raises(ConfigError, match=r"sample = 2.0: expected 0 to 1 \(seconds\)"):
         Sharing(sample=2.0)
+    with pytest.raises(ConfigError, match="sample = 1e-12: expected 0, or 1e-9 to 1"):
+        Sharing(sample=1e-12)
