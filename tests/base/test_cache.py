@@ -16,7 +16,7 @@ need("cc")
 
 from ina.base import cache, cc  # noqa: E402
 from ina.p4.compiler import build  # noqa: E402
-from ina.p4.compiler.load import load  # noqa: E402
+from ina.p4.runtime.loaded_program import Program  # noqa: E402
 
 ROOT = Path(__file__).parent.parent.parent
 STRANGER = 1002
@@ -55,7 +55,7 @@ def test_a_damaged_program_is_made_again(tmp_path, place, kind, spoil):
     damage(victim, kind)
     again = build.compile_program(path)
     assert again == first and again.c_path.exists() and again.so_path.read_bytes() == whole
-    load(again.so_path).close()
+    Program(again.so_path)
     files = {file: file.stat().st_mtime_ns for file in place.iterdir()}
     assert build.compile_program(path) == first
     assert {file: file.stat().st_mtime_ns for file in place.iterdir()} == files, "it is whole, and not made a third time"

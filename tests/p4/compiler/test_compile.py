@@ -14,9 +14,10 @@ from v1_program import data, source
 
 from ina.base import paths
 from ina.base.cc import BuildError
+from ina.base.native import ffi
 from ina.p4.compiler import build, frontend
 from ina.p4.compiler.errors import CompileError
-from ina.p4.compiler.load import LoadError, load
+from ina.p4.runtime.loaded_program import Program
 
 pytestmark = pytest.mark.build
 HEADROOM = 128
@@ -28,9 +29,8 @@ class Direct:
 
     def __init__(self, path: Path, **options) -> None:
         self.compiled = build.compile_program(path, **options)
-        self.handle = load(self.compiled.so_path)
-        self.ffi, program = self.handle.ffi, self.handle.program
-        self.program = program
+        self.ffi, self.loaded = ffi, Program(self.compiled.so_path)
+        self.program = program = self.loaded.pointer
         self.state = self._aligned(program.state_size)
         self.meta = self._aligned(program.meta_size)
         program.init(self.state, 1)
@@ -504,8 +504,8 @@ def test_a_missing_compiler_is_said(tmp_path, monkeypatch):
 def test_what_is_no_program_is_not_loaded(tmp_path):
     path = tmp_path / "x.so"
     path.write_bytes(b"nothing")
-    with pytest.raises(LoadError, match="x.so"):
-        load(path)
+    with pytest.raises(OSError, match="x.so"):
+        Program(path)
 
 
 @pytest.mark.parametrize("values", [32, 256])
