@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from results import benchmarks  # noqa: E402
+
 PAGES: dict[str, Callable[[], str]] = {}  # path below docs: what makes its text
 
 
@@ -232,6 +234,9 @@ def constant(path: Path, name: str) -> dict[str, str]:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
             return ast.literal_eval(node.value)
     raise SystemExit(f"docs/site/generate.py: {path}: expected {name} there")
+
+
+PAGES |= {f"results/{path}": lambda text=text: text for path, text in benchmarks().items()}
 
 
 def main() -> int:
