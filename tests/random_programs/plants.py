@@ -153,7 +153,7 @@ PLANTS = (
     ),
     Plant(
         "the first digest of a packet wins",
-        "ina/p4/compiler/reference/externs/digests.py",
+        "ina/p4/compiler/externs/digests.py",
         "machine.packet.requests.digest = Message(",
         "machine.packet.requests.digest = machine.packet.requests.digest or Message(",
         "interpreted",

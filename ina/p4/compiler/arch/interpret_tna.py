@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from ina.p4.compiler import ast
 from ina.p4.compiler.arch.tna_machine import Nothing, Phase, TnaMachine, Unset
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
+from ina.p4.compiler.externs.hashes import deposit
+from ina.p4.compiler.externs.tna import TNA
 from ina.p4.compiler.reference.architecture import Architecture, Item, Output
 from ina.p4.compiler.reference.blocks import run_block
-from ina.p4.compiler.reference.externs.checksums import deposit
-from ina.p4.compiler.reference.externs.tna import TNA
 from ina.p4.compiler.reference.machine import Frame
 from ina.p4.compiler.reference.packet import PacketIn, PacketOut
 from ina.p4.compiler.reference.signals import ParserError

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from ina.p4.compiler import fold, ir
 from ina.p4.compiler.arch import v1model_operations as ops
+from ina.p4.compiler.arch.v1model_machine import DROP_PORT
 from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.externs.cells import Cells
-from ina.p4.compiler.externs.checks import DROP_PORT, Messages
+from ina.p4.compiler.externs.checks import Messages
 from ina.p4.compiler.externs.copies import Copies, cloned_headers
 from ina.p4.compiler.externs.digests import Digests
 from ina.p4.compiler.externs.v1model import V1MODEL

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.instances import calls_in
+from ina.p4.compiler.reference.arguments import Arguments
 from ina.p4.compiler.reference.machine import Machine, Semantics
 from ina.p4.compiler.reference.places import Place
 from ina.p4.compiler.reference.signals import InterpreterError
@@ -70,3 +71,14 @@ class TnaMachine(Machine):
         if instance not in self.phase.entries:
             raise InterpreterError(call, f"{instance.name} outside of the actions of its table")
         return self.phase.entries[instance]
+
+    def cell(self, instance: Instance, call: ast.Call, args: Arguments) -> int:
+        """Returns the index of an object's cell: the argument, or of a direct object the entry's handle; -1 for a miss."""
+        if not instance.decl.name.startswith("Direct"):
+            return args.number("index")
+        entry = self.entry(instance, call)
+        return -1 if entry is None else entry.handle
+
+    def octets(self, args: Arguments) -> int:
+        """Returns the packet's length as counters and meters take it."""
+        return self.phase.octets - args.number("adjust_byte_count", 0) & MASK32

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, fold, ir, operations
+from ina.p4.compiler.arch.v1model_machine import DROP_PORT, V1Machine
 from ina.p4.compiler.externs.extern import ExternFunction
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
-
-DROP_PORT = 511
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Frame, Machine
+from ina.p4.compiler.reference.signals import InterpreterError, PacketFailed, ParserError
+from ina.p4.compiler.reference.values import Value as RunTimeValue
+from ina.p4.compiler.reference.values import leaves
 
 
 class Verify(ExternFunction):
@@ -26,6 +30,11 @@ class Verify(ExternFunction):
         low.emit(ir.If(fold.lnot(condition), [rejected, ir.Goto(context.reject_label)]))
         return None
 
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        if not args.value(0):
+            raise ParserError(args.text(1))
+        return None
+
 
 class StaticAssert(ExternFunction):
     names = ("static_assert",)
@@ -33,12 +42,21 @@ class StaticAssert(ExternFunction):
     def lower(self, low: Lowering, call: ast.Call) -> Value | None:
         return fold.TRUE
 
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        return True  # the checker has verified it
+
 
 class Assert(ExternFunction):
     names = ("assert", "assume")
 
     def lower(self, low: Lowering, call: ast.Call) -> Value | None:
         low.emit(ir.If(fold.lnot(low.scalar(call.given(0))), [operations.Fail()]))
+        return None
+
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        """Ends the packet if the check fails (BMv2 ends itself)."""
+        if not args.value(0):
+            raise PacketFailed("assertion", f"{call.span}: {call.decl.name} failed")
         return None
 
 
@@ -59,6 +77,14 @@ class LogMessage(ExternFunction):
         low.emit(operations.Count(counter, args=[fold.const(0, 32)]))
         return None
 
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        """Logs a message, in which each `{}` stands for the next value of the data."""
+        message = args.text(0)
+        for value, _ in leaves(args.value(1), args.type(1)) if 1 in args else ():
+            message = message.replace("{}", str(value), 1)
+        machine.log.append(message)
+        return None
+
 
 class MarkToDrop(ExternFunction):
     names = ("mark_to_drop",)
@@ -68,6 +94,12 @@ class MarkToDrop(ExternFunction):
         standard = low.expressions.lvalue(call.given(0)) if call.args else low.places["standard_metadata"]
         low.assign(value_trees.part(standard, "egress_spec"), fold.const(DROP_PORT, 9), call)
         low.assign(value_trees.part(standard, "mcast_grp"), fold.const(0, 16), call)
+        return None
+
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        if 0 not in args:
+            raise InterpreterError(call, "mark_to_drop() needs its standard_metadata argument")
+        args.record(0).set(egress_spec=DROP_PORT, mcast_grp=0)
         return None
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch import tna_operations, v1model_operations
+from ina.p4.compiler.arch.tna_machine import TnaMachine
+from ina.p4.compiler.arch.v1model_machine import Path, V1Machine
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.externs.cells import named_arguments
@@ -15,6 +17,11 @@ from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Frame
+from ina.p4.compiler.reference.packet import PacketOut
+from ina.p4.compiler.reference.values import Record
+from ina.p4.compiler.reference.values import Value as RunTimeValue
 
 NO_LIST = 0xFFFFFFFF  # field list of a clone that preserves nothing
 FIRST_VALUE_LIST = 0x10000  # numbers of lists written as values, beyond those of @field_list
@@ -102,6 +109,10 @@ class Clone(ExternFunction):
             copies.preserved[number] = [*fields, *headers, copies.payload_at, copies.length]
         return fold.const(copies.with_headers[list_number.value], 32)
 
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        machine.packet.requests.clone = (args.number(1), _preserved(machine, args, 2))
+        return None
+
 
 class Again(ExternFunction):
     """Another pass of the packet: through ingress as it came, or as it leaves egress."""
@@ -117,12 +128,25 @@ class Again(ExternFunction):
         low.emit(ir.Assign(low.context.flag(f"{kind}_list"), field_list_of(low, call.given(0))))
         return None
 
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        requests, preserved = machine.packet.requests, _preserved(machine, args, 0)
+        if call.decl.name.startswith("resubmit"):
+            requests.resubmit = preserved
+        else:
+            requests.recirculate = preserved
+        return None
+
 
 class Truncate(ExternFunction):
     names = ("truncate",)
 
     def lower(self, low: Lowering, call: ast.Call) -> Value | None:
         low.emit(v1model_operations.Truncate(args=[low.scalar(call.given(0))]))
+        return None
+
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        packet, length = machine.packet, max(args.number(0), 1)  # a frame has at least one byte
+        packet.truncate = length if packet.truncate is None else min(length, packet.truncate)
         return None
 
 
@@ -162,6 +186,12 @@ class Mirror(ExternObject):
         low.emit(tna_operations.Mirror(args=[session, *front_bytes(low, call, args.get("hdr"), MIRROR_BYTES, "mirror")]))
         return None
 
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        phase = machine.phase
+        phase.mirror = _header_bytes(args)
+        phase.requests |= {"mirror": 1, "mirror_session": args.number("session_id"), "mirror_len": len(phase.mirror)}
+        return None
+
 
 class Resubmit(ExternObject):
     names = ("Resubmit",)
@@ -173,6 +203,50 @@ class Resubmit(ExternObject):
         fields = front_bytes(low, call, named_arguments(call).get("hdr"), RESUBMIT_BYTES, "resubmit")
         low.emit(tna_operations.Resubmit(args=fields))
         return None
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        machine.phase.resubmit = _header_bytes(args).ljust(8, b"\0")
+        return None
+
+
+def _preserved(machine: V1Machine, args: Arguments, key: int) -> list[Path]:
+    """Returns the metadata that a copy keeps: fields of a field list, or those that the data name; none without the argument."""
+    if key not in args:
+        return []
+    if not args.call.decl.name.endswith("_preserving_field_list"):
+        return _metadata_paths(machine, args.expression(key))
+    metadata = machine.metadata_type
+    assert isinstance(metadata, types.RecordType)
+    return [("meta", *path) for path in field_list(machine.program, metadata, args.number(key))]
+
+
+def _metadata_paths(machine: V1Machine, e: ast.Expr) -> list[Path]:
+    if isinstance(e, ast.ListExpr | ast.StructInit):
+        return [path for value in e.values for path in _metadata_paths(machine, value)]
+    path: list[str] = []
+    while isinstance(e, ast.Cast | ast.Member):
+        if isinstance(e, ast.Member):
+            path.insert(0, e.member)
+            e = e.base
+        else:
+            e = e.operand
+    if isinstance(e, ast.Name) and e.type is machine.metadata_type:
+        return [("meta", *path)]
+    if isinstance(e, ast.Name) and e.type is machine.standard_type:
+        return [("standard", *path)]
+    return []
+
+
+def _header_bytes(args: Arguments) -> bytes:
+    """Returns the bytes of the header that a copy begins with."""
+    if "hdr" not in args:
+        return b""
+    header = args.value("hdr")
+    assert isinstance(header, Record)
+    header.valid = True
+    out = PacketOut()
+    out.emit(header, header.type)
+    return out.data()
 
 
 COPIES = (Clone(), Again(), Truncate())

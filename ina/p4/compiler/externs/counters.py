@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ina.p4.compiler import ast, fold, ir, operations
+from ina.p4.compiler.arch.tna_machine import TnaMachine
+from ina.p4.compiler.arch.v1model_machine import V1Machine
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.cells import Cells, direct_entry, index32, named_arguments
 from ina.p4.compiler.externs.extern import ExternObject
@@ -10,6 +12,11 @@ from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.table_description import TableUse
 from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Frame, Machine
+from ina.p4.compiler.reference.objects import CounterArray
+from ina.p4.compiler.reference.tables import Table
+from ina.p4.compiler.reference.values import Value as RunTimeValue
 
 
 def cells(low: Lowering, instance: Instance, size: int | None = None) -> ir.Counter:
@@ -52,6 +59,16 @@ class V1Counter(ExternObject):
             low.emit(operations.Count(cells(low, instance), args=[index32(low, call.given(0))]))
         return None
 
+    def create(self, machine: Machine, instance: Instance) -> CounterArray | None:
+        if instance.decl.name == "direct_counter":
+            return None  # entries count
+        return CounterArray(instance.name, instance.args["size"], instance.args["type"])
+
+    def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        if instance.decl.name == "counter":
+            machine.state(instance, CounterArray).count(args.number(0), machine.packet.length)
+        return None
+
 
 class Counter(ExternObject):
     names = ("Counter", "DirectCounter")
@@ -77,6 +94,21 @@ class Counter(ExternObject):
             index = direct_entry(low, call, instance)
             counter = low.state(Cells).counters[instance]
         low.emit(operations.Count(counter, args=[index, *less(low, args)]))
+        return None
+
+    def create(self, machine: Machine, instance: Instance) -> CounterArray | None:
+        if instance.decl.name == "DirectCounter":
+            return None  # entries count
+        return CounterArray(instance.name, instance.args["size"], instance.args["type"].lower())
+
+    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
+        table.attached.append(instance)
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        if instance.decl.name == "Counter":
+            machine.state(instance, CounterArray).count(args.number("index"), machine.octets(args))
+        elif (entry := machine.entry(instance, call)) is not None:
+            entry.packets, entry.octets = entry.packets + 1, entry.octets + machine.octets(args)
         return None
 
 

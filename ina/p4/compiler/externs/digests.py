@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.arch.tna_machine import TnaMachine
+from ina.p4.compiler.arch.v1model_machine import V1Machine
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Digest as Message
+from ina.p4.compiler.reference.machine import Frame
+from ina.p4.compiler.reference.values import Value as RunTimeValue
+from ina.p4.compiler.reference.values import leaves, number
 
 
 @dataclass(slots=True)
@@ -44,6 +51,12 @@ class DigestFunction(ExternFunction):
         send(low, low.value(call.given(1)), t, str(t) if isinstance(t, types.RecordType) and t.name else "")
         return None
 
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        t = args.type(1)
+        name = t.name if isinstance(t, types.RecordType) and t.name else "digest"
+        machine.packet.requests.digest = Message(name, tuple(leaf for leaf, _ in leaves(args.value(1), t)))
+        return None
+
 
 class Digest(ExternObject):
     names = ("Digest",)
@@ -52,6 +65,12 @@ class Digest(ExternObject):
         if low.context.in_egress:
             raise unsupported(call, "Digest in egress")
         send(low, low.value(call.given(0)), types.strip_new(call.params[0].type), instance.name)
+        return None
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        values = tuple(int(number(leaf)) for leaf, _ in leaves(args.value(0), args.type(0)))
+        machine.phase.digest = (machine.digest_numbers[call], values)
+        machine.digests.append(Message(instance.name, values))
         return None
 
 

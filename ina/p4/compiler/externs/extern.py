@@ -7,7 +7,7 @@ Each is one class with two halves. `lower` (`declare`, `attach`) makes intermedi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import Instance
@@ -15,10 +15,11 @@ from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.table_description import TableUse
 from ina.p4.compiler.lower.value_trees import Value
-
-if TYPE_CHECKING:
-    from ina.p4.compiler.reference.machine import Frame
-    from ina.p4.compiler.reference.tables import Table
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Frame
+from ina.p4.compiler.reference.signals import InterpreterError
+from ina.p4.compiler.reference.tables import Table
+from ina.p4.compiler.reference.values import Value as RunTimeValue
 
 
 class ExternFunction:
@@ -30,9 +31,9 @@ class ExternFunction:
         """Lowers a call; returns its value, None if it is void."""
         raise unsupported(call, f"the function '{call.decl.name}'")
 
-    def interpret(self, machine: Any, call: ast.Call, args: list[Any], frame: Frame) -> Any:
-        """Runs a call; an argument is a value, of an `out` or `inout` parameter a place."""
-        raise NotImplementedError(call.decl.name)
+    def interpret(self, machine: Any, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        """Runs a call; returns its value, None if it is void. `machine`: the architecture's."""
+        raise InterpreterError(call, f"the interpreter cannot run the function '{call.decl.name}'")
 
 
 class ExternObject:
@@ -56,9 +57,9 @@ class ExternObject:
         """Returns the state of an object in the interpreter; None: it has none."""
         return None
 
-    def interpret(self, machine: Any, instance: Instance, call: ast.Call, args: list[Any], frame: Frame) -> Any:
-        """Runs a call of a method."""
-        raise NotImplementedError(f"{instance.decl.name}.{call.method}")
+    def interpret(self, machine: Any, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        """Runs a call of a method; returns its value, None if it is void."""
+        raise InterpreterError(call, f"the interpreter cannot run '{instance.decl.name}.{call.method}'")
 
     def join(self, machine: Any, table: Table, prop: str, instance: Instance) -> None:
         """Attaches an object to a table of the interpreter, by one of `properties`."""

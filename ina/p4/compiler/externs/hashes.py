@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, fold, ir, operations, types
+from ina.p4.compiler.arch.tna_machine import TnaMachine
+from ina.p4.compiler.arch.v1model_machine import V1Machine
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.cells import named_arguments
 from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
@@ -12,6 +14,12 @@ from ina.p4.compiler.externs.hashing import algorithm_of, hashed
 from ina.p4.compiler.lower.context import shape_of
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.expressions import evaluate_record
+from ina.p4.compiler.reference.hashes import ALGORITHMS, MASK64, csum16, to_bytes
+from ina.p4.compiler.reference.machine import Frame, Machine
+from ina.p4.compiler.reference.values import Value as RunTimeValue
+from ina.p4.compiler.reference.values import wrap
 
 
 class Hash(ExternFunction):
@@ -34,6 +42,12 @@ class Hash(ExternFunction):
             if not isinstance(limit, ir.Const):
                 result = fold.cond(fold.eq(limit, fold.const(0, wide)), base, result)
         low.assign(target, fold.cast(result, width, signed), call)
+        return None
+
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        base, limit = args.number(2), args.number(4)
+        computed = digest(machine, args.text(1), args, 3)
+        args.place(0).set(wrap(computed % max(limit, 1) + base & MASK64, types.underlying(call.params[0].type)))
         return None
 
 
@@ -61,6 +75,16 @@ class UpdateChecksum(ExternFunction):
     def applies(self, low: Lowering, call: ast.Call) -> ir.Expr:
         return fold.TRUE
 
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        if args.value(0):
+            args.place(2).set(self._computed(machine, call, args))
+        return None
+
+    @staticmethod
+    def _computed(machine: V1Machine, call: ast.Call, args: Arguments) -> int:
+        payload = machine.packet.payload if call.decl.name.endswith("_with_payload") else b""
+        return wrap(digest(machine, args.text(3), args, 1, payload), types.underlying(call.params[2].type))
+
 
 class VerifyChecksum(UpdateChecksum):
     """Compares a checksum if the condition holds, unless the header that holds it is invalid (BMv2)."""
@@ -79,12 +103,20 @@ class VerifyChecksum(UpdateChecksum):
         differs = ir.Op("ne", (low.values.scalar(checksum), computed), 1)
         low.emit(ir.If(differs, [ir.Assign(low.field("standard_metadata", "checksum_error"), fold.TRUE)]))
 
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        if args.value(0) and not _owner_invalid(args.expression(2), frame):
+            machine.packet.checksum_error |= self._computed(machine, call, args) != args.value(2)
+        return None
+
 
 class Checksum16(ExternObject):
     names = ("Checksum16",)
 
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
         return hashed(low, "csum16", call.given(0))
+
+    def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        return csum16(to_bytes(args.value(0), args.type(0)))
 
 
 @dataclass(slots=True)
@@ -126,6 +158,27 @@ class Checksum(ExternObject):
                 return result
         return None
 
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        sums = machine.phase.sums
+        total = sums.get(instance, 0)
+        match call.method:
+            case "add":
+                sums[instance] = total + (~_sum(args) & 0xFFFF)
+            case "subtract":
+                sums[instance] = total + _sum(args)
+            case "get":
+                return folded(total)
+            case "verify":
+                return folded(total) != 0xFFFF
+            case "subtract_all_and_deposit":
+                machine.phase.deposits.append((instance, args.place(0)))
+            case "update":
+                checksum = _sum(args)
+                return 0xFFFF if checksum == 0 and args.number("zeros_as_ones", 0) else checksum
+            case _:
+                return super().interpret(machine, instance, call, args, frame)
+        return None
+
 
 def _folded_sum(low: Lowering, total: ir.Expr) -> ir.Expr:
     once = fold.add(fold.cast(fold.slice_bits(total, 15, 0), 32), fold.cast(fold.slice_bits(total, 31, 16), 32))
@@ -147,6 +200,36 @@ def deposit_residuals(low: Lowering) -> None:
 
         low.emit(ir.If(enabled, low.code.block(body)))
     sums.deposits.clear()
+
+
+def digest(machine: Machine, algorithm: str, args: Arguments, key: int, payload: bytes = b"") -> int:
+    """Returns the digest of an argument, and of the payload behind it, by a member of v1model's HashAlgorithm."""
+    data = to_bytes(args.value(key), args.type(key)) + payload
+    return machine.random.next() if algorithm == "random" else ALGORITHMS[algorithm](data)
+
+
+def _owner_invalid(field: ast.Expr, frame: Frame) -> bool:
+    """Returns True for a field of an invalid header, whose checksum is not verified (BMv2)."""
+    if not isinstance(field, ast.Member) or field.kind != "field" or not isinstance(field.base.type, types.HeaderType):
+        return False
+    return not evaluate_record(field.base, frame).valid
+
+
+def _sum(args: Arguments) -> int:
+    return csum16(to_bytes(args.value(0), args.type(0)))
+
+
+def folded(total: int) -> int:
+    """Returns a sum of 16-bit words in one's complement."""
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def deposit(machine: TnaMachine, payload: bytes) -> None:
+    """Writes the checksums that `subtract_all_and_deposit` asked for: of the bytes that the parser left."""
+    for instance, place in machine.phase.deposits:
+        place.set(folded(machine.phase.sums.get(instance, 0) + (~csum16(payload) & 0xFFFF)))
 
 
 HASHES = (Hash(), UpdateChecksum(), VerifyChecksum(), Checksum16())

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, fold, ir, operations
 from ina.p4.compiler.arch import tna_operations
+from ina.p4.compiler.arch.tna_machine import TnaMachine
+from ina.p4.compiler.arch.v1model_machine import V1Machine
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.cells import Cells, direct_entry, index32, named_arguments
 from ina.p4.compiler.externs.counters import less
@@ -14,8 +16,18 @@ from ina.p4.compiler.lower.context import shape_of, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.table_description import TableUse
 from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Frame, Machine
+from ina.p4.compiler.reference.objects import FilterArray, MeterArray
+from ina.p4.compiler.reference.tables import Table
+from ina.p4.compiler.reference.values import Value as RunTimeValue
 
 COLORS = {"green": 0, "yellow": 1, "red": 3}  # MeterColor_t
+
+
+ANY_SIZE = 1 << 32  # of a direct object in the interpreter: a cell for each entry's handle
+COLORS = {"green": 0, "yellow": 1, "red": 3}  # MeterColor_t
+RANKS = {0: 0, 1: 1, 3: 2}  # by MeterColor_t
 
 
 @dataclass(slots=True)
@@ -72,6 +84,25 @@ class V1Meter(ExternObject):
         low.assign(target, fold.cast(color, *shape_of(call.params[1].type, call)), call)
         return None
 
+    def create(self, machine: Machine, instance: Instance) -> MeterArray | None:
+        if instance.decl.name == "direct_meter":
+            return None  # the table has it
+        return MeterArray(instance.name, instance.args["size"], instance.args["type"])
+
+    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
+        """Attaches a meter of a table's entries, configured by their handles: `table.meter_states.configure(handle, ...)`."""
+        table.attached.append(instance)
+        table.meter_states = MeterArray(instance.name, ANY_SIZE, instance.args["type"])
+
+    def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        packet = machine.packet
+        if instance.decl.name == "direct_meter":
+            args.place(0).set(packet.colors.get(instance, 0))
+        else:
+            meter = machine.state(instance, MeterArray)
+            args.place(1).set(meter.execute(args.number(0), packet.length, packet.now_ps))
+        return None
+
 
 class Meter(ExternObject):
     names = ("Meter", "DirectMeter")
@@ -106,6 +137,24 @@ class Meter(ExternObject):
         green, yellow, red = (fold.const(instance.args.get(name, value), 8) for name, value in COLORS.items())
         others = fold.cond(fold.eq(result, fold.const(1, 32)), yellow, red)
         return fold.cond(fold.eq(result, fold.const(0, 32)), green, others)
+
+    def create(self, machine: Machine, instance: Instance) -> MeterArray:
+        size = ANY_SIZE if instance.decl.name == "DirectMeter" else instance.args["size"]
+        return MeterArray(instance.name, size, instance.args["type"].lower())
+
+    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
+        table.attached.append(instance)
+        table.meter_states = machine.state(instance, MeterArray)
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        meter = machine.state(instance, MeterArray)
+        state = meter.states.get(machine.cell(instance, call, args))
+        color = args.number("color", 0)
+        rank = RANKS.get(color, color)
+        if state is not None:
+            rank = state.mark_aware(1 if meter.unit == "packets" else machine.octets(args), machine.phase.now_ps, rank)
+        colors: list[int] = [instance.args.get(name, value) for name, value in COLORS.items()]
+        return colors[min(rank, 2)]
 
 
 class Filter(ExternObject):
@@ -153,6 +202,20 @@ class Filter(ExternObject):
         low.emit(tna_operations.EarlyDrop(filter_, targets=[result], args=[index, x]))
         drop, keep = (fold.const(instance.args[name], 8) for name in ("drop_value", "no_drop_value"))
         return fold.cond(result, drop, keep)
+
+    def create(self, machine: Machine, instance: Instance) -> FilterArray:
+        return FilterArray(instance.name, ANY_SIZE if instance.decl.name.startswith("Direct") else instance.args["size"])
+
+    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
+        table.attached.append(instance)
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        state, index, sample = machine.state(instance, FilterArray), machine.cell(instance, call, args), args.number("val")
+        if instance.decl.name.endswith("Lpf"):
+            return state.smoothed(index, sample, machine.phase.now_ps)
+        drop = state.drops(index, sample, machine.phase.now_ps, machine.random)
+        value: int = instance.args["drop_value" if drop else "no_drop_value"]
+        return value
 
 
 METERS = (V1Meter(),)

@@ -8,6 +8,11 @@ from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
 from ina.p4.compiler.lower.context import shape_of, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Frame, Machine
+from ina.p4.compiler.reference.values import Value as RunTimeValue
+from ina.p4.compiler.reference.values import wrap
+from ina.p4.compiler.types import fixed_width, underlying
 
 
 class RandomFunction(ExternFunction):
@@ -28,6 +33,10 @@ class RandomFunction(ExternFunction):
         low.assign(target, fold.cast(result, width, signed), call)
         return None
 
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        args.place(0).set(machine.random.between(args.number(1), args.number(2)))
+        return None
+
 
 class Random(ExternObject):
     names = ("Random",)
@@ -41,6 +50,9 @@ class Random(ExternObject):
         size = fold.const(1 << width if width < 64 else 0, 64)
         low.emit(operations.Random(targets=[result], args=[fold.const(0, 64), size]))
         return fold.cast(result, width, signed)
+
+    def interpret(self, machine: Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        return wrap(machine.random.between(0, (1 << (fixed_width(call.type) or 0)) - 1), underlying(call.type))
 
 
 RANDOM = (RandomFunction(),)

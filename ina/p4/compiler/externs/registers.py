@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.arch import tna_operations
+from ina.p4.compiler.arch.tna_machine import TnaMachine
 from ina.p4.compiler.arch.tna_math import math_unit
+from ina.p4.compiler.arch.v1model_machine import V1Machine
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.cells import Cells, direct_entry, index32, named_arguments, scalars_of
 from ina.p4.compiler.externs.extern import ExternObject
@@ -18,6 +20,13 @@ from ina.p4.compiler.lower.context import shape_of, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.table_description import TableUse
 from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Frame, Machine
+from ina.p4.compiler.reference.objects import RegisterArray
+from ina.p4.compiler.reference.statements import run_body
+from ina.p4.compiler.reference.tables import Table
+from ina.p4.compiler.reference.values import Value as RunTimeValue
+from ina.p4.compiler.reference.values import copy, default_value, from_const, wrap
 
 
 class V1Register(ExternObject):
@@ -69,6 +78,17 @@ class V1Register(ExternObject):
             index = low.code.stable(index)
         for register, part in zip(cells, value_trees.scalars(value), strict=True):
             low.emit(ir.RegWrite(register, index, value_trees.expression(part)))
+
+    def create(self, machine: Machine, instance: Instance) -> RegisterArray:
+        return RegisterArray(instance.name, instance.type.args[0], instance.args["size"])
+
+    def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        register = machine.state(instance, RegisterArray)
+        if call.method == "read":
+            args.place(0).set(register.read(args.number(1)))
+        else:
+            register.write(args.number(0), args.value(1))
+        return None
 
 
 def tna_cells(low: Lowering, instance: Instance, node: ast.Node, size: int | None = None) -> list[ir.Register]:
@@ -133,6 +153,23 @@ class Register(ExternObject):
             for register, value in zip(cells, value_trees.scalars(low.value(args["value"])), strict=True):
                 low.emit(ir.RegWrite(register, index, value_trees.expression(value)))
         return result
+
+    def create(self, machine: Machine, instance: Instance) -> object:
+        """Returns the cells: of a direct register by the handles of the table's entries."""
+        cells: dict[int, RunTimeValue] = {}
+        return cells if instance.decl.name == "DirectRegister" else _array(instance, instance.args.get("size", 0))
+
+    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
+        table.attached.append(instance)
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        if instance.decl.name == "DirectRegister":
+            return super().interpret(machine, instance, call, args, frame)
+        register, index = machine.state(instance, RegisterArray), args.number("index")
+        value = register.read(index)
+        if call.method == "write":
+            register.write(index, args.value("value"))
+        return value
 
 
 class RegisterAction(ExternObject):
@@ -211,6 +248,54 @@ class RegisterAction(ExternObject):
         number = fold.add(fold.cast(small, 32), ir.Op("shl", (fold.cast(large, 32), fold.const(1, 32)), 32))
         return fold.cast(ir.Op("shl", (fold.const(1, 32), number), 32), *shape)
 
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        if call.method == "predicate":
+            low, high = (bool(args.number(name, 0)) for name in ("cmplo", "cmphi"))
+            return wrap(1 << (2 * high + low), types.underlying(call.type))
+        if instance.decl.name == "DirectRegisterAction":
+            return self._interpret_direct(machine, instance, call, frame)
+        owner = instance.args["reg"]
+        register = machine.state(owner, RegisterArray)
+        if call.method == "execute":
+            index = args.number("index")
+        else:
+            index = machine.logs.get(owner, 0)
+            machine.logs[owner] = (index + 1) % len(register)
+        value = register.read(index)
+        after, result = self._apply(instance, value, call, frame)
+        register.write(index, after)
+        if 0 <= index < len(register):
+            machine.observer.register_changed(owner, index, value, after)
+        return result
+
+    def _interpret_direct(self, machine: TnaMachine, instance: Instance, call: ast.Call, frame: Frame) -> RunTimeValue:
+        owner = instance.args["reg"]
+        entry, t = machine.entry(owner, call), owner.type.args[0]
+        if entry is None:
+            return self._apply(instance, default_value(t), call, frame)[1]
+        cells: dict[int, RunTimeValue] = machine.state(owner, dict)
+        if entry.handle not in cells:
+            initial = owner.args.get("initial_value")
+            cells[entry.handle] = default_value(t) if initial is None else from_const(initial, t)
+        cells[entry.handle], result = self._apply(instance, copy(cells[entry.handle]), call, frame)
+        return result
+
+    def _apply(
+        self, action: Instance, value: RunTimeValue, call: ast.Call, frame: Frame
+    ) -> tuple[RunTimeValue, RunTimeValue]:
+        """Runs the program's `apply` method, in the scope of its control; returns (new value, result)."""
+        machine, callee = frame.machine, frame.inner()
+        body = abstract_method(action, "apply")
+        register, *output = body.params
+        callee.vars[register] = copy(value)
+        result = None if isinstance(call.type, types.VoidType) else default_value(call.type)
+        if output:
+            callee.vars[output[0]] = default_value(output[0].type)
+        before, machine.this = machine.this, action
+        run_body(body.body, callee)
+        machine.this = before
+        return callee.vars[register], callee.vars[output[0]] if output else result
+
 
 class RegisterParam(ExternObject):
     """A register of one cell that only the control plane writes."""
@@ -227,6 +312,12 @@ class RegisterParam(ExternObject):
             low.emit(ir.RegRead(part, register, fold.const(0, 32)))
         return result
 
+    def create(self, machine: Machine, instance: Instance) -> RegisterArray:
+        return _array(instance, 1)
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        return machine.state(instance, RegisterArray).read(0)
+
 
 class MathUnit(ExternObject):
     names = ("MathUnit",)
@@ -238,6 +329,28 @@ class MathUnit(ExternObject):
         result = low.code.temp(x.width, x.signed, "math")
         low.emit(tna_operations.Math(math_unit(instance, call.span), targets=[result], args=[x]))
         return result
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        unit = math_unit(instance, call.span)
+        width = types.fixed_width(call.type) or 0
+        x = args.number("x") & (1 << width) - 1
+        e = max(0, x.bit_length() - 4)
+        if unit.shift < 0:
+            e += e & 1
+        power = e >> 1 if unit.shift < 0 else e << unit.shift
+        power = unit.scale + (-power if unit.invert else power)
+        value = unit.table[x >> e]
+        return wrap(min((1 << width) - 1, value >> -power if power < 0 else value << power), types.underlying(call.type))
+
+
+def _array(instance: Instance, size: int) -> RegisterArray:
+    """Returns a register's cells in the interpreter."""
+    t = instance.type.args[0]
+    register = RegisterArray(instance.name, t, size)
+    initial = instance.args.get("initial_value")
+    if initial is not None:
+        register.values = [from_const(initial, t) for _ in range(size)]
+    return register
 
 
 REGISTERS = (V1Register(),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.arch.tna_machine import TnaMachine, Unset
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.externs.cells import named_arguments
@@ -12,6 +13,13 @@ from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
 from ina.p4.compiler.lower.context import shape_of, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.expressions import place
+from ina.p4.compiler.reference.machine import Frame, Machine
+from ina.p4.compiler.reference.packet import PacketIn
+from ina.p4.compiler.reference.signals import ParserError
+from ina.p4.compiler.reference.values import Value as RunTimeValue
+from ina.p4.compiler.reference.values import wrap
 
 
 @dataclass(slots=True)
@@ -45,6 +53,10 @@ class Extreme(ExternFunction):
         a, b = low.code.stable(low.scalar(call.given(0))), low.code.stable(low.scalar(call.given(1)))
         return fold.cond(ir.Op("gt" if call.decl.name == "max" else "lt", (a, b), 1), a, b)
 
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        choose = max if call.decl.name == "max" else min
+        return choose(args.number(0), args.number(1))
+
 
 class FunnelShift(ExternFunction):
     names = ("funnel_shift_right",)
@@ -57,6 +69,13 @@ class FunnelShift(ExternFunction):
         low.assign(target, fold.cast(both, *shape_of(call.params[0].type, call)), call)
         return None
 
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        t = types.underlying(call.params[0].type)
+        width = types.fixed_width(t) or 0
+        mask = (1 << width) - 1
+        args.place(0).set(wrap(((args.number(1) & mask) << width | args.number(2) & mask) >> args.number(3), t))
+        return None
+
 
 class Size(ExternFunction):
     names = ("sizeInBits", "sizeInBytes")
@@ -66,6 +85,10 @@ class Size(ExternFunction):
         if bits is None:
             raise unsupported(call, f"the size of {call.given(0).type}")
         return fold.const(bits if call.decl.name == "sizeInBits" else -(-bits // 8), 32)
+
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        width = types.fixed_width(args.type(0)) or 0
+        return width if call.decl.name == "sizeInBits" else (width + 7) // 8
 
 
 class Validity(ExternFunction):
@@ -80,6 +103,12 @@ class Validity(ExternFunction):
         if name == "is_validated":
             return flag
         low.emit(ir.Assign(flag, fold.FALSE))
+        return None
+
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        if call.decl.name == "is_validated":
+            return not isinstance(args.value(0), Unset)
+        place(args.expression(0), frame).set(Unset(args.number(0)))
         return None
 
 
@@ -97,6 +126,14 @@ class PortMetadataUnpack(ExternFunction):
         cursor = low.context.cursor
         low.emit(ir.Assign(cursor, fold.add(cursor, fold.const(8, 32))))
         low.state(PhaseState).port_metadata = field_places(call.type)
+        return value
+
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        packet = args.value(0)
+        assert isinstance(packet, PacketIn)
+        packet.need(64)
+        value = packet.lookahead(call.type)
+        packet.advance(64)
         return value
 
 
@@ -135,6 +172,25 @@ class ParserCounter(ExternObject):
         masked = fold.bit_and(turned, fold.const((1 << (mask + 1)) - 1, 8))
         low.emit(ir.Assign(counter, fold.cast(fold.add(masked, low.scalar(args["add"])), 8, True)))
 
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        counters = machine.phase.counters
+        value = counters.get(instance, 0)
+        match call.method:
+            case "is_zero":
+                return value == 0
+            case "is_negative":
+                return value < 0
+            case "increment":
+                value += args.number("value")
+            case "decrement":
+                value -= args.number("value")
+            case "set" if "value" in args:
+                value = args.number("value")
+            case _:
+                value = _loaded(args)
+        counters[instance] = (value + 128) % 256 - 128
+        return None
+
 
 class ParserPriority(ExternObject):
     """Selects the packets to drop when the input buffers are full, which they never are here."""
@@ -143,6 +199,18 @@ class ParserPriority(ExternObject):
 
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
         return None
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        return None
+
+
+def _loaded(args: Arguments) -> int:
+    """Returns the value that a parser counter's `set` takes from a field of the packet."""
+    field = args.number("field") & 255
+    if field > args.number("max"):
+        raise ParserError("CounterRange")
+    turn = args.number("rotate") % 8
+    return ((field >> turn | field << 8 - turn) & 255 & (1 << args.number("mask") + 1) - 1) + args.number("add")
 
 
 TNA_FUNCTIONS = (

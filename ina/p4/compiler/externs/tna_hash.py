@@ -12,6 +12,7 @@ from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch import tna_operations
+from ina.p4.compiler.arch.tna_machine import TnaMachine
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.externs.extern import ExternObject
 from ina.p4.compiler.externs.hashing import Part, hash_of
@@ -21,6 +22,11 @@ from ina.p4.compiler.lower.context import hint, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
 from ina.p4.compiler.operations import Crc
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Frame
+from ina.p4.compiler.reference.tna_hashes import hash_bits
+from ina.p4.compiler.reference.values import Aggregate, Record, TupleValue, number, pack, wrap
+from ina.p4.compiler.reference.values import Value as RunTimeValue
 
 STANDARD = {
     "CRC8": Crc(8, 0x07, False, 0, 0),
@@ -92,6 +98,12 @@ class Hash(ExternObject):
                 raise unsupported(data, "symmetric fields of different widths")
             values[i] = values[j] = ir.Op("xor", (fold.cast(a, a.width), fold.cast(b, b.width)), a.width)
         return values
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        data, expression = args.value(0), args.expression(0)
+        for i, j in symmetric_places(instance, call.args[0]):
+            _make_exchangeable(data, i, j, expression)
+        return wrap(hash_bits(instance, *pack(data, expression.type)), types.underlying(call.type))
 
 
 def _initial_hash(instance: Instance, node: ast.Node) -> dict[str, Any]:
@@ -197,6 +209,19 @@ def selector_hash(low: Lowering, hash_: Instance, keys: list[ir.Expr]) -> ir.Var
     result = low.code.temp(hashed.width, hashed.signed, hint(hashed))
     low.emit(ir.Assign(result, hashed))
     return result
+
+
+def _make_exchangeable(data: RunTimeValue, i: int, j: int, expression: ast.Expr) -> None:
+    """Replaces two values of a list by their exclusive or."""
+    assert isinstance(expression, ast.ListExpr | ast.StructInit) and isinstance(data, Aggregate)
+    mask = (1 << (types.fixed_width(expression.values[i].type) or 0)) - 1
+    parts = data.parts()
+    both = (number(parts[i]) ^ number(parts[j])) & mask
+    if isinstance(data, Record):
+        names = list(data.fields)
+        data.set(**{names[i]: both, names[j]: both})
+    elif isinstance(data, TupleValue):
+        data.items[i] = data.items[j] = both
 
 
 TNA_HASHES = (Hash(),)

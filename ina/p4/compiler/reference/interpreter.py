@@ -10,7 +10,7 @@ It walks only the checked tree. Each construct reads like its clause in the P4_1
     calls.py         calls of every kind
     tables.py        match kinds, priorities, profiles, value sets, and their control plane
     packet.py        packet_in, packet_out (§13.8, §16)
-    externs/         the architectures' externs
+    ../externs/      the architectures' externs
     ../arch/interpret_*.py   the architectures: pipeline and replication
 """
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+from ina.p4.compiler.reference.hashes import SplitMix64
 from ina.p4.compiler.reference.values import Value, copy, default_value
 from ina.p4.compiler.types import Type
 
@@ -81,6 +83,16 @@ class MeterState:
         self.committed_tokens -= amount
         return GREEN
 
+    def mark_aware(self, amount: int, now_ps: int, before: int) -> int:
+        """Marks colour-aware, as TNA's meters do: a packet that was YELLOW or RED stays so."""
+        if before == GREEN:
+            return self.mark(amount, now_ps)
+        elapsed = max(now_ps - self.last_ps, 0) / 1e12
+        committed = min(self.committed_tokens + elapsed * self.committed_rate, self.committed_burst)
+        color = self.mark(amount if before == YELLOW else 0, now_ps)
+        self.committed_tokens = committed
+        return RED if RED in (before, color) else YELLOW
+
 
 class MeterArray:
     """A `meter(size, type)`: everything is green until the control plane configures an index."""
@@ -99,3 +111,40 @@ class MeterArray:
         """Returns the colour; out of range it is green, and no state changes."""
         state = self.states.get(index)
         return GREEN if state is None else state.mark(1 if self.unit == "packets" else octets, now_ps)
+
+
+class FilterArray:
+    """Cells of an Lpf or Wred: (mode, rise, fall, out, low, high) once configured, times in ns; the average and its time."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+        self.cells: dict[int, tuple[int, float, float, float, float, float]] = {}
+        self.averages: dict[int, tuple[float, int]] = {}
+
+    def average(self, index: int, sample: int, now_ps: int) -> float:
+        mode, rise, fall = self.cells[index][:3]
+        before, last = self.averages.get(index, (0.0, 0))
+        constant = rise if sample > before else fall
+        decay = math.exp(-max(now_ps - last, 0) / 1e3 / constant) if constant > 0 else 0.0
+        after = before * decay + sample if mode == 2 else sample + (before - sample) * decay
+        self.averages[index] = (after, max(now_ps, last))
+        return after
+
+    def smoothed(self, index: int, sample: int, now_ps: int) -> int:
+        """Returns an Lpf's output: the sample itself until the cell is configured."""
+        if index not in self.cells:
+            return sample
+        return min((1 << 32) - 1, int(self.average(index, sample, now_ps) * self.cells[index][3]))
+
+    def drops(self, index: int, sample: int, now_ps: int, random: SplitMix64) -> bool:
+        """Returns True if a Wred drops the packet."""
+        if not 0 <= index < self.size:
+            return False
+        number = random.next()
+        if index not in self.cells:
+            return False
+        average = self.average(index, sample, now_ps)
+        *_, out, low, high = self.cells[index]
+        if average < low or average >= high:
+            return average >= high
+        return (number >> 11) * 2.0**-53 < out * (average - low) / (high - low)

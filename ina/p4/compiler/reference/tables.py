@@ -71,6 +71,11 @@ class ActionProfile:
         self.groups: dict[int, list[int]] = {}
         self.tables: list[Table] = []
 
+    def serve(self, table: Table) -> None:
+        """Becomes the profile of a table."""
+        table.profile = self
+        self.tables.append(table)
+
     def add_member(self, action: str, args: Arguments | None = None) -> int:
         """Adds a member and returns its handle. The action must be one of the tables' that use this profile."""
         if not self.tables:

@@ -1,1 +1,0 @@
-"""The externs of v1model and TNA in the reference interpreter."""
