@@ -204,6 +204,8 @@ def features() -> str:
                 cell(row["note"]),
             ])
         head = ["feature", "v1model", "TNA", "compiled", "interpreted", "BMv2", "note"]
+        if not any(row[-1] for row in rows):
+            head, rows = head[:-1], [row[:-1] for row in rows]
         parts.append(f"## {group['name']}\n\n{table(head, rows)}\n")
     return "\n".join(parts)
 

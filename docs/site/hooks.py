@@ -61,8 +61,9 @@ def listing(file: Path) -> str:
 
 @event_priority(-100)
 def on_config(config: MkDocsConfig) -> None:
-    """Puts our script in place of the one that the offline plugin takes from a server."""
+    """Adds our script, in place of the one that the offline plugin takes from a server, and our styles."""
     config.extra["polyfills"] = ["assets/worker.js"]
+    config.extra_css.append("assets/site.css")
 
 
 def modules() -> str:
@@ -91,7 +92,8 @@ def first_sentence(path: Path) -> str:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "design/modules.md", content=modules()))
-    files.append(File.generated(config, "assets/worker.js", content=(ROOT / "docs/site/worker.js").read_text()))
+    for name in ("worker.js", "site.css"):
+        files.append(File.generated(config, f"assets/{name}", content=(ROOT / "docs/site" / name).read_text()))
     for page, name in TOP.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text()))
     sources = set()
