@@ -19,7 +19,7 @@ from ina.p4.tofino.pipelines import Gress, pipelines
 from ina.p4.tofino.resources import Containers, TableUse
 from ina.p4.tofino.stages import Bound
 from ina.p4.tofino.stateful import Shape
-from ina.p4.tofino.units import STATEFUL, branches, flat, units_of, without
+from ina.p4.tofino.units import STATEFUL, Access, Item, branches, flat, units_of, without
 
 DIRECT = ("registers", "counters", "meters", "filters")
 ALU_USERS = ("register", "meter", "filter", "selector")
@@ -47,7 +47,7 @@ class Control:
     objects: list[TableUse]
     shapes: list[Shape]
     containers: Containers
-    most: dict[Any, list[Any]]  # by register, accesses of one packet in one pass
+    most: dict[Instance, list[Access]]  # by register, accesses of one packet in one pass
 
 
 @dataclass
@@ -93,36 +93,38 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
     most = stages.accesses_per_pass(units)
     for register, accesses in most.items():
         if len(accesses) > 1:
-            notes = [(a.span, f"access {i}, by {a.action.name}") for i, a in enumerate(accesses, 1)]
+            notes: list[tuple[Span | None, str]] = [
+                (a.span, f"access {i}, by {a.action.name}") for i, a in enumerate(accesses, 1)
+            ]
             text = (f"register {register.name} is accessed {len(accesses)} times in one pass of a packet: its memory is read and "
                     "written once")  # fmt: skip
             findings.append(Finding("error", accesses[1].span, text, notes))
     shapes: list[Shape] = []
-    objects: dict[int, TableUse] = {}
-    users: dict[int, tuple[Instance, list[Instance]]] = {}
+    objects: dict[tuple[Instance, str], TableUse] = {}  # by kind, too
+    users: dict[Instance, list[Instance]] = {}
     direct, reachable = _direct(units), _used(units)
     for control in _within(gress.control):
         scope = Scope(control, {p: p.name for p in control.decl.params})
         for child in control.children.values():
-            if id(child) in reachable and (use := resources.object_use(child, *direct.get(id(child), (0, 0)))) is not None:
-                objects[id(child)] = use
+            if child in reachable and (use := resources.object_use(child, *direct.get(child, (0, 0)))) is not None:
+                objects[child, use.kind] = use
                 if child.decl.name == "ActionSelector":  # the groups' memory, besides that of its actions
-                    objects[-id(child)] = TableUse(child.name, "selector", use.span, 0, sram=1)
+                    objects[child, "groups"] = TableUse(child.name, "selector", use.span, 0, sram=1)
             if child.decl.name in ("Register", "DirectRegister") and (
                 problem := stateful.register_problem(child)
             ):
                 findings.append(Finding("error", child.origin.span, f"register {child.name}: {problem}"))
-            register = child.args.get("reg")
-            if child.decl.name in STATEFUL and isinstance(register, Instance):
-                users.setdefault(id(register), (register, []))[1].append(child)
-                form = stateful.shape(child, register, scope)
+            cells = child.args.get("reg")
+            if child.decl.name in STATEFUL and isinstance(cells, Instance):
+                users.setdefault(cells, []).append(child)
+                form = stateful.shape(child, cells, scope)
                 shapes.append(form)
                 findings += [Finding("error" if sure else "warning", span, text) for span, text, sure in form.problems
                              if not text.startswith("a cell of")]  # fmt: skip
-    for register, actions in users.values():
+    for register, actions in users.items():
         _of_one_register(register, actions, shapes, findings)
     for unit in flat(units):
-        for statement in unit.all("deep"):
+        for statement in (s for effect in unit.effects for s in effect.deep):
             findings.append(Finding("warning", statement.span, DEEP))
     for branch in branches(units):
         for compared in branch.compared:
@@ -130,31 +132,31 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
                     "first, and look at the sign")  # fmt: skip
             findings.append(Finding("warning", compared.span, text))
     findings += [Finding(level, span, text, notes) for level, span, text, notes in rules.problems(units)]
-    tables = {(id(u.owner), id(u.table)): resources.table_use(u) for u in stages.tables_of(units)}
+    tables = {(u.owner, u.table): resources.table_use(u) for u in stages.tables_of(units)}
     return Control(gress, bound, list(tables.values()), list(objects.values()), shapes, resources.containers(gress, units), most)
 
 
-def _direct(units: list[Any]) -> dict[int, tuple[int, int]]:
-    """Returns, by id, the cells of direct objects (the size of their table) and the data bits of action profiles (those of an
+def _direct(units: list[Item]) -> dict[Instance, tuple[int, int]]:
+    """Returns the cells of direct objects (the size of their table) and the data bits of action profiles (those of an
     entry's action)."""
-    sizes: dict[int, tuple[int, int]] = {}
+    sizes: dict[Instance, tuple[int, int]] = {}
     for unit in stages.tables_of(units):
         for name in DIRECT:
-            value = unit.table.properties[name].value if name in unit.table.properties else None
+            value = unit.decl.properties[name].value if name in unit.decl.properties else None
             if isinstance(value, ast.Name) and value.name in unit.owner.children:
-                sizes[id(unit.owner.children[value.name])] = resources.table_use(unit).entries, 0
+                sizes[unit.owner.children[value.name]] = resources.table_use(unit).entries, 0
         if (profile := resources.profile_of(unit)) is not None:
-            sizes[id(profile)] = 0, resources.data_bits(unit)
+            sizes[profile] = 0, resources.data_bits(unit)
     return sizes
 
 
-def _used(units: list[Any]) -> set[int]:
-    """Returns the ids of objects that a packet can reach: a compiler leaves the others out."""
-    reachable = {id(a.register) for unit in flat(units) for a in unit.all("accesses")}
-    reachable |= {id(instance) for unit in flat(units) for instance, _ in unit.all("objects")}
+def _used(units: list[Item]) -> set[Instance]:
+    """Returns the objects that a packet can reach: a compiler leaves the others out."""
+    reachable = {a.register for unit in flat(units) for a in unit.accesses}
+    reachable |= {instance for unit in flat(units) for instance, _ in unit.objects}
     for unit in stages.tables_of(units):
         profiles = [resources.implementation(unit), resources.profile_of(unit)]
-        reachable |= {id(i) for i in profiles if i is not None}
+        reachable |= {i for i in profiles if i is not None}
     return reachable
 
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ina.p4.compiler import ast, types
+from ina.p4.compiler.checked_program import Instance
 
 Ref = tuple[str, int, int]
 VALID = "$valid"
 
 
-def width_of(t: Any) -> int:
+def width_of(t: types.Type) -> int:
     plain = types.strip_new(t)
     if isinstance(plain, types.BoolType):
         return 1
     return types.fixed_width(plain) or 0
 
 
-def leaves(path: str, t: Any) -> Iterator[Ref]:
+def leaves(path: str, t: types.Type) -> Iterator[Ref]:
     """Yields all fields of a value of type `t` that is at `path`."""
     plain = types.strip_new(t)
     if isinstance(plain, types.StackType):
@@ -42,13 +42,13 @@ def leaves(path: str, t: Any) -> Iterator[Ref]:
 class Scope:
     """`paths`: the path of each declaration, or the fields that its value was computed from. `instance`: owner of the body."""
 
-    instance: Any
-    paths: dict[Any, str | frozenset[Ref]] = field(default_factory=dict)
+    instance: Instance
+    paths: dict[ast.Node, str | frozenset[Ref]] = field(default_factory=dict)
 
-    def inner(self, instance: Any = None) -> Scope:
+    def inner(self, instance: Instance | None = None) -> Scope:
         return Scope(instance or self.instance, dict(self.paths))
 
-    def bind(self, param: Any, argument: Any, caller: Scope) -> None:
+    def bind(self, param: ast.Param, argument: ast.Expr | None, caller: Scope) -> None:
         """Binds `param` to `argument`; None: a value from the control plane."""
         if argument is None:
             self.paths[param] = frozenset()
@@ -56,7 +56,7 @@ class Scope:
         path = caller.path(argument)
         self.paths[param] = path if path is not None else frozenset(caller.reads(argument))
 
-    def path(self, e: Any) -> str | None:
+    def path(self, e: ast.Expr) -> str | None:
         """Returns the path of an lvalue or a part of one; None: it is computed."""
         if isinstance(e, ast.Name):
             bound = self.paths.get(e.decl)
@@ -74,7 +74,7 @@ class Scope:
             return self.path(e.operand)
         return None
 
-    def refs(self, e: Any) -> list[Ref]:
+    def refs(self, e: ast.Expr) -> list[Ref]:
         """Returns the fields of an lvalue."""
         if isinstance(e, ast.Slice):
             base = self.refs(e.base)
@@ -86,29 +86,23 @@ class Scope:
             return list(bound)
         return []
 
-    def reads(self, e: Any) -> list[Ref]:
+    def reads(self, e: ast.Expr | None) -> list[Ref]:
         """Returns everything that the value of `e` depends on."""
         if e is None or e.const is not None:
             return []
-        if isinstance(e, (ast.Name, ast.Slice)) or (
-            isinstance(e, (ast.Member, ast.Index)) and getattr(e, "kind", "field") == "field"
-        ):
-            refs = self.refs(e)
-            if refs or isinstance(e, ast.Name):
-                return refs
-            return self.reads(e.base)
+        if isinstance(e, ast.Name):
+            return self.refs(e)
+        if isinstance(e, ast.Slice | ast.Index) or (isinstance(e, ast.Member) and e.kind == "field"):
+            return self.refs(e) or self.reads(e.base)
         if isinstance(e, ast.Call):
             if e.kind == "header_method" and e.method == "isValid":
-                path = self.path(e.receiver)
+                path = self.path(e.on)
                 return [(f"{path}.{VALID}", 0, 0)] if path else []
             return [r for a in e.args for r in self.reads(a)]
-        refs = []
-        for part in parts(e):
-            refs += self.reads(part)
-        return refs
+        return [r for part in parts(e) for r in self.reads(part)]
 
 
-def parts(e: Any) -> list[Any]:
+def parts(e: ast.Expr) -> list[ast.Expr]:
     """Returns the expressions directly inside `e`."""
     if isinstance(e, ast.Binary):
         return [e.left, e.right]
@@ -129,9 +123,9 @@ def parts(e: Any) -> list[Any]:
     return []
 
 
-def calls(e: Any) -> Iterator[Any]:
+def calls(e: ast.Expr) -> Iterator[ast.Call]:
     """Yields the calls in an expression, those inside others' arguments first."""
-    if e is None or (isinstance(e, ast.Expr) and e.const is not None):
+    if e.const is not None:
         return
     for part in parts(e):
         yield from calls(part)

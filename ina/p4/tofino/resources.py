@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.checked_program import Instance
+from ina.p4.compiler.errors import Span
 from ina.p4.compiler.instances import calls_in
 from ina.p4.tofino.fields import VALID, Ref, leaves, width_of
 from ina.p4.tofino.pipelines import Gress
 from ina.p4.tofino.stateful import bits_of, cells_of
-from ina.p4.tofino.units import Unit, flat
+from ina.p4.tofino.units import Item, Unit, flat
 
 SRAM_ROWS, SRAM_WIDTH, SRAM_BLOCKS = 1024, 128, 960
 TCAM_ROWS, TCAM_WIDTH, TCAM_BLOCKS = 512, 44, 288
@@ -37,7 +37,7 @@ class TableUse:
 
     name: str
     kind: str
-    span: Any
+    span: Span | None
     entries: int
     key_bits: int = 0
     data_bits: int = 0
@@ -60,11 +60,11 @@ class Containers:
 
 
 def key_bits(unit: Unit, kinds: tuple[str, ...]) -> int:
-    return sum(width_of(k.expr.type) for k in unit.table.keys if k.match_kind in kinds)
+    return sum(width_of(k.expr.type) for k in unit.decl.keys if k.match_kind in kinds)
 
 
 def table_use(unit: Unit) -> TableUse:
-    table = unit.table
+    table = unit.decl
     sram_kind = storage(unit)
     ternary = any(k.match_kind in ("ternary", "lpm", "range", "optional") for k in table.keys)
     bits = key_bits(unit, ("exact", "ternary", "lpm", "range", "optional", "atcam_partition_index", "dleft_hash"))
@@ -92,12 +92,12 @@ def table_use(unit: Unit) -> TableUse:
 
 def data_bits(unit: Unit) -> int:
     """Returns the most data bits of an entry's action."""
-    return max((sum(width_of(p.type) for p in r.decl.params if not p.direction) for r in unit.table.actions), default=0)
+    return max((sum(width_of(p.type) for p in r.decl.params if not p.direction) for r in unit.decl.actions), default=0)
 
 
 def implementation(unit: Unit) -> Instance | None:
     """Returns the object that the property `implementation` names, where it is one of the control."""
-    prop = unit.table.properties.get("implementation")
+    prop = unit.decl.properties.get("implementation")
     return unit.owner.children.get(prop.value.name) if prop is not None and isinstance(prop.value, ast.Name) else None
 
 
@@ -113,9 +113,9 @@ def profile_of(unit: Unit) -> Instance | None:
 def storage(unit: Unit) -> str:
     """Returns how a longest prefix or ternary match is stored in SRAM: "alpm", "atcam"; "": not in SRAM."""
     instance = implementation(unit)
-    if (instance is not None and instance.decl.name == "Alpm") or any(a.name == "alpm" for a in unit.table.annotations):
+    if (instance is not None and instance.decl.name == "Alpm") or any(a.name == "alpm" for a in unit.decl.annotations):
         return "alpm"
-    indexed = any(k.match_kind == "atcam_partition_index" for k in unit.table.keys)
+    indexed = any(k.match_kind == "atcam_partition_index" for k in unit.decl.keys)
     return "atcam" if indexed or instance is not None and instance.decl.name == "Atcam" else ""
 
 
@@ -156,10 +156,10 @@ def object_use(instance: Instance, entries: int = 0, data: int = 0) -> TableUse 
     return None
 
 
-def containers(gress: Gress, units: list[Any]) -> Containers:
+def containers(gress: Gress, units: list[Item]) -> Containers:
     """Counts the headers that are extracted and then used or emitted: a compiler leaves the others out."""
     root = gress.control.decl.params[0].name
-    refs = {r for u in flat(units) for r in (*u.matched, *u.all("reads"), *u.all("writes"))}
+    refs = {r for u in flat(units) for r in (*u.matched, *u.reads, *u.writes)}
     paths = {r[0] for r in refs}
     emitted = _called(gress.deparser.decl.body, "packet_out", gress.deparser.decl.params[1].name, root)
     sizes = {path: bits for path, bits in _extracted(gress, root).items()
@@ -174,10 +174,10 @@ def containers(gress: Gress, units: list[Any]) -> Containers:
     return Containers(gress.name, sum(sizes[p] for p in longest), sum(widths.values()), len(bits), longest)
 
 
-def never_valid(gress: Gress, units: list[Any]) -> list[str]:
+def never_valid(gress: Gress, units: list[Item]) -> list[str]:
     """Returns the headers that nothing extracts or makes valid, by the control's names."""
     param, own = gress.control.decl.params[0], gress.parser.decl.params[1].name
-    validated = {r[0] for u in flat(units) for r in u.all("writes") if r[0].endswith(f".{VALID}")}
+    validated = {r[0] for u in flat(units) for r in u.writes if r[0].endswith(f".{VALID}")}
     for call in (c for state in gress.parser.decl.states.values() for c in calls_in(state) if c.kind != "packet_in"):
         operands = [ast.source_text(a) for a in (call.receiver, *call.args) if a is not None]
         if any(text == own or text.startswith((f"{own}.", f"{own}[")) for text in operands):
@@ -187,7 +187,7 @@ def never_valid(gress: Gress, units: list[Any]) -> list[str]:
             if not {path, path.partition("[")[0] + ".next"} & present.keys() and f"{path}.{VALID}" not in validated]  # fmt: skip
 
 
-def _headers(path: str, t: Any) -> list[tuple[str, Any]]:
+def _headers(path: str, t: types.Type) -> list[tuple[str, types.Type]]:
     plain = types.strip_new(t)
     if isinstance(plain, types.HeaderType):
         return [(path, t)]
@@ -198,7 +198,7 @@ def _headers(path: str, t: Any) -> list[tuple[str, Any]]:
     return []
 
 
-def _called(node: Any, kind: str, own: str, root: str) -> dict[str, int]:
+def _called(node: ast.Node, kind: str, own: str, root: str) -> dict[str, int]:
     """Returns the bits of headers that a parser's or deparser's statements extract or emit, by the control's names."""
     headers: dict[str, int] = {}
     if isinstance(node, ast.CallStatement) and node.call.kind == kind and node.call.args and node.call.args[0] is not None:
@@ -227,7 +227,7 @@ def _longest(gress: Gress, root: str, sizes: dict[str, int]) -> list[str]:
     decl = gress.parser.decl
     memo: dict[str, list[str]] = {}
 
-    def follow(state: Any, seen: frozenset[str]) -> list[str]:
+    def follow(state: ast.ParserState | None, seen: frozenset[str]) -> list[str]:
         if state is None or state.name in seen:
             return []
         if state.name in memo:

@@ -8,26 +8,27 @@ keys (longest prefixes).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import Span
 from ina.p4.tofino import resources
 from ina.p4.tofino.stateful import bits_of
-from ina.p4.tofino.units import Effect, Unit, flat
+from ina.p4.tofino.units import Effect, Item, Unit, flat
 
 Problem = tuple[str, Span, str, list[tuple[Span | None, str]]]
 METERS = ("Meter", "Lpf", "Wred", "DirectMeter", "DirectLpf", "DirectWred")
 SMALL_KEY = 10  # bits of an exact key that can be its entry's address: then a miss takes the same path as a hit
 
 
-def problems(units: list[Any]) -> Iterator[Problem]:
+def problems(units: list[Item]) -> Iterator[Problem]:
     """Yields level, place, text and notes of each broken rule."""
-    seen: set[int] = set()
+    seen: set[ast.TableDecl] = set()
     for unit in flat(units):
-        if unit.table is not None and id(unit.table) in seen:
-            continue
-        seen.add(id(unit.table) if unit.table is not None else id(unit))
+        if unit.table is not None:
+            if unit.table in seen:
+                continue
+            seen.add(unit.table)
         yield from _addresses(unit)
         yield from _operations(unit)
         if unit.table is not None:
@@ -37,21 +38,21 @@ def problems(units: list[Any]) -> Iterator[Problem]:
 
 def _addresses(unit: Unit) -> Iterator[Problem]:
     """Checks that registers, meters and selectors of one table can share the wires of one address."""
-    users: dict[int, tuple[Instance, Span, str]] = {}
+    users: dict[Instance, tuple[Span, str]] = {}
     for effect in unit.effects:
         for access in effect.accesses:
-            users.setdefault(id(access.register), (access.register, access.span, "register"))
+            users.setdefault(access.register, (access.span, "register"))
         for instance, span in effect.objects:
             if instance.decl.name in METERS:
-                users.setdefault(id(instance), (instance, span, "meter"))
+                users.setdefault(instance, (span, "meter"))
     attached = resources.implementation(unit) if unit.table is not None else None
     if attached is not None and attached.decl.name == "ActionSelector":
-        users[id(attached)] = attached, unit.span, "selector"
-    kinds = {kind for *_, kind in users.values()}
+        users[attached] = unit.span, "selector"
+    kinds = {kind for _, kind in users.values()}
     if len(users) < 2:
         return
-    notes: list[tuple[Span | None, str]] = [(span, f"{kind} {instance.name}") for instance, span, kind in users.values()]
-    widths = {bits_of(instance) for instance, _, kind in users.values() if kind == "register"}
+    notes: list[tuple[Span | None, str]] = [(span, f"{kind} {instance.name}") for instance, (span, kind) in users.items()]
+    widths = {bits_of(instance) for instance, (_, kind) in users.items() if kind == "register"}
     if len(kinds) > 1 or kinds != {"register"} or len(widths) > 1:
         text = (f"{unit.name} uses {len(users)} of registers, meters and selectors: a table has one address for all of them, and "
                 "they must be of one kind and width")  # fmt: skip
@@ -75,12 +76,12 @@ def _operations(unit: Unit) -> Iterator[Problem]:
                     "an action computes each value with one operation")  # fmt: skip
             yield "warning", statement.span, text, []
         randoms = [(i, span) for i, span in effect.objects if i.decl.name == "Random"]
-        if len(randoms) != len({id(i) for i, _ in randoms}):
+        if len(randoms) != len({i for i, _ in randoms}):
             yield "error", randoms[1][1], f"{randoms[1][0].name} is used twice in one action: once is supported", []
 
 
 def _keys(unit: Unit) -> Iterator[Problem]:
-    kinds = [k.match_kind for k in unit.table.keys]
+    kinds = [k.match_kind for k in unit.decl.keys]
     if "lpm" in kinds and (kinds.count("lpm") > 1 or {"ternary", "range"} & set(kinds)):
         other = "another longest prefix" if kinds.count("lpm") > 1 else "ternary or range"
         yield "error", unit.span, f"{unit.name}: a longest prefix (lpm) beside {other}: make all of them ternary", []
@@ -88,9 +89,9 @@ def _keys(unit: Unit) -> Iterator[Problem]:
 
 def _default(unit: Unit) -> Iterator[Problem]:
     """Checks the default action: on a miss there is no hash, and so no address that comes from a field of the packet."""
-    table = unit.table
-    actions = {id(r.decl): effect for r, effect in zip(table.actions, unit.effects, strict=True)}
-    effect = actions.get(id(table.default_action.decl))
+    table = unit.decl
+    actions = {r.decl: effect for r, effect in zip(table.actions, unit.effects, strict=True)}
+    effect = actions.get(table.default_action.decl)
     if table.keys:
         if effect is None or not (need := hashed(effect)) or _is_address(unit):
             return
@@ -99,7 +100,7 @@ def _default(unit: Unit) -> Iterator[Problem]:
         yield "error", table.default_action.span, text, []
         return
     for reference in table.actions:
-        need = hashed(actions[id(reference.decl)])
+        need = hashed(actions[reference.decl])
         if need and (len(table.actions) > 1 or any(not p.direction for p in reference.decl.params)):
             obstacle = "more than one action" if len(table.actions) > 1 else "parameters of its action"
             text = (f"{unit.name} has no key and {obstacle}, and {reference.decl.name} uses {need}: it must be the only action, "
@@ -108,7 +109,7 @@ def _default(unit: Unit) -> Iterator[Problem]:
 
 
 def _is_address(unit: Unit) -> bool:
-    exact = all(k.match_kind == "exact" for k in unit.table.keys)
+    exact = all(k.match_kind == "exact" for k in unit.decl.keys)
     return exact and resources.key_bits(unit, ("exact",)) <= SMALL_KEY
 
 

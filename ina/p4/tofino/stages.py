@@ -12,21 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.tofino.fields import Ref
-from ina.p4.tofino.units import Branch, Unit, flat
+from ina.p4.tofino.units import Access, Branch, Item, Unit, flat
 
 STAGES, ALUS, TABLES = 12, 4, 16
 ROUNDS = 100
 METERS = ("Meter", "Lpf", "Wred")  # each takes a stateful ALU
-NOTHING: tuple[int, Any, str] = (0, None, "")
-
-
-def _stage(reason: tuple[int, Any, str]) -> int:
-    return reason[0]
-
-
 @dataclass(eq=False)
 class Placed:
     """The earliest stage of a unit (from 0), and its cause: another unit and (`why`) the field, or a register they share."""
@@ -37,19 +30,28 @@ class Placed:
     why: str = ""
 
 
+Reason = tuple[int, Placed | None, str]
+"""The first stage that is possible, the unit that is in the way before, and the name of what they share."""
+NOTHING: Reason = (0, None, "")
+
+
+def _stage(reason: Reason) -> int:
+    return reason[0]
+
+
 @dataclass
 class Fields:
     """`ready`, by field: from which stage on it can be read, and its writer; `read`: the last stage that reads it."""
 
     ready: dict[str, list[tuple[int, int, int, Placed | None]]] = field(default_factory=dict)
-    read: dict[str, tuple[int, Placed | None, str]] = field(default_factory=dict)
+    read: dict[str, Reason] = field(default_factory=dict)
 
     def copy(self) -> Fields:
         return Fields({k: list(v) for k, v in self.ready.items()}, dict(self.read))
 
-    def when(self, refs: list[Ref]) -> tuple[int, Placed | None, str]:
+    def when(self, refs: list[Ref]) -> Reason:
         """Returns the stage at which all are ready, the last one's writer, and its name."""
-        best: tuple[int, Placed | None, str] = NOTHING
+        best = NOTHING
         for path, low, high in refs:
             for first, last, stage, writer in self.ready.get(path, ()):
                 if first <= high and low <= last and stage > best[0]:
@@ -82,11 +84,11 @@ class Bound:
 class _Pass:
     """One walk over the units, with registers at the stages of the walk before."""
 
-    def __init__(self, registers: dict[Any, tuple[int, Placed | None]]):
+    def __init__(self, registers: dict[Instance, tuple[int, Placed | None]]):
         self.registers = registers
         self.placed: list[Placed] = []
 
-    def walk(self, items: list[Any], fields: Fields, guard: tuple[int, Placed | None, str] | None) -> None:
+    def walk(self, items: list[Item], fields: Fields, guard: Reason | None) -> None:
         """Places the items. `guard`: when the condition that they depend on is ready; None: they are unconditional."""
         for item in items:
             if isinstance(item, Unit):
@@ -94,7 +96,7 @@ class _Pass:
             else:
                 self._branch(item, fields, guard)
 
-    def _branch(self, branch: Branch, fields: Fields, guard: tuple[int, Placed | None, str] | None) -> None:
+    def _branch(self, branch: Branch, fields: Fields, guard: Reason | None) -> None:
         inner = max(guard or NOTHING, fields.when(branch.condition), key=_stage)
         if branch.after is not None:
             table = next(p for p in reversed(self.placed) if p.unit is branch.after)
@@ -106,8 +108,8 @@ class _Pass:
             ends.append(own)
         fields.merge(ends)
 
-    def _unit(self, unit: Unit, fields: Fields, guard: tuple[int, Placed | None, str] | None) -> None:
-        reads, writes = [*unit.matched, *unit.all("reads")], unit.all("writes")
+    def _unit(self, unit: Unit, fields: Fields, guard: Reason | None) -> None:
+        reads, writes = [*unit.matched, *unit.reads], unit.writes
         if unit.copy and (guard is None or unit.local):
             stage, writer, _ = fields.when(reads)
             for ref in writes:
@@ -118,11 +120,11 @@ class _Pass:
         late = max((fields.read[w[0]] for w in writes if w[0] in fields.read), default=NOTHING, key=_stage)
         best = max(best, late, key=_stage)
         placed = Placed(unit, *best)
-        for access in unit.all("accesses"):
+        for access in unit.accesses:
             stage, user = self.registers.get(access.register, (0, None))
             if stage > placed.stage:
                 placed.stage, placed.cause, placed.why = stage, user, f"register {access.register.name}"
-        for access in unit.all("accesses"):
+        for access in unit.accesses:
             if placed.stage > self.registers.get(access.register, (0, None))[0]:
                 self.registers[access.register] = (placed.stage, placed)
         for path, *_ in reads:
@@ -133,9 +135,9 @@ class _Pass:
         self.placed.append(placed)
 
 
-def lower_bound(items: list[Any]) -> Bound:
+def lower_bound(items: list[Item]) -> Bound:
     """Returns the bound of one control's units."""
-    registers: dict[Any, tuple[int, Placed | None]] = {}
+    registers: dict[Instance, tuple[int, Placed | None]] = {}
     for _ in range(ROUNDS):
         before = {r: s for r, (s, _) in registers.items()}
         walk = _Pass(registers)
@@ -154,13 +156,13 @@ def lower_bound(items: list[Any]) -> Bound:
 def crowded(bounds: list[Bound]) -> tuple[int, str]:
     """Returns the stages that registers and tables of all controls, which share the stages, need together: those that cannot be
     before stage k need stages from k on. With the reason; 0: there are none."""
-    registers: dict[Any, int] = {}
+    registers: dict[Instance, int] = {}
     tables: list[int] = []
     for bound in bounds:
         for placed in bound.placed:
             tables.append(placed.stage)
-            users = [a.register for a in placed.unit.all("accesses")]
-            users += [i for i, _ in placed.unit.all("objects") if i.decl.name.removeprefix("Direct") in METERS]
+            users = [a.register for a in placed.unit.accesses]
+            users += [i for i, _ in placed.unit.objects if i.decl.name.removeprefix("Direct") in METERS]
             for user in users:
                 registers[user] = max(placed.stage, registers.get(user, 0))
     best = (0, "")
@@ -176,16 +178,16 @@ def crowded(bounds: list[Bound]) -> tuple[int, str]:
     return best
 
 
-def accesses_per_pass(items: list[Any]) -> dict[Any, list[Any]]:
+def accesses_per_pass(items: list[Item]) -> dict[Instance, list[Access]]:
     """Returns, for each register, the most accesses that one packet can make in one pass."""
-    most: dict[Any, list[Any]] = {}
+    most: dict[Instance, list[Access]] = {}
 
-    def add(to: dict[Any, list[Any]], more: dict[Any, list[Any]]) -> None:
+    def add(to: dict[Instance, list[Access]], more: dict[Instance, list[Access]]) -> None:
         for register, accesses in more.items():
             to[register] = [*to.get(register, ()), *accesses]
 
-    def either(ways: list[dict[Any, list[Any]]]) -> dict[Any, list[Any]]:
-        longest: dict[Any, list[Any]] = {}
+    def either(ways: list[dict[Instance, list[Access]]]) -> dict[Instance, list[Access]]:
+        longest: dict[Instance, list[Access]] = {}
         for way in ways:
             for register, accesses in way.items():
                 if len(accesses) > len(longest.get(register, ())):
@@ -196,7 +198,7 @@ def accesses_per_pass(items: list[Any]) -> dict[Any, list[Any]]:
         if isinstance(item, Unit):
             ways = []
             for effect in item.effects:
-                own: dict[Any, list[Any]] = {}
+                own: dict[Instance, list[Access]] = {}
                 for access in effect.accesses:
                     own.setdefault(access.register, []).append(access)
                 ways.append(own)
@@ -206,5 +208,5 @@ def accesses_per_pass(items: list[Any]) -> dict[Any, list[Any]]:
     return most
 
 
-def tables_of(items: list[Any]) -> list[Unit]:
+def tables_of(items: list[Item]) -> list[Unit]:
     return [u for u in flat(items) if u.table is not None]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.checked_program import Instance
@@ -79,7 +78,7 @@ def shape(action: Instance, register: Instance, scope: Scope) -> Shape:
 def register_problem(register: Instance) -> str:
     """Returns why the cells of a register are not possible; "": they are."""
     bindings = register.type.args
-    plain = types.strip_new(bindings[0]) if bindings else None
+    plain = types.strip_new(bindings[0]) if bindings else types.UNCHECKED
     fields = [f.type for f in plain.fields.values()] if isinstance(plain, types.RecordType) else [plain]
     words = words_of(register)
     widths = " + ".join(f"{w} bits" for w in words)
@@ -95,7 +94,7 @@ def register_problem(register: Instance) -> str:
     return ""
 
 
-def signed(t: Any) -> bool:
+def signed(t: types.Type) -> bool:
     plain = types.underlying(types.strip_new(t))
     return isinstance(plain, types.BitType) and plain.signed
 
@@ -123,7 +122,7 @@ def _limits(s: Shape, site: Span) -> None:
 
 
 class _Body:
-    def __init__(self, s: Shape, body: Any, scope: Scope):
+    def __init__(self, s: Shape, body: ast.FunctionDecl, scope: Scope):
         self.shape, self.body = s, body
         self.scope = scope.inner()
         self.words = [p for p in body.params if p.direction == "inout"]
@@ -140,11 +139,11 @@ class _Body:
     def _add(self, span: Span, text: str, sure: bool = True) -> None:
         self.shape.problems.append((span, f"{self.shape.action.name.rpartition('.')[2]}: {text}", sure))
 
-    def _block(self, block: Any) -> None:
+    def _block(self, block: ast.Block) -> None:
         for s in block.statements:
             self._statement(s)
 
-    def _statement(self, s: Any) -> None:
+    def _statement(self, s: ast.Node) -> None:
         if isinstance(s, ast.Block):
             self._block(s)
         elif isinstance(s, ast.If):
@@ -160,7 +159,7 @@ class _Body:
         elif isinstance(s, (ast.Switch, ast.ForC, ast.ForIn)):
             self._add(s.span, "a switch or loop: the stateful ALU has conditions and assignments only")
 
-    def _assign(self, target: Any, value: Any, op: str) -> None:
+    def _assign(self, target: ast.Expr | ast.VarDecl, value: ast.Expr, op: str) -> None:
         name = target.name if isinstance(target, ast.VarDecl) else source(target)
         self._inputs(value)
         text = source(value) if op == "=" else f"{name} {op} {source(value)}"
@@ -185,7 +184,7 @@ class _Body:
             if text not in values:
                 values.append(text)
 
-    def _value(self, target: Any, value: Any, name: str, text: str) -> None:
+    def _value(self, target: ast.Expr | ast.VarDecl, value: ast.Expr, name: str, text: str) -> None:
         """Checks a value that is assigned to a word or output."""
         if self.shape.words == (1,) and name == self.words[0].name and value.const is None:
             self._add(value.span, f"{text}: a cell of one bit is set to a constant")
@@ -197,13 +196,13 @@ class _Body:
         if self.shape.words == (64,) and (isinstance(value, ast.Binary) or name == self.words[0].name and value.const is None):
             self._add(value.span, f"{text}: the stateful ALU computes with 32 bits")
 
-    def _of_cell(self, e: Any, kind: Any) -> bool:
-        """Returns True if `e` is a `kind` (a slice) of a word of the cell."""
-        return isinstance(e, kind) and bool(self.words) and source(e.base).partition(".")[0] == self.words[0].name
+    def _of_cell(self, e: ast.Expr) -> bool:
+        """Returns True if `e` is a slice of a word of the cell."""
+        return isinstance(e, ast.Slice) and bool(self.words) and source(e.base).partition(".")[0] == self.words[0].name
 
-    def _side(self, side: Any, text: str) -> None:
+    def _side(self, side: ast.Expr, text: str) -> None:
         """Checks one side of a comparison."""
-        if self._of_cell(side, ast.Slice):
+        if self._of_cell(side):
             self._add(side.span, f"{text}: a condition is of whole words, not of a slice")
         if isinstance(side, ast.Binary):
             if isinstance(side.left, ast.Binary) or isinstance(side.right, ast.Binary):
@@ -211,7 +210,7 @@ class _Body:
             if side.op == "&" and side.left.const is None and side.right.const is None:
                 self._add(side.span, f"{text}: the mask of a comparison is a constant")
 
-    def _compares(self, e: Any, text: str) -> None:
+    def _compares(self, e: ast.Binary, text: str) -> None:
         """Checks a comparison by size: unsigned ones need constants that the ALU has, signed sums 0, since the ALU subtracts one
         side from the other and wraps."""
         sides = (e.left, e.right)
@@ -222,7 +221,7 @@ class _Body:
         elif any(isinstance(c.const, int) and c.const >= 1 << 31 for c in (e.left, e.right)):
             self._add(e.span, f"{text}: a constant that an unsigned word is compared with is less than 2^31")
 
-    def _condition(self, e: Any) -> None:
+    def _condition(self, e: ast.Expr) -> None:
         if isinstance(e, ast.Binary) and e.op in ("&&", "||"):
             self._condition(e.left)
             self._condition(e.right)
@@ -244,7 +243,7 @@ class _Body:
         elif e.const is None:
             self._inputs(e)
 
-    def _inputs(self, e: Any) -> None:
+    def _inputs(self, e: ast.Expr) -> None:
         for ref in self.scope.reads(e):
             local = ref[0].startswith(f"{self.scope.instance.name}.") and "." not in ref[0].removeprefix(
                 f"{self.scope.instance.name}."
@@ -253,13 +252,13 @@ class _Body:
                 self.shape.inputs.append(ref)
 
 
-def source(e: Any) -> str:
+def source(e: ast.Expr) -> str:
     """Returns the source text of `e`, without the widths that the checker gives literals."""
     return re.sub(r"\b\d+w(?=\d)", "", ast.source_text(e))
 
 
-def _operators(e: Any) -> Iterator[str]:
-    if e is None or e.const is not None:
+def _operators(e: ast.Expr) -> Iterator[str]:
+    if e.const is not None:
         return
     if isinstance(e, ast.Binary):
         yield e.op
@@ -276,9 +275,7 @@ def _operators(e: Any) -> Iterator[str]:
         yield from _operators(part)
 
 
-def _constants(e: Any) -> Iterator[int]:
-    if e is None:
-        return
+def _constants(e: ast.Expr) -> Iterator[int]:
     if isinstance(e.const, int) and not isinstance(e.const, bool):
         width = width_of(e.type)
         yield e.const - (1 << width) if width and e.const >> (width - 1) == 1 else e.const

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.checked_program import Instance
@@ -40,28 +39,47 @@ class Effect:
     writes: list[Ref] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
     objects: list[tuple[Instance, Span]] = field(default_factory=list)  # counters, meters, hashes, ...
-    deep: list[Any] = field(default_factory=list)  # expressions of more than one operation
-    conditions: list[Any] = field(default_factory=list)  # of an `if` in an action
-    folded: list[Any] = field(default_factory=list)  # values computed from earlier ones of the same action
+    deep: list[ast.Assign] = field(default_factory=list)  # expressions of more than one operation
+    conditions: list[ast.If] = field(default_factory=list)  # of an `if` in an action
+    folded: list[ast.Assign] = field(default_factory=list)  # values computed from earlier ones of the same action
 
 
-@dataclass
+@dataclass(eq=False)
 class Unit:
     name: str
     span: Span
     keys: list[Ref]
     effects: list[Effect]
-    table: Any = None  # the TableDecl
-    owner: Any = None  # the control's Instance
+    owner: Instance  # the control
+    table: ast.TableDecl | None = None
     copy: bool = False  # a plain copy, a constant, or a condition, which a compiler may inline
     local: bool = False  # writes a variable that is declared here and invisible elsewhere
 
-    def all(self, attribute: str) -> list[Any]:
-        return [x for effect in self.effects for x in getattr(effect, attribute)]
-
     @property
     def matched(self) -> list[Ref]:
-        return [*self.keys, *self.all("matched")]
+        return [*self.keys, *(ref for effect in self.effects for ref in effect.matched)]
+
+    @property
+    def reads(self) -> list[Ref]:
+        return [ref for effect in self.effects for ref in effect.reads]
+
+    @property
+    def writes(self) -> list[Ref]:
+        return [ref for effect in self.effects for ref in effect.writes]
+
+    @property
+    def accesses(self) -> list[Access]:
+        return [access for effect in self.effects for access in effect.accesses]
+
+    @property
+    def objects(self) -> list[tuple[Instance, Span]]:
+        return [use for effect in self.effects for use in effect.objects]
+
+    @property
+    def decl(self) -> ast.TableDecl:
+        """Returns the table of a unit that is one."""
+        assert self.table is not None
+        return self.table
 
 
 @dataclass
@@ -72,11 +90,14 @@ class Branch:
     span: Span
     condition: list[Ref]
     after: Unit | None
-    ways: list[list[Any]]
-    compared: list[Any]
+    ways: list[list[Item]]
+    compared: list[ast.Binary]
 
 
-def units_of(control: Instance) -> list[Any]:
+Item = Unit | Branch
+
+
+def units_of(control: Instance) -> list[Item]:
     """Returns the Units and Branches of a control's `apply`."""
     scope = Scope(control)
     for param in control.decl.params:
@@ -84,7 +105,7 @@ def units_of(control: Instance) -> list[Any]:
     return list(_Walk(scope).block(control.decl.body))
 
 
-def without(items: list[Any], prefixes: tuple[str, ...]) -> None:
+def without(items: list[Item], prefixes: tuple[str, ...]) -> None:
     """Removes fields whose path begins with a prefix: those of headers that are never valid, which a compiler leaves out."""
 
     def rest(refs: list[Ref]) -> list[Ref]:
@@ -98,7 +119,7 @@ def without(items: list[Any], prefixes: tuple[str, ...]) -> None:
             effect.matched, effect.reads, effect.writes = rest(effect.matched), rest(effect.reads), rest(effect.writes)
 
 
-def flat(items: list[Any]) -> Iterator[Unit]:
+def flat(items: list[Item]) -> Iterator[Unit]:
     for item in items:
         if isinstance(item, Unit):
             yield item
@@ -106,7 +127,7 @@ def flat(items: list[Any]) -> Iterator[Unit]:
             yield from (u for way in item.ways for u in flat(way))
 
 
-def branches(items: list[Any]) -> Iterator[Branch]:
+def branches(items: list[Item]) -> Iterator[Branch]:
     for item in items:
         if isinstance(item, Branch):
             yield item
@@ -117,11 +138,11 @@ class _Walk:
     def __init__(self, scope: Scope):
         self.scope = scope
 
-    def block(self, block: Any) -> Iterator[Any]:
+    def block(self, block: ast.Block) -> Iterator[Item]:
         for statement in block.statements:
             yield from self.statement(statement)
 
-    def statement(self, s: Any) -> Iterator[Any]:
+    def statement(self, s: ast.Node) -> Iterator[Item]:
         if isinstance(s, ast.Block):
             yield from self.block(s)
         elif isinstance(s, ast.If):
@@ -141,7 +162,7 @@ class _Walk:
         elif isinstance(s, (ast.Assign, ast.CallStatement, ast.VarDecl)):
             yield from self._plain(s)
 
-    def _plain(self, s: Any) -> Iterator[Unit]:
+    def _plain(self, s: ast.Assign | ast.CallStatement | ast.VarDecl) -> Iterator[Unit]:
         if isinstance(s, ast.VarDecl) and s.init is None:
             return
         effect = Effect()
@@ -153,7 +174,7 @@ class _Walk:
         if effect.writes or effect.accesses or effect.objects:
             yield Unit(_text(s), s.span, [], [effect], owner=self.scope.instance, copy=plain, local=isinstance(s, ast.VarDecl))
 
-    def _if(self, s: ast.If) -> Iterator[Any]:
+    def _if(self, s: ast.If) -> Iterator[Item]:
         outcome = decided(s.condition, self.scope.instance)
         if outcome is not None:
             branch = s.then if outcome else s.otherwise
@@ -168,7 +189,7 @@ class _Walk:
         ways = [list(self.statement(s.then)), list(self.statement(s.otherwise)) if s.otherwise is not None else []]
         yield Branch(s.condition.span, [] if after else self.scope.reads(s.condition), after, ways, list(_compared(s.condition)))
 
-    def _switch(self, s: ast.Switch) -> Iterator[Any]:
+    def _switch(self, s: ast.Switch) -> Iterator[Item]:
         after = None
         for call in calls(s.subject):
             if call.kind == "table_apply":
@@ -177,14 +198,16 @@ class _Walk:
         ways = [list(self.block(case.body)) for case in s.cases if case.body is not None]
         yield Branch(s.subject.span, [] if after else self.scope.reads(s.subject), after, [*ways, []], [])
 
-    def _control(self, call: Any) -> Iterator[Any]:
-        instance = self.scope.instance.children[call.receiver.name]
+    def _control(self, call: ast.Call) -> Iterator[Item]:
+        receiver = call.on
+        assert isinstance(receiver, ast.Name)
+        instance = self.scope.instance.children[receiver.name]
         inner = Scope(instance)
         for param, argument in zip(call.decl.params, call.args, strict=True):
             inner.bind(param, argument, self.scope)
         yield from _Walk(inner).block(call.decl.body)
 
-    def _table(self, call: Any) -> Unit:
+    def _table(self, call: ast.Call) -> Unit:
         table = call.decl
         keys = [r for k in table.keys for r in self.scope.reads(k.expr)]
         effects = []
@@ -196,7 +219,7 @@ class _Walk:
             _Effects(inner, effect).block(reference.decl.body)
             effects.append(effect)
         owner = self.scope.instance
-        return Unit(owner.cp_names.get(table.name, table.name), table.span, keys, effects, table, owner)
+        return Unit(owner.cp_names.get(table.name, table.name), table.span, keys, effects, owner, table)
 
 
 class _Effects:
@@ -207,11 +230,11 @@ class _Effects:
         self.local: set[str] = set()
         self.costs: dict[str, int] = {}  # by written path, the operations in its value
 
-    def block(self, block: Any) -> None:
+    def block(self, block: ast.Block) -> None:
         for statement in block.statements:
             self.statement(statement)
 
-    def statement(self, s: Any) -> None:
+    def statement(self, s: ast.Node) -> None:
         if isinstance(s, ast.Block):
             self.block(s)
         elif isinstance(s, ast.Assign):
@@ -235,7 +258,7 @@ class _Effects:
             if s.otherwise is not None:
                 self.statement(s.otherwise)
 
-    def value(self, e: Any) -> None:
+    def value(self, e: ast.Expr) -> None:
         for call in calls(e):
             self.call(call)
         self._read([r for r in self.scope.reads(e)])
@@ -257,7 +280,7 @@ class _Effects:
         self.effect.writes += refs
         self.local |= {r[0] for r in refs}
 
-    def call(self, call: Any) -> None:
+    def call(self, call: ast.Call) -> None:
         if call.kind in ("action", "function"):
             inner = self.scope.inner()
             for param, argument in zip(call.decl.params, call.args, strict=True):
@@ -266,7 +289,7 @@ class _Effects:
             effects.local = self.local
             effects.block(call.decl.body)
         elif call.kind == "header_method" and call.method in ("setValid", "setInvalid"):
-            path = self.scope.path(call.receiver)
+            path = self.scope.path(call.on)
             self._write([(f"{path}.{VALID}", 0, 0)] if path else [])
         elif call.kind == "method":
             self._method(call)
@@ -277,8 +300,8 @@ class _Effects:
                 else:
                     self._read(self.scope.reads(argument))
 
-    def _method(self, call: Any) -> None:
-        instance = self._instance(call.receiver)
+    def _method(self, call: ast.Call) -> None:
+        instance = self._instance(call.on)
         if instance is None:
             return
         kind = instance.decl.name
@@ -297,15 +320,15 @@ class _Effects:
             if argument is not None and param.direction in ("out", "inout"):
                 self._write(self.scope.refs(argument))
 
-    def _index(self, call: Any) -> str:
+    def _index(self, call: ast.Call) -> str:
         indices = [a for a, p in zip(call.args, call.params, strict=True) if a is not None and p.name == "index"]
         return next((r[0] for a in indices for r in self.scope.reads(a)), "")
 
-    def _instance(self, receiver: Any) -> Instance | None:
+    def _instance(self, receiver: ast.Expr) -> Instance | None:
         return self.scope.instance.children.get(receiver.name) if isinstance(receiver, ast.Name) else None
 
 
-def body_of(action: Instance) -> Any:
+def body_of(action: Instance) -> ast.FunctionDecl | None:
     """Returns the `apply` of a RegisterAction; None: it has none."""
     for node in (action.site.body if action.site is not None else None) or ():
         if isinstance(node, ast.FunctionDecl) and node.name == "apply":
@@ -327,18 +350,18 @@ def register_inputs(action: Instance, scope: Scope) -> list[Ref]:
     return refs
 
 
-def _computed(e: Any) -> bool:
+def _computed(e: ast.Expr) -> bool:
     return isinstance(e, ast.Call) and e.kind == "method" and e.method == "get" and bool(e.args)
 
 
-def _is_condition(e: Any) -> bool:
+def _is_condition(e: ast.Expr) -> bool:
     """Returns True for a truth value: a gateway can decide it in place of the variable that holds it."""
     return isinstance(types.strip_new(e.type), types.BoolType) and not any(c.kind != "header_method" for c in calls(e))
 
 
-def _operations(e: Any) -> int:
+def _operations(e: ast.Expr) -> int:
     """Counts operators that cost an operation: not casts, slices or negated constants."""
-    if e is None or e.const is not None or isinstance(e, ast.Call):
+    if e.const is not None or isinstance(e, ast.Call):
         return 0
     own = isinstance(e, ast.Binary) and e.op != "++" or isinstance(e, ast.Unary) and e.op != "+"
     inner = parts(e)
@@ -347,14 +370,14 @@ def _operations(e: Any) -> int:
     return own + sum(_operations(p) for p in inner)
 
 
-def _compared(e: Any) -> Iterator[Any]:
+def _compared(e: ast.Expr) -> Iterator[ast.Binary]:
     if isinstance(e, ast.Binary) and e.op in ("<", "<=", ">", ">=") and e.left.const is None and e.right.const is None:
         yield e
     for part in parts(e):
         yield from _compared(part)
 
 
-def _text(s: Any) -> str:
+def _text(s: ast.Assign | ast.CallStatement | ast.VarDecl) -> str:
     if isinstance(s, ast.Assign):
         return f"{ast.source_text(s.target)} {s.op if s.op == '=' else s.op + '='} ..."
     if isinstance(s, ast.VarDecl):

@@ -88,16 +88,16 @@ def _name_pipelines(program: CheckedProgram) -> None:
     args = program.main.args.values() if program.main is not None else ()
     pipelines = [a for a in args if isinstance(a, Instance) and isinstance(a.type, types.PackageType)]
     if len(pipelines) > 1:
-        visited = {id(i) for i in program.globals.values()}
+        visited = set(program.globals.values())
         for pipeline in pipelines:
             for block in pipeline.args.values():
                 _prefix(block, pipeline.name, visited)
 
 
-def _prefix(instance: object, name: str, visited: set[int]) -> None:
-    if not isinstance(instance, Instance) or id(instance) in visited:
+def _prefix(instance: object, name: str, visited: set[Instance]) -> None:
+    if not isinstance(instance, Instance) or instance in visited:
         return
-    visited.add(id(instance))
+    visited.add(instance)
     instance.name = f"{name}.{instance.name}"
     instance.cp_names = {key: f"{name}.{value}" for key, value in instance.cp_names.items()}
     for inner in [*instance.children.values(), *instance.args.values()]:
@@ -110,12 +110,12 @@ def _check_names(instances: Iterable[Instance]) -> None:
     Actions may share one through `@name(".drop")` if they take the same parameters: to the control plane they are one.
     """
     seen: dict[tuple[type, str], tuple[ast.Declaration, Instance]] = {}
-    visited: set[int] = set()
+    visited: set[Instance] = set()
 
     def visit(instance: Instance) -> None:
-        if id(instance) in visited:
+        if instance in visited:
             return
-        visited.add(id(instance))
+        visited.add(instance)
         tables = tables_of(instance) if isinstance(instance.decl, ast.ControlDecl) else []
         for d in getattr(instance.decl, "locals", ()):
             if isinstance(d, ast.TableDecl) and d not in tables:
