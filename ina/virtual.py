@@ -76,7 +76,7 @@ class _Network:
         program = next(iter(self._fabric.switch_at.values())).program
         recognised = recognise(program.p4info)
         if recognised is None:
-            raise ValueError(f"{program.name}: no registers and tables of a protocol of the package: give values=")
+            raise ValueError(f"{program.name}: no annotation @ina_program of a protocol of the package: give values=")
         return recognised[1].values
 
     def all_reduce(self, job: Job, arrays: Sequence[np.ndarray], *, average: bool = False,

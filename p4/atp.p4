@@ -10,6 +10,10 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#ifndef PROTOCOL
+#define PROTOCOL "atp"  // ps.p4 is the same program
+#endif
+
 #include "include/atp/headers.p4"
 #include "include/atp/metadata.p4"
 #include "include/atp/parsing.p4"

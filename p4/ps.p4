@@ -2,4 +2,5 @@
  * worker. It is atp.p4, whose jobs have no aggregators here (`aggregate` 0, ina/aggregation/entries/ps.py), so that both are
  * compared over the same frames, workers and server.
  */
+#define PROTOCOL "ps"
 #include "atp.p4"

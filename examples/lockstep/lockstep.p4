@@ -198,4 +198,5 @@ control LockstepDeparser(packet_out packet, in headers_t hdr) {
     apply { packet.emit(hdr); }
 }
 
+@ina_program[protocol="lockstep", values=VALUES, slots=8192]
 V1Switch(LockstepParser(), VerifyChecksums(), LockstepIngress(), LockstepEgress(), UpdateChecksums(), LockstepDeparser()) main;

@@ -6,7 +6,7 @@
 """
 
 from ina.p4 import Entity, TableEntry
-from ina.protocol import Child, JobProgram, P4Info, Place, Sizes, bits, has_key
+from ina.protocol import Child, JobProgram, Place, bits
 
 
 class Lockstep(JobProgram):
@@ -15,10 +15,6 @@ class Lockstep(JobProgram):
     max_workers, max_jobs, max_slots = 32, 256, 8192
     udp_port = 0xBEC0
     reserves = False  # each job has its two rows, by its number
-
-    def sizes(self, p4info: P4Info) -> Sizes | None:
-        values = sum(register.name.startswith("LockstepIngress.value") for register in p4info.registers.values())
-        return Sizes(values, 8192) if has_key(p4info, "hdr.lockstep.job") else None
 
     def job(self, place: Place) -> list[Entity]:
         if place.parent is not None:

@@ -92,7 +92,7 @@ def main(args: argparse.Namespace) -> int:
         program = Program(built.so_path)
         protocol = recognise(program.p4info, args.program)
         if protocol is None or protocol[0].name != protocols.DEFAULT:
-            raise _Bounds(f"{args.program}: not SwitchML's registers and tables, which are what this command explores")
+            raise _Bounds(f"{args.program}: not SwitchML's, by its annotation @ina_program: this command explores no other")
         options = {"slots": args.slots, "elements": args.elements, "restarts": args.forgetful}
         if args.forgetful and any(getattr(args, name) is not None for name in ("losses", "duplicates", "timeouts", "depth")):
             raise _Bounds("--forgetful: only without a budget of faults")
@@ -144,7 +144,7 @@ def simulate_main(args: argparse.Namespace) -> int:
                                 include_dirs=[paths.p4_dir()])  # fmt: skip
         program = Program(built.so_path)
         if entries.sizes(program.p4info) is None:
-            raise ValueError(f"{args.program}: not the registers and tables of the protocol {protocol}")
+            raise ValueError(f"{args.program}: its annotation @ina_program does not say that it is the protocol {protocol}'s")
     except (ValueError, CompileError, BuildError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2

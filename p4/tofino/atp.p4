@@ -12,6 +12,10 @@
 #include <core.p4>
 #include <tna.p4>
 
+#ifndef PROTOCOL
+#define PROTOCOL "atp"  // ps.p4 is the same program
+#endif
+
 #include "include/atp/headers.p4"
 #include "include/atp/parsing.p4"
 #include "include/atp/admission.p4"

@@ -11,7 +11,7 @@ from ina.aggregation.controller.switch_host import Summary
 from ina.aggregation.controller.switch_setup import make_switch
 from ina.aggregation.controller.transaction import WriteTarget
 from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
-from ina.aggregation.entries import JobProgram, Sizes, programs, recognise
+from ina.aggregation.entries import ANNOTATION, JobProgram, Sizes, programs, recognise
 from ina.aggregation.worker import SERVER, SWITCH, worker_address
 from ina.base import paths
 from ina.net.ports import Address, Port
@@ -28,8 +28,9 @@ def protocol_of(program: Path, p4info: P4Info) -> tuple[str, Sizes]:
     """Returns the protocol of ``program``, and its compiled sizes. Raises ValueError: no known protocol."""
     match = recognise(p4info, program)
     if match is None:
-        raise ValueError(f"{program} is no aggregation program that the controller knows: its registers are those of none "
-                         f"of the protocols {', '.join(p.name for p in programs())} (ina/aggregation/entries/)")
+        names = [program.stem] if protocols.is_own(str(program)) else [each.name for each in programs()]
+        raise ValueError(f"{program} is no aggregation program that the controller knows: its `main` needs the annotation "
+                         f"{ANNOTATION}, where NAME is {' or '.join(names)} (docs/guide/new-protocol.md)")
     return match[0].name, match[1]
 
 

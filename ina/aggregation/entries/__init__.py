@@ -12,12 +12,12 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from ina.aggregation import protocols
-from ina.aggregation.entries.base import BITMAP, Child, Identity, JobProgram, Parent, Place, Sizes
+from ina.aggregation.entries.base import ANNOTATION, BITMAP, Child, Identity, JobProgram, Parent, Place, Sizes, statement
 from ina.aggregation.entries.published import PROGRAM as PUBLISHED
 from ina.p4.runtime.p4info import P4Info
 
-__all__ = ["BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "program_named", "programs",
-           "recognise"]  # fmt: skip
+__all__ = ["ANNOTATION", "BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "program_named",
+           "programs", "recognise"]  # fmt: skip
 
 
 def program_named(name: str) -> JobProgram:
@@ -57,14 +57,14 @@ def programs() -> list[JobProgram]:
 
 
 def recognise(p4info: P4Info, path: Path | None = None) -> tuple[JobProgram, Sizes] | None:
-    """Returns the JobProgram and sizes of a switch's program: a user's own by its ``path``, others by their tables; None: no
-    known protocol's."""
+    """Returns the JobProgram and sizes of a switch's program: a user's own by its ``path``, others by the protocol that they
+    state; None: no known protocol's. Raises ValueError: its annotation is none."""
     if path is not None and protocols.is_own(str(path)):
         program = program_named(str(path))
         sizes = program.sizes(p4info)
         return (program, sizes) if sizes else None
-    for program in sorted(programs(), key=lambda p: path is None or path.stem != p.name):
-        if sizes := program.sizes(p4info):
-            return program, sizes
+    stated = statement(p4info)
+    if stated and stated[0] in protocols.names():
+        return program_named(stated[0]), stated[1]
     sizes = PUBLISHED.sizes(p4info)
     return (PUBLISHED, sizes) if sizes else None

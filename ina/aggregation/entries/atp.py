@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ina.aggregation.entries.base import Child, JobProgram, Place, Sizes, bits, has_key, held_values
+from ina.aggregation.entries.base import Child, JobProgram, Place, bits
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, TableEntry, Value
-from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.p4info import EntityError
 
 
 class ATP(JobProgram):
@@ -41,12 +41,6 @@ class ATP(JobProgram):
 
     def __init__(self, ecn_depth: int = 64, lifetime: float = 0.5):
         self.ecn_depth, self.lifetime = ecn_depth, lifetime
-
-    def sizes(self, p4info: P4Info) -> Sizes | None:
-        if not has_key(p4info, "hdr.atp.job"):
-            return None
-        values, aggregators = held_values(p4info, ".kinds")
-        return Sizes(values, aggregators) if values else None
 
     def job(self, place: Place) -> list[Entity]:
         if place.parent is None:

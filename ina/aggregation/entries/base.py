@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from ina.p4.runtime.entities import Entity, MulticastGroupEntry, Replica, TableE
 from ina.p4.runtime.p4info import P4Info
 
 BITMAP = 32  # bits of the programs' bitmaps
+ANNOTATION = '@ina_program[protocol="NAME", values=VALUES, slots=SLOTS]'  # of a program's main, or a table
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,10 @@ class JobProgram(ABC):
     ports: Sequence[int] = ()  # for workers; none: any
     loopback: Sequence[int] = ()  # ports that send packets back
 
-    @abstractmethod
     def sizes(self, p4info: P4Info) -> Sizes | None:
-        """Returns the sizes of a program of this protocol; None: it is another's."""
+        """Returns the sizes of a program of this protocol, by its annotation; None: it is another's, or has none."""
+        stated = statement(p4info)
+        return stated[1] if stated and stated[0] == Path(self.name).stem else None
 
     def setup(self) -> list[Update]:
         """Returns updates for a switch of the program, before any job."""
@@ -163,18 +166,21 @@ def _index(child: Child) -> int:
 
 
 def has_key(p4info: P4Info, field: str) -> bool:
-    """Returns True if a program has a table with this key, by which protocols recognise their programs."""
+    """Returns True if a program has a table with this key, by which programs without an annotation are recognised."""
     return any(key.name == field for table in p4info.tables.values() for key in table.fields)
 
 
-def held_values(p4info: P4Info, rows: str) -> tuple[int, int]:
-    """Returns how many values a packet has, and how many rows of them the program has: a register whose name ends in ``rows`` has
-    a cell for each row, and each ``SwitchIngress.values.value...`` has one for each row, or (Tofino: packets of more values than
-    a pass handles) for each row and pass. (0, 0): no such registers."""
-    registers = p4info.registers.values()
-    count = next((r.size for r in registers if r.name.endswith(rows)), 0)
-    cells = sum(r.size for r in registers if r.name.startswith("SwitchIngress.values.value"))
-    return (cells // count, count) if count and cells else (0, 0)
+def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
+    """Returns the protocol and the sizes that a program's annotation states (ANNOTATION); None: it has none. Raises ValueError:
+    it has other keys or values."""
+    pairs = p4info.annotation("ina_program")
+    if pairs is None:
+        return None
+    protocol, values, slots = (pairs.get(key) for key in ("protocol", "values", "slots"))
+    if (len(pairs) != 3 or not isinstance(protocol, str) or not isinstance(values, int) or not isinstance(slots, int)
+            or values < 1 or slots < 1):  # fmt: skip
+        raise ValueError(f"@ina_program: {pairs}, expected {ANNOTATION}")
+    return protocol, Sizes(values, slots)
 
 
 def bits(workers: Iterable[int]) -> int:

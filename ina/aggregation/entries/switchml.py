@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ina.aggregation.entries.base import Child, JobProgram, Place, Sizes, has_key, held_values
+from ina.aggregation.entries.base import Child, JobProgram, Place
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, TableEntry, Value
-from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.p4info import EntityError
 
 
 class SwitchML(JobProgram):
@@ -29,12 +29,6 @@ class SwitchML(JobProgram):
     max_workers = 1024  # the codec's head-room; a switch of their tree has up to max_children
     max_jobs = 256  # the header's job number has 8 bits
     max_slots = 8192  # slot numbers have 14 bits; a job's window is at most half of them
-
-    def sizes(self, p4info: P4Info) -> Sizes | None:
-        if not has_key(p4info, "hdr.switchml.job"):
-            return None
-        values, rows = held_values(p4info, ".incarnations")
-        return Sizes(values, rows // 2) if values else None
 
     def job(self, place: Place) -> list[Entity]:
         key, parent = {"hdr.switchml.job": place.number}, place.parent

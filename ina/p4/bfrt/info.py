@@ -63,6 +63,7 @@ class Table:
     operations: tuple[str, ...] = ()
     const_default: bool = False
     depends_on: tuple[int, ...] = ()
+    annotations: tuple[str, ...] = ()
 
     def key(self, name: str | int) -> Field:
         return self._find("key field", self.keys, name)
@@ -117,6 +118,7 @@ def _table(spec: dict[str, Any]) -> Table:
         tuple(map(_action, spec.get("action_specs", ()))),
         tuple(data), tuple(spec.get("attributes", ())), tuple(spec.get("supported_operations", ())),
         bool(spec.get("has_const_default_action")), tuple(spec.get("depends_on", ())),
+        tuple(_text(note, "name") for note in spec.get("annotations", ())),
     )  # fmt: skip
 
 

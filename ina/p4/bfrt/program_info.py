@@ -84,7 +84,8 @@ def _match_table(table: Table, info: Info) -> dict[str, Any]:
         if dependency.kind == "Action":
             profile, references = dependency.id, dependency.actions
     return {
-        "preamble": _preamble(table.id, table.name), "size": table.size, "implementationId": profile,
+        "preamble": _preamble(table.id, table.name) | {"annotations": list(table.annotations)}, "size": table.size,
+        "implementationId": profile,
         "matchFields": [_match(k) for k in table.keys if k.name != "$MATCH_PRIORITY"],
         "actionRefs": [{"id": a.id, "scope": scopes[a.scope]} for a in references],
         "constDefaultActionId": (table.actions[0].id if table.actions else 1) if table.const_default else 0,

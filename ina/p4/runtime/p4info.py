@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -138,6 +139,10 @@ def find(kind: str, items: Iterable[N], name: str | int) -> N:
     raise EntityError(f"no {kind} {name!r}; {hint}", "NOT_FOUND")
 
 
+def _constant(value: dict[str, Any]) -> int | str:
+    return int(value["int64Value"]) if "int64Value" in value else str(value.get("stringValue", ""))
+
+
 @dataclass(slots=True)
 class P4Info:
     """Views of the message (its protobuf JSON form, as a dict) that the rest of the switch works with."""
@@ -150,6 +155,20 @@ class P4Info:
     meters: dict[str, ArrayInfo] = field(init=False)
     profiles: dict[str, ProfileInfo] = field(init=False)
     value_sets: dict[str, ArrayInfo] = field(init=False, repr=False)
+
+    def annotation(self, name: str) -> dict[str, int | str] | None:
+        """Returns the pairs of `@name[key=value, ...]` on the program's `main`; or of `@name(key=value, ...)` on a table,
+        which is all that BFRuntime tells of. None: there is none."""
+        for note in self.message.get("pkgInfo", {}).get("structuredAnnotations", ()):
+            if note["name"] == name:
+                pairs = note.get("kvPairList", {}).get("kvPairs", ())
+                return {p["key"]: _constant(p["value"]) for p in pairs}
+        for table in self.message.get("tables", ()):
+            for text in table["preamble"].get("annotations", ()):
+                if text.startswith(f"@{name}("):
+                    pairs = re.findall(r'(\w+)\s*=\s*(?:"([^"]*)"|(\d+))', text)
+                    return {key: int(digits) if digits else word for key, word, digits in pairs}
+        return None
 
     def __post_init__(self) -> None:
         message = self.message

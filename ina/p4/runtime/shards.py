@@ -49,14 +49,14 @@ class ShardKey:
 
 def shard_key(p4info: P4Info) -> ShardKey | None:
     """The ports in the program's annotation; None: it has none, and runs on one processor. Raises ValueError."""
-    for note in p4info.message.get("pkgInfo", {}).get("structuredAnnotations", ()):
-        if note["name"] == "shards":
-            pairs = {p["key"]: int(p["value"].get("int64Value", -1)) for p in note.get("kvPairList", {}).get("kvPairs", ())}
-            first, count = pairs.pop("udp_dst_port", -1), pairs.pop("count", -1)
-            if pairs or not 0 <= first < 1 << 16 or not 1 <= count <= (1 << 16) - first:
-                raise ValueError("@shards: expected @shards[udp_dst_port=FIRST, count=N], ports of 0..65535")
-            return ShardKey(first, count)
-    return None
+    pairs = p4info.annotation("shards")
+    if pairs is None:
+        return None
+    first, count = pairs.pop("udp_dst_port", None), pairs.pop("count", None)
+    if pairs or not isinstance(first, int) or not isinstance(count, int) or not 0 <= first < 1 << 16 \
+            or not 1 <= count <= (1 << 16) - first:
+        raise ValueError("@shards: expected @shards[udp_dst_port=FIRST, count=N], ports of 0..65535")
+    return ShardKey(first, count)
 
 
 class ShardedSwitch(SwitchTarget):

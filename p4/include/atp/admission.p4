@@ -18,6 +18,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         meta.ecn_depth = ecn_depth;
         meta.lifetime = lifetime;
     }
+    // At a table, not at main: BFRuntime, too, tells controllers what is there.
+    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS)
     table job {
         key = { hdr.atp.job: exact; }
         actions = { set_job; NoAction; }

@@ -22,6 +22,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         meta.strict = strict;
         meta.parent = parent;
     }
+    // At a table, not at main: BFRuntime, too, tells controllers what is there.
+    @ina_program(protocol="switchml", values=VALUES, slots=SLOTS)
     table job {
         key = { hdr.switchml.job: exact; }
         actions = { set_job; NoAction; }

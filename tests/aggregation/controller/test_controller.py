@@ -12,7 +12,13 @@ from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.entries import Parent, recognise
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.worker import worker_address
+from ina.base.paths import p4_dir
 from ina.net.ports import Address
+from ina.p4.bfrt.info import Info
+from ina.p4.bfrt.program_info import p4info_of
+from ina.p4.bfrt.schema import bfrt_json
+from ina.p4.compiler.frontend import load
+from ina.p4.compiler.p4info.p4info import build as p4info
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry
 from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.topology.tree import Tree, aggregation_tree
@@ -91,18 +97,31 @@ def test_a_protocol_that_there_is_not():
 
 
 def test_a_program_is_recognised_by_what_it_declares():
-    def declared(key, **sizes):
-        fields = [{"id": 1, "name": key, "bitwidth": 8, "matchType": "EXACT"}]
-        table = {"preamble": {"id": 1, "name": "job"}, "matchFields": fields, "size": 256}
-        registers = [{"preamble": {"id": i, "name": n}, "size": s} for i, (n, s) in enumerate(sizes.items())]
-        return P4Info({"tables": [table], "registers": registers})
+    def declared(**pairs):
+        listed = [{"key": key, "value": {"int64Value": str(value)} if isinstance(value, int) else {"stringValue": value}}
+                  for key, value in pairs.items()]  # fmt: skip
+        return P4Info({"pkgInfo": {"structuredAnnotations": [{"name": "ina_program", "kvPairList": {"kvPairs": listed}}]}})
 
-    arrays = {f"SwitchIngress.values.value{i}": 128 for i in range(64)}
-    rows = {"SwitchIngress.phase.incarnations": 128}
-    program, sizes = recognise(declared("hdr.switchml.job", **arrays, **rows))
-    assert (program.name, sizes.values, sizes.slots) == ("switchml", 64, 64)
-    assert recognise(declared("hdr.switchml.job", **arrays)) is None
-    assert recognise(declared("hdr.pigeon.job", **arrays, **rows)) is None
+    program, sizes = recognise(declared(protocol="switchml", values=64, slots=32))
+    assert (program.name, sizes.values, sizes.slots) == ("switchml", 64, 32)
+    assert recognise(declared(protocol="pigeon", values=64, slots=32)) is None
+    assert recognise(P4Info({})) is None
+    for wrong in ({"protocol": "switchml", "values": 64}, {"protocol": "switchml", "values": 0, "slots": 1},
+                  {"protocol": 1, "values": 64, "slots": 32},
+                  {"protocol": "switchml", "values": 64, "slots": 32, "colour": 1}):  # fmt: skip
+        with pytest.raises(ValueError, match=r'expected @ina_program\[protocol="NAME", values=VALUES, slots=SLOTS\]'):
+            recognise(declared(**wrong))
+
+
+@pytest.mark.parametrize("name", ["switchml", "atp", "ps"])
+@pytest.mark.parametrize("folder", ["", "tofino"])
+def test_every_program_states_its_protocol_and_sizes(name, folder):
+    """In P4Info, and in what BFRuntime's schema keeps of it."""
+    path = p4_dir() / folder / f"{name}.p4"
+    message = p4info(load(path, defines={"VALUES": "64", "SLOTS": "32"}, include_dirs=[p4_dir()]))
+    for info in (P4Info(message), p4info_of(Info(bfrt_json(message)))):
+        program, sizes = recognise(info)
+        assert (program.name, sizes.values, sizes.slots) == (name, 64, 32)
 
 
 def test_entries_of_a_job_with_a_parameter_server():

@@ -240,13 +240,21 @@ def test_a_program_alone_is_no_protocol(tmp_path):
         start_server(tmp_path / "pigeon.p4", {"VALUES": "32"}).close()
 
 
+@pytest.mark.parametrize(("old", "new"), [("@ina_program", "@program"), ('protocol="lockstep"', 'protocol="pigeon"')])
+def test_a_program_that_does_not_state_its_protocol_is_told_what_to_write(tmp_path, old, new):
+    for path in files(LOCKSTEP, "lockstep.*"):
+        (tmp_path / path.name).write_text(path.read_text().replace(old, new))
+    with pytest.raises(ControlError, match=r'`main` needs the annotation @ina_program\[protocol="NAME", .*where NAME is lockstep '):
+        start_server(tmp_path / "lockstep.p4", {"VALUES": "32"}).close()
+
+
 @pytest.mark.parametrize(
     ("suffix", "old", "new", "message"),
     [
         (".c", "ina_lockstep", "ina_lockstp", r"lockstep\.c: no `const struct ina_protocol ina_lockstep`"),
         (".c", "static int ", "static itn ", r"lockstep\.c:\d+:\d+: error: unknown type name"),
         (".py", "PROGRAM = ", "PROGRM = ", r"lockstep\.py: no PROGRAM"),
-        (".py", "PROGRAM = Lockstep()", "PROGRAM = Lockstp()", r"lockstep\.py:38: NameError: name 'Lockstp'"),
+        (".py", "PROGRAM = Lockstep()", "PROGRAM = Lockstp()", r"lockstep\.py:33: NameError: name 'Lockstp'"),
         (".py", "class Lockstep", "clas Lockstep", r"lockstep\.py:\d+: SyntaxError"),
     ],
 )

@@ -327,7 +327,7 @@ def test_the_command_says_how_it_went_wrong(capsys):
     (("--slots", "3"), "a power of two"),
     (("--published", "--topology", "leaf-spine leaves=2 spines=1 hosts=1"), "no tree"),
     (("--program", "nowhere.p4"), "nowhere.p4"),
-    (("--program", str(paths.p4_dir() / "atp.p4")), "atp.p4: not SwitchML's registers and tables"),
+    (("--program", str(paths.p4_dir() / "atp.p4")), "atp.p4: not SwitchML's, by its annotation"),
 ])  # fmt: skip
 def test_the_command_refuses_what_makes_no_sense(capsys, args, message):
     assert explore(*args) == 2

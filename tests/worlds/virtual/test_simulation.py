@@ -49,7 +49,7 @@ def test_the_command_says_what_was_done_and_names_the_seed(capsys, tmp_path):
     assert cli.main(["simulate", "--protocol", "atp", "--program", program, "--length", "5000"]) == 1
     assert re.match(r"seed (\d+): .*\n(.*\n)*again: ina simulate --protocol atp --seed \1 ", capsys.readouterr().out)
     assert cli.main(["simulate", "--program", program]) == 2
-    assert "not the registers and tables of the protocol switchml" in capsys.readouterr().err
+    assert "its annotation @ina_program does not say that it is the protocol switchml's" in capsys.readouterr().err
     assert cli.main(["simulate", "--protocol", "smoke-signals"]) == 2
     assert "protocol: 'smoke-signals', expected one of" in capsys.readouterr().err
 

@@ -31,6 +31,8 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         hdr.bridge.ecn_depth[18:0] = ecn_depth;
         lifetime_[25:0] = lifetime[31:6];
     }
+    // At a table, not at main: BFRuntime, too, tells controllers what is there.
+    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS)
     table job {
         key = { hdr.atp.job: exact; }
         actions = { set_job; NoAction; }

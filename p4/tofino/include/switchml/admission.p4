@@ -33,6 +33,8 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         meta.strict = strict;
         meta.parent = parent;
     }
+    // At a table, not at main: BFRuntime, too, tells controllers what is there.
+    @ina_program(protocol="switchml", values=VALUES, slots=SLOTS)
     table job {
         key = { hdr.switchml.job: exact; }
         actions = { set_job; NoAction; }
