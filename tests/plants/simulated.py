@@ -50,8 +50,8 @@ PLANTS = {
     "workers take a result of another phase": c(
         "switchml", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", WRONG),
     "workers take a pending frame for a result": c("frame", ".pending = type == INA_WIRE_PENDING", ".pending = 0"),
-    "workers do not send again": c("switchml", "mark_ready(st, (uint32_t)index);\n        tail->stats.timeouts += !probe;",
-                                   "tail->stats.timeouts += !probe;", STUCK),
+    "workers do not send again": c(
+        "switchml", "&probe)) >= 0;)\n        ina_slots_mark(st, (uint32_t)index);", "&probe)) >= 0;)\n        ;", STUCK),
     "workers do not wait for a block's exponent": c(
         "switchml", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY", WRONG),
     "all jobs have one incarnation": control("job_incarnations", _INCARNATION, "            return 1"),
@@ -94,14 +94,14 @@ ATP = {
     "maxima are added": p4("atp/aggregation", "meta.add == 1 && hdr.atp.msg_type == Type.MAXIMA", "false",
                            f"{WRONG}|overflow"),
     # the worker
-    "workers do not compare lives": c("atp", "\n        || view.life != st->config.life", ""),
+    "workers do not compare lives": c("atp", "\n        || view.life != st->base.config.life", ""),
     "workers take a result of another number": c(
-        "atp", " || view.seq != (slot->seq & INA_ATP_SEQUENCE_MASK)", "", f"{WRONG}|overflow|{STUCK}"),
+        "atp", " || view.seq != (slot->base.seq & INA_ATP_SEQUENCE_MASK)", "", f"{WRONG}|overflow|{STUCK}"),
     "workers take any type for the result": c(
         "atp", "\n        || (view.type != INA_ATP_PENDING && view.type != expected)", ""),
     "workers do not say that they send again": c("atp", "slots_of(st)[index].resend = 1;", "", STUCK),
-    "workers do not send again": c("atp", "ask_again(st, (uint32_t)index);\n        tail->stats.timeouts", "tail->stats.timeouts",
-                                   STUCK, ("ask_again(st, st->first)", "unlist(st, st->first)")),
+    "workers do not send again": c("atp", "ask_again(st, (uint32_t)index);\n        if (!probe)", "if (!probe)", STUCK,
+                                   ("ask_again(st, st->first)", "unlist(st, st->first)")),
     "floats go with the number of the next packet": c(
         "atp", "slot->floats = 1;\n        set_ready(st, index);", "slot->floats = 0;\n        set_ready(st, index);"),
     # the parameter server

@@ -244,7 +244,8 @@ def test_a_program_alone_is_no_protocol(tmp_path):
 def test_a_program_that_does_not_state_its_protocol_is_told_what_to_write(tmp_path, old, new):
     for path in files(LOCKSTEP, "lockstep.*"):
         (tmp_path / path.name).write_text(path.read_text().replace(old, new))
-    with pytest.raises(ControlError, match=r'`main` needs the annotation @ina_program\[protocol="NAME", .*where NAME is lockstep '):
+    message = r'`main` needs the annotation @ina_program\[protocol="NAME", .*where NAME is lockstep '
+    with pytest.raises(ControlError, match=message):
         start_server(tmp_path / "lockstep.p4", {"VALUES": "32"}).close()
 
 
