@@ -21,6 +21,9 @@ def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     compile_.add_argument("-o", dest="output", type=Path, metavar="FILE.so", help="copy the shared object there")
     compile_.add_argument("--c", dest="c", type=Path, metavar="FILE.c", help="copy the generated C there")
     compile_.add_argument(
+        "--externs", type=Path, metavar="FILE.py", help="bodies of externs that the program itself declares, in C and Python"
+    )
+    compile_.add_argument(
         "--p4info", action="append", default=[], type=Path, metavar="FILE", help="P4Info as .json, .txtpb or .bin"
     )
     compile_.add_argument(
@@ -124,7 +127,8 @@ def _compile(args: argparse.Namespace) -> int:
     for path in args.p4info:
         p4info_files.check_name(path)
     started = time.perf_counter()
-    compiled = build.compile_program(args.program, defines=_defines(args), include_dirs=_folders(args))
+    folders, own = _folders(args), args.externs
+    compiled = build.compile_program(args.program, defines=_defines(args), include_dirs=folders, externs=own)
     seconds = time.perf_counter() - started
     for path in args.p4info:
         p4info_files.write(compiled.p4info, path)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ina.base.cc import BuildError as BuildError
     from ina.p4.compiler.build import CompiledProgram as CompiledProgram
     from ina.p4.compiler.errors import CompileError as CompileError
+    from ina.p4.compiler.externs.user import UserFunction as UserFunction
+    from ina.p4.compiler.externs.user import UserObject as UserObject
     from ina.p4.runtime.entities import CloneSessionEntry as CloneSessionEntry
     from ina.p4.runtime.entities import CounterEntry as CounterEntry
     from ina.p4.runtime.entities import DirectCounterEntry as DirectCounterEntry
@@ -38,6 +40,7 @@ _HOMES = {
     "ina.base.cc": ("BuildError",),
     "ina.p4.compiler.build": ("CompiledProgram",),
     "ina.p4.compiler.errors": ("CompileError",),
+    "ina.p4.compiler.externs.user": ("UserFunction", "UserObject"),
     "ina.p4.runtime.entities": (
         "CloneSessionEntry", "CounterEntry", "DirectCounterEntry", "DirectMeterEntry", "Entity", "MeterConfig", "MeterEntry",
         "MulticastGroupEntry", "ProfileGroup", "ProfileMember", "RegisterEntry", "Replica", "TableEntry", "ValueSetEntry",
@@ -51,7 +54,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "BuildError", "CloneSessionEntry", "CompileError", "CompiledProgram", "CounterEntry", "Digest", "DirectCounterEntry",
     "DirectMeterEntry", "Entity", "EntityError", "MeterConfig", "MeterEntry", "MulticastGroupEntry", "ProfileGroup",
-    "ProfileMember", "RegisterEntry", "Replica", "Switch", "TableEntry", "ValueSetEntry", "compile",
+    "ProfileMember", "RegisterEntry", "Replica", "Switch", "TableEntry", "UserFunction", "UserObject", "ValueSetEntry", "compile",
 ]  # fmt: skip
 
 

@@ -25,15 +25,19 @@ def compile(
     *,
     defines: Mapping[str, object] | None = None,
     include_dirs: Iterable[str | os.PathLike[str]] = (),
+    externs: str | os.PathLike[str] | None = None,
 ) -> CompiledProgram:
     """Compiles a P4_16 program for v1model or TNA to native code, or finds it in the cache (INA_CACHE).
 
     `defines`: preprocessor macros with their values. Included files are looked for beside the program, in `include_dirs`, and in
-    the package's `p4`. Raises CompileError (the program is wrong; the message has file, line and column), BuildError (there is no
-    C compiler, or it failed), OSError (a file cannot be read, or the cache not written).
+    the package's `p4`. `externs`: a Python file with the bodies of externs that the program itself declares (docs/guide/p4.md).
+    Raises CompileError (the program is wrong; the message has file, line and column), BuildError (there is no C compiler, or it
+    failed), OSError (a file cannot be read, or the cache not written).
     """
     macros = {name: str(value) for name, value in (defines or {}).items()}
-    return compile_program(Path(path), defines=macros, include_dirs=[*map(Path, include_dirs), paths.p4_dir()])
+    folders = [*map(Path, include_dirs), paths.p4_dir()]
+    own = None if externs is None else Path(externs)
+    return compile_program(Path(path), defines=macros, include_dirs=folders, externs=own)
 
 
 class Switch:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ina.base import cache, manifest, paths
 from ina.base.cc import c_compiler, compile_to, toolchain
+from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.emit.emit import c_file
 from ina.p4.compiler.emit.names import Origins
 from ina.p4.compiler.errors import CompileError, internal_errors, render
@@ -60,24 +61,29 @@ def source_hash(text: str) -> str:
 
 def compile_program(
     path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = (),
-    cflags: Sequence[str] | None = None,
+    cflags: Sequence[str] | None = None, externs: str | Path | None = None,
 ) -> CompiledProgram:  # fmt: skip
     """Compiles the v1model or TNA program at `path`, or finds it in the cache.
 
-    `cflags` replace the optimisation flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError (the P4
-    program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
+    `externs`: a Python file with the bodies of the program's own externs (externs/user.py). `cflags` replace the optimisation
+    flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError (the P4 program), BuildError (no or failing C
+    compiler), OSError (unreadable source, cache not writable).
     """
     command = c_compiler()
     folder = cache.folder()
     arguments = [toolchain_digest(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
     arguments += [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
+    own = ""
+    if externs is not None:
+        own = hashlib.sha256(Path(externs).read_bytes()).hexdigest()
+        arguments.append(f"{Path(externs).absolute()} {own}")
     arguments.append("\0".join(cflags) if cflags is not None else "default")
     record_path = folder / f"{Path(path).stem}-{key_of(arguments)}.known.json"
     if (compiled := _from_record(record_path)) is not None:
         return compiled
     text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
     digest = source_hash(text)
-    key = key_of([digest, _comments_digest(path, sources), Path(path).name, arguments[0], arguments[-1]])
+    key = key_of([digest, _comments_digest(path, sources), Path(path).name, arguments[0], arguments[-1], own])
     stem = f"{Path(path).stem}-{key}"
     compiled = _from_cache(folder, stem, Path(path).name)
     if compiled is None:
@@ -85,7 +91,7 @@ def compile_program(
         try:
             program = check(parse_text(text, str(path), sources))
             program.sources = sources
-            c_text, p4info, layouts = generate(program, digest)
+            c_text, p4info, layouts = generate(program, digest, externs)
         except CompileError as error:
             error.sources.update(sources)
             raise
@@ -130,10 +136,12 @@ def _from_record(path: Path) -> CompiledProgram | None:
     return _from_cache(path.parent, record["stem"], record["name"])
 
 
-def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
+def generate(
+    program: CheckedProgram, digest: str = "", externs: str | Path | None = None
+) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
     """Returns (C text, P4Info, layout of each pipeline) of a checked program. Raises CompileError for what is not supported."""
     with internal_errors(program.filename), deep_recursion():
-        modules = lower(program)
+        modules = lower(program, externs)
         for module in modules:
             optimise(module)
         info = p4info_of.build(program)

@@ -456,10 +456,10 @@ class Phase:
 class Module:
     """A whole program, or one pipeline of a TNA `Switch`. `fields`: places by P4 path of the top-level values, for
     tools. `preserved`: field list -> variables. `messages`: text, place and counter of each log_msg. `filters`:
-    low-pass filters and random early drops. TNA: `pipeline` is its name, `keep_ingress`: ingress may mirror or
-    resubmit, `selectors`: the action selector's name and its number of groups by action profile, `port_metadata`: its
-    table's name, the parser's fields for the 64 bits (field, bits, first bit), True if by `port_metadata_unpack` and
-    not as a header, and the parser's name for the port."""
+    low-pass filters and random early drops. `c_text`: bodies of the program's own externs. TNA: `pipeline` is its name,
+    `keep_ingress`: ingress may mirror or resubmit, `selectors`: the action selector's name and its number of groups by action
+    profile, `port_metadata`: its table's name, the parser's fields for the 64 bits (field, bits, first bit), True if by
+    `port_metadata_unpack` and not as a header, and the parser's name for the port."""
 
     name: str
     ingress: Phase
@@ -474,7 +474,7 @@ class Module:
     preserved: dict[int, list[Var | Elem]] = field(default_factory=dict)
     digests: list[Digest] = field(default_factory=list)
     fields: dict[str, Var | Elem] = field(default_factory=dict)
-    layout: dict[str, Any] = field(default_factory=dict)
+    layout: dict[str, int] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
     messages: list[tuple[str, str, Counter]] = field(default_factory=list)
     filters: list[Filter] = field(default_factory=list)
@@ -484,6 +484,7 @@ class Module:
     port_metadata: tuple[str, list[tuple[str, int, int]], bool, str] = ("", [], False, "")
     selectors: dict[str, tuple[str, int]] = field(default_factory=dict)
     hashes: list[DynamicHash] = field(default_factory=list)
+    c_text: list[str] = field(default_factory=list)
 
 
 # --- traversal ------------------------------------------------------------------------------------------------------

@@ -151,3 +151,17 @@ class Access(ir.Operation):
 
     register: Instance
     span: Span
+
+
+# --- C code of the user's own -----------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class CallC(ir.Operation):
+    """Calls a C function with `state`'s address, if it has one, and `args`; `pointers`: true for those that it writes, which are
+    variables. `returns`: the first target is its result."""
+
+    function: str
+    pointers: list[bool]
+    returns: bool
+    state: ir.Register | None

@@ -20,9 +20,9 @@ from ina.p4.compiler.externs.copies import KeptIngress
 from ina.p4.compiler.externs.digests import Digests
 from ina.p4.compiler.externs.hashes import Sums, deposit_residuals
 from ina.p4.compiler.externs.profiles import Selectors
-from ina.p4.compiler.externs.tna import TNA
 from ina.p4.compiler.externs.tna_functions import PhaseState, field_places
 from ina.p4.compiler.externs.tna_hash import DynamicHashes
+from ina.p4.compiler.externs.user import UserCode
 from ina.p4.compiler.instances import instances_below
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import CALL
@@ -55,7 +55,7 @@ def pipelines(program: CheckedProgram) -> list[tuple[str, Instance]]:
     return named_pipelines
 
 
-def lower_switch(program: CheckedProgram, externs: ExternLowering = TNA) -> list[ir.Module]:
+def lower_switch(program: CheckedProgram, externs: ExternLowering) -> list[ir.Module]:
     """Returns one module for each pipeline."""
     return [
         _Pipeline(name, pipeline, Lowering(program, pipeline, externs, keeps_fields=True)).lower()
@@ -117,7 +117,7 @@ class _Pipeline:
             [r for registers in cells.registers.values() for r in registers] + list(cells.logs.values())
             + [t.key_mask for t in tables if t.key_mask is not None]
             + [m.adjust for m in cells.meters.values() if m.adjust is not None]
-            + [h.configure for h in hashes],
+            + [h.configure for h in hashes] + list(low.state(UserCode).states.values()),
             list(cells.counters.values()),
             sorted(tables, key=lambda t: t.index),
             self.context.storage.regions,
@@ -127,6 +127,7 @@ class _Pipeline:
             digests=low.state(Digests).digests,
             meters=list(cells.meters.values()),
             messages=low.state(Messages).messages,
+            c_text=low.state(UserCode).text(),
             filters=list(cells.filters.values()),
             hashes=hashes,
             architecture="tna",

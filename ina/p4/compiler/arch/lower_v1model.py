@@ -14,7 +14,7 @@ from ina.p4.compiler.externs.cells import Cells
 from ina.p4.compiler.externs.checks import Messages
 from ina.p4.compiler.externs.copies import Copies, cloned_headers
 from ina.p4.compiler.externs.digests import Digests
-from ina.p4.compiler.externs.v1model import V1MODEL
+from ina.p4.compiler.externs.user import UserCode
 from ina.p4.compiler.instances import instances_of
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import CALL
@@ -43,7 +43,7 @@ _EGRESS_FIELDS = {
 }
 
 
-def lower_v1switch(program: CheckedProgram, externs: ExternLowering = V1MODEL) -> ir.Module:
+def lower_v1switch(program: CheckedProgram, externs: ExternLowering) -> ir.Module:
     """Returns the module of a program whose package is V1Switch."""
     return _V1Switch(Lowering(program, program.package, externs)).lower()
 
@@ -125,7 +125,7 @@ class _V1Switch:
             low.program.filename,
             ingress,
             egress,
-            [register for registers in cells.registers.values() for register in registers],
+            [r for registers in cells.registers.values() for r in registers] + list(low.state(UserCode).states.values()),
             list(cells.counters.values()),
             sorted((t for t in low.matching.tables.values()), key=lambda t: t.index),
             low.context.storage.regions,
@@ -136,6 +136,7 @@ class _V1Switch:
             digests=low.state(Digests).digests,
             meters=list(cells.meters.values()),
             messages=low.state(Messages).messages,
+            c_text=low.state(UserCode).text(),
         )
         for stmt in ir.walk(ingress.body):
             if isinstance(stmt, ops.Restore):

@@ -213,6 +213,7 @@ def c_file(
         f"static const uint8_t ina_zeros[{largest}]; /* what a header holds that was never extracted */",
         f"static const char ina_p4info[] =\n    {c_string(json.dumps(p4info, separators=(',', ':')))};",
         *tables,
+        *dict.fromkeys(text for module in modules for text in module.c_text),
         "",
     ]
     for module, body in zip(modules, bodies, strict=True):

@@ -192,3 +192,13 @@ def _put_header(w: Writer, header: value_trees.Header) -> None:
                 put_bits(w, "o", leaf, str(leaf.width))
         if name in padding:
             w.line(f"at += {padding[name]};")
+
+
+@COMMON.of(operations.CallC)
+def _call_c(w: Writer, stmt: operations.CallC) -> None:
+    args = [f"state + {stmt.state.offset}"] if stmt.state is not None else []
+    for arg, pointer in zip(stmt.args, stmt.pointers, strict=True):
+        kind = "(int64_t *)" if arg.signed else ""
+        args.append(f"{kind}&{w.c(arg)}" if pointer else w.c(arg))
+    result = f"{w.name(stmt.target)} = (uint64_t)" if stmt.returns else ""
+    w.line(f"{result}{stmt.function}({', '.join(args)});")

@@ -21,11 +21,13 @@ from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import Table
 from ina.p4.compiler.reference.values import Value as RunTimeValue
 
+MISSING = "an extern of one's own needs a file with its bodies: ina compile --externs FILE.py"
+
 
 class ExternFunction:
     """An extern function, or several that differ little. `names`: theirs in P4."""
 
-    names: ClassVar[tuple[str, ...]]
+    names: tuple[str, ...]
 
     def lower(self, low: Lowering, call: ast.Call) -> Value | None:
         """Lowers a call; returns its value, None if it is void."""
@@ -40,7 +42,7 @@ class ExternObject:
     """An extern type, or several that differ little. `names`: theirs in P4; `properties`: the table properties that may name one
     of its objects."""
 
-    names: ClassVar[tuple[str, ...]]
+    names: tuple[str, ...]
     properties: ClassVar[tuple[str, ...]] = ()
 
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
@@ -69,15 +71,19 @@ class Externs:
     """The externs of an architecture, by name. `attachable`: the table properties that name objects."""
 
     def __init__(self, externs: Iterable[ExternFunction | ExternObject], attachable: tuple[str, ...] = ()) -> None:
-        self.attachable = attachable
+        self.attachable, self._all = attachable, tuple(externs)
         self._functions: dict[str, ExternFunction] = {}
         self._objects: dict[str, ExternObject] = {}
-        for extern in externs:
+        for extern in self._all:
             for name in extern.names:
                 if isinstance(extern, ExternFunction):
                     self._functions[name] = extern
                 else:
                     self._objects[name] = extern
+
+    def extended(self, others: Iterable[ExternFunction | ExternObject]) -> Externs:
+        """Returns these externs and others."""
+        return Externs((*self._all, *others), self.attachable)
 
     def function(self, name: str) -> ExternFunction | None:
         return self._functions.get(name)
@@ -90,13 +96,13 @@ class Externs:
     def lower_function(self, low: Lowering, call: ast.Call) -> Value | None:
         extern = self.function(call.decl.name)
         if extern is None:
-            raise unsupported(call, f"the function '{call.decl.name}'")
+            raise unsupported(call, f"the function '{call.decl.name}'", MISSING)
         return extern.lower(low, call)
 
     def lower_method(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
         extern = self.object(instance.decl.name)
         if extern is None:
-            raise unsupported(call, f"{instance.decl.name}.{call.method}")
+            raise unsupported(call, f"{instance.decl.name}.{call.method}", MISSING)
         return extern.lower(low, call, instance)
 
     def attach(self, low: Lowering, use: TableUse, prop: ast.Property, instance: Instance) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from ina.p4.compiler import ast
@@ -25,6 +26,7 @@ from ina.p4.compiler.arch.architecture import supported_architecture
 from ina.p4.compiler.arch.interpret_tna import Tna
 from ina.p4.compiler.arch.interpret_v1model import V1Model
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
+from ina.p4.compiler.externs.user import externs_of
 from ina.p4.compiler.frontend import deep_recursion
 from ina.p4.compiler.instances import (
     action_name,
@@ -77,16 +79,19 @@ class NameMap(Mapping[str, T], Generic[T]):
 
 
 class Interpreter:
-    """A v1model or TNA switch that runs `checked`; `seed` starts its random numbers.
+    """A v1model or TNA switch that runs `checked`; `seed` starts its random numbers; `externs`: a Python file with the
+    bodies of externs that the program itself declares.
 
     Control plane: `tables`, `profiles`, `value_sets`, `registers`, `counters`, `meters` (by name),
     `multicast_groups` (group -> [(port, rid)]), `clone_sessions` (session -> CloneSession).
     Results besides output: `digests`, `log`, `drops` (by reason). Raises CompileError for other architectures.
     """
 
-    def __init__(self, checked: CheckedProgram, seed: int = 0) -> None:
-        self.architecture: Architecture = ARCHITECTURES[supported_architecture(checked)](checked, seed)
+    def __init__(self, checked: CheckedProgram, seed: int = 0, externs: str | Path | None = None) -> None:
+        architecture = supported_architecture(checked)
+        self.architecture: Architecture = ARCHITECTURES[architecture](checked, seed)
         self.program, self.machine = checked, self.architecture.machine
+        self.machine.externs = externs_of(architecture, externs)
         self.tables: NameMap[Table] = NameMap("table")
         self.profiles: NameMap[ActionProfile] = NameMap("action profile")
         self.value_sets: NameMap[ValueSet] = NameMap("value set")

@@ -1,0 +1,239 @@
+"""Externs of a program's own: declared in P4, with a body in C for the compiled switch and one in Python for the interpreter.
+
+A user puts subclasses of `UserFunction` and `UserObject` into a Python file and names it where the program is compiled
+(`ina compile --externs FILE.py`, `ina.p4.compile(..., externs=FILE)`). Parameters and results are `bit<W>`, `int<W>` (at most
+64 bits) or `bool`. In C they are `uint64_t`, for `int<W>` `int64_t`, and pointers to those for `out` and `inout`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.checked_program import Instance
+from ina.p4.compiler.errors import NO_SPAN, CompileError
+from ina.p4.compiler.externs.extern import ExternFunction, ExternObject, Externs
+from ina.p4.compiler.externs.tna import TNA
+from ina.p4.compiler.externs.v1model import V1MODEL
+from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.lower.context import unsupported
+from ina.p4.compiler.lower.lowering import Lowering
+from ina.p4.compiler.lower.value_trees import Value
+from ina.p4.compiler.operations import CallC
+from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Frame
+from ina.p4.compiler.reference.values import Value as RunTimeValue
+from ina.p4.compiler.reference.values import wrap
+
+WIDEST = 64  # bits of a parameter or result
+
+
+@dataclass(slots=True)
+class UserCode:
+    """The C code of the externs that a program calls. `prototypes`: by function; `states`: the memory of each object."""
+
+    sources: dict[str, None] = field(default_factory=dict)
+    prototypes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    states: dict[Instance, ir.Register] = field(default_factory=dict)
+
+    def text(self) -> list[str]:
+        """Returns the C text: prototypes, the bodies, and a function under a reserved name for each that is called."""
+        calls = [f"INA_INLINE {head.format('ina_user_' + name)}\n{{\n    {body}\n}}"
+                 for name, (head, body) in self.prototypes.items()]  # fmt: skip
+        heads = [f"static {head.format(name)};" for name, (head, _) in self.prototypes.items()]
+        return [*heads, *self.sources, *calls]
+
+
+class UserFunction:
+    """The bodies of an extern function that a program declares. `names`: its name in P4; `c_source`: C text at file scope that
+    defines a function of that name."""
+
+    names: tuple[str, ...]
+    c_source: str
+
+    def call(self, *args: int) -> int | tuple[int, ...] | None:
+        """Returns the result for the `in` and `inout` arguments; if the function has `out` or `inout` parameters, a tuple of the
+        result (unless it is void) and their values."""
+        raise NotImplementedError
+
+
+class UserObject:
+    """The bodies of an extern type that a program declares. `names`: its name in P4; `c_source` defines a function `TYPE_METHOD`
+    for each method, whose first parameters are a pointer to the object's `state_bytes` bytes (`void *`, zeros at first) and the
+    constructor's arguments."""
+
+    names: tuple[str, ...]
+    c_source: str
+    state_bytes: int = 8
+
+    def start(self, *args: int) -> object:
+        """Returns the state of a new object in the interpreter, for the constructor's arguments."""
+        raise NotImplementedError
+
+    def call(self, state: Any, method: str, *args: int) -> int | tuple[int, ...] | None:
+        """Runs a method on the state; arguments and result as of a `UserFunction`."""
+        raise NotImplementedError
+
+
+class _Function(ExternFunction):
+    def __init__(self, body: UserFunction) -> None:
+        self.body, self.names = body, body.names
+
+    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+        return _call(low, call, call.decl.name, self.body.c_source, [], None)
+
+    def interpret(self, machine: Any, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        return _results(call, args, self.body.call(*_numbers(call, args)))
+
+
+class _Object(ExternObject):
+    def __init__(self, body: UserObject) -> None:
+        self.body, self.names = body, body.names
+
+    def declare(self, low: Lowering, instance: Instance) -> None:
+        states = low.state(UserCode).states
+        if instance not in states:
+            states[instance] = ir.Register(f"{instance.name}.$state", 64, max(1, -(-self.body.state_bytes // 8)))
+
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
+        self.declare(low, instance)
+        name, state = f"{instance.decl.name}_{call.method}", low.state(UserCode).states[instance]
+        return _call(low, call, name, self.body.c_source, constructor(instance), state)
+
+    def create(self, machine: Any, instance: Instance) -> object | None:
+        return self.body.start(*constructor(instance))
+
+    def interpret(self, machine: Any, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+        return _results(call, args, self.body.call(machine.objects[instance], call.method, *_numbers(call, args)))
+
+
+def constructor(instance: Instance) -> list[int]:
+    """Returns the constructor's arguments."""
+    for name, value in instance.args.items():
+        if not isinstance(value, int):
+            raise unsupported(instance.origin, f"the argument '{name}', which is no number, of an extern of one's own")
+    return [int(value) for value in instance.args.values()]
+
+
+# --- the compiled switch ----------------------------------------------------------------------------------------------
+
+
+def _shape(t: types.Type, node: ast.Node) -> tuple[int, bool]:
+    shape = value_trees.scalar_shape(t)
+    if shape is None or shape[0] > WIDEST or not isinstance(types.underlying(t), types.BitType | types.BoolType):
+        raise CompileError(node.span, f"an extern of one's own takes bit<W>, int<W> and bool, at most {WIDEST} bits, not {t}")
+    return shape
+
+
+def _call(low: Lowering, call: ast.Call, name: str, source: str, constants: list[int], state: ir.Register | None) -> Value | None:
+    result = None if isinstance(call.type, types.VoidType) else _shape(call.type, call)
+    shapes = [_shape(p.type, call) for p in call.params]
+    heads = ["void *"] if state is not None else []
+    heads += ["uint64_t"] * len(constants)
+    for p, (_, signed) in zip(call.params, shapes, strict=True):
+        heads.append(("int64_t" if signed else "uint64_t") + (" *" if p.direction in ("out", "inout") else ""))
+    _note(low, call, name, source, "void" if result is None else "int64_t" if result[1] else "uint64_t", heads)
+    targets: list[ir.Var | ir.Elem] = []
+    returned = ir.Var("result", 64, result[1]) if result is not None else None
+    if returned is not None:
+        targets.append(returned)
+    args: list[ir.Expr] = [fold.const(value, 64) for value in constants]
+    written: list[tuple[Value, ir.Var, tuple[int, bool]]] = []
+    pointers: list[bool] = [False] * len(constants)
+    for i, (p, (width, signed)) in enumerate(zip(call.params, shapes, strict=True)):
+        pointers.append(p.direction in ("out", "inout"))
+        if not pointers[-1]:
+            args.append(fold.cast(low.scalar(call.given(i)), 64, signed))
+            continue
+        place, variable = low.result(call, i), ir.Var(p.name, 64, signed)
+        before = low.values.scalar(place) if p.direction == "inout" else fold.const(0, width, signed)
+        low.emit(ir.Assign(variable, fold.cast(before, 64, signed)))
+        args.append(variable)
+        targets.append(variable)
+        written.append((place, variable, (width, signed)))
+    low.emit(CallC(f"ina_user_{name}", pointers, returned is not None, state, targets=targets, args=args))
+    for place, variable, shape in written:
+        low.assign(place, fold.cast(variable, *shape), call)
+    return None if returned is None or result is None else fold.cast(returned, *result)
+
+
+def _note(low: Lowering, call: ast.Call, name: str, source: str, result: str, heads: list[str]) -> None:
+    """Notes the C code of an extern that the program calls."""
+    if not re.search(rf"\b{name}\s*\(", source):
+        raise CompileError(call.span, f"the C source of this extern defines no function '{name}'")
+    code = low.state(UserCode)
+    parameters = ", ".join(f"{kind}{'' if kind.endswith('*') else ' '}a{i}" for i, kind in enumerate(heads)) or "void"
+    body = f"{'' if result == 'void' else 'return '}{name}({', '.join(f'a{i}' for i in range(len(heads)))});"
+    prototype = f"{result} {{}}({parameters})", body
+    if code.prototypes.setdefault(name, prototype) != prototype:
+        raise CompileError(call.span, f"the extern '{name}' is called with parameters of other types, which C cannot tell apart")
+    code.sources[source.strip("\n")] = None
+
+
+# --- the interpreter --------------------------------------------------------------------------------------------------
+
+
+def _numbers(call: ast.Call, args: Arguments) -> Iterator[int]:
+    for i, p in enumerate(call.params):
+        if p.direction != "out":
+            value = args.place(i).get() if p.direction == "inout" else args.number(i)
+            assert isinstance(value, int)
+            yield int(value)
+
+
+def _results(call: ast.Call, args: Arguments, values: int | tuple[int, ...] | None) -> RunTimeValue:
+    """Writes `out` and `inout` arguments; returns the call's result."""
+    outs = [i for i, p in enumerate(call.params) if p.direction in ("out", "inout")]
+    void = isinstance(call.type, types.VoidType)
+    numbers = values if isinstance(values, tuple) else () if values is None else (values,)
+    if len(numbers) != len(outs) + (not void):
+        raise CompileError(
+            call.span, f"the Python body of this extern returned {values!r}: expected {len(outs) + (not void)} numbers"
+        )
+    for i, number in zip(outs, numbers[0 if void else 1 :], strict=True):
+        args.place(i).set(_typed(number, call.params[i].type))
+    return None if void else _typed(numbers[0], call.type)
+
+
+def _typed(number: int, t: types.Type) -> int | bool:
+    plain = types.underlying(t)
+    return bool(number) if isinstance(plain, types.BoolType) else wrap(int(number), plain)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def externs_of(architecture: str, path: str | Path | None) -> Externs:
+    """Returns the externs of an architecture ("v1model" or "tna"), with those in a user's Python file, which is run. Raises
+    CompileError for a file that cannot be run, has none, or has one of the architecture's names; OSError if it cannot be read."""
+    own = V1MODEL if architecture == "v1model" else TNA
+    return own if path is None else _load(Path(path), own)
+
+
+def _load(path: Path, architecture: Externs) -> Externs:
+    path.read_bytes()
+    spec = importlib.util.spec_from_file_location(f"ina_externs_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise CompileError(NO_SPAN, f"{path}: expected a Python file with externs")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CompileError(NO_SPAN, f"{path}: {type(error).__name__}: {error}") from error
+    kinds = [k for k in vars(module).values() if isinstance(k, type) and k.__module__ == module.__name__]
+    bodies = [kind() for kind in kinds if issubclass(kind, UserFunction | UserObject)]
+    if not bodies:
+        raise CompileError(NO_SPAN, f"{path}: no subclass of UserFunction or UserObject")
+    for body in bodies:
+        for attribute in ("names", "c_source"):
+            if not hasattr(body, attribute):
+                raise CompileError(NO_SPAN, f"{path}: {type(body).__name__} has no {attribute}")
+        for name in body.names:
+            if architecture.function(name) or architecture.object(name):
+                raise CompileError(NO_SPAN, f"{path}: '{name}' is an extern of the architecture")
+    return architecture.extended(_Function(body) if isinstance(body, UserFunction) else _Object(body) for body in bodies)

@@ -1,0 +1,143 @@
+"""Externs of a program's own: bodies in C and in Python, which agree."""
+
+from pathlib import Path
+
+import pytest
+from v1_program import data, source
+
+from ina.p4 import Switch
+from ina.p4 import compile as compile_p4
+from ina.p4.compiler import frontend, sandbox
+from ina.p4.compiler.build import generate
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.front.preprocess import preprocess
+from ina.p4.compiler.reference.interpreter import Interpreter
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "own_extern"
+TWICE = "extern bit<32> twice(in bit<32> value);"
+BODY = """
+from ina.p4 import UserFunction
+class Twice(UserFunction):
+    names = ("twice",)
+    c_source = "static uint64_t twice(uint64_t value) { return 2 * value; }"
+    def call(self, value):
+        return 2 * value
+"""
+
+
+def program(tmp_path, types=TWICE, ingress="hdr.data.a = twice(hdr.data.a);", **parts):
+    path = tmp_path / "own.p4"
+    path.write_text(source(ingress, types=types, **parts))
+    return path
+
+
+def externs(tmp_path, text=BODY):
+    path = tmp_path / "own.py"
+    path.write_text(text)
+    return path
+
+
+def refused(tmp_path, text, **parts):
+    with pytest.raises(CompileError) as raised:
+        generate(frontend.load(program(tmp_path, **parts)), externs=externs(tmp_path, text))
+    return str(raised.value)
+
+
+@pytest.mark.build
+def test_the_example_computes_the_same_in_c_and_in_python():
+    values = [0, 1, 15, 16, 1000, 1_000_000, 2, 3]
+    own = EXAMPLE / "average.py"
+    switch = Switch(compile_p4(EXAMPLE / "average.p4", externs=own))
+    interpreter = Interpreter(frontend.load(EXAMPLE / "average.p4"), externs=own)
+    answers = set()
+    for value in values:
+        frame = value.to_bytes(4) + bytes(12) + b"payload"
+        [(port, answer)] = switch.process(3, frame)
+        assert [(port, answer)] == interpreter.process(frame, 3)
+        root, rest = int.from_bytes(answer[8:12]), int.from_bytes(answer[12:16])
+        assert (port, root * root + rest, answer[16:]) == (3, value, b"payload") and rest <= 2 * root
+        answers.add(answer[4:8])
+    assert len(answers) > 4  # the average moves
+
+
+@pytest.mark.build
+def test_numbers_keep_their_signs_and_widths(tmp_path):
+    """Signed ones reach C and Python as negative numbers; results are cut to their types."""
+    types = "extern bool shift(in int<8> by, inout bit<4> small, out int<16> large);"
+    ingress = """
+        bit<4> small = hdr.data.a[3:0];
+        int<16> large;
+        bool negative = shift((int<8>)(bit<8>)hdr.data.d, small, large);
+        hdr.data.e = negative ? 8w1 : 8w0;
+        hdr.data.a = (bit<32>)small;
+        hdr.data.c = (bit<16>)large;"""
+    body = '''
+from ina.p4 import UserFunction
+class Shift(UserFunction):
+    names = ("shift",)
+    c_source = """
+static uint64_t shift(int64_t by, uint64_t *small, int64_t *large)
+{
+    *small += 9;
+    *large = 1000 * by;
+    return by < 0;
+}
+"""
+    def call(self, by, small):
+        return by < 0, small + 9, 1000 * by
+'''
+    path, own = program(tmp_path, types, ingress), externs(tmp_path, body)
+    switch, interpreter = Switch(compile_p4(path, externs=own)), Interpreter(frontend.load(path), externs=own)
+    for a, d in ((0, 0), (7, 1), (15, 0xFF), (3, 0x80), (9, 0x7F)):
+        frame = data(a=a, d=d)
+        [(_, answer)] = switch.process(0, frame)
+        assert [(1, answer)] == interpreter.process(frame, 0)
+        signed = d - 256 if d > 127 else d
+        assert int.from_bytes(answer[:4]) == (a + 9) % 16
+        assert int.from_bytes(answer[8:10]) == 1000 * signed % 65536 and answer[11] == (signed < 0)
+
+
+@pytest.mark.build
+def test_a_changed_body_is_compiled_again(tmp_path):
+    path, own = program(tmp_path), externs(tmp_path)
+    [(_, first)] = Switch(compile_p4(path, externs=own)).process(0, data(a=5))
+    externs(tmp_path, BODY.replace("2 * value", "3 * value"))
+    [(_, second)] = Switch(compile_p4(path, externs=own)).process(0, data(a=5))
+    assert (int.from_bytes(first[:4]), int.from_bytes(second[:4])) == (10, 15)
+
+
+@pytest.mark.fast
+def test_an_extern_without_a_body_is_refused(tmp_path):
+    with pytest.raises(CompileError, match=r"own.p4:\d+:\d+: .*the function 'twice' is not supported") as raised:
+        generate(frontend.load(program(tmp_path)))
+    assert "--externs FILE.py" in str(raised.value)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "own.py: no subclass of UserFunction or UserObject"),
+        ("import nothing_of_this_name", "own.py: ModuleNotFoundError"),
+        (BODY.replace("uint64_t twice(", "uint64_t thrice("), "the C source of this extern defines no function 'twice'"),
+        (BODY.replace('"twice"', '"hash"'), "own.py: 'hash' is an extern of the architecture"),
+        (BODY.replace("c_source =", "text ="), "own.py: Twice has no c_source"),
+    ],
+)
+def test_files_that_are_no_bodies_are_refused(tmp_path, text, message):
+    assert message in refused(tmp_path, text)
+
+
+@pytest.mark.fast
+def test_types_that_c_has_not_are_refused(tmp_path):
+    types = "extern bit<65> twice(in bit<65> value);"
+    message = refused(tmp_path, BODY, types=types, ingress="bit<65> x = twice(65w1); hdr.data.a = x[31:0];")
+    assert "at most 64 bits, not bit<65>" in message
+
+
+@pytest.mark.build
+def test_a_controller_cannot_send_a_program_with_externs_of_its_own(tmp_path):
+    """Whoever may send programs must not run native code by them: a sent program comes without a file of bodies."""
+    text, _ = preprocess(program(tmp_path))
+    with pytest.raises(sandbox.NotCompiled, match="the function 'twice' is not supported"):
+        sandbox.compile_text(text)
