@@ -35,7 +35,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from string import hexdigits
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 FCS = 4  # bytes of the frame check sequence, which frames here lack
 COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -53,15 +53,24 @@ class StfError(Exception):
     number."""
 
 
-class Target(Protocol):
+H = TypeVar("H")
+MatchValue: TypeAlias = int | tuple[int, int]
+Json: TypeAlias = dict[str, Any]
+"""A message of P4Info."""
+
+
+class Target(Protocol[H]):
     """A switch under test. Names are full control-plane names from `p4info` (P4Info in JSON mapping).
 
     Matches by kind: exact int, ternary (value, mask), lpm (value, prefix length), range (low, high), optional int.
     """
 
-    p4info: dict[str, Any]
+    p4info: Json
 
-    def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> Any: ...
+    def insert(
+        self, table: str, match: dict[str, MatchValue], action: str, args: dict[str, int], priority: int
+    ) -> H:
+        """Inserts an entry; returns its handle."""
 
     def set_default(self, table: str, action: str, args: dict[str, int]) -> None: ...
 
@@ -75,7 +84,7 @@ class Target(Protocol):
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]: ...
 
-    def read_direct_counter(self, table: str, entry: Any) -> tuple[int, int]: ...
+    def read_direct_counter(self, table: str, entry: H) -> tuple[int, int]: ...
 
     def read_register(self, name: str, index: int) -> int: ...
 
@@ -86,15 +95,21 @@ class Target(Protocol):
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
         """Configures a meter. `rates`: (units per second, burst) committed, then peak."""
 
-    def configure_direct_meter(self, table: str, entry: Any, rates: list[tuple[float, int]]) -> None: ...
+    def configure_direct_meter(self, table: str, entry: H, rates: list[tuple[float, int]]) -> None: ...
 
     def add_member(self, profile: str, action: str, args: dict[str, int]) -> int: ...
 
     def add_group(self, profile: str, members: list[int]) -> int: ...
 
     def point(
-        self, table: str, match: dict[str, Any], *, member: int | None = None, group: int | None = None, priority: int = 0
-    ) -> Any:
+        self,
+        table: str,
+        match: dict[str, MatchValue],
+        *,
+        member: int | None = None,
+        group: int | None = None,
+        priority: int = 0,
+    ) -> H:
         """Inserts an entry that names a member or a group of the table's action profile."""
 
     def fill_value_set(self, name: str, members: list[int]) -> None: ...
@@ -136,20 +151,20 @@ def parse(text: str) -> list[Command]:
     return out
 
 
-def run(text: str, target: Target) -> Result:
+def run(text: str, target: Target[H]) -> Result:
     """Runs a file against a target. Raises StfError for files that cannot be run."""
     return _Runner(target).run(parse(text))
 
 
-class _Runner:
-    def __init__(self, target: Target) -> None:
+class _Runner(Generic[H]):
+    def __init__(self, target: Target[H]) -> None:
         self.target = target
         self.result = Result()
         self.tables = {t["preamble"]["name"]: t for t in target.p4info.get("tables", [])}
         self.actions = {a["preamble"]["id"]: a for a in target.p4info.get("actions", [])}
         self.expected: dict[int, list[str] | None] = {}
         self.received: dict[int, list[bytes]] = {}
-        self.handles: dict[str, tuple[str, Any]] = {}
+        self.handles: dict[str, tuple[str, H]] = {}
         self.nodes: list[tuple[int, list[int]]] = []
         self.groups: dict[int, list[tuple[int, int]]] = {}
         self.numbers: dict[tuple[str, str], int] = {}  # numbers of members and groups, by kind and name
@@ -249,7 +264,7 @@ class _Runner:
             raise StfError(f"'remove {text}': only 'remove all' is known")
         self.target.clear_tables()
 
-    def _action(self, refs: list[dict[str, Any]], name: str, args: str) -> tuple[str, dict[str, int]]:
+    def _action(self, refs: list[Json], name: str, args: str) -> tuple[str, dict[str, int]]:
         actions = {self.actions[r["id"]]["preamble"]["name"]: self.actions[r["id"]] for r in refs}
         full = by_suffix(name, actions, "action")
         params = {p["name"] for p in actions[full].get("params", [])}
@@ -261,9 +276,9 @@ class _Runner:
             values[key.strip()] = number(value.strip())
         return full, values
 
-    def _match(self, table: dict[str, Any], words: list[str]) -> dict[str, Any]:
+    def _match(self, table: Json, words: list[str]) -> dict[str, MatchValue]:
         keys = {f["name"]: f for f in table.get("matchFields", [])}
-        match: dict[str, Any] = {}
+        match: dict[str, MatchValue] = {}
         for word in words:
             name, _, value = word.rpartition(":")
             key = keys[key_name(name, list(keys))]
@@ -288,8 +303,8 @@ class _Runner:
         numbers = [self._numbered("member", m) for m in members]
         self.numbers["group", handle.strip()] = self.target.add_group(self._profile(name)["preamble"]["name"], numbers)
 
-    def _profile(self, name: str) -> dict[str, Any]:
-        profiles: dict[str, dict[str, Any]] = {p["preamble"]["name"]: p for p in self.target.p4info.get("actionProfiles", [])}
+    def _profile(self, name: str) -> Json:
+        profiles: dict[str, Json] = {p["preamble"]["name"]: p for p in self.target.p4info.get("actionProfiles", [])}
         return profiles[by_suffix(name, profiles, "action profile")]
 
     def _numbered(self, kind: str, name: str) -> int:
@@ -381,8 +396,8 @@ class _Runner:
             raise StfError(f"entry '{handle}' is unknown; there are: {', '.join(self.handles)}")
         self.target.configure_direct_meter(table, self.handles[handle][1], [meter_rate(r) for r in rates])
 
-    def _meter(self, name: str) -> dict[str, Any]:
-        meters: dict[str, dict[str, Any]] = {m["preamble"]["name"]: m for m in self.target.p4info.get("meters", [])}
+    def _meter(self, name: str) -> Json:
+        meters: dict[str, Json] = {m["preamble"]["name"]: m for m in self.target.p4info.get("meters", [])}
         return meters[by_suffix(name, meters, "meter")]
 
     def _do_counter_read(self, text: str) -> None:
@@ -454,7 +469,7 @@ def meter_rate(text: str) -> tuple[float, int]:
     return float(rate) * 1e6, number(burst)
 
 
-def match_value(kind: str, text: str) -> Any:
+def match_value(kind: str, text: str) -> MatchValue:
     """Parses the value of a key by its match kind; `*` digits make the mask or the prefix length."""
     base = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
     if kind == "LPM":

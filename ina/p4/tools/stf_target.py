@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ina.p4.compiler.build import CompiledProgram
 from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
 from ina.p4.compiler.reference.values import number
+from ina.p4.compiler.stf import Json, MatchValue
 from ina.p4.runtime import Switch
 from ina.p4.runtime.entities import (
     CloneSessionEntry,
@@ -34,7 +34,7 @@ class CompiledTarget:
     """`ina.p4.compiler.stf.Target` on an embedded switch that is stepped. Clones go out by replication id 0."""
 
     def __init__(self, compiled: CompiledProgram, ports: Iterable[int] = range(PORTS)) -> None:
-        self.p4info: dict[str, Any] = compiled.p4info
+        self.p4info: Json = compiled.p4info
         self.switch = Switch(compiled.so_path)
         for port in ports:
             self.switch.add_port(port)
@@ -45,7 +45,7 @@ class CompiledTarget:
         self.members: dict[str, int] = {}
         self.member_groups: dict[str, int] = {}
 
-    def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> TableEntry:
+    def insert(self, table: str, match: dict[str, MatchValue], action: str, args: dict[str, int], priority: int) -> TableEntry:
         entry = TableEntry(table, match, action, dict(args), self._priority(table, priority))
         self.switch.write([Update("INSERT", entry)])
         self.entries.append(entry)
@@ -123,7 +123,7 @@ class CompiledTarget:
         return number
 
     def point(
-        self, table: str, match: dict[str, Any], *, member: int | None = None, group: int | None = None, priority: int = 0
+        self, table: str, match: dict[str, MatchValue], *, member: int | None = None, group: int | None = None, priority: int = 0
     ) -> TableEntry:
         entry = TableEntry(table, match, priority=self._priority(table, priority), member=member, group=group)
         self.switch.write([Update("INSERT", entry)])
@@ -140,11 +140,11 @@ class CompiledTarget:
 class InterpreterTarget:
     """`ina.p4.compiler.stf.Target` on the reference interpreter."""
 
-    def __init__(self, interpreter: Interpreter, p4info: dict[str, Any]) -> None:
+    def __init__(self, interpreter: Interpreter, p4info: Json) -> None:
         self.interpreter, self.p4info = interpreter, p4info
         self.now = 0
 
-    def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> Any:
+    def insert(self, table: str, match: dict[str, MatchValue], action: str, args: dict[str, int], priority: int) -> int:
         return self.interpreter.tables[table].insert(match, action, args, priority)
 
     def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
@@ -168,7 +168,7 @@ class InterpreterTarget:
         counter = self.interpreter.counters[name]
         return counter.packets[index], counter.octets[index]
 
-    def read_direct_counter(self, table: str, entry: Any) -> tuple[int, int]:
+    def read_direct_counter(self, table: str, entry: int) -> tuple[int, int]:
         row = self.interpreter.tables[table].entry(entry)
         return row.packets, row.octets
 
@@ -198,7 +198,7 @@ class InterpreterTarget:
         return self.interpreter.profiles[profile].add_group(members)
 
     def point(
-        self, table: str, match: dict[str, Any], *, member: int | None = None, group: int | None = None, priority: int = 0
+        self, table: str, match: dict[str, MatchValue], *, member: int | None = None, group: int | None = None, priority: int = 0
     ) -> int:
         return self.interpreter.tables[table].insert(match, priority=priority, member=member, group=group)
 

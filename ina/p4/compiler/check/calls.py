@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.expressions import HEADER_METHODS, SIZE_METHODS, ExpressionChecker, member_span
@@ -20,7 +19,7 @@ _METHOD_KINDS = {"packet_in": "packet_in", "packet_out": "packet_out"}
 class CallChecker(ExpressionChecker):
     def __init__(self) -> None:
         super().__init__()
-        self.signatures: dict[Any, Signature] = {}
+        self.signatures: dict[ast.Node, Signature] = {}
         self.specialised_functions: dict[tuple[ast.FunctionDecl, tuple[Type, ...]], ast.FunctionDecl] = {}
         self.templates: dict[ast.FunctionDecl, ast.FunctionDecl] = {}
         """Generic functions as parsed: a checked tree refers to types and declarations that must not be copied."""
@@ -30,7 +29,7 @@ class CallChecker(ExpressionChecker):
         self.context = ""
         """Owner of the code being checked: "parser", "control", "action", "function" or "" at the top level."""
 
-    def signature_of(self, decl: Any) -> Signature:
+    def signature_of(self, decl: ast.Declaration) -> Signature:
         signature = self.signatures.get(decl)
         if signature is None:
             raise Cascade(decl.span, f"the declaration of '{decl.name}' has an error")

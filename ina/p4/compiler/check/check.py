@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.blocks import BlockChecker
@@ -229,7 +228,7 @@ class ProgramChecker(BlockChecker):
         self.fail(d.span, "a value_set can only be declared in a parser")
 
 
-_CHECKS: dict[type, Callable[[Any, Any], None]] = {
+_CHECKS: dict[type, Callable[..., None]] = {
     ast.RecordDecl: ProgramChecker.record_declaration,
     ast.EnumDecl: ProgramChecker.enum_declaration,
     ast.TypedefDecl: ProgramChecker.typedef_declaration,

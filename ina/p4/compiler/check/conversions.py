@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.const import bounds, fits, fold_cast, wrap
@@ -141,7 +141,7 @@ class ConversionChecker(TypeChecker):
             return self._implicit(e, t, e.const)
         return self._implicit(e, t, None if e.const is None else fold_cast(e.const, t))
 
-    def _implicit(self, e: ast.Expr, t: Type, const: Any) -> ast.Cast:
+    def _implicit(self, e: ast.Expr, t: Type, const: object) -> ast.Cast:
         cast = ast.Cast(e.span, None, e, implicit=True)
         cast.type, cast.const = t, const
         return cast

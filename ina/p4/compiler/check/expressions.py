@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.const import fold_slice, wrap
 from ina.p4.compiler.check.conversions import ConversionChecker
 from ina.p4.compiler.check.operators import OperatorChecker
-from ina.p4.compiler.check.scope import suggest
+from ina.p4.compiler.check.scope import span_of, suggest
 from ina.p4.compiler.check.types import Cascade
 from ina.p4.compiler.errors import Note, Span
 from ina.p4.compiler.types import BitType, Type
@@ -111,7 +111,7 @@ class ExpressionChecker(OperatorChecker):
         else:
             e.type = types.MetaType(self.named_type(decl, (), e.span, e.name, bare=True))
         if isinstance(e.type, types.Unchecked):
-            raise Cascade(e.span, f"the declaration of '{e.name}' has an error", [Note("declared here", decl.span)])
+            raise Cascade(e.span, f"the declaration of '{e.name}' has an error", [Note("declared here", span_of(decl))])
         return e
 
     def _type(self, e: ast.TypeExpr) -> ast.Expr:
@@ -371,7 +371,7 @@ class ExpressionChecker(OperatorChecker):
     in_parser = False
 
     @abstractmethod
-    def signature_of(self, decl: Any) -> types.Signature: ...
+    def signature_of(self, decl: ast.Declaration) -> types.Signature: ...
 
     def _call(self, e: ast.Call) -> ast.Expr:
         return self.call(e)
@@ -398,7 +398,7 @@ def _slice_hint(t: Type) -> list[str]:
     return ["bits are selected by [high:low], as in x[3:3]"] if isinstance(t, BitType) else []
 
 
-_CHECKS: dict[type, Callable[[Any, Any], ast.Expr]] = {
+_CHECKS: dict[type, Callable[..., ast.Expr]] = {
     ast.IntLiteral: ExpressionChecker._int,
     ast.BoolLiteral: ExpressionChecker._bool,
     ast.StringLiteral: ExpressionChecker._string,

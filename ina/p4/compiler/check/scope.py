@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.errors import NO_SPAN, CompileError, Note, Span
@@ -17,9 +16,9 @@ class Scope:
 
     def __init__(self, parent: Scope | None = None) -> None:
         self.parent = parent
-        self.names: dict[str, Any] = {}
+        self.names: dict[str, object] = {}
 
-    def lookup(self, name: str) -> Any:
+    def lookup(self, name: str) -> object:
         scope: Scope | None = self
         while scope is not None:
             decl = scope.names.get(name)
@@ -28,7 +27,7 @@ class Scope:
             scope = scope.parent
         return None
 
-    def declare(self, name: str, decl: Any, span: Span) -> None:
+    def declare(self, name: str, decl: object, span: Span) -> None:
         """Declares a name. Raises CompileError if this very scope has it already; functions may be overloaded."""
         existing = self.names.get(name)
         if existing is None:

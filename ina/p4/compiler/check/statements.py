@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.calls import CallChecker
@@ -208,7 +207,7 @@ class StatementChecker(CallChecker):
             self.fail(defaults[1].span, "a switch has at most one 'default'")
         if defaults and s.cases[-1].label is not None:
             self.fail(defaults[0].span, "'default' must be the last case")
-        seen: dict[Any, ast.SwitchCase] = {}
+        seen: dict[object, ast.SwitchCase] = {}
         for case in s.cases:
             with self.recover():
                 key = self._switch_label(case, s.subject.type)
@@ -219,7 +218,7 @@ class StatementChecker(CallChecker):
                 if case.body is not None:
                     self.block(case.body)
 
-    def _switch_label(self, case: ast.SwitchCase, t: Type) -> Any:
+    def _switch_label(self, case: ast.SwitchCase, t: Type) -> object:
         label = case.label
         if label is None:
             return None
@@ -328,7 +327,7 @@ def _always_returns(s: ast.Node | None) -> bool:
     return False
 
 
-_CHECKS: dict[type, Callable[[Any, Any], None]] = {
+_CHECKS: dict[type, Callable[..., None]] = {
     ast.ConstDecl: StatementChecker.const_declaration,
     ast.VarDecl: StatementChecker.variable_declaration,
     ast.Instantiation: StatementChecker.instance_declaration,

@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.scope import Scope, suggest
@@ -152,7 +152,7 @@ class TypeChecker(ABC):
         args = tuple(self.resolve(a) for a in ref.args)
         return self.named_type(decl, args, ref.span, ref.name)
 
-    def named_type(self, decl: Any, args: tuple[Type, ...], span: Span, name: str, *, bare: bool = False) -> Type:
+    def named_type(self, decl: object, args: tuple[Type, ...], span: Span, name: str, *, bare: bool = False) -> Type:
         """Returns the type that `decl` declares, specialised to `args`. `bare`: a generic type may lack arguments."""
         if isinstance(decl, Type):
             generic: Type = decl

@@ -166,7 +166,7 @@ class Table:
 
     def insert(
         self,
-        match: dict[str, Match],
+        match: Mapping[str, Match],
         action: str | None = None,
         args: Arguments | None = None,
         priority: int = 0,
@@ -249,7 +249,7 @@ class Table:
             raise TableError(f"{self.profile.name} has no such member or group")
         return None
 
-    def _match(self, match: dict[str, Match]) -> list[Match]:
+    def _match(self, match: Mapping[str, Match]) -> list[Match]:
         out: list[Match] = [None] * len(self.kinds)
         for name, value in match.items():
             out[self.key_names.index(unique_suffix(name, self.key_names, f"{self.name}: key"))] = value

@@ -84,8 +84,7 @@ class Mapping:
 
     @property
     def digests(self) -> bool:
-        compared: bool = self.get("differences").get("digests", True)
-        return compared
+        return bool(self.get("differences").get("digests", True))
 
     # --- against the programs
 
