@@ -10,7 +10,7 @@ from rich.console import Console
 from ina import cli
 from ina.base.settings import ConfigError
 from ina.lab import run
-from ina.lab.kinds.trace import Trace
+from ina.lab.kinds.trace import Trace, replay
 from ina.lab.results import why
 from ina.lab.results.record import load
 from ina.lab.virtual.timeline import Timeline
@@ -59,7 +59,7 @@ def write(folder, ranks, pack=lambda data: data):
 
 
 def replayed(trace, timeline=None, **keys):
-    (result,) = trace.replay(Trace(trace=str(trace), **{"rate": RATE, "values": 256, **keys}), timeline)
+    (result,) = replay(Trace(trace=str(trace), **{"rate": RATE, "values": 256, **keys}), timeline)
     return result
 
 
