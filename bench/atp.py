@@ -7,7 +7,6 @@ workers' packets, so that it compares with SwitchML's. The server adds up every 
 from __future__ import annotations
 
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +15,7 @@ import numpy as np
 from cffi import FFI
 
 from bench import switch as switchml
-from bench.common import Measurement, declared
+from bench.common import Measurement, declared, shared_object
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.entries.base import Child, Parent, Place
 from ina.aggregation.ps.state_machine import ServerConfig
@@ -43,15 +42,12 @@ class Native(Protocol):
 
 def compiled(folder: Path) -> tuple[FFI, Native]:
     """Compiles bench/atp.c. Returns its declarations and the shared object."""
-    source, target = Path(__file__).with_suffix(".c"), folder / "bench_atp.so"
-    includes = [f"-I{path}" for path in paths.native_dirs()]
-    options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
-    subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
-    bench = FFI()
-    bench.cdef("struct ina_switch; struct ina_packet; struct ina_port;")
-    bench.cdef(declared("bench", source))
-    bench.cdef("int run(struct bench *b); int serve(struct bench *b);")
-    return bench, bench.dlopen(str(target))
+    source = Path(__file__).with_suffix(".c")
+    return shared_object(source, folder, f"""
+        struct ina_switch; struct ina_packet; struct ina_port;
+        {declared("bench", source)}
+        int run(struct bench *b); int serve(struct bench *b);
+    """)
 
 
 def header(index: int, values: int, switch: Address, own: Address | None = None) -> bytes:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import subprocess
 import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from cffi import FFI
 from rich.console import Console
 from rich.table import Table
 
+from ina.base import paths
 from ina.lab.results import record
 
 console = Console()
@@ -24,6 +28,17 @@ def declared(struct: str, source: Path) -> str:
     match = re.search(rf"struct {struct} \{{.*?\n\}};", source.read_text(), re.S)
     assert match is not None
     return match[0]
+
+
+def shared_object(source: Path, folder: Path, declarations: str) -> tuple[FFI, Any]:
+    """Compiles a C file of bench/ in ``folder``. Returns its declarations, and the library with the functions among them."""
+    target = folder / f"bench_{source.stem}.so"
+    includes = [f"-I{path}" for path in paths.native_dirs()]
+    options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
+    subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
+    bench = FFI()
+    bench.cdef(declarations)
+    return bench, bench.dlopen(str(target))
 
 
 def median_seconds(action: Callable[[], object], runs: int = 7, at_least: float = 0.05) -> float:

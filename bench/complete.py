@@ -7,7 +7,6 @@ p4/switchml.p4, and its result back into the worker's tensor. Every value of eve
 from __future__ import annotations
 
 import statistics
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from cffi import FFI
 
-from bench.common import Measurement, declared
+from bench.common import Measurement, declared, shared_object
 from ina.aggregation.controller.admission import Controller
 from ina.aggregation.worker.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address
 from ina.base import paths
@@ -53,19 +52,15 @@ class Native(Protocol):
 
 def compiled(folder: Path) -> tuple[FFI, Native]:
     """Compiles bench/complete.c. Returns its declarations and the shared object."""
-    source, target = Path(__file__).with_suffix(".c"), folder / "bench_complete.so"
-    includes = [f"-I{path}" for path in paths.native_dirs()]
-    options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
-    subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
-    bench = FFI()
-    kinds = ("switch", "packet", "port", "protocol", "tensor", "program")
-    bench.cdef(" ".join(f"struct ina_{kind};" for kind in kinds))
-    bench.cdef(declared("complete", source).replace("WORKERS", str(WORKERS)))
-    bench.cdef("int work(struct complete *c); void serve_switch(struct complete *c);"
-               "void watch(struct ina_program *timed, const struct ina_program *original);"
-               "uint64_t latency(int cpu);"
-               "double limit(const struct complete *c, uint32_t values, uint8_t *frames, uint32_t *rows);")
-    return bench, bench.dlopen(str(target))
+    source, kinds = Path(__file__).with_suffix(".c"), ("switch", "packet", "port", "protocol", "tensor", "program")
+    return shared_object(source, folder, f"""
+        {" ".join(f"struct ina_{kind};" for kind in kinds)}
+        {declared("complete", source).replace("WORKERS", str(WORKERS))}
+        int work(struct complete *c); void serve_switch(struct complete *c);
+        void watch(struct ina_program *timed, const struct ina_program *original);
+        uint64_t latency(int cpu);
+        double limit(const struct complete *c, uint32_t values, uint8_t *frames, uint32_t *rows);
+    """)
 
 
 def memory_ports(values: int) -> list[tuple[CData, CData]]:

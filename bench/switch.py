@@ -7,7 +7,6 @@ every value of every replica is checked. Only the switch's side (ports, runtime,
 from __future__ import annotations
 
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from cffi import FFI
 
-from bench.common import Measurement, declared
+from bench.common import Measurement, declared, shared_object
 from ina.aggregation.controller.admission import Controller, Job
 from ina.aggregation.worker.config import HEADERS, WorkerConfig
 from ina.aggregation.worker.worker import Worker
@@ -40,16 +39,12 @@ class Native(Protocol):
 
 def compiled(folder: Path, name: str = "switch") -> tuple[FFI, Native]:
     """Compiles bench/switch.c, or a file that includes it. Returns its declarations and the shared object."""
-    source, target = Path(__file__).with_name(f"{name}.c"), folder / f"bench_{name}.so"
-    includes = [f"-I{path}" for path in paths.native_dirs()]
-    options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
-    subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
-    bench = FFI()
-    bench.cdef("struct ina_switch; struct ina_packet; struct ina_port;")
-    bench.cdef(declared("bench", Path(__file__).with_suffix(".c")))
-    bench.cdef("int run(struct bench *b); int exchange(struct bench *b);"
-               "uint64_t limit(const struct bench *b, const uint32_t *in, uint32_t *rows, uint32_t *out);")
-    return bench, bench.dlopen(str(target))
+    return shared_object(Path(__file__).with_name(f"{name}.c"), folder, f"""
+        struct ina_switch; struct ina_packet; struct ina_port;
+        {declared("bench", Path(__file__).with_suffix(".c"))}
+        int run(struct bench *b); int exchange(struct bench *b);
+        uint64_t limit(const struct bench *b, const uint32_t *in, uint32_t *rows, uint32_t *out);
+    """)
 
 
 def header(controller: Controller, job: Job, worker: int, values: int, port: int) -> bytes:
