@@ -69,9 +69,10 @@ def keys() -> str:
 
 @page("reference/settings.md")
 def settings() -> str:
-    from ina.backend.settings import Settings
+    from ina.backend.settings import Keys
+    from ina.base.settings import keys
 
-    ranks = re.findall(r"^(INA_\w+) +(.*(?:\n +.*)*)", inspect.getdoc(Settings) or "", flags=re.M)
+    ranks = [(f"INA_{key.name.upper()}", key.help) for key in keys(Keys).values()]
     others = [
         ("INA_CONFIG", "the configuration file, in place of `~/.config/ina.toml`"),
         ("INA_CACHE", "folder of compiled programs, an absolute path that nobody else may write to (default: `~/.cache/ina`)"),

@@ -2,13 +2,12 @@
 
     Options of the group  >  environment (INA_...)  >  configuration file  >  default
 
-The file is TOML, with the keys of ``Settings`` (``protocol = "atp"``); INA_CONFIG names it, or else it is ``ina.toml`` in
+The file is TOML, with the keys of ``Keys`` (``protocol = "atp"``); INA_CONFIG names it, or else it is ``ina.toml`` in
 ``$XDG_CONFIG_HOME`` or ``~/.config``, if it is there.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from dataclasses import dataclass, fields
@@ -16,13 +15,12 @@ from pathlib import Path
 
 from ina.aggregation import protocols
 from ina.base import documents, paths
+from ina.base.settings import Sources, key
 from ina.net import dpdk
 from ina.net.faults import parse_faults
 from ina.net.ports import Faults
 
 VALUES = (32, 64, 128, 256, 1024, 2048)
-
-KEYS = ("protocol", "program", "values", "slots", "port", "dpdk", "fault", "switch", "capture", "trace")
 # Variables that other parts of the project, and its tests, read.
 OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FILE", "SWITCH_USER", "HOST")
 
@@ -43,77 +41,50 @@ class Options:
     port: str | None = None
 
 
-class Sources:
-    """The given keys, with their values and, for error messages, the places where they are set."""
+@dataclass(frozen=True)
+class Keys:
+    """Keys of the configuration file; each is also a variable, with INA_ in front and in capitals."""
 
-    def __init__(self, options: Options | None):
-        """Reads all sources. Raises ValueError for an unknown key, and for a file that is missing or not TOML."""
-        self._values: dict[str, tuple[str, str]] = {}  # key -> text, and where it is set
-        self._file()
-        for name, text in os.environ.items():
-            if name.startswith("INA_"):
-                key = name.removeprefix("INA_").lower()
-                if key in KEYS and text:
-                    self._values[key] = text, f"{name}={text}"
-                close = difflib.get_close_matches(key, KEYS, 1, 0.75)
-                if key not in KEYS and name.removeprefix("INA_") not in OTHERS and close:
-                    raise ValueError(f"{name}: there is no such variable; did you mean INA_{close[0].upper()}?")
-        for field in fields(options or Options()):
-            value = getattr(options, field.name, None)
-            if value is not None:
-                self._values[field.name] = str(value), f"Options({field.name}={value!r})"
+    protocol: str = key("", "the protocol (default: switchml)")
+    program: str = key("", "the P4 program (default: the protocol's own)")
+    values: int = key(2048, "integers per packet: 32, 64, 128, 256, 1024 or 2048", unit="int32")
+    slots: int = key(64, "slots of each job (its window), a power of two", unit="slots")
+    port: str = key("shm", "shm (shared memory), udp (loopback), or dpdk:DEVICE, dpdk@PORT:DEVICE: a device of DPDK's that leads "
+                    "to that port of an ina-dpdk-switch (default: the rank; {rank} stands for it, too)")  # fmt: skip
+    dpdk: str = key("", "EAL's command line (default: huge pages if enough are free, one lcore, no other device)")
+    fault: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1")
+    switch: str = key("", "socket of a switch process that runs already (a path, or an abstract name); the first four are then "
+                      "its own business (a protocol that is named must be its). Rank 0's word counts.")  # fmt: skip
+    capture: str = key("", "folder for a pcap file of every worker's packets, as the worker sees them")
+    trace: str = key("", "file for what the ranks spend their time on, to be opened with ui.perfetto.dev")
 
-    def _file(self) -> None:
-        configured = os.environ.get("INA_CONFIG", "")
-        path = Path(configured or paths.config_home() / "ina.toml")
-        if not configured and not path.is_file():
-            return
-        try:
-            content = documents.toml(path)
-        except OSError as error:
-            raise ValueError(f"configuration file {path}, which INA_CONFIG names: {error.strerror}" if configured else
-                             f"configuration file {path}: {error.strerror}") from error  # fmt: skip
-        except documents.Unreadable as error:
-            raise ValueError(f"configuration file {error}") from error
-        for key, value in content.items():
-            if key not in KEYS:
-                close = difflib.get_close_matches(key, KEYS, 1, 0)
-                raise ValueError(f"{path}: unknown key {key!r}; did you mean {close[0]!r}? Keys are {', '.join(KEYS)}")
-            self._values[key] = str(value), f"{path}: {key} = {value!r}"
 
-    def text(self, key: str, default: str = "") -> str:
-        return self._values[key][0] if key in self._values else default
+def sources(options: Options | None = None) -> Sources[Keys]:
+    """Returns the keys that are set, and where. Raises ValueError for a file that is missing or not TOML."""
+    found = Sources(Keys)
+    found.add_file(_file())
+    found.add_environment("INA_", OTHERS)
+    for field in fields(options or Options()):
+        if (value := getattr(options, field.name, None)) is not None:
+            found.add(field.name, value, f"Options({field.name}={value!r})")
+    return found
 
-    def error(self, key: str, expected: str) -> ValueError:
-        return ValueError(f"{self._values[key][1]}: {expected}")
 
-    def integer(self, key: str, default: int) -> int:
-        try:
-            return int(self.text(key, str(default)))
-        except ValueError:
-            raise self.error(key, "expected an integer") from None
+def _file() -> documents.Document:
+    configured = os.environ.get("INA_CONFIG", "")
+    path = Path(configured or paths.config_home() / "ina.toml")
+    try:
+        return documents.document(path if configured or path.is_file() else None)
+    except OSError as error:
+        raise ValueError(f"configuration file {path}, which INA_CONFIG names: {error.strerror}" if configured else
+                         f"configuration file {path}: {error.strerror}") from error  # fmt: skip
+    except documents.Unreadable as error:
+        raise ValueError(f"configuration file {error}") from error
 
 
 @dataclass(frozen=True)
 class Settings:
-    """
-    Each variable is also a key of the configuration file, without INA_ and in small letters.
-
-    ==============  ======================================================================================
-    INA_PROTOCOL    the protocol (default: switchml)
-    INA_PROGRAM     the P4 program (default: the protocol's own)
-    INA_VALUES      integers per packet: 32, 64, 128, 256, 1024 or 2048
-    INA_SLOTS       slots of each job (its window), a power of two
-    INA_PORT        shm (shared memory), udp (loopback), or dpdk:DEVICE, dpdk@PORT:DEVICE: a device of DPDK's that
-                    leads to that port of an ina-dpdk-switch (default: the rank; {rank} stands for it, too)
-    INA_DPDK        EAL's command line (default: huge pages if enough are free, one lcore, no other device)
-    INA_FAULT       such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1
-    INA_SWITCH      socket of a switch process that runs already (a path, or an abstract name); the first
-                    four are then its own business (a protocol that is named must be its). Rank 0's word counts.
-    INA_CAPTURE     folder for a pcap file of every worker's packets, as the worker sees them
-    INA_TRACE       file for what the ranks spend their time on, to be opened with ui.perfetto.dev
-    ==============  ======================================================================================
-    """
+    """Settings of a group, checked; what ``Keys`` say, ready for use."""
 
     protocol: str  # "": not set
     program: Path
@@ -133,41 +104,35 @@ class Settings:
 
     @classmethod
     def read(cls, options: Options | None = None) -> Settings:
-        """Reads ``options``, the environment and the configuration file. Raises ValueError, which names the key and its place."""
-        sources = Sources(options)
-        protocol, program = sources.text("protocol"), sources.text("program")
+        """Reads ``options``, the environment and the configuration file. Raises ValueError, which names all wrong keys and
+        their places."""
+        found = sources(options)
+        keys = found.read()
+        protocol = keys.protocol
         if protocols.is_own(protocol):
             protocol = str(Path(protocol).resolve())
         elif protocol and protocol not in protocols.names():
-            raise sources.error("protocol", f"expected {protocols.expected()}")
-        values = sources.integer("values", cls.values)
-        if values not in VALUES:
-            raise sources.error("values", f"expected one of {', '.join(map(str, VALUES))}")
-        slots = sources.integer("slots", cls.slots)
-        if slots < 1 or slots & (slots - 1) or slots > 8192:
-            raise sources.error("slots", "expected a power of two from 1 to 8192")
-        port = sources.text("port", cls.port)
-        if port.startswith("dpdk"):
-            try:
-                dpdk.plug(port, 0)
-            except ValueError as error:
-                raise sources.error("port", str(error)) from None
-            if not sources.text("switch"):
-                raise sources.error("port", "this needs a switch on DPDK: start ina-dpdk-switch with --control SOCKET, and set "
-                                            "INA_SWITCH to that socket")
-        elif port not in ("shm", "udp"):
-            raise sources.error("port", "expected shm, udp or dpdk:DEVICE")
-        try:
-            eal = tuple(shlex.split(sources.text("dpdk")))
-        except ValueError as error:
-            raise sources.error("dpdk", f"no command line: {error}") from None
+            found.wrong("protocol", f"expected {protocols.expected()}")
+        if keys.values not in VALUES:
+            found.wrong("values", f"expected one of {', '.join(map(str, VALUES))}")
+        if keys.slots < 1 or keys.slots & (keys.slots - 1) or keys.slots > 8192:
+            found.wrong("slots", "expected a power of two from 1 to 8192")
+        if keys.port.startswith("dpdk"):
+            with found.errors("port"):
+                dpdk.plug(keys.port, 0)
+            if not keys.switch:
+                found.wrong("port", "this needs a switch on DPDK: start ina-dpdk-switch with --control SOCKET, and set INA_SWITCH"
+                                    " to that socket")  # fmt: skip
+        elif keys.port not in ("shm", "udp"):
+            found.wrong("port", "expected shm, udp or dpdk:DEVICE")
+        eal: tuple[str, ...] = ()
         faults = None
-        if fault := sources.text("fault"):
-            try:
-                faults = parse_faults(fault)
-            except ValueError as error:
-                raise sources.error("fault", str(error)) from None
-        path = Path(program) if program else protocols.program(protocol or protocols.DEFAULT)
-        return cls(protocol, path, values, slots, max(cls.pool, slots), port, eal, faults, sources.text("switch"),
-                   sources.text("capture"), sources.text("trace"))
-
+        with found.errors("dpdk", "no command line: "):
+            eal = tuple(shlex.split(keys.dpdk))
+        if keys.fault:
+            with found.errors("fault"):
+                faults = parse_faults(keys.fault)
+        found.problems.check()
+        path = Path(keys.program) if keys.program else protocols.program(protocol or protocols.DEFAULT)
+        return cls(protocol, path, keys.values, keys.slots, max(cls.pool, keys.slots), keys.port, eal, faults, keys.switch,
+                   keys.capture, keys.trace)  # fmt: skip

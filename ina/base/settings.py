@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ina.base.bounds import Range
+from ina.base.documents import Document
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Value = TypeVar("Value")
+Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -152,13 +155,17 @@ class Problems:
                 self.add(place(problem.key), problem.text, problem.key)
 
     def values(
-        self, kind: type[DataclassInstance], table: Mapping[str, object], place: Callable[[str], str]
-    ) -> dict[str, object]:
-        """Returns the values of those keys of a table that exist, and have values of their types; adds the others' problems."""
-        known, values = keys(kind), {}
+        self, kind: type[DataclassInstance], table: Mapping[str, object], place: Callable[[str], str], others: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Returns the values of those keys of a table that exist, and have values of their types; adds the others' problems.
+        ``others``: keys that somebody else reads."""
+        known = keys(kind)
+        values: dict[str, Any] = {}
         for name, value in table.items():
+            if name in others:
+                continue
             if name not in known:
-                self.add(place(name), f"unknown key {name!r}{nearest(name, list(known))}", name)
+                self.add(place(name), f"unknown key {name!r}{nearest(name, [*known, *others])}", name)
                 continue
             with self.at(place):
                 values[name] = convert(known[name], value)
@@ -171,3 +178,63 @@ class Problems:
             problems[SHOWN:] = [Problem("", f"and {len(problems) - SHOWN} more")]
         if problems:
             raise ConfigError.of(problems)
+
+
+class Sources(Generic[Settings]):
+    """Values of a dataclass's keys from several sources, of which later ones count more, and the places where they are set."""
+
+    def __init__(self, kind: type[Settings]) -> None:
+        self._kind, self._keys = kind, keys(kind)
+        self._values: dict[str, object] = {}
+        self._places: dict[str, str] = {}  # such as "INA_SLOTS=5"
+        self.problems = Problems()
+
+    def add(self, name: str, value: object, place: str, parse: bool = False) -> None:
+        """Sets a key, which exists. ``parse``: the value is a text."""
+        self._places[name] = place
+        try:
+            self._values[name] = convert(self._keys[name], value, parse)
+        except ConfigError:
+            self.wrong(name, f"expected {NOUNS[self._keys[name].type]}")
+
+    def add_file(self, document: Document) -> None:
+        for name, value in document.content.items():
+            if name in self._keys:
+                self.add(name, value, f"{document.at(name)}: {name} = {value!r}")
+            else:
+                self.problems.add(document.at(name), f"unknown key {name!r}{nearest(name, list(self._keys))}", name)
+
+    def add_environment(self, prefix: str, others: Sequence[str]) -> None:
+        """Sets keys from variables, in capitals. ``others``: variables with this prefix that are no keys."""
+        for name, text in os.environ.items():
+            key = name.removeprefix(prefix).lower()
+            if not name.startswith(prefix) or name.removeprefix(prefix) in others:
+                continue
+            if key in self._keys:
+                if text:
+                    self.add(key, text, f"{name}={text}", parse=True)
+            elif close := difflib.get_close_matches(key, self._keys, 1, 0.75):
+                self.problems.add(name, f"there is no such variable; did you mean {prefix}{close[0].upper()}?")
+
+    def is_set(self, name: str) -> bool:
+        return name in self._places
+
+    def wrong(self, name: str, expected: str) -> None:
+        """Adds the problem that the value of a key does not fit."""
+        self.problems.add(self._places[name], expected, name)
+
+    @contextmanager
+    def errors(self, name: str, before: str = "") -> Iterator[None]:
+        """Adds a ValueError that is raised meanwhile as a problem of a key's value. ``before``: its text."""
+        try:
+            yield
+        except ValueError as error:
+            self.wrong(name, f"{before}{error}")
+
+    def read(self) -> Settings:
+        """Returns the keys' values, and their defaults, after a check of ranges. Raises ConfigError with all problems."""
+        self.problems.check()
+        settings = self._kind(**self._values)
+        for problem in wrong(settings):
+            self.wrong(problem.key, self._keys[problem.key].expected(getattr(settings, problem.key)))
+        return settings

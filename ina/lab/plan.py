@@ -31,6 +31,7 @@ DEFAULT = "training"  # the kind of a file that names none
 COMMAND_LINE, SWEEP = "command line", "--sweep"  # places of keys
 
 MOST_POINTS = 1000
+OTHERS = ("about", "sweep", "tofino")  # of the file; the last: ina/worlds/deployed/deployment_file.py
 FIXED = ("kind", "name")  # the same at every point
 
 
@@ -132,13 +133,12 @@ class _Reader:
         self._kind = kinds.named(name, COMMAND_LINE if "kind" in overrides else document.at("kind"))
 
     def plan(self) -> Plan:
-        table = dict(self._document.content)
-        about, sweep_tables = table.pop("about", ""), table.pop("sweep", {})
-        table.pop("tofino", None)  # where it is deployed: ina/worlds/deployed/deployment_file.py
+        table = self._document.content
+        about = table.get("about", "")
         if not isinstance(about, str):
             self._problems.add(self._document.at("about"), f"about = {about!r}: expected a line of text")
-        values = self._problems.values(self._kind, table, self._document.at)
-        tables = self._tables(sweep_tables)
+        values = self._problems.values(self._kind, table, self._document.at, OTHERS)
+        tables = self._tables(table.get("sweep", {}))
         for name, text in self._overrides.items():
             with self._problems.at(lambda key: COMMAND_LINE):
                 values[name] = convert(self._key(name), text, parse=True)

@@ -20,24 +20,46 @@ Ports are numbered in the order of the links (ina/topology/topology.py).
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ina.base import documents
+from ina.base.settings import ConfigError, Problems, key
 from ina.topology.topology import Link, Node, Topology, TopologyError, check_sizes
 
-TOP = ("name", "mtu", "buffer", "every-link", "link")
-PROPERTIES = {"rate": float, "delay": float, "queue": int, "loss": float}
-KEYS = {"ends": list, **PROPERTIES, "simplex": bool}
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys of a file, beside its tables."""
+
+    name: str = key("", "the network's name; else the file's")
+    mtu: int = key(1500, "largest IP packet, bytes", unit="B")
+    buffer: int = key(0, "bytes that wait at a switch, in all of its queues together; 0: no limit", unit="B")
 
 
-def parse(path: Path) -> dict[str, object]:
+@dataclass(frozen=True)
+class Properties:
+    """Keys of [every-link]; topology.Link checks their ranges."""
+
+    rate: float = key(Link.rate, "bit/s; 0: no limit", unit="b/s")
+    delay: float = key(Link.delay, "s", unit="s")
+    queue: int = key(Link.queue, "bytes that wait; 0: no limit", unit="B")
+    loss: float = key(Link.loss, "probability that a frame is lost", unit="probability")
+
+
+@dataclass(frozen=True)
+class LinkKeys(Properties):
+    """Keys of a [[link]], beside its ends."""
+
+    simplex: bool = key(Link.simplex, "true: it carries frames from the first to the second only")
+
+
+def parse(path: Path) -> documents.Document:
     """Parses a TOML file. Raises TopologyError with the file, and the line of a syntax error."""
     try:
-        return documents.toml(path)
+        return documents.document(path)
     except OSError as error:
         raise TopologyError(f"{path}: {error.strerror}") from None
     except documents.Unreadable as error:
@@ -45,62 +67,61 @@ def parse(path: Path) -> dict[str, object]:
 
 
 def read(path: str | Path) -> Topology:
-    """Reads the network that a file describes. Raises TopologyError with file, line and key."""
+    """Reads the network that a file describes. Raises TopologyError with all problems, each with file, line and key."""
     path = Path(path)
-    raw = parse(path)
-    lines = _Lines(path)
-    for key in raw:
-        if key not in TOP:
-            raise TopologyError(f"{lines.at(key)}: unknown key {key!r}{_nearest(key, TOP)}")
-    name = raw.get("name", path.stem)
-    if not isinstance(name, str) or not name:
-        raise TopologyError(f"{lines.at('name')}: name is {name!r}, expected a name")
-    mtu, buffer = (_octets(raw, key, default, lines) for key, default in (("mtu", 1500), ("buffer", 0)))
-    common, entries = raw.get("every-link", {}), raw.get("link", [])
-    if not isinstance(common, dict):
-        raise TopologyError(f"{lines.at('every-link')}: every-link: expected a table [every-link]")
-    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise TopologyError(f"{lines.at('link')}: link: expected one or more tables [[link]]")
-    _check(common, PROPERTIES, lambda key: lines.at(key, "every-link"))
-    links: list[Link] = []
-    for number, entry in enumerate(entries):
-        _check(entry, KEYS, partial(lines.at, table="link", number=number))
-        ends = entry.get("ends")
-        place = lines.at("ends", "link", number)
-        if ends is None or len(ends) != 2 or not all(isinstance(end, str) for end in ends):
-            raise TopologyError(f"{place}: ends is {ends!r}, expected two nodes such as [\"h1\", \"s1\"] or [\"h1-h4\", \"s1\"]")
-        properties = {**common, **{key: value for key, value in entry.items() if key != "ends"}}
+    try:
+        return _Reader(path, parse(path)).read()
+    except ConfigError as error:
+        raise TopologyError(str(error)) from None
+
+
+class _Reader:
+    """Reader of one file, which collects the problems of its keys."""
+
+    def __init__(self, path: Path, document: documents.Document) -> None:
+        self._path, self._document, self._problems = path, document, Problems()
+
+    def read(self) -> Topology:
+        table, at = self._document.content, self._document.at
+        top = Keys(**self._problems.values(Keys, table, at, ("every-link", "link")))
+        if top.name == "" and "name" in table:
+            self._problems.add(at("name"), f"name = {table['name']!r}: expected a name")
+        common, entries = table.get("every-link", {}), table.get("link", [])
+        if not isinstance(common, dict):
+            self._problems.add(at("every-link"), "every-link: expected a table [every-link]")
+            common = {}
+        if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+            self._problems.add(at("link"), "link: expected one or more tables [[link]]")
+            entries = []
+        common = self._problems.values(Properties, common, lambda key: at("every-link", key))
+        links: list[Link] = []
+        for number, entry in enumerate(entries):
+            links += self._links(number, entry, common, len(links))
+        self._problems.check()
+        names = dict.fromkeys(end for link in links for end in (link.a, link.b))
+        nodes = sorted(map(Node, names), key=lambda node: (not node.is_host, node.number))
+        try:
+            return Topology(top.name or self._path.stem, tuple(nodes), tuple(links), top.mtu, buffer=top.buffer)
+        except TopologyError as error:
+            raise TopologyError(f"{self._path}: {error}") from None
+
+    def _links(self, number: int, entry: Mapping[str, object], common: Mapping[str, Any], so_far: int) -> list[Link]:
+        """Returns the links of a table."""
+        own = self._problems.values(LinkKeys, entry, lambda key: self._document.at("link", number, key), ("ends",))
+        ends, properties = entry.get("ends"), {**common, **own}
+        if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, str) for end in ends):
+            self._problems.add(self._document.at("link", number, "ends"),
+                               f'ends = {ends!r}: expected two nodes such as ["h1", "s1"] or ["h1-h4", "s1"]')  # fmt: skip
+            return []
         try:
             first, second = _nodes(ends[0]), _nodes(ends[1])
-            check_sizes(path.name, 1, 1, len(links) + len(first) * len(second))
-            links += [Link(a, b, **properties) for a in first for b in second]
+            check_sizes(self._path.name, 1, 1, so_far + len(first) * len(second))
+            return [Link(a, b, **properties) for a in first for b in second]
         except TopologyError as error:
             bad_key = next((key for key in properties if f": {key} is" in str(error)), "ends")
             table = ("every-link",) if bad_key in common and bad_key not in entry else ("link", number)
-            raise TopologyError(f"{lines.at(bad_key, *table)}: {error}") from None
-    names = dict.fromkeys(end for link in links for end in (link.a, link.b))
-    nodes = sorted(map(Node, names), key=lambda node: (not node.is_host, node.number))
-    try:
-        return Topology(name, tuple(nodes), tuple(links), mtu, buffer=buffer)
-    except TopologyError as error:
-        raise TopologyError(f"{path}: {error}") from None
-
-
-def _octets(table: dict[str, object], key: str, default: int, lines: _Lines) -> int:
-    value = table.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TopologyError(f"{lines.at(key)}: {key} is {value!r}, expected a whole number of bytes")
-    return value
-
-
-def _check(table: dict[str, object], known: dict[str, type], place: Callable[[str], str]) -> None:
-    for key, value in table.items():
-        if key not in known:
-            raise TopologyError(f"{place(key)}: unknown key {key!r}{_nearest(key, tuple(known))}")
-        kind = known[key]
-        fits = isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool))
-        if not fits:
-            raise TopologyError(f"{place(key)}: {key} is {value!r}, expected {'a number' if kind is float else kind.__name__}")
+            self._problems.add(self._document.at(*table, bad_key), str(error))
+            return []
 
 
 def _nodes(text: str) -> list[str]:
@@ -112,32 +133,3 @@ def _nodes(text: str) -> list[str]:
     if names[0].is_host != names[1].is_host or names[0].number >= names[1].number:
         raise TopologyError(f"nodes {text!r}: expected a range such as h1-h4")
     return [f"{first[0]}{i}" for i in range(names[0].number, names[1].number + 1)]
-
-
-def _nearest(word: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(known)}"
-
-
-class _Lines:
-    """Line numbers of keys, found by searching below their table's header, since tomllib does not report them."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lines = path.read_text().splitlines()
-
-    def at(self, key: str, table: str = "", number: int = 0) -> str:
-        """Returns ``file:line`` of ``key`` in the ``number``-th table of that name, of the table if it has no such line."""
-        start = 0
-        if table:
-            header = re.compile(rf"\s*\[\[?\s*\"?{re.escape(table)}\"?\s*\]")
-            headers = [i for i, line in enumerate(self._lines) if header.match(line)]
-            if number >= len(headers):
-                return str(self._path)  # written inline: no line of its own
-            start = headers[number]
-        for i in range(start + bool(table), len(self._lines)):
-            if re.match(rf"\s*(\[\[?\s*)?\"?{re.escape(key)}\"?\s*[=\]]", self._lines[i]):
-                return f"{self._path}:{i + 1}"
-            if table and self._lines[i].lstrip().startswith("["):
-                break
-        return f"{self._path}:{start + 1}" if table else str(self._path)

@@ -19,7 +19,7 @@ def test_settings_name_what_is_wrong(monkeypatch):
 
     wrong = [
         ("INA_VALUES", "100", "INA_VALUES=100: expected one of 32"),
-        ("INA_SLOTS", "many", "INA_SLOTS=many: expected an integer"),
+        ("INA_SLOTS", "many", "INA_SLOTS=many: expected a whole number"),
         ("INA_SLOTS", "48", "expected a power of two"),
         ("INA_PORT", "serial", "INA_PORT=serial: expected shm, udp or dpdk:DEVICE"),
         ("INA_PROTOCOL", "switchlm", "INA_PROTOCOL=switchlm: expected one of .*switchml"),
@@ -52,8 +52,8 @@ def test_options_count_more_than_the_environment_and_that_more_than_a_file(monke
 
 
 @pytest.mark.parametrize(("content", "text"), [
-    ("valeus = 64", "ina.toml: unknown key .valeus.; did you mean .values.\\?"),
-    ("values = 65", "ina.toml: values = 65: expected"),
+    ("valeus = 64", "ina.toml:1: unknown key .valeus.; did you mean .values.\\?"),
+    ("values = 65", "ina.toml:1: values = 65: expected"),
     ("values 64", "configuration file .*ina.toml: "),
 ])
 def test_configuration_file_that_is_wrong(monkeypatch, tmp_path, content, text):
@@ -62,6 +62,10 @@ def test_configuration_file_that_is_wrong(monkeypatch, tmp_path, content, text):
     (tmp_path / "ina.toml").write_text(content)
     monkeypatch.setenv("INA_CONFIG", str(tmp_path / "ina.toml"))
     with pytest.raises(ValueError, match=text):
+        Settings.read()
+    (tmp_path / "ina.toml").write_text("valeus = 64\n\nslots = '8'\n")
+    monkeypatch.setenv("INA_PROTCOL", "atp")
+    with pytest.raises(ValueError, match=r"ina.toml:1: unknown key .*\n.*ina.toml:3: slots = '8': expected a .*\nINA_PROTCOL"):
         Settings.read()
     monkeypatch.setenv("INA_CONFIG", str(tmp_path / "other.toml"))
     with pytest.raises(ValueError, match="other.toml"):

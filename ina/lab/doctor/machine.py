@@ -24,7 +24,7 @@ from ina.aggregation.controller.client import Client, ControlError, SwitchProces
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
-from ina.backend.settings import Settings, Sources
+from ina.backend.settings import Settings, sources
 from ina.base.bounds import SECONDS, real, whole
 from ina.lab.doctor import reachability
 from ina.worlds.dpdk import requirements as fast_path
@@ -64,8 +64,8 @@ def settings(options: argparse.Namespace) -> Iterator[Finding]:
     """Settings from the environment and ina.toml; defaults for ``options`` that are not given."""
     defaults = {"protocol": protocols.DEFAULT, "values": 256, "slots": 64, "port": "shm"}
     try:
-        configured, sources = Settings.read(), Sources(None)
-        own = {key: getattr(configured, key) for key in defaults if sources.text(key)}
+        configured, given = Settings.read(), sources()
+        own = {key: getattr(configured, key) for key in defaults if given.is_set(key)}
     except ValueError as error:
         yield Finding(BAD, "settings", str(error), "no group can be made as long as the environment or the file says so")
         own = {}

@@ -277,12 +277,12 @@ def test_a_file_says_links_and_their_nodes(tmp_path):
     ("change", "message"),
     [
         (('name = "two', 'nam = "two'), r"racks\.toml:2: unknown key 'nam'; did you mean 'name'\?"),
-        (("mtu = 9000", 'mtu = "big"'), r"racks\.toml:3: mtu is 'big', expected a whole number"),
-        (("rate = 10e9", "rate = true"), r"racks\.toml:5: rate is True, expected a number"),
+        (("mtu = 9000", 'mtu = "big"'), r"racks\.toml:3: mtu = 'big': expected a whole number"),
+        (("rate = 10e9", "rate = true"), r"racks\.toml:5: rate = True: expected a number"),
         (("delay = 1e-6", "dely = 1e-6"), r"racks\.toml:10: unknown key 'dely'; did you mean 'delay'\?"),
-        (("delay = 1e-6", "delay = 11"), r"racks\.toml:10: link h5-s2: delay is 11, expected seconds"),
-        (("rate = 10e9", "rate = -1"), r"racks\.toml:5: link h1-s1: rate is -1, expected bit/s"),
-        (('["s1", "s2"]', '["s1"]'), r"racks\.toml:12: ends is \['s1'\], expected two nodes"),
+        (("delay = 1e-6", "delay = 11"), r"racks\.toml:10: link h5-s2: delay is 11.0, expected seconds"),
+        (("rate = 10e9", "rate = -1"), r"racks\.toml:5: link h1-s1: rate is -1.0, expected bit/s"),
+        (('["s1", "s2"]', '["s1"]'), r"racks\.toml:12: ends = \['s1'\]: expected two nodes"),
         (('["s1", "s2"]', '["s1", "x2"]'), r"racks\.toml:12: node 'x2': expected h1, h2"),
         (("h5-h8", "h8-h5"), r"racks\.toml:9: nodes 'h8-h5': expected a range"),
         (("h5-h8", "h4-h8"), r"racks\.toml: two-racks: host h4 has 2 links"),
@@ -297,6 +297,15 @@ def test_errors_in_a_file_are_located(tmp_path, change, message):
     path.write_text(TWO_RACKS.replace(*change, 1))
     with pytest.raises(TopologyError, match=message):
         topologies.load(str(path))
+
+
+def test_all_problems_of_a_file_are_told_at_once(tmp_path):
+    path = tmp_path / "racks.toml"
+    path.write_text(TWO_RACKS.replace("mtu = 9000", "mtu = 9e3").replace("delay = 1e-6", "dely = 1e-6").replace('"s2"]', '"x2"]'))
+    with pytest.raises(TopologyError) as caught:
+        topologies.load(str(path))
+    lines = str(caught.value).splitlines()
+    assert [line.removeprefix(f"{path}:").split(":")[0] for line in lines] == ["3", "10", "9", "12"]
 
 
 def test_files_that_are_none(tmp_path):
