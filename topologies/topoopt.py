@@ -78,16 +78,6 @@ def _coin_change(n: int, coins: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(sums[distance] for distance in range(n))
 
 
-def most_hops(n: int, steps: Sequence[int], rings: str = "directed") -> int:
-    """Returns an upper bound on the hops of coin-change routes, for steps that begin with 1: greedy, largest coin first.
-
-    Below step p_(i+1) at most (p_(i+1) - 1) / p_i coins p_i are used. With x = n^(1/d), steps 1, x, x^2, ... give d (x - 1), the
-    paper's bound O(d n^(1/d)) on the diameter. Undirected rings are entered in the shorter direction: half the distance.
-    """
-    bounds = (*steps, (n if rings == "directed" else n // 2 + 1))
-    return sum((above - 1) // step for step, above in zip(steps, bounds[1:], strict=True))
-
-
 # ---- traffic
 
 
@@ -132,7 +122,7 @@ def read_traffic(path: str | Path, servers: int) -> Traffic:
     ``matrix``, a list of rows of bytes from server to server. Raises TopologyError with the file and the key."""
     from ina.topology.file import parse
 
-    raw = parse(Path(path))
+    raw = parse(Path(path)).content
     if unknown := set(raw) - {"all_reduce", "matrix"}:
         raise TopologyError(f"{path}: unknown key {sorted(unknown)[0]!r}; expected all_reduce, matrix")
     groups, matrix = raw.get("all_reduce", 0), raw.get("matrix", [[0] * servers] * servers)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -112,22 +111,6 @@ def aggregation_tree(
     parent |= {worker: topology.switch_of(worker) for worker in sorted(workers, key=_number)}
     links = tuple(graph[node][up] if node in graph else topology.hops[node][0].link for node, up in parent.items())
     return Tree(root, parent, links)
-
-
-def striped_trees(topology: Topology, workers: Sequence[str], count: int, without: Collection[str] = ()) -> tuple[Tree, ...]:
-    """Returns ``count`` trees of which each aggregates an equal part of the tensor; each avoids links loaded by those before it.
-    Raises as aggregation_tree."""
-    load: Counter[int] = Counter()
-    trees = []
-    for _ in range(count):
-        trees.append(aggregation_tree(topology, workers, without, load))
-        load.update(trees[-1].links)
-    return tuple(trees)
-
-
-def tensors_per_link(trees: Sequence[Tree]) -> dict[int, float]:
-    """Returns the tensors that each link carries in each direction, when ``trees`` share one tensor evenly."""
-    return {link: uses / len(trees) for link, uses in Counter(link for tree in trees for link in tree.links).items()}
 
 
 def _duplex(topology: Topology, without: set[str], load: Mapping[int, float]) -> dict[str, dict[str, int]]:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import networkx
 import pytest
@@ -21,7 +22,6 @@ Traffic = topoopt.Traffic
 as_topology = topoopt.as_topology
 coin_change = topoopt.coin_change
 find_topology = topoopt.find_topology
-most_hops = topoopt.most_hops
 read_traffic = topoopt.read_traffic
 select_steps = topoopt.select_steps
 split_degree = topoopt.split_degree
@@ -30,6 +30,16 @@ totients = topoopt.totients
 modes = st.sampled_from(MODES)
 sizes = st.integers(3, 80)
 degrees = st.integers(1, 8)
+
+
+def most_hops(n: int, steps: Sequence[int], rings: str = "directed") -> int:
+    """Returns an upper bound on the hops of coin-change routes, for steps that begin with 1: greedy, largest coin first.
+
+    Below step p_(i+1) at most (p_(i+1) - 1) / p_i coins p_i are used. With x = n^(1/d), steps 1, x, x^2, ... give d (x - 1), the
+    paper's bound O(d n^(1/d)) on the diameter. Undirected rings are entered in the shorter direction: half the distance.
+    """
+    bounds = (*steps, (n if rings == "directed" else n // 2 + 1))
+    return sum((above - 1) // step for step, above in zip(steps, bounds[1:], strict=True))
 
 
 @st.composite

@@ -8,12 +8,12 @@ import pytest
 from fake_target import FakeTarget
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stripes import tensors_per_link
 
 from ina import topology as topologies
 from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.tree_placement import place
 from ina.p4.runtime.p4info import EntityError
-from ina.topology.tree import tensors_per_link
 
 pytestmark = pytest.mark.fast
 FAT_TREE = topologies.load("fat-tree", k=4)  # s1 to s8 edge, s9 to s16 aggregation, s17 to s20 core; two hosts at each edge

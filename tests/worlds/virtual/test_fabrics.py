@@ -9,12 +9,13 @@ import networkx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stripes import striped_trees, tensors_per_link
 
 from ina import cli
 from ina import topology as topologies
 from ina.topology import Link, Node, Topology, TopologyError, draw
 from ina.topology.routes import route, tables
-from ina.topology.tree import Tree, aggregation_tree, striped_trees, tensors_per_link
+from ina.topology.tree import Tree, aggregation_tree
 
 pytestmark = pytest.mark.fast
 ROOT = Path(__file__).resolve().parent.parent.parent.parent

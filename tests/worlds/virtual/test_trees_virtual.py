@@ -7,6 +7,7 @@ import pytest
 from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stripes import tensors_per_link
 
 from ina import topology as topologies
 from ina.aggregation import codecs as codec
@@ -14,7 +15,6 @@ from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
 from ina.aggregation.worker.errors import JobMismatch
 from ina.base import paths
 from ina.net.ports import Faults
-from ina.topology.tree import tensors_per_link
 from ina.worlds.virtual.fabric import Fabric
 
 pytestmark = pytest.mark.build
