@@ -28,7 +28,7 @@ from ina.p4.bfrt.entities import of_row
 from ina.p4.bfrt.info import Info
 from ina.p4.bfrt.messages import Status, bfrt
 from ina.p4.bfrt.program_info import MATCH_TABLES
-from ina.p4.bfrt.rows import Row, message_of, row_of
+from ina.p4.bfrt.rows import Change, Row, message_of, row_of
 from ina.p4.rpc.connections import Access
 from ina.p4.runtime.entities import TableEntry
 from ina.p4.runtime.p4info import EntityError
@@ -42,8 +42,6 @@ CODES = {
 }  # fmt: skip
 BATCH = 1000  # rows a Write
 MANY = 16  # rows of a table that are read one by one
-
-Change = tuple[str, Row]  # INSERT, MODIFY, DELETE or INSERT_OR_MODIFY
 
 
 class WriteFailed(EntityError):
@@ -247,6 +245,15 @@ class Client:
                 i, (code, message) = min(failed.items())
                 raise EntityError(f"{patterns[i].table}: {message or code}", code, i) from None
             raise self._failure(error) from None
+
+    def matching(self, pattern: Row) -> list[Row]:
+        """The rows that match; none where the server answers NOT_FOUND."""
+        try:
+            return self.read([pattern])
+        except EntityError as error:
+            if error.code == "NOT_FOUND":
+                return []
+            raise
 
     def _target(self) -> Any:
         return bfrt.TargetDevice(device_id=self.device_id, pipe_id=ALL_PIPES, direction=ANY, prsr_id=ANY)

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ina.p4.bfrt import entities
+from ina.p4.bfrt import cell_fields, entities
 from ina.p4.bfrt.attributes import Attributes
+from ina.p4.bfrt.cell_fields import BYTES, INDEX, PACKETS
 from ina.p4.bfrt.direct import DirectCells, register_of
-from ina.p4.bfrt.entities import BYTES, INDEX, MEMBER, PACKETS, STATUS
+from ina.p4.bfrt.entities import MEMBER, STATUS
 from ina.p4.bfrt.filters import FilterTables
 from ina.p4.bfrt.fixed_tables import fixed_tables
 from ina.p4.bfrt.hashes import HashTables
@@ -255,11 +256,11 @@ class ProgramTables:
             updates.append(
                 Update(
                     "MODIFY",
-                    DirectCounterEntry(entity, entities.total(row.data.get(PACKETS)), entities.total(row.data.get(BYTES))),
+                    DirectCounterEntry(entity, cell_fields.total(row.data.get(PACKETS)), cell_fields.total(row.data.get(BYTES))),
                 )
             )
         if any(name.startswith("$METER_SPEC") for name in row.data):
-            updates.append(Update("MODIFY", DirectMeterEntry(entity, entities.meter_config(table, row.data))))
+            updates.append(Update("MODIFY", DirectMeterEntry(entity, cell_fields.meter_config(table, row.data))))
         return updates + self.direct.write(table, row, entity)
 
     def _not_empty(self, table: Table, number: int) -> None:

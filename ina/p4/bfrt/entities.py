@@ -1,40 +1,121 @@
-"""P4Runtime's entities as rows of BFRuntime's tables, and back: entries, profiles, counters, meters, registers, value sets.
+"""Kinds of P4Runtime's entities in BFRuntime: for each class what its row is, and how a client writes and reads it.
 
-Differences in meaning: priorities are reversed (the lowest `$MATCH_PRIORITY` wins, 24 bits); a meter's rates are kbit/s and its
-bursts kbit, or packets; an entry without an action profile's member names its action.
+A kind is one class, which `@kind_of(EntityClass)` registers: here those whose entity is one row of a program's table. Differences
+in meaning: priorities are reversed (the lowest `$MATCH_PRIORITY` wins, 24 bits); an entry without a member of an action profile
+names its action. remote_entities.py has those that a client writes as several rows; replication.py rows of Tofino's own tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from ina.p4.bfrt.cell_fields import (
+    BYTES,
+    INDEX,
+    PACKETS,
+    counts,
+    index_key,
+    meter_config,
+    rates,
+    register_data,
+    register_value,
+    total,
+)
 from ina.p4.bfrt.info import Field, Info, Table
 from ina.p4.bfrt.program_info import MATCH_TABLES, own_name
-from ina.p4.bfrt.rows import PRIORITY, Row
+from ina.p4.bfrt.rows import PRIORITY, Change, Row
 from ina.p4.bfrt.schema import key_name
 from ina.p4.runtime.entities import (
     CounterEntry,
     DirectCounterEntry,
     DirectMeterEntry,
     Entity,
-    MeterConfig,
     MeterEntry,
     ProfileGroup,
     ProfileMember,
     RegisterEntry,
     TableEntry,
-    ValueSetEntry,
 )
 from ina.p4.runtime.p4info import EntityError, find
 
+if TYPE_CHECKING:
+    from ina.p4.bfrt.client import Client
+
 HIGHEST = 1 << 24  # priority of $MATCH_PRIORITY 0; its last, 2^24 - 1, is priority 1
 MEMBER, GROUP, STATUS = "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMBER_STATUS"
-INDEX = {"Counter": "$COUNTER_INDEX", "Meter": "$METER_INDEX", "Register": "$REGISTER_INDEX"}
-PACKETS, BYTES = "$COUNTER_SPEC_PKTS", "$COUNTER_SPEC_BYTES"
-UNLIMITED = (1 << 64) - 1  # of a meter's rates in packets: everything is green
-MOST = {"KBPS": 5195848221, "KBITS": 4380866642}  # and in bits: the largest that the published driver reports for Tofino
+
+K = TypeVar("K", bound=Entity)
+
+
+class Kind(ABC, Generic[K]):
+    """The entities of one class. `tables`: types of the tables whose rows they are."""
+
+    tables: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def row(self, entity: K, info: Info) -> Row:
+        """The row of an entity; as a pattern to read, without the fields that it leaves open. Raises EntityError."""
+
+    def entity(self, row: Row, table: Table, info: Info) -> K:
+        """The reverse of `row`, for a row of one of `tables`. Raises EntityError."""
+        raise EntityError(f"table {table.name} of type {table.kind} is no entity", "UNIMPLEMENTED")
+
+    def changes(self, client: Client, type_: str, entity: K) -> list[Change]:
+        """The rows of an update, in the order in which to write them. May read current entries. Raises EntityError."""
+        row = self.row(entity, client.info)
+        return [(type_, Row(row.table, row.key) if type_ == "DELETE" else row)]
+
+    def read(self, client: Client, pattern: K) -> list[K]:
+        """The entities that match, as a server has them. Raises EntityError."""
+        row = self.row(pattern, client.info)
+        table = client.info.table(row.table)
+        rows = client.matching(Row(row.table, row.key, is_default=row.is_default))
+        return [self.entity(r, table, client.info) for r in rows if r.is_default == row.is_default]
+
+
+KINDS: dict[type[Entity], Kind[Any]] = {}
+BY_TABLE: dict[str, Kind[Any]] = {}  # by the type of the table
+C = TypeVar("C", bound=type[Kind[Any]])
+
+
+def kind_of(entity: type[Entity]) -> Callable[[C], C]:
+    """Registers a class as the kind of these entities."""
+
+    def register(kind_class: C) -> C:
+        KINDS[entity] = kind_class()
+        BY_TABLE.update(dict.fromkeys(kind_class.tables, KINDS[entity]))
+        return kind_class
+
+    return register
+
+
+def kind(entity: K) -> Kind[K]:
+    """The kind of an entity. Raises EntityError: it has none."""
+    entry = KINDS.get(type(entity))
+    if entry is None:
+        raise no_table(entity)
+    return entry
+
+
+def no_table(entity: Entity) -> EntityError:
+    return EntityError(f"{type(entity).__name__} has no table in BFRuntime", "UNIMPLEMENTED")
+
+
+def to_row(entity: Entity, info: Info) -> Row:
+    """The row of an entity. Raises EntityError: it is not one row of a program's table, for one."""
+    return kind(entity).row(entity, info)
+
+
+def of_row(row: Row, info: Info) -> Entity:
+    """The entity of a row in a program's table. Raises EntityError."""
+    table = info.table(row.table)
+    if table.kind not in BY_TABLE:
+        raise EntityError(f"table {table.name} of type {table.kind} is no entity", "UNIMPLEMENTED")
+    entity: Entity = BY_TABLE[table.kind].entity(row, table, info)
+    return entity
 
 
 def table_of(info: Info, name: str | int, *kinds: str) -> Table:
@@ -42,147 +123,51 @@ def table_of(info: Info, name: str | int, *kinds: str) -> Table:
     return find(kinds[0] if len(kinds) == 1 else "table", info.of_kind(*kinds), name)
 
 
-# ---- to rows
+# ---- entries
 
 
-def to_row(e: Entity, info: Info) -> Row:
-    """The row for `e`; as a pattern to read, without the fields that `e` leaves open. Raises EntityError."""
-    if isinstance(e, (DirectCounterEntry, DirectMeterEntry)):
-        row = _entry(e.entry, info)
-        table = info.table(row.table)
-        if isinstance(e, DirectCounterEntry):
-            return replace(row, data=_counts(table, e.packets, e.bytes), action="")
-        return replace(row, data=_rates(table, e.config), action="")
-    if isinstance(e, TableEntry):
-        return _entry(e, info)
-    if isinstance(e, ProfileMember):
-        table = table_of(info, e.profile, "Action")
-        key = {MEMBER: e.member_id} if e.member_id else {}
-        return Row(table.name, key, dict(e.params), table.action(e.action).name if e.action else "")
-    if isinstance(e, ProfileGroup):
-        table = selector_of(info, e.profile)
-        members = [(m, weight > 0) for m, weight in e.members for _ in range(max(1, weight))]
-        data = {MEMBER: [m for m, _ in members], STATUS: [active for _, active in members]} if members else {}
-        return Row(table.name, {GROUP: e.group_id} if e.group_id else {}, data)
-    if isinstance(e, CounterEntry):
-        table = table_of(info, e.counter, "Counter")
-        return Row(table.name, _index(table, e.index), _counts(table, e.packets, e.bytes))
-    if isinstance(e, MeterEntry):
-        table = table_of(info, e.meter, "Meter")
-        return Row(table.name, _index(table, e.index), _rates(table, e.config))
-    if isinstance(e, RegisterEntry):
-        table = table_of(info, e.register, "Register")
-        return Row(table.name, _index(table, e.index), register_data(table, e.value))
-    raise EntityError(f"{type(e).__name__} has no table in BFRuntime", "UNIMPLEMENTED")
+@kind_of(TableEntry)
+class TableEntries(Kind[TableEntry]):
+    tables = MATCH_TABLES
 
+    def row(self, entity: TableEntry, info: Info) -> Row:
+        e = entity
+        table = table_of(info, e.table, *MATCH_TABLES)
+        key = {table.key(key_name(name)).name: match for name, match in e.match.items()}
+        if not e.is_default and e.match and any(k.name == PRIORITY for k in table.keys):
+            if not 1 <= e.priority <= HIGHEST:
+                raise EntityError(f"table {table.name}: priority {e.priority}: expected 1..{HIGHEST}")
+            key[PRIORITY] = HIGHEST - e.priority
+        if e.member is not None or e.group is not None:
+            data = {MEMBER: e.member} if e.member is not None else {GROUP: e.group}
+            return Row(table.name, key, data, is_default=e.is_default)
+        if not table.actions:  # the default of a table whose entries name members of a profile
+            return Row(table.name, key, is_default=e.is_default)
+        action = table.action(e.action).name if e.action is not None else ""
+        return Row(table.name, key, dict(e.params), action, e.is_default)
 
-def _entry(e: TableEntry, info: Info) -> Row:
-    table = table_of(info, e.table, *MATCH_TABLES)
-    key = {table.key(key_name(name)).name: match for name, match in e.match.items()}
-    if not e.is_default and e.match and any(k.name == PRIORITY for k in table.keys):
-        if not 1 <= e.priority <= HIGHEST:
-            raise EntityError(f"table {table.name}: priority {e.priority}: expected 1..{HIGHEST}")
-        key[PRIORITY] = HIGHEST - e.priority
-    if e.member is not None or e.group is not None:
-        data = {MEMBER: e.member} if e.member is not None else {GROUP: e.group}
-        return Row(table.name, key, data, is_default=e.is_default)
-    if not table.actions:  # the default of a table whose entries name members of a profile
-        return Row(table.name, key, is_default=e.is_default)
-    action = table.action(e.action).name if e.action is not None else ""
-    return Row(table.name, key, dict(e.params), action, e.is_default)
-
-
-def selector_of(info: Info, profile: str | int) -> Table:
-    action_table = table_of(info, profile, "Action")
-    for table in info.of_kind("Selector"):
-        if action_table.id in table.depends_on:
-            return table
-    raise EntityError(f"action profile {profile} has no selector, so no groups")
-
-
-def _index(table: Table, index: int | None) -> dict[str, int]:
-    if index is None:
-        return {}
-    if table.size and not 0 <= index < table.size:
-        raise EntityError(f"{own_name(table.name)}[{index}]: expected an index of 0..{table.size - 1}", "OUT_OF_RANGE")
-    return {INDEX[table.kind]: index}
-
-
-def _counts(table: Table, packets: int, octets: int) -> dict[str, int]:
-    names = {f.name for f in table.data}
-    return {n: v for n, v in ((BYTES, octets), (PACKETS, packets)) if n in names}
-
-
-def meter_fields(table: Table) -> tuple[list[str], float]:
-    """Names of committed rate, peak rate, committed and peak burst, and the bytes in one unit of theirs (0: packets)."""
-    if any(f.name == "$METER_SPEC_CIR_KBPS" for f in table.data):
-        return [f"$METER_SPEC_{n}" for n in ("CIR_KBPS", "PIR_KBPS", "CBS_KBITS", "PBS_KBITS")], 125.0
-    if any(f.name == "$METER_SPEC_CIR_PPS" for f in table.data):
-        return [f"$METER_SPEC_{n}" for n in ("CIR_PPS", "PIR_PPS", "CBS_PKTS", "PBS_PKTS")], 0.0
-    raise EntityError(f"table {table.name} has no meter")
-
-
-def _rates(table: Table, config: MeterConfig | None) -> dict[str, int]:
-    names, unit = meter_fields(table)
-    if config is None:
-        return _unconfigured(names)
-    values = (config.committed_rate, config.peak_rate, config.committed_burst, config.peak_burst)
-    return {n: round(v / (unit or 1)) for n, v in zip(names, values, strict=True)}
-
-
-def register_data(table: Table, value: Any) -> dict[str, int]:
-    """Data of a register's row. `value`: one for each field, or a number whose upper bits are the first of two fields."""
-    if isinstance(value, (tuple, list)):
-        return {f.name: v for f, v in zip(table.data, value, strict=True)}
-    data, width = {}, sum(f.width for f in table.data)
-    if value < 0 or value >> width:
-        raise EntityError(f"{own_name(table.name)}: {value} does not fit {width} bits")
-    for field in reversed(table.data):
-        data[field.name] = value & ((1 << field.width) - 1)
-        value >>= field.width
-    return {f.name: data[f.name] for f in table.data}
-
-
-# ---- from rows
-
-
-def of_row(row: Row, info: Info) -> Entity:
-    """The entity of a row in a program's table. Raises EntityError."""
-    table = info.table(row.table)
-    name = own_name(table.name)
-    if table.kind in MATCH_TABLES:
-        return _table_entry(row, table, name)
-    if table.kind == "Action":
-        return ProfileMember(name, row.key.get(MEMBER, 0), own_name(row.action), dict(row.data))
-    if table.kind == "Selector":
-        action_table = info.table(table.depends_on[0])
-        members = row.data.get(MEMBER) or []
-        states = row.data.get(STATUS) or [True] * len(members)
-        if len(states) != len(members):
-            raise EntityError(f"table {table.name}: {len(members)} members and {len(states)} states: expected one for each")
-        active = [m for m, on in zip(members, states, strict=True) if on]
-        return ProfileGroup(
-            own_name(action_table.name), row.key.get(GROUP, 0), tuple((m, active.count(m)) for m in dict.fromkeys(members))
-        )
-    if table.kind == "Counter":
-        return CounterEntry(name, row.key.get(INDEX["Counter"]), total(row.data.get(PACKETS)), total(row.data.get(BYTES)))
-    if table.kind == "Meter":
-        return MeterEntry(name, row.key.get(INDEX["Meter"]), meter_config(table, row.data))
-    if table.kind == "Register":
-        return RegisterEntry(name, row.key.get(INDEX["Register"]), register_value(table, row.data))
-    raise EntityError(f"table {table.name} of type {table.kind} is no entity", "UNIMPLEMENTED")
-
-
-def _table_entry(row: Row, table: Table, name: str) -> TableEntry:
-    match = {own_key(k): v for k, v in row.key.items() if k != PRIORITY and not _wild(v, table.key(k))}
-    has_priority = any(k.name == PRIORITY for k in table.keys) and not row.is_default
-    if MEMBER in row.data or GROUP in row.data:
-        return TableEntry(name, match, member=row.data.get(MEMBER), group=row.data.get(GROUP), is_default=row.is_default,
+    def entity(self, row: Row, table: Table, info: Info) -> TableEntry:
+        name = own_name(table.name)
+        match = {own_key(k): v for k, v in row.key.items() if k != PRIORITY and not _wild(v, table.key(k))}
+        has_priority = any(k.name == PRIORITY for k in table.keys) and not row.is_default
+        if MEMBER in row.data or GROUP in row.data:
+            return TableEntry(name, match, member=row.data.get(MEMBER), group=row.data.get(GROUP), is_default=row.is_default,
+                              priority=HIGHEST - row.key.get(PRIORITY, 0) if has_priority else 0)  # fmt: skip
+        fields = table.action(row.action).fields if row.action else ()
+        params = {f.name: row.data.get(f.name, 0) for f in fields}  # missing parameters are zero
+        return TableEntry(name, match, own_name(row.action) or None, params, is_default=row.is_default,
                           priority=HIGHEST - row.key.get(PRIORITY, 0) if has_priority else 0)  # fmt: skip
-    fields = table.action(row.action).fields if row.action else ()
-    params = {f.name: row.data.get(f.name, 0) for f in fields}  # missing parameters are zero
-    return TableEntry(name, match, own_name(row.action) or None, params, is_default=row.is_default,
-                      priority=HIGHEST - row.key.get(PRIORITY, 0) if has_priority else 0)  # fmt: skip
+
+    def changes(self, client: Client, type_: str, entity: TableEntry) -> list[Change]:
+        if entity.is_default:
+            return [("MODIFY" if entity.action else "DELETE", self.row(entity, client.info))]
+        return super().changes(client, type_, entity)
+
+    def read(self, client: Client, pattern: TableEntry) -> list[TableEntry]:
+        if not pattern.table:
+            tables = [own_name(t.name) for t in client.info.of_kind(*MATCH_TABLES)]
+            return [entry for table in tables for entry in self.read(client, replace(pattern, table=table))]
+        return [e for e in super().read(client, pattern) if e.action or e.member is not None or e.group is not None]
 
 
 def own_key(name: str) -> str:
@@ -199,33 +184,124 @@ def _wild(value: Any, key: Field) -> bool:
     return key.match in ("ternary", "lpm") and isinstance(value, tuple) and value[1] == 0
 
 
-def total(value: Any) -> int:
-    return sum(v or 0 for v in value) if isinstance(value, tuple) else value or 0
+def _direct(client: Client, entry: TableEntry) -> Row:
+    """The row with the direct objects of an entry."""
+    (row,) = client.read([replace(to_row(entry, client.info), data={}, action="")])
+    return row
 
 
-def _unconfigured(names: Iterable[str]) -> dict[str, int]:
-    return {n: MOST.get(n.rpartition("_")[2], UNLIMITED) for n in names}
+@kind_of(DirectCounterEntry)
+class DirectCounters(Kind[DirectCounterEntry]):
+    def row(self, entity: DirectCounterEntry, info: Info) -> Row:
+        row = to_row(entity.entry, info)
+        return replace(row, data=counts(info.table(row.table), entity.packets, entity.bytes), action="")
+
+    def read(self, client: Client, pattern: DirectCounterEntry) -> list[DirectCounterEntry]:
+        data = _direct(client, pattern.entry).data
+        return [replace(pattern, packets=total(data.get(PACKETS)), bytes=total(data.get(BYTES)))]
 
 
-def meter_config(table: Table, data: Any) -> MeterConfig | None:
-    names, unit = meter_fields(table)
-    values = [data.get(n) for n in names]
-    if any(v is None for v in values) or values == list(_unconfigured(names).values()):
-        return None
-    committed, peak, burst, peak_burst = (v * (unit or 1) for v in values)
-    return MeterConfig(committed, round(burst), peak, round(peak_burst))
+@kind_of(DirectMeterEntry)
+class DirectMeters(Kind[DirectMeterEntry]):
+    def row(self, entity: DirectMeterEntry, info: Info) -> Row:
+        row = to_row(entity.entry, info)
+        return replace(row, data=rates(info.table(row.table), entity.config), action="")
+
+    def read(self, client: Client, pattern: DirectMeterEntry) -> list[DirectMeterEntry]:
+        row = _direct(client, pattern.entry)
+        return [replace(pattern, config=meter_config(client.info.table(row.table), row.data))]
 
 
-def register_value(table: Table, data: Any, pipe: int | None = None) -> int:
-    """The register's value in one pipe; None: in the first."""
-    value = 0
-    for field in table.data:
-        part = data.get(field.name, 0)
-        value = value << field.width | int(part[pipe or 0] if isinstance(part, tuple) else part or 0)
-    return value
+# ---- action profiles
 
 
-def value_set_rows(e: ValueSetEntry, info: Info) -> list[Row]:
-    table = table_of(info, e.value_set, "ParserValueSet")
-    keys = [k for k in table.keys if k.name != PRIORITY]
-    return [Row(table.name, dict(m) if isinstance(m, dict) else {keys[0].name: m}) for m in e.members]
+@kind_of(ProfileMember)
+class Members(Kind[ProfileMember]):
+    tables = ("Action",)
+
+    def row(self, entity: ProfileMember, info: Info) -> Row:
+        table = table_of(info, entity.profile, "Action")
+        key = {MEMBER: entity.member_id} if entity.member_id else {}
+        return Row(table.name, key, dict(entity.params), table.action(entity.action).name if entity.action else "")
+
+    def entity(self, row: Row, table: Table, info: Info) -> ProfileMember:
+        return ProfileMember(own_name(table.name), row.key.get(MEMBER, 0), own_name(row.action), dict(row.data))
+
+
+@kind_of(ProfileGroup)
+class Groups(Kind[ProfileGroup]):
+    tables = ("Selector",)
+
+    def row(self, entity: ProfileGroup, info: Info) -> Row:
+        table = selector_of(info, entity.profile)
+        members = [(m, weight > 0) for m, weight in entity.members for _ in range(max(1, weight))]
+        data = {MEMBER: [m for m, _ in members], STATUS: [active for _, active in members]} if members else {}
+        return Row(table.name, {GROUP: entity.group_id} if entity.group_id else {}, data)
+
+    def entity(self, row: Row, table: Table, info: Info) -> ProfileGroup:
+        action_table = info.table(table.depends_on[0])
+        members = row.data.get(MEMBER) or []
+        states = row.data.get(STATUS) or [True] * len(members)
+        if len(states) != len(members):
+            raise EntityError(f"table {table.name}: {len(members)} members and {len(states)} states: expected one for each")
+        active = [m for m, on in zip(members, states, strict=True) if on]
+        return ProfileGroup(
+            own_name(action_table.name), row.key.get(GROUP, 0), tuple((m, active.count(m)) for m in dict.fromkeys(members))
+        )
+
+    def changes(self, client: Client, type_: str, entity: ProfileGroup) -> list[Change]:
+        if type_ == "DELETE":
+            return super().changes(client, type_, entity)
+        row = self.row(entity, client.info)
+        return [(type_, replace(row, data=row.data or {MEMBER: [], STATUS: []}))]
+
+
+def selector_of(info: Info, profile: str | int) -> Table:
+    action_table = table_of(info, profile, "Action")
+    for table in info.of_kind("Selector"):
+        if action_table.id in table.depends_on:
+            return table
+    raise EntityError(f"action profile {profile} has no selector, so no groups")
+
+
+# ---- cells
+
+
+@kind_of(CounterEntry)
+class Counters(Kind[CounterEntry]):
+    tables = ("Counter",)
+
+    def row(self, entity: CounterEntry, info: Info) -> Row:
+        table = table_of(info, entity.counter, "Counter")
+        return Row(table.name, index_key(table, entity.index), counts(table, entity.packets, entity.bytes))
+
+    def entity(self, row: Row, table: Table, info: Info) -> CounterEntry:
+        packets, octets = total(row.data.get(PACKETS)), total(row.data.get(BYTES))
+        return CounterEntry(own_name(table.name), row.key.get(INDEX["Counter"]), packets, octets)
+
+
+@kind_of(MeterEntry)
+class Meters(Kind[MeterEntry]):
+    tables = ("Meter",)
+
+    def row(self, entity: MeterEntry, info: Info) -> Row:
+        table = table_of(info, entity.meter, "Meter")
+        return Row(table.name, index_key(table, entity.index), rates(table, entity.config))
+
+    def entity(self, row: Row, table: Table, info: Info) -> MeterEntry:
+        return MeterEntry(own_name(table.name), row.key.get(INDEX["Meter"]), meter_config(table, row.data))
+
+
+@kind_of(RegisterEntry)
+class Registers(Kind[RegisterEntry]):
+    tables = ("Register",)
+
+    def row(self, entity: RegisterEntry, info: Info) -> Row:
+        table = table_of(info, entity.register, "Register")
+        return Row(table.name, index_key(table, entity.index), register_data(table, entity.value))
+
+    def entity(self, row: Row, table: Table, info: Info) -> RegisterEntry:
+        return RegisterEntry(own_name(table.name), row.key.get(INDEX["Register"]), register_value(table, row.data))
+
+    def read(self, client: Client, pattern: RegisterEntry) -> list[RegisterEntry]:
+        return [replace(e, register=pattern.register) for e in super().read(client, pattern)]

@@ -50,6 +50,7 @@ class Where:
 
 
 EVERYWHERE = Where()
+Change = tuple[str, Row]  # INSERT, MODIFY, DELETE or INSERT_OR_MODIFY
 
 
 def shown(value: Any) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ina.p4.bfrt import entities
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.program_info import own_name
+from ina.p4.bfrt.remote_entities import value_set_rows
 from ina.p4.bfrt.rows import PRIORITY, Row, Where
 from ina.p4.runtime.entities import Update, ValueSetEntry
 from ina.p4.runtime.p4info import EntityError
@@ -64,7 +64,7 @@ class ValueSetTables:
         self.device.write_entities([Update("MODIFY", e) for e in entries])
 
     def read(self, table: Table, row: Row, where: Where) -> list[Row]:
-        rows = [r for e in self._current(table, where) for r in entities.value_set_rows(e, self.device.info)]
+        rows = [r for e in self._current(table, where) for r in value_set_rows(e, self.device.info)]
         if row.key:
             key = self._full_key(table, row.key)
             rows = [r for r in rows if self._full_key(table, r.key) == key]
