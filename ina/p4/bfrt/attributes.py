@@ -5,7 +5,7 @@ Keeps and returns the values that clients set; the switch or another part carrie
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ina.p4.bfrt.entities import own_key
 from ina.p4.bfrt.info import Table
@@ -16,6 +16,9 @@ from ina.p4.runtime.entities import RegisterEntry, Update
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.tna_entities import EntryScope, KeyMask
 
+if TYPE_CHECKING:
+    from ina.p4.bfrt.device import Device
+
 # Their names in a table's `attributes`
 NAMES = {"entry_scope": "EntryScope", "idle_table": "IdleTimeout", "dyn_key_mask": "DynamicKeyMask",
          "byte_count_adj": "MeterByteCountAdjust"}  # fmt: skip
@@ -25,11 +28,11 @@ MASK = (1 << 64) - 1
 class Attributes:
     """The attributes of a Device's tables."""
 
-    def __init__(self, device: Any):
+    def __init__(self, device: Device):
         self.device = device
-        self._scopes: dict[str, Any] = {}  # bfrt.EntryScope by table
+        self._scopes: dict[str, bfrt.EntryScope] = {}  # by table
 
-    def write(self, attribute: Any, where: Where) -> None:
+    def write(self, attribute: bfrt.TableAttribute, where: Where) -> None:
         table, kind = self._table(attribute)
         if kind == "entry_scope":
             self._set_scope(table, attribute.entry_scope)
@@ -53,7 +56,7 @@ class Attributes:
         else:
             raise EntityError(f"table {table.name}: attribute {kind or 'none'} is not supported", "UNIMPLEMENTED")
 
-    def read(self, request: Any, where: Where) -> Any:
+    def read(self, request: bfrt.TableAttribute, where: Where) -> bfrt.Entity:
         """The bfrt.Entity that answers `request`, a TableAttribute."""
         table, kind = self._table(request)
         entity = bfrt.Entity()
@@ -89,7 +92,7 @@ class Attributes:
             raise EntityError(f"table {table.name}: it has no meter of bytes")
         return f"{name}.$byte_count_adjust"
 
-    def _table(self, attribute: Any) -> tuple[Table, str]:
+    def _table(self, attribute: bfrt.TableAttribute) -> tuple[Table, str]:
         table, kind = self.device.info.table(attribute.table_id), attribute.WhichOneof("attribute")
         if kind == "entry_scope" and table.kind in ("Register", "RegisterParam"):
             return table, kind  # the published schema does not list it, and the published tests set it
@@ -100,7 +103,7 @@ class Attributes:
 
     # ---- entry scope
 
-    def _set_scope(self, table: Table, change: Any) -> None:
+    def _set_scope(self, table: Table, change: bfrt.EntryScope) -> None:
         """`user_defined`: one byte for each scope, with one bit for each pipe."""
         entry_scope = bfrt.EntryScope()
         entry_scope.CopyFrom(self._scopes.get(table.name) or _all())
@@ -134,7 +137,7 @@ class Attributes:
             raise EntityError(f"table {table.name}: ingress and egress have members of their own (its entry scope): of which?")
 
 
-def _all() -> Any:
+def _all() -> bfrt.EntryScope:
     entry_scope = bfrt.EntryScope()
     for scope in ("gress_scope", "pipe_scope", "prsr_scope"):
         getattr(entry_scope, scope).predef = bfrt.Mode.ALL

@@ -14,7 +14,7 @@ import queue
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from ina.base.extras import extra
 
 with extra("p4runtime"):
     import grpc
+    from google.protobuf.message import Message
 
 from ina.p4.bfrt.description import PACKAGE, SERVICE
 from ina.p4.bfrt.entities import of_row
@@ -29,17 +30,13 @@ from ina.p4.bfrt.info import Info
 from ina.p4.bfrt.messages import Status, bfrt
 from ina.p4.bfrt.program_info import MATCH_TABLES
 from ina.p4.bfrt.rows import Change, Row, message_of, row_of
+from ina.p4.rpc.codes import code_name
 from ina.p4.rpc.connections import Access
-from ina.p4.runtime.entities import TableEntry
+from ina.p4.runtime.entities import Match, TableEntry
 from ina.p4.runtime.p4info import EntityError
 
 ALL_PIPES = 0xFFFF
 ANY = 0xFF  # direction and parser
-CODES = {
-    0: "OK", 1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 6: "ALREADY_EXISTS",
-    7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 10: "ABORTED", 11: "OUT_OF_RANGE",
-    12: "UNIMPLEMENTED", 13: "INTERNAL", 14: "UNAVAILABLE",
-}  # fmt: skip
 BATCH = 1000  # rows a Write
 MANY = 16  # rows of a table that are read one by one
 
@@ -67,7 +64,7 @@ class Client:
                  timeout: float = 10.0, access: Access | None = None):  # fmt: skip
         self.address, self.device_id, self.timeout = address, device_id, timeout
         self.client_id = secrets.randbelow(1 << 31) + 1 if client_id is None else client_id
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[bfrt.StreamMessageRequest | None] = queue.SimpleQueue()
         self._access = access or Access()
         self._channel = self._access.connect(address, [
             ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1 << 24),
@@ -120,11 +117,11 @@ class Client:
             raise self._failure(error) from None
         if status.code:
             raise EntityError(
-                f"{self.address}: client {self.client_id} cannot subscribe: {status.message}", CODES.get(status.code, "UNKNOWN")
+                f"{self.address}: client {self.client_id} cannot subscribe: {status.message}", code_name(status.code)
             )
 
-    def _first(self, stream: Any) -> Any:
-        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def _first(self, stream: Iterator[bfrt.StreamMessageResponse]) -> bfrt.StreamMessageResponse:
+        answer: queue.SimpleQueue[bfrt.StreamMessageResponse | Exception] = queue.SimpleQueue()
 
         def receive() -> None:
             try:
@@ -203,7 +200,7 @@ class Client:
     def _before(self, changes: Sequence[Change]) -> list[Row | None]:
         """The row that each change replaces. Reads all rows of a table at once if many of them change."""
         counts = Counter(row.table for type_, row in changes if type_ != "INSERT" and not row.is_default)
-        rows: dict[str, dict[Any, Row]] = {}
+        rows: dict[str, dict[tuple[frozenset[tuple[str, Match]], int], Row]] = {}
         for name, count in counts.items():
             if count > MANY and self.info.table(name).kind in MATCH_TABLES:
                 rows[name] = {self._signature(row): row for row in self.read([Row(name)])}
@@ -212,7 +209,7 @@ class Client:
             else self._row_before((type_, row)) for type_, row in changes
         ]  # fmt: skip
 
-    def _signature(self, row: Row) -> Any:
+    def _signature(self, row: Row) -> tuple[frozenset[tuple[str, Match]], int]:
         """A value that is equal for all forms of one key."""
         entry = of_row(row_of(message_of(Row(row.table, row.key), self.info), self.info), self.info)
         assert isinstance(entry, TableEntry)  # MATCH_TABLES have no others
@@ -242,8 +239,8 @@ class Client:
         except grpc.RpcError as error:
             failed = _details(error)
             if failed:
-                i, (code, message) = min(failed.items())
-                raise EntityError(f"{patterns[i].table}: {message or code}", code, i) from None
+                i, (code, text) = min(failed.items())
+                raise EntityError(f"{patterns[i].table}: {text or code}", code, i) from None
             raise self._failure(error) from None
 
     def matching(self, pattern: Row) -> list[Row]:
@@ -255,7 +252,7 @@ class Client:
                 return []
             raise
 
-    def _target(self) -> Any:
+    def _target(self) -> bfrt.TargetDevice:
         return bfrt.TargetDevice(device_id=self.device_id, pipe_id=ALL_PIPES, direction=ANY, prsr_id=ANY)
 
     # ---- calls
@@ -265,13 +262,13 @@ class Client:
                                                                getattr(bfrt, f"{name}Response").FromString)  # fmt: skip
         return method
 
-    def _call(self, name: str, request: Any) -> Any:
+    def _call(self, name: str, request: Message) -> Any:
         try:
             return self._method(name)(request, timeout=self.timeout)
         except grpc.RpcError as error:
             raise self._failure(error) from None
 
-    def _failure(self, error: Any) -> Exception:
+    def _failure(self, error: grpc.RpcError) -> Exception:
         code, text = error.code(), f"{self.address}: {error.details()}"
         return TimeoutError(text) if code is grpc.StatusCode.DEADLINE_EXCEEDED else EntityError(text, code.name)
 
@@ -293,5 +290,5 @@ def _details(error: Any) -> dict[int, tuple[str, str]]:
         if item.TypeName() == f"{PACKAGE}.Error":
             one.ParseFromString(item.value)
             if one.canonical_code:
-                failed[i] = (CODES.get(one.canonical_code, "UNKNOWN"), one.message)
+                failed[i] = (code_name(one.canonical_code), one.message)
     return failed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -27,9 +27,10 @@ from ina.p4.bfrt.pktgen import PktgenTables
 from ina.p4.bfrt.ports_table import PortTables
 from ina.p4.bfrt.program_info import MATCH_TABLES, own_name
 from ina.p4.bfrt.replication import Replication
-from ina.p4.bfrt.rows import EVERYWHERE, Row, Where
+from ina.p4.bfrt.rows import EVERYWHERE, Fields, Row, Where
 from ina.p4.bfrt.schema import bfrt_json
 from ina.p4.bfrt.value_sets import ValueSetTables
+from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import (
     DirectCounterEntry,
     DirectMeterEntry,
@@ -63,7 +64,7 @@ class Device:
     """The tables of `switch` (ina.p4.runtime.embedded.Switch), whose program is called `name` (default: its file's). `clock`: s,
     for entries' idle time-outs."""
 
-    def __init__(self, switch: Any, name: str = "", device_id: int = 0, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, switch: Switch, name: str = "", device_id: int = 0, clock: Callable[[], float] = time.monotonic):
         self.switch, self.device_id, self.clock = switch, device_id, clock
         self.name = name or switch.program.name.removesuffix(".p4")
         self.pipes = switch.pipes or 1
@@ -75,7 +76,7 @@ class Device:
         self._parts: dict[str, Part] = {}
         self.replication, self.idle, self.attributes = Replication(self), Idle(self), Attributes(self)
         self.ports = PortTables(self)
-        kinds: tuple[Callable[[Any], Part], ...] = (ProgramTables, ValueSetTables, HashTables, PktgenTables, FilterTables)
+        kinds: tuple[Callable[[Device], Part], ...] = (ProgramTables, ValueSetTables, HashTables, PktgenTables, FilterTables)
         for part in (*(kind(self) for kind in kinds), self.ports, self.replication):
             self._parts |= dict.fromkeys(part.kinds, part)
 
@@ -153,7 +154,7 @@ class Device:
         return where
 
 
-def following(switch: Callable[[], Any]) -> Callable[[], Device | None]:
+def following(switch: Callable[[], Switch | None]) -> Callable[[], Device | None]:
     """Returns a function that gives the Device of the current `switch()`, which may change or be None."""
     devices: list[Device] = []
 
@@ -176,7 +177,7 @@ class ProgramTables:
     def __init__(self, device: Device):
         self.device, self.switch = device, device.switch
         self.direct = DirectCells(device)
-        self._groups: dict[tuple[str, int], dict[str, Any]] = {}  # data of selectors' groups, as written
+        self._groups: dict[tuple[str, int], Fields] = {}  # data of selectors' groups, as written
 
     @property
     def info(self) -> Info:
@@ -230,8 +231,7 @@ class ProgramTables:
             self.device.idle.restart(table, entity, row, type_ == "INSERT")
 
     def _groups_of(self, table: Table) -> tuple[tuple[int, ...], ...]:
-        groups: tuple[tuple[int, ...], ...] = self.switch.entry_scope(own_name(table.name)).groups
-        return groups
+        return self.switch.entry_scope(own_name(table.name)).groups
 
     def _rows(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
         """Rows with this key, without their direct counters and meters."""
@@ -240,7 +240,7 @@ class ProgramTables:
         ]
 
     @staticmethod
-    def _full_key(table: Table, key: Any) -> dict[str, Any]:
+    def _full_key(table: Table, key: Mapping[str, Any]) -> Fields:
         """The key with wildcards for the fields that it leaves out, and the first priority."""
         fields = {}
         for k in table.keys:
@@ -325,8 +325,7 @@ class ProgramTables:
         return self._read(TableEntry(name, pipe=pipe))
 
     def _read(self, pattern: E) -> list[E]:
-        entities: list[E] = self.switch.read([pattern])
-        return entities
+        return self.switch.read([pattern])
 
     # ---- handles
 
@@ -340,8 +339,7 @@ class ProgramTables:
         entries = self._matching(table, row, where.pipe if scoped else None) if row.key else []
         if not entries:
             raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
-        place: tuple[int | None, int] = self.switch.entry_number(entries[0])
-        pipe, number = place
+        pipe, number = self.switch.entry_number(entries[0])
         return (pipe or 0) << PIPE_BITS | number + DEFAULT_HANDLE + 1
 
     def read_handle(self, table: Table, handle: int, where: Where) -> list[Row]:
@@ -454,7 +452,7 @@ class ProgramTables:
         """Rows with a value for each pipe in each field."""
         param = table.kind == "RegisterParam"
         index = 0 if param else row.key.get(INDEX["Register"])
-        rows: dict[int, dict[str, Any]] = {}
+        rows: dict[int, Fields] = {}
         for f in table.data:
             pattern = self._of_pipe(RegisterEntry(register_of(f.name, table), index), pipe)
             for cell in self.switch.read([pattern]):

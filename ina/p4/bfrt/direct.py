@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ina.p4.bfrt.filters import FIELDS, config_of, data_of
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.program_info import own_name
-from ina.p4.bfrt.rows import Row
+from ina.p4.bfrt.rows import Fields, Row
 from ina.p4.runtime.entities import RegisterEntry, TableEntry, Update
 from ina.p4.runtime.tna_entities import FilterEntry
+
+if TYPE_CHECKING:
+    from ina.p4.bfrt.device import Device
 
 
 def register_of(field: str, table: Table | None = None) -> str:
@@ -24,9 +27,9 @@ def register_of(field: str, table: Table | None = None) -> str:
 class DirectCells:
     """The direct cells of the device's switch."""
 
-    device: Any
+    device: Device
 
-    def _objects(self, kind: str, table: Table) -> list[dict[str, Any]]:
+    def _objects(self, kind: str, table: Table) -> list[Fields]:
         return [o for o in self.device.switch.program.layout.get(kind, ()) if o.get("table") == own_name(table.name)]
 
     def write(self, table: Table, row: Row, entity: TableEntry) -> list[Update]:
@@ -48,16 +51,16 @@ class DirectCells:
             updates.append(Update("MODIFY", FilterEntry(cells["name"], None, config, entry=entity)))
         return updates
 
-    def read(self, table: Table, entity: TableEntry, pipe: int | None) -> dict[str, Any]:
+    def read(self, table: Table, entity: TableEntry, pipe: int | None) -> Fields:
         """The cells' values by field; a register has one for each pipe with the entry."""
-        data: dict[str, Any] = {}
+        data: Fields = {}
         names = {register_of(f.name): f for f in table.data}
         for register in self._objects("registers", table):
             field = names[register["name"]]
             cells = self.device.switch.read([RegisterEntry(register["name"], pipe=pipe, entry=entity)])
             values = tuple(bool(c.value) if field.type == "bool" else c.value for c in cells)
             data[field.name] = values if len(values) > 1 else values[0]
-        for cells in self._objects("filters", table):
-            first, *_ = self.device.switch.read([FilterEntry(cells["name"], pipe=pipe, entry=entity)])
-            data |= data_of(cells["type"].capitalize(), first.config)
+        for layout in self._objects("filters", table):
+            first, *_ = self.device.switch.read([FilterEntry(layout["name"], pipe=pipe, entry=entity)])
+            data |= data_of(layout["type"].capitalize(), first.config)
         return data

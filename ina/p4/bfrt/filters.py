@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.program_info import own_name
-from ina.p4.bfrt.rows import Row, Where
+from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.entities import Update
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.tna_entities import FilterEntry, LpfConfig, WredConfig
@@ -19,6 +20,9 @@ TYPE, GAIN, DECAY, SCALE = (
 CONSTANT, LOW, HIGH, PROBABILITY = (
     f"$WRED_SPEC_{name}" for name in ("TIME_CONSTANT_NS", "MIN_THRESH_CELLS", "MAX_THRESH_CELLS", "MAX_PROBABILITY")
 )
+
+if TYPE_CHECKING:
+    from ina.p4.bfrt.device import Device
 # name and type of each kind's fields
 FIELDS = {
     "Lpf": ((TYPE, "RATE|SAMPLE"), (GAIN, "float"), (DECAY, "float"), (SCALE, "uint32")),
@@ -27,13 +31,13 @@ FIELDS = {
 NEVER = 0xFF000000  # thresholds of a Wred that nobody configured, as the published driver shows them
 
 
-def config_of(kind: str, data: Any) -> LpfConfig | WredConfig:
+def config_of(kind: str, data: Mapping[str, Any]) -> LpfConfig | WredConfig:
     if kind == "Lpf":
         return LpfConfig(data.get(GAIN, 0.0), data.get(DECAY, 0.0), data.get(TYPE) == "RATE", data.get(SCALE, 0))
     return WredConfig(data.get(CONSTANT, 0.0), data.get(LOW, NEVER), data.get(HIGH, NEVER), data.get(PROBABILITY, 0.0))
 
 
-def data_of(kind: str, config: Any) -> dict[str, Any]:
+def data_of(kind: str, config: Any) -> Fields:
     """Fields of a cell's configuration; None: of a cell that nobody has configured."""
     if kind == "Lpf":
         c = config or LpfConfig(0.0, 0.0)
@@ -46,7 +50,7 @@ def data_of(kind: str, config: Any) -> dict[str, Any]:
 class FilterTables:
     """The filters of the device's switch; all their cells always exist."""
 
-    device: Any
+    device: Device
     kinds = ("Lpf", "Wred")
 
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:

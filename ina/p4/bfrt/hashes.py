@@ -9,13 +9,17 @@ rotation is over the bits of the hash's type.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.program_info import own_name
-from ina.p4.bfrt.rows import Row, Where
+from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.entities import ProfileGroup, RegisterEntry, Update
 from ina.p4.runtime.p4info import EntityError
+
+if TYPE_CHECKING:
+    from ina.p4.bfrt.device import Device
 
 HEAD, KINDS = 8, {"identity": 0, "xor": 1, "crc": 2}
 ORDER, START, LENGTH = "order", "start_bit", "length"
@@ -46,13 +50,13 @@ class HashTables:
 
     kinds = ("DynHashConfigure", "DynHashAlgorithm", "DynHashCompute", "SelectorGetMember")
 
-    def __init__(self, device: Any):
+    def __init__(self, device: Device):
         self.device = device
-        self.hashes: dict[str, dict[str, Any]] = {h["name"]: h for h in device.switch.program.layout.get("hashes", ())}
-        self._slices: dict[str, dict[str, Any]] = {}  # as configured, by hash and field
+        self.hashes: dict[str, Fields] = {h["name"]: h for h in device.switch.program.layout.get("hashes", ())}
+        self._slices: dict[str, Fields] = {}  # as configured, by hash and field
         self._algorithms: dict[str, Row] = {}
 
-    def _hash(self, table: Table) -> dict[str, Any]:
+    def _hash(self, table: Table) -> Fields:
         return self.hashes[own_name(table.name).rpartition(".")[0]]
 
     # ---- writing
@@ -60,7 +64,7 @@ class HashTables:
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
         if table.kind not in ("DynHashConfigure", "DynHashAlgorithm"):
             raise EntityError(f"table {table.name} can only be read", "PERMISSION_DENIED")
-        settings: dict[str, Any] = self._slices if table.kind == "DynHashConfigure" else self._algorithms
+        settings: Fields = self._slices if table.kind == "DynHashConfigure" else self._algorithms
         hash_, name, before = self._hash(table), self._hash(table)["name"], dict(settings)
         if type_ in ("DELETE", "RESET"):
             settings.pop(name, None)
@@ -81,7 +85,7 @@ class HashTables:
 
     def _with_defaults(self, table: Table, row: Row) -> Row:
         """The row with default values for the fields that it leaves out. Raises EntityError."""
-        common: dict[str, Any] = {"rotate": 0, "seed": 0, "msb": False, "extend": False}
+        common: Fields = {"rotate": 0, "seed": 0, "msb": False, "extend": False}
         if row.action == "pre_defined":
             name = str(row.data.get("algorithm_name") or "RANDOM").upper()
             return Row(row.table, {}, common | dict(row.data) | {"algorithm_name": name}, row.action, True)
@@ -96,7 +100,7 @@ class HashTables:
 
     # ---- words for the data plane
 
-    def words(self, hash_: dict[str, Any]) -> list[int]:
+    def words(self, hash_: Fields) -> list[int]:
         """The configuration of a hash, in the form that ina_dynamic_hash (prelude_tna.h) reads."""
         sources = self._sources(hash_)
         kind, width, numbers, common = self._function(hash_)
@@ -109,7 +113,7 @@ class HashTables:
         seed = int(common["seed"])
         return [1, KINDS[kind], flags, poly, init, final, seed, len(sources), *(one | other << 32 for one, other in sources)]
 
-    def _function(self, hash_: dict[str, Any]) -> tuple[str, int, tuple[int, bool, int, int], dict[str, Any]]:
+    def _function(self, hash_: Fields) -> tuple[str, int, tuple[int, bool, int, int], Fields]:
         """Kind, width, (polynomial, reversed, init, final xor), and the fields that all kinds have."""
         row = self._algorithms.get(hash_["name"])
         if row is None:
@@ -133,7 +137,7 @@ class HashTables:
                 raise EntityError(f"hash {hash_['name']}: {name} {number:#x} does not fit {width} bits")
         return "crc", width, (poly, bool(data["reverse"]), init, xor), data
 
-    def configured(self, hash_: dict[str, Any]) -> dict[str, list[dict[str, int]]]:
+    def configured(self, hash_: Fields) -> dict[str, list[dict[str, int]]]:
         """Slices by field."""
         if hash_["name"] in self._slices:
             return self._slices[hash_["name"]]
@@ -143,7 +147,7 @@ class HashTables:
         fields = zip(hash_["fields"], orders, strict=True)
         return {f["name"]: [{ORDER: order, START: 0, LENGTH: f["width"]}] for f, order in fields}
 
-    def _sources(self, hash_: dict[str, Any]) -> list[tuple[int, int]]:
+    def _sources(self, hash_: Fields) -> list[tuple[int, int]]:
         """The bits that the hash reads, most significant first: the number of each among the bits of all fields, from 1, and that
         of the bit it is XORed with (0: none)."""
         place, at = f"hash {hash_['name']}", 0
@@ -187,7 +191,7 @@ class HashTables:
             return [self._algorithms[hash_["name"]]]
         return []  # the program's own algorithm, which has no name here
 
-    def compute(self, hash_: dict[str, Any], key: Any) -> int:
+    def compute(self, hash_: Fields, key: Mapping[str, int]) -> int:
         """The hash of these fields as the data plane computes it, cut to the bits that the program uses."""
         bits = ""
         for f in hash_["fields"]:

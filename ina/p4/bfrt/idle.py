@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ina.p4.bfrt import entities
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.messages import bfrt
 from ina.p4.bfrt.program_info import own_name
-from ina.p4.bfrt.rows import Row
+from ina.p4.bfrt.rows import Fields, Row
 from ina.p4.runtime.entities import TableEntry
 from ina.p4.runtime.p4info import EntityError
+
+if TYPE_CHECKING:
+    from ina.p4.bfrt.device import Device
 
 TTL, STATE = "$ENTRY_TTL", "$ENTRY_HIT_STATE"
 ACTIVE, IDLE = "ENTRY_ACTIVE", "ENTRY_IDLE"
@@ -40,7 +43,7 @@ class Entry:
 class Watched:
     """A table with idle time-outs. `due`: time of the next sweep, s."""
 
-    config: Any  # bfrt.IdleTable
+    config: bfrt.IdleTable
     due: float | None = None
     entries: dict[Place, Entry] = field(default_factory=dict)
 
@@ -57,7 +60,7 @@ class Notice:
 class Idle:
     """Idle time-outs of a Device's tables; `now` in s."""
 
-    def __init__(self, device: Any):
+    def __init__(self, device: Device):
         self.device = device
         self._hits = {t["name"] for t in device.switch.program.layout.get("tables", ()) if t.get("hits") is not None}
         self._tables: dict[str, Watched] = {}
@@ -65,7 +68,7 @@ class Idle:
     def covers(self, table: Table) -> bool:
         return own_name(table.name) in self._hits
 
-    def configure(self, table: Table, config: Any) -> None:
+    def configure(self, table: Table, config: bfrt.IdleTable) -> None:
         """Sets a bfrt.IdleTable. Entries keep their remaining time when it is disabled."""
         notify = config.idle_table_mode == bfrt.IdleTable.IDLE_TABLE_NOTIFY_MODE
         if notify and config.enable and not config.ttl_query_interval:
@@ -78,14 +81,13 @@ class Idle:
         if watched.due is not None:
             self.device.switch.entry_hits(own_name(table.name))  # forgets earlier hits
 
-    def configured(self, table: Table) -> Any:
+    def configured(self, table: Table) -> bfrt.IdleTable:
         return self._tables[table.name].config if table.name in self._tables else bfrt.IdleTable()
 
     # ---- entries
 
     def _place(self, entry: TableEntry) -> Place:
-        place: Place = self.device.switch.entry_number(entry)
-        return place
+        return self.device.switch.entry_number(entry)
 
     def restart(self, table: Table, entity: TableEntry, row: Row, new: bool) -> None:
         """Begins an entry's time again after a write of it. `new`: it was inserted."""
@@ -110,7 +112,7 @@ class Idle:
             place = self._place(entity)
             watched.entries.setdefault(place, Entry()).hit = place in hits
 
-    def data(self, table: Table, entity: TableEntry, fresh: bool) -> dict[str, Any]:
+    def data(self, table: Table, entity: TableEntry, fresh: bool) -> Fields:
         """The idle fields of an entry's row. `fresh`: read and clear the data plane's hit byte."""
         watched = self._tables.get(table.name)
         if watched is None:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any
 
-from ina.p4.bfrt.client import CODES
 from ina.p4.bfrt.device import Device
 from ina.p4.bfrt.entities import own_key
 from ina.p4.bfrt.messages import bfrt
 from ina.p4.bfrt.program_info import MATCH_TABLES, own_name
 from ina.p4.bfrt.rows import Where
+from ina.p4.rpc.codes import CODES
 from ina.p4.runtime.p4info import EntityError
-
-NOT_FOUND = next(number for number, name in CODES.items() if name == "NOT_FOUND")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +24,7 @@ class Keys:
 
     fields: tuple[tuple[int, int], ...]
     identities: Container[tuple[tuple[tuple[int, int], ...], int]]
-    error: Any
+    error: bfrt.Error
 
 
 class Absent:
@@ -37,7 +34,7 @@ class Absent:
         self._device, self._where = device, where
         self._tables: dict[int, Keys | None] = {}
 
-    def error(self, entry: Any) -> Any:
+    def error(self, entry: bfrt.TableEntry) -> bfrt.Error | None:
         """The bfrt_proto.Error for a requested TableEntry; None: it has to be read."""
         number = entry.table_id
         try:
@@ -73,5 +70,5 @@ class Absent:
             return None
         names, identities = keys
         fields = {own_key(k.name): (k.id, (1 << k.width) - 1) for k in table.keys}
-        error = bfrt.Error(canonical_code=NOT_FOUND, message=f"table {table.name}: there is no such entry", space="ina")
+        error = bfrt.Error(canonical_code=CODES["NOT_FOUND"], message=f"table {table.name}: there is no such entry", space="ina")
         return Keys(tuple(fields[name] for name in names), identities, error)

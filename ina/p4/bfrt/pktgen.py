@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ina.p4.bfrt.info import Table
-from ina.p4.bfrt.rows import Row, Where
+from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.pktgen import PktgenApp
+
+if TYPE_CHECKING:
+    from ina.p4.bfrt.device import Device
 
 ACTIONS = {"trigger_timer_one_shot": "one_shot", "trigger_timer_periodic": "periodic", "trigger_port_down": "port_down",
            "trigger_recirc_pattern": "pattern"}  # fmt: skip
 APPS, BUFFER = 8, 16384
 COUNTERS = ("trigger_counter", "batch_counter", "pkt_counter")
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: Fields = {
     "app_enable": False, "pkt_len": 0, "pkt_buffer_offset": 0, "pipe_local_source_port": 68, "increment_source_port": False,
     "batch_count_cfg": 0, "packets_per_batch_cfg": 0, "ibg": 0, "ibg_jitter": 0, "ipg": 0, "ipg_jitter": 0,
 }  # fmt: skip
@@ -26,9 +29,9 @@ class PktgenTables:
 
     kinds = ("PktgenPortCfg", "PktgenAppCfg", "PktgenPktBufferCfg")
 
-    def __init__(self, device: Any):
+    def __init__(self, device: Device):
         self.device, self.switch, self.pipes = device, device.switch, device.pipes
-        self._ports: dict[int, dict[str, Any]] = {}
+        self._ports: dict[int, Fields] = {}
         self._apps: dict[tuple[int, int], Row] = {}  # by pipe and number
         self._buffers = [bytearray(BUFFER) for _ in range(device.pipes)]
 

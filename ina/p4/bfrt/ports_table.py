@@ -7,17 +7,20 @@ enabled sets whether it is up. The front panel is numbered as in Tofino's model:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ina.p4.bfrt.fixed_tables import STATISTICS
 from ina.p4.bfrt.info import Table
-from ina.p4.bfrt.rows import Row, Where
+from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.p4info import EntityError
+
+if TYPE_CHECKING:
+    from ina.p4.bfrt.device import Device
 
 CONNECTIONS = range(1, 33)
 CHANNELS = range(4)
 KEY = "$DEV_PORT"
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: Fields = {
     "$SPEED": "BF_SPEED_NONE", "$FEC": "BF_FEC_TYP_NONE", "$N_LANES": 1, "$PORT_ENABLE": False,
     "$AUTO_NEGOTIATION": "PM_AN_DEFAULT", "$LOOPBACK_MODE": "BF_LPBK_NONE",
     "$TX_MTU": 10240, "$RX_MTU": 10240, "$PORT_DIR": "PM_PORT_DIR_DEFAULT",
@@ -40,12 +43,12 @@ def panel(port: int) -> tuple[int, int] | None:
 class PortTables:
     kinds = ("PortConfigure", "PortStat", "PortHdlInfo", "PortStrInfo", "DevConfigure")
 
-    def __init__(self, device: Any):
+    def __init__(self, device: Device):
         self.switch = device.switch
         self.pipes = device.pipes
         self._loopbacks: set[int] = set()  # loopback ports that exist because of a row
-        self._ports: dict[int, dict[str, Any]] = {}
-        self._settings: dict[str, Any] = {}
+        self._ports: dict[int, Fields] = {}
+        self._settings: Fields = {}
 
     def configured(self, port: int) -> bool:
         return port in self._ports
@@ -96,7 +99,7 @@ class PortTables:
             self.switch.set_port(port, up=True)
         del self._ports[port]
 
-    def _apply(self, port: int, config: dict[str, Any]) -> None:
+    def _apply(self, port: int, config: Fields) -> None:
         """Sets a port's loopback; adds a loopback port if the switch has no port with this number."""
         loopback = config["$LOOPBACK_MODE"] != "BF_LPBK_NONE"
         try:
@@ -124,7 +127,7 @@ class PortTables:
             raise EntityError(f"table {table.name}: port {port} is not there", "NOT_FOUND")
         return rows
 
-    def _device(self) -> dict[str, Any]:
+    def _device(self) -> Fields:
         front = [dev_port(n, c) for n in CONNECTIONS for c in CHANNELS if dev_port(n, c) < 128 * self.pipes]
         recirculation = [128 * pipe + local for pipe in range(self.pipes) for local in range(68, 72)]
         cpu = 64 if self.pipes == 1 else 192

@@ -5,13 +5,13 @@ A row of these tables is one entity of the switch (ina/p4/runtime/tna_entities.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.program_info import own_name
-from ina.p4.bfrt.rows import Row, Where
+from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.entities import Update
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.tna_entities import (
@@ -26,10 +26,13 @@ from ina.p4.runtime.tna_entities import (
     ReplicationConfig,
 )
 
+if TYPE_CHECKING:
+    from ina.p4.bfrt.device import Device
+
 COLORS = ("GREEN", "YELLOW", "YELLOW", "RED")  # by Tofino's number
 
 
-def _links(data: Any, kind: str) -> tuple[tuple[int, int | None], ...]:
+def _links(data: Mapping[str, Any], kind: str) -> tuple[tuple[int, int | None], ...]:
     """Nodes or ECMP groups of a tree with their exclusion ids, from parallel lists."""
     ids = data.get(f"$MULTICAST_{kind}_ID") or []
     valid = data.get(f"$MULTICAST_{kind}_L1_XID_VALID") or [False] * len(ids)
@@ -40,17 +43,17 @@ def _links(data: Any, kind: str) -> tuple[tuple[int, int | None], ...]:
     return tuple((i, x if v else None) for i, v, x in zip(ids, valid, xids, strict=True))
 
 
-def _link_lists(kind: str, links: Any) -> dict[str, Any]:
+def _link_lists(kind: str, links: Iterable[tuple[int, int | None]]) -> Fields:
     return {f"$MULTICAST_{kind}_ID": [i for i, _ in links],
             f"$MULTICAST_{kind}_L1_XID_VALID": [x is not None for _, x in links],
             f"$MULTICAST_{kind}_L1_XID": [x or 0 for _, x in links]}  # fmt: skip
 
 
-def _valid(data: Any, name: str) -> int | None:
+def _valid(data: Mapping[str, Any], name: str) -> int | None:
     return data.get(name) if data.get(f"{name}_valid") else None
 
 
-def _mirror(number: int, d: Any) -> MirrorSession:
+def _mirror(number: int, d: Mapping[str, Any]) -> MirrorSession:
     return MirrorSession(
         number, enabled=d.get("$session_enable", False), direction=d.get("$direction", "BOTH"),
         port=_valid(d, "$ucast_egress_port"), queue=d.get("$egress_port_queue", 0),
@@ -62,7 +65,7 @@ def _mirror(number: int, d: Any) -> MirrorSession:
     )  # fmt: skip
 
 
-def _mirror_data(s: MirrorSession) -> dict[str, Any]:
+def _mirror_data(s: MirrorSession) -> Fields:
     return {
         "$session_enable": s.enabled, "$direction": s.direction, "$ucast_egress_port": s.port or 0,
         "$ucast_egress_port_valid": s.port is not None, "$egress_port_queue": s.queue, "$ingress_cos": s.cos,
@@ -74,7 +77,7 @@ def _mirror_data(s: MirrorSession) -> dict[str, Any]:
 
 
 # By kind of table: key field, function from number and data to an entity, the entity's class, and the reverse function.
-Form = tuple[str, Callable[[int, Any], Any], Any, Callable[[Any], tuple[int, dict[str, Any]]]]
+Form = tuple[str, Callable[[int, Any], Any], Any, Callable[[Any], tuple[int, Fields]]]
 FORMS: dict[str, Form] = {
     "PreNode": (
         "$MULTICAST_NODE_ID",
@@ -129,9 +132,9 @@ DEFAULT = "$DEFAULT_FIELD"  # of $PORT_METADATA without names
 class Replication:
     kinds = (*FORMS, "PortMetadata")
 
-    def __init__(self, device: Any):
-        self.switch = device.switch
-        self._sessions: dict[int, dict[str, Any]] = {}  # data of mirror sessions as written, with fields that are not valid
+    def __init__(self, device: Device):
+        self.device, self.switch = device, device.switch
+        self._sessions: dict[int, Fields] = {}  # data of mirror sessions as written, with fields that are not valid
 
     def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
         if table.kind == "PortMetadata":
@@ -161,14 +164,14 @@ class Replication:
         if table.kind == "MirrorCfg":
             self._sessions[number] = data
 
-    def _with_invalid(self, table: Table, numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
+    def _with_invalid(self, table: Table, numbered: tuple[int, Fields]) -> Fields:
         """Data as written: a destination that is not valid keeps its number."""
         number, data = numbered
         written = self._sessions.get(number, {}) if table.kind == "MirrorCfg" else {}
         return data | {n: written[n] for n in written if data.get(f"{n}_valid") is False}
 
     @staticmethod
-    def _with_members(table: Table, entities: list[Any], data: dict[str, Any]) -> dict[str, Any]:
+    def _with_members(table: Table, entities: list[Any], data: Fields) -> Fields:
         """The entity's data with more members at the end of its lists."""
         if not entities or table.kind not in INCREMENTAL:
             raise EntityError(f"table {table.name}: MODIFY_INC of what is not there, or of no list", "NOT_FOUND")
@@ -177,7 +180,7 @@ class Replication:
         return {name: before[name] + more[name] for name in before}
 
     @staticmethod
-    def _without_members(table: Table, entities: list[Any], data: dict[str, Any]) -> dict[str, Any]:
+    def _without_members(table: Table, entities: list[Any], data: Fields) -> Fields:
         """The entity's data without the members that `data` lists."""
         if not entities or table.kind not in INCREMENTAL:
             raise EntityError(f"table {table.name}: MODIFY_INC of what is not there, or of no list", "NOT_FOUND")
@@ -191,7 +194,7 @@ class Replication:
                     lists[name] = [lists[name][i] for i in positions]
         return lists
 
-    def config(self, change: dict[str, Any] | None = None) -> ReplicationConfig:
+    def config(self, change: Fields | None = None) -> ReplicationConfig:
         """The attribute `pre_device_config` of $pre.mgid, after making `change` to it."""
         now: ReplicationConfig
         (now,) = self.switch.read([ReplicationConfig()])
@@ -201,11 +204,7 @@ class Replication:
         return now
 
     def _write(self, updates: list[Update]) -> None:
-        try:
-            self.switch.write(updates)
-        except EntityError as error:
-            text = str(error).partition(": ")[2] if error.update is not None else str(error)
-            raise EntityError(text, error.code) from None
+        self.device.write_entities(updates)
 
     def _entities(self, table: Table, number: int | None) -> list[Any]:
         field, _, entity, data_of = FORMS[table.kind]
@@ -236,16 +235,16 @@ class Replication:
             type_ = "MODIFY"
         self._write([Update(type_, PortMetadata(port, self._fields(name, dict(row.data)), name))])
 
-    def _layout(self, name: str) -> list[dict[str, Any]]:
+    def _layout(self, name: str) -> list[Fields]:
         return next((m["fields"] for m in self.switch.program.port_metadata if m["name"] == name), [])
 
-    def _fields(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
+    def _fields(self, name: str, data: Fields) -> Fields:
         """The fields that the parser reads from 64 bits."""
         if DEFAULT not in data:
             return data
         return {f["name"]: data[DEFAULT] >> (64 - f["bit"] - f["width"]) & ((1 << f["width"]) - 1) for f in self._layout(name)}
 
-    def _data(self, table: Table, name: str, fields: Any) -> dict[str, Any]:
+    def _data(self, table: Table, name: str, fields: Mapping[str, Any]) -> Fields:
         """The reverse of `_fields`, where the table has the 64 bits."""
         if table.data[0].name != DEFAULT:
             return dict(fields)

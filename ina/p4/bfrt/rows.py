@@ -7,7 +7,7 @@ then a tuple.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from ina.p4.runtime.entities import as_int, as_match
 from ina.p4.runtime.p4info import EntityError, MatchField
 
 PRIORITY = "$MATCH_PRIORITY"
+Fields = dict[str, Any]  # values by the names of fields, in the forms that `Row` has
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ EVERYWHERE = Where()
 Change = tuple[str, Row]  # INSERT, MODIFY, DELETE or INSERT_OR_MODIFY
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "/".join(shown(v) for v in value) if isinstance(value, tuple) else str(value)
     return str(value) if value < 1 << 16 else f"{value:#x}"
@@ -62,7 +63,7 @@ def shown(value: Any) -> str:
 # ---- to messages
 
 
-def message_of(row: Row, info: Info) -> Any:
+def message_of(row: Row, info: Info) -> bfrt.TableEntry:
     """A bfrt_proto.TableEntry. Raises EntityError, which names table and field."""
     table = info.table(row.table)
     message = bfrt.TableEntry(table_id=table.id, is_default_entry=row.is_default)
@@ -81,7 +82,7 @@ def message_of(row: Row, info: Info) -> Any:
     return message
 
 
-def _set_key(to: Any, table: Table, field: Field, value: Any) -> None:
+def _set_key(to: bfrt.KeyField, table: Table, field: Field, value: Any) -> None:
     place = f"table {table.name}, key {field.name}"
     to.field_id = field.id
     if field.type == "string":
@@ -101,7 +102,7 @@ def _set_key(to: Any, table: Table, field: Field, value: Any) -> None:
         to.optional.value, to.optional.is_valid = first, True
 
 
-def _set_data(to: Any, place: str, field: Field, value: Any) -> None:
+def _set_data(to: bfrt.DataField, place: str, field: Field, value: Any) -> None:
     if field.type == "bytes":
         to.int_arr_val.val.extend(value)
         return
@@ -144,7 +145,7 @@ def _set_data(to: Any, place: str, field: Field, value: Any) -> None:
 # ---- from messages
 
 
-def row_of(message: Any, info: Info) -> Row:
+def row_of(message: bfrt.TableEntry, info: Info) -> Row:
     """The row of a bfrt_proto.TableEntry. Raises EntityError: it does not fit the table that it names."""
     table = info.table(message.table_id)
     key = {field.name: _key(table, field, part) for part in message.key.fields for field in (table.key(part.field_id),)}
@@ -155,8 +156,8 @@ def row_of(message: Any, info: Info) -> Row:
                message.is_default_entry)  # fmt: skip
 
 
-def data_of(table: Table, action: Action | None, fields: Any) -> dict[str, Any]:
-    data: dict[str, Any] = {}
+def data_of(table: Table, action: Action | None, fields: Iterable[bfrt.DataField]) -> Fields:
+    data: Fields = {}
     for part in fields:
         field = table.field(part.field_id, action)
         value = _data(part, f"table {table.name}, field {field.name}", field)
@@ -167,7 +168,7 @@ def data_of(table: Table, action: Action | None, fields: Any) -> dict[str, Any]:
     return data
 
 
-def _key(table: Table, field: Field, part: Any) -> Any:
+def _key(table: Table, field: Field, part: bfrt.KeyField) -> Any:
     kind, place = part.WhichOneof("match_type"), f"table {table.name}, key {field.name}"
     if kind != field.match:
         raise EntityError(f"{place}: matched as {kind or 'nothing'}: expected {field.match}")
@@ -196,7 +197,7 @@ MEMBERS = {"int": ("stream", "int_arr_val"), "bool": ("bool_val", "bool_arr_val"
            "float": ("float_val", "float_val"), "container": ("container_arr_val", "container_arr_val")}  # fmt: skip
 
 
-def _data(part: Any, place: str, field: Field) -> Any:
+def _data(part: bfrt.DataField, place: str, field: Field) -> Any:
     kind = part.WhichOneof("value")
     expected = MEMBERS.get(field.type, ("",))[-1 if field.repeated else 0]
     if kind is None:  # requested, without a value
@@ -220,7 +221,7 @@ def _data(part: Any, place: str, field: Field) -> Any:
     return value
 
 
-def _container(message: Any, place: str, field: Field) -> dict[str, Any]:
+def _container(message: bfrt.DataField.ContainerArray.Container, place: str, field: Field) -> Fields:
     values = {}
     for part in message.val:
         inner = next((item for item in field.items if item.id == part.field_id), None)

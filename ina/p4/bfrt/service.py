@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NoReturn, TypeVar
 
 from ina.base import documents
 from ina.base.extras import extra
@@ -24,7 +24,7 @@ from ina.base.extras import extra
 with extra("p4runtime"):
     import grpc
 
-from ina.p4.bfrt.client import ALL_PIPES, ANY, CODES
+from ina.p4.bfrt.client import ALL_PIPES, ANY
 from ina.p4.bfrt.description import PACKAGE
 from ina.p4.bfrt.device import Device
 from ina.p4.bfrt.info import Action
@@ -32,13 +32,15 @@ from ina.p4.bfrt.messages import Status, bfrt
 from ina.p4.bfrt.missing_keys import Absent
 from ina.p4.bfrt.rows import Row, Where, message_of, row_of
 from ina.p4.rpc import enums
+from ina.p4.rpc.codes import CODES
 from ina.p4.rpc.connections import OPTIONS, Access
 from ina.p4.rpc.refusals import abort
 from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.records import Digest
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
-NUMBERS = {name: number for number, name in CODES.items()}
 ENTITIES = 1000  # of a response
 STREAMS = 64
 PERIOD = 0.01  # s between checks for digests and idle notices
@@ -51,10 +53,10 @@ class Stream:
     """One client's stream: `messages` to send, None ends it; `notifications`: its Subscribe.Notifications."""
 
     client: int
-    notifications: Any
-    messages: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(WAITING))
+    notifications: bfrt.Subscribe.Notifications
+    messages: queue.Queue[bfrt.StreamMessageResponse | None] = field(default_factory=lambda: queue.Queue(WAITING))
 
-    def offer(self, message: Any) -> None:
+    def offer(self, message: bfrt.StreamMessageResponse) -> None:
         try:
             self.messages.put_nowait(message)
         except queue.Full:
@@ -127,7 +129,7 @@ class Server:
             raise EntityError(f"no device {device_id}: this is device {device.device_id}", "NOT_FOUND")
         return device
 
-    def _device_of(self, request: Any) -> Device:
+    def _device_of(self, request: bfrt.WriteRequest | bfrt.ReadRequest) -> Device:
         """The device, for a client that is bound to its program or names it."""
         device = self._current(request.target.device_id)
         with self._lock:
@@ -139,7 +141,7 @@ class Server:
             raise EntityError(f"program {name!r} does not run here: it is {device.name!r}", "NOT_FOUND")
         return device
 
-    def _guarded(self, context: Any, call: Callable[[], Any]) -> Any:
+    def _guarded(self, context: grpc.ServicerContext, call: Callable[[], T]) -> T:
         try:
             return call()
         except EntityError as error:
@@ -150,11 +152,11 @@ class Server:
             log.exception("a call failed")
             abort(context, "INTERNAL", f"{type(error).__name__}: {error}")
 
-    def _write(self, request: Any, context: Any) -> Any:
+    def _write(self, request: bfrt.WriteRequest, context: grpc.ServicerContext) -> bfrt.WriteResponse:
         device = self._guarded(context, lambda: self._device_of(request))
         self._guarded(context, lambda: enums.check(request, skip="updates"))
         atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
-        metadata = dict(context.invocation_metadata() or ())
+        metadata = _metadata(context)
         is_waiting = self._is_waiting(context, metadata)
         with device.switch.batch():
             errors = self._updates(device, request, atomic, metadata.get("ignore_not_found") == "1", is_waiting)
@@ -165,12 +167,12 @@ class Server:
         return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
 
     @staticmethod
-    def _is_port(device: Device, update: Any) -> bool:
+    def _is_port(device: Device, update: bfrt.Update) -> bool:
         """Tells whether an update is of $PORT, for which the published driver returns no code."""
         return device.info.table(update.entity.table_entry.table_id).kind == "PortConfigure"
 
     @classmethod
-    def _is_waiting(cls, context: Any, metadata: dict[str, str]) -> Callable[[], bool]:
+    def _is_waiting(cls, context: grpc.ServicerContext, metadata: dict[str, str]) -> Callable[[], bool]:
         """Returns a function that tells whether the client still waits for the answer."""
         deadline = cls._deadline(metadata)
         return lambda: context.is_active() and (deadline is None or time.monotonic() < deadline)
@@ -185,10 +187,10 @@ class Server:
         return time.monotonic() + seconds if seconds else None
 
     def _updates(
-        self, device: Device, request: Any, atomic: bool, ignore_not_found: bool, is_waiting: Callable[[], bool]
-    ) -> list[Any]:
+        self, device: Device, request: bfrt.WriteRequest, atomic: bool, ignore_not_found: bool, is_waiting: Callable[[], bool]
+    ) -> list[bfrt.Error]:
         """Makes the updates in order while the client waits; returns the bfrt.Error of each."""
-        errors: list[Any] = []
+        errors: list[bfrt.Error] = []
         undo: list[tuple[str, Row, Where]] = []
         for number, update in enumerate(request.updates):
             if number % WAITS == 0 and not is_waiting():
@@ -200,8 +202,8 @@ class Server:
                 errors.append(_error(error.code, str(error)))
             except Exception as error:  # any input of one item: the others still get their answers
                 errors.append(_internal(error))
-            if ignore_not_found and errors[-1].canonical_code == NUMBERS["NOT_FOUND"]:  # then `code` reports it
-                code = 0 if self._is_port(device, update) else NUMBERS["NOT_FOUND"]
+            if ignore_not_found and errors[-1].canonical_code == CODES["NOT_FOUND"]:  # then `code` reports it
+                code = 0 if self._is_port(device, update) else CODES["NOT_FOUND"]
                 errors[-1] = bfrt.Error(code=code, message=errors[-1].message)
             if atomic and errors[-1].canonical_code:
                 for type_, row, where in reversed(undo):
@@ -212,7 +214,9 @@ class Server:
                 break  # items after it get no status, those before it have theirs: as the published server does
         return errors
 
-    def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row, Where]] | None) -> Any:
+    def _update(
+        self, device: Device, update: bfrt.Update, target: bfrt.TargetDevice, undo: list[tuple[str, Row, Where]] | None
+    ) -> bfrt.Error:
         """Makes an update; returns its bfrt.Error, whose `code` tells if it modified an entry instead."""
         enums.check(update)
         kind = update.entity.WhichOneof("entity")
@@ -245,14 +249,14 @@ class Server:
             modified = True
         if undo is not None:
             undo += inverse
-        return bfrt.Error(code=NUMBERS["ALREADY_EXISTS"], message="it was there, and is modified") if modified else bfrt.Error()
+        return bfrt.Error(code=CODES["ALREADY_EXISTS"], message="it was there, and is modified") if modified else bfrt.Error()
 
-    def _read(self, request: Any, context: Any) -> Iterator[Any]:
+    def _read(self, request: bfrt.ReadRequest, context: grpc.ServicerContext) -> Iterator[bfrt.ReadResponse]:
         device = self._guarded(context, lambda: self._device_of(request))
-        entities: list[Any] = []
-        errors: list[Any] = []
+        entities: list[bfrt.Entity] = []
+        errors: list[bfrt.Error] = []
         absent = Absent(device, _where(None, request.target))
-        is_waiting = self._is_waiting(context, dict(context.invocation_metadata() or ()))
+        is_waiting = self._is_waiting(context, _metadata(context))
         for number, entity in enumerate(request.entities):
             if number % WAITS == 0 and not is_waiting():
                 context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{number} of {len(request.entities)} reads were made in time")
@@ -266,7 +270,7 @@ class Server:
                 errors.append(_error(error.code, str(error)))
             except Exception as error:  # any input of one item: the others still get their answers
                 errors.append(_internal(error))
-        in_response = dict(context.invocation_metadata() or ()).get("error_in_resp") == "1"
+        in_response = _metadata(context).get("error_in_resp") == "1"
         failed = any(e.canonical_code for e in errors)
         for at in range(0, len(entities), ENTITIES):
             yield bfrt.ReadResponse(entities=entities[at : at + ENTITIES])
@@ -275,7 +279,7 @@ class Server:
         elif in_response:
             yield bfrt.ReadResponse(status=errors)
 
-    def _answers(self, device: Device, entity: Any, target: Any) -> list[Any]:
+    def _answers(self, device: Device, entity: bfrt.Entity, target: bfrt.TargetDevice) -> list[bfrt.Entity]:
         enums.check(entity)
         kind = entity.WhichOneof("entity")
         if kind == "table_entry":
@@ -318,8 +322,10 @@ class Server:
 
     # ---- pipelines
 
-    def _set_pipeline(self, request: Any, context: Any) -> Any:
-        def set_pipeline() -> Any:
+    def _set_pipeline(
+        self, request: bfrt.SetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+    ) -> bfrt.SetForwardingPipelineConfigResponse:
+        def set_pipeline() -> bfrt.SetForwardingPipelineConfigResponse:
             enums.check(request)
             device = self._current(request.device_id)
             action = bfrt.SetForwardingPipelineConfigRequest.Action.Name(request.action)
@@ -348,7 +354,7 @@ class Server:
         return self._guarded(context, set_pipeline)
 
     @staticmethod
-    def _verify(device: Device, config: Any) -> None:
+    def _verify(device: Device, config: bfrt.ForwardingPipelineConfig) -> None:
         """Raises EntityError: the client's tables are not those of the running program."""
         try:
             tables = {str(t["name"]): t["id"] for t in documents.json_text(config.bfruntime_info or b"{}")["tables"]}
@@ -361,8 +367,10 @@ class Server:
         if other:
             raise EntityError(f"VERIFY: table {other[0]} is not as it is in {device.name}, which runs here")
 
-    def _get_pipeline(self, request: Any, context: Any) -> Any:
-        def get_pipeline() -> Any:
+    def _get_pipeline(
+        self, request: bfrt.GetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+    ) -> bfrt.GetForwardingPipelineConfigResponse:
+        def get_pipeline() -> bfrt.GetForwardingPipelineConfigResponse:
             device = self._current(request.device_id)
             response = bfrt.GetForwardingPipelineConfigResponse()
             response.config.add(p4_name=device.name, bfruntime_info=device.program_json)
@@ -373,7 +381,9 @@ class Server:
 
     # ---- streams
 
-    def _stream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+    def _stream(
+        self, requests: Iterator[bfrt.StreamMessageRequest], context: grpc.ServicerContext
+    ) -> Iterator[bfrt.StreamMessageResponse]:
         with self._lock:
             full = len(self._streams) + self._opening >= STREAMS
             self._opening += not full
@@ -391,7 +401,7 @@ class Server:
         finally:
             with self._lock:
                 self._opening -= 1
-        if stream is None:
+        if stream is None or answer is None:
             if answer is not None:
                 return  # its client has given up
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with a subscription")
@@ -401,23 +411,24 @@ class Server:
         threading.Thread(target=self._receive, args=(stream, requests, answer), name="bfrt-stream", daemon=True).start()
         try:
             yield answer
-            yield from iter(stream.messages.get, None)
+            while (message := stream.messages.get()) is not None:
+                yield message
         finally:
             with self._lock:
                 self._streams.pop(stream.client, None)
                 self._bound.pop(stream.client, None)
 
-    def _subscribe(self, request: Any) -> tuple[Stream | None, Any]:
+    def _subscribe(self, request: bfrt.StreamMessageRequest) -> tuple[Stream | None, bfrt.StreamMessageResponse]:
         """The client's stream (None: it gets none), and the answer."""
         stream = Stream(request.client_id, request.subscribe.notifications)
         answer = bfrt.StreamMessageResponse(subscribe=request.subscribe)
         device = self._device()
         with self._lock:
             if device is not None and request.subscribe.device_id != device.device_id:
-                answer.subscribe.status.code = NUMBERS["NOT_FOUND"]
+                answer.subscribe.status.code = CODES["NOT_FOUND"]
                 answer.subscribe.status.message = f"no device {request.subscribe.device_id}: this is device {device.device_id}"
             elif request.client_id in self._streams:
-                answer.subscribe.status.code = NUMBERS["INVALID_ARGUMENT"]
+                answer.subscribe.status.code = CODES["INVALID_ARGUMENT"]
                 answer.subscribe.status.message = f"client id {request.client_id} is in use"
             else:
                 self._streams[request.client_id] = stream
@@ -425,7 +436,9 @@ class Server:
         return None, answer
 
     @staticmethod
-    def _receive(stream: Stream, requests: Iterator[Any], answer: Any) -> None:
+    def _receive(
+        stream: Stream, requests: Iterator[bfrt.StreamMessageRequest], answer: bfrt.StreamMessageResponse
+    ) -> None:
         try:
             for request in requests:
                 if request.WhichOneof("update") == "subscribe":  # again: the client timed out before the answer
@@ -447,7 +460,7 @@ class Server:
             except RuntimeError:  # the switch is closing
                 continue
 
-    def _notify(self, kind: str, message: Any) -> None:
+    def _notify(self, kind: str, message: bfrt.StreamMessageResponse) -> None:
         with self._lock:
             streams = [s for s in self._streams.values() if getattr(s.notifications, f"enable_{kind}_notifications")]
         for stream in streams:
@@ -476,7 +489,7 @@ class Server:
             notification.type = notification.ENTRY_ACTIVE if notice.active else notification.ENTRY_IDLE
             self._notify("entry_active" if notice.active else "idletimeout", message)
 
-    def _digest(self, device: Device, digest: Any) -> Any:
+    def _digest(self, device: Device, digest: Digest) -> bfrt.StreamMessageResponse:
         learn: Action = next(a for a in device.info.learns.values() if a.name.endswith(digest.name))
         self._lists += 1
         message = bfrt.DigestList(digest_id=learn.id, list_id=self._lists)
@@ -491,16 +504,20 @@ class Server:
         return bfrt.StreamMessageResponse(digest=message)
 
 
-def _where(entry: Any, target: Any, fresh: bool = True) -> Where:
+def _where(entry: bfrt.TableEntry | None, target: bfrt.TargetDevice, fresh: bool = True) -> Where:
     if entry is not None and entry.HasField("entry_tgt"):
         target = entry.entry_tgt
-    pipe, direction, parser = target.pipe_id, target.direction, target.prsr_id
-    all_but = ((pipe, ALL_PIPES - 1), (direction, 1), (parser, ANY - 1))
+    all_but = ((target.pipe_id, ALL_PIPES - 1), (target.direction, 1), (target.prsr_id, ANY - 1))
     pipe, direction, parser = (None if number > last else number for number, last in all_but)
     return Where(pipe, direction, parser, fresh)
 
 
-def _object_id(device: Device, request: Any) -> Any:
+def _metadata(context: grpc.ServicerContext) -> dict[str, str]:
+    """The call's metadata, without binary values."""
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+def _object_id(device: Device, request: bfrt.ObjectId) -> bfrt.Entity:
     if request.WhichOneof("object") != "table_object":
         learn = device.info.learns.get(request.learn_object.learn_name)
         if learn is None:
@@ -521,20 +538,20 @@ def _object_id(device: Device, request: Any) -> Any:
     return bfrt.Entity(object_id=bfrt.ObjectId(id=number))
 
 
-def _internal(error: Exception) -> Any:
+def _internal(error: Exception) -> bfrt.Error:
     if not isinstance(error, (OSError, TimeoutError)):
         log.exception("an item of a call failed")
     return _error("INTERNAL", f"{type(error).__name__}: {error}")
 
 
-def _error(code: str, message: str) -> Any:
-    return bfrt.Error(canonical_code=NUMBERS[code], message=message, space="ina")
+def _error(code: str, message: str) -> bfrt.Error:
+    return bfrt.Error(canonical_code=CODES[code], message=message, space="ina")
 
 
-def _abort(context: Any, errors: list[Any]) -> None:
-    failed = [i for i, e in enumerate(errors) if e.canonical_code not in (0, NUMBERS["ABORTED"])]
+def _abort(context: grpc.ServicerContext, errors: list[bfrt.Error]) -> NoReturn:
+    failed = [i for i, e in enumerate(errors) if e.canonical_code not in (0, CODES["ABORTED"])]
     first = failed[0]
-    status = Status(code=NUMBERS["UNKNOWN"])
+    status = Status(code=CODES["UNKNOWN"])
     for error in errors:
         status.details.add().Pack(bfrt.Error(canonical_code=error.canonical_code, message=error.message[:400], space=error.space))
     abort(context, "UNKNOWN", f"number {first} of {len(errors)}: {errors[first].message}", status)

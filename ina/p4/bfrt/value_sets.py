@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.program_info import own_name
 from ina.p4.bfrt.remote_entities import value_set_rows
-from ina.p4.bfrt.rows import PRIORITY, Row, Where
+from ina.p4.bfrt.rows import PRIORITY, Fields, Row, Where
 from ina.p4.runtime.entities import Update, ValueSetEntry
 from ina.p4.runtime.p4info import EntityError
+
+if TYPE_CHECKING:
+    from ina.p4.bfrt.device import Device
 
 
 @dataclass
 class ValueSetTables:
     """The value sets of the device's switch."""
 
-    device: Any
+    device: Device
     kinds = ("ParserValueSet",)
 
     def _current(self, table: Table, where: Where) -> list[ValueSetEntry]:
@@ -27,11 +31,10 @@ class ValueSetTables:
             pattern = ValueSetEntry(own_name(table.name), parser=where.parser)
         if not scope.parsers:
             pattern = ValueSetEntry(own_name(table.name), pipe=pattern.pipe)
-        sets: list[ValueSetEntry] = self.device.switch.read([pattern])
-        return sets
+        return self.device.switch.read([pattern])
 
     @staticmethod
-    def _members(entry: ValueSetEntry, table: Table) -> list[dict[str, Any]]:
+    def _members(entry: ValueSetEntry, table: Table) -> list[Fields]:
         return [m if isinstance(m, dict) else {table.keys[0].name: m} for m in entry.members]
 
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
@@ -73,5 +76,5 @@ class ValueSetTables:
         return rows
 
     @staticmethod
-    def _full_key(table: Table, key: Any) -> dict[str, Any]:
+    def _full_key(table: Table, key: Mapping[str, Any]) -> Fields:
         return {k.name: key.get(k.name, (0, 0)) for k in table.keys if k.name != PRIORITY}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from ina.p4.p4runtime.messages import p4
 
@@ -20,7 +19,7 @@ class Refused(Exception):
         self.code = code
 
 
-def election_of(message: Any) -> int | None:
+def election_of(message: p4.MasterArbitrationUpdate | p4.WriteRequest | p4.SetForwardingPipelineConfigRequest) -> int | None:
     """The election id of a message; None: it is unset, which is less than 0 (§15.3.1)."""
     if not message.HasField("election_id"):
         return None
@@ -32,7 +31,7 @@ def election_of(message: Any) -> int | None:
 class Controller:
     """A stream. `send` takes a StreamMessageResponse and never blocks."""
 
-    send: Callable[[Any], None]
+    send: Callable[[p4.StreamMessageResponse], None]
     role: str | None = None  # None: it has not arbitrated yet
     election: int | None = None
 
@@ -54,7 +53,7 @@ class Arbitration:
         self.device_id = device_id
         self.roles: dict[str, Role] = {}
 
-    def update(self, controller: Controller, message: Any) -> None:
+    def update(self, controller: Controller, message: p4.MasterArbitrationUpdate) -> None:
         """Handles a MasterArbitrationUpdate of `controller`; notifies everyone concerned. Raises Refused: the stream must end."""
         first = controller.role is None
         name = message.role.name if message.HasField("role") else ""
@@ -93,7 +92,7 @@ class Arbitration:
         if was_primary:
             self._notify(controller.role or "", role.controllers)
 
-    def check(self, request: Any) -> None:
+    def check(self, request: p4.WriteRequest | p4.SetForwardingPipelineConfigRequest) -> None:
         """Raises Refused: the sender of a request that changes something is not a primary (§13, §14)."""
         if request.device_id != self.device_id:
             raise Refused("NOT_FOUND", f"no device {request.device_id}: this is device {self.device_id}")

@@ -111,17 +111,14 @@ class Registers(Codec[RegisterEntry, p4.RegisterEntry]):
                 yield self._answer(info, cell)
 
     def _answer(self, register: ArrayInfo, cell: RegisterEntry) -> p4.RegisterEntry:
-        spec = self._specs[register.name]
-        kind = spec.WhichOneof("type_spec")
-        if kind not in ("bitstring", "bool", "serializable_enum", "new_type"):
-            raise EntityError(f"register {register.name}: data of type {kind} are not served", "UNIMPLEMENTED")
-        data = to_data(cell.value, spec, self._width(register))
+        data = to_data(cell.value, self._specs[register.name], self._width(register), f"register {register.name}")
         return p4.RegisterEntry(register_id=register.id, index=p4.Index(index=cell.index or 0), data=data)
 
     def request(self, entity: RegisterEntry) -> p4.RegisterEntry:
         info = self.program.info.register(entity.register)
-        value = as_int(entity.value, info.width, f"register {info.name}")
-        message = p4.RegisterEntry(register_id=info.id, data=to_data(value, self._specs[info.name], info.width))
+        place = f"register {info.name}"
+        data = to_data(as_int(entity.value, info.width, place), self._specs[info.name], info.width, place)
+        message = p4.RegisterEntry(register_id=info.id, data=data)
         if entity.index is not None:
             message.index.index = entity.index
         return message

@@ -15,6 +15,7 @@ from ina.p4.p4runtime.packet_io import ControllerHeader
 from ina.p4.p4runtime.pipeline import Pipeline
 from ina.p4.p4runtime.translate import type_name
 from ina.p4.rpc import enums
+from ina.p4.rpc.codes import CODES
 from ina.p4.runtime import (
     CloneSessionEntry,
     DirectCounterEntry,
@@ -26,6 +27,7 @@ from ina.p4.runtime import (
     ProfileGroup,
     ProfileMember,
     Program,
+    Switch,
     TableEntry,
     Update,
     ValueSetEntry,
@@ -46,7 +48,7 @@ def cpu_port_of(pipes: int) -> int:
     return {1: 64, 2: 192}.get(pipes, 320)
 
 
-def number_in(switch: Any, number: int) -> int:
+def number_in(switch: Switch, number: int) -> int:
     """A port's number in that switch: CPU_PORT stands for a TNA switch's own."""
     return cpu_port_of(switch.pipes) if switch.pipes and number == CPU_PORT else number
 
@@ -54,22 +56,14 @@ def number_in(switch: Any, number: int) -> int:
 class BatchError(Exception):
     """Some items of a request failed: one p4.v1.Error for each item, OK ones too."""
 
-    def __init__(self, errors: list[Any]):
+    def __init__(self, errors: list[p4.Error]):
         first = next(i for i, e in enumerate(errors) if e.canonical_code)
         super().__init__(f"{sum(e.canonical_code != 0 for e in errors)} of {len(errors)} failed; "
                          f"the first is number {first}: {errors[first].message}")
         self.errors = errors
 
 
-# google.rpc.Code
-CODES = {
-    "OK": 0, "CANCELLED": 1, "UNKNOWN": 2, "INVALID_ARGUMENT": 3, "DEADLINE_EXCEEDED": 4, "NOT_FOUND": 5,
-    "ALREADY_EXISTS": 6, "PERMISSION_DENIED": 7, "RESOURCE_EXHAUSTED": 8, "FAILED_PRECONDITION": 9, "ABORTED": 10,
-    "OUT_OF_RANGE": 11, "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14,
-}  # fmt: skip
-
-
-def error_of(code: str = "OK", message: str = "") -> Any:
+def error_of(code: str = "OK", message: str = "") -> p4.Error:
     return p4.Error(canonical_code=CODES[code], message=message, space="ina" if message else "")
 
 
@@ -84,10 +78,10 @@ class Device:
 
     def __init__(self, device_id: int = 0, cpu_port: int | None = CPU_PORT,
                  max_frame: int = 9216, arch: str | None = None, pipes: int = 0,
-                 make: Callable[[Program], Any] | None = None, **start: Any):
+                 make: Callable[[Program], Switch] | None = None, **start: Any):
         self.device_id = device_id
-        self.on_packet_in: Callable[[Any], None] = lambda message: None
-        self.on_digests: Callable[[Any], None] = lambda message: None
+        self.on_packet_in: Callable[[p4.PacketIn], None] = lambda message: None
+        self.on_digests: Callable[[p4.DigestList], None] = lambda message: None
         self._restrictions = pipelines.Wanted(arch, pipes, make)
         self._start = start
         self._lock = threading.RLock()
@@ -147,7 +141,7 @@ class Device:
     # ---- pipelines
 
     @property
-    def switch(self) -> Any:
+    def switch(self) -> Switch | None:
         """The switch that runs, or None."""
         return self._committed.switch if self._committed else None
 
@@ -156,7 +150,7 @@ class Device:
         with self._lock:
             self._commit(pipelines.from_program(program, self._restrictions))
 
-    def verify(self, config: Any) -> Pipeline:
+    def verify(self, config: p4.ForwardingPipelineConfig) -> Pipeline:
         """A pipeline that could be saved or committed. May take as long as a C compiler. Raises EntityError."""
         return pipelines.from_config(config, self._restrictions)
 
@@ -225,7 +219,7 @@ class Device:
         if old.switch.program.source_hash == new.switch.program.source_hash:
             new.switch.restore(old.switch.snapshot())
             # Entries may have other cells of direct counters and meters now.
-            cells: list[Any] = []
+            cells: list[DirectCounterEntry | DirectMeterEntry] = []
             for row in rows:
                 number = info.tables[str(row.table)].id
                 if number in old.translator.program.counted:
@@ -237,7 +231,7 @@ class Device:
         if {d.preamble.id for d in old.message.digests} <= {d.preamble.id for d in new.message.digests}:
             new.digests.configure(old.digests.configs())
 
-    def config(self) -> Any | None:
+    def config(self) -> p4.ForwardingPipelineConfig | None:
         """The ForwardingPipelineConfig of the pipeline that requests refer to."""
         with self._lock:
             pipeline = self._saved or self._committed
@@ -251,7 +245,7 @@ class Device:
 
     # ---- updates
 
-    def write(self, updates: Iterable[Any], atomic: bool) -> None:
+    def write(self, updates: Iterable[p4.Update], atomic: bool) -> None:
         """Carries out p4.v1.Update messages in order; `atomic`: all between two bursts of packets, or none.
 
         Otherwise each that can be carried out is. Raises BatchError, and EntityError without a pipeline.
@@ -265,9 +259,9 @@ class Device:
             if any(e.canonical_code for e in batch.errors):
                 raise BatchError(batch.errors)
 
-    def read(self, patterns: Iterable[Any]) -> tuple[list[Any], BatchError | None]:
+    def read(self, patterns: Iterable[p4.Entity]) -> tuple[list[p4.Entity], BatchError | None]:
         """Entities that match the patterns, and the errors of those that failed. Raises EntityError without a pipeline."""
-        entities: list[Any] = []
+        entities: list[p4.Entity] = []
         errors = []
         with self._lock:
             pipeline = self._current()
@@ -285,7 +279,7 @@ class Device:
 
     # ---- packets and digests
 
-    def packet_out(self, packet: Any) -> None:
+    def packet_out(self, packet: p4.PacketOut) -> None:
         """Hands a PacketOut to the pipeline, on the CPU port. Raises EntityError."""
         with self._lock:
             if self._committed is None:
@@ -349,7 +343,7 @@ class Device:
 class _Batch:
     """Updates of one Write: each becomes updates of the switch (or none), or another set of digests."""
 
-    def __init__(self, pipeline: Pipeline, updates: list[Any]):
+    def __init__(self, pipeline: Pipeline, updates: list[p4.Update]):
         self.pipeline = pipeline
         self.updates = updates
         self.errors = [error_of() for _ in updates]

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from ina.p4.p4runtime.messages import config as p4config
 from ina.p4.p4runtime.messages import p4
 from ina.p4.p4runtime.values import structure
 from ina.p4.runtime import Digest, EntityError
+from ina.p4.runtime.loaded_program import Layout
 
-Values = tuple[Any, ...]  # of a digest's fields
+Values = tuple[int, ...]  # of a digest's fields
 
+Configs = dict[int, p4.DigestEntry.Config]  # by digest id
 MAX_LIST = 1000  # where the controller sets no limit
 
 
@@ -22,8 +24,8 @@ MAX_LIST = 1000  # where the controller sets no limit
 class _Kind:
     """An enabled digest."""
 
-    config: Any
-    waiting: dict[Values, Any] = field(default_factory=dict)  # values -> P4Data, oldest first
+    config: p4.DigestEntry.Config
+    waiting: dict[Values, p4.P4Data] = field(default_factory=dict)  # oldest first
     since: int = 0
     unacknowledged: dict[int, tuple[int, set[Values]]] = field(default_factory=dict)  # list id -> (sent, values)
 
@@ -39,7 +41,7 @@ class _Kind:
 class DigestQueue:
     """Queues of the enabled digests. `message`: P4Info; `layout`: the program's, with the names and fields of digests."""
 
-    def __init__(self, message: Any, layout: dict[str, Any]):
+    def __init__(self, message: p4config.P4Info, layout: Layout):
         self._types = message.type_info
         self._infos = {d.preamble.id: d for d in message.digests}
         self._ids = {d.preamble.name: d.preamble.id for d in message.digests}
@@ -53,11 +55,11 @@ class DigestQueue:
     def enabled(self) -> bool:
         return bool(self._kinds)
 
-    def configs(self) -> dict[int, Any]:
+    def configs(self) -> Configs:
         """DigestEntry.Config by digest id, of those that are enabled."""
         return {i: kind.config for i, kind in self._kinds.items()}
 
-    def updated(self, configs: dict[int, Any], type_: str, entry: Any) -> dict[int, Any]:
+    def updated(self, configs: Configs, type_: str, entry: p4.DigestEntry) -> Configs:
         """`configs` after INSERT, MODIFY or DELETE of a DigestEntry. Raises EntityError."""
         number, config = entry.digest_id, entry.config
         if number not in self._infos:
@@ -75,7 +77,7 @@ class DigestQueue:
         copy.CopyFrom(config)
         return configs | {number: copy}
 
-    def configure(self, configs: dict[int, Any]) -> None:
+    def configure(self, configs: Configs) -> None:
         """Sets the configs that `updated` returned."""
         kinds = {}
         for i, config in configs.items():
@@ -94,7 +96,7 @@ class DigestQueue:
         for kind in self._kinds.values():
             kind.unacknowledged.clear()
 
-    def add(self, digests: Sequence[Digest], now: int) -> list[Any]:
+    def add(self, digests: Sequence[Digest], now: int) -> list[p4.DigestList]:
         """Queues digests of the data plane; returns the DigestLists that are due."""
         lists = []
         for digest in digests:
@@ -114,7 +116,7 @@ class DigestQueue:
                 lists.append(self._list(number, kind, now))
         return lists + self.poll(now)
 
-    def poll(self, now: int) -> list[Any]:
+    def poll(self, now: int) -> list[p4.DigestList]:
         """The lists whose first digest has waited for `max_timeout_ns`."""
         return [
             self._list(number, kind, now)
@@ -122,7 +124,7 @@ class DigestQueue:
             if kind.waiting and now - kind.since >= kind.config.max_timeout_ns
         ]
 
-    def _list(self, number: int, kind: _Kind, now: int) -> Any:
+    def _list(self, number: int, kind: _Kind, now: int) -> p4.DigestList:
         message = p4.DigestList(digest_id=number, list_id=self._next_list, data=kind.waiting.values(), timestamp=now)
         self._next_list += 1
         if kind.config.ack_timeout_ns:

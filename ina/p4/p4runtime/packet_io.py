@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ina.p4.p4runtime.messages import p4
+from ina.p4.p4runtime.messages import config, p4
 from ina.p4.p4runtime.values import decode, encode
 from ina.p4.runtime import EntityError
 
@@ -12,7 +10,7 @@ from ina.p4.runtime import EntityError
 class ControllerHeader:
     """The header called `name` ("packet_in", "packet_out") in a P4Info; without one, frames have no header."""
 
-    def __init__(self, message: Any, name: str):
+    def __init__(self, message: config.P4Info, name: str):
         headers = [h for h in message.controller_packet_metadata if h.preamble.name == name]
         self.name = name
         self.fields = [(m.id, m.name, m.bitwidth) for h in headers for m in h.metadata]
@@ -20,7 +18,7 @@ class ControllerHeader:
         self.size = (bits + 7) // 8
         self._padding = self.size * 8 - bits  # at the end, should the program's header not fill its last byte
 
-    def pack(self, packet: Any) -> bytes:
+    def pack(self, packet: p4.PacketOut) -> bytes:
         """The frame of a PacketOut, header first. Raises EntityError."""
         values = {m.metadata_id: m.value for m in packet.metadata}
         if len(values) != len(packet.metadata):
@@ -36,7 +34,7 @@ class ControllerHeader:
         frame: bytes = (value << self._padding).to_bytes(self.size, "big") + packet.payload
         return frame
 
-    def unpack(self, frame: bytes) -> Any | None:
+    def unpack(self, frame: bytes) -> p4.PacketIn | None:
         """The PacketIn of a frame; None: it is too short to have the header."""
         if len(frame) < self.size:
             return None

@@ -37,6 +37,7 @@ from ina.p4.runtime import EntityError, Program, Switch
 
 with extra("p4runtime"):
     from google.protobuf import json_format
+    from google.protobuf.message import Message
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,8 @@ class Pipeline:
     """A switch with its program, and P4Runtime's state of it. `config`: the ForwardingPipelineConfig as received."""
 
     switch: Switch
-    config: Any
-    message: Any  # the program's own P4Info, as p4.config.v1.P4Info
+    config: p4.ForwardingPipelineConfig
+    message: p4config.P4Info  # the program's own
     translator: Translator = field(init=False)
     digests: DigestQueue = field(init=False)
 
@@ -79,10 +80,10 @@ class Wanted:
 
     arch: str | None = None
     pipes: int = 0
-    make: Callable[[Program], Any] | None = None  # another switch than `Switch`
+    make: Callable[[Program], Switch] | None = None  # another switch than `Switch`
     own: dict[str, str] = field(default_factory=dict)
 
-    def switch(self, program: Program) -> Any:
+    def switch(self, program: Program) -> Switch:
         if self.arch not in (None, program.architecture):
             raise EntityError(f"{program.name} is a program for {program.architecture}, and this switch takes {self.arch}")
         if self.make is not None:
@@ -90,7 +91,7 @@ class Wanted:
         return Switch(program, pipes=self.pipes if program.architecture == "tna" else 0)
 
 
-def from_config(config: Any, restrictions: Wanted) -> Pipeline:
+def from_config(config: p4.ForwardingPipelineConfig, restrictions: Wanted) -> Pipeline:
     """The pipeline of a ForwardingPipelineConfig. Raises EntityError (INVALID_ARGUMENT) if it cannot be realised."""
     if not config.p4_device_config:
         raise EntityError("p4_device_config is empty: it says which program to load (a P4 source)")
@@ -112,7 +113,7 @@ def from_program(program: Program, restrictions: Wanted) -> Pipeline:
     return Pipeline(restrictions.switch(program), config, message)
 
 
-def message_of(program: Program) -> Any:
+def message_of(program: Program) -> p4config.P4Info:
     return json_format.ParseDict(program.p4info.message, p4config.P4Info())
 
 
@@ -165,7 +166,7 @@ def _compiled_before(digest: str, own: Mapping[str, str]) -> Program:
     return Program(path)
 
 
-def compare(p4info: Any, own: Any) -> str:
+def compare(p4info: p4config.P4Info, own: p4config.P4Info) -> str:
     """Describes the first difference between two P4Infos; empty: they describe the same program."""
     for section in own.DESCRIPTOR.fields:
         if section.name in ("pkg_info", "type_info"):
@@ -193,7 +194,7 @@ def _essence(message: Any) -> Any:
     return copy
 
 
-def _strip(message: Any) -> None:
+def _strip(message: Message) -> None:
     for field_, value in message.ListFields():
         if field_.name in UNESSENTIAL:
             message.ClearField(field_.name)

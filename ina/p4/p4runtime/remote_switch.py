@@ -12,10 +12,11 @@ from ina.base.extras import extra
 with extra("p4runtime"):
     import grpc
     from google.protobuf import json_format
+    from google.protobuf.message import Message
 
-from ina.p4.p4runtime.device import CODES
 from ina.p4.p4runtime.messages import Status, p4
 from ina.p4.p4runtime.translate import RemoteEntities
+from ina.p4.rpc.codes import CODES, code_name
 from ina.p4.rpc.connections import Access
 from ina.p4.runtime import (
     CloneSessionEntry,
@@ -31,7 +32,6 @@ from ina.p4.runtime import (
 from ina.p4.runtime.entities import E, Entity
 
 SERVICE = "/p4.v1.P4Runtime/"
-NAMES = {number: name for name, number in CODES.items()}
 RESTORED = (TableEntry, MulticastGroupEntry, CloneSessionEntry, ProfileMember, ProfileGroup)
 METADATA = 1 << 20  # bytes of error details that are accepted
 
@@ -50,12 +50,12 @@ class RemoteSwitch(SwitchTarget):
     ):  # fmt: skip
         self.address = address
         self.device_id = device_id
-        self._election = None
+        self._election: p4.Uint128 | None = None
         self._rollback = True  # False once the server has refused ROLLBACK_ON_ERROR
         self._access = access or Access()
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", METADATA)]
         self._channel = self._access.connect(address, options)
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[p4.StreamMessageRequest | None] = queue.SimpleQueue()
         self._entities: RemoteEntities | None = None
         try:
             self._connect(timeout)
@@ -72,7 +72,7 @@ class RemoteSwitch(SwitchTarget):
             hint = self._access.hint(self.address)
             raise TimeoutError(f"no P4Runtime server answers at {self.address} within {timeout} s{hint}") from None
 
-    def _arbitrate(self, election: Any) -> None:
+    def _arbitrate(self, election: p4.Uint128) -> None:
         self._election = election
         method = self._channel.stream_stream(
             SERVICE + "StreamChannel", p4.StreamMessageRequest.SerializeToString, p4.StreamMessageResponse.FromString
@@ -156,7 +156,7 @@ class RemoteSwitch(SwitchTarget):
                 self._write(undo, p4.WriteRequest.CONTINUE_ON_ERROR, timeout)
             raise
 
-    def _write(self, updates: list[Update], atomicity: Any, timeout: float) -> None:
+    def _write(self, updates: list[Update], atomicity: int, timeout: float) -> None:
         request = p4.WriteRequest(device_id=self.device_id, election_id=self._election, atomicity=atomicity)
         for i, update in enumerate(updates):
             try:
@@ -190,7 +190,7 @@ class RemoteSwitch(SwitchTarget):
 
     # ---- calls
 
-    def _call(self, name: str, request: Any, timeout: float) -> Any:
+    def _call(self, name: str, request: Message, timeout: float) -> Any:
         method = self._channel.unary_unary(
             SERVICE + name, type(request).SerializeToString, getattr(p4, f"{name}Response").FromString
         )
@@ -205,7 +205,7 @@ class RemoteSwitch(SwitchTarget):
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return TimeoutError(text)
         details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
-        failed: dict[int, Any] = {}
+        failed: dict[int, p4.Error] = {}
         for i, packed in enumerate(Status.FromString(details).details if details else ()):
             item = p4.Error()
             if packed.Unpack(item) and item.canonical_code not in (CODES["OK"], CODES["ABORTED"]):
@@ -216,9 +216,9 @@ class RemoteSwitch(SwitchTarget):
 class _BatchFailed(EntityError):
     """A batch that failed. `updates`: indices of those that failed; text, code and index are the first one's."""
 
-    def __init__(self, failed: dict[int, Any]):
+    def __init__(self, failed: dict[int, p4.Error]):
         first = min(failed)
-        code = NAMES.get(failed[first].canonical_code, "UNKNOWN")
+        code = code_name(failed[first].canonical_code)
         super().__init__(f"update {first}: {failed[first].message}", code, first)
         self.updates = set(failed)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from ina.base.extras import extra
 
@@ -15,14 +15,20 @@ with extra("p4runtime"):
     import grpc
 
 from ina.p4.p4runtime.arbitration import Arbitration, Controller, Refused
-from ina.p4.p4runtime.device import CODES, PIPELINE_ACTIONS, BatchError, Device
+from ina.p4.p4runtime.device import PIPELINE_ACTIONS, BatchError, Device
 from ina.p4.p4runtime.messages import Status, p4
 from ina.p4.rpc import enums
+from ina.p4.rpc.codes import CODES
 from ina.p4.rpc.connections import OPTIONS, Access
 from ina.p4.rpc.refusals import DETAILS, abort
 from ina.p4.runtime import EntityError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+Request = (
+    p4.WriteRequest | p4.ReadRequest | p4.SetForwardingPipelineConfigRequest | p4.GetForwardingPipelineConfigRequest
+    | p4.MasterArbitrationUpdate
+)
 
 VERSION = "1.4.0"
 STREAMS = 32  # open ones; each takes a thread
@@ -36,11 +42,11 @@ class Stream:
     """One controller's StreamChannel: a queue of messages for it."""
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[p4.StreamMessageResponse | Refused | None] = queue.SimpleQueue()
         self.dropped = 0
         self.controller = Controller(self._waiting.put)
 
-    def offer(self, message: Any) -> None:
+    def offer(self, message: p4.StreamMessageResponse) -> None:
         """Sends a message if the controller keeps up, else drops and counts it."""
         if self._waiting.qsize() < WAITING:
             self._waiting.put(message)
@@ -50,7 +56,7 @@ class Stream:
     def end(self, refused: Refused | None = None) -> None:
         self._waiting.put(refused)
 
-    def messages(self) -> Iterator[Any]:
+    def messages(self) -> Iterator[p4.StreamMessageResponse]:
         """Yields messages until the end. Raises Refused: the stream ends with an error."""
         while (item := self._waiting.get()) is not None:
             if isinstance(item, Refused):
@@ -110,12 +116,12 @@ class Server:
 
     # ---- calls
 
-    def _check_device(self, request: Any) -> None:
+    def _check_device(self, request: Request) -> None:
         if request.device_id != self.device.device_id:
             raise Refused("NOT_FOUND", f"no device {request.device_id}: this is device {self.device.device_id}")
 
-    def _write(self, request: Any, context: Any) -> Any:
-        def write() -> Any:
+    def _write(self, request: p4.WriteRequest, context: grpc.ServicerContext) -> p4.WriteResponse:
+        def write() -> p4.WriteResponse:
             enums.check(request, skip="updates")
             with self._lock:
                 self._arbitration.check(request)
@@ -124,8 +130,8 @@ class Server:
 
         return self._guarded(context, write)
 
-    def _read(self, request: Any, context: Any) -> Iterator[Any]:
-        def read() -> tuple[list[Any], BatchError | None]:
+    def _read(self, request: p4.ReadRequest, context: grpc.ServicerContext) -> Iterator[p4.ReadResponse]:
+        def read() -> tuple[list[p4.Entity], BatchError | None]:
             self._check_device(request)
             return self.device.read(request.entities)
 
@@ -135,8 +141,10 @@ class Server:
         if failure is not None:
             _abort(context, failure)
 
-    def _set_pipeline(self, request: Any, context: Any) -> Any:
-        def set_pipeline() -> Any:
+    def _set_pipeline(
+        self, request: p4.SetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+    ) -> p4.SetForwardingPipelineConfigResponse:
+        def set_pipeline() -> p4.SetForwardingPipelineConfigResponse:
             enums.check(request, skip="config")
             action = p4.SetForwardingPipelineConfigRequest.Action.Name(request.action)
             with self._lock:
@@ -154,8 +162,10 @@ class Server:
 
         return self._guarded(context, set_pipeline)
 
-    def _get_pipeline(self, request: Any, context: Any) -> Any:
-        def get_pipeline() -> Any:
+    def _get_pipeline(
+        self, request: p4.GetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+    ) -> p4.GetForwardingPipelineConfigResponse:
+        def get_pipeline() -> p4.GetForwardingPipelineConfigResponse:
             enums.check(request)
             self._check_device(request)
             response = p4.GetForwardingPipelineConfigResponse()
@@ -174,11 +184,11 @@ class Server:
 
         return self._guarded(context, get_pipeline)
 
-    def _capabilities(self, _request: Any, _context: Any) -> Any:
+    def _capabilities(self, _request: p4.CapabilitiesRequest, _context: grpc.ServicerContext) -> p4.CapabilitiesResponse:
         return p4.CapabilitiesResponse(p4runtime_api_version=VERSION)
 
     @staticmethod
-    def _guarded(context: Any, call: Any) -> Any:
+    def _guarded(context: grpc.ServicerContext, call: Callable[[], T]) -> T:
         """The call's result; an exception becomes the RPC's status (§11)."""
         try:
             return call()
@@ -192,7 +202,9 @@ class Server:
 
     # ---- streams
 
-    def _stream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+    def _stream(
+        self, requests: Iterator[p4.StreamMessageRequest], context: grpc.ServicerContext
+    ) -> Iterator[p4.StreamMessageResponse]:
         stream = Stream()
         with self._lock:
             if len(self._streams) >= STREAMS:
@@ -217,7 +229,7 @@ class Server:
                 if stream.dropped:
                     log.warning("a controller read too slowly: %d messages were dropped", stream.dropped)
 
-    def _receive(self, stream: Stream, requests: Iterator[Any]) -> None:
+    def _receive(self, stream: Stream, requests: Iterator[p4.StreamMessageRequest]) -> None:
         """Handles one controller's messages, until it closes its side."""
         try:
             for request in requests:
@@ -234,7 +246,7 @@ class Server:
         else:
             stream.end()
 
-    def _handle(self, stream: Stream, request: Any) -> None:
+    def _handle(self, stream: Stream, request: p4.StreamMessageRequest) -> None:
         kind = request.WhichOneof("update")
         if kind == "arbitration":
             with self._lock:
@@ -264,13 +276,13 @@ class Server:
                 response.error.other.SetInParent()
             stream.offer(response)
 
-    def _publish(self, message: Any) -> None:
+    def _publish(self, message: p4.StreamMessageResponse) -> None:
         with self._lock:
             for controller in self._arbitration.primaries():
                 self._streams[controller].offer(message)
 
 
-def _abort(context: Any, failure: BatchError) -> None:
+def _abort(context: grpc.ServicerContext, failure: BatchError) -> NoReturn:
     """Ends the RPC with UNKNOWN and one p4.v1.Error for each item (§11.3)."""
     status = Status(code=CODES["UNKNOWN"])
     room = max(0, DETAILS - 64 * len(failure.errors)) // max(1, sum(e.canonical_code != 0 for e in failure.errors))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from ina.p4.p4runtime.messages import p4
+from ina.p4.p4runtime.messages import config, p4
 from ina.p4.runtime import EntityError
 
 
@@ -40,12 +39,15 @@ def decode_signed(data: bytes, width: int, place: str) -> int:
     return value & ((1 << width) - 1)
 
 
-def to_data(value: int, spec: Any, width: int) -> Any:
-    """P4Data of one number; `spec`: P4DataTypeSpec."""
-    return _data(spec, iter([(value, width)]), None)
+def to_data(value: int, spec: config.P4DataTypeSpec, width: int, place: str) -> p4.P4Data:
+    """P4Data of one number. Raises EntityError: the type is none of one number."""
+    kind = spec.WhichOneof("type_spec")
+    if kind not in ("bitstring", "bool", "serializable_enum", "new_type"):
+        raise EntityError(f"{place}: data of type {kind} are not served", "UNIMPLEMENTED")
+    return _data(spec, iter([(value, width)]), config.P4TypeInfo())
 
 
-def from_data(data: Any, spec: Any, width: int, place: str) -> int:
+def from_data(data: p4.P4Data, spec: config.P4DataTypeSpec, width: int, place: str) -> int:
     """The number in a P4Data of type bitstring or bool. Raises EntityError."""
     kind, data_kind = spec.WhichOneof("type_spec"), data.WhichOneof("data")
     if kind == "bool" and data_kind == "bool":
@@ -58,12 +60,12 @@ def from_data(data: Any, spec: Any, width: int, place: str) -> int:
     raise EntityError(f"{place}: data of kind {data_kind or 'none'}: expected {kind}")
 
 
-def structure(spec: Any, leaves: Iterator[tuple[int, int]], types: Any) -> Any:
+def structure(spec: config.P4DataTypeSpec, leaves: Iterator[tuple[int, int]], types: config.P4TypeInfo) -> p4.P4Data:
     """P4Data of a digest: its leaf values in order, each as (value, width in bits). `types`: P4TypeInfo."""
     return _data(spec, leaves, types)
 
 
-def _data(spec: Any, leaves: Iterator[tuple[int, int]], types: Any) -> Any:
+def _data(spec: config.P4DataTypeSpec, leaves: Iterator[tuple[int, int]], types: config.P4TypeInfo) -> p4.P4Data:
     data = p4.P4Data()
     kind = spec.WhichOneof("type_spec")
     if kind in ("struct", "tuple"):

@@ -6,20 +6,20 @@ without the error.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from ina.base.extras import extra
+
+with extra("p4runtime"):
+    import grpc
 
 MESSAGE = 5 << 10  # bytes of an error as gRPC sends it; DETAILS and BRIEF together are as many
 BRIEF = 1 << 10  # of one that has details
 DETAILS = 5 << 10
 
 
-def abort(context: Any, code: str, message: str, details: Any = None) -> None:
+def abort(context: grpc.ServicerContext, code: str, message: str, details: Any = None) -> NoReturn:
     """Ends a call. `code`: a name of grpc.StatusCode; `details`: a google.rpc.Status without a message, of DETAILS bytes."""
-    with extra("p4runtime"):
-        import grpc
-
     message = shortened(message, MESSAGE if details is None else BRIEF)
     if details is not None:
         details.message = message

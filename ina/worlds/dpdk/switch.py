@@ -229,6 +229,7 @@ class Running:
             device = self._closing.enter_context(Device(1, None, make=switch, **options))
             with pinned(self.cpus[0] if self.cpus else None):
                 device.load(program)
+            assert device.switch is not None  # of the program that was loaded
             self.switch, self._ports_of = device.switch, device
             self.grpc = self._closing.enter_context(P4Runtime(device, args.grpc, access)).address
         else:

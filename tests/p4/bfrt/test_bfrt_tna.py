@@ -11,7 +11,8 @@ need("cc", "p4runtime")
 
 from ina.p4.bfrt.device import Device  # noqa: E402
 from ina.p4.bfrt.ports import PortConfig  # noqa: E402
-from ina.p4.bfrt.remote_switch import BfRuntimeTarget, node_id  # noqa: E402
+from ina.p4.bfrt.remote_entities import node_id  # noqa: E402
+from ina.p4.bfrt.remote_switch import BfRuntimeTarget  # noqa: E402
 from ina.p4.bfrt.rows import Row  # noqa: E402
 from ina.p4.bfrt.service import Server  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402

@@ -7,10 +7,12 @@ from capabilities import need
 
 need("p4runtime")
 
+from google.protobuf import json_format  # noqa: E402
+
 from ina.p4.p4runtime.codecs import CODECS, content, wrapped  # noqa: E402
 from ina.p4.p4runtime.messages import config, p4  # noqa: E402
 from ina.p4.p4runtime.translate import RemoteEntities, Translator  # noqa: E402
-from ina.p4.runtime import EntityError, P4Info, Update, entities, tna_entities  # noqa: E402
+from ina.p4.runtime import EntityError, P4Info, RegisterEntry, Update, entities, tna_entities  # noqa: E402
 from ina.p4.runtime.kinds import KINDS  # noqa: E402
 from ina.p4.runtime.tna_entities import MulticastNode  # noqa: E402
 
@@ -51,3 +53,11 @@ def _empty(field: str):
 def test_an_entity_without_a_message_is_refused_by_name():
     with pytest.raises(EntityError, match="MulticastNode.*is no entity of a switch"):
         RemoteEntities(P4Info({}), config.P4Info()).message(Update("INSERT", MulticastNode(1)).entity)
+
+
+def test_a_register_of_structs_is_refused_by_name_before_anything_is_sent():
+    p4info = {"registers": [{"preamble": {"id": 1, "name": "pairs"}, "typeSpec": {"struct": {"name": "pair"}}, "size": 4}]}
+    remote = RemoteEntities(P4Info(p4info), json_format.ParseDict(p4info, config.P4Info()))
+    with pytest.raises(EntityError, match="register pairs: data of type struct are not served") as refused:
+        remote.message(RegisterEntry("pairs", 0))
+    assert refused.value.code == "UNIMPLEMENTED"
