@@ -5,19 +5,17 @@ Keeps and returns the values that clients set; the switch or another part carrie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ina.p4.bfrt.entities import own_key
+from ina.p4.bfrt.idle import Idle
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.messages import bfrt
+from ina.p4.bfrt.part import Owner
 from ina.p4.bfrt.program_info import own_name
+from ina.p4.bfrt.replication import Replication
 from ina.p4.bfrt.rows import Where
 from ina.p4.runtime.entities import RegisterEntry, Update
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.tna_entities import EntryScope, KeyMask
-
-if TYPE_CHECKING:
-    from ina.p4.bfrt.device import Device
 
 # Their names in a table's `attributes`
 NAMES = {"entry_scope": "EntryScope", "idle_table": "IdleTimeout", "dyn_key_mask": "DynamicKeyMask",
@@ -28,8 +26,8 @@ MASK = (1 << 64) - 1
 class Attributes:
     """The attributes of a Device's tables."""
 
-    def __init__(self, device: Device):
-        self.device = device
+    def __init__(self, device: Owner, idle: Idle, replication: Replication):
+        self.device, self._idle, self._replication = device, idle, replication
         self._scopes: dict[str, bfrt.EntryScope] = {}  # by table
 
     def write(self, attribute: bfrt.TableAttribute, where: Where) -> None:
@@ -37,7 +35,7 @@ class Attributes:
         if kind == "entry_scope":
             self._set_scope(table, attribute.entry_scope)
         elif kind == "idle_table":
-            self.device.idle.configure(table, attribute.idle_table)
+            self._idle.configure(table, attribute.idle_table)
         elif kind == "dyn_key_mask":
             masks = {own_key(table.key(f.field_id).name): bytes(f.mask) for f in attribute.dyn_key_mask.fields}
             self.device.write_entities([Update("MODIFY", KeyMask(own_name(table.name), masks))])
@@ -47,7 +45,7 @@ class Attributes:
                 change["global_rid"] = config.pre_global_rid.global_rid
             if config.HasField("pre_port_protection"):
                 change["port_protection"] = config.pre_port_protection.enable
-            self.device.replication.config(change)  # the rest tunes the driver, and changes nothing here
+            self._replication.config(change)  # the rest tunes the driver, and changes nothing here
         elif kind == "byte_count_adj":
             cell = RegisterEntry(self._adjust(table), 0, 2 * attribute.byte_count_adj.byte_count_adjust + 1 & MASK, where.pipe)
             self.device.write_entities([Update("MODIFY", cell)])
@@ -65,7 +63,7 @@ class Attributes:
         if kind == "entry_scope":
             attribute.entry_scope.CopyFrom(self._scopes.get(table.name) or _all())
         elif kind == "idle_table":
-            attribute.idle_table.CopyFrom(self.device.idle.configured(table))
+            attribute.idle_table.CopyFrom(self._idle.configured(table))
         elif kind == "dyn_key_mask":
             masks = self.device.switch.key_mask(own_name(table.name))
             for key in table.keys:
@@ -75,7 +73,7 @@ class Attributes:
             value = first.value - (first.value >> 63 << 64)
             attribute.byte_count_adj.byte_count_adjust = (value - 1) // 2 if value & 1 else 0
         elif kind == "pre_device_config" and table.kind == "PreMgid":
-            now = self.device.replication.config()
+            now = self._replication.config()
             attribute.pre_device_config.pre_global_rid.global_rid = now.global_rid
             attribute.pre_device_config.pre_port_protection.enable = now.port_protection
             attribute.pre_device_config.pre_fast_failover.enable = False

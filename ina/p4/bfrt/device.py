@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from ina.p4.bfrt import cell_fields, entities
 from ina.p4.bfrt.attributes import Attributes
@@ -23,6 +23,7 @@ from ina.p4.bfrt.fixed_tables import fixed_tables
 from ina.p4.bfrt.hashes import HashTables
 from ina.p4.bfrt.idle import Idle
 from ina.p4.bfrt.info import Info, Table
+from ina.p4.bfrt.part import Part
 from ina.p4.bfrt.pktgen import PktgenTables
 from ina.p4.bfrt.ports_table import PortTables
 from ina.p4.bfrt.program_info import MATCH_TABLES, own_name
@@ -49,17 +50,6 @@ PIPE_BITS = 28  # bits of a handle below its pipe
 TYPES = ("INSERT", "MODIFY", "MODIFY_INC", "MODIFY_DEC", "DELETE", "INSERT_OR_MODIFY", "RESET")  # DEC: MODIFY_INC that removes
 
 
-class Part(Protocol):
-    """Serves the tables of some types."""
-
-    @property
-    def kinds(self) -> Iterable[str]: ...
-
-    def write(self, type_: str, table: Table, row: Row, where: Where) -> None: ...
-
-    def read(self, table: Table, row: Row, where: Where) -> list[Row]: ...
-
-
 class Device:
     """The tables of `switch` (ina.p4.runtime.embedded.Switch), whose program is called `name` (default: its file's). `clock`: s,
     for entries' idle time-outs."""
@@ -74,7 +64,8 @@ class Device:
         self.fixed_json = json.dumps(fixed_tables()).encode()
         self.info = Info(self.program_json, self.fixed_json)
         self._parts: dict[str, Part] = {}
-        self.replication, self.idle, self.attributes = Replication(self), Idle(self), Attributes(self)
+        self.replication, self.idle = Replication(self), Idle(self)
+        self.attributes = Attributes(self, self.idle, self.replication)
         self.ports = PortTables(self)
         kinds: tuple[Callable[[Device], Part], ...] = (ProgramTables, ValueSetTables, HashTables, PktgenTables, FilterTables)
         for part in (*(kind(self) for kind in kinds), self.ports, self.replication):
@@ -106,6 +97,10 @@ class Device:
         except EntityError as error:
             text = str(error).partition(": ")[2] if error.update is not None else str(error)
             raise EntityError(text, error.code) from None
+
+    def has_port(self, port: int) -> bool:
+        """Tells whether a row of $PORT configures the port."""
+        return self.ports.configured(port)
 
     def operate(self, table: Table, operation: str) -> None:
         """Performs a table's operation: most have nothing to do, as reads always look at the data plane."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ina.p4.bfrt.filters import FIELDS, config_of, data_of
 from ina.p4.bfrt.info import Table
+from ina.p4.bfrt.part import Owner
 from ina.p4.bfrt.program_info import own_name
 from ina.p4.bfrt.rows import Fields, Row
 from ina.p4.runtime.entities import RegisterEntry, TableEntry, Update
 from ina.p4.runtime.tna_entities import FilterEntry
-
-if TYPE_CHECKING:
-    from ina.p4.bfrt.device import Device
 
 
 def register_of(field: str, table: Table | None = None) -> str:
@@ -27,7 +24,7 @@ def register_of(field: str, table: Table | None = None) -> str:
 class DirectCells:
     """The direct cells of the device's switch."""
 
-    device: Device
+    device: Owner
 
     def _objects(self, kind: str, table: Table) -> list[Fields]:
         return [o for o in self.device.switch.program.layout.get(kind, ()) if o.get("table") == own_name(table.name)]

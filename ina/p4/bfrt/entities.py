@@ -8,9 +8,9 @@ names its action. remote_entities.py has those that a client writes as several r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ina.p4.bfrt.cell_fields import (
     BYTES,
@@ -41,13 +41,21 @@ from ina.p4.runtime.entities import (
 )
 from ina.p4.runtime.p4info import EntityError, find
 
-if TYPE_CHECKING:
-    from ina.p4.bfrt.client import Client
-
 HIGHEST = 1 << 24  # priority of $MATCH_PRIORITY 0; its last, 2^24 - 1, is priority 1
 MEMBER, GROUP, STATUS = "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMBER_STATUS"
 
 K = TypeVar("K", bound=Entity)
+
+
+class Client(Protocol):
+    """The part of a client (client.py) that kinds need."""
+
+    info: Info
+
+    def read(self, patterns: Sequence[Row]) -> list[Row]: ...
+
+    def matching(self, pattern: Row) -> list[Row]:
+        """The rows that match; none where the server answers NOT_FOUND."""
 
 
 class Kind(ABC, Generic[K]):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ina.p4.bfrt.info import Table
+from ina.p4.bfrt.part import Owner
 from ina.p4.bfrt.program_info import own_name
 from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.entities import Update
@@ -20,9 +21,6 @@ TYPE, GAIN, DECAY, SCALE = (
 CONSTANT, LOW, HIGH, PROBABILITY = (
     f"$WRED_SPEC_{name}" for name in ("TIME_CONSTANT_NS", "MIN_THRESH_CELLS", "MAX_THRESH_CELLS", "MAX_PROBABILITY")
 )
-
-if TYPE_CHECKING:
-    from ina.p4.bfrt.device import Device
 # name and type of each kind's fields
 FIELDS = {
     "Lpf": ((TYPE, "RATE|SAMPLE"), (GAIN, "float"), (DECAY, "float"), (SCALE, "uint32")),
@@ -50,7 +48,7 @@ def data_of(kind: str, config: Any) -> Fields:
 class FilterTables:
     """The filters of the device's switch; all their cells always exist."""
 
-    device: Device
+    device: Owner
     kinds = ("Lpf", "Wred")
 
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:

@@ -10,16 +10,13 @@ rotation is over the bits of the hash's type.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ina.p4.bfrt.info import Table
+from ina.p4.bfrt.part import Owner
 from ina.p4.bfrt.program_info import own_name
 from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.entities import ProfileGroup, RegisterEntry, Update
 from ina.p4.runtime.p4info import EntityError
-
-if TYPE_CHECKING:
-    from ina.p4.bfrt.device import Device
 
 HEAD, KINDS = 8, {"identity": 0, "xor": 1, "crc": 2}
 ORDER, START, LENGTH = "order", "start_bit", "length"
@@ -50,7 +47,7 @@ class HashTables:
 
     kinds = ("DynHashConfigure", "DynHashAlgorithm", "DynHashCompute", "SelectorGetMember")
 
-    def __init__(self, device: Device):
+    def __init__(self, device: Owner):
         self.device = device
         self.hashes: dict[str, Fields] = {h["name"]: h for h in device.switch.program.layout.get("hashes", ())}
         self._slices: dict[str, Fields] = {}  # as configured, by hash and field

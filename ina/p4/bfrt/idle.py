@@ -11,18 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ina.p4.bfrt import entities
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.messages import bfrt
+from ina.p4.bfrt.part import Owner
 from ina.p4.bfrt.program_info import own_name
 from ina.p4.bfrt.rows import Fields, Row
 from ina.p4.runtime.entities import TableEntry
 from ina.p4.runtime.p4info import EntityError
-
-if TYPE_CHECKING:
-    from ina.p4.bfrt.device import Device
 
 TTL, STATE = "$ENTRY_TTL", "$ENTRY_HIT_STATE"
 ACTIVE, IDLE = "ENTRY_ACTIVE", "ENTRY_IDLE"
@@ -60,7 +57,7 @@ class Notice:
 class Idle:
     """Idle time-outs of a Device's tables; `now` in s."""
 
-    def __init__(self, device: Device):
+    def __init__(self, device: Owner):
         self.device = device
         self._hits = {t["name"] for t in device.switch.program.layout.get("tables", ()) if t.get("hits") is not None}
         self._tables: dict[str, Watched] = {}

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ina.p4.bfrt.info import Table
+from ina.p4.bfrt.part import Owner
 from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.pktgen import PktgenApp
-
-if TYPE_CHECKING:
-    from ina.p4.bfrt.device import Device
 
 ACTIONS = {"trigger_timer_one_shot": "one_shot", "trigger_timer_periodic": "periodic", "trigger_port_down": "port_down",
            "trigger_recirc_pattern": "pattern"}  # fmt: skip
@@ -29,7 +25,7 @@ class PktgenTables:
 
     kinds = ("PktgenPortCfg", "PktgenAppCfg", "PktgenPktBufferCfg")
 
-    def __init__(self, device: Device):
+    def __init__(self, device: Owner):
         self.device, self.switch, self.pipes = device, device.switch, device.pipes
         self._ports: dict[int, Fields] = {}
         self._apps: dict[tuple[int, int], Row] = {}  # by pipe and number
@@ -98,7 +94,7 @@ class PktgenTables:
             raise EntityError(f"table {table.name}: port {port}: recirculation is set at port {CPU[0]} of a pipe, for its ports "
                               f"{CPU[0]} to {CPU[-1]}")  # fmt: skip
         for other in CPU:
-            if self.device.ports.configured(port := pipe * PIPE_PORTS + other):
+            if self.device.has_port(port := pipe * PIPE_PORTS + other):
                 raise EntityError(f"table {table.name}: port {port} is in table $PORT: remove it first", "FAILED_PRECONDITION")
         try:
             self.switch.recirculate(pipe, on)

@@ -7,15 +7,11 @@ enabled sets whether it is up. The front panel is numbered as in Tofino's model:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ina.p4.bfrt.fixed_tables import STATISTICS
 from ina.p4.bfrt.info import Table
+from ina.p4.bfrt.part import Owner
 from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.p4info import EntityError
-
-if TYPE_CHECKING:
-    from ina.p4.bfrt.device import Device
 
 CONNECTIONS = range(1, 33)
 CHANNELS = range(4)
@@ -43,7 +39,7 @@ def panel(port: int) -> tuple[int, int] | None:
 class PortTables:
     kinds = ("PortConfigure", "PortStat", "PortHdlInfo", "PortStrInfo", "DevConfigure")
 
-    def __init__(self, device: Device):
+    def __init__(self, device: Owner):
         self.switch = device.switch
         self.pipes = device.pipes
         self._loopbacks: set[int] = set()  # loopback ports that exist because of a row

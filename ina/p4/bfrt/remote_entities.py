@@ -7,17 +7,12 @@ row of a value set is a member.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ina.p4.bfrt.entities import K, Kind, kind_of, no_table, table_of
+from ina.p4.bfrt.entities import Client, K, Kind, kind_of, no_table, table_of
 from ina.p4.bfrt.info import Info
 from ina.p4.bfrt.program_info import own_name
 from ina.p4.bfrt.rows import PRIORITY, Change, Row
 from ina.p4.runtime.entities import CloneSessionEntry, MulticastGroupEntry, Replica, ValueSetEntry
 from ina.p4.runtime.p4info import EntityError
-
-if TYPE_CHECKING:
-    from ina.p4.bfrt.client import Client
 
 NODE, MGID, MIRROR = "$pre.node", "$pre.mgid", "$mirror.cfg"
 WHOLE = 16384  # bytes: longer than any frame

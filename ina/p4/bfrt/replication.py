@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ina.p4.bfrt.info import Table
+from ina.p4.bfrt.part import Owner
 from ina.p4.bfrt.program_info import own_name
 from ina.p4.bfrt.rows import Fields, Row, Where
 from ina.p4.runtime.entities import Update
@@ -25,9 +26,6 @@ from ina.p4.runtime.tna_entities import (
     PortMetadata,
     ReplicationConfig,
 )
-
-if TYPE_CHECKING:
-    from ina.p4.bfrt.device import Device
 
 COLORS = ("GREEN", "YELLOW", "YELLOW", "RED")  # by Tofino's number
 
@@ -132,7 +130,7 @@ DEFAULT = "$DEFAULT_FIELD"  # of $PORT_METADATA without names
 class Replication:
     kinds = (*FORMS, "PortMetadata")
 
-    def __init__(self, device: Device):
+    def __init__(self, device: Owner):
         self.device, self.switch = device, device.switch
         self._sessions: dict[int, Fields] = {}  # data of mirror sessions as written, with fields that are not valid
 

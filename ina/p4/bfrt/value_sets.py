@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ina.p4.bfrt.info import Table
+from ina.p4.bfrt.part import Owner
 from ina.p4.bfrt.program_info import own_name
 from ina.p4.bfrt.remote_entities import value_set_rows
 from ina.p4.bfrt.rows import PRIORITY, Fields, Row, Where
 from ina.p4.runtime.entities import Update, ValueSetEntry
 from ina.p4.runtime.p4info import EntityError
 
-if TYPE_CHECKING:
-    from ina.p4.bfrt.device import Device
-
 
 @dataclass
 class ValueSetTables:
     """The value sets of the device's switch."""
 
-    device: Device
+    device: Owner
     kinds = ("ParserValueSet",)
 
     def _current(self, table: Table, where: Where) -> list[ValueSetEntry]:
