@@ -1,4 +1,4 @@
-"""Text of an exception of any kind, for places that catch all kinds."""
+"""Texts of exceptions: of any kind, for places that catch all kinds, and for a line of a command's output."""
 
 from __future__ import annotations
 
@@ -12,3 +12,10 @@ def reason(error: BaseException) -> str:
     if text and (isinstance(error, WORDED) or type(error).__module__.partition(".")[0] == "ina"):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def line(error: BaseException) -> str:
+    """Returns a text for the end of a command: the system's errors as "FILE: No such file or directory", others as they are."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror

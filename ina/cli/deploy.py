@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.base.bounds import SECONDS, real, whole
+from ina.base.error_text import line
 from ina.p4.rpc import connections as rpc
 
 EPILOG = """
@@ -60,7 +61,7 @@ def _main(args: argparse.Namespace) -> int:
     try:
         return _deploy(args)
     except (ConfigError, EntityError, DeploymentError, TimeoutError, BuildError, CompileError, OSError) as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 1
 
 
@@ -77,7 +78,7 @@ def _deploy(args: argparse.Namespace) -> int:
         if host is None:
             names = ", ".join(h.name for h in d.hosts)
             raise DeploymentError(f"--host {args.host}: {args.experiment} has no such host; it has {names}")
-        host_setup.set_up(d, host, not args.dry_run, lambda line: print(line, flush=True))
+        host_setup.set_up(d, host, not args.dry_run, lambda text: print(text, flush=True))
         return 0
     if args.hosts:
         for name, commands in host_setup.host_commands(d):
@@ -91,7 +92,7 @@ def _deploy(args: argparse.Namespace) -> int:
         if args.dry_run or args.embedded:
             _show(args, switches, steps)
             return 0
-        deploy.carry_out(steps, switches, lambda line: print(line, flush=True))
+        deploy.carry_out(steps, switches, lambda text: print(text, flush=True))
         print(f"{args.experiment} is deployed on {_where(switches)}")
     return 0
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from ina.base.bounds import whole
+from ina.base.error_text import line
 
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
@@ -99,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
         explorer = jobs(program, network, args.then, **options) if args.then else job(
             program, network, **options, dtype=getattr(np, args.dtype), strict=not args.published, count=args.tensors)
     except (_Bounds, TopologyError, AdmissionError, CompileError, BuildError, OSError) as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 2
     began = time.monotonic()
     counts = {name: getattr(args, name) for name in ("losses", "duplicates", "timeouts")}
@@ -146,7 +147,7 @@ def simulate_main(args: argparse.Namespace) -> int:
         if entries.sizes(program.p4info) is None:
             raise ValueError(f"{args.program}: its annotation @ina_program does not say that it is the protocol {protocol}'s")
     except (ValueError, CompileError, BuildError, OSError) as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 2
     began, events, tensors, seed = time.monotonic(), 0, 0, args.seed
     faults: Counter[str] = Counter()

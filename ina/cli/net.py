@@ -12,6 +12,7 @@ from pathlib import Path
 from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.base.bounds import whole
+from ina.base.error_text import line
 from ina.cli.topo import parameters
 from ina.net import state
 
@@ -64,7 +65,7 @@ def _up(args: argparse.Namespace) -> int:
                   f"INA_SWITCH={network.socket}", flush=True)  # fmt: skip
             network.prompt(args.command)
     except (MininetMissing, state.Busy, topologies.TopologyError, ControlError, OSError, ValueError) as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("The network is down.")

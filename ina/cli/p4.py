@@ -184,7 +184,10 @@ def _trace(args: argparse.Namespace) -> int:
     from ina.p4.tools import trace
 
     program = _load(args)
-    entries = args.entries.read_text(encoding="utf-8") if args.entries else ""
+    try:
+        entries = args.entries.read_text(encoding="utf-8") if args.entries else ""
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{args.entries}: byte {error.start} is not UTF-8") from None
     if not 0 <= args.port < 1 << PORT_BITS:
         raise ValueError(f"--port {args.port}: expected 0 to {(1 << PORT_BITS) - 1}: programs have {PORT_BITS} bits for it")
     tracer = trace.Tracer(program, entries)

@@ -11,10 +11,13 @@ import socket
 import struct
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ina.base.bounds import whole
 from ina.p4.rpc import connections as rpc
+
+if TYPE_CHECKING:
+    from ina.p4.runtime import Program
 
 ETHERNET = 14  # bytes of header beyond the MTU
 SIOCGIFMTU = 0x8921
@@ -120,9 +123,9 @@ def _run(args: argparse.Namespace) -> None:
         if args.program is not None and args.program.suffix == ".p4":
             folders = [*args.include, paths.p4_dir()]
             path = compile_program(args.program, defines=macros(args.define), include_dirs=folders).so_path
-            device.load(Program(path))
+            device.load(_with_pipes(Program(path), args.pipes))
         elif args.program is not None:
-            device.load(Program(args.program))
+            device.load(_with_pipes(Program(args.program), args.pipes))
         names = []
         opened = contextlib.ExitStack()
         stack.callback(opened.close)
@@ -151,6 +154,13 @@ def _run(args: argparse.Namespace) -> None:
         print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}; "
               f"{access.described(args.grpc)}", flush=True)
         signal.sigwait(stopped)
+
+
+def _with_pipes(program: Program, pipes: int) -> Program:
+    """Returns the program. Raises ValueError: it has no pipes, and --pipes was given."""
+    if pipes and program.architecture != "tna":
+        raise ValueError(f"--pipes {pipes}: {program.name} is a program for {program.architecture}, which has no pipes")
+    return program
 
 
 Udp = tuple[tuple[str, int], tuple[str, int]]

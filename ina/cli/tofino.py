@@ -10,6 +10,7 @@ from typing import Any
 
 from ina.aggregation.controller.access import add_arguments as add_users
 from ina.base.bounds import SECONDS, real, whole
+from ina.base.error_text import line
 from ina.p4.rpc import connections as rpc
 
 
@@ -85,7 +86,7 @@ def _controller(args: argparse.Namespace) -> int:
         arguments = d, d.all_addresses(args.at), args.device_id, rpc.Access.of(args), args.packet_lifetime
         return daemon.serve(lambda: DeployedHost(*arguments), args.name, args.state, slots, args.user)
     except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 1
 
 
@@ -100,7 +101,7 @@ def _doctor(args: argparse.Namespace) -> int:
         findings = examine(d, d.all_addresses(args.at), args.device_id, args.timeout, rpc.Access.of(args))
         return show(findings, args.json)
     except (ConfigError, OSError) as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 2
 
 
@@ -118,7 +119,7 @@ def _compile(args: argparse.Namespace) -> int:
             print(compiler.report(result), flush=True)
             status |= not result.fits
     except (compiler.NoCompiler, OSError, TimeoutError, ValueError) as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 2
     return status
 
@@ -159,7 +160,7 @@ def _compare(report: Any, program: Path, defines: dict[str, str], include: list[
         with tempfile.TemporaryDirectory() as out:
             result = compiler.compile_with(compiler.find(), program, Path(out), defines, include)
     except (compiler.NoCompiler, OSError, TimeoutError) as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return False
     print()
     print(compare.text(report, result) if result.ok else compiler.report(result))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 
 import pytest
+from capabilities import need
 
 from ina import cli
+from ina.base import error_text, paths
 from ina.cli.commands import COMMANDS, GROUPS
 
 HEAVY = {"numpy", "torch", "grpc", "google", "rich", "scapy", "pcpp", "matplotlib", "networkx", "cffi", "ina._native"}
@@ -72,3 +75,50 @@ def test_a_wrong_command_line_is_one_line(argv, message, capsys):
     output = capsys.readouterr()
     assert (stopped.value.code, output.out) == (2, "")
     assert output.err.startswith(message) and output.err.count("\n") == 1 and output.err.endswith(" --help says more\n")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a program, a file that is no text, and a folder, to be where the command runs."""
+    shutil.copy(next(paths.root().glob("examples/**/learn.p4")), tmp_path)
+    (tmp_path / "bin").write_bytes(b"\xff\xfe\0bad")
+    (tmp_path / "dir").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+
+CONTROLLER = "controller --topology star --switch s1=127.0.0.1:1 --name ina-test-nowhere --insecure --state"
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("argv", "status", "message"), [
+    ("explore --program nowhere.p4", 2, "ina: nowhere.p4: No such file or directory\n"),
+    ("simulate --program nowhere.p4", 2, "ina: nowhere.p4: No such file or directory\n"),
+    ("tofino check nowhere.p4", 2, "ina: nowhere.p4: No such file or directory\n"),
+    ("trace learn.p4 00 --entries bin", 1, "ina: bin: byte 0 is not UTF-8\n"),
+    ("run --pcap learn.p4", 2, "ina: command line: pcap = 'learn.p4': expected a folder\n"),
+    ("doctor --slots 3", 2, "ina: --slots 3: expected a power of two\n"),
+    ("report dir", 1, "ina: dir: neither experiment.json (of a sweep) nor metrics.json (of a run) is there\n"),
+    ("switch run learn.p4 --pipes 2", 1, "ina: --pipes 2: learn.p4 is a program for v1model, which has no pipes\n"),
+    (f"{CONTROLLER} bin", 1, "ina: bin: not a text file: expected UTF-8: not a controller's state; move it away to begin without "
+                             "jobs\n"),
+    (f"{CONTROLLER} dir", 1, "ina: dir: Is a directory\n"),
+])  # fmt: skip
+def test_a_wrong_file_or_value_is_one_line(argv, status, message, folder, capsys):
+    """Also for commands that would first wait for something else, and those that say where results go."""
+    need("cc", *(["p4runtime"] if argv.startswith(("controller", "switch")) else []))
+    assert cli.main(argv.split()) == status
+    assert capsys.readouterr().err == message
+
+
+@pytest.mark.fast
+def test_a_number_that_is_none_is_named(capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*CONTROLLER.split(), "x", "--packet-lifetime", "long"])
+    assert "argument --packet-lifetime: long: expected more than 0 and less than" in capsys.readouterr().err
+
+
+@pytest.mark.fast
+def test_an_error_of_the_system_names_its_file():
+    assert error_text.line(FileNotFoundError(2, "No such file", "a")) == "a: No such file"
+    assert error_text.line(OSError(2, "cannot create a switch")) == "cannot create a switch"
+    assert error_text.line(TimeoutError("no answer")) == "no answer" and error_text.line(ValueError("wrong")) == "wrong"

@@ -326,6 +326,8 @@ def _processor_seconds() -> float:
 def _wrong(options: argparse.Namespace) -> str:
     if options.target != "tofino" and (options.peer or options.agent is not None):
         return "--peer and --agent are for --target tofino"
+    if options.slots and options.slots & (options.slots - 1):
+        return f"--slots {options.slots}: expected a power of two"
     if options.target == "tofino" and not (options.peer or options.interface or options.agent is not None):
         return "--target tofino: which --interface, and which --peer (or --agent SECONDS to answer)?"
     return ""

@@ -208,6 +208,7 @@ class Config(Experiment):
         yield self.momentum < 1, "momentum", "0 up to, not including, 1"
         yield 0 < self.bucket_mb < 1e6, "bucket_mb", "more than 0 and less than a million"
         yield not self.data or Path(self.data).is_dir(), "data", "a folder with Fashion-MNIST's IDX files"
+        yield not self.pcap or not Path(self.pcap).exists() or Path(self.pcap).is_dir(), "pcap", "a folder"
         yield not self.record or self.record.endswith(".csv"), "record", "a path that ends with .csv"
         yield not self.record or Path(self.record).absolute().parent.is_dir(), "record", "a file in a folder that is there"
         yield 1 <= self.slots <= 8192 and limits.power_of_two(self.slots), "slots", "a power of two up to 8192"

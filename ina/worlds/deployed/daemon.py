@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -31,6 +32,7 @@ from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
 from ina.base import signals, tokens
 from ina.base.bounds import whole
+from ina.base.error_text import line
 from ina.p4.rpc import connections as rpc
 from ina.p4.runtime.p4info import EntityError
 from ina.worlds.deployed.remote import NoAnswer, over_p4runtime
@@ -62,7 +64,11 @@ def add_packet_lifetime(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    if not 0 < (seconds := float(text)) < JOINING:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < JOINING:
         raise argparse.ArgumentTypeError(f"{text}: expected more than 0 and less than {JOINING:g} seconds")
     return seconds
 
@@ -73,7 +79,7 @@ def _main(args: argparse.Namespace) -> int:
     try:
         return _run(args)
     except (StateError, topologies.TopologyError, EntityError, OSError, TimeoutError, ValueError) as error:
-        print(f"ina: {error}", file=sys.stderr)
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 1
 
 
@@ -93,8 +99,10 @@ def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots:
     listener = listen(name, everybody=bool(users))
     try:
         signals.raising(lambda _number: SystemExit(0), signal.SIGINT, signal.SIGTERM)
+        file = StateFile(state)
+        file.load()  # its errors come now, and not when the switches answer
         host = _awaited(switches)
-        server = Server(listener, host, job_slots=job_slots, state=StateFile(state), access=allowed, token=token)
+        server = Server(listener, host, job_slots=job_slots, state=file, access=allowed, token=token)
         location = {"token": tokens.where()} if token else {}
         print(json.dumps({"pid": os.getpid(), "name": name, **location, **host.describe()}), flush=True)
         try:
