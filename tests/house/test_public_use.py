@@ -146,7 +146,7 @@ def test_an_experiment_runs_from_python(tmp_path):
     ("switchml-los", {}, "did you mean 'switchml-loss'"),
     ("switchml-loss", {"worker": 3}, "did you mean 'workers'"),
     ("switchml-loss", {"workers": None}, "workers = None: expected"),
-    ("switchml-loss", {"workers": "many"}, "workers = 'many': expected int"),
+    ("switchml-loss", {"workers": "many"}, "workers = 'many': expected a whole number"),
     ("nowhere.toml", {}, "nowhere.toml: No such file"),
 ])  # fmt: skip
 def test_a_wrong_experiment_is_named(name, keys, message):
