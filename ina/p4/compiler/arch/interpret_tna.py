@@ -14,10 +14,9 @@ from ina.p4.compiler import ast
 from ina.p4.compiler.arch.tna_machine import Nothing, Phase, TnaMachine, Unset
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.externs.hashes import deposit
-from ina.p4.compiler.externs.tna import TNA
 from ina.p4.compiler.reference.architecture import Architecture, Item, Output
 from ina.p4.compiler.reference.blocks import run_block
-from ina.p4.compiler.reference.machine import Frame
+from ina.p4.compiler.reference.machine import Frame, Semantics
 from ina.p4.compiler.reference.packet import PacketIn, PacketOut
 from ina.p4.compiler.reference.signals import ParserError
 from ina.p4.compiler.reference.values import Record, Value, default_record, number
@@ -69,8 +68,8 @@ class Result:
 class Tna(Architecture):
     """One switch; each pipeline of its program runs in one pipe."""
 
-    def __init__(self, program: CheckedProgram, seed: int) -> None:
-        self.machine: TnaMachine = TnaMachine(program, TNA, seed)
+    def __init__(self, program: CheckedProgram, externs: Semantics, seed: int) -> None:
+        self.machine: TnaMachine = TnaMachine(program, externs, seed)
 
     # --- one phase --------------------------------------------------------------------------------------------------
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from ina.p4.compiler.arch.v1model_machine import DROP_PORT, Pass, Path, Requests, V1Machine
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
-from ina.p4.compiler.externs.v1model import V1MODEL
 from ina.p4.compiler.reference.architecture import Architecture, Item, Output
 from ina.p4.compiler.reference.blocks import run_block
-from ina.p4.compiler.reference.machine import Frame
+from ina.p4.compiler.reference.machine import Frame, Semantics
 from ina.p4.compiler.reference.packet import PacketIn, PacketOut
 from ina.p4.compiler.reference.signals import ParserError
 from ina.p4.compiler.reference.values import Record, Value, copy, default_record, number, store_part
@@ -73,8 +72,8 @@ class Departure(Item):
 class V1Model(Architecture):
     """One switch."""
 
-    def __init__(self, program: CheckedProgram, seed: int) -> None:
-        self.machine: V1Machine = V1Machine(program, V1MODEL, seed)
+    def __init__(self, program: CheckedProgram, externs: Semantics, seed: int) -> None:
+        self.machine: V1Machine = V1Machine(program, externs, seed)
         blocks = [v for v in program.package.args.values() if isinstance(v, Instance)]
         self.parser, self.verify, self.ingress_control, self.egress_control, self.compute, self.deparser = blocks
 

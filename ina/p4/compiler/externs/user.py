@@ -109,7 +109,7 @@ class _Object(ExternObject):
         return self.body.start(*constructor(instance))
 
     def interpret(self, machine: Any, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
-        return _results(call, args, self.body.call(machine.objects[instance], call.method, *_numbers(call, args)))
+        return _results(call, args, self.body.call(machine.objects.get(instance), call.method, *_numbers(call, args)))
 
 
 def constructor(instance: Instance) -> list[int]:

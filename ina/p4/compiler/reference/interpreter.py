@@ -40,14 +40,14 @@ from ina.p4.compiler.instances import (
 from ina.p4.compiler.reference import calls as calls
 from ina.p4.compiler.reference.architecture import Architecture, Item, Output
 from ina.p4.compiler.reference.expressions import evaluate, evaluate_number
-from ina.p4.compiler.reference.machine import CloneSession, Frame
+from ina.p4.compiler.reference.machine import CloneSession, Frame, Semantics
 from ina.p4.compiler.reference.objects import CounterArray, MeterArray, RegisterArray
 from ina.p4.compiler.reference.signals import InterpreterError, PacketFailed
 from ina.p4.compiler.reference.tables import ActionProfile, BoundAction, Entry, Match, Table, ValueSet, canonical
 from ina.p4.compiler.types import Type, fixed_width
 
 T = TypeVar("T")
-ARCHITECTURES: dict[str, Callable[[CheckedProgram, int], Architecture]] = {"v1model": V1Model, "tna": Tna}
+ARCHITECTURES: dict[str, Callable[[CheckedProgram, Semantics, int], Architecture]] = {"v1model": V1Model, "tna": Tna}
 TABLE_OBJECTS = ("implementation", "counters", "meters", "registers", "filters")
 
 
@@ -88,10 +88,9 @@ class Interpreter:
     """
 
     def __init__(self, checked: CheckedProgram, seed: int = 0, externs: str | Path | None = None) -> None:
-        architecture = supported_architecture(checked)
-        self.architecture: Architecture = ARCHITECTURES[architecture](checked, seed)
+        name = supported_architecture(checked)
+        self.architecture: Architecture = ARCHITECTURES[name](checked, externs_of(name, externs), seed)
         self.program, self.machine = checked, self.architecture.machine
-        self.machine.externs = externs_of(architecture, externs)
         self.tables: NameMap[Table] = NameMap("table")
         self.profiles: NameMap[ActionProfile] = NameMap("action profile")
         self.value_sets: NameMap[ValueSet] = NameMap("value set")
