@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import struct
@@ -17,6 +18,7 @@ from v1_program import check, data, source
 
 from ina import cli
 from ina.base import paths
+from ina.p4 import UserFunction
 from ina.p4.compiler.frontend import load
 from ina.p4.compiler.p4info import files as p4info_files
 from ina.p4.compiler.p4info import p4info
@@ -451,10 +453,13 @@ def test_output_in_the_documentation_is_real(block, monkeypatch, capsys):
 @pytest.mark.build
 def test_code_in_the_documentation_runs(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.M | re.S)
+    code, extern = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.M | re.S)
     exec(compile(code, "docs/guide/p4.md", "exec"), {})
     frame = bytes.fromhex("000000000002000000000001aabb")
     assert capsys.readouterr().out.splitlines() == [str([(2, frame)]), "1"]
+    names = {"UserFunction": UserFunction, "math": math}
+    exec(compile(extern, "docs/guide/p4.md", "exec"), names)  # its C is shortened
+    assert names["SquareRoot"]().call(11) == (3, 2)
 
 
 @pytest.mark.build
