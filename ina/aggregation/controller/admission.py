@@ -24,17 +24,18 @@ from ina.aggregation.controller.job_incarnations import CHANCE, Incarnations, Li
 from ina.aggregation.controller.job_records import AdmissionError, Branch, Job
 from ina.aggregation.controller.reconcile import absent, repair
 from ina.aggregation.controller.state import StateError, described, job_from_json, job_to_json
-from ina.aggregation.controller.transaction import REFUSED, Change, WriteFailed, WriteTarget, try_write, write
+from ina.aggregation.controller.transaction import REFUSED, Change, WriteFailed, try_write, write
 from ina.aggregation.controller.tree_placement import place
 from ina.aggregation.entries import Child, JobProgram, Parent, program_named
 from ina.aggregation.worker import SWITCH, worker_address
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, TableEntry, Update, delete, insert, modify
 from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.target import SwitchTarget
 from ina.topology.topology import Node, Topology
 from ina.topology.tree import Tree
 
-__all__ = ["AdmissionError", "Controller", "Job", "WriteTarget", "switch_address"]
+__all__ = ["AdmissionError", "Controller", "Job", "SwitchTarget", "switch_address"]
 
 
 def switch_address(switch: str, udp_port: int = SWITCH.port) -> Address:
@@ -52,7 +53,7 @@ class Controller:
     exactly, with switches that have no other jobs.
     """
 
-    def __init__(self, targets: WriteTarget | Mapping[str, WriteTarget], slots: int | Mapping[str, int],
+    def __init__(self, targets: SwitchTarget | Mapping[str, SwitchTarget], slots: int | Mapping[str, int],
                  protocol: str | JobProgram = protocols.DEFAULT, topology: Topology | None = None,
                  chance: random.Random = CHANCE):
         self.targets = dict(targets) if isinstance(targets, Mapping) else {"s1": targets}

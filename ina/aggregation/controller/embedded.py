@@ -9,7 +9,6 @@ from typing import Any
 from ina.aggregation import protocols
 from ina.aggregation.controller.switch_host import Summary
 from ina.aggregation.controller.switch_setup import make_switch
-from ina.aggregation.controller.transaction import WriteTarget
 from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
 from ina.aggregation.entries import ANNOTATION, JobProgram, Sizes, programs, recognise
 from ina.aggregation.worker import SERVER, SWITCH, worker_address
@@ -19,6 +18,7 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import P4Info
+from ina.p4.runtime.target import SwitchTarget
 from ina.p4.runtime.tna_entities import front_panel
 
 PORTS = 510  # the CPU port and the drop port are beyond
@@ -79,7 +79,7 @@ class EmbeddedSwitch:
                 "slots": self.slots, "protocol": self.protocol}
 
     @property
-    def targets(self) -> dict[str, WriteTarget]:
+    def targets(self) -> dict[str, SwitchTarget]:
         return {"s1": self.switch}
 
     def host_of(self, pid: int, name: str) -> str:

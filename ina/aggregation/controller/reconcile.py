@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ina.aggregation.controller.transaction import WriteTarget
 from ina.aggregation.entries import JobProgram
 from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, TableEntry, Update, as_int, delete, insert, modify
+from ina.p4.runtime.target import SwitchTarget
 
 WIDEST = 128  # bits of a match or parameter
 
 
-def repair(target: WriteTarget, program: JobProgram, expected: Iterable[Entity],
+def repair(target: SwitchTarget, program: JobProgram, expected: Iterable[Entity],
            learn: Callable[[list[Entity]], None]) -> list[Update]:
     """Reads the entries of ``target`` and writes the difference to ``expected``; returns it. ``learn`` is called with the entries
     before that. Raises what the target raises."""
@@ -24,14 +24,14 @@ def repair(target: WriteTarget, program: JobProgram, expected: Iterable[Entity],
     return _change(target, present, expected)
 
 
-def agree(target: WriteTarget, tables: Iterable[str], expected: Sequence[Entity]) -> list[Update]:
+def agree(target: SwitchTarget, tables: Iterable[str], expected: Sequence[Entity]) -> list[Update]:
     """Writes the difference like ``repair``, for ``tables`` without jobs; ``expected`` may have their default actions."""
     defaults = [TableEntry(e.table, is_default=True) for e in expected if isinstance(e, TableEntry) and e.is_default]
     present = [e for e in target.read([TableEntry(table) for table in tables]) if _is_entry(e)]
     return _change(target, [*present, *(target.read(defaults) if defaults else ())], expected)
 
 
-def _change(target: WriteTarget, present: Iterable[Entity], expected: Iterable[Entity]) -> list[Update]:
+def _change(target: SwitchTarget, present: Iterable[Entity], expected: Iterable[Entity]) -> list[Update]:
     new_by_key, old_by_key = {_key(entity): entity for entity in expected}, {_key(entity): entity for entity in present}
     extra = [entity for key, entity in old_by_key.items() if key not in new_by_key]
     other = [entity for key, entity in new_by_key.items() if key in old_by_key and _value(old_by_key[key]) != _value(entity)]

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NotRequired, Protocol, TypedDict
 
-from ina.aggregation.controller.transaction import WriteTarget
 from ina.aggregation.controller.worker_ports import Plug
 from ina.net.ports import Address
+from ina.p4.runtime.target import SwitchTarget
 from ina.topology.topology import Topology
 
 
@@ -37,7 +37,7 @@ class SwitchHost(Protocol):
     ports for workers anywhere."""
 
     @property
-    def targets(self) -> Mapping[str, WriteTarget]: ...
+    def targets(self) -> Mapping[str, SwitchTarget]: ...
 
     @property
     def topology(self) -> Topology | None: ...

@@ -5,24 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from ina.p4.runtime.entities import Entity, Update
+from ina.p4.runtime.entities import Update
 from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.target import SwitchTarget
 
 REFUSED = (EntityError, TimeoutError, OSError)  # errors of a target that does not perform a write
 
 log = logging.getLogger(__name__)
-
-
-class WriteTarget(Protocol):
-    """Interface of a switch to the controller; implemented for embedded, BMv2 and Tofino switches."""
-
-    def write(self, updates: list[Update]) -> None:
-        """Makes all updates, in order, or none."""
-
-    def read(self, entities: Sequence[Entity]) -> list[Entity]:
-        """Returns the entities that match ``entities``, which serve as patterns."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,7 @@ class WriteFailed(Exception):
         self.unsure = unsure
 
 
-def write(targets: Mapping[str, WriteTarget], changes: Sequence[Change]) -> None:
+def write(targets: Mapping[str, SwitchTarget], changes: Sequence[Change]) -> None:
     """Writes changes at all switches or at none. Raises WriteFailed."""
     completed: list[Change] = []
     for change in changes:
@@ -59,7 +49,7 @@ def write(targets: Mapping[str, WriteTarget], changes: Sequence[Change]) -> None
         completed.append(change)
 
 
-def try_write(target: WriteTarget, switch: str, updates: list[Update]) -> bool:
+def try_write(target: SwitchTarget, switch: str, updates: list[Update]) -> bool:
     """Writes ``updates``; returns False if the switch refuses them, and logs why."""
     try:
         target.write(updates)

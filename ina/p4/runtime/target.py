@@ -1,29 +1,28 @@
-"""The control plane's interface to a switch: the embedded one, BMv2 and Tofino implement it."""
+"""The control plane's interface to a switch, whatever it is and wherever it runs."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from ina.p4.runtime.entities import E, Update
-from ina.p4.runtime.p4info import P4Info
 
 
-class SwitchTarget(ABC):
-    """A loaded program's tables, groups, sessions, counters and registers, in P4Runtime's terms."""
+class SwitchTarget(Protocol):
+    """A loaded program's tables, groups, sessions, counters and registers, in P4Runtime's terms.
 
-    @property
-    @abstractmethod
-    def p4info(self) -> P4Info:
-        """The P4Info of the program that is loaded."""
+    The embedded switch is one, on one processor (`Switch`) or several (`ShardedSwitch`); so is a switch behind P4Runtime, BMv2
+    or another (`RemoteSwitch`), and a Tofino behind BFRuntime (`BfRuntimeTarget`); and what worlds put in front of these.
+    """
 
     @abstractmethod
-    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
+    def write(self, updates: Iterable[Update]) -> None:
         """Makes all updates, in order, or none.
 
-        Raises EntityError (its message begins with the number of the update) or TimeoutError (`timeout` in seconds).
+        Raises EntityError (its message begins with the number of the update) or TimeoutError.
         """
 
     @abstractmethod
-    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
-        """The entities that match each of `entities`, which serve as patterns: see `Switch.read`."""
+    def read(self, entities: Sequence[E]) -> list[E]:
+        """Returns the entities that match each of `entities`, which serve as patterns: see `Switch.read`."""

@@ -26,6 +26,7 @@ from ina.aggregation.worker import SERVER, worker_address
 from ina.p4.rpc.connections import Access
 from ina.p4.runtime.entities import CounterEntry, E, Update
 from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.target import SwitchTarget
 from ina.topology.topology import Topology, TopologyError
 
 CONNECTED = 2.0  # seconds to become a switch's primary controller
@@ -43,18 +44,14 @@ def unreached(prefix: str, error: EntityError | TimeoutError) -> ValueError:
     return (NoAnswer if silent else ValueError)(f"{prefix}{error}")
 
 
-class Connection(Protocol):
-    """A SwitchTarget that was connected to."""
+class Connection(SwitchTarget, Protocol):
+    """A switch that was connected to."""
 
     @property
     def p4info(self) -> P4Info: ...
 
     @property
     def alive(self) -> bool: ...
-
-    def write(self, updates: Iterable[Update]) -> None: ...
-
-    def read(self, entities: Sequence[E]) -> list[E]: ...
 
     def close(self) -> None: ...
 

@@ -25,6 +25,7 @@ from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.net.ports import Port, memory_pair, open_packet
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import E, Update
+from ina.p4.runtime.target import SwitchTarget
 from ina.p4.runtime.tna_entities import front_panel
 from ina.worlds.testbed.description import Description, HostPort, Trunk, Wire
 
@@ -52,14 +53,8 @@ class PortCounts:
     errors: dict[str, int] = field(default_factory=dict)
 
 
-class Forwarder(Protocol):
+class Forwarder(SwitchTarget, Protocol):
     """Interface of a running switch with its ports open and its layer 2 in place."""
-
-    def write(self, updates: Iterable[Update]) -> None:
-        """Makes all updates, in order, or none."""
-
-    def read(self, entities: Sequence[E]) -> list[E]:
-        """Returns the entities that match any of ``entities``, which serve as patterns."""
 
     def counters(self) -> dict[str, list[list[int]]]:
         """Returns the program's counters by name: cells of packets and bytes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
@@ -21,7 +21,7 @@ from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.ps import server
 from ina.base.native import ffi, lib
 from ina.p4.runtime.embedded import Switch
-from ina.p4.runtime.entities import Entity, Update
+from ina.p4.runtime.entities import E, Update
 from ina.worlds.virtual.fabric import Fabric
 from ina.worlds.virtual.parameter_servers import Server
 
@@ -59,8 +59,9 @@ class SimulatedTarget:
         """Resets registers and counters to their state at the start."""
         self._state[:] = self._blank
 
-    def write(self, updates: Sequence[Update]) -> None:
+    def write(self, updates: Iterable[Update]) -> None:
         self._check()
+        updates = list(updates)
         fate, applied = self.draw(self, len(updates))
         self.switch.write(updates[:applied])
         if fate is Fate.KILLED:
@@ -68,7 +69,7 @@ class SimulatedTarget:
         if fate is Fate.SILENT:
             raise TimeoutError(f"{self.name} does not answer")
 
-    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+    def read(self, entities: Sequence[E]) -> list[E]:
         self._check()
         return self.switch.read(entities)
 
