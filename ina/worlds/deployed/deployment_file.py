@@ -43,21 +43,45 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ina.base import documents
-from ina.base.settings import ConfigError
+from ina.base.settings import ConfigError, Problems, key, keys, nearest
 from ina.p4.bfrt.ports import SPEEDS, PortConfig
 from ina.topology.topology import Link, Node, Topology, TopologyError
-from ina.worlds.deployed.toml_checks import check_keys, dataclass_of, ports, table_list, value
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-TOP = ("p4_name", "at", "ip", "controller", "ports", "switch", "link", "host", "mirror")
+TABLES = ("ports", "switch", "link", "host", "mirror")
+ONE_SWITCH = ("ports", "at", "ip")  # keys of [tofino] that several switches have each
 DIRECTIONS = ("ingress", "egress", "both")
 ALONE = "s1"  # name of the only switch, which the file need not name
+
+
+Table = TypeVar("Table", "Server", "Mirror")
+
+
+@dataclass(frozen=True)
+class SwitchKeys:
+    """Keys of a [[tofino.switch]], beside its ports."""
+
+    name: str = key("", "the switch's name")
+    p4_name: str = key("", "as the driver was started with; default: that of [tofino]")
+    at: str = key("", "where the driver is served")
+    ip: str = key("", "the switch's own address; default: 10.255.0.n")
+
+
+@dataclass(frozen=True)
+class TopKeys:
+    """Keys of [tofino], beside its tables."""
+
+    p4_name: str = key("", "as the driver was started with; default: the protocol's name")
+    at: str = key("", "where the driver of the only switch is served; default: --at")
+    ip: str = key("", "the only switch's own address; default: 10.255.0.1")
+    controller: str = key("", "HOST:PORT where `ina tofino controller` is reached, for the hosts' command lines")
 
 
 @dataclass(frozen=True)
@@ -188,148 +212,232 @@ class Deployment:
 
 
 def read(path: Path, config: object) -> Deployment:
-    """Reads the deployment of `config`, the file's experiment. Raises ConfigError, which names the file and the key."""
+    """Reads the deployment of `config`, the file's experiment. Raises ConfigError, with file, line and key of all problems."""
     try:
-        table = documents.toml(path).get("tofino")
+        document = documents.document(path)
     except (OSError, documents.Unreadable) as error:
         raise ConfigError(f"{path}: {error}") from None
+    table = document.content.get("tofino")
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: there is no table [tofino]: it says which ports and hosts there are (docs/guide/tofino.md)")
-    where = f"{path}: [tofino]"
     if "job" in table:
-        raise ConfigError(f"{where}: job: entries of a job are not deployed any more, as a second run with them could get the "
-                          "sums of the first; leave the key out, and start `ina tofino controller`, which admits each run as a "
-                          "job of its own")  # fmt: skip
-    check_keys(table, TOP, where)
-    p4_name = value(table, "p4_name", str, "", where) or getattr(config, "protocol", "")
-    switches = _switches(table, where, p4_name)
-    only = switches[0].name if len(switches) == 1 else ""
-    hosts, mirrors = (
-        tuple(item if item.switch else replace(item, switch=only) for item in (
-            dataclass_of(kind, entry, f"{path}: [[tofino.{name}]] number {i}")
-            for i, entry in enumerate(table_list(table, name, where), 1)))
-        for name, kind in (("host", Server), ("mirror", Mirror))
-    )  # fmt: skip
-    cables = tuple(_cable(entry, f"{path}: [[tofino.link]] number {i}")
-                   for i, entry in enumerate(table_list(table, "link", where), 1))
-    controller = value(table, "controller", str, "", where)
-    if controller and not re.fullmatch(r"[^:\s]+:\d{1,5}", controller):
-        raise ConfigError(f"{where}: controller = {controller!r}: expected HOST:PORT such as '10.0.255.1:5588'")
-    deployment = Deployment(path, config, controller, switches, cables, hosts, mirrors)
-    _check(deployment)
-    return deployment
+        raise ConfigError(f"{document.at('tofino', 'job')}: [tofino]: job: entries of a job are not deployed any more, as a "
+                          "second run with them could get the sums of the first; leave the key out, and start `ina tofino "
+                          "controller`, which admits each run as a job of its own")  # fmt: skip
+    return _Reader(path, document, table).read(config)
 
 
-def _switches(table: dict[str, Any], where: str, p4_name: str) -> tuple[Tofino, ...]:
-    entries = table_list(table, "switch", where)
-    if not entries:
-        return (Tofino(ALONE, 1, p4_name, value(table, "at", str, "", where), ports(table, where, "tofino"), _ip(table, where)),)
-    for key in ("ports", "at", "ip"):
-        if key in table:
-            raise ConfigError(f"{where}: {key}: where there are tables [[tofino.switch]], each has its own")
-    switches = []
-    for i, entry in enumerate(entries, 1):
-        here = f"{where.rpartition(': ')[0]}: [[tofino.switch]] number {i}"
-        check_keys(entry, ("name", "at", "ip", "p4_name", "ports"), here)
-        name = value(entry, "name", str, "", here)
-        if not NAME.fullmatch(name):
-            raise ConfigError(f"{here}: name = {name!r}: expected a name of letters, digits, '-', '_' and '.'")
-        texts = {key: value(entry, key, str, "", here) for key in ("p4_name", "at")}
-        switches.append(Tofino(name, i, texts["p4_name"] or p4_name, texts["at"], ports(entry, here, "tofino.switch"),
-                               _ip(entry, here)))
-    return tuple(switches)
+class _Reader:
+    """Reader of one file, which collects its problems."""
+
+    def __init__(self, path: Path, document: documents.Document, table: dict[str, Any]) -> None:
+        self._path, self._document, self._table, self._problems = path, document, table, Problems()
+
+    def read(self, config: object) -> Deployment:
+        top = TopKeys(**self._problems.values(TopKeys, self._table, self._place, TABLES))
+        switches = self._switches(top, top.p4_name or getattr(config, "protocol", ""))
+        only = switches[0].name if len(switches) == 1 else ""
+        hosts, mirrors = self._tables("host", Server, only), self._tables("mirror", Mirror, only)
+        cables = [self._cable(number, entry) for number, entry in enumerate(self._list("link"))]
+        if top.controller and not re.fullmatch(r"[^:\s]+:\d{1,5}", top.controller):
+            self._add(f"controller = {top.controller!r}: expected HOST:PORT such as '10.0.255.1:5588'", "controller")
+        self._problems.check()
+        deployment = Deployment(self._path, config, top.controller, switches, tuple(filter(None, cables)), hosts, mirrors)
+        _Check(deployment, self._document, self._problems).all()
+        self._problems.check()
+        return deployment
+
+    def _place(self, *keys: str | int) -> str:
+        """Returns the place of a key, with the name of its table."""
+        number = keys[1] if len(keys) > 1 else None
+        title = f"[[tofino.{keys[0]}]] number {number + 1}" if isinstance(number, int) else "[tofino]"
+        return f"{self._document.at('tofino', *keys)}: {title}"
+
+    def _add(self, text: str, *keys: str | int) -> None:
+        self._problems.add(self._place(*keys), text)
+
+    def _list(self, name: str) -> list[dict[str, Any]]:
+        """Returns the tables of a list."""
+        entries = self._table.get(name, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            self._add(f"{name} = {entries!r}: expected tables [[tofino.{name}]]", name)
+            return []
+        return entries
+
+    def _tables(self, name: str, kind: type[Table], only: str) -> tuple[Table, ...]:
+        """Returns hosts or mirrors; at the only switch, if they name none."""
+        items: list[Table] = []
+        for number, entry in enumerate(self._list(name)):
+            values = self._problems.values(kind, entry, partial(self._place, name, number))
+            missing = [each.name for each in keys(kind).values() if each.default is MISSING and each.name not in values]
+            for each in missing:
+                if each not in entry:
+                    self._add(f"{each} is missing", name, number)
+            if not missing:
+                item = kind(**values)
+                items.append(item if item.switch else replace(item, switch=only))
+        return tuple(items)
+
+    def _switches(self, top: TopKeys, p4_name: str) -> tuple[Tofino, ...]:
+        entries = self._list("switch")
+        if not entries:
+            return (Tofino(ALONE, 1, p4_name, top.at, self._ports(self._table, "tofino"), self._ip(top.ip)),)
+        for name in ONE_SWITCH:
+            if name in self._table:
+                self._add(f"{name}: where there are tables [[tofino.switch]], each has its own", name)
+        switches = []
+        for number, entry in enumerate(entries):
+            values = SwitchKeys(**self._problems.values(SwitchKeys, entry, partial(self._place, "switch", number), ("ports",)))
+            if not NAME.fullmatch(values.name):
+                text = f"name = {values.name!r}: expected a name of letters, digits, '-', '_' and '.'"
+                self._add(text, "switch", number, "name")
+            ports = self._ports(entry, "tofino.switch", "switch", number)
+            switches.append(Tofino(values.name, number + 1, values.p4_name or p4_name, values.at, ports,
+                                   self._ip(values.ip, "switch", number)))  # fmt: skip
+        return tuple(switches)
+
+    def _ports(self, table: dict[str, Any], path: str, *where: str | int) -> tuple[PortConfig, ...]:
+        """Returns the ports of a switch. `path`: their name in messages."""
+        entries = table.get("ports", {})
+        if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+            self._add(f'ports = {entries!r}: expected tables [{path}.ports."1/0"]', *where, "ports")
+            return ()
+        known, configs = [f.name for f in fields(PortConfig) if f.name != "name"], []
+        for name, entry in entries.items():
+            title = f'[{path}.ports."{name}"]'
+            unknown = [each for each in entry if each not in known]
+            for each in unknown:
+                place = self._document.at("tofino", *where, "ports", name, each)
+                self._problems.add(place, f"{title}: unknown key {each!r}{nearest(each, sorted(known))}")
+            try:
+                configs += [] if unknown else [PortConfig(name, **entry)]
+            except (TypeError, ValueError) as error:
+                self._problems.add(self._document.at("tofino", *where, "ports", name), f"{title}: {error}")
+        return tuple(configs)
+
+    def _ip(self, text: str, *where: str | int) -> str:
+        """Returns the address of a switch as it is written."""
+        try:
+            return text and str(ipaddress.IPv4Address(text))
+        except ValueError:
+            self._add(f"ip = {text!r}: expected an IPv4 address", *where, "ip")
+            return ""
+
+    def _cable(self, number: int, entry: dict[str, Any]) -> Cable | None:
+        for name in entry:
+            if name != "ends":
+                self._add(f"unknown key {name!r}{nearest(name, ['ends'])}", "link", number, name)
+        ends = entry.get("ends")
+        if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) and e.count(":") == 1 for e in ends):
+            text = f'ends = {ends!r}: expected two ports of switches, such as ["leaf1:32/0", "root:1/0"]'
+            self._add(text, "link", number, "ends")
+            return None
+        return Cable(*(part for end in ends for part in end.split(":")))
 
 
-def _ip(table: dict[str, Any], where: str) -> str:
-    """Key ip of a switch. Raises ConfigError."""
-    text = value(table, "ip", str, "", where)
-    try:
-        return text and str(ipaddress.IPv4Address(text))
-    except ValueError:
-        raise ConfigError(f"{where}: ip = {text!r}: expected an IPv4 address") from None
+class _Check:
+    """Check of what the tables of a file say together."""
 
+    def __init__(self, deployment: Deployment, document: documents.Document, problems: Problems) -> None:
+        self._deployment, self._document, self._problems = deployment, document, problems
+        self._owners: dict[tuple[str, str], str] = {}  # of switch and port: a host or a link
 
-def _cable(entry: dict[str, Any], where: str) -> Cable:
-    check_keys(entry, ("ends",), where)
-    ends = entry.get("ends")
-    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) and e.count(":") == 1 for e in ends):
-        raise ConfigError(f'{where}: ends = {ends!r}: expected two ports of switches, such as ["leaf1:32/0", "root:1/0"]')
-    return Cable(*(part for end in ends for part in end.split(":")))
-
-
-def _check(d: Deployment) -> None:
-    def need(ok: bool, text: str) -> None:
+    def _need(self, ok: bool, text: str, *keys: str | int) -> bool:
         if not ok:
-            raise ConfigError(f"{d.path}: {text}")
+            self._problems.add(self._document.at("tofino", *keys), text)
+        return ok
 
-    def once(things: str, key: str, values: list[Any]) -> None:
-        double = next((v for v in values if values.count(v) > 1), None)
-        need(double is None, f"two {things} have {key} = {double!r}")
+    def _once(self, things: str, table: str, key: str, values: list[Any]) -> None:
+        for number, value in enumerate(values):
+            self._need(value not in values[:number], f"two {things} have {key} = {value!r}", table, number, key)
 
-    workers = getattr(d.config, "workers", 0)
-    need(len(d.hosts) == workers, f"workers = {workers}, but there are {len(d.hosts)} tables [[tofino.host]]: one for each rank")
-    once("switches", "name", [s.name for s in d.switches])
-    for key in ("name", "mac", "ip"):
-        once("hosts", key, [getattr(h, key) for h in d.hosts])
-    owners: dict[tuple[str, str], str] = {}
-    for h in d.hosts:
-        who = f"host {h.name!r}"
-        _check_end(d, who, h.switch, h.port, need)
-        other = owners.setdefault((h.switch, h.port), who)
-        need(other == who, f"two hosts have port = {h.port!r}" + (f" of {h.switch}" if d.several else ""))
-        need(bool(MAC.fullmatch(h.mac)), f"{who}: mac = {h.mac!r}: expected six bytes such as 0c:42:a1:00:00:01")
-        need(int(h.mac[:2], 16) % 2 == 0, f"{who}: mac = {h.mac!r} is a multicast address")
+    def all(self) -> None:
+        d = self._deployment
+        workers = getattr(d.config, "workers", 0)
+        text = f"workers = {workers}, but there are {len(d.hosts)} tables [[tofino.host]]: one for each rank"
+        if len(d.hosts) != workers:
+            self._problems.add(self._document.at("workers"), text)
+        self._once("switches", "switch", "name", [s.name for s in d.switches])
+        for name in ("name", "mac", "ip"):
+            self._once("hosts", "host", name, [getattr(h, name) for h in d.hosts])
+        for number, host in enumerate(d.hosts):
+            self._host(number, host)
+        for number, cable in enumerate(d.cables):
+            self._cable(number, cable)
+        self._once("mirrors", "mirror", "session", [m.session if not d.several else (m.switch, m.session) for m in d.mirrors])
+        for number, mirror in enumerate(d.mirrors):
+            self._mirror(number, mirror)
+        for s in d.switches:
+            self._lanes(s)
+        self._problems.check()
+        try:
+            d.topology(lambda switch, port: 0)
+        except TopologyError as error:
+            raise ConfigError(str(error)) from None
+
+    def _host(self, number: int, h: Server) -> None:
+        d, who, where = self._deployment, f"host {h.name!r}", ("host", number)
+        if self._end(who, h.switch, h.port, *where, "port"):
+            other = self._owners.setdefault((h.switch, h.port), who)
+            of = f" of {h.switch}" if d.several else ""
+            self._need(other == who, f"two hosts have port = {h.port!r}{of}", *where, "port")
+        if self._need(bool(MAC.fullmatch(h.mac)), f"{who}: mac = {h.mac!r}: expected six bytes such as 0c:42:a1:00:00:01", *where,
+                      "mac"):  # fmt: skip
+            self._need(int(h.mac[:2], 16) % 2 == 0, f"{who}: mac = {h.mac!r} is a multicast address", *where, "mac")
         try:
             ipaddress.IPv4Address(h.ip)
         except ValueError:
-            need(False, f"{who}: ip = {h.ip!r}: expected an IPv4 address")
+            self._need(False, f"{who}: ip = {h.ip!r}: expected an IPv4 address", *where, "ip")
         for s in d.switches:
-            need(h.ip != s.node.ip and h.mac != s.node.mac, f"{who} has the address of {s.name}: {s.node.ip}, {s.node.mac}")
-    for c in d.cables:
+            text = f"{who} has the address of {s.name}: {s.node.ip}, {s.node.mac}"
+            self._need(h.ip != s.node.ip and h.mac != s.node.mac, text, *where)
+
+    def _cable(self, number: int, c: Cable) -> None:
+        d, where = self._deployment, ("link", number, "ends")
         who, ends = f"link {c.a}:{c.a_port} to {c.b}:{c.b_port}", ((c.a, c.a_port), (c.b, c.b_port))
+        there = [self._end(who, switch, port, *where) for switch, port in ends]
+        if not all(there):
+            return
         for switch, port in ends:
-            _check_end(d, who, switch, port, need)
-            other = owners.setdefault((switch, port), who)
-            need(other == who and c.a != c.b, f"{who}: {switch}:{port} is an end of {other} already")
+            other = self._owners.setdefault((switch, port), who)
+            self._need(other == who and c.a != c.b, f"{who}: {switch}:{port} is an end of {other} already", *where)
         a, b = (d.end(switch, port) for switch, port in ends)
-        for key in ("speed", "fec"):
-            x, y = getattr(a, key), getattr(b, key)
-            need(x == y, f"{who}: {key} is {x} at one end and {y} at the other: the link would stay down")
-    once("mirrors", "session", [m.session if not d.several else (m.switch, m.session) for m in d.mirrors])
-    for m in d.mirrors:
-        who = f"mirror session {m.session}"
-        need(1 <= m.session <= 1015, f"{who}: expected 1 to 1015")
-        need(bool(m.port) != bool(m.group), f"{who}: expected port or group, one of them")
+        for name in ("speed", "fec"):
+            x, y = getattr(a, name), getattr(b, name)
+            self._need(x == y, f"{who}: {name} is {x} at one end and {y} at the other: the link would stay down", *where)
+
+    def _mirror(self, number: int, m: Mirror) -> None:
+        d, who, where = self._deployment, f"mirror session {m.session}", ("mirror", number)
+        self._need(1 <= m.session <= 1015, f"{who}: expected 1 to 1015", *where, "session")
+        self._need(bool(m.port) != bool(m.group), f"{who}: expected port or group, one of them", *where)
         at = d.switch(m.switch)
-        need(at is not None, f"{who}: switch = {m.switch!r} is none of {', '.join(s.name for s in d.switches)}")
-        assert at is not None
-        need(not m.port or m.port.isdigit() or at.port(m.port) is not None, f"{who}: port = {m.port!r} is none of [tofino.ports]")
-        need(m.direction in DIRECTIONS, f"{who}: direction = {m.direction!r}: expected {', '.join(DIRECTIONS)}")
-    for s in d.switches:
-        _check_lanes(s, need)
-    try:
-        d.topology(lambda switch, port: 0)
-    except TopologyError as error:
-        raise ConfigError(str(error)) from None
+        if at is None:
+            names = ", ".join(s.name for s in d.switches)
+            self._need(False, f"{who}: switch = {m.switch!r} is none of {names}", *where, "switch")
+        else:
+            there = not m.port or m.port.isdigit() or at.port(m.port) is not None
+            self._need(there, f"{who}: port = {m.port!r} is none of [tofino.ports]", *where, "port")
+        directions = f"{who}: direction = {m.direction!r}: expected {', '.join(DIRECTIONS)}"
+        self._need(m.direction in DIRECTIONS, directions, *where, "direction")
 
+    def _end(self, who: str, switch: str, port: str, *where: str | int) -> bool:
+        """Checks that the switch has this port, for `who` to be connected to."""
+        d = self._deployment
+        at = d.switch(switch)
+        if at is None:
+            return self._need(False, f"{who}: switch = {switch!r} is none of {', '.join(s.name for s in d.switches)}", *where)
+        there = at.port(port)
+        if there is None:
+            of = f"the ports of {switch}" if d.several else "[tofino.ports]"
+            names = ", ".join(sorted(p.name for p in at.ports)) or "none"
+            return self._need(False, f"{who}: port = {port!r} is none of {of}: {names}", *where)
+        return self._need(there.loopback == "none", f"{who}: port {port} is a loopback port", *where)
 
-def _check_end(d: Deployment, who: str, switch: str, port: str, need: Callable[[bool, str], None]) -> None:
-    """Raises ConfigError unless the switch has this port, for `who` to be connected to."""
-    at = d.switch(switch)
-    need(at is not None, f"{who}: switch = {switch!r} is none of {', '.join(s.name for s in d.switches)}")
-    assert at is not None
-    there = at.port(port)
-    of = f"the ports of {switch}" if d.several else "[tofino.ports]"
-    need(there is not None, f"{who}: port = {port!r} is none of {of}: {', '.join(sorted(p.name for p in at.ports)) or 'none'}")
-    assert there is not None
-    need(there.loopback == "none", f"{who}: port {port} is a loopback port")
-
-
-def _check_lanes(s: Tofino, need: Callable[[bool, str], None]) -> None:
-    lanes: dict[tuple[str, int], str] = {}
-    for p in s.ports:
-        for lane in p.lanes if "/" in p.name else ():
-            other = lanes.setdefault((p.name.partition("/")[0], lane), p.name)
-            need(
-                other == p.name, f"ports {other} and {p.name} share a lane of their connection: {p.name} begins at channel {lane}"
-            )
+    def _lanes(self, s: Tofino) -> None:
+        lanes: dict[tuple[str, int], str] = {}
+        where = ("switch", s.number - 1) if self._deployment.several else ()
+        for p in s.ports:
+            for lane in p.lanes if "/" in p.name else ():
+                other = lanes.setdefault((p.name.partition("/")[0], lane), p.name)
+                text = f"ports {other} and {p.name} share a lane of their connection: {p.name} begins at channel {lane}"
+                self._need(other == p.name, text, *where, "ports", p.name)

@@ -297,6 +297,18 @@ def test_errors_name_the_key(file, old, new, message):
     assert str(error.value).startswith(str(file)) and message in str(error.value)
 
 
+def test_all_errors_are_told_with_their_lines(file):
+    lines = FILE.replace('mac = "0c:42:a1:00:00:02"', 'mac = "0c:42"').replace("session = 5", "session = 5000").splitlines()
+    file.write_text("\n".join(lines))
+    with pytest.raises(ConfigError) as error:
+        deployment(file)
+    places = [next(n for n, line in enumerate(lines, start=1) if line.startswith(text)) for text in ('mac = "0c:42"', "session")]
+    assert str(error.value).splitlines() == [
+        f"{file}:{places[0]}: host 'b': mac = '0c:42': expected six bytes such as 0c:42:a1:00:00:01",
+        f"{file}:{places[1]}: mirror session 5000: expected 1 to 1015",
+    ]
+
+
 def test_errors_of_the_command(file, address, capsys):
     assert main(["deploy", str(file)]) == 1
     assert "--at HOST:PORT is missing" in capsys.readouterr().err
