@@ -1,1 +1,1 @@
-"""Aggregation: protocols and their table entries, the wire, codecs, workers, parameter servers, the controller."""
+"""Aggregation: protocols and their table entries, the wire, workers, parameter servers, the controller."""

@@ -28,7 +28,6 @@ FLOORS = {
     "p4.tools": 6,
     "p4": 4,  # the public face, ina/p4/switch.py; all other modules of it are in rooms
     "aggregation.wire": 7,
-    "aggregation.codecs": 7,
     "aggregation.protocols": 8,
     "aggregation.control_socket": 8,
     "aggregation.worker": 9,
@@ -166,7 +165,7 @@ def test_the_core_imports_without_the_optional_parts():
         "        if name.split('.')[0] in ('torch', 'matplotlib', 'scapy', 'grpc', 'google', 'mininet', 'sklearn'):\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Block())\n"
-        "import ina.cli, ina.aggregation.codecs, ina.aggregation.worker, ina.p4.runtime.embedded\n"
+        "import ina.cli, ina.aggregation.worker, ina.p4.runtime.embedded\n"
         "import ina.aggregation.controller.admission, ina.worlds.virtual.network\n"
         "import ina.p4.compiler.frontend, ina.backend.autoload\n"
     )

@@ -17,7 +17,6 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base.native import CData, ffi, lib
 
 SEND, ADD, COPY = lib.INA_SEND, lib.INA_ADD, lib.INA_COPY
@@ -219,9 +218,3 @@ def message() -> Schedule:
     schedule = Schedule("message", 2, 1)
     schedule.move(0, 1, (0, 1), COPY, 0, (1, 1))
     return schedule
-
-
-def wire_bytes(elements: int, values: int) -> int:
-    """Returns bytes on the wire of a message of ``elements`` in packets of ``values``, without acknowledgements."""
-    packets = -(-elements // values)
-    return 4 * elements + packets * (HEADERS + ETHERNET_OVERHEAD)

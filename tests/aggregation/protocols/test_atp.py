@@ -1,5 +1,6 @@
 """ATP's workers, servers and compiled switches together, on an event clock with seeded faults; NumPy's sums are the judge."""
 
+import native_codec as codec
 import numpy as np
 import pytest
 from atp_network import US, Faults, JobSpec, Network, fixed_point
@@ -8,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_switchml_worker import run_c
 
-from ina.aggregation import codecs as codec
 from ina.aggregation import protocols
 from ina.aggregation.worker import JobMismatch, JobTimeout
 

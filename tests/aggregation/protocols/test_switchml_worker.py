@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import native_codec as codec
 import numpy as np
 import pytest
 from c_program import INCLUDES, host_source
@@ -11,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_network import DELAY, US, Faults, Network
 
-from ina.aggregation import codecs as codec
 from ina.aggregation import protocols
 from ina.aggregation.worker import JobAborted, JobMismatch, JobTimeout, Worker, WorkerConfig, slots_for
 

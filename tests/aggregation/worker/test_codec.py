@@ -2,12 +2,11 @@
 
 from fractions import Fraction
 
+import native_codec as codec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from ina.aggregation import codecs as codec
 
 TINY = 2.0**-149  # smallest denormal
 MAX = float(np.finfo(np.float32).max)

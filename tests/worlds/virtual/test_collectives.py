@@ -9,15 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ina import topology as topologies
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.base import paths
 from ina.net.ports import Faults
 from ina.worlds.virtual import collectives
-from ina.worlds.virtual.collectives import wire_bytes
 from ina.worlds.virtual.fabric import Fabric
 
 pytestmark = pytest.mark.build
 need("cc")
 RATE, DELAY = 10e9, 1e-6
+
+
+def wire_bytes(elements: int, values: int) -> int:
+    """Returns bytes on the wire of a message of ``elements`` in packets of ``values``, without acknowledgements."""
+    packets = -(-elements // values)
+    return 4 * elements + packets * (collectives.HEADERS + ETHERNET_OVERHEAD)
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """The compiled switch program and the real worker in virtual time: exact sums under every kind of fault."""
 
+import native_codec as codec
 import numpy as np
 import pytest
 from capabilities import need
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ina.aggregation import codecs as codec
 from ina.aggregation.worker.errors import JobMismatch, JobTimeout
 from ina.base import paths
 from ina.net.ports import Faults

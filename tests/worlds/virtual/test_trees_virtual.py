@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import native_codec as codec
 import numpy as np
 import pytest
 from capabilities import need
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 from stripes import tensors_per_link
 
 from ina import topology as topologies
-from ina.aggregation import codecs as codec
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD, HEADERS
 from ina.aggregation.worker.errors import JobMismatch
 from ina.base import paths

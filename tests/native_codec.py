@@ -1,8 +1,8 @@
-"""Codecs: float32 tensors as int32 on the wire, so that integer sums in a switch are float sums.
+"""The codec, host/protocol/codec.c, on NumPy arrays: float32 tensors as int32 on the wire, so that integer sums in a switch are
+float sums.
 
-The compiled code is ``host/protocol/codec.c``; this module calls it on NumPy arrays. On the wire words are big endian, so encoded
-arrays have dtype ``>i4``. Rules, error bound and the exact code are described in ``host/protocol/codec.h``
-(block floating point: SwitchML NSDI'21 §3.7).
+On the wire words are big endian, so encoded arrays have dtype ``>i4``. Rules, error bound and the exact code are described in
+``host/protocol/codec.h`` (block floating point: SwitchML NSDI'21 §3.7).
 """
 
 from __future__ import annotations
