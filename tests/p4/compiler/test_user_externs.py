@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import tna_program
 from v1_program import data, source
 
 from ina.p4 import Switch
@@ -141,3 +142,13 @@ def test_a_controller_cannot_send_a_program_with_externs_of_its_own(tmp_path):
     text, _ = preprocess(program(tmp_path))
     with pytest.raises(sandbox.NotCompiled, match="the function 'twice' is not supported"):
         sandbox.compile_text(text)
+
+
+@pytest.mark.build
+def test_a_program_for_tofino_has_them_too(tmp_path):
+    path, own = tmp_path / "own.p4", externs(tmp_path)
+    path.write_text(tna_program.source("hdr.data.a = twice(hdr.data.a);", types=TWICE))
+    frame = data(a=21) + bytes(48)
+    answers = Switch(compile_p4(path, externs=own)).process(0, frame)
+    assert answers == [(1, data(a=42) + bytes(48))]
+    assert answers == Interpreter(frontend.load(path), externs=own).process(frame, 0)
