@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.common import Measurement, console
 from ina import topology as topologies
 from ina.base import paths
-from ina.lab import cost_model
+from ina.lab import cost_model, processors
 from ina.lab.processes import testbed
 from ina.lab.training import launch
 from ina.worlds.testbed.mininet import Network
@@ -109,9 +109,9 @@ def _times(topology: topologies.Topology, values: int, size: int) -> tuple[dict,
     def on_message(message: dict) -> None:
         nonlocal before
         if "start" in message:
-            before = testbed.processor_times()
+            before = processors.ticks()
         elif message["turn"] >= 0:
-            spent, total = (b - a for a, b in zip(before, testbed.processor_times(), strict=True))
+            spent, total = (b - a for a, b in zip(before, processors.ticks(), strict=True))
             times[message["name"]].append(message["seconds"])
             busy[message["name"]].append(spent / max(1, total))
 

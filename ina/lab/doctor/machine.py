@@ -27,6 +27,7 @@ from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend.settings import Settings, sources
 from ina.base.bounds import SECONDS, real, whole
 from ina.lab.doctor import reachability
+from ina.lab.processors import ticks
 from ina.worlds.dpdk import requirements as fast_path
 from ina.worlds.testbed.mininet import missing
 
@@ -244,9 +245,9 @@ def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> It
         for index, client in enumerate(clients):
             endpoints.append(_endpoint(client, index, port))
         small = _all_reduce_seconds(endpoints, lambda i: np.ones(1, np.float32), ROUNDS)
-        busy, began = _processor_seconds(), time.monotonic()
+        busy, began = ticks()[0], time.monotonic()
         large = _all_reduce_seconds(endpoints, lambda i: np.full(ELEMENTS, i, np.float32), ROUNDS)
-        busy, spent = _processor_seconds() - busy, time.monotonic() - began
+        seconds, spent = (ticks()[0] - busy) / os.sysconf("SC_CLK_TCK"), time.monotonic() - began
         stats = [endpoint.stats for endpoint in endpoints]
     except (ControlError, OSError, RuntimeError) as error:
         yield Finding(BAD, "all-reduce", str(error))
@@ -264,7 +265,7 @@ def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> It
     yield Finding(GOOD if resent < 0.001 else WARNING, "sent again", f"{resent:.2%} of the packets",
                   "" if resent < 0.001 else "lost, or later than the time-out: another process takes the processors")  # fmt: skip
     count = len(os.sched_getaffinity(0))
-    use = busy / spent / count
+    use = seconds / spent / count
     yield Finding(FACT, "bound by", f"{'the processors' if use > 0.85 else 'waiting for each other'}: {use:.0%} of {count} busy")
 
 
@@ -312,12 +313,6 @@ def _all_reduce_seconds(endpoints: list[Endpoint], make: Callable[[int], np.ndar
     if failures:
         raise RuntimeError(str(failures[0])) from failures[0]
     return sorted(times)[len(times) // 2]
-
-
-def _processor_seconds() -> float:
-    """Returns busy seconds of all processors since the machine started (proc(5))."""
-    ticks = list(map(int, read("/proc/stat").split("\n", 1)[0].split()[1:9]))
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
 
 
 # ---- the command

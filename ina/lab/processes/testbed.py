@@ -11,17 +11,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypedDict
 
 from ina import topology as topologies
 from ina.base import paths, signals
 from ina.base.settings import ConfigError
+from ina.lab import processors
 from ina.lab.training.launch import Place
 from ina.net.state import Busy
 from ina.worlds.testbed.mininet import MininetMissing, Network, missing
 
-__all__ = ["Meter", "Use", "missing", "opened", "place", "processor_times"]
+__all__ = ["Meter", "Use", "missing", "opened", "place"]
 
 SERVER_START = 60.0  # seconds
 STORE_PORT = 29500  # the same in every host: each has its own ports
@@ -120,7 +120,7 @@ class Meter:
     network: Network | None
 
     def start(self) -> None:
-        self._links, self._cpu, self._began = self._counters(), processor_times(), time.monotonic()
+        self._links, self._cpu, self._began = self._counters(), processors.ticks(), time.monotonic()
 
     def stop(self) -> Use:
         """Returns ``links``: by name their rate and the differences of the counters; ``processors``: 0..1; ``seconds``."""
@@ -129,16 +129,10 @@ class Meter:
                    **{key: now[key] - self._links[host][key] for key in now if key.startswith(("up_", "down_", "lost"))}}
             for host, now in self._counters().items()
         }
-        busy, total = (b - a for a, b in zip(self._cpu, processor_times(), strict=True))
+        busy, total = (b - a for a, b in zip(self._cpu, processors.ticks(), strict=True))
         return {"links": links, "processors": busy / total if total else 0.0, "seconds": time.monotonic() - self._began}
 
     def _counters(self) -> dict[str, dict]:
         links = self.network.counters()["links"] if self.network else {}
         assert isinstance(links, dict)
         return links
-
-
-def processor_times() -> tuple[int, int]:
-    """Returns busy and all ticks of all processors (proc(5): user nice system idle iowait irq softirq steal)."""
-    ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
