@@ -30,7 +30,7 @@ struct world {
 static struct ina_worker_config config_of(struct input *in)
 {
     const uint32_t bits = (uint32_t)take(in, 2);
-    const int switchml = &PROTOCOL == &ina_switchml; /* its option is of shards; the others' are window and exponent */
+    const int switchml = !strcmp(PROTOCOL.name, "switchml"); /* its option is of shards; the others' are window and exponent */
     return (struct ina_worker_config){
         .self = {{2, 0, 0, 0, 1, 0}, 4001, 0x0a000001}, .peer = {{2, 0, 0, 0, 0xff, 0xfe}, 0xbee0, 0x0a00fffe},
         .server = {{2, 0, 0, 0, 0xff, 0xfd}, 0xbed0, 0x0a00fffd}, .job = 1, .life = 1,
