@@ -8,6 +8,7 @@ trace) are looked for on the node, under the same path.
 from __future__ import annotations
 
 import logging
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from ina.lab.kind import Experiment
 from ina.lab.results.record import ERROR, sources
 
 LAST = "metrics.json"  # written last: it makes a folder count as finished
+PATIENCE = 10.0  # seconds for a cluster's head to take a connection; Ray by itself tries for minutes
 
 
 def run_points(
@@ -33,6 +35,7 @@ def run_points(
     """
     with extra("ray"):
         import ray
+    _reach(address)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as refusal:
@@ -58,6 +61,17 @@ def run_points(
                 ray.cancel(pending, force=True)
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raises ConfigError if `address` is host:port and takes no connection."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return  # auto, local, or an address in Ray's own form
+    try:
+        socket.create_connection((host, int(port)), PATIENCE).close()
+    except (OSError, OverflowError) as refusal:
+        raise ConfigError(f"--ray {address}: no Ray cluster answers there: {refusal}") from None
 
 
 def measured(config: Experiment, expected: dict[str, str]) -> tuple[str, dict[str, bytes]]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -78,6 +79,15 @@ def test_ray_is_missing_or_silent(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="expected 'virtual' with --ray"):
         sweep.sweep(plan.load(tmp_path / "local.toml"), tmp_path, Console(quiet=True), ray="auto")
     assert sorted(path.read_text().split()[0] for path in tmp_path.glob("small-*/error.txt")) == ["--ray", "world"]
+
+
+def test_a_head_that_takes_no_connection_is_refused_before_ray_tries(tmp_path):
+    need("ray")
+    with socket.socket() as closed:  # bound, and does not listen
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=f"--ray {address}: no Ray cluster answers there: .*refused"):
+            sweep.sweep(small(tmp_path), tmp_path, Console(quiet=True), ray=address)
 
 
 def children(pid: int) -> set[int]:
