@@ -60,10 +60,18 @@ def load(name: str | os.PathLike[str] | None = None, **keys: object) -> Experime
     there is no such experiment or key, or a value does not fit, at any point; the message names the place and what was expected.
     """
     overrides = {key: _text(key, value) for key, value in keys.items() if not isinstance(value, list)}
-    sweeps = {key: json.dumps(value) for key, value in keys.items() if isinstance(value, list)}
+    sweeps = {key: _list(key, value) for key, value in keys.items() if isinstance(value, list)}
     loaded = plan.load(None if name is None else plan.find(os.fspath(name)), overrides, sweeps)
     points = tuple(point.config.as_dict() for point in loaded.points)
     return Experiment(loaded.base.name, loaded.base.kind, loaded.about, points, loaded)
+
+
+def _list(key: str, values: list[object]) -> str:
+    """Returns a list as the command line has it. Raises ConfigError."""
+    try:
+        return json.dumps([os.fspath(value) if isinstance(value, os.PathLike) else value for value in values], ensure_ascii=False)
+    except TypeError:
+        raise ConfigError(f"{key} = {values!r}: expected a list of texts, numbers and booleans") from None
 
 
 def _text(key: str, value: object) -> str:

@@ -55,7 +55,7 @@ def title(text: str) -> str:
 @page("reference/keys.md")
 def keys() -> str:
     from ina.lab import plan
-    from ina.lab.kind import kinds
+    from ina.lab.kind import FOLDER, kinds
 
     parts = [
         title("Keys of an experiment"),
@@ -63,6 +63,8 @@ def keys() -> str:
         "`ina experiment show`\nprints the same list as a file. [Experiments](../guide/experiments.md) says what the kinds do.\n",
     ]
     for name, kind in kinds().items():
+        if not kind.__module__.startswith(FOLDER):
+            continue  # a user's own, of another package on this machine
         parts.append(f"## Kind `{name}`\n\n{inspect.getdoc(kind)}\n\n{plan.markdown(kind)}\n")
     return "\n".join(parts)
 

@@ -16,6 +16,7 @@ from ina.base import toml_lines
 T = TypeVar("T")
 
 DEEP = "brackets are nested too deep"
+LEVELS = 100  # of tables in tables: Python prints no value of a thousand
 BITS = 14_000  # longest integer: fewer than 4300 decimal digits, as Python prints no longer ones
 LONG = "a number has more digits than Python takes (4300)"
 
@@ -61,10 +62,13 @@ def toml(path: Path) -> dict[str, Any]:
 def toml_text(text: str) -> dict[str, Any]:
     """Parses TOML; every number in it can be printed. Raises Unreadable."""
     content = _parse_text(tomllib.loads, tomllib.TOMLDecodeError, text)
-    pending: list[Any] = [content]
+    pending: list[tuple[Any, int]] = [(content, 0)]
     while pending:
-        value = pending.pop()
-        pending += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        value, level = pending.pop()
+        if level > LEVELS:
+            raise Unreadable(f"tables are nested deeper than {LEVELS} levels")
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        pending += ((each, level + 1) for each in inner)
         if isinstance(value, int) and value.bit_length() > BITS:  # tomllib takes any number of hexadecimal digits
             raise Unreadable(LONG)
     return content
@@ -90,6 +94,8 @@ def _parse_file(parse: Callable[[str], T], path: Path) -> T:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise Unreadable(f"{path}: not a text file: expected UTF-8") from None
+    except ValueError as error:  # a null character in its name
+        raise Unreadable(f"{str(path)!r}: no name of a file: {error}") from None
     try:
         return parse(text)
     except Unreadable as error:

@@ -171,6 +171,10 @@ class Problems:
                 values[name] = convert(known[name], value)
         return values
 
+    def __bool__(self) -> bool:
+        """Returns True if there are any."""
+        return bool(self._problems)
+
     def check(self) -> None:
         """Raises ConfigError if there are any."""
         problems = list(self._problems)
@@ -232,9 +236,12 @@ class Sources(Generic[Settings]):
             self.wrong(name, f"{before}{error}")
 
     def read(self) -> Settings:
-        """Returns the keys' values, and their defaults, after a check of ranges. Raises ConfigError with all problems."""
-        self.problems.check()
-        settings = self._kind(**self._values)
-        for problem in wrong(settings):
-            self.wrong(problem.key, self._keys[problem.key].expected(getattr(settings, problem.key)))
-        return settings
+        """Returns the keys' values, and their defaults, after a check of ranges: ``problems`` has values out of range, to which
+        the caller adds. Raises ConfigError with all problems if a key is unknown, or a value of another type."""
+        incomplete = bool(self.problems)
+        for name, value in self._values.items():
+            if text := self._keys[name].expected(value):
+                self.wrong(name, text)
+        if incomplete:
+            self.problems.check()
+        return self._kind(**self._values)

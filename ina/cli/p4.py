@@ -190,7 +190,7 @@ def _trace(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.entries}: byte {error.start} is not UTF-8") from None
     if not 0 <= args.port < 1 << PORT_BITS:
         raise ValueError(f"--port {args.port}: expected 0 to {(1 << PORT_BITS) - 1}: programs have {PORT_BITS} bits for it")
-    tracer = trace.Tracer(program, entries)
+    tracer = trace.Tracer(program, entries, str(args.entries or ""))
     for number, (seconds, frame) in enumerate(trace.packets(args.packets, args.limit), start=1):
         print("\n".join(tracer.packet(number, frame, args.port, seconds)))
     return 0

@@ -32,6 +32,7 @@ from ina.worlds.testbed import switch_kinds
 
 GROUP = "ina.experiment_kinds"  # of entry points
 FOLDER = "ina.lab.kinds"
+NEEDED = ("kind", "name", "world", "workers", "protocol", "program", "switch", "values", "seed", "timeout")  # keys of every kind
 
 Check = tuple[bool, str, str]  # whether it holds, the key, and what was expected of it
 
@@ -225,12 +226,23 @@ def named(name: object, where: str) -> type[Experiment]:
         raise ConfigError(f"{where}: kind = {name!r}: expected {' or '.join(map(repr, names()))}")
     for point in _entry_points():
         if point.name == name:
-            kind = point.load()
-            if not (isinstance(kind, type) and issubclass(kind, Experiment) and getattr(kind, "kind", "") == name):
-                raise ConfigError(f"{where}: kind = {name!r}: {point.value} is not an ina.lab.kind.Experiment of this kind")
-            return kind
+            return _load(point, where)
     own: type[Experiment] = import_module(f"{FOLDER}.{name}").KIND
     return own
+
+
+def _load(point: metadata.EntryPoint, where: str) -> type[Experiment]:
+    """Returns a user's own kind. Raises ConfigError: it cannot be imported, or lacks what a kind has."""
+    place = f"{where}: kind = {point.name!r}: {point.value}"
+    try:
+        kind = point.load()
+    except Exception as error:  # whatever the user's module raises
+        raise ConfigError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    if not (isinstance(kind, type) and issubclass(kind, Experiment) and getattr(kind, "kind", "") == point.name):
+        raise ConfigError(f"{place} is not an ina.lab.kind.Experiment of this kind")
+    if missing := [name for name in NEEDED if name not in settings.keys(kind)]:
+        raise ConfigError(f"{place} lacks the keys {', '.join(missing)}, which every kind has")
+    return kind
 
 
 @functools.cache

@@ -157,7 +157,7 @@ class _Reader:
     def _tables(self, given: object) -> list[dict[str, list[object]]]:
         """Returns the swept keys of each table, with those of the command line."""
         tables = given if isinstance(given, list) else [given]
-        if not all(isinstance(axes, dict) for axes in tables):
+        if not tables or not all(isinstance(axes, dict) for axes in tables):
             self._problems.add(self._document.at("sweep"), f"sweep = {given!r}: expected a table, [sweep], or several, [[sweep]]")
             tables = []
         swept = []

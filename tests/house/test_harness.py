@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,9 @@ def test_it_does_so_where_the_shell_ignores_interrupts():
     command = [sys.executable, "-c", ignoring, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", one]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """Folders of tests are no packages: pytest would import the first file for both."""
+    names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
+    assert names["test_harness.py"] == 1 and [name for name, count in names.items() if count > 1] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from capabilities import need
@@ -148,6 +150,8 @@ def test_an_experiment_runs_from_python(tmp_path):
     ("switchml-loss", {"workers": None}, "workers = None: expected"),
     ("switchml-loss", {"workers": "many"}, "workers = 'many': expected a whole number"),
     ("nowhere.toml", {}, "nowhere.toml: No such file"),
+    ("no\0where.toml", {}, "no name of a file"),
+    ("switchml-loss", {"workers": [np.int64(2)]}, "expected a list of texts, numbers and booleans"),
 ])  # fmt: skip
 def test_a_wrong_experiment_is_named(name, keys, message):
     with pytest.raises(ina.experiment.ConfigError, match=message):
@@ -158,3 +162,8 @@ def test_names_are_those_of_the_files():
     assert {"loss-sweep", "scale/fat-tree"} <= set(ina.experiment.names())
     with pytest.raises(ina.experiment.ResultsError, match="nowhere"):
         ina.experiment.results("nowhere")
+
+
+def test_swept_texts_may_be_paths_and_any_characters():
+    points = ina.experiment.load("switchml-loss", loss=0.0, topology=[Path("there.toml"), "\U0001f600.toml"]).points
+    assert [point["topology"] for point in points] == ["there.toml", "\U0001f600.toml"]

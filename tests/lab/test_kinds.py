@@ -18,7 +18,7 @@ from ina.base.bounds import Range
 from ina.base.settings import ConfigError, key, keys
 from ina.lab import kind, plan, run
 from ina.lab.kind import Experiment, Finding, Outcome, Row, kinds
-from ina.lab.results import compare, why
+from ina.lab.results import compare, units, why
 
 
 @dataclass
@@ -120,6 +120,36 @@ def test_what_is_no_kind_is_refused(monkeypatch, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('\nkind = "counting"\n')
     with pytest.raises(ConfigError, match="mine.toml:2: kind = 'counting': pathlib:Path is not an ina.lab.kind.Experiment"):
+        plan.load(path)
+
+
+@pytest.mark.fast
+def test_a_kind_that_cannot_be_imported_is_named_and_hinders_no_other(monkeypatch, tmp_path):
+    point = metadata.EntryPoint("counting", "no_such_package:Counting", kind.GROUP)
+    monkeypatch.setattr(kind, "_entry_points", lambda: [point])
+    units.unit_of.cache_clear()
+    assert units.unit_of("rate") == "b/s" and units.unit_of("no_such_key") is None
+    path = tmp_path / "mine.toml"
+    path.write_text('kind = "counting"\n')
+    with pytest.raises(ConfigError, match="no_such_package:Counting cannot be imported: ModuleNotFoundError: No module named"):
+        plan.load(path)
+
+
+@dataclass(frozen=True)
+class Keyless(Experiment):
+    """A kind that lacks keys."""
+
+    kind: str = key("keyless", "a name")
+    name: str = key("keyless", "a name")
+
+
+@pytest.mark.fast
+def test_a_kind_without_the_keys_of_all_kinds_is_refused(monkeypatch, tmp_path):
+    point = metadata.EntryPoint("keyless", f"{__name__}:Keyless", kind.GROUP)
+    monkeypatch.setattr(kind, "_entry_points", lambda: [point])
+    path = tmp_path / "mine.toml"
+    path.write_text('kind = "keyless"\n')
+    with pytest.raises(ConfigError, match="Keyless lacks the keys world, workers, protocol, .*, timeout, which every"):
         plan.load(path)
 
 

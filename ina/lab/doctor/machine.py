@@ -399,7 +399,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--port", choices=("shm", "udp"), help="of the trial (INA_PORT, else shm)")
     parser.add_argument("--quick", action="store_true", help="no trial run")
     parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("--target", default="", choices=("", "tofino", "dpdk"),
+    parser.add_argument("--target", default="", choices=("tofino", "dpdk"),
                         help="tofino: check the way to other hosts through it instead; dpdk: what the fast path needs")
     parser.add_argument("--peer", action="append", default=[], metavar="IP", help="a host there, on which an agent answers")
     parser.add_argument("--agent", type=real(0, SECONDS), metavar="SECONDS",

@@ -197,7 +197,7 @@ class Config(Experiment):
         yield (testbed or self.switch != "bmv2", "switch",
                "'embedded', or world = 'testbed': BMv2's ports are network interfaces")  # fmt: skip
         yield from super().checks()
-        yield self.values in self.fitting, "values", f"at most {max(self.fitting)}, which fits mtu = {self.mtu}"
+        yield self.values <= max(self.fitting), "values", f"at most {max(self.fitting)}, which fits mtu = {self.mtu}"
         yield not testbed or self.workers >= 2, "workers", "2 to 32 in the testbed"
         yield self.rate <= 1e12, "rate", "bit/s from 0 (no limit) to 1e12"
         yield self.queue <= 1 << 30, "queue", "bytes from 0 (no limit) to 2^30"

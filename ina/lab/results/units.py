@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from ina.base.settings import keys
-from ina.lab.kind import kinds
+from ina.base.settings import ConfigError, keys
+from ina.lab import kind
 
 SI = ("b/s", "s", "B")  # units with prefixes; others stand at the axis
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
@@ -14,7 +14,14 @@ PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "
 @functools.cache
 def unit_of(name: str) -> str | None:
     """Returns the unit of the key of this name, which is the same in every kind; None: it has none."""
-    return next((key.unit for kind in kinds().values() if (key := keys(kind).get(name)) and key.unit), None)
+    for kind_name in kind.names():
+        try:
+            key = keys(kind.named(kind_name, kind.GROUP)).get(name)
+        except ConfigError:
+            continue  # a user's own kind that cannot be loaded: these are not its results
+        if key and key.unit:
+            return key.unit
+    return None
 
 
 def format_value(value: object, key: str = "") -> str:

@@ -49,8 +49,8 @@ COMPARE: dict[str, Callable[[int, int], bool]] = {
 
 
 class StfError(Exception):
-    """An error for a file that is malformed or names something that the program lacks; the message starts with the line
-    number."""
+    """An error for a file that is malformed or names something that the program lacks; the message starts with the file, if its
+    name is known, and the line."""
 
 
 H = TypeVar("H")
@@ -151,14 +151,15 @@ def parse(text: str) -> list[Command]:
     return out
 
 
-def run(text: str, target: Target[H]) -> Result:
-    """Runs a file against a target. Raises StfError for files that cannot be run."""
-    return _Runner(target).run(parse(text))
+def run(text: str, target: Target[H], file: str = "") -> Result:
+    """Runs a file against a target. ``file``: its name, for messages. Raises StfError for files that cannot be run."""
+    return _Runner(target, file).run(parse(text))
 
 
 class _Runner(Generic[H]):
-    def __init__(self, target: Target[H]) -> None:
+    def __init__(self, target: Target[H], file: str) -> None:
         self.target = target
+        self.file = file
         self.result = Result()
         self.tables = {t["preamble"]["name"]: t for t in target.p4info.get("tables", [])}
         self.actions = {a["preamble"]["id"]: a for a in target.p4info.get("actions", [])}
@@ -172,15 +173,16 @@ class _Runner(Generic[H]):
 
     def run(self, commands: list[Command]) -> Result:
         for command in commands:
+            place = f"{self.file}:{command.line}" if self.file else f"line {command.line}"
             handler = getattr(self, f"_do_{command.name}", None)
             if handler is None:
-                raise StfError(f"line {command.line}: unknown command '{command.name}'")
+                raise StfError(f"{place}: unknown command '{command.name}'")
             try:
                 handler(command.text)
             except StfError as e:
-                raise StfError(f"line {command.line}: {e}") from None
+                raise StfError(f"{place}: {e}") from None
             except (ValueError, IndexError, OverflowError) as e:  # too few words, or one that is no number, or is too large
-                raise StfError(f"line {command.line}: cannot do '{command.name} {command.text}': {e}") from None
+                raise StfError(f"{place}: cannot do '{command.name} {command.text}': {e}") from None
         self._compare()
         return self.result
 

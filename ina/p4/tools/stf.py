@@ -54,11 +54,11 @@ def run(program: Path, test: Path, target: str, defines: Mapping[str, str], incl
         text = test.read_text(encoding="utf-8")
         if target == "interpreter":
             checked = frontend.load(program, defines=defines, include_dirs=includes)
-            result = stf.run(text, InterpreterTarget(Interpreter(checked), p4info.build(checked)))
+            result = stf.run(text, InterpreterTarget(Interpreter(checked), p4info.build(checked)), str(test))
         else:
             compiled = CompiledTarget(compile_program(program, defines=defines, include_dirs=includes), ports(text))
             with compiled.switch:
-                result = stf.run(text, compiled)
+                result = stf.run(text, compiled, str(test))
     except CompileError as error:
         first = error.diagnostics[0]
         return "refused", f"{first.span}: {first.message}"

@@ -65,13 +65,13 @@ def packets(source: str, limit: int) -> Iterator[tuple[float, bytes]]:
 
 
 class Tracer(Observer):
-    """A switch with `program` and the entries of `entries` (STF commands), that reports its steps."""
+    """A switch with `program` and the entries of `entries` (STF commands, from `file`), that reports its steps."""
 
-    def __init__(self, program: CheckedProgram, entries: str = "") -> None:
+    def __init__(self, program: CheckedProgram, entries: str = "", file: str = "") -> None:
         self._switch = Interpreter(program)
-        # Skips a test's packets; the other lines are the control plane's.
-        control = [line for line in entries.splitlines() if not line.lstrip().startswith(("packet", "expect"))]
-        stf.run("\n".join(control), InterpreterTarget(self._switch, p4info.build(program)))
+        # A test's packets become empty lines, so that lines keep their numbers; the others are the control plane's.
+        control = ["" if line.lstrip().startswith(("packet", "expect")) else line for line in entries.splitlines()]
+        stf.run("\n".join(control), InterpreterTarget(self._switch, p4info.build(program)), file)
         self._switch.machine.observer = self
         self._lines: list[str] = []
         self._states: list[str] = []

@@ -221,7 +221,7 @@ def test_stf_of_a_folder(program, capsys):
 def test_stf_that_cannot_be_run(program, capsys):
     program.with_suffix(".stf").write_text("fly")
     assert ina("stf", program) == 1
-    assert "line 1: unknown command 'fly'" in capsys.readouterr().out
+    assert f"{program.with_suffix('.stf')}:1: unknown command 'fly'" in capsys.readouterr().out
     (program.parent / "empty").mkdir()
     assert ina("stf", program.parent / "empty") == 1
     assert "no v1model or TNA program" in capsys.readouterr().err
@@ -350,6 +350,9 @@ def pcap(path: Path, frames: list[bytes], order: str = "<", magic: int = 0xA1B2C
 def test_trace(program, tmp_path, capsys):
     frames = [data(5, 3, 0, 0, 0), data(5, 0x20, 0, 7, 1), data(6, 0, 0, 9, 1) + b"\x20\x00\x00\x00\xab\xcd\xef\x01zz"]
     entries = tmp_path / "entries.stf"
+    entries.write_text("packet 1 00\nexpect 1\nadd tt hdr.data.a:5 out_to(port:2)")
+    assert ina("trace", program, pcap(tmp_path / "in.pcap", frames), "--entries", entries) == 1
+    assert f"ina: {entries}:3: table 'tt' is unknown" in capsys.readouterr().err
     entries.write_text("add t hdr.data.a:5 out_to(port:2)")
     assert ina("trace", program, pcap(tmp_path / "in.pcap", frames), "--entries", entries, "--port", 4) == 0
     first, second, third = re.split(r"(?m)^(?=packet)", capsys.readouterr().out)[1:]

@@ -123,11 +123,9 @@ def recorded(text: str, p4info: Json, file: str) -> Recorder:
     file's name."""
     recorder = Recorder(p4info)
     try:
-        stf.run(text, recorder)
-    except (stf.StfError, EntityError, ValueError) as error:
-        place, _, message = str(error).partition(": ")
-        number = place.removeprefix("line ")
-        raise stf.StfError(f"{file}:{number}: {message}" if number.isdigit() else f"{file}: {error}") from None
+        stf.run(text, recorder, file)
+    except (EntityError, ValueError) as error:
+        raise stf.StfError(f"{file}: {error}") from None
     return recorder
 
 
