@@ -19,6 +19,7 @@ import torch.distributed as dist
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Attachment, Client, ControlError
 from ina.aggregation.controller.worker_ports import open_worker_port
+from ina.aggregation.port_kinds import PortKind, offered_kind
 from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig
 from ina.aggregation.worker.failover import Movable, array_at
 from ina.backend import rendezvous
@@ -26,17 +27,11 @@ from ina.backend.counters import COUNTERS, WORKER
 from ina.backend.failures import Keeper
 from ina.backend.locks import Lock
 from ina.backend.settings import Settings
-from ina.net import dpdk
 from ina.net.ports import Port
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left the job
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
-# Least RTO in seconds. Shared memory loses nothing, so there a time-out is nearly always a rank or switch that did not
-# get a processor: it must be longer than a few time slices. Where packets can be lost, waiting that long would cost.
-RTO_MIN_LOCAL = {"shm": 100e-3, "udp": 20e-3, "dpdk": 20e-3}
-SPIN_DPDK = 50e-6  # seconds after a frame for which a device is looked at without pause, beside threads that compute
-RTO_MIN_FAULTS = 4e-3
-RTO_MIN_NETWORK = 10e-3  # retransmissions use the link, too, and the kernel's timers and queues are in every round trip
+RTO_MIN_FAULTS = 4e-3  # seconds; without faults a port's kind has its own
 RTO_MAX = 0.5
 START_TIMEOUT = 120.0  # seconds, at least, for a switch process that has to compile its program first
 LONGEST = 9e5  # seconds: longer time-outs are cut to this
@@ -103,15 +98,13 @@ class Job:
         return self._attach_with(self.client)
 
     def _attach_with(self, client: Client, incarnation: int = 0) -> Attachment:
-        kind = f"dpdk@{self._plug().at}" if self.settings.on_dpdk else self.settings.port
-        return client.attach(self.name, self.rank, kind, moves=self._store is not None, held=incarnation)
+        kind, setting = self.settings.port_kind, self.settings.port
+        request = kind.request(setting, rendezvous.number(self.rank)) if kind.own_device else kind.name
+        return client.attach(self.name, self.rank, request, moves=self._store is not None, held=incarnation)
 
-    def _plug(self) -> dpdk.Plug:
-        """Returns the device of this process, which its jobs share."""
-        return dpdk.plug(self.settings.port, rendezvous.number(self.rank))
-
-    def _own_port(self, attachment: Attachment, max_frame: int) -> Port:
-        return dpdk.job_port(self._plug(), attachment.address.port, max_frame, self.settings.dpdk, min(self.timeout, LONGEST))
+    def _open_own(self, kind: PortKind, attachment: Attachment, max_frame: int) -> Port:
+        return kind.open_own(self.settings.port, rendezvous.number(self.rank), attachment.address.port, max_frame,
+                             self.settings.dpdk, min(self.timeout, LONGEST))
 
     def reopen(self) -> Endpoint:
         """Opens an endpoint where the job has been moved to. Raises ControlError, RuntimeError."""
@@ -145,8 +138,8 @@ class Job:
         if self.settings.faults is not None:
             rto_min = RTO_MIN_FAULTS
         else:
-            kind = attachment.port["kind"]
-            rto_min = RTO_MIN_NETWORK if self.settings.switch and kind != "dpdk" else RTO_MIN_LOCAL[kind]
+            offered = offered_kind(attachment.port)
+            rto_min = offered.rto_min_network if self.settings.switch else offered.rto_min
         if self.settings.protocol not in ("", attachment.protocol):
             self.failure = (f"ina: the switch process {self._switch_pid} speaks {attachment.protocol}, but INA_PROTOCOL is "
                             f"{self.settings.protocol}: its program, {self.settings.program}, is another protocol's")
@@ -159,7 +152,8 @@ class Job:
             address=attachment.address, switch=attachment.switch,
             options=attachment.port.get("options", {}), server=attachment.switch)  # the switch relays to the parameter server
         self.reductions = protocols.reductions(attachment.protocol)
-        own = (lambda max_frame: self._own_port(attachment, max_frame)) if self.settings.on_dpdk else None
+        kind = self.settings.port_kind
+        own = (lambda max_frame: self._open_own(kind, attachment, max_frame)) if kind.own_device else None
         try:
             port = open_worker_port(attachment, self.settings.faults, own)
         except (OSError, ValueError) as error:
@@ -174,7 +168,7 @@ class Job:
                     raise OSError(f"INA_CAPTURE={folder} cannot be made: {error}") from error
                 port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
             return Endpoint(config, port, -1 if attachment.outlives else self.client.fileno(),
-                            SPIN_DPDK if self.settings.on_dpdk else 0.0)
+                            kind.spin)
         except OSError as error:
             port.close()
             self.failure = f"ina: job {self.name!r}: {error}"

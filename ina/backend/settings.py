@@ -13,10 +13,9 @@ import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from ina.aggregation import protocols
+from ina.aggregation import port_kinds, protocols
 from ina.base import documents, paths
 from ina.base.settings import Sources, key
-from ina.net import dpdk
 from ina.net.faults import parse_faults
 from ina.net.ports import Faults
 
@@ -49,8 +48,7 @@ class Keys:
     program: str = key("", "the P4 program (default: the protocol's own)")
     values: int = key(2048, "integers per packet: 32, 64, 128, 256, 1024 or 2048", unit="int32")
     slots: int = key(64, "slots of each job (its window), a power of two", unit="slots")
-    port: str = key("shm", "shm (shared memory), udp (loopback), or dpdk:DEVICE, dpdk@PORT:DEVICE: a device of DPDK's that leads "
-                    "to that port of an ina-dpdk-switch (default: the rank; {rank} stands for it, too)")  # fmt: skip
+    port: str = key(port_kinds.DEFAULT, port_kinds.setting_help())
     dpdk: str = key("", "EAL's command line (default: huge pages if enough are free, one lcore, no other device)")
     fault: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1")
     switch: str = key("", "socket of a switch process that runs already (a path, or an abstract name); the first four are then "
@@ -91,7 +89,7 @@ class Settings:
     values: int = 2048
     slots: int = 64
     pool: int = 4096
-    port: str = "shm"
+    port: str = port_kinds.DEFAULT
     dpdk: tuple[str, ...] = ()
     faults: Faults | None = None
     switch: str = ""
@@ -99,8 +97,8 @@ class Settings:
     trace: str = ""
 
     @property
-    def on_dpdk(self) -> bool:
-        return self.port.startswith("dpdk")
+    def port_kind(self) -> port_kinds.PortKind:
+        return port_kinds.setting_kind(self.port)
 
     @classmethod
     def read(cls, options: Options | None = None) -> Settings:
@@ -117,14 +115,12 @@ class Settings:
             found.wrong("values", f"expected one of {', '.join(map(str, VALUES))}")
         if keys.slots < 1 or keys.slots & (keys.slots - 1) or keys.slots > 8192:
             found.wrong("slots", "expected a power of two from 1 to 8192")
-        if keys.port.startswith("dpdk"):
+        with found.errors("port"):
+            kind = port_kinds.setting_kind(keys.port)
             with found.errors("port"):
-                dpdk.plug(keys.port, 0)
-            if not keys.switch:
-                found.wrong("port", "this needs a switch on DPDK: start ina-dpdk-switch with --control SOCKET, and set INA_SWITCH"
-                                    " to that socket")  # fmt: skip
-        elif keys.port not in ("shm", "udp"):
-            found.wrong("port", "expected shm, udp or dpdk:DEVICE")
+                kind.check(keys.port)
+            if kind.needs and not keys.switch:
+                found.wrong("port", kind.needs)
         eal: tuple[str, ...] = ()
         faults = None
         with found.errors("dpdk", "no command line: "):

@@ -28,6 +28,7 @@ FLOORS = {
     "p4.tools": 6,
     "p4": 4,  # the public face, ina/p4/switch.py; all other modules of it are in rooms
     "aggregation.wire": 7,
+    "aggregation.port_kinds": 7,
     "aggregation.protocols": 8,
     "aggregation.control_socket": 8,
     "aggregation.worker": 9,

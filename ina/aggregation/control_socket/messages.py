@@ -15,6 +15,8 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, get_type_hints
 
+from ina.aggregation import port_kinds
+
 MAX_REQUEST = 1 << 17  # bytes of a request: 1,024 hosts with names of 100 characters
 MAX_REPLY = 1 << 25  # bytes of a reply: the counters of thousands of ports
 MAX_DEPTH = 16  # objects and lists within each other; requests need 2, counters 6
@@ -190,7 +192,7 @@ class Admit:
 class Attach:
     job: Annotated[str, JOB]
     worker: Annotated[int, WORKER]
-    port: Annotated[str, PORT] = "shm"
+    port: Annotated[str, PORT] = port_kinds.DEFAULT
     token: Annotated[str, TOKEN] = ""
     protocol: Annotated[str, PROTOCOL] = ""
     values: Annotated[int, Number(0, MAX_WORKERS)] = 0
@@ -211,7 +213,7 @@ class End:
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
-    port: Annotated[str, PORT] = "shm"
+    port: Annotated[str, PORT] = port_kinds.DEFAULT
     host: Annotated[str, HOST] = ""
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ina.aggregation import port_kinds
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, listen, shown
 from ina.aggregation.control_socket.messages import Malformed, printable
 from ina.base import paths
@@ -101,9 +102,9 @@ class Client:
         """
         return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token)[0]
 
-    def attach(self, job: str, worker: int, port: str = "shm", protocol: str = "", values: int = 0,
+    def attach(self, job: str, worker: int, port: str = port_kinds.DEFAULT, protocol: str = "", values: int = 0,
                moves: bool = False, held: int = 0) -> Attachment:
-        """Attaches worker ``worker`` with a port of kind ``shm`` or ``udp``; the caller owns the descriptors.
+        """Attaches worker ``worker`` with a port of a kind (ina/aggregation/port_kinds); the caller owns the descriptors.
 
         ``protocol`` and ``values`` per packet: refused if the switch's program has others; default: the program's. ``moves``:
         this worker goes on when its job is moved (ina/aggregation/worker/failover.py). ``held``: the incarnation of its previous
@@ -113,8 +114,9 @@ class Client:
                                 moves=moves, held=held)
         try:
             reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
+            port_kinds.offered_kind(reply["port"])
             return Attachment(job=job, fds=fds, **reply)
-        except (KeyError, TypeError) as error:  # another version, perhaps
+        except (KeyError, TypeError, ValueError) as error:  # another version, perhaps
             for fd in fds:
                 os.close(fd)
             raise ControlError("invalid", f"{shown(self.name)} answers 'attach' with what is no attachment: {error}") from None

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ina.aggregation import protocols
+from ina.aggregation import port_kinds, protocols
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect
 from ina.aggregation.control_socket.messages import printable
 from ina.aggregation.controller.worker_ports import open_offered_port
@@ -92,8 +92,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
                         "tcp:HOST:PORT")  # fmt: skip
     parser.add_argument("--host", default=os.environ.get("INA_HOST", ""),
                         help="the host that this is, for a controller elsewhere, which cannot see it (default: INA_HOST)")
-    parser.add_argument("--port", choices=("shm", "udp"), default="shm",
-                        help="how packets go to the switch; in a network of real interfaces it is udp anyway (default: shm)")
+    parser.add_argument("--port", choices=port_kinds.made_kinds(), default=port_kinds.DEFAULT,
+                        help="how packets go to the switch; in a network of real interfaces it is udp anyway "
+                             "(default: %(default)s)")  # fmt: skip
     parser.set_defaults(main=lambda args: run(lambda: connect(args.switch, CONNECTED), args.port,
                                               lambda text: print(text, flush=True), args.host))
 
@@ -123,7 +124,7 @@ def main() -> int:
         status: int = args.main(args)
         return status
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the job; this process ends with the switch's
-    return run(lambda: socket.socket(fileno=int(sys.argv[1])), "shm", lambda text: None)
+    return run(lambda: socket.socket(fileno=int(sys.argv[1])), port_kinds.DEFAULT, lambda text: None)
 
 
 if __name__ == "__main__":

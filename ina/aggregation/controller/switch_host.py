@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, Protocol, TypedDict
 
 from ina.aggregation.controller.worker_ports import Plug
+from ina.aggregation.port_kinds import udp
 from ina.net.ports import Address
 from ina.p4.runtime.target import SwitchTarget
 from ina.topology.topology import Topology
@@ -16,7 +17,7 @@ def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
     """Returns the Plug of a process in ``host`` that sends from its UDP ``port`` to its switch's ``switch_port``."""
     node, hop = topology.by_name[host], topology.hops[host][0]
     end, switch = next(end for end in topology.ends[hop.link] if end.node == hop.node), topology.by_name[hop.node]
-    offer = {"kind": "udp", "bind": [node.ip, port], "peer": [switch.ip, switch_port]}
+    offer = udp.KIND.offer((node.ip, port), (switch.ip, switch_port))
     return Plug(end.port, Address(node.mac, node.ip, port), Address(switch.mac, switch.ip, switch_port), offer, [])
 
 

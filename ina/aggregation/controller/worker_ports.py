@@ -1,4 +1,4 @@
-"""Both ends of a worker's port to the switch process: shared memory (default) or UDP over loopback.
+"""Both ends of a worker's port to the switch process, whatever its kind (ina/aggregation/port_kinds).
 
 The switch process makes the port, keeps its own end, and sends the worker an *offer* (JSON) and descriptors. Nothing
 has a name in a file system, so nothing is left behind however a process ends.
@@ -6,14 +6,14 @@ has a name in a file system, so nothing is left behind however a process ends.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Attachment
-from ina.net.ports import Address, Faults, Port, adopt_udp, create_bells, create_segment, open_shared, open_udp, udp_pair
+from ina.aggregation.port_kinds import End, Opened, offered_kind, requested_kind
+from ina.net.ports import Address, Faults, Port
 
 SERVER_FRAMES = 1024  # per direction of a parameter server's port, which all jobs share
 
@@ -38,62 +38,28 @@ def frames_for(slots: int) -> int:
     return min(4096, max(32, 2 * slots))
 
 
-def open_switch_port(
-    kind: str, worker: Address, switch: Address, max_frame: int, frames: int
-) -> tuple[Port, dict[str, Any], list[int]]:
-    """Opens the switch's end of a new port; returns it, the offer, and descriptors for the worker (the caller closes them).
+def open_switch_port(kind: str, worker: Address, switch: Address, max_frame: int, frames: int) -> Opened:
+    """Opens the switch's end of a new port of the requested kind, which holds ``frames`` of up to ``max_frame`` bytes each way.
 
-    It holds ``frames`` of up to ``max_frame`` bytes each way. Raises ValueError for an unknown kind, OSError when the system
-    refuses.
+    Raises ValueError for an unknown kind or one that this process cannot open, OSError when the system refuses.
     """
-    if kind == "shm":
-        memory = create_segment(frames, max_frame)
-        try:
-            bells = create_bells()
-            try:
-                port = open_shared(memory, 0, *bells.of(0))
-            except OSError:
-                bells.close()
-                raise
-        except OSError:
-            os.close(memory)
-            raise
-        os.close(bells.to_host)  # the port has its own; the worker must not have it
-        return port, {"kind": "shm"}, [memory, *bells.of(1)]
-    if kind == "udp":
-        inside, outside = udp_pair()
-        try:
-            return adopt_udp(inside, worker, switch, max_frame, frames), {"kind": "udp"}, [outside]
-        except OSError:
-            os.close(outside)
-            raise
-        finally:
-            os.close(inside)
-    if kind.partition("@")[0] == "dpdk":
-        raise ValueError("this switch process has no devices of DPDK: start ina-dpdk-switch with --control, and name that with "
-                         "INA_SWITCH")
-    raise ValueError(f"unknown kind of port {kind!r}; expected 'shm' or 'udp'")
+    return requested_kind(kind)[0].open_switch(End(worker, switch, max_frame, frames))
 
 
 def open_offered_port(
     offer: dict[str, Any], fds: list[int], own: Address, switch: Address, max_frame: int, frames: int
 ) -> Port:
-    """Opens the far end of a port, from the switch's offer; the descriptors stay the caller's. Raises OSError.
+    """Opens the far end of a port, from the switch's offer; the descriptors stay the caller's. Raises OSError, and ValueError for
+    an offer that this process cannot take.
 
-    ``own`` and ``switch``: both ends, as frames have them; ``max_frame`` (bytes) and ``frames``: of a UDP port. Its socket comes
-    with the offer, or the offer has the addresses of both ends.
+    ``own`` and ``switch``: both ends, as frames have them; ``max_frame`` (bytes) and ``frames``: as ``open_switch_port``'s.
     """
-    if offer["kind"] == "shm":
-        return open_shared(fds[0], 1, *fds[1:])
-    if fds:
-        return adopt_udp(fds[0], switch, own, max_frame, frames)
-    return open_udp(tuple(offer["bind"]), tuple(offer["peer"]), source=switch, destination=own, max_frame=max_frame,
-                    frames=frames)
+    return offered_kind(offer).open_offered(offer, fds, End(own, switch, max_frame, frames))
 
 
 def open_worker_port(attachment: Attachment, faults: Faults | None = None,
                      own: Callable[[int], Port] | None = None) -> Port:
-    """Opens the worker's end of the port in its attachment. Raises OSError.
+    """Opens the worker's end of the port in its attachment. Raises ValueError, OSError.
 
     ``faults`` apply in both directions; each worker and direction has its own random numbers. ``own``: opens a port of the
     worker's own for frames up to so many bytes. The descriptors of the attachment stay the caller's.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ina.aggregation import protocols
+from ina.aggregation import port_kinds, protocols
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
@@ -63,7 +63,7 @@ def read(path: str) -> str:
 
 def settings(options: argparse.Namespace) -> Iterator[Finding]:
     """Settings from the environment and ina.toml; defaults for ``options`` that are not given."""
-    defaults = {"protocol": protocols.DEFAULT, "values": 256, "slots": 64, "port": "shm"}
+    defaults = {"protocol": protocols.DEFAULT, "values": 256, "slots": 64, "port": port_kinds.DEFAULT}
     try:
         configured, given = Settings.read(), sources()
         own = {key: getattr(configured, key) for key in defaults if given.is_set(key)}
@@ -72,7 +72,7 @@ def settings(options: argparse.Namespace) -> Iterator[Finding]:
         own = {}
     if own:
         yield Finding(FACT, "settings", ", ".join(f"{key} {value}" for key, value in own.items()))
-    if own.get("port", "").startswith("dpdk"):
+    if own.get("port", port_kinds.DEFAULT) not in port_kinds.made_kinds():
         del own["port"]  # its trials are ina doctor --target dpdk, and ina-dpdk-worker
     for key, value in {**defaults, **own}.items():
         if getattr(options, key) is None:
@@ -396,7 +396,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                         help=f"(INA_PROTOCOL, else {protocols.DEFAULT})")
     parser.add_argument("--values", type=whole(1, 2048), help="int32 per packet (INA_VALUES, else 256)")
     parser.add_argument("--slots", type=whole(1, 8192), help="slots of each job (INA_SLOTS, else 64)")
-    parser.add_argument("--port", choices=("shm", "udp"), help="of the trial (INA_PORT, else shm)")
+    parser.add_argument("--port", choices=port_kinds.made_kinds(),
+                        help=f"of the trial (INA_PORT, else {port_kinds.DEFAULT})")
     parser.add_argument("--quick", action="store_true", help="no trial run")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--target", default="", choices=("tofino", "dpdk"),

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from ina.aggregation import protocols
+from ina.aggregation import port_kinds, protocols
 from ina.aggregation.controller.client import start_server
 from ina.aggregation.entries import program_named
+from ina.aggregation.port_kinds import udp
 from ina.base.settings import ConfigError, key
 from ina.lab import limits
 from ina.lab.cost_model import ETHERNET
@@ -267,7 +268,7 @@ def in_processes(config: AllReduce) -> list[Reduction]:
     defines = {"VALUES": str(config.values), "SLOTS": str(max(virtual_network.LEAST_SLOTS, config.pool))}
     faults = {"duplicate": config.duplicate, "reorder": config.reorder, "corrupt": config.corrupt,
               "duplicate_delay": 10e-3, "reorder_delay": 2e-3, "seed": config.seed}  # fmt: skip
-    base = Specification("", "shm", 0, 0, config.workers, config.window, config.elements, config.dtype, config.seed,
+    base = Specification("", port_kinds.DEFAULT, 0, 0, config.workers, config.window, config.elements, config.dtype, config.seed,
                          config.rto_min, config.rto_max, config.timeout)  # fmt: skip
     if config.world == "local":
         faults["loss"] = config.loss  # a worker's port is its wire, both ways
@@ -283,7 +284,7 @@ def in_processes(config: AllReduce) -> list[Reduction]:
     topology = replace(place.topology, links=links, mtu=mtu)
     with testbed.opened(Network(topology, config.program_path, defines, seed=config.seed, kind=config.switch)) as network:
         ranks = testbed.place(network, hosts)
-        return _work(config, replace(base, switch=network.socket, port="udp"), faults, ranks, network)
+        return _work(config, replace(base, switch=network.socket, port=udp.KIND.name), faults, ranks, network)
 
 
 def _work(config: AllReduce, base: Specification, faults: dict, place: Place, network: Network | None) -> list[Reduction]:

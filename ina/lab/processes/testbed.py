@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from ina import topology as topologies
+from ina.aggregation.port_kinds import udp
 from ina.base import paths, signals
 from ina.base.settings import ConfigError
 from ina.lab import processors
@@ -66,7 +67,7 @@ def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
         return None
     with tempfile.TemporaryFile() as log:
         command = [sys.executable, "-m", "ina.aggregation.controller.ps_process", "--switch", network.socket, "--port",
-                   "udp"]
+                   udp.KIND.name]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(paths.PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
         server = subprocess.Popen(network.command(host, command), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                   env=environment)  # fmt: skip

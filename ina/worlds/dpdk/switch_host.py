@@ -11,6 +11,7 @@ from ina.aggregation import protocols
 from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.aggregation.controller.worker_ports import Plug
+from ina.aggregation.port_kinds import dpdk, requested_kind
 from ina.aggregation.worker import worker_address
 from ina.worlds.dpdk.devices import Devices
 
@@ -36,26 +37,26 @@ class DpdkSwitch(EmbeddedSwitch):
         self._owners: dict[tuple[int, int], int] = {}  # (job, port) -> worker
 
     def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
-        if kind.partition("@")[0] != "dpdk":
+        requested, place = requested_kind(kind)
+        if requested is not dpdk.KIND:
             return super().open_port(kind, job, index, slots, host)
-        number = self._number(kind, index)
+        number = self._number(place, index)
         if (other := self._owners.setdefault((job, number), index)) != index:
             raise ValueError(f"port {number} is worker {other}'s of this job already: worker {index} needs one of its own "
                              "(INA_PORT=dpdk@N:...)")
         options = {"shards": self._shards} if self._shards > 1 else {}  # of the workers
-        return Plug(number, worker_address(job, index), replace(self._address), {"kind": "dpdk", "options": options}, [])
+        return Plug(number, worker_address(job, index), replace(self._address), dpdk.KIND.offer(options), [])
 
-    def _number(self, kind: str, index: int) -> int:
+    def _number(self, place: str, index: int) -> int:
         numbers = sorted(self._devices)
-        text = kind.partition("@")[2]
-        if not text:
+        if not place:
             if index >= len(numbers):
                 raise ValueError(f"worker {index} has no port: this switch has {len(numbers)} devices; say which one with "
                                  "INA_PORT=dpdk@N:..., or start the switch with more")
             return numbers[index]
-        if not text.isdigit() or int(text) not in numbers:
-            raise ValueError(f"there is no device at port {text}; there are {', '.join(map(str, numbers))}")
-        return int(text)
+        if not place.isdigit() or int(place) not in numbers:
+            raise ValueError(f"there is no device at port {place}; there are {', '.join(map(str, numbers))}")
+        return int(place)
 
     def close_port(self, number: int, job: int) -> None:
         if number in self._devices:

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ina.aggregation import protocols
+from ina.aggregation.port_kinds import dpdk as dpdk_port
 from ina.aggregation.worker import Endpoint, JobError, WorkerConfig
 from ina.base import signals
 from ina.base.bounds import SECONDS, real, whole
@@ -150,7 +151,8 @@ def _admit(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[Worke
     stack.callback(client.close)
     client.join(args.job, args.worker)
     client.admit(args.job, args.workers, args.window or None)
-    grant = client.attach(args.job, args.worker, "dpdk" if args.at is None else f"dpdk@{args.at}", args.protocol, args.values)
+    grant = client.attach(args.job, args.worker, dpdk_port.KIND.name + ("" if args.at is None else f"@{args.at}"), args.protocol,
+                          args.values)
     for fd in grant.fds:
         os.close(fd)
     config = _config(

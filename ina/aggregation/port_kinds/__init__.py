@@ -1,0 +1,139 @@
+"""Kinds of a worker's port: each is one class in one file, ``ina/aggregation/port_kinds/<name>.py``, which ends with ``KIND``,
+its only instance.
+
+    INA_PORT=dpdk@3:DEVICE      setting: a kind's name; a device, where workers bring one, and perhaps its place at the switch
+    dpdk@3                      request to the switch process: the kind's name, and perhaps a place
+    {"kind": "dpdk", ...}       offer of the switch process, with descriptors
+
+Everyone else asks for a kind by its name; frames are moved by its C (``host/net/port.h``, ``host/dpdk/``).
+"""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar, NamedTuple
+
+from ina.net.ports import Address, Port
+
+DEFAULT = "shm"
+RTO_MIN_NETWORK = 10e-3  # retransmissions use the link, too, and the kernel's timers and queues are in every round trip
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a port: addresses of the worker and of the switch as frames have them; it holds ``frames`` of up to
+    ``max_frame`` bytes each way."""
+
+    worker: Address
+    switch: Address
+    max_frame: int
+    frames: int
+
+
+class Opened(NamedTuple):
+    """The switch's end, and offer and descriptors for the worker (the caller closes them)."""
+
+    port: Port
+    offer: dict[str, Any]
+    fds: list[int]
+
+
+class PortKind:
+    """Base of all kinds.
+
+    ``help``: of the setting, in a line. ``own_device``: workers bring a device, which leads to a port that the switch has
+    already; else the switch process makes both ends. ``needs``: what else must be there where INA_SWITCH is not set; "": nothing.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    own_device: ClassVar[bool] = False
+    needs: ClassVar[str] = ""
+    rto_min: ClassVar[float]  # least RTO in seconds at the switch process of the job itself
+    rto_min_network: ClassVar[float] = RTO_MIN_NETWORK  # at one that runs already, perhaps elsewhere
+    spin: ClassVar[float] = 0.0  # seconds after a frame for which the port is looked at without pause
+
+    @property
+    def form(self) -> str:
+        """The setting's shortest form, for messages."""
+        return f"{self.name}:DEVICE" if self.own_device else self.name
+
+    def check(self, setting: str) -> None:
+        """Checks the part of a setting after the kind's name. Raises ValueError."""
+
+    def open_switch(self, end: End) -> Opened:
+        """Opens the switch's end of a new port. Raises ValueError: this switch process cannot; OSError."""
+        raise NotImplementedError
+
+    def open_offered(self, offer: Mapping[str, Any], fds: Sequence[int], end: End) -> Port:
+        """Opens the worker's end by the switch's offer; the descriptors stay the caller's. Raises ValueError, OSError."""
+        raise NotImplementedError
+
+    # ---- with a device of the worker's own
+
+    def request(self, setting: str, number: int) -> str:
+        """Returns the request of process ``number`` of the job, with the place at the switch that its device leads to."""
+        raise NotImplementedError
+
+    def open_own(self, setting: str, number: int, udp_port: int, max_frame: int, arguments: Sequence[str],
+                 timeout: float) -> Port:
+        """Opens a port on the device of process ``number`` for frames of up to ``max_frame`` bytes to ``udp_port``.
+
+        ``arguments``: of the device's driver; ``timeout``: seconds for its link to come up. Raises ValueError, OSError.
+        """
+        raise NotImplementedError
+
+
+@functools.cache
+def kinds() -> Mapping[str, PortKind]:
+    """Returns the kinds by name: those that a switch process makes first."""
+    modules = [import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    found: list[PortKind] = sorted((module.KIND for module in modules), key=lambda kind: (kind.own_device, kind.name))
+    return {kind.name: kind for kind in found}
+
+
+def made_kinds() -> tuple[str, ...]:
+    """Returns names of the kinds of which any switch process makes both ends."""
+    return tuple(kind.name for kind in kinds().values() if not kind.own_device)
+
+
+def setting_kind(setting: str) -> PortKind:
+    """Returns the kind of a setting, whose further parts ``check`` checks. Raises ValueError."""
+    kind = kinds().get(re.split("[@:]", setting, maxsplit=1)[0])
+    if kind is None or (setting != kind.name and not kind.own_device):
+        raise ValueError(f"expected {_either(kind.form for kind in kinds().values())}")
+    return kind
+
+
+def setting_help() -> str:
+    """Returns the help of the setting: that of each kind."""
+    *helps, last = (kind.help for kind in kinds().values())
+    return ", ".join([*helps, f"or {last}"])
+
+
+def requested_kind(request: str) -> tuple[PortKind, str]:
+    """Returns the kind of a request and the place at the switch that it names; "": none. Raises ValueError."""
+    name, at, place = request.partition("@")
+    kind = kinds().get(name)
+    if kind is None or (at and not kind.own_device):
+        raise ValueError(f"unknown kind of port {request!r}; expected {_either(map(repr, made_kinds()))}")
+    return kind, place
+
+
+def offered_kind(offer: Mapping[str, Any]) -> PortKind:
+    """Returns the kind of an offer. Raises ValueError."""
+    kind = kinds().get(offer["kind"])
+    if kind is None:
+        raise ValueError(f"the switch process offers a port of unknown kind {offer['kind']!r}; expected "
+                         f"{_either(map(repr, kinds()))}")
+    return kind
+
+
+def _either(words: Iterable[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
