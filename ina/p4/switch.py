@@ -45,7 +45,7 @@ class Switch:
 
     `program`: what `compile` returns, or the path of its shared object. All ports that the architecture has are there: 0 to 510
     of v1model; of TNA, 128 for each of `pipes` (1 to 4; 0: 2, or as many as the program has pipelines), and those that
-    recirculate do. `seed`: of the program's random numbers.
+    recirculate do. 511 is never a port: the number means that a packet is dropped. `seed`: of the program's random numbers.
 
     Writes are atomic: all entities of a call, or none. Where a name is given, the end of the full name is enough if it is
     unambiguous. Methods raise EntityError for what the program does not have, or does not allow; the message names it.
@@ -54,8 +54,9 @@ class Switch:
 
     def __init__(self, program: CompiledProgram | str | os.PathLike[str], *, seed: int = 0, pipes: int = 0):
         self._switch = embedded.Switch(program, seed=seed, pipes=pipes)
+        self._digests: list[Digest] = []  # read when some before them were lost, and not returned yet
         ports = self._switch.pipes * lib.INA_TNA_PIPE_PORTS or lib.INA_DROP_PORT
-        for port in range(ports):
+        for port in range(min(ports, lib.INA_DROP_PORT)):
             if not self._switch.recirculates(port):
                 self._switch.add_port(port)
 
@@ -98,11 +99,14 @@ class Switch:
         return self._switch.counter(name)
 
     def digests(self) -> list[Digest]:
-        """Returns the digests that packets sent since the last call, oldest first. OverflowError: there were more than the switch
-        keeps, and the oldest are lost."""
+        """Returns the digests that packets sent since the last call, oldest first. The switch keeps the newest 256.
+        OverflowError: there were more, and the oldest are lost; the next call returns those that were kept."""
         digests, lost = self._switch.digests(MOST_DIGESTS)
+        self._digests += digests
         if lost:
-            raise OverflowError(f"{lost} digests were lost: read them more often")
+            kept = len(self._digests)
+            raise OverflowError(f"{lost} digests were lost: read them more often; the next call returns the {kept} kept")
+        digests, self._digests = self._digests, []
         return digests
 
     def drops(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from capabilities import need
 from public_api import ROOT
 
 import ina
-from ina.p4 import EntityError, MulticastGroupEntry, RegisterEntry, Replica, Switch, TableEntry
+from ina.p4 import EntityError, MulticastGroupEntry, ProfileGroup, ProfileMember, RegisterEntry, Replica, Switch, TableEntry
 from ina.virtual import Fabric, Faults, JobError, Star, Wire
 
 pytestmark = pytest.mark.build
@@ -84,6 +84,38 @@ def test_a_tofino_program_has_the_ports_of_its_pipes():
         assert switch.register(next(r["preamble"]["name"] for r in program.p4info["registers"])).ndim == 2
         with pytest.raises(ValueError, match="port 256 is not there"):
             switch.process(256, FRAME)
+
+
+@pytest.mark.parametrize("pipes", [1, 4])
+def test_a_tofino_switch_has_up_to_four_pipes(pipes):
+    with Switch(ina.p4.compile(ROOT / "tests/programs/tna_forward.p4"), pipes=pipes) as switch:
+        last = min(pipes * 128, 511) - 1
+        switch.process(last, FRAME)
+        with pytest.raises(ValueError, match=f"port {last + 1} is not there"):
+            switch.process(last + 1, FRAME)
+
+
+def test_digests_that_were_kept_come_after_the_loss_is_told():
+    with Switch(ina.p4.compile(ROOT / "tests/programs/digests.p4")) as switch:
+        for number in range(257):
+            switch.process(0, bytes(6) + number.to_bytes(6, "big") + b"\0\1" + bytes(10))
+        with pytest.raises(OverflowError, match="1 digests were lost.*the 256 kept"):
+            switch.digests()
+        assert [digest.fields["address"] for digest in switch.digests()] == list(range(1, 257))
+        assert switch.digests() == []
+
+
+@pytest.mark.parametrize(("size", "weight", "limit"), [("32w16", 1 << 31, 16), ("32w16", 17, 16), ("32w0", 65_536, 65_535)])
+def test_the_weights_of_a_group_have_a_limit(tmp_path, size, weight, limit):
+    text = (ROOT / "tests/programs/selector.p4").read_text().replace("crc16, 32w16", f"crc16, {size}")
+    path = tmp_path / "selector.p4"
+    path.write_text(text)
+    with Switch(ina.p4.compile(path, include_dirs=[ROOT / "tests/programs"])) as switch:
+        member = ProfileMember("selector", 1, "send", {"port": 1, "mark": 2})
+        with pytest.raises(EntityError, match=f"weights add up to {weight}, at most {limit} are possible") as error:
+            switch.insert(member, ProfileGroup("selector", 1, ((1, weight),)))
+        assert error.value.code == "RESOURCE_EXHAUSTED"
+        switch.insert(member, ProfileGroup("selector", 1, ((1, limit),)), TableEntry("chosen", {"hdr.data.kind": 1}, group=1))
 
 
 @pytest.mark.parametrize("average", [False, True])

@@ -76,7 +76,8 @@ class ProfileMember(Entity):
 @dataclass(frozen=True, slots=True)
 class ProfileGroup(Entity):
     """A group of an action selector: (member, weight) pairs. The selector's hash chooses a member for each packet; one of weight
-    0 belongs to the group and is not active.
+    0 belongs to the group and is not active. Weights add up to the selector's `max_group_size` at most, or where it has none to
+    its size, and never to more than 65,535.
     """
 
     profile: str | int

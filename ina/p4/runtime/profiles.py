@@ -14,6 +14,8 @@ from typing import TypeVar
 from ina.p4.runtime.entities import ProfileGroup, ProfileMember, as_params
 from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
 
+MOST_WEIGHT = 65535  # of a group's members together, where its profile says no less: each unit takes a place in the table's image
+
 P = TypeVar("P", ProfileMember, ProfileGroup)
 
 
@@ -103,13 +105,18 @@ class Profiles:
         return replace(entity, action=action.name, params=as_params(entity.params, action.params, label))
 
     def _group(self, entity: ProfileGroup, name: str, label: str) -> None:
-        if not self.p4info.profile(name).with_selector:
+        info = self.p4info.profile(name)
+        if not info.with_selector:
             raise EntityError(f"{label}: only action selectors have groups")
         for member, weight in entity.members:
             if member not in self.members[name]:
                 raise EntityError(f"{label}: no member {member}", "NOT_FOUND")
             if weight < 0:
                 raise EntityError(f"{label}: member {member} has weight {weight}: expected at least 1, or 0: not active")
+        weight, limit = sum(weight for _, weight in entity.members), info.max_group_size or info.size or MOST_WEIGHT
+        if weight > min(limit, MOST_WEIGHT):
+            raise EntityError(f"{label}: its weights add up to {weight}, at most {min(limit, MOST_WEIGHT)} are possible",
+                              "RESOURCE_EXHAUSTED")  # fmt: skip
 
     def check(self, table: TableInfo, member: int | None, group: int | None) -> None:
         """Raises EntityError: an entry of `table` may not name this member or group."""
