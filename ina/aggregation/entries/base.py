@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ina.aggregation.worker import SWITCH
+from ina.aggregation.worker.config import VALUES
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
 from ina.p4.runtime.p4info import P4Info
@@ -177,9 +178,12 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
     if pairs is None:
         return None
     protocol, values, slots = (pairs.get(key) for key in ("protocol", "values", "slots"))
-    if (len(pairs) != 3 or not isinstance(protocol, str) or not isinstance(values, int) or not isinstance(slots, int)
-            or values < 1 or slots < 1):  # fmt: skip
+    if len(pairs) != 3 or not isinstance(protocol, str) or not isinstance(values, int) or not isinstance(slots, int):
         raise ValueError(f"@ina_program: {pairs}, expected {ANNOTATION}")
+    if values not in VALUES:
+        raise ValueError(f"@ina_program: values={values}, not one of {VALUES}; expected {ANNOTATION}")
+    if not 1 <= slots < 1 << 31:
+        raise ValueError(f"@ina_program: slots={slots}, not 1 to {(1 << 31) - 1}; expected {ANNOTATION}")
     return protocol, Sizes(values, slots)
 
 

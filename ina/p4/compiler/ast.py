@@ -110,7 +110,7 @@ class Annotation(Node):
     """An annotation `@name`, `@name(body)` or `@name[body]`.
 
     Unstructured: `tokens` is the text of the body's tokens. Structured: `exprs` or `pairs` (checked constants). `(...)` bodies
-    that parse as a list of expressions have `exprs` as well as `tokens`.
+    that parse as a list of expressions have `exprs` as well as `tokens`; those of `@ina_program(...)` have `pairs`.
     """
 
     name: str

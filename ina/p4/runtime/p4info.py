@@ -143,6 +143,24 @@ def _constant(value: dict[str, Any]) -> int | str:
     return int(value["int64Value"]) if "int64Value" in value else str(value.get("stringValue", ""))
 
 
+_PAIR = r'\s*(\w+)\s*=\s*("[^"\\]*"|-?\d\w*)\s*'
+
+
+def _pairs(text: str) -> dict[str, int | str]:
+    """Returns the pairs of an annotation's text, `@name(key=literal, ...)`. Raises ValueError: it is no such text."""
+    if not re.fullmatch(rf"@\w+\s*\({_PAIR}(,{_PAIR})*\)", text, re.ASCII):
+        raise ValueError(f"{text}: expected pairs of a key and a literal, as in @name(text=\"a\", number=1)")
+    pairs: dict[str, int | str] = {}
+    for key, value in re.findall(_PAIR, text, re.ASCII):
+        if key in pairs:
+            raise ValueError(f"{text}: '{key}' stands twice")
+        try:
+            pairs[key] = value[1:-1] if value[0] == '"' else int(value, 0 if value[1:2].isalpha() else 10)
+        except ValueError:
+            raise ValueError(f"{text}: {key}={value}, expected a literal without a width") from None
+    return pairs
+
+
 @dataclass(slots=True)
 class P4Info:
     """Views of the message (its protobuf JSON form, as a dict) that the rest of the switch works with."""
@@ -157,18 +175,20 @@ class P4Info:
     value_sets: dict[str, ArrayInfo] = field(init=False, repr=False)
 
     def annotation(self, name: str) -> dict[str, int | str] | None:
-        """Returns the pairs of `@name[key=value, ...]` on the program's `main`; or of `@name(key=value, ...)` on a table,
-        which is all that BFRuntime tells of. None: there is none."""
-        for note in self.message.get("pkgInfo", {}).get("structuredAnnotations", ()):
-            if note["name"] == name:
-                pairs = note.get("kvPairList", {}).get("kvPairs", ())
-                return {p["key"]: _constant(p["value"]) for p in pairs}
-        for table in self.message.get("tables", ()):
-            for text in table["preamble"].get("annotations", ()):
-                if text.startswith(f"@{name}("):
-                    pairs = re.findall(r'(\w+)\s*=\s*(?:"([^"]*)"|(\d+))', text)
-                    return {key: int(digits) if digits else word for key, word, digits in pairs}
-        return None
+        """Returns the pairs of `@name[key=value, ...]` on the program's `main` or a table, or of `@name(key=value, ...)`, with
+        literals, which is all that BFRuntime tells of. None: there is none. Raises ValueError: several, or another text."""
+        places = [self.message.get("pkgInfo", {}), *(table["preamble"] for table in self.message.get("tables", ()))]
+        found = [
+            {p["key"]: _constant(p["value"]) for p in note.get("kvPairList", {}).get("kvPairs", ())}
+            for place in places
+            for note in place.get("structuredAnnotations", ())
+            if note["name"] == name
+        ]
+        texts = (text for place in places for text in place.get("annotations", ()))
+        found += [_pairs(text) for text in texts if re.match(rf"@{name}\b", text)]
+        if len(found) > 1:
+            raise ValueError(f"@{name} stands {len(found)} times in the program, expected once")
+        return found[0] if found else None
 
     def __post_init__(self) -> None:
         message = self.message

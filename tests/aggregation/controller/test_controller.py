@@ -107,10 +107,55 @@ def test_a_program_is_recognised_by_what_it_declares():
     assert recognise(declared(protocol="pigeon", values=64, slots=32)) is None
     assert recognise(P4Info({})) is None
     for wrong in ({"protocol": "switchml", "values": 64}, {"protocol": "switchml", "values": 0, "slots": 1},
-                  {"protocol": 1, "values": 64, "slots": 32},
+                  {"protocol": 1, "values": 64, "slots": 32}, {"protocol": "switchml", "values": 63, "slots": 32},
+                  {"protocol": "switchml", "values": 64, "slots": 1 << 31},
                   {"protocol": "switchml", "values": 64, "slots": 32, "colour": 1}):  # fmt: skip
         with pytest.raises(ValueError, match=r'expected @ina_program\[protocol="NAME", values=VALUES, slots=SLOTS\]'):
             recognise(declared(**wrong))
+
+
+def stated_at_a_table(*texts):
+    """Returns P4Info of a program whose table has these annotations, as text."""
+    return P4Info({"tables": [{"preamble": {"id": 1, "name": "job", "annotations": list(texts)}}]})
+
+
+def test_a_statement_at_a_table_as_another_compiler_writes_it():
+    """Literals only: the text of an expression is not evaluated here."""
+    program, sizes = recognise(stated_at_a_table('@ina_program( protocol = "switchml", values=0x20,slots = 1_024 )'))
+    assert (program.name, sizes.values, sizes.slots) == ("switchml", 32, 1024)
+
+
+@pytest.mark.parametrize(("body", "message"), [
+    ('(protocol="switchml", values=32, slots=1<<3)', "expected pairs of a key and a literal"),
+    ('(protocol="switchml", values=32, slots=2*4)', "expected pairs of a key and a literal"),
+    ('(protocol="switchml", values=8w32, slots=8)', "values=8w32, expected a literal without a width"),
+    ('(protocol="switchml", values=32.5, slots=8)', "expected pairs"),
+    ('(protocol="switchml", values=32 slots=8)', "expected pairs"),
+    ('(more protocol="switchml", values=32, slots=8)', "expected pairs"),
+    ('(protocol="switchml", values=32, values=64, slots=8)', "'values' stands twice"),
+    ("()", "expected pairs"),
+    ("", "expected pairs"),
+])  # fmt: skip
+def test_a_statement_at_a_table_that_is_none(body, message):
+    with pytest.raises(ValueError, match=message):
+        recognise(stated_at_a_table("@ina_program" + body))
+
+
+def test_two_statements_are_refused():
+    text = '@ina_program(protocol="switchml", values=32, slots=8)'
+    with pytest.raises(ValueError, match="@ina_program stands 2 times in the program, expected once"):
+        recognise(stated_at_a_table(text, text))
+
+
+@pytest.mark.parametrize("slots", ["1<<3", "2*4", "(8)", "0x8", "4+2*2"])
+@pytest.mark.parametrize("folder", ["", "tofino"])
+def test_stated_sizes_are_evaluated(folder, slots):
+    """In P4Info, and in what BFRuntime's schema keeps of it."""
+    defines = {"VALUES": "0x40", "SLOTS": slots}
+    message = p4info(load(p4_dir() / folder / "switchml.p4", defines=defines, include_dirs=[p4_dir()]))
+    for info in (P4Info(message), p4info_of(Info(bfrt_json(message)))):
+        _, sizes = recognise(info)
+        assert (sizes.values, sizes.slots) == (64, 8)
 
 
 @pytest.mark.parametrize("name", ["switchml", "atp", "ps"])

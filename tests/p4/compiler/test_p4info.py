@@ -243,6 +243,64 @@ def test_annotations(tmp_path: Path):
     ]
 
 
+PLAIN = "table t { key = { hdr.data.d: exact; } actions = { NoAction; } }"
+
+
+def test_values_of_annotations_are_evaluated(tmp_path: Path):
+    """Widths count as P4 has them; `@ina_program(...)`, which BFRuntime carries as text, is evaluated, too."""
+    info = info_of(
+        tmp_path,
+        "t.apply();",
+        ingress_locals="""@values[a = 8w300, b = 8w255 + 1, c = 1 << 3, d = "x" ++ "y", e = 4s7 + 4s1, f = !true]
+        @ina_program(protocol = "a" ++ "b", values = 0x20, slots = (1 << 3)) """ + PLAIN,
+    )
+    preamble = info["tables"][0]["preamble"]
+    values = {p["key"]: p["value"] for p in preamble["structuredAnnotations"][0]["kvPairList"]["kvPairs"]}
+    assert values == {
+        "a": {"int64Value": "44"},
+        "b": {"int64Value": "0"},
+        "c": {"int64Value": "8"},
+        "d": {"stringValue": "xy"},
+        "e": {"int64Value": "-8"},
+        "f": {"boolValue": False},
+    }
+    assert preamble["annotations"] == ['@ina_program(protocol="ab", values=32, slots=8)']
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("1 / 0", "division by zero"),
+        ('"a" ++ 1', "'\\+\\+' does not apply"),
+        ('"a" + "b"', "'\\+' does not apply"),
+        ("true + 1", "'\\+' does not apply"),
+        ("-true", "'-' does not apply"),
+        ("8w1 + 4w1", "bit<8> and bit<4>"),
+        ("1 << -1", "shift by a negative amount"),
+        ("1 << 63", "integers of up to 64 bits"),
+        ("hdr", "takes literals"),
+    ],
+)
+def test_values_of_annotations_that_are_none(tmp_path: Path, value: str, message: str):
+    with pytest.raises(CompileError, match=message) as refused:
+        info_of(tmp_path, "t.apply();", ingress_locals=f"@values[a = {value}] {PLAIN}")
+    assert refused.value.span is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('protocol="a", values=1.5', "expected a name of a member"),
+        ('protocol="a" values=1', "at the end of the annotation"),
+        ("values=1, values=2", "key 'values' appears twice"),
+        ("values=1/0", "division by zero"),
+    ],
+)
+def test_a_statement_of_a_program_is_read_with_care(tmp_path: Path, body: str, message: str):
+    with pytest.raises(CompileError, match=message):
+        info_of(tmp_path, "t.apply();", ingress_locals=f"@ina_program({body}) {PLAIN}")
+
+
 def test_the_message_is_json_and_deterministic(tmp_path: Path):
     ingress_locals = "action a() {} table t { key = { hdr.data.d: exact; } actions = { a; } }"
     first, second = (json.dumps(info_of(tmp_path, "t.apply();", ingress_locals=ingress_locals)) for _ in range(2))

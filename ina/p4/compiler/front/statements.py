@@ -9,6 +9,7 @@ from ina.p4.compiler.errors import CompileError, Span
 from ina.p4.compiler.front.expressions import BASE_TYPES, ExpressionParser, join
 
 COMPOUND = frozenset(["+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", "|+|=", "|-|="])
+READ_AS_PAIRS = ("ina_program",)  # in parentheses, too: BFRuntime carries no structured annotations
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -38,19 +39,17 @@ class StatementParser(ExpressionParser):
             body = self.pos + 1
             annotation.tokens = self._parse_balanced()
             end = self.pos
-            annotation.exprs = self._try_expressions(body, end - 1)
-            self.pos = end
+            if name in READ_AS_PAIRS:
+                self.pos = body
+                self._parse_pairs(annotation, ")")
+                self.expect(")", "at the end of the annotation")
+            else:
+                annotation.exprs = self._try_expressions(body, end - 1)
+                self.pos = end
         elif self.accept("["):
             annotation.structured = True
             if self.kinds[self.pos] == "id" and self.kinds[self.pos + 1] == "=":
-                while not self.at("]"):
-                    key, key_span = self.parse_name("a key")
-                    self.expect("=", "after the key of an annotation")
-                    if key in annotation.pairs:
-                        self.fail(key_span, f"key '{key}' appears twice in annotation @{name}")
-                    annotation.pairs[key] = self.parse_expression()
-                    if not self.accept(","):
-                        break
+                self._parse_pairs(annotation, "]")
             else:
                 while not self.at("]"):
                     annotation.exprs.append(self.parse_expression())
@@ -58,6 +57,16 @@ class StatementParser(ExpressionParser):
                         break
             self.expect("]", "at the end of the annotation")
         return annotation
+
+    def _parse_pairs(self, annotation: ast.Annotation, closing: str) -> None:
+        while not self.at(closing):
+            key, key_span = self.parse_name("a key")
+            self.expect("=", "after the key of an annotation")
+            if key in annotation.pairs:
+                self.fail(key_span, f"key '{key}' appears twice in annotation @{annotation.name}")
+            annotation.pairs[key] = self.parse_expression()
+            if not self.accept(","):
+                break
 
     def _parse_balanced(self) -> list[str]:
         opening, start, closers = self.spans[self.pos], self.pos + 1, []

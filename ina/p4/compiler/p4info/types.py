@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.check.const import fold_binary, fold_unary
+from ina.p4.compiler.check.const import fold_binary, fold_unary, wrap
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.types import (
     INT,
@@ -44,13 +44,23 @@ def bytes_json(value: int, width: int) -> str:
 
 
 def annotation_text(annotation: ast.Annotation) -> str:
-    """Returns the annotation as P4 text; blanks only between words and after commas."""
+    """Returns the annotation as P4 text; blanks only between words and after commas. Pairs are evaluated."""
+    if annotation.pairs:
+        return f"@{annotation.name}({', '.join(f'{k}={_literal(e)}' for k, e in annotation.pairs.items())})"
     body = ""
     for token in annotation.tokens:
         if body.endswith(",") or (body and _is_word(body[-1]) and _is_word(token[0])):
             body += " "
         body += token
     return f"@{annotation.name}({body})" if body else f"@{annotation.name}"
+
+
+def _literal(e: ast.Expr) -> str:
+    value = constant_of(e)
+    if isinstance(value, str):
+        escaped = value.replace("\\", r"\\").replace('"', r"\"")
+        return f'"{escaped}"'
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_word(character: str) -> bool:
@@ -73,21 +83,56 @@ def constant_json(e: ast.Expr) -> Json:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise CompileError(e.span, "an annotation for the control plane takes integers of up to 64 bits, with a sign")
         return {"int64Value": str(value)}
     return {"stringValue": str(value)}
 
 
 def constant_of(e: ast.Expr) -> Any:
     """Returns the value of an annotation's expression, checked or just parsed. Raises CompileError if names occur in it."""
+    return _evaluate(e)[0]
+
+
+def _evaluate(e: ast.Expr) -> tuple[Any, Type]:
+    """Returns a value and, of an integer, its type (INT for others)."""
     if e.const is not None:
-        return e.const
-    if isinstance(e, ast.IntLiteral | ast.BoolLiteral | ast.StringLiteral):
-        return e.value
-    if isinstance(e, ast.Unary):
-        return fold_unary(e.op, constant_of(e.operand), INT)
-    if isinstance(e, ast.Binary):
-        return fold_binary(e.op, constant_of(e.left), constant_of(e.right), INT)
+        return e.const, e.type or INT
+    if isinstance(e, ast.IntLiteral):
+        t = INT if e.width is None else BitType(e.width, e.signed)
+        return wrap(e.value, t), t
+    if isinstance(e, ast.BoolLiteral | ast.StringLiteral):
+        return e.value, INT
+    try:
+        if isinstance(e, ast.Unary):
+            return _unary(e.op, *_evaluate(e.operand))
+        if isinstance(e, ast.Binary):
+            return _binary(e.op, *_evaluate(e.left), *_evaluate(e.right))
+    except ValueError as error:
+        raise CompileError(e.span, f"annotation for the control plane: {error}") from None
     raise CompileError(e.span, "an annotation for the control plane takes literals", ["write the value out"])
+
+
+def _unary(op: str, value: Any, t: Type) -> tuple[Any, Type]:
+    if type(value) is not (bool if op == "!" else int):
+        raise ValueError(f"'{op}' does not apply to this value")
+    return fold_unary(op, value, t), t
+
+
+def _binary(op: str, left: Any, left_type: Type, right: Any, right_type: Type) -> tuple[Any, Type]:
+    """An operand without a width takes that of the other, except in shifts."""
+    if op == "++" and isinstance(left, str) and isinstance(right, str):
+        return left + right, INT
+    takes_bools, takes_both = op in ("&&", "||"), op in ("==", "!=")
+    allowed = (bool,) if takes_bools else (int, bool) if takes_both else (int,)
+    if type(left) is not type(right) or type(left) not in allowed or op == "++":
+        raise ValueError(f"'{op}' does not apply to these values")
+    if op in ("<<", ">>"):
+        return fold_binary(op, left, right, left_type), left_type
+    t = right_type if left_type == INT else left_type
+    if right_type not in (INT, t):
+        raise ValueError(f"'{op}' of {left_type} and {right_type}")
+    return fold_binary(op, wrap(left, t), wrap(right, t), t), t
 
 
 def annotate(message: Json, annotations: list[ast.Annotation], skip: tuple[str, ...] = ()) -> Json:
