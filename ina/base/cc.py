@@ -65,6 +65,11 @@ def compile_to(target: Path, call: Sequence[str]) -> None:
         Path(part).unlink(missing_ok=True)
 
 
+def preprocessed(call: Sequence[str], source: Path) -> str:
+    """Returns preprocessed C, without line markers. Raises BuildError."""
+    return _run([*call, "-E", "-P", str(source)])
+
+
 def shared_object(name: str, flags: Sequence[str], sources: Sequence[Path], libraries: Sequence[str] = (),
                   also: str = "") -> Path:
     """Returns the shared object of C sources, compiled unless it is in the cache.
@@ -75,7 +80,7 @@ def shared_object(name: str, flags: Sequence[str], sources: Sequence[Path], libr
     compiler = c_compiler()
     digest = hashlib.sha256(repr((toolchain(tuple(compiler)), compiler, list(flags), list(libraries), also)).encode())
     for source in sources:
-        digest.update(_run([*compiler, *flags, "-E", "-P", str(source)]).encode())
+        digest.update(preprocessed([*compiler, *flags], source).encode())
     target = cache.folder() / f"{name}-{digest.hexdigest()[:32]}.so"
     record = target.with_suffix(".json")
     if cache.read_record(record) is None:

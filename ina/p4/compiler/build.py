@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ina.base import cache, manifest, paths
-from ina.base.cc import c_compiler, compile_to, toolchain
+from ina.base.cc import c_compiler, compile_to, preprocessed, toolchain
 from ina.p4.compiler.checked_program import CheckedProgram
-from ina.p4.compiler.emit.emit import c_file
+from ina.p4.compiler.emit.emit import PRELUDE, c_file
 from ina.p4.compiler.emit.names import Origins
 from ina.p4.compiler.errors import CompileError, internal_errors, render
+from ina.p4.compiler.externs import user
 from ina.p4.compiler.front.preprocess import preprocess
 from ina.p4.compiler.frontend import check, deep_recursion, parse_text
 from ina.p4.compiler.lower.lower import lower
@@ -73,10 +75,9 @@ def compile_program(
     folder = cache.folder()
     arguments = [toolchain_digest(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
     arguments += [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
-    own = ""
-    if externs is not None:
-        own = hashlib.sha256(Path(externs).read_bytes()).hexdigest()
-        arguments.append(f"{Path(externs).absolute()} {own}")
+    bodies = user.load(Path(externs)) if externs is not None else None
+    own = _own_code(command, bodies, cflags, folder) if bodies is not None else ""
+    arguments.append(own)
     arguments.append("\0".join(cflags) if cflags is not None else "default")
     record_path = folder / f"{Path(path).stem}-{key_of(arguments)}.known.json"
     if (compiled := _from_record(record_path)) is not None:
@@ -91,7 +92,7 @@ def compile_program(
         try:
             program = check(parse_text(text, str(path), sources))
             program.sources = sources
-            c_text, p4info, layouts = generate(program, digest, externs)
+            c_text, p4info, layouts = generate(program, digest, bodies)
         except CompileError as error:
             error.sources.update(sources)
             raise
@@ -110,6 +111,21 @@ def compile_program(
 
 def key_of(parts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def _own_code(command: list[str], externs: user.UserBodies, cflags: Sequence[str] | None, folder: Path) -> str:
+    """Returns a digest of all that the switch has of a user's externs, with what their C text includes. Raises CompileError for
+    names that C has already."""
+    begin = "ina_own_externs_begin"
+    flags = [*(["-O3", "-march=native"] if cflags is None else cflags), *(f"-I{d}" for d in paths.include_dirs())]
+    with cache.problems(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
+        source = Path(scratch, "externs.c")
+        source.write_text(
+            f'#include "program.h"\n#include "table.h"\n{PRELUDE.read_text()}\n{begin}\n{externs.c_text()}\n', "utf-8"
+        )
+        text = preprocessed([*command, "-std=gnu11", *flags, "-dD"], source)
+    externs.check_names(text.partition(begin)[0])
+    return key_of([externs.key(), text])
 
 
 def _comments_digest(path: str | Path, sources: Mapping[str, str]) -> str:
@@ -137,7 +153,7 @@ def _from_record(path: Path) -> CompiledProgram | None:
 
 
 def generate(
-    program: CheckedProgram, digest: str = "", externs: str | Path | None = None
+    program: CheckedProgram, digest: str = "", externs: str | Path | user.UserBodies | None = None
 ) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
     """Returns (C text, P4Info, layout of each pipeline) of a checked program. Raises CompileError for what is not supported."""
     with internal_errors(program.filename), deep_recursion():

@@ -121,7 +121,7 @@ def test_an_extern_without_a_body_is_refused(tmp_path):
         ("", "own.py: no subclass of UserFunction or UserObject"),
         ("import nothing_of_this_name", "own.py: ModuleNotFoundError"),
         (BODY.replace("uint64_t twice(", "uint64_t thrice("), "the C source of this extern defines no function 'twice'"),
-        (BODY.replace('"twice"', '"hash"'), "own.py: 'hash' is an extern of the architecture"),
+        (BODY.replace('"twice"', '"hash"'), "own.py: Twice: 'hash' is an extern of the architecture"),
         (BODY.replace("c_source =", "text ="), "own.py: Twice has no c_source"),
     ],
 )
@@ -152,3 +152,86 @@ def test_a_program_for_tofino_has_them_too(tmp_path):
     answers = Switch(compile_p4(path, externs=own)).process(0, frame)
     assert answers == [(1, data(a=42) + bytes(48))]
     assert answers == Interpreter(frontend.load(path), externs=own).process(frame, 0)
+
+
+HELPED = BODY.replace("from ina.p4 import", "from pathlib import Path\nfrom ina.p4 import")
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("by", ["file", "header"])
+def test_changed_c_text_outside_of_the_file_is_compiled_again(tmp_path, by):
+    other, path = tmp_path / "other.h", program(tmp_path)
+    text = f"Path({str(other)!r}).read_text()" if by == "file" else repr(f'#include "{other}"')
+    own = externs(tmp_path, HELPED.replace('"static uint64_t twice(uint64_t value) { return 2 * value; }"', text))
+    for factor in (2, 3):
+        other.write_text(f"static uint64_t twice(uint64_t value) {{ return {factor} * value; }}\n")
+        [(_, frame)] = Switch(compile_p4(path, externs=own)).process(0, data(a=7))
+        assert frame[:4] == (7 * factor).to_bytes(4)
+
+
+@pytest.mark.build
+def test_a_bool_is_the_lowest_bit_in_c_and_in_python(tmp_path):
+    path = program(
+        tmp_path, types="extern bool twice(in bit<32> value);", ingress="hdr.data.a = twice(hdr.data.a) ? 32w1 : 32w0;"
+    )
+    own = externs(tmp_path)
+    [(_, compiled)] = Switch(compile_p4(path, externs=own)).process(0, data(a=1))
+    [(_, interpreted)] = Interpreter(frontend.load(path), externs=own).process(data(a=1), 0)
+    assert compiled == interpreted and compiled[:4] == bytes(4)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BODY.replace('("twice",)', "None"), "own.py: Twice: names is None: expected a tuple of names"),
+        (BODY.replace('("twice",)', '"twice"'), "own.py: Twice: names is 'twice': expected a tuple of names"),
+        (BODY.replace("c_source =", "c_source = 5 #"), "own.py: Twice: c_source is 5: expected C text"),
+        (BODY + "    def __init__(self, x): pass", "own.py: Twice: expected a class that can be made without arguments"),
+        ("raise SystemExit(2)", "own.py: SystemExit: 2"),
+        (BODY + "class Other(Twice): pass", "own.py: Other: 'twice' is an extern of Twice too"),
+        (BODY.replace('"static', '"/* twice( */ static').replace("t twice(", "t other("), "defines no function 'twice'"),
+        *(
+            (
+                BODY.replace("UserFunction", "UserObject") + f"    state_bytes = {size}",
+                f"own.py: Twice: state_bytes is {value}: expected",
+            )
+            for size, value in [("2**70", 2**70), (0, 0), (-8, -8), (8.0, 8.0), ("None", None), ("'x'", "'x'")]
+        ),
+    ],
+)
+def test_bad_externs_are_refused_with_file_and_class(tmp_path, text, message):
+    assert message in refused(tmp_path, text)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("value", ["'x'", "[1]", "(None,)", "float('nan')", "2.5"])
+def test_a_python_body_that_returns_no_whole_number_is_told(tmp_path, value):
+    own = externs(tmp_path, BODY.replace("return 2 * value\n", f"return {value}\n"))
+    interpreter = Interpreter(frontend.load(program(tmp_path)), externs=own)
+    with pytest.raises(CompileError, match=r"own\.p4:\d+.*own\.py: Twice: its Python body returned .*: expected a whole number"):
+        interpreter.process(data(a=1), 0)
+
+
+@pytest.mark.fast
+def test_an_optional_argument_that_is_left_out_is_refused(tmp_path):
+    types = "extern bit<32> twice(in bit<32> value, @optional in bit<32> more);"
+    message = "the argument 'more' is missing"
+    assert message in refused(tmp_path, BODY, types=types)
+    with pytest.raises(CompileError, match=message):
+        Interpreter(frontend.load(program(tmp_path, types=types)), externs=externs(tmp_path)).process(data(a=1), 0)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("name", ["memcpy", "ina_load", "uint64_t", "while"])
+def test_names_that_c_has_are_refused(tmp_path, name):
+    path = program(tmp_path, types=TWICE.replace("twice", name), ingress=f"hdr.data.a = {name}(hdr.data.a);")
+    with pytest.raises(CompileError, match=f"own.py: Twice: '{name}' is a name of C"):
+        compile_p4(path, externs=externs(tmp_path, BODY.replace("twice", name)))
+
+
+@pytest.mark.build
+def test_an_extern_may_have_the_name_of_a_parameter(tmp_path):
+    path = program(tmp_path, types=TWICE.replace("twice", "a0"), ingress="hdr.data.a = a0(hdr.data.a);")
+    [(_, frame)] = Switch(compile_p4(path, externs=externs(tmp_path, BODY.replace("twice", "a0")))).process(0, data(a=4))
+    assert frame[:4] == (8).to_bytes(4)

@@ -8,11 +8,12 @@ A user puts subclasses of `UserFunction` and `UserObject` into a Python file and
 from __future__ import annotations
 
 import importlib.util
+import operator
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.checked_program import Instance
@@ -31,6 +32,7 @@ from ina.p4.compiler.reference.values import Value as RunTimeValue
 from ina.p4.compiler.reference.values import wrap
 
 WIDEST = 64  # bits of a parameter or result
+LARGEST = 1 << 20  # bytes of an object's state
 
 
 @dataclass(slots=True)
@@ -81,24 +83,24 @@ class UserObject:
 
 
 class _Function(ExternFunction):
-    def __init__(self, body: UserFunction) -> None:
-        self.body, self.names = body, body.names
+    def __init__(self, body: UserFunction, place: str) -> None:
+        self.body, self.place, self.names = body, place, tuple(body.names)
 
     def lower(self, low: Lowering, call: ast.Call) -> Value | None:
         return _call(low, call, call.decl.name, self.body.c_source, [], None)
 
     def interpret(self, machine: Any, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
-        return _results(call, args, self.body.call(*_numbers(call, args)))
+        return _results(call, args, self.place, self.body.call(*_numbers(call, args)))
 
 
 class _Object(ExternObject):
-    def __init__(self, body: UserObject) -> None:
-        self.body, self.names = body, body.names
+    def __init__(self, body: UserObject, place: str) -> None:
+        self.body, self.place, self.names = body, place, tuple(body.names)
 
     def declare(self, low: Lowering, instance: Instance) -> None:
         states = low.state(UserCode).states
         if instance not in states:
-            states[instance] = ir.Register(f"{instance.name}.$state", 64, max(1, -(-self.body.state_bytes // 8)))
+            states[instance] = ir.Register(f"{instance.name}.$state", 64, -(-self.body.state_bytes // 8))
 
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
         self.declare(low, instance)
@@ -109,7 +111,8 @@ class _Object(ExternObject):
         return self.body.start(*constructor(instance))
 
     def interpret(self, machine: Any, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
-        return _results(call, args, self.body.call(machine.objects.get(instance), call.method, *_numbers(call, args)))
+        values = self.body.call(machine.objects.get(instance), call.method, *_numbers(call, args))
+        return _results(call, args, self.place, values)
 
 
 def constructor(instance: Instance) -> list[int]:
@@ -148,6 +151,7 @@ def _call(low: Lowering, call: ast.Call, name: str, source: str, constants: list
     for i, (p, (width, signed)) in enumerate(zip(call.params, shapes, strict=True)):
         pointers.append(p.direction in ("out", "inout"))
         if not pointers[-1]:
+            _present(call, i)
             args.append(fold.cast(low.scalar(call.given(i)), 64, signed))
             continue
         place, variable = low.result(call, i), ir.Var(p.name, 64, signed)
@@ -162,13 +166,26 @@ def _call(low: Lowering, call: ast.Call, name: str, source: str, constants: list
     return None if returned is None or result is None else fold.cast(returned, *result)
 
 
+def _present(call: ast.Call, i: int) -> None:
+    """Refuses a call that leaves out an optional argument, for which neither C nor Python has a value."""
+    if call.args[i] is None:
+        name = call.params[i].name
+        raise CompileError(call.span, f"the argument '{name}' is missing: expected all arguments of an extern of one's own")
+
+
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_DIRECTIVE = re.compile(r"^\s*#", re.MULTILINE)  # a header or a macro may define the function
+_DEFINITION = r"\b{}\s*\([^;{{}}]*\)[^;{{}}]*\{{"
+
+
 def _note(low: Lowering, call: ast.Call, name: str, source: str, result: str, heads: list[str]) -> None:
     """Notes the C code of an extern that the program calls."""
-    if not re.search(rf"\b{name}\s*\(", source):
+    text = _COMMENT.sub(" ", source)
+    if not _DIRECTIVE.search(text) and not re.search(_DEFINITION.format(name), text):
         raise CompileError(call.span, f"the C source of this extern defines no function '{name}'")
     code = low.state(UserCode)
-    parameters = ", ".join(f"{kind}{'' if kind.endswith('*') else ' '}a{i}" for i, kind in enumerate(heads)) or "void"
-    body = f"{'' if result == 'void' else 'return '}{name}({', '.join(f'a{i}' for i in range(len(heads)))});"
+    parameters = ", ".join(f"{kind}{'' if kind.endswith('*') else ' '}ina_{i}" for i, kind in enumerate(heads)) or "void"
+    body = f"{'' if result == 'void' else 'return '}{name}({', '.join(f'ina_{i}' for i in range(len(heads)))});"
     prototype = f"{result} {{}}({parameters})", body
     if code.prototypes.setdefault(name, prototype) != prototype:
         raise CompileError(call.span, f"the extern '{name}' is called with parameters of other types, which C cannot tell apart")
@@ -181,41 +198,93 @@ def _note(low: Lowering, call: ast.Call, name: str, source: str, result: str, he
 def _numbers(call: ast.Call, args: Arguments) -> Iterator[int]:
     for i, p in enumerate(call.params):
         if p.direction != "out":
+            _present(call, i)
             value = args.place(i).get() if p.direction == "inout" else args.number(i)
             assert isinstance(value, int)
             yield int(value)
 
 
-def _results(call: ast.Call, args: Arguments, values: int | tuple[int, ...] | None) -> RunTimeValue:
+def _results(call: ast.Call, args: Arguments, place: str, values: object) -> RunTimeValue:
     """Writes `out` and `inout` arguments; returns the call's result."""
     outs = [i for i, p in enumerate(call.params) if p.direction in ("out", "inout")]
     void = isinstance(call.type, types.VoidType)
     numbers = values if isinstance(values, tuple) else () if values is None else (values,)
-    if len(numbers) != len(outs) + (not void):
-        raise CompileError(
-            call.span, f"the Python body of this extern returned {values!r}: expected {len(outs) + (not void)} numbers"
-        )
-    for i, number in zip(outs, numbers[0 if void else 1 :], strict=True):
+    expected = len(outs) + (not void)
+    whole = [number for number in numbers if isinstance(number, SupportsIndex)]
+    if len(numbers) != expected or len(whole) != expected:
+        kind = ["nothing (None)", "a whole number"][expected] if expected < 2 else f"a tuple of {expected} whole numbers"
+        raise CompileError(call.span, f"{place}: its Python body returned {values!r}: expected {kind}")
+    for i, number in zip(outs, whole[0 if void else 1 :], strict=True):
         args.place(i).set(_typed(number, call.params[i].type))
-    return None if void else _typed(numbers[0], call.type)
+    return None if void else _typed(whole[0], call.type)
 
 
-def _typed(number: int, t: types.Type) -> int | bool:
-    plain = types.underlying(t)
-    return bool(number) if isinstance(plain, types.BoolType) else wrap(int(number), plain)
+def _typed(number: SupportsIndex, t: types.Type) -> int | bool:
+    """Returns a number cut to its type, as the compiled switch cuts it: `bool` is its lowest bit."""
+    plain, whole = types.underlying(t), operator.index(number)
+    return bool(whole & 1) if isinstance(plain, types.BoolType) else wrap(whole, plain)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def externs_of(architecture: str, path: str | Path | None) -> Externs:
-    """Returns the externs of an architecture ("v1model" or "tna"), with those in a user's Python file, which is run. Raises
-    CompileError for a file that cannot be run, has none, or has one of the architecture's names; OSError if it cannot be read."""
-    own = V1MODEL if architecture == "v1model" else TNA
-    return own if path is None else _load(Path(path), own)
+def externs_of(architecture: str, own: str | Path | UserBodies | None) -> Externs:
+    """Returns the externs of an architecture ("v1model" or "tna"), with the user's: a Python file, or what `load`
+    returned. Raises as `load` does, and CompileError if one has a name of the architecture's."""
+    externs = V1MODEL if architecture == "v1model" else TNA
+    if own is None:
+        return externs
+    loaded = own if isinstance(own, UserBodies) else load(Path(own))
+    for place, body in loaded.bodies.items():
+        for name in body.names:
+            if externs.function(name) or externs.object(name):
+                raise CompileError(NO_SPAN, f"{place}: '{name}' is an extern of the architecture")
+    return externs.extended(
+        _Function(body, place) if isinstance(body, UserFunction) else _Object(body, place)
+        for place, body in loaded.bodies.items()
+    )
 
 
-def _load(path: Path, architecture: Externs) -> Externs:
+@dataclass(frozen=True, slots=True)
+class UserBodies:
+    """The externs of a user's Python file, by file and class, which errors name."""
+
+    bodies: dict[str, UserFunction | UserObject]
+
+    def c_text(self) -> str:
+        """Returns their C text."""
+        return "\n".join(body.c_source for body in self.bodies.values())
+
+    def key(self) -> str:
+        """Returns all that the compiled switch has of them, but what their C text includes."""
+        return repr(
+            [(type(b).__name__, tuple(b.names), b.c_source, getattr(b, "state_bytes", None)) for b in self.bodies.values()]
+        )
+
+    def check_names(self, c_headers: str) -> None:
+        """Refuses C names that the preprocessed headers of a switch declare as functions, types or macros."""
+        for place, body in self.bodies.items():
+            for name in body.names if isinstance(body, UserFunction) else ():
+                if (
+                    name in _KEYWORDS
+                    or name.lower().startswith("ina_")
+                    or re.search(rf"\b{name}\s*\(|\b{name};|^#define {name}\b", c_headers, re.MULTILINE)
+                ):
+                    raise CompileError(
+                        NO_SPAN, f"{place}: '{name}' is a name of C or of the switch's own code: expected another name"
+                    )
+
+
+_KEYWORDS = frozenset(
+    "asm auto break case char const continue default do double else enum extern float for goto if inline int long register "
+    "restrict return short signed sizeof static struct switch typedef typeof union unsigned void "
+    "volatile while main".split()
+)  # fmt: skip
+
+
+def load(path: Path) -> UserBodies:
+    """Runs a user's Python file and returns its externs. Raises CompileError for one that cannot be run, has none, or has bad
+    ones; OSError if it cannot be read."""
     path.read_bytes()
     spec = importlib.util.spec_from_file_location(f"ina_externs_{path.stem}", path)
     if spec is None or spec.loader is None:
@@ -223,17 +292,40 @@ def _load(path: Path, architecture: Externs) -> Externs:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CompileError(NO_SPAN, f"{path}: {type(error).__name__}: {error}") from error
     kinds = [k for k in vars(module).values() if isinstance(k, type) and k.__module__ == module.__name__]
-    bodies = [kind() for kind in kinds if issubclass(kind, UserFunction | UserObject)]
+    bodies: dict[str, UserFunction | UserObject] = {}
+    for kind in dict.fromkeys(k for k in kinds if issubclass(k, UserFunction | UserObject)):
+        place = f"{path}: {kind.__name__}"
+        try:
+            body = kind()
+        except (Exception, SystemExit) as error:
+            problem = f"expected a class that can be made without arguments: {type(error).__name__}: {error}"
+            raise CompileError(NO_SPAN, f"{place}: {problem}") from error
+        _check(body, place)
+        for other in bodies.values():
+            if both := set(other.names) & set(body.names):
+                raise CompileError(NO_SPAN, f"{place}: '{min(both)}' is an extern of {type(other).__name__} too")
+        bodies[place] = body
     if not bodies:
         raise CompileError(NO_SPAN, f"{path}: no subclass of UserFunction or UserObject")
-    for body in bodies:
-        for attribute in ("names", "c_source"):
-            if not hasattr(body, attribute):
-                raise CompileError(NO_SPAN, f"{path}: {type(body).__name__} has no {attribute}")
-        for name in body.names:
-            if architecture.function(name) or architecture.object(name):
-                raise CompileError(NO_SPAN, f"{path}: '{name}' is an extern of the architecture")
-    return architecture.extended(_Function(body) if isinstance(body, UserFunction) else _Object(body) for body in bodies)
+    return UserBodies(bodies)
+
+
+def _check(body: UserFunction | UserObject, place: str) -> None:
+    for attribute in ("names", "c_source"):
+        if not hasattr(body, attribute):
+            raise CompileError(NO_SPAN, f"{place} has no {attribute}")
+    names: object = body.names
+    if not isinstance(names, tuple | list) or not names or not all(isinstance(n, str) and _NAME.fullmatch(n) for n in names):
+        raise CompileError(NO_SPAN, f'{place}: names is {names!r}: expected a tuple of names in P4, such as ("square_root",)')
+    source: object = body.c_source
+    if not isinstance(source, str):
+        raise CompileError(NO_SPAN, f"{place}: c_source is {source!r}: expected C text")
+    size: object = getattr(body, "state_bytes", 1)
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
+        raise CompileError(NO_SPAN, f"{place}: state_bytes is {size!r}: expected a whole number from 1 to {LARGEST}")
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")

@@ -9,10 +9,10 @@ from ina.p4.compiler.arch.architecture import supported_architecture
 from ina.p4.compiler.arch.lower_tna import lower_switch
 from ina.p4.compiler.arch.lower_v1model import lower_v1switch
 from ina.p4.compiler.checked_program import CheckedProgram
-from ina.p4.compiler.externs.user import externs_of
+from ina.p4.compiler.externs.user import UserBodies, externs_of
 
 
-def lower(program: CheckedProgram, externs: str | Path | None = None) -> list[ir.Module]:
+def lower(program: CheckedProgram, externs: str | Path | UserBodies | None = None) -> list[ir.Module]:
     """Returns the program's modules. `externs`: a Python file with externs of the program's own. Raises CompileError for what
     this back end does not support."""
     architecture = supported_architecture(program)
