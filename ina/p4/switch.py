@@ -86,7 +86,8 @@ class Switch:
 
     def read(self, pattern: E) -> list[E]:
         """Returns the entities like `pattern`: `TableEntry("t")` stands for all entries of the table, with a `match` for that
-        one; a group or session of number 0 for all; a cell with index None for all cells of its register, counter or meter."""
+        one; a group or session of number 0 for all; a cell with index None for all cells of its register, counter or meter.
+        They are copies: changing one changes nothing in the switch."""
         return self._switch.read([pattern])
 
     def register(self, name: str) -> np.ndarray:

@@ -10,7 +10,17 @@ from capabilities import need
 from public_api import ROOT
 
 import ina
-from ina.p4 import EntityError, MulticastGroupEntry, ProfileGroup, ProfileMember, RegisterEntry, Replica, Switch, TableEntry
+from ina.p4 import (
+    CloneSessionEntry,
+    EntityError,
+    MulticastGroupEntry,
+    ProfileGroup,
+    ProfileMember,
+    RegisterEntry,
+    Replica,
+    Switch,
+    TableEntry,
+)
 from ina.virtual import Fabric, Faults, JobError, Star, Wire
 
 pytestmark = pytest.mark.build
@@ -116,6 +126,30 @@ def test_the_weights_of_a_group_have_a_limit(tmp_path, size, weight, limit):
             switch.insert(member, ProfileGroup("selector", 1, ((1, weight),)))
         assert error.value.code == "RESOURCE_EXHAUSTED"
         switch.insert(member, ProfileGroup("selector", 1, ((1, limit),)), TableEntry("chosen", {"hdr.data.kind": 1}, group=1))
+
+
+def test_entities_that_were_read_or_written_are_copies():
+    with Switch(ina.p4.compile(ROOT / "tests/programs/selector.p4", include_dirs=[ROOT / "tests/programs"])) as switch:
+        params, match, replicas = {"port": 3, "mark": 0}, {"hdr.data.kind": 0x800}, [Replica(3)]
+        stored = (ProfileMember("Body.selector", 1, "Body.send", params), TableEntry("Body.chosen", match, member=1),
+                  MulticastGroupEntry(1, replicas))  # fmt: skip
+        switch.insert(*stored)
+        switch.read(ProfileMember("selector", 1))[0].params["port"] = 9
+        switch.read(TableEntry("chosen"))[0].match.clear()
+        switch.read(TableEntry("chosen", match))[0].match.clear()
+        params["port"] = 9
+        replicas.append(Replica(4))
+        switch.insert(TableEntry("chosen", {"hdr.data.kind": 1}, member=1))  # makes a new image
+        assert [port for port, _ in switch.process(1, FRAME + bytes(30))] == [3]
+        assert switch.read(ProfileMember("selector", 1))[0].params == {"port": 3, "mark": 0}
+        assert switch.read(TableEntry("chosen"))[0].match == {"hdr.data.kind": 0x800}
+        assert switch.read(MulticastGroupEntry(1))[0].replicas == (Replica(3),)
+
+
+@pytest.mark.parametrize("length", [-1, 1 << 16, (1 << 32) + 5, 1 << 32])
+def test_a_clones_length_has_16_bits(switch, length):
+    with pytest.raises(EntityError, match="clone session 5: packet_length.*0..65535"):
+        switch.insert(CloneSessionEntry(5, (Replica(4),), length))
 
 
 @pytest.mark.parametrize("average", [False, True])

@@ -12,6 +12,7 @@ from ina.p4.runtime import cell_kinds, replication, table_kinds  # noqa: F401 (t
 from ina.p4.runtime.command import Command
 from ina.p4.runtime.entities import E, ProfileGroup, ProfileMember, TableEntry, Update
 from ina.p4.runtime.kinds import Batch, ReplicationEngine, View, kind
+from ina.p4.runtime.own import own
 from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.p4.runtime.switch_part import SwitchPart
 from ina.p4.runtime.tables import TableImage, Tables
@@ -101,7 +102,7 @@ class ControlPlane(SwitchPart, SwitchTarget):
         with self._lock:
             view = View(self._cells, self._tables, self._engine, self.pipes, lambda span: self._read_cells(span, timeout))
             for pattern in entities:
-                answers += kind(pattern).read(view, pattern)
+                answers += map(own, kind(pattern).read(view, pattern))
         return answers
 
     def counter(

@@ -144,7 +144,7 @@ class MulticastGroupEntry(Entity):
 
 @dataclass(frozen=True, slots=True)
 class CloneSessionEntry(Entity):
-    """Session 1..65535; `packet_length` cuts clones to so many bytes, 0: whole."""
+    """Session 1..65535; `packet_length` cuts clones to so many bytes, at most 65535; 0: whole."""
 
     session_id: int
     replicas: tuple[Replica, ...] = ()

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from ina.p4.runtime.cells import Cells, Pipes
 from ina.p4.runtime.command import Command, Memory, Span
 from ina.p4.runtime.entities import E, Entity
+from ina.p4.runtime.own import own
 from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.tables import Tables
 
@@ -77,7 +78,7 @@ class Batch(Control):
         """Makes one update. Raises EntityError."""
         if type_ not in TYPES:
             raise EntityError(f"{type_!r}: expected INSERT, MODIFY or DELETE")
-        kind(entity).write(self, type_, entity)
+        kind(entity).write(self, type_, own(entity))
 
 
 @dataclass

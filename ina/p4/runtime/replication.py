@@ -67,12 +67,13 @@ class Groups:
             raise EntityError(f"{label}: two replicas have the same port and replication id")
         if len(pairs) > MOST:
             raise EntityError(f"{label}: {len(pairs)} replicas, at most {MOST} are possible", "RESOURCE_EXHAUSTED")
+        length = as_int(form.packet_length(entity), 16, f"{label}: packet_length")
         entities[number] = entity
         if not pairs:  # to the data plane an empty group is one whose only replica is dropped
             pairs = [(lib.INA_DROP_PORT, 0)]
         data = ffi.new("struct ina_replica[]", pairs)
         memory.append(data)
-        return [{"op": form.op, "id": number, "count": len(pairs), "data": data, "size": form.packet_length(entity)}]
+        return [{"op": form.op, "id": number, "count": len(pairs), "data": data, "size": length}]
 
     def read(self, pattern: Replicated) -> list[Replicated]:
         """The one with the pattern's number; 0: all."""
