@@ -87,7 +87,9 @@ def first_sentence(path: Path) -> str:
         comment = re.search(r"/\*(.*?)\*/", text, flags=re.S)
         text = re.sub(r"^ \* ?", "", comment[1].strip(), flags=re.M) if comment else ""
     paragraph = " ".join(text.split("\n\n")[0].split())
-    return re.split(r"(?<=[.:]) (?=[A-Z`])", paragraph)[0].removesuffix(":").replace("|", "\\|").replace("<", "&lt;")
+    sentence = re.split(r"(?<=[.:]) (?=[A-Z`])", paragraph)[0].removesuffix(":")
+    cell = sentence.replace("|", "\\|")
+    return re.sub(r"(`+).*?\1|<", lambda match: match[0] if match[1] else "&lt;", cell)  # in code nothing is escaped
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -36,9 +36,9 @@ struct ina_link_item {
 
 struct ina_link_stats {
     uint64_t packets, bytes;         /* transmitted */
-    uint64_t tail_drops, ecn_marks;
+    uint64_t tail_drops, ecn_marks;  /* packets that a full queue refused; packets marked, as the queue was over its threshold */
     uint64_t busy_ps;                /* time spent serialising */
-    uint64_t max_queue_bytes;
+    uint64_t max_queue_bytes;        /* the longest the queue has been */
     uint64_t waited_ps;              /* by all packets that left the queue, together */
     uint64_t queue_ps;               /* packets waiting, integrated over time: once the queue is empty, the same (Little's law) */
 };

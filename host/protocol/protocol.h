@@ -84,13 +84,17 @@ struct ina_worker_stats {
     uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
     uint64_t retransmissions; /* frames sent again: after a time-out, or as a probe */
     uint64_t timeouts, probes; /* RTO without an answer; question to a switch that waits for other workers */
-    uint64_t pending_replies;
+    uint64_t pending_replies; /* answers "others are missing": of the switch, or of the parameter server */
     uint64_t results, duplicates;     /* accepted results; results already had */
     uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, life, address; old tsi */
-    uint64_t tensors, elements, overflows, nonfinite_blocks;
-    uint64_t srtt_ps, rttvar_ps, rto_ps;
+    uint64_t tensors, elements; /* of reductions that are done */
+    uint64_t overflows;         /* results in which the switch marked a sum beyond 32 bits */
+    uint64_t nonfinite_blocks;  /* results whose values include an infinity or a NaN */
+    uint64_t srtt_ps, rttvar_ps, rto_ps; /* now: smoothed round-trip time, its variation, retransmission time-out (RFC 6298) */
     uint64_t float_blocks;            /* blocks that integers cannot represent, summed as floats (ATP) */
-    uint64_t marked, collided, window; /* results with ECN, whose aggregator was taken; congestion window now, packets (ATP) */
+    uint64_t marked;                  /* results marked with ECN: a queue on the way was long (ATP) */
+    uint64_t collided;                /* results whose aggregator another packet held (ATP) */
+    uint64_t window;                  /* congestion window now, packets (ATP) */
 };
 
 struct ina_protocol {

@@ -46,13 +46,14 @@ class Keys:
 
     protocol: str = key("", "the protocol (default: switchml)")
     program: str = key("", "the P4 program (default: the protocol's own)")
-    values: int = key(2048, "integers per packet: 32, 64, 128, 256, 1024 or 2048", unit="int32")
-    slots: int = key(64, "slots of each job (its window), a power of two", unit="slots")
+    values: int = key(2048, "integers per packet: 32, 64, 128, 256, 1024 or 2048 (default: 2048)", unit="int32")
+    slots: int = key(64, "slots of each job (its window), a power of two up to 8192 (default: 64)", unit="slots")
     port: str = key(port_kinds.DEFAULT, port_kinds.setting_help())
     dpdk: str = key("", "EAL's command line (default: huge pages if enough are free, one lcore, no other device)")
     fault: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1")
-    switch: str = key("", "socket of a switch process that runs already (a path, or an abstract name); the first four are then "
-                      "its own business (a protocol that is named must be its). Rank 0's word counts.")  # fmt: skip
+    switch: str = key("", "socket of a switch process that runs already: a path, or an abstract name. Its protocol, program, "
+                      "values and slots are used; INA_PROTOCOL, where it is set, must name the same protocol. The socket "
+                      "that rank 0 names holds for all ranks (default: rank 0 starts a switch process)")  # fmt: skip
     capture: str = key("", "folder for a pcap file of every worker's packets, as the worker sees them")
     trace: str = key("", "file for what the ranks spend their time on, to be opened with ui.perfetto.dev")
 

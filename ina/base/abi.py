@@ -11,5 +11,5 @@ def made_with() -> str:
     digest = ffi.string(lib.INA_HEADERS).decode()
     if digest != paths.host_headers():
         raise ValueError(f"the package's compiled part was made with other headers than those in {paths.root() / 'host'}: "
-                         "build it again (make, or pip install), and start again what runs")
+                         "build it again (make build, or pip install), and start again what runs")
     return digest

@@ -111,9 +111,9 @@ def setting_kind(setting: str) -> PortKind:
 
 
 def setting_help() -> str:
-    """Returns the help of the setting: that of each kind."""
+    """Returns the help of the setting: that of each kind, and the default."""
     *helps, last = (kind.help for kind in kinds().values())
-    return ", ".join([*helps, f"or {last}"])
+    return f"{', '.join([*helps, f'or {last}'])} (default: {DEFAULT})"
 
 
 def requested_kind(request: str) -> tuple[PortKind, str]:

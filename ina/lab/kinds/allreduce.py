@@ -80,8 +80,9 @@ class AllReduce(Networked):
                      "local (one machine, shared memory), testbed (hosts of a Mininet network)",
                      choices=("virtual", "local", "testbed"))  # fmt: skip
     elements: int = key(1_000_000, "of each job's tensor", limits.ELEMENTS)
-    tensors: str = key("own", "own: each worker has one; common: all of a job have the same, and their results lie in one place: "
-                       "virtual time, where memory for all of them is not to be had", choices=("own", "common"))  # fmt: skip
+    tensors: str = key("own", "own: each worker has its own; common: all workers of a job share one, and one place for the "
+                       "result: for virtual time with more workers than memory has room for",
+                       choices=("own", "common"))  # fmt: skip
     switch: str = key("embedded", SWITCH, choices=SWITCHES)
 
     rows = (

@@ -1,4 +1,4 @@
-"""A P4Runtime 1.4 server for the embedded switch (extra `p4runtime`: gRPC, protobuf, the published messages).
+"""A P4Runtime 1.4 server for the embedded switch (extra `p4runtime`: gRPC, protobuf, cryptography).
 
     device = Device(device_id=1)
     device.add_port(1, port)
