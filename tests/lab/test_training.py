@@ -100,14 +100,14 @@ def test_nothing_is_left_when_the_run_is_ended(tmp_path, sign):
 
 
 def small_files_only() -> None:
-    """Limits the child's files to 2 KiB, as on a full disk; writing more fails with EFBIG."""
+    """Limits the child's files to 512 bytes, as on a full disk; writing more fails with EFBIG."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
 
 
 def test_full_disk_is_a_clear_error(tmp_path):
     """A results folder that cannot take the file: the error names it; no traceback."""
-    done = ina_run(tmp_path, "--set", f"pcap={'x' * 4000}", preexec_fn=small_files_only)
+    done = ina_run(tmp_path, preexec_fn=small_files_only)
     assert done.returncode == 1
     assert os.strerror(errno.EFBIG) in done.stderr and str(tmp_path) in done.stderr
     assert "Traceback" not in done.stderr

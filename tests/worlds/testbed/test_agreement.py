@@ -40,7 +40,7 @@ def test_what_agrees_and_what_does_not(real, virtual, loss, wrong):
 def test_a_slow_point_is_tried_again_and_the_fastest_counts(monkeypatch):
     config, times = AllReduce(workers=2), iter([0.130, 0.105, 0.2])
     stats = {"workers": {"tx_packets": 50, "retransmissions": 0}}
-    monkeypatch.setattr(agree.processes, "reduce", lambda c: [Reduction("job 0", 2, 4, next(times), "", 0, None, None, stats)])
+    monkeypatch.setattr(agree, "in_processes", lambda c: [Reduction("job 0", 2, 4, next(times), "", 0, None, None, stats)])
     slow = agree.Pair("p", "job 0", (0.150, 0.100), (50, 50), True)
     result = agree.again(slow, config)
     assert (result.seconds, result.tries, result.wrong) == ((0.105, 0.100), 3, "")

@@ -185,7 +185,7 @@ def test_the_testbed_sums_along_a_tree_and_forwards_the_rest(alone):
 
 def test_configurations_name_the_program():
     assert Config(switch="tna").program_path == TOFINO / "switchml.p4"
-    assert Config(switch="tna").values == 256 and Config(switch="tna", values=64).values == 64
+    assert Config(switch="tna").resolved().values == 256 and Config(switch="tna", values=64).resolved().values == 64
     assert Config(switch="tna", program="atp", protocol="atp").program_path == paths.p4_dir() / "atp.p4"
     assert AllReduce(switch="tna", protocol="atp").program_path == TOFINO / "atp.p4"
     assert Workload(switch="tna").program_path == TOFINO / "switchml.p4"
