@@ -68,8 +68,13 @@ def test_sums_are_exact_along_the_tree_with_loss_on_a_link(make, begin):
     text = tree.ina("switches", "--switch", tree.socket)
     rows = [" ".join(line.replace("│", " ").split()) for line in text.splitlines() if "│ up" in line]
     assert rows == ["leaf1 up 256 240 job", "leaf2 up 256 224 job, near", "root up 256 240 job"]
-    report = json.loads(tree.ina("counters", "--switch", tree.socket, "--json"))[tree.socket]
-    drops = {name: sum(packets for packets, _ in s["program"]["SwitchIngress.drops"]) for name, s in report["switches"].items()}
+    for _ in range(5):  # on a busy machine all that is lost may be told by pending replies, and nothing sent again too late
+        report = json.loads(tree.ina("counters", "--switch", tree.socket, "--json"))[tree.socket]
+        drops = {name: sum(packets for packets, _ in switch["program"]["SwitchIngress.drops"])
+                 for name, switch in report["switches"].items()}
+        if any(drops.values()):
+            break
+        workers.end(workers.begin(50_000))
     assert drops.keys() == set(tree.names)
     assert sum(drops.values()) == sum(packets for packets, _ in report["program"]["SwitchIngress.drops"]) > 0
     assert report["links"]["leaf2-root"]["up_packets"] >= 50_000 / 64 and report["links"]["leaf2-root"]["rate"] == 100e9
