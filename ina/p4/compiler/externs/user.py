@@ -7,12 +7,12 @@ A user puts subclasses of `UserFunction` and `UserObject` into a Python file and
 
 from __future__ import annotations
 
-import importlib.util
 import operator
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, SupportsIndex
 
 from ina.p4.compiler import ast, fold, ir, types
@@ -285,13 +285,11 @@ _KEYWORDS = frozenset(
 def load(path: Path) -> UserBodies:
     """Runs a user's Python file and returns its externs. Raises CompileError for one that cannot be run, has none, or has bad
     ones; OSError if it cannot be read."""
-    path.read_bytes()
-    spec = importlib.util.spec_from_file_location(f"ina_externs_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise CompileError(NO_SPAN, f"{path}: expected a Python file with externs")
-    module = importlib.util.module_from_spec(spec)
+    text = path.read_bytes()
+    module = ModuleType(f"ina_externs_{path.stem}")
+    module.__file__ = str(path)
     try:
-        spec.loader.exec_module(module)
+        exec(compile(text, path, "exec", dont_inherit=True), vars(module))  # an import may take older bytecode
     except (Exception, SystemExit) as error:
         raise CompileError(NO_SPAN, f"{path}: {type(error).__name__}: {error}") from error
     kinds = [k for k in vars(module).values() if isinstance(k, type) and k.__module__ == module.__name__]
