@@ -174,7 +174,7 @@ def test_model_interpreter_and_compiled_agree(steps, start):
     compare(["model", "interpreter", "compiled"], steps, start)
 
 
-# Of published clients the twin takes it that all packets are alike (docs/design/tna-programs.md).
+# The twin assumes that all packets of a published client are alike (docs/design/tna-programs.md).
 SUMS = ("switchml", "msg_type", 1)
 ALIKE = st.builds(lambda packet, values: replace(packet, job=1, values=values, fields=(SUMS,)), PUBLISHED | ODD, VECTORS)
 TNA_KINDS = [NATIVE] * 6 + [ALIKE] * 4 + [ODD.map(lambda packet: replace(packet, job=0))] * 3 + [RAW, RESTART]

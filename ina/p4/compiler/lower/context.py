@@ -17,7 +17,7 @@ MAX_STATEMENTS = 100_000  # five times the largest program of this project
 CALL = ast.EmptyStatement(NO_SPAN)  # the place of what no statement of the program asks for
 S = TypeVar("S")
 Bound = Value | Instance | str
-"""What a name stands for: a value or place, an object, or text (a packet, a name)"""
+"""Meaning of a name: a value or place, an object, or text (a packet, a name)."""
 
 
 @dataclass(slots=True)
