@@ -16,7 +16,7 @@ from ina.p4.rpc import connections as rpc
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds the commands to `ina`; each sets `main`, a function of the parsed arguments."""
-    from ina.worlds.deployed.daemon import add_packet_lifetime
+    from ina.worlds.deployed.daemon import add_times
 
     tofino = commands.add_parser("tofino")
     verbs = tofino.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -48,7 +48,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     controller.add_argument("--name", required=True, help="where workers reach it: tcp:HOST:PORT, or a socket's path")
     add_users(controller)
     controller.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
-    add_packet_lifetime(controller)
+    add_times(controller)
     controller.add_argument("--job-slots", type=whole(0, 8192), default=0,
                             help="of a job that asks for none (default: the experiment's)")
     controller.add_argument("-v", "--verbose", action="store_true", help="say what happens")
@@ -83,7 +83,7 @@ def _controller(args: argparse.Namespace) -> int:
     try:
         d = deployment(args.experiment)
         slots = args.job_slots or getattr(d.config, "slots", 0) or DEFAULT_SLOTS
-        arguments = d, d.all_addresses(args.at), args.device_id, rpc.Access.of(args), args.packet_lifetime
+        arguments = d, d.all_addresses(args.at), args.device_id, rpc.Access.of(args), args.packet_lifetime, args.switch_timeout
         return daemon.serve(lambda: DeployedHost(*arguments), args.name, args.state, slots, args.user)
     except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {line(error)}", file=sys.stderr)

@@ -25,17 +25,17 @@ from ina.aggregation.control_socket.channel import elsewhere, listen
 from ina.aggregation.controller import access
 from ina.aggregation.controller.access import add_arguments as add_users
 from ina.aggregation.controller.api import DEFAULT_SLOTS, JOINING
-from ina.aggregation.controller.failures import CHECK
+from ina.aggregation.controller.failures import CHECK, SILENCES
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.aggregation.controller.server import Server
 from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
 from ina.base import signals, tokens
-from ina.base.bounds import whole
+from ina.base.bounds import SECONDS, real, whole
 from ina.base.error_text import line
 from ina.p4.rpc import connections as rpc
 from ina.p4.runtime.p4info import EntityError
-from ina.worlds.deployed.remote import NoAnswer, over_p4runtime
+from ina.worlds.deployed.remote import CONNECTED, NoAnswer, over_p4runtime
 
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,18 +49,21 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
                         help="socket for workers and people: an abstract name, a path with a '/', or tcp:HOST:PORT")
     add_users(parser)
     parser.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
-    add_packet_lifetime(parser)
+    add_times(parser)
     parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS,
                         help="slots of a job that asks for none (%(default)s)")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     parser.set_defaults(main=_main)
 
 
-def add_packet_lifetime(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--packet-lifetime`` to a controller's command."""
+def add_times(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--packet-lifetime`` and ``--switch-timeout`` to a controller's command."""
     parser.add_argument("--packet-lifetime", type=_seconds, default=PACKET_LIFETIME, metavar="SECONDS",
                         help="longest that a packet is under way in this network; a controller that starts admits no job before "
                         "that, as it may not know which packets are (%(default)g)")  # fmt: skip
+    parser.add_argument("--switch-timeout", type=real(1e-3, SECONDS), default=CONNECTED, metavar="SECONDS",
+                        help=f"longest that a switch takes to answer; it is lost when it does not {SILENCES} times in a row "
+                        "(%(default)g)")  # fmt: skip
 
 
 def _seconds(text: str) -> float:
@@ -85,7 +88,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     topology, addresses = topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch)
-    arguments = topology, addresses, rpc.Access.of(args), args.packet_lifetime
+    arguments = topology, addresses, rpc.Access.of(args), args.packet_lifetime, args.switch_timeout
     return serve(lambda: over_p4runtime(*arguments), args.name, args.state, args.job_slots, args.user)
 
 

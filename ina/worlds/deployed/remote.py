@@ -29,7 +29,7 @@ from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.p4.runtime.target import SwitchTarget
 from ina.topology.topology import Topology, TopologyError
 
-CONNECTED = 2.0  # seconds to become a switch's primary controller
+CONNECTED = 2.0  # seconds for a switch to answer, unless a command says otherwise
 NAMED = 32  # hosts in an error
 FINAL = ("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "UNIMPLEMENTED")  # it works
 
@@ -60,10 +60,11 @@ C = TypeVar("C", bound=Connection)
 
 
 class Reconnecting(ABC, Generic[C]):
-    """A switch at ``address``. Connects when it is needed, and again when the connection is lost."""
+    """A switch at ``address``, which answers within ``timeout`` seconds. Connects when it is needed, and again when the
+    connection is lost."""
 
-    def __init__(self, address: str):
-        self.address = address
+    def __init__(self, address: str, timeout: float = CONNECTED):
+        self.address, self.timeout = address, timeout
         self._remote: C | None = None
 
     @abstractmethod
@@ -100,7 +101,7 @@ class Reconnecting(ABC, Generic[C]):
         if self._remote is not None and not self._remote.alive:
             self.close()
         if self._remote is None:
-            if is_refused(self.address):
+            if is_refused(self.address, self.timeout):
                 raise EntityError(f"nobody listens at {self.address}: is the driver or `ina switch run` up?", "UNAVAILABLE")
             try:
                 self._remote = self._connect()
@@ -119,16 +120,16 @@ class Reconnecting(ABC, Generic[C]):
             raise
 
 
-def is_refused(address: str) -> bool:
+def is_refused(address: str, timeout: float = CONNECTED) -> bool:
     """Returns True if the machine at a gRPC address refuses connections: gRPC itself would try again until a time-out."""
     try:
         if address.startswith("unix:"):
             with socket.socket(socket.AF_UNIX) as sock:
-                sock.settimeout(CONNECTED)
+                sock.settimeout(timeout)
                 sock.connect(address.removeprefix("unix:").removeprefix("//"))
         else:
             host, _, port = address.rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), CONNECTED).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout).close()
     except (ConnectionRefusedError, FileNotFoundError):
         return True
     except (OSError, ValueError):
@@ -244,20 +245,20 @@ def _counter_cells(target: Reconnecting[Any]) -> dict[str, list[list[int]]]:
 class RemoteTarget(Reconnecting[Connection]):
     """A switch over P4Runtime."""
 
-    def __init__(self, address: str, device_id: int, access: Access | None = None):
-        super().__init__(address)
+    def __init__(self, address: str, device_id: int, access: Access | None = None, timeout: float = CONNECTED):
+        super().__init__(address, timeout)
         self.device_id, self.access = device_id, access
 
     def _connect(self) -> Connection:
         from ina.p4.p4runtime.remote_switch import RemoteSwitch  # an extra's packages
 
-        return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED, access=self.access)
+        return RemoteSwitch(self.address, self.device_id, timeout=self.timeout, access=self.access)
 
 
 def over_p4runtime(topology: Topology, addresses: dict[str, str], access: Access | None = None,
-                   packet_lifetime: float = PACKET_LIFETIME) -> SwitchesElsewhere:  # fmt: skip
+                   packet_lifetime: float = PACKET_LIFETIME, timeout: float = CONNECTED) -> SwitchesElsewhere:  # fmt: skip
     """Returns the switches at ``addresses``, by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
     numbers = {switch.name: switch.number for switch in topology.switches}
-    targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access)
+    targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access, timeout)
                for name, address in addresses.items()}  # fmt: skip
     return SwitchesElsewhere(topology, targets, "P4Runtime", packet_lifetime=packet_lifetime)

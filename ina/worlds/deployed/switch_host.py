@@ -26,12 +26,12 @@ ERRORS = "$FrameswithanyError", "$FramesTransmittedwithError"
 class BfrtSwitch(Reconnecting[BfRuntimeTarget]):
     """A switch over BFRuntime."""
 
-    def __init__(self, address: str, device_id: int, program: str, access: Access | None = None):
-        super().__init__(address)
+    def __init__(self, address: str, device_id: int, program: str, access: Access | None = None, timeout: float = CONNECTED):
+        super().__init__(address, timeout)
         self.device_id, self.program, self.access = device_id, program, access
 
     def _connect(self) -> BfRuntimeTarget:
-        return BfRuntimeTarget(self.address, self.device_id, self.program, timeout=CONNECTED, access=self.access)
+        return BfRuntimeTarget(self.address, self.device_id, self.program, timeout=self.timeout, access=self.access)
 
     def statistics(self) -> dict[int, dict[str, int]]:
         with self.connected() as target:
@@ -43,8 +43,9 @@ class DeployedHost(SwitchesElsewhere):
     what connecting raises."""
 
     def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0, access: Access | None = None,
-                 packet_lifetime: float = PACKET_LIFETIME):  # fmt: skip
-        self.drivers = switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name, access) for s in d.switches}
+                 packet_lifetime: float = PACKET_LIFETIME, timeout: float = CONNECTED):  # fmt: skip
+        self.drivers = switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name, access, timeout)
+                                   for s in d.switches}  # fmt: skip
 
         def dev_port(switch: str, port: str) -> int:
             try:
