@@ -39,6 +39,7 @@ ALL_PIPES = 0xFFFF
 ANY = 0xFF  # direction and parser
 BATCH = 1000  # rows a Write
 MANY = 16  # rows of a table that are read one by one
+CALL = 60.0  # seconds at least that a call waits for its answer: the server is there, and may be busy
 
 
 class WriteFailed(EntityError):
@@ -61,8 +62,8 @@ class Client:
     """
 
     def __init__(self, address: str, client_id: int | None = None, device_id: int = 0, program: str = "", *,
-                 timeout: float = 10.0, access: Access | None = None):  # fmt: skip
-        self.address, self.device_id, self.timeout = address, device_id, timeout
+                 timeout: float = 30.0, access: Access | None = None):  # fmt: skip
+        self.address, self.device_id, self.timeout, self.patience = address, device_id, timeout, max(timeout, CALL)
         self.client_id = secrets.randbelow(1 << 31) + 1 if client_id is None else client_id
         self._requests: queue.SimpleQueue[bfrt.StreamMessageRequest | None] = queue.SimpleQueue()
         self._access = access or Access()
@@ -189,7 +190,7 @@ class Client:
             except EntityError as error:
                 raise EntityError(str(error), error.code, i) from None
         try:
-            self._method("Write")(request, timeout=self.timeout)
+            self._method("Write")(request, timeout=self.patience)
         except grpc.RpcError as error:
             failed = _details(error)
             if failed:
@@ -234,7 +235,7 @@ class Client:
         call = self._channel.unary_stream(f"{SERVICE}Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString)
         try:
             return [
-                row_of(e.table_entry, self.info) for response in call(request, timeout=self.timeout) for e in response.entities
+                row_of(e.table_entry, self.info) for response in call(request, timeout=self.patience) for e in response.entities
             ]
         except grpc.RpcError as error:
             failed = _details(error)
@@ -264,7 +265,7 @@ class Client:
 
     def _call(self, name: str, request: Message) -> Any:
         try:
-            return self._method(name)(request, timeout=self.timeout)
+            return self._method(name)(request, timeout=self.patience)
         except grpc.RpcError as error:
             raise self._failure(error) from None
 

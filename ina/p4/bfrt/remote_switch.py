@@ -27,7 +27,7 @@ class BfRuntimeTarget(SwitchTarget):
     """The program `program` (default: the first) of device `device_id` at `address`. Raises as Client does."""
 
     def __init__(self, address: str, device_id: int = 0, program: str = "", *, client_id: int | None = None,
-                 timeout: float = 10.0, access: Access | None = None):  # fmt: skip
+                 timeout: float = 30.0, access: Access | None = None):  # fmt: skip
         self.client = Client(address, client_id, device_id, program, timeout=timeout, access=access)
         self.address = address
         self._p4info = p4info_of(self.client.info)
@@ -52,7 +52,7 @@ class BfRuntimeTarget(SwitchTarget):
 
     # ---- entities
 
-    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
+    def write(self, updates: Iterable[Update], timeout: float = 60.0) -> None:
         changes: list[Change] = []
         owners: list[int] = []  # of each change, the index of its update
         updates = list(updates)
@@ -75,7 +75,7 @@ class BfRuntimeTarget(SwitchTarget):
             raise EntityError(f"{update.type!r}: expected INSERT, MODIFY or DELETE")
         return kind(update.entity).changes(self.client, update.type, update.entity)
 
-    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
+    def read(self, entities: Sequence[E], timeout: float = 60.0) -> list[E]:
         return [entity for pattern in entities for entity in kind(pattern).read(self.client, pattern)]
 
     # ---- ports

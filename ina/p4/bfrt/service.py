@@ -110,8 +110,8 @@ class Server:
         with self._lock:
             for stream in self._streams.values():
                 stream.end()
-        self._server.stop(1).wait(5)
-        self._watcher.join(5)
+        self._server.stop(1).wait(60)
+        self._watcher.join(60)
 
     def __enter__(self) -> Server:
         return self

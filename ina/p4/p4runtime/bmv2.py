@@ -37,7 +37,7 @@ INSTALL = (
     "and newer and for Debian 11 (https://github.com/p4lang/behavioral-model#installing-bmv2 says how), or build both from source"
 )
 COMPILE_DEADLINE = 600.0  # seconds
-START_DEADLINE = 30.0
+START_DEADLINE = 120.0
 HEADROOM = 14  # bytes of a frame beyond the MTU
 
 

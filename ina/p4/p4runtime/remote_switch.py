@@ -45,7 +45,7 @@ class RemoteSwitch(SwitchTarget):
     """
 
     def __init__(
-        self, address: str, device_id: int = 1, election_id: int | None = 1, *, timeout: float = 10.0,
+        self, address: str, device_id: int = 1, election_id: int | None = 1, *, timeout: float = 30.0,
         access: Access | None = None,
     ):  # fmt: skip
         self.address = address
@@ -123,7 +123,7 @@ class RemoteSwitch(SwitchTarget):
             request = p4.GetForwardingPipelineConfigRequest(
                 device_id=self.device_id, response_type=p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE
             )
-            response = self._call("GetForwardingPipelineConfig", request, 10.0)
+            response = self._call("GetForwardingPipelineConfig", request, 60.0)
             if not response.HasField("config"):
                 raise EntityError(f"{self.address}: no program is loaded", "FAILED_PRECONDITION")
             message = response.config.p4info
@@ -136,7 +136,7 @@ class RemoteSwitch(SwitchTarget):
 
     # ---- entities
 
-    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
+    def write(self, updates: Iterable[Update], timeout: float = 60.0) -> None:
         updates = list(updates)
         if self._rollback:
             try:
@@ -175,7 +175,7 @@ class RemoteSwitch(SwitchTarget):
         except EntityError:
             return None
 
-    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
+    def read(self, entities: Sequence[E], timeout: float = 60.0) -> list[E]:
         request = p4.ReadRequest(device_id=self.device_id, entities=[self.entities.message(e) for e in entities])
         method = self._channel.unary_stream(
             SERVICE + "Read", p4.ReadRequest.SerializeToString, p4.ReadResponse.FromString

@@ -15,7 +15,7 @@ from ina.p4.rpc import folder as folders
 
 OPTIONS = [
     ("grpc.so_reuseport", 0),
-    ("grpc.server_handshake_timeout_ms", 5000),  # silent strangers hold a descriptor each; gRPC gives them two minutes
+    ("grpc.server_handshake_timeout_ms", 20_000),  # silent strangers hold a descriptor each; gRPC gives them two minutes
 ]
 """gRPC options of servers."""
 

@@ -34,7 +34,7 @@ class ControlPlane(SwitchPart, SwitchTarget):
 
     # ---- writing
 
-    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
+    def write(self, updates: Iterable[Update], timeout: float = 60.0) -> None:
         """Makes all updates between two bursts of packets, in order, or none of them."""
         updates = list(updates)
         with self._lock:
@@ -75,7 +75,7 @@ class ControlPlane(SwitchPart, SwitchTarget):
         return images, commands
 
     @contextlib.contextmanager
-    def batch(self, timeout: float = 5.0) -> Iterator[None]:
+    def batch(self, timeout: float = 60.0) -> Iterator[None]:
         """Delays entries written within until it ends, when all reach the data plane together: for many writes of few entries."""
         with self._lock:
             if self._batched:
@@ -94,7 +94,7 @@ class ControlPlane(SwitchPart, SwitchTarget):
 
     # ---- reading
 
-    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
+    def read(self, entities: Sequence[E], timeout: float = 60.0) -> list[E]:
         """The entities that match: entries of a TableEntry's table (with a match: that entry), a group or session (id 0: all), a
         counter's, meter's or register's cell (index None: all), an entry's direct counter or meter, a profile's
         member or group (id 0: all of the profile), a value set."""
@@ -106,7 +106,7 @@ class ControlPlane(SwitchPart, SwitchTarget):
         return answers
 
     def counter(
-        self, name: str | int, index: int | None = None, timeout: float = 5.0, pipe: int | None = None
+        self, name: str | int, index: int | None = None, timeout: float = 60.0, pipe: int | None = None
     ) -> np.ndarray:
         """Cells of a counter as (n, 2) uint64: packets, bytes; of one pipe or of all together."""
         places = self._cells.places("counter", name, index, pipe).values()
@@ -118,7 +118,7 @@ class ControlPlane(SwitchPart, SwitchTarget):
         return {c["name"]: self.counter(c["name"]) for c in self.program.layout["counters"]}
 
     def register(
-        self, name: str | int, index: int | None = None, timeout: float = 5.0, pipe: int | None = None
+        self, name: str | int, index: int | None = None, timeout: float = 60.0, pipe: int | None = None
     ) -> np.ndarray:
         """Cells of a register: (n,) unsigned integers, or Python integers (dtype object) if wider than 64 bits.
 

@@ -119,7 +119,7 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators):
                 raise OSError(ffi.errno, f"cannot start the data plane: {os.strerror(ffi.errno)}")
             self._dataplane = dataplane
 
-    def stop(self, timeout: float = 5.0) -> None:
+    def stop(self, timeout: float = 60.0) -> None:
         """Ends the thread; the switch keeps its state and can be stepped or started again."""
         with self._lock:
             if self._dataplane is None:
@@ -158,7 +158,7 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators):
         if self.running != running:
             raise RuntimeError(f"the data plane {'runs: stop() it first' if self.running else 'does not run'}")
 
-    def _execute(self, commands: Sequence[Command], timeout: float = 5.0) -> CData:
+    def _execute(self, commands: Sequence[Command], timeout: float = 60.0) -> CData:
         """Runs commands in order, up to the first error; returns them (a cffi array: its items live as long as it does) with
         their results."""
         if self.pointer == ffi.NULL:

@@ -44,7 +44,7 @@ class PipeScope(SwitchPart):
             pipes = self._tables.pipes(entry)
             return (pipes[0] if pipes else None), self._tables.row_id(entry)
 
-    def entry_hits(self, table: str, timeout: float = 5.0) -> set[tuple[int | None, int]]:
+    def entry_hits(self, table: str, timeout: float = 60.0) -> set[tuple[int | None, int]]:
         """Entries of a table with idle time-outs that were hit since the last call, in the form of `entry_number`."""
         with self._lock:
             hits: set[tuple[int | None, int]] = set()
@@ -53,13 +53,13 @@ class PipeScope(SwitchPart):
                 hits |= {(shared.get(pipe), i) for i in np.flatnonzero(np.frombuffer(raw, np.uint8)).tolist()}
             return hits
 
-    def take_hit(self, entry: TableEntry, timeout: float = 5.0) -> bool:
+    def take_hit(self, entry: TableEntry, timeout: float = 60.0) -> bool:
         """Tells whether an entry was hit since the last call."""
         with self._lock:
             name, number = self._tables.p4info.table(entry.table).name, self._tables.row_id(entry)
             return any(map(any, self._take("hits", name, number, timeout, self._tables.pipes(entry)).values()))
 
-    def set_hit(self, entry: TableEntry, hit: bool, timeout: float = 5.0) -> None:
+    def set_hit(self, entry: TableEntry, hit: bool, timeout: float = 60.0) -> None:
         with self._lock:
             memory: Memory = []
             name, number = self._tables.p4info.table(entry.table).name, self._tables.row_id(entry)

@@ -87,7 +87,7 @@ class ShardedSwitch(SwitchTarget):
             with pinned(self.cpus[shard % len(self.cpus)] if self.cpus else None):
                 switch.start(**options)
 
-    def stop(self, timeout: float = 5.0) -> None:
+    def stop(self, timeout: float = 60.0) -> None:
         for switch in self.switches:
             switch.stop(timeout)
 
@@ -127,7 +127,7 @@ class ShardedSwitch(SwitchTarget):
 
     # ---- control plane
 
-    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
+    def write(self, updates: Iterable[Update], timeout: float = 60.0) -> None:
         """Makes updates in every shard, or in none: all refuse the same. Sets a counter in the first, and to zero in others."""
         updates = list(updates)
         for number, update in enumerate(updates):
@@ -139,7 +139,7 @@ class ShardedSwitch(SwitchTarget):
         for switch in self.switches[1:]:
             switch.write(others, timeout)
 
-    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
+    def read(self, entities: Sequence[E], timeout: float = 60.0) -> list[E]:
         answers: list[E] = []
         for entity in entities:
             if isinstance(entity, (RegisterEntry, MeterEntry, DirectMeterEntry)):

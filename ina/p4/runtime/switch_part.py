@@ -25,14 +25,14 @@ class SwitchPart(ABC):
     _dataplane: CData | None
 
     @abstractmethod
-    def _execute(self, commands: Sequence[Command], timeout: float = 5.0) -> CData:
+    def _execute(self, commands: Sequence[Command], timeout: float = 60.0) -> CData:
         """Runs commands on the switch, now or between two bursts of its data plane."""
 
     @abstractmethod
     def _need(self, running: bool) -> None:
         """Raises RuntimeError unless the data plane runs, or does not."""
 
-    def _read_cells(self, span: Span, timeout: float = 5.0) -> bytes:
+    def _read_cells(self, span: Span, timeout: float = 60.0) -> bytes:
         data = ffi.new("uint8_t[]", span["size"] * span["count"])
         with self._lock:
             self._execute([{"op": lib.INA_READ_STATE, "data": data, **span}], timeout)
