@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 from p4runtime_client import Client, Failure, Names
+from waiting import until
 
 from ina.net.ports import memory_pair
 from ina.p4.compiler.build import compile_program
@@ -77,10 +77,14 @@ def frame(dst: int = MAC, src: int = 0x0A, a: int = 0, b: int = 0, c: int = 0, d
 
 def arrived(port, count: int = 1) -> list[bytes]:
     frames: list[bytes] = []
-    deadline = time.monotonic() + 60
-    while len(frames) < count and time.monotonic() < deadline:
-        port.wait(0.1)
-        frames += port.receive()
+
+    def enough() -> bool:
+        if len(frames) < count:
+            port.wait(0.1)
+        frames.extend(port.receive())
+        return len(frames) >= count
+
+    until(enough, f"{count} frames")
     return frames
 
 

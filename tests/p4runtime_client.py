@@ -7,13 +7,13 @@ import threading
 from typing import Any
 
 import grpc
+from waiting import LONG, TookTooLong
 
 from ina.p4.p4runtime.messages import Status, p4
 from ina.p4.p4runtime.values import encode
 from ina.p4.rpc.connections import Access
 
 SERVICE = "/p4.v1.P4Runtime/"
-DEADLINE = 60
 
 
 class Failure(Exception):
@@ -64,16 +64,24 @@ class Stream:
         self.send(arbitration=message)
         return self.get()
 
-    def get(self, kind: str = "arbitration") -> Any:
-        message = self._in.get(timeout=DEADLINE)
+    def next(self) -> Any:
+        try:
+            message = self._in.get(timeout=LONG)
+        except queue.Empty:
+            raise TookTooLong(f"waited {LONG:g} s for a message") from None
         if isinstance(message, Failure):
             raise message
+        return message
+
+    def get(self, kind: str = "arbitration") -> Any:
+        message = self.next()
         assert message.WhichOneof("update") == kind, message
         return getattr(message, kind)
 
-    def quiet(self, seconds: float = 0.1) -> bool:
+    def quiet(self) -> bool:
+        """Whether no message is there; takes one that is."""
         try:
-            self._in.get(timeout=seconds)
+            self._in.get_nowait()
         except queue.Empty:
             return True
         return False
@@ -104,7 +112,7 @@ class Client:
         method = self.channel.unary_unary(SERVICE + name, type(request).SerializeToString,
                                           getattr(p4, f"{name}Response").FromString)
         try:
-            return method(request, timeout=120)
+            return method(request, timeout=LONG)
         except grpc.RpcError as error:
             raise Failure(error) from None
 
@@ -126,7 +134,7 @@ class Client:
                                            p4.ReadResponse.FromString)
         read_entities: list[Any] = []
         try:
-            for response in method(p4.ReadRequest(device_id=device_id, entities=entities), timeout=DEADLINE):
+            for response in method(p4.ReadRequest(device_id=device_id, entities=entities), timeout=LONG):
                 read_entities += response.entities
         except grpc.RpcError as error:
             failure = Failure(error)

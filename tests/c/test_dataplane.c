@@ -15,7 +15,7 @@
 extern const struct ina_program ina_program;
 
 enum { PORTS = 2, COMMANDS = 1000 };
-static const uint64_t SECONDS_5 = 5000000000000u;
+static const uint64_t SECONDS_60 = 60000000000000u;
 
 struct world {
     struct ina_port *pair[PORTS][2];
@@ -70,7 +70,7 @@ static void *control(void *argument)
             {.op = INA_READ_PORT, .id = 0, .data = &stats},
         };
         int hopeless = i % 50 == 0, stop_on_error = i % 2;
-        int result = ina_dataplane_call(w->dp, commands, 3, stop_on_error, hopeless ? 1000 : SECONDS_5);
+        int result = ina_dataplane_call(w->dp, commands, 3, stop_on_error, hopeless ? 1000 : SECONDS_60);
         check(!result || (hopeless && result == -ETIMEDOUT), "a call returns in time");
         if (result)
             continue;
@@ -115,7 +115,7 @@ int main(int argc, char **argv)
         w.stop = 1;
         pthread_join(threads[0], NULL);
         check(w.received > before, "packets flow");
-        check(!ina_dataplane_stop(w.dp, SECONDS_5), "stop in time");
+        check(!ina_dataplane_stop(w.dp, SECONDS_60), "stop in time");
     }
     ina_switch_destroy(sw);
     for (int p = 0; p < PORTS; p++) {

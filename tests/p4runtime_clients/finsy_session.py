@@ -48,7 +48,7 @@ async def session(address, p4info, blob, folder=None):
             +fy.P4DigestEntry("learn_t", max_list_size=1, ack_timeout_ns=10**13),
             ~fy.P4TableEntry("route", action=fy.Action("only_default"), is_default_action=True),
         ])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             entries = [e async for e in sw.read(fy.P4TableEntry())]
             groups = [e async for e in sw.read([fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()])]
             default = [e async for e in sw.read(fy.P4TableEntry("route", is_default_action=True))]
@@ -66,13 +66,13 @@ async def session(address, p4info, blob, folder=None):
         packet, digest = asyncio.ensure_future(anext(packets)), asyncio.ensure_future(anext(digests))
         await asyncio.sleep(0)
         say("send")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             packet_in, learnt = await packet, await digest
         say("packet", payload=packet_in.payload.hex(), metadata=packet_in.metadata)
         say("digest", data=list(learnt))
         await sw.write([learnt.ack(), fy.P4PacketOut(packet_in.payload, egress_port=3, pad=0)])
         await heard()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             counts = [e.packet_count async for e in sw.read(fy.P4CounterEntry("seen"))]
             direct = [e async for e in sw.read(fy.P4DirectCounterEntry("forwarded", table_entry=fy.P4TableEntry(
                 "l2", match=fy.Match(dst=MAC))))]
@@ -86,7 +86,7 @@ async def session(address, p4info, blob, folder=None):
         ):
             try:
                 await sw.write(change)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(120):
                     extras[name] = len([e async for e in sw.read(pattern)])
             except fy.P4ClientError as error:
                 extras[name] = error.details[0].canonical_code.name
@@ -102,7 +102,7 @@ async def session(address, p4info, blob, folder=None):
                 refused = error.code.name
             say("backup", primary=other.is_primary, refused=refused)
         await sw.delete_all()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             say("end", left=len([e async for e in sw.read(fy.P4TableEntry()) if e.table_id != "fixed"]))
 
 

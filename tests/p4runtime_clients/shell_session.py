@@ -31,6 +31,14 @@ def entry(table, match, action, priority=0, **params):
     return e
 
 
+def first(messages):
+    """Its sniff takes what comes in this time, and has then waited for all of it."""
+    for _ in range(400):
+        for message in messages.sniff(timeout=0.3):
+            return message
+    sys.exit("no message came")
+
+
 credentials = [f"{sys.argv[4]}/{name}" for name in ("ca.crt", "client.crt", "client.key")] if len(sys.argv) > 4 else []
 sh.setup(device_id=1, grpc_addr=sys.argv[1], election_id=(0, 10), config=sh.FwdPipeConfig(sys.argv[2], sys.argv[3]),
          ssl_options=SSLOptions(not credentials, *credentials))
@@ -74,9 +82,9 @@ say("errors", details=errors)
 
 packets, digests = sh.PacketIn(), sh.DigestList()
 say("send")
-packet_in = next(packets.sniff(timeout=3)).packet
+packet_in = first(packets).packet
 say("packet", payload=packet_in.payload.hex(), metadata=[m.value.hex() for m in packet_in.metadata])
-learnt = next(digests.sniff(timeout=1)).digest
+learnt = first(digests).digest
 say("digest", data=[m.bitstring.hex() for m in learnt.data[0].struct.members])
 sh.PacketOut(packet_in.payload, egress_port="3", pad="0").send()
 sys.stdin.readline()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
+from waiting import until
 
 need("cc", "p4runtime")
 
@@ -199,10 +200,5 @@ def test_a_running_data_plane_generates_by_itself(device, switch):
     app(device, "trigger_timer_one_shot", timer_nanosec=1000, packets_per_batch_cfg=99, where=Where(0))
     device.write("MODIFY", Row(TABLE, {}, {}, "SwitchIngress.drop", is_default=True))
     switch.start()
-    import time
-
-    until = time.monotonic() + 60
-    while counters(device)[2] < 100:
-        assert time.monotonic() < until, counters(device)
-        time.sleep(0.01)
+    until(lambda: counters(device)[2] >= 100, "packets of the batch")
     assert counters(device) == (1, 1, 100)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 
 import pytest
 from capabilities import need, tool
@@ -13,6 +12,7 @@ need("cc", "p4runtime")
 from controlled import MAC, SOURCE, arrived, fails, frame, group, refused, replication  # noqa: E402
 from google.protobuf import text_format  # noqa: E402
 from p4runtime_client import update  # noqa: E402
+from waiting import until  # noqa: E402
 
 from ina.base import paths  # noqa: E402
 from ina.p4.p4runtime import pipeline  # noqa: E402
@@ -214,10 +214,12 @@ def test_digests(client, names, ports):
     assert learnt(second) == [(0xA, 2), (0xC, 2)] and second.list_id != first.list_id
     client.primary.send(digest_ack=p4.DigestListAck(digest_id=number, list_id=first.list_id))
     configure("MODIFY", max_list_size=1, ack_timeout_ns=10**13)
-    deadline = time.monotonic() + 60
-    while client.primary.quiet(0) and time.monotonic() < deadline:  # the acknowledgement travels separately
+
+    def learnt_again() -> bool:  # the acknowledgement travels separately
         ports[1].send([frame(src=0xB)])
-        time.sleep(0.05)
+        return not client.primary.quiet()
+
+    until(learnt_again, "a digest of what was acknowledged")
     (read,) = client.read(p4.Entity(digest_entry=p4.DigestEntry()))
     assert read.digest_entry.config.max_list_size == 1
     client.write(update("DELETE", digest_entry=p4.DigestEntry(digest_id=number)))

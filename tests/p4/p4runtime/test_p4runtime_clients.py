@@ -16,7 +16,9 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
+from controlled import arrived  # noqa: E402
 from google.protobuf import json_format, text_format  # noqa: E402
+from waiting import LONG, TookTooLong, until  # noqa: E402
 
 from ina.net.ports import memory_pair  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
@@ -36,7 +38,6 @@ CLIENTS = {
     "finsy": ("INA_FINSY_PYTHON", "finsy_session.py"),
     "p4runtime-shell": ("INA_P4RUNTIME_SHELL_PYTHON", "shell_session.py"),
 }
-DEADLINE = 60
 
 
 class Session:
@@ -63,9 +64,12 @@ class Session:
         self._errors = self._process.stderr.read()
 
     def step(self, name: str) -> dict:
-        line = self._lines.get(timeout=DEADLINE)
+        try:
+            line = self._lines.get(timeout=LONG)
+        except queue.Empty:
+            raise TookTooLong(f"waited {LONG:g} s for the client's step {name!r}") from None
         if not line:
-            self._readers[1].join(5)
+            self._readers[1].join()
             pytest.fail(f"the client ended before step {name!r}: {self._errors}")
         report = json.loads(line)
         assert report.pop("step") == name, report
@@ -81,26 +85,17 @@ class Session:
     def __exit__(self, failed: object, *_: object) -> None:
         try:
             if failed is None:
-                assert self._process.wait(DEADLINE) == 0, self._errors
+                until(lambda: self._process.poll() is not None, "the client's end")
+                assert self._process.returncode == 0, self._errors
         finally:
             self._process.kill()
             self._process.wait()
             for reader in self._readers:
-                reader.join(5)
+                reader.join()
 
 
 def frame(dst: int, src: int = 0xA) -> bytes:
     return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + b"\x88\xb5" + bytes(46)
-
-
-def arrived(port, count: int) -> list[bytes]:
-    frames: list[bytes] = []
-    for _ in range(100):
-        if len(frames) >= count:
-            break
-        port.wait(0.1)
-        frames += port.receive()
-    return frames
 
 
 @pytest.fixture
@@ -146,9 +141,9 @@ def bmv2(tmp_path):
         yield switch.address, {n: switch.port(n) for n in (1, 2, 3)}, (str(p4info), str(compiled.config))
 
 
-@pytest.mark.parametrize("server", [pytest.param("ours", marks=pytest.mark.build),
-                                    pytest.param("insecure", marks=pytest.mark.build),
-                                    pytest.param("bmv2", marks=pytest.mark.hardware)])  # fmt: skip
+@pytest.mark.parametrize("server", [pytest.param("ours", marks=[pytest.mark.build, pytest.mark.gate]),
+                                    pytest.param("insecure", marks=[pytest.mark.build, pytest.mark.later]),
+                                    pytest.param("bmv2", marks=[pytest.mark.hardware, pytest.mark.later])])  # fmt: skip
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_whole_session(name, server, request):
     need(name)

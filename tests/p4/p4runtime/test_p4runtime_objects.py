@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from capabilities import need
 need("cc", "p4runtime")
 
 from p4runtime_client import Client, Failure, Names, update  # noqa: E402
+from waiting import until  # noqa: E402
 
 from ina.net.ports import memory_pair  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
@@ -60,13 +60,14 @@ def client(world):
 def through(ports, kind=0, key=0, flow=0) -> tuple[int, int, int]:
     """Port, meters' colours and the value set's verdict of a frame that port 3 sends."""
     ports[3].send([bytes([kind, key]) + flow.to_bytes(2, "big") + bytes(60)])
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def out() -> tuple[int, int, int] | None:
         for number in (1, 2):
             for frame in ports[number].receive():
                 return number, frame[4], frame[5]
-        ports[1].wait(0.01)
-    raise AssertionError("no frame came out")
+        return None
+
+    return until(out, "the frame")
 
 
 def refused(client, code, *updates):

@@ -25,6 +25,7 @@ from ina.p4.bfrt.device import Device as BfrtDevice  # noqa: E402
 from ina.p4.bfrt.remote_switch import BfRuntimeTarget  # noqa: E402
 from ina.p4.bfrt.service import Server as BfrtServer  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.p4runtime import service  # noqa: E402
 from ina.p4.p4runtime.device import Device  # noqa: E402
 from ina.p4.p4runtime.messages import p4  # noqa: E402
 from ina.p4.p4runtime.remote_switch import RemoteSwitch  # noqa: E402
@@ -58,17 +59,20 @@ def answer(channel: grpc.Channel) -> str:
     with channel:
         try:
             call = channel.unary_unary(CAPABILITIES, p4.CapabilitiesRequest.SerializeToString, p4.CapabilitiesResponse.FromString)
-            return call(p4.CapabilitiesRequest(), timeout=30).p4runtime_api_version
+            return call(p4.CapabilitiesRequest(), timeout=120).p4runtime_api_version
         except grpc.RpcError as error:
             return error.code().name
 
 
 @pytest.mark.build
-def test_who_connects_and_says_nothing_is_soon_hung_up_on(tls):
+def test_who_connects_and_says_nothing_is_soon_hung_up_on(tls, monkeypatch):
     """gRPC's default of two minutes would let idle connections use up the switch's descriptors."""
+    handshake = "grpc.server_handshake_timeout_ms"
+    assert dict(service.OPTIONS)[handshake] <= 30_000
+    monkeypatch.setattr(service, "OPTIONS", list({**dict(service.OPTIONS), handshake: 500}.items()))
     with Device(device_id=1) as device, Server(device, "127.0.0.1:0", Access(tls)) as server:
         host, _, port = server.address.rpartition(":")
-        with socket.create_connection((host, int(port)), 60) as silent:
+        with socket.create_connection((host, int(port)), 120) as silent:
             assert not silent.recv(1), "the end of the connection"
 
 
@@ -171,7 +175,7 @@ def test_the_folder_is_made_once_and_is_its_users_alone(tmp_path):
     start, errors = threading.Barrier(8), []
 
     def make() -> None:
-        start.wait(30)
+        start.wait(120)
         try:
             certificates.of_server(place, "127.0.0.1")
         except Exception as error:
@@ -290,7 +294,7 @@ class Running:
     def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            assert self.process.wait(60) == 0, self.warned()
+            assert self.process.wait(120) == 0, self.warned()
         finally:
             self.process.kill()
             self.process.wait()
