@@ -13,8 +13,11 @@ import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import child
 import numpy as np
+import tiers
 import tofino_file
+from waiting import LONG, TookTooLong
 
 from ina.aggregation.controller.client import Client
 from ina.aggregation.worker import Endpoint, WorkerConfig
@@ -100,20 +103,21 @@ class Process:
     """`ina ...`, which prints one line when it is ready; `ready`: wait for that line."""
 
     def __init__(self, *argv: object, ready: bool = True):
+        tiers.several_processes("starts a controller beside other processes")
         command = [sys.executable, "-m", "ina.cli", *map(str, argv)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
         if not ready:
             return
-        ready, _, _ = select.select([self.process.stdout], [], [], 60)
+        ready, _, _ = select.select([self.process.stdout], [], [], LONG)
         self.ready_line = self.process.stdout.readline() if ready else ""
         if not self.ready_line:
             self.process.kill()
-            raise AssertionError(self.process.communicate()[1])
+            raise (AssertionError if ready else TookTooLong)(self.process.communicate()[1])
 
     def end(self, number: int = signal.SIGKILL) -> str:
         """Ends the process with a signal; returns its standard error."""
         self.process.send_signal(number)
-        return self.process.communicate(timeout=60)[1]
+        return child.output(self.process)[1]
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -140,10 +144,10 @@ class Host:
 
 class Tree:
     """`roots` above two leaves, with servers 1 to 4 and 5 to 8; the cable from leaf1 to the first root is lossy where `loss` is
-    not 0."""
+    not 0. `silence`: seconds without an answer after which a controller asks a switch again."""
 
-    def __init__(self, folder: Path, roots: int = 1, loss: float = 0.0):
-        self.folder, self.file = folder, folder / "racks.toml"
+    def __init__(self, folder: Path, roots: int = 1, loss: float = 0.0, silence: float = LONG):
+        self.folder, self.file, self.silence = folder, folder / "racks.toml", silence
         self.names = ["leaf1", "leaf2", *("root", "root2")[:roots]]
         self.socket = str(folder / "controller")
         self._stack = ExitStack()
@@ -197,13 +201,13 @@ class Tree:
 
     def kill(self, name: str) -> None:
         """The switch is off, and nobody listens at its driver's address."""
+        self.switches[name].stop()  # at once: no sum that is under way is completed
         self.proxies.pop(name).close()
         self.servers.pop(name).stop()
         self.switches.pop(name).close()
 
     def ina(self, *argv: object, ok: bool = True) -> str:
-        done = subprocess.run([sys.executable, "-m", "ina.cli", *map(str, argv)], cwd=ROOT, capture_output=True, text=True,
-                              timeout=100)  # fmt: skip
+        done = child.run([sys.executable, "-m", "ina.cli", *argv], cwd=ROOT)
         assert (done.returncode == 0) == ok, done.stdout + done.stderr
         return done.stdout if ok else done.stderr
 
@@ -212,13 +216,14 @@ class Tree:
 
     @property
     def controlled_by(self) -> tuple:
-        return ("tofino", "controller", self.file, "--job-slots", 16, "--name", self.socket, "--state", self.folder / "jobs.json")
+        return ("tofino", "controller", self.file, "--job-slots", 16, "--switch-timeout", self.silence, "--name", self.socket,
+                "--state", self.folder / "jobs.json")  # fmt: skip
 
     def controller(self) -> Process:
         return Process(*self.controlled_by, "-v")
 
     def ask(self, operation: str) -> dict:
-        client = Client(self.socket, 20)
+        client = Client(self.socket, LONG)
         try:
             return client.ask(operation)
         finally:
@@ -244,12 +249,14 @@ class Workers:
         self.tree, self.hosts, self.job = tree, hosts, job
         self.clients: list[Client] = []
         self.endpoints: list[Endpoint] = []
+        self.configs: list[WorkerConfig] = []
         self.incarnation = 0  # of their job, once they have it
         try:
             for a, host in zip(self.connect(), hosts, strict=True):
                 config = WorkerConfig(
                     worker=a.worker, workers=len(hosts), job=a.number, life=a.life, slots=a.slots,
-                    values=a.values, address=a.address, switch=a.switch, rto_min=10e-3, timeout=60.0)  # fmt: skip
+                    values=a.values, address=a.address, switch=a.switch, rto_min=10e-3, timeout=LONG)  # fmt: skip
+                self.configs.append(config)
                 alive = self.clients[a.worker].fileno() if watched else -1
                 self.endpoints.append(Endpoint(config, tree.hosts[host].open(), alive))
                 self.incarnation = a.incarnation
@@ -261,7 +268,7 @@ class Workers:
         """Connects the workers to the controller (again)."""
         for client in self.clients:
             client.close()
-        self.clients = [Client(self.tree.socket, 40, token="secret", host=f"server{host}") for host in self.hosts]
+        self.clients = [Client(self.tree.socket, LONG, token="secret", host=f"server{host}") for host in self.hosts]
         for i, client in enumerate(self.clients):
             client.join(self.job, i)
         for client in self.clients:
@@ -279,7 +286,7 @@ class Workers:
     def end(self, reduction) -> None:
         expected, arrays, tickets = reduction
         for endpoint, ticket in zip(self.endpoints, tickets, strict=True):
-            endpoint.wait(ticket, 60)
+            endpoint.wait(ticket, LONG)
         for array in arrays:
             assert np.array_equal(array, expected)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import missing, need
 
@@ -227,7 +227,7 @@ def test_routes_that_overlap(file, route, message):
 def test_a_host_keeps_its_management_network(file, capsys):
     """The network is in 10.0.0.0/8, like the deployment's addresses: it is refused, unchanged; elsewhere other settings stay."""
     def ip(*words):
-        return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=30).stdout
+        return child.run(["ip", *words], check=True).stdout
 
     with own_namespace():
         for name in ("eno1", "enp1s0"):

@@ -16,7 +16,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import DEVNULL
 
+import child
 import pytest
+import tiers
 import tofino_file
 from capabilities import need
 from waiting import until
@@ -26,10 +28,9 @@ need("cc", "p4runtime", "torch", "root", "netns", "mininet")
 from ina.aggregation.controller.admission import switch_address  # noqa: E402
 from ina.net.namespaces import own_namespace  # noqa: E402
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.later]
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 INA = [sys.executable, "-m", "ina.cli"]
-DEADLINE = 240
 FILE = """
 kind = "training"
 name = "far"
@@ -86,6 +87,7 @@ dist.destroy_process_group()
 @contextmanager
 def running(command, ready_text, **options):
     """A process that has printed ``ready_text``; terminated, and waited for, at the end."""
+    tiers.several_processes("starts switches and controllers")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, **options)
     try:
         output = ""
@@ -105,7 +107,7 @@ def running(command, ready_text, **options):
 
 
 def ip(*lines, inside=()):
-    subprocess.run([*inside, "ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True, timeout=DEADLINE)
+    child.run([*inside, "ip", "-batch", "-"], input="\n".join(lines) + "\n", check=True)
 
 
 @contextmanager
@@ -117,7 +119,7 @@ def namespaces(switches):
         prefixes = []
         for n, name in enumerate(switches, 1):
             switch = switch_address(name)
-            sleeper = subprocess.Popen(["unshare", "-n", "sleep", "600"])
+            sleeper = subprocess.Popen(["unshare", "-n", "sleep", "3600"])
             stack.callback(sleeper.wait)
             stack.callback(sleeper.kill)
             inside = ["nsenter", "-t", str(sleeper.pid), "-n"]
@@ -142,7 +144,7 @@ def switch_run(folder, name, *interfaces, protocol="switchml"):
 
 
 def deploy(file, *options):
-    done = subprocess.run([*INA, "deploy", str(file), *options], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
+    done = child.run([*INA, "deploy", file, *options], cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -160,7 +162,7 @@ def train(hosts, faults=None):
         ranks.append(subprocess.Popen([*inside, sys.executable, "-c", RANK], env=environment, cwd=ROOT, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE))  # fmt: skip
     try:
-        outputs = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+        outputs = [child.output(rank, child.TRAINING) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
@@ -172,7 +174,8 @@ def train(hosts, faults=None):
 
 
 def controller(hosts, file, state, *options):
-    return [*hosts[0], *INA, "tofino", "controller", str(file), *options, "--name", "tcp:10.0.0.1:5588", "--state", str(state)]
+    return [*hosts[0], *INA, "tofino", "controller", str(file), *options, "--switch-timeout", "60", "--name", "tcp:10.0.0.1:5588",
+            "--state", str(state)]  # fmt: skip
 
 
 def test_ranks_train_over_a_switch_that_was_deployed(tmp_path):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,14 +13,16 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
+import child  # noqa: E402
 from deployed_tree import Process, Tree, Workers  # noqa: E402
-from waiting import until  # noqa: E402
+from forger import contributions  # noqa: E402
+from waiting import LONG, until  # noqa: E402
 
 from ina.aggregation.controller.client import Client, ControlError  # noqa: E402
 from ina.aggregation.worker import PeerLost  # noqa: E402
 from ina.base import paths  # noqa: E402
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def begin():
         resource.close()
 
 
+@pytest.mark.gate
 def test_sums_are_exact_along_the_tree_with_loss_on_a_link(make, begin):
     tree = make(loss=0.02)
     begin(tree.controller())
@@ -68,19 +70,27 @@ def test_sums_are_exact_along_the_tree_with_loss_on_a_link(make, begin):
     text = tree.ina("switches", "--switch", tree.socket)
     rows = [" ".join(line.replace("│", " ").split()) for line in text.splitlines() if "│ up" in line]
     assert rows == ["leaf1 up 256 240 job", "leaf2 up 256 224 job, near", "root up 256 240 job"]
-    for _ in range(5):  # on a busy machine all that is lost may be told by pending replies, and nothing sent again too late
-        report = json.loads(tree.ina("counters", "--switch", tree.socket, "--json"))[tree.socket]
-        drops = {name: sum(packets for packets, _ in switch["program"]["SwitchIngress.drops"])
-                 for name, switch in report["switches"].items()}
-        if any(drops.values()):
-            break
-        workers.end(workers.begin(50_000))
+    workers.endpoints[0].close()
+    with tree.hosts[1].open() as port:  # a packet that is late by many rounds: leaf1 drops it
+        port.send(contributions(workers.configs[0], 50_000)[:1])
+        until(lambda: dropped(tree.ask("counters")["switches"]["leaf1"]), "leaf1 to drop a packet of the past")
+    report = json.loads(tree.ina("counters", "--switch", tree.socket, "--json"))[tree.socket]
+    drops = {name: dropped(switch) for name, switch in report["switches"].items()}
     assert drops.keys() == set(tree.names)
     assert sum(drops.values()) == sum(packets for packets, _ in report["program"]["SwitchIngress.drops"]) > 0
     assert report["links"]["leaf2-root"]["up_packets"] >= 50_000 / 64 and report["links"]["leaf2-root"]["rate"] == 100e9
     assert report["links"]["server1"]["up_packets"] >= 50_000 / 64 and report["links"]["server3"]["up_packets"] == 0
     text = tree.ina("counters", "--switch", tree.socket)
-    assert re.search(r"leaf\d +│ SwitchIngress.drops │ repeated", text) and re.search(r"│ leaf1-root │ 1e\+11 │", text)
+    assert re.search(r"leaf1 +│ SwitchIngress.drops │ stale", text) and re.search(r"│ leaf1-root │ 1e\+11 │", text)
+
+
+def dropped(switch: dict) -> int:
+    """Number of packets that the program of a switch has dropped, of its counters."""
+    return sum(packets for packets, _ in switch["program"]["SwitchIngress.drops"])
+
+
+def states(tree: Tree) -> dict[str, str]:
+    return {name: switch["state"] for name, switch in tree.ask("switches")["switches"].items()}
 
 
 def test_sums_go_on_while_the_controller_is_killed_and_started_anew(make, begin):
@@ -95,7 +105,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(make, begin)
         controller = begin(tree.controller())
         assert [(a.number, a.incarnation) for a in workers.connect()] == 2 * [(0, workers.incarnation)]
         workers.end(reduction)
-    assert {name: switch["state"] for name, switch in tree.ask("switches")["switches"].items()} == dict.fromkeys(tree.names, "up")
+    assert states(tree) == dict.fromkeys(tree.names, "up")
     for client in workers.clients:
         client.release()
     assert tree.ask("jobs") == {"jobs": {}}
@@ -106,16 +116,16 @@ def test_a_connection_that_is_lost_is_made_anew_and_jobs_do_not_notice(make, beg
     tree = make()
     begin(tree.controller())
     workers = begin(Workers(tree, [1, 5]))
-    before = tree.proxies["leaf2"].connections
-    for name in ("leaf2", "root"):
+    before = {name: tree.proxies[name].connections for name in ("leaf2", "root")}
+    for name in before:
         reduction = workers.begin(300_000)
         tree.proxies[name].cut()
         workers.end(reduction)
-    until(lambda: tree.proxies["leaf2"].connections > before, "the controller to connect again")
+    until(lambda: tree.proxies["leaf2"].connections > before["leaf2"], "the controller to connect again")
     other = begin(Workers(tree, [2, 6], "other"))  # at once, if the controller has not looked meanwhile
     other.end(other.begin(1000))
-    time.sleep(2.5)
-    assert {name: switch["state"] for name, switch in tree.ask("switches")["switches"].items()} == dict.fromkeys(tree.names, "up")
+    until(lambda: tree.proxies["root"].connections > before["root"], "the controller to connect again")
+    until(lambda: states(tree) == dict.fromkeys(tree.names, "up"), "all switches to be up")
     workers.end(workers.begin(1000))
 
 
@@ -131,8 +141,8 @@ def test_a_switch_that_is_off_ends_its_jobs_and_no_others(make, begin, name):
     until(lambda: all(client.failure for client in far.clients if client.poll() or True), "the news")
     assert all(f"switch {name} is lost: " in client.failure for client in far.clients)
     near.end(near.begin(1000))
-    states = {switch: status["state"] for switch, status in tree.ask("switches")["switches"].items()}
-    assert "nobody listens at" in states.pop(name) and set(states.values()) == {"up"}
+    after = states(tree)
+    assert "nobody listens at" in after.pop(name) and set(after.values()) == {"up"}
     far.close()
     with pytest.raises(ControlError, match=f"{name}") as error:
         Workers(tree, [1, 5], "again")
@@ -145,41 +155,41 @@ def test_a_switch_that_is_off_ends_its_jobs_and_no_others(make, begin, name):
 
 def test_a_controller_that_starts_waits_for_the_switch_that_does_not_answer(make, begin):
     """It names the switch; a worker that came meanwhile is admitted when the switch answers; a signal ends the waiting."""
-    tree = make()
+    tree = make(silence=4.0)
     tree.proxies["leaf2"].flows.clear()
     controller = begin(Process(*tree.controlled_by, ready=False))
-    line = controller.process.stderr.readline()
-    assert line.startswith("ina: waiting until it answers, with a look every 2 s: switch leaf2: "), line
+    message = "ina: waiting until it answers, with a look every 2 s: switch leaf2: "
+    assert any(line.startswith(message) for line in controller.process.stderr)  # on a busy machine others may be slow, too
     ended = begin(Process(*tree.controlled_by[:-4], "--name", tree.folder / "other", "--state", tree.folder / "x", ready=False))
-    assert "leaf2" in ended.process.stderr.readline()
+    assert any("leaf2" in line for line in ended.process.stderr)
     ended.process.send_signal(signal.SIGTERM)
-    assert ended.process.wait(60) == 0 and not (tree.folder / "other").exists()
-    client = begin(Client(tree.socket, 60))
+    assert child.status(ended.process) == 0 and not (tree.folder / "other").exists()
+    client = begin(Client(tree.socket, LONG))
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(client.ask, "switches")
-        time.sleep(0.5)
         assert not future.done() and controller.process.poll() is None
         tree.proxies["leaf2"].flows.set()
-        states = future.result(40)["switches"]
-    assert {name: switch["state"] for name, switch in states.items()} == dict.fromkeys(tree.names, "up")
+        until(future.done, "the controller's answer")
+        answer = future.result()["switches"]
+    assert {name: switch["state"] for name, switch in answer.items()} == dict.fromkeys(tree.names, "up")
     workers = begin(Workers(tree, [1, 5]))
     workers.end(workers.begin(1000))
 
 
 def test_a_switch_that_is_silent_is_lost_after_a_while_and_nothing_hangs(make, begin):
     """Its machine accepts connections, and does not answer."""
-    tree = make()
+    tree = make(silence=3.0)
     begin(tree.controller())
     far, near = begin(Workers(tree, [1, 5], watched=True)), begin(Workers(tree, [2, 3], "near", watched=True))
     tree.proxies["leaf2"].flows.clear()
-    error = tree.ina("deploy", tree.file, "--timeout", 1, ok=False)
-    assert error.startswith("ina: leaf2: ") and "within 1 s" in error
-    until(lambda: far.clients[0].poll(), "the news")
+    error = tree.ina("deploy", tree.file, "--timeout", 10, ok=False)
+    assert error.startswith("ina: leaf2: ") and "within 10 s" in error
+    until(lambda: far.clients[0].poll(), "the news", 5 * LONG)  # several looks, each with several questions
     assert "switch leaf2 is lost: " in far.clients[0].failure
     near.end(near.begin(1000))
-    assert tree.ask("switches")["switches"]["leaf2"]["state"] != "up"
+    assert states(tree)["leaf2"] != "up"
     tree.proxies["leaf2"].flows.set()
-    until(lambda: tree.ask("switches")["switches"]["leaf2"]["state"] == "up", "leaf2 to be back")
+    until(lambda: states(tree)["leaf2"] == "up", "leaf2 to be back")
     far.close()
     again = begin(Workers(tree, [1, 5], "again"))
     again.end(again.begin(1000))
@@ -200,7 +210,7 @@ def test_a_job_goes_on_over_another_root(make, begin, monkeypatch):
     try:
         for rank in range(2):
             monkeypatch.setenv("INA_HOST", f"server{1 + 4 * rank}")
-            jobs.append(backend.Job(tree.socket, controller.process.pid, "group", rank, 2, 60.0, settings, "secret", store))
+            jobs.append(backend.Job(tree.socket, controller.process.pid, "group", rank, 2, LONG, settings, "secret", store))
         assert [job.admit() for job in jobs] == ["", ""]
         root = tree.ask("jobs")["jobs"]["group"]["root"]
         for step in range(2):
@@ -209,7 +219,7 @@ def test_a_job_goes_on_over_another_root(make, begin, monkeypatch):
             if not step:
                 tree.kill(root)
             for job, ticket in zip(jobs, tickets, strict=True):
-                assert job.wait(*ticket, "all-reduce", 60)
+                assert job.wait(*ticket, "all-reduce", LONG)
             assert all((tensor == 1 + 2 * step).all() for tensor in tensors)
         assert tree.ask("jobs")["jobs"]["group"]["root"] == ({"root", "root2"} - {root}).pop()
     finally:
