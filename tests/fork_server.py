@@ -20,6 +20,8 @@ import sys
 import time
 from pathlib import Path
 
+from waiting import TookTooLong
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -42,19 +44,22 @@ class Forked:
         return int(words[1]) if len(words) > 1 else None
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """Standard output and error, read until all writers have closed them. Raises subprocess.TimeoutExpired."""
+        """Standard output and error, read until all writers have closed them. Raises TookTooLong."""
         deadline = time.monotonic() + timeout
         with selectors.DefaultSelector() as waiting:
             for pipe in self._pipes:
                 waiting.register(pipe, selectors.EVENT_READ)
             while waiting.get_map():
                 if not (ready := waiting.select(max(0.0, deadline - time.monotonic()))):
-                    raise subprocess.TimeoutExpired(f"rank {self.pid}", timeout)
+                    raise TookTooLong(f"waited {timeout:g} s for the end of rank {self.pid}; {self._said()}")
                 for key, _ in ready:
                     self._pipes[key.fd] += (data := os.read(key.fd, 65536))
                     if not data:
                         waiting.unregister(key.fd)
         return self._pipes[self._out].decode(), self._pipes[self._err].decode()
+
+    def _said(self) -> str:
+        return f"so far it said {self._pipes[self._out].decode()[-2000:]!r} and {self._pipes[self._err].decode()[-2000:]!r}"
 
     def close(self) -> None:
         """Kills the rank if it still runs."""
@@ -78,6 +83,9 @@ class ForkServer:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env)
 
     def start(self, script: str, env: dict[str, str], folder: Path) -> Forked:
+        import tiers  # not in the fork server itself, nor in what it forks
+
+        tiers.several_processes("forks ranks")
         pipes = [os.pipe() for _ in range(3)]
         request = json.dumps({"script": script, "env": env, "folder": str(folder)}).encode()
         socket.send_fds(self._socket, [request], [write for _, write in pipes])

@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import json
 import os
+import subprocess
 import textwrap
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import tiers
 from fork_server import ForkServer
-from waiting import until
+from waiting import TookTooLong, until
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELUDE = """
@@ -20,9 +24,11 @@ from datetime import timedelta
 import torch, torch.distributed as dist
 import ina.backend
 ina.backend.register()
+from ina.backend import roll_call
 torch.set_num_threads(1)
+roll_call.TELLING = 100.0  # seconds: until then, what a rank says does not depend on how late another one is
 def say(**facts): print(json.dumps(facts), flush=True)
-def start(seconds=60, backend="ina"):
+def start(seconds=120, backend="ina"):
     dist.init_process_group(backend, init_method=os.environ["INIT"], rank=int(os.environ["RANK"]),
                             world_size=int(os.environ["WORLD_SIZE"]), timeout=timedelta(seconds=seconds))
     if backend == "ina":
@@ -46,7 +52,7 @@ def alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
@@ -73,8 +79,12 @@ def _fork_server() -> ForkServer:
     return ForkServer()
 
 
-def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str) -> list[Rank]:
-    """Runs ``body`` in ``ranks`` processes; asserts that no switch process, socket or shared memory of theirs is left."""
+def run(tmp_path: Path, ranks: int, body: str, timeout: float = 300, **env: str) -> list[Rank]:
+    """Runs ``body`` in ``ranks`` processes; asserts that no switch process, socket or shared memory of theirs is left.
+
+    TookTooLong: they have not ended in ``timeout`` seconds.
+    """
+    tiers.several_processes("runs ranks")
     before = shared_memory()
     files = set(tmp_path.iterdir())
     rendezvous = tmp_path / f"store{time.monotonic_ns()}"
@@ -98,9 +108,8 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str)
     until(lambda: not processes_with(f"INIT={common['INIT']}"), "the end of all processes that the ranks started")
     for name, pid in {tuple(switch) for rank in results for switch in rank.report.get("switch", [])}:
         until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
-        with open("/proc/net/unix") as file:
-            assert name not in file.read()
-    assert shared_memory() <= before
+        until(lambda name=name: name not in Path("/proc/net/unix").read_text(), f"the end of socket {name}")
+    until(lambda: shared_memory() <= before, "the end of the ranks' shared memory (or of another process's)")
     assert set(tmp_path.iterdir()) - files <= {rendezvous}
     return results
 
@@ -109,3 +118,11 @@ def succeed(results: list[Rank]) -> list[dict]:
     for number, rank in enumerate(results):
         assert rank.code == 0, f"rank {number} ended with {rank.code}:\n{rank.errors}"
     return [rank.report for rank in results]
+
+
+def finish(command: Sequence[str | Path], timeout: float = 300, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end and captures what it prints. TookTooLong: that is not reached in ``timeout`` seconds."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
+    except subprocess.TimeoutExpired as error:
+        raise TookTooLong(f"waited {timeout:g} s for the end of {' '.join(map(str, command))}; it said {error.stderr!r}") from None
