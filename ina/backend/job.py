@@ -30,7 +30,7 @@ from ina.backend.settings import Settings
 from ina.net.ports import Port
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left the job
-PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
+PEER_NEWS = 60.0  # seconds to wait for the switch process's reason after its hang-up
 RTO_MIN_FAULTS = 4e-3  # seconds; without faults a port's kind has its own
 RTO_MAX = 0.5
 START_TIMEOUT = 120.0  # seconds, at least, for a switch process that has to compile its program first

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 BEGIN, BETWEEN, END = b"[\n", b",\n", b"\n]\n"
-PATIENCE = 10.0  # seconds for other writers
+PATIENCE = 60.0  # seconds for other writers
 
 
 class NoTrace(OSError):
