@@ -6,6 +6,7 @@
 #   SWITCH   of the testbed: embedded, process, bmv2; anywhere: tna, the protocol's program for Tofino
 #   PROTOCOL what switch and workers speak (make run): switchml, atp, ps, or the path of your own program
 #   JOBS     how many processes run tests (make test): auto, one for each processor, or a number
+#   MINUTES  of random search (make judges), of faults (make soak)   SEED  where a random search begins
 #   TORCH    what is installed: cpu (default), or cuda, which is 3 GB; TORCH_INDEX: address of a package index with CPU builds
 
 VENV    ?= .venv
@@ -17,6 +18,8 @@ SWITCH  ?=
 PROTOCOL?=
 TESTS   ?= tests
 JOBS    ?= auto
+MINUTES ?= 10
+SEED    ?= 1
 TORCH   ?= cpu
 TORCH_INDEX ?=
 export TORCH TORCH_INDEX
@@ -27,7 +30,7 @@ $(error make: the checkout is incomplete, or there is no $(PYTHON); see above)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run experiment experiments figures test test-fast conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check docs clean data mininet tofino
+.PHONY: help build run experiment experiments figures test test-all test-fast judges conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check docs clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -47,11 +50,25 @@ experiments: $(VENV)/built ## run every experiment in virtual time: figures of a
 figures: $(VENV)/built ## make published figures again in virtual time, beside what was published
 	@$(RUN) -m ina.cli figures $(ARGS)
 
-test: $(VENV)/built $(VENV)/tested-with ## run the tests
-	@$(RUN) -m pytest -q -ra -n $(JOBS) --dist loadfile $(TESTS) $(ARGS)
+# $(call pytest,TIER): the tests of a tier beside each other, the longest files first; times and verdicts are kept in results/tests.
+pytest = $(RUN) -m pytest -q -ra -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --tier $(1) \
+	--junitxml=results/tests/$@.xml $(TESTS) $(ARGS)
 
-test-fast: $(VENV)/built $(VENV)/tested-with ## run the tests that need no compiler, no root and no processes: half of them, in a minute or two
-	@$(RUN) -m pytest -q -n $(JOBS) --dist loadfile -m fast $(TESTS) $(ARGS)
+test: $(VENV)/built $(VENV)/tested-with ## run the tests that decide on a change: 8 minutes on two processors
+	@$(call pytest,test)
+
+test-all: $(VENV)/built $(VENV)/tested-with ## run all tests, those of processes, root and hardware, too: half an hour
+	@$(call pytest,all)
+
+test-fast: $(VENV)/built $(VENV)/tested-with ## run the tests that need no compiler, no root and no processes: half of them, in a minute
+	@$(call pytest,test) -m fast
+
+judges: $(VENV)/built $(VENV)/tested-with ## judge the judges: planted defects, deep walks, then MINUTES (10) of random programs and as many of fuzzing
+	@$(call pytest,judges)
+	@$(RUN) -m ina.cli explore --elements 128
+	@$(RUN) -m ina.cli explore --topology 'star hosts=3'
+	@$(RUN) -m tests.random_programs --minutes $(MINUTES) --seed $(SEED)
+	@$(RUN) -m tests.fuzz --minutes $(MINUTES)
 
 conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed test suite with ina and with Gloo, and compare
 	@$(RUN) -m tests.conformance $(ARGS)
@@ -74,10 +91,10 @@ dpdk: $(VENV)/built ## build the ports over DPDK; says what to install where it 
 	@$(RUN) -m ina.net.dpdk
 
 simulate: build ## kill, restart and forget everything in virtual time, for EVENTS (1000000) from SEED (1), PROTOCOL (switchml)
-	@$(RUN) -m ina.cli simulate --protocol $(or $(PROTOCOL),switchml) --events $(or $(EVENTS),1000000) --seed $(or $(SEED),1) $(ARGS)
+	@$(RUN) -m ina.cli simulate --protocol $(or $(PROTOCOL),switchml) --events $(or $(EVENTS),1000000) --seed $(SEED) $(ARGS)
 
 soak: dpdk ## jobs over DPDK for MINUTES (10) with random faults: every sum compared, no mbuf lost, nothing grown
-	@$(RUN) -m bench.soak --minutes $(or $(MINUTES),10) $(ARGS)
+	@$(RUN) -m bench.soak --minutes $(MINUTES) $(ARGS)
 
 bench-dpdk: dpdk ## measure workers and switch over DPDK on two cores, without a NIC, beside testpmd and Gloo
 	@.ci/system testpmd

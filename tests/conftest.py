@@ -17,6 +17,8 @@ pytest.register_assert_rewrite(*HELPERS)  # asserts of helpers show the compared
 
 import machine_lock  # noqa: E402
 import marks  # noqa: E402
+import second_look  # noqa: E402
+import tiers  # noqa: E402
 from capabilities import LEFT_OUT, PROBES, required  # noqa: E402
 
 import ina.base.native  # noqa: E402, F401  (an outdated extension is an error here, not a missing capability)
@@ -36,9 +38,14 @@ def token_file(tmp_path_factory):
     os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
+def pytest_addoption(parser):
+    parser.addoption("--tier", choices=tiers.SELECTED, help="tests of make test, make test-all or make judges (tiers.py)")
+
+
 def pytest_configure(config):
     """Gives the tests' servers and clients certificates of their own, in the place where a user's would be found."""
-    config.pluginmanager.register(marks)
+    for plugin in (marks, tiers, second_look):
+        config.pluginmanager.register(plugin)
     config.certificates = tempfile.mkdtemp()
     os.environ["INA_TLS"] = f"{config.certificates}/tls"
 
@@ -47,6 +54,16 @@ def pytest_unconfigure(config):
     shutil.rmtree(config.certificates)
     if run := getattr(config, "workerinput", {}).get("testrunuid"):
         shutil.rmtree(Path(tempfile.gettempdir()) / f"ina-tests-{os.getuid()}-{run}", ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Refuses files with tests whose mark or tier is wrong."""
+    report = yield
+    items = [item for item in report.result if isinstance(item, pytest.Item)] if report.passed else []
+    if problems := dict.fromkeys(filter(None, (problem(item) for item in items for problem in (marks.problem, tiers.problem)))):
+        report.outcome, report.longrepr, report.result = "failed", "\n".join(problems), []
+    return report
 
 
 @pytest.hookimpl(wrapper=True)

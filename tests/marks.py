@@ -42,6 +42,7 @@ class _Running:
     def __init__(self) -> None:
         self.item: pytest.Item | None = None
         self.modules: dict[str, list[str]] = {}
+        self.needs: list[str] = []  # capabilities that the test has asked for
         self.refusals: list[str] = []  # not reported yet: raised in another thread, or caught by the test
 
 
@@ -71,6 +72,7 @@ def needed(capabilities: tuple[str, ...], file: str) -> None:
     if RUNNING.item is None:
         RUNNING.modules.setdefault(file, []).extend(capabilities)
         return
+    RUNNING.needs += capabilities
     (mark,) = of(RUNNING.item)
     for capability in capabilities:
         if not suffices(mark, capability):
@@ -78,7 +80,11 @@ def needed(capabilities: tuple[str, ...], file: str) -> None:
 
 
 def _refuse(item: pytest.Item, deed: str, mark: str) -> None:
-    message = f"{item.nodeid} is marked {of(item)[0]}, but {deed}: mark it {mark}"
+    refuse(f"{item.nodeid} is marked {of(item)[0]}, but {deed}: mark it {mark}")
+
+
+def refuse(message: str) -> None:
+    """Fails the running test, also where another thread is refused, or the test catches the exception."""
     RUNNING.refusals.append(message)
     pytest.fail(message, pytrace=False)
 
@@ -113,15 +119,6 @@ def problem(item: pytest.Item) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector):
-    report = yield
-    items = [item for item in report.result if isinstance(item, pytest.Item)] if report.passed else []
-    if problems := dict.fromkeys(filter(None, map(problem, items))):
-        report.outcome, report.longrepr, report.result = "failed", "\n".join(problems), []
-    return report
-
-
-@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """A phase that was refused something has failed, whoever caught the exception."""
     report = yield
@@ -133,7 +130,7 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    RUNNING.item = item
+    RUNNING.item, RUNNING.needs = item, []
     try:
         return (yield)
     finally:

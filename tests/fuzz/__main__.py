@@ -54,6 +54,7 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all of them")
     parser.add_argument("--list", action="store_true", help="say which targets there are")
     parser.add_argument("--seconds", type=float, default=60, help="for each target (default 60)")
+    parser.add_argument("--minutes", type=float, help="for all targets together, instead of --seconds")
     parser.add_argument("--seed", type=int, default=0, help="of the changes to inputs (default: another one each time)")
     parser.add_argument("--nice", type=int, default=10, help="of the processes (default 10)")
     parser.add_argument(
@@ -64,6 +65,8 @@ def main() -> int:
     if unknown := set(args.targets) - set(TARGETS):
         parser.error(f"no target {sorted(unknown)[0]!r}; there are: {', '.join(TARGETS)}")
     targets = [TARGETS[name] for name in args.targets] or list(TARGETS.values())
+    if args.minutes:
+        args.seconds = 60 * args.minutes / len(targets)
     if args.list:
         for target in targets:
             print(f"{target.name:<24} {target.about}")

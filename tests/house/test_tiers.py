@@ -1,0 +1,157 @@
+"""The tiers of tests, and make test's second look at time-outs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import second_look
+import tiers
+
+pytestmark = [pytest.mark.build, pytest.mark.later]
+TESTS = Path(__file__).resolve().parent.parent
+ROOT = TESTS.parent
+IMPORTS = "import multiprocessing, pytest, tiers\nfrom pathlib import Path\nfrom waiting import until\nfrom capabilities import need\n"
+LATE = "until(lambda: False, 'what never comes', 0.01)"
+
+
+def run_pytest(folder: Path, text: str, *options: str, **settings: str) -> tuple[int, str]:
+    """Runs pytest on a file with our conftest and settings in ``folder``; returns its status and output."""
+    (folder / "test_it.py").write_text(IMPORTS + text)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("INA_", "PYTEST_"))}
+    environment |= {"PYTHONPATH": str(TESTS), "TMPDIR": str(folder), **settings}
+    command = [sys.executable, "-m", "pytest", "-q", "-ra", "-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}", "-p",
+               "conftest", "-p", "no:cacheprovider", *options, "test_it.py"]  # fmt: skip
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    return done.returncode, done.stdout + done.stderr
+
+
+MARKED = "".join(
+    f"@pytest.mark.{mark}\n{tier and f'@pytest.mark.{tier}'}\ndef test_{mark}_{tier or 'none'}(): pass\n"
+    for mark, tier in (("fast", ""), ("build", ""), ("root", ""), ("hardware", ""), ("build", "later"), ("root", "gate"),
+                       ("build", "judge"))
+)  # fmt: skip
+GATE = {"fast_none", "build_none", "root_gate"}
+
+
+@pytest.mark.parametrize(
+    "tier, chosen",
+    [("test", GATE), ("all", GATE | {"root_none", "hardware_none", "build_later"}), ("judges", {"build_judge"})],
+)  # fmt: skip
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "beside"])
+def test_a_tier_is_chosen(tmp_path, tier, chosen, options):
+    status, output = run_pytest(tmp_path, MARKED, "--tier", tier, "-rA", *options)
+    assert status == 0, output
+    assert {line.partition("::test_")[2] for line in output.splitlines() if line.startswith("PASSED")} == chosen, output
+
+
+def test_all_tests_together_are_the_three_tiers(tmp_path):
+    status, output = run_pytest(tmp_path, MARKED)
+    assert status == 0 and "7 passed" in output, output
+
+
+@pytest.mark.parametrize(
+    "marks, message",
+    [("fast gate later", "carries 2 of the tiers gate, later, judge"), ("fast later", "take later away"),
+     ("build gate judge", "keep one")],
+)  # fmt: skip
+def test_a_wrong_tier_is_an_error(tmp_path, marks, message):
+    status, output = run_pytest(tmp_path, "".join(f"@pytest.mark.{mark}\n" for mark in marks.split()) + "def test_it(): pass\n")
+    assert status != 0 and message in output, output
+
+
+def test_the_nearest_marker_is_the_tier(tmp_path):
+    text = ("pytestmark = [pytest.mark.build, pytest.mark.later]\ndef test_far(): pass\n"
+            "@pytest.mark.gate\ndef test_near(): pass\n@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.gate)])\ndef test_one(n): pass\n")  # fmt: skip
+    status, output = run_pytest(tmp_path, text, "--tier", "test", "-rA")
+    assert status == 0 and "test_near" in output and "test_one[2]" in output and "2 passed" in output, output
+
+
+@pytest.mark.parametrize("deed", ["tiers.several_processes('runs ranks')", "multiprocessing.Process(target=print).start()",
+                                  "multiprocessing.get_context('spawn').Process(target=print).start()"])  # fmt: skip
+def test_what_starts_several_processes_chooses_its_tier(tmp_path, deed):
+    body = f"\ndef test_it():\n    try: {deed}\n    except BaseException: pass\n"
+    status, output = run_pytest(tmp_path, "@pytest.mark.build" + body)
+    assert status == 1 and "chooses no tier: mark it later, or gate" in output, output
+    status, output = run_pytest(tmp_path, "@pytest.mark.build\n@pytest.mark.later" + body)
+    assert status == 0, output
+
+
+def once(deed: str) -> str:
+    """Text of a statement that does ``deed`` on its first call alone."""
+    return f"\n    if not (mark := Path('mark')).exists():\n        mark.touch()\n        {deed}\n"
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(("-n", "1"), marks=pytest.mark.gate)], ids=["alone", "beside"])
+@pytest.mark.parametrize("place", ["test", "fixture"])
+def test_what_took_too_long_is_looked_at_again_in_the_open(tmp_path, options, place):
+    test = f"@pytest.mark.build\ndef test_late():{once(LATE)}"
+    if place == "fixture":
+        test = f"@pytest.fixture\ndef late():{once(LATE)}\n@pytest.mark.build\ndef test_late(late): pass\n"
+    status, output = run_pytest(tmp_path, f"@pytest.mark.build\ndef test_other(): pass\n{test}", "--tier", "test", *options)
+    assert status == 0 and "UNSTABLE: 1 tests" in output and "waited 0.01 s for what never comes" in output, output
+    assert "1 passed, 1 unstable" in output, output
+    (line,) = (tmp_path / "results/unstable.jsonl").read_text().splitlines()
+    entry = json.loads(line)
+    assert entry["test"] == "test_it.py::test_late" and "what never comes" in entry["first"] and entry["load"] >= 0
+    (tmp_path / "mark").unlink()
+    status, output = run_pytest(tmp_path, test, "--tier", "test", *options)
+    assert status == 1 and "unstable before, so not looked at again: test_it.py::test_late" in output, output
+
+
+def test_what_was_unstable_in_an_earlier_try_is_not_looked_at_again(tmp_path):
+    (tmp_path / "ina-try-ci").mkdir()
+    (tmp_path / "ina-try-ci/unstable.jsonl").write_text(json.dumps({"test": "test_it.py::test_late"}) + "\n")
+    status, output = run_pytest(tmp_path, f"@pytest.mark.build\ndef test_late():{once(LATE)}", "--tier", "test")
+    assert status == 1 and "unstable before" in output, output
+
+
+@pytest.mark.parametrize(
+    "mark, deed, tier",
+    [
+        pytest.param("build", "assert 1 == 2", "test", marks=pytest.mark.gate),
+        ("build", "raise TimeoutError", "test"),
+        ("build", "import os, signal; os.kill(os.getpid(), signal.SIGINT)", "test"),
+        ("fast", LATE, "test"),
+        ("build", LATE, "all"),
+    ],
+    ids=["a wrong value", "another time-out", "a signal", "a fast test", "make test-all"],
+)
+def test_nothing_else_is_looked_at_again(tmp_path, mark, deed, tier):
+    status, output = run_pytest(tmp_path, f"@pytest.mark.{mark}\ndef test_it():{once(deed)}", "--tier", tier)
+    assert status != 0 and "UNSTABLE" not in output and "second look" not in output, output
+
+
+def test_one_wrong_value_forbids_the_second_look_at_the_others(tmp_path):
+    text = f"@pytest.mark.build\ndef test_late():{once(LATE)}\n@pytest.mark.build\ndef test_wrong(): assert 1 == 2\n"
+    status, output = run_pytest(tmp_path, text, "--tier", "test")
+    assert status == 1 and "UNSTABLE" not in output, output
+
+
+def test_what_takes_too_long_twice_fails(tmp_path):
+    status, output = run_pytest(tmp_path, f"@pytest.mark.build\ndef test_late(): {LATE}\n", "--tier", "test")
+    assert status == 1 and "took too long, and failed when looked at again: test_it.py::test_late" in output, output
+    assert not (tmp_path / "results/unstable.jsonl").exists()
+
+
+@pytest.mark.parametrize("test, status", [("need('torch')", 0), ("pass", 1), ("need('torch')\n    assert False", 1)])
+def test_a_required_capability_without_a_test_that_passes_fails_the_run(tmp_path, test, status):
+    """Only a run of the whole tier says so: this one takes the file for all tests."""
+    whole = "import second_look\nsecond_look.Verdict._whole = lambda self: True\n"
+    code, output = run_pytest(tmp_path, f"{whole}@pytest.mark.fast\ndef test_it():\n    {test}\n", "--tier", "test", INA_REQUIRE="torch,what-no-test-knows")
+    assert code == status, output
+    assert ("INA_REQUIRE lists torch, but no test" in output) == (test == "pass"), output
+
+
+@pytest.mark.gate
+def test_the_longest_files_come_first():
+    seconds = tiers.durations()
+    assert seconds and all((ROOT / file).is_file() and value > 0 for file, value in seconds.items())
+    assert list(seconds.values()) == sorted(seconds.values(), reverse=True)
+
+
+@pytest.mark.gate
+def test_a_hang_ends_by_a_limit_of_its_mark():
+    assert 60 <= tiers.LIMITS["fast"] <= min(tiers.LIMITS.values()) and set(tiers.LIMITS) == set(second_look.marks.MARKS)

@@ -1,0 +1,83 @@
+"""Tiers of tests: when a test runs, beside its mark, which says what it may need (marks.py).
+
+gate    make test: what decides on each change; 8 minutes on two processors
+later   make test-all: the rest
+judge   make judges: tests of the judges themselves (planted defects, fuzzers, benchmarks), and random search
+
+A test without one of these markers is in the gate if it is marked ``fast`` or ``build``, else it runs later. One that starts
+several processes chooses by its marker, since its time hangs on what else the machine does: the gate has one test of each kind of
+thing. ``fast`` tests are always in the gate. ``--tier test|all|judges`` selects; without it, what is named on the command line
+runs.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing.process
+from pathlib import Path
+
+import marks
+import pytest
+
+TIERS = "gate", "later", "judge"
+SELECTED = {"test": ("gate",), "all": ("gate", "later"), "judges": ("judge",)}  # --tier -> tiers
+LIMITS = {"fast": 120, "build": 900, "root": 900, "hardware": 900}  # mark -> seconds that only a hang takes
+DURATIONS = Path(__file__).with_name("durations.json")  # file -> seconds of processor time, of the files that take longest
+
+
+def explicit(item: pytest.Item) -> list[str]:
+    """Tiers that the test's own markers, else its class's, else its file's, name."""
+    for node in reversed(item.listchain()):
+        if names := [mark.name for mark in getattr(node, "own_markers", []) if mark.name in TIERS]:
+            return names
+    return []
+
+
+def of(item: pytest.Item) -> str:
+    if names := explicit(item):
+        return names[0]
+    return "gate" if marks.of(item)[:1] in (["fast"], ["build"]) else "later"
+
+
+def problem(item: pytest.Item) -> str:
+    """Message about what is wrong with the item's tier; "" if nothing."""
+    names, name = explicit(item), item.nodeid.partition("[")[0]
+    if len(set(names)) > 1:
+        return f"{name} carries {len(names)} of the tiers {', '.join(TIERS)}: {', '.join(names)}; keep one"
+    if names not in ([], ["gate"]) and marks.of(item) == ["fast"]:
+        return f"{name} is marked fast and {names[0]}, but all fast tests are in the gate: take {names[0]} away"
+    return ""
+
+
+def several_processes(deed: str) -> None:
+    """Fails the running test, which does ``deed`` ("runs ranks"), unless it chooses its tier: called by what starts processes."""
+    item = marks.RUNNING.item
+    if item is not None and not explicit(item):
+        marks.refuse(f"{item.nodeid} {deed}, but chooses no tier: mark it later, or gate if make test has none of its kind")
+
+
+def durations() -> dict[str, float]:
+    return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+
+
+def pytest_configure():
+    start = multiprocessing.process.BaseProcess.start
+
+    def declared(self):
+        several_processes("starts processes by multiprocessing")
+        return start(self)
+
+    multiprocessing.process.BaseProcess.start = declared
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Leaves the tests of the chosen tier, the longest files first, each with a limit that only a hang reaches."""
+    if tier := config.getoption("tier"):
+        chosen = [item for item in items if of(item) in SELECTED[tier]]
+        config.hook.pytest_deselected(items=[item for item in items if of(item) not in SELECTED[tier]])
+        seconds = durations()
+        items[:] = sorted(chosen, key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0.0))
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LIMITS[marks.of(item)[0]]))
