@@ -13,7 +13,12 @@ import tiers
 pytestmark = [pytest.mark.build, pytest.mark.later]
 TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
-IMPORTS = "import multiprocessing, pytest, tiers\nfrom pathlib import Path\nfrom waiting import until\nfrom capabilities import need\n"
+IMPORTS = """
+import multiprocessing, pytest, tiers
+from pathlib import Path
+from capabilities import need
+from waiting import until
+"""
 LATE = "until(lambda: False, 'what never comes', 0.01)"
 
 
@@ -64,7 +69,8 @@ def test_a_wrong_tier_is_an_error(tmp_path, marks, message):
 
 def test_the_nearest_marker_is_the_tier(tmp_path):
     text = ("pytestmark = [pytest.mark.build, pytest.mark.later]\ndef test_far(): pass\n"
-            "@pytest.mark.gate\ndef test_near(): pass\n@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.gate)])\ndef test_one(n): pass\n")  # fmt: skip
+            "@pytest.mark.gate\ndef test_near(): pass\n"
+            "@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.gate)])\ndef test_one(n): pass\n")  # fmt: skip
     status, output = run_pytest(tmp_path, text, "--tier", "test", "-rA")
     assert status == 0 and "test_near" in output and "test_one[2]" in output and "2 passed" in output, output
 
@@ -140,7 +146,8 @@ def test_what_takes_too_long_twice_fails(tmp_path):
 def test_a_required_capability_without_a_test_that_passes_fails_the_run(tmp_path, test, status):
     """Only a run of the whole tier says so: this one takes the file for all tests."""
     whole = "import second_look\nsecond_look.Verdict._whole = lambda self: True\n"
-    code, output = run_pytest(tmp_path, f"{whole}@pytest.mark.fast\ndef test_it():\n    {test}\n", "--tier", "test", INA_REQUIRE="torch,what-no-test-knows")
+    text = f"{whole}@pytest.mark.fast\ndef test_it():\n    {test}\n"
+    code, output = run_pytest(tmp_path, text, "--tier", "test", INA_REQUIRE="torch,what-no-test-knows")
     assert code == status, output
     assert ("INA_REQUIRE lists torch, but no test" in output) == (test == "pass"), output
 
