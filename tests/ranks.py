@@ -125,4 +125,5 @@ def finish(command: Sequence[str | Path], timeout: float = 300, **options: Any) 
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
     except subprocess.TimeoutExpired as error:
-        raise TookTooLong(f"waited {timeout:g} s for the end of {' '.join(map(str, command))}; it said {error.stderr!r}") from None
+        text = " ".join(map(str, command))
+        raise TookTooLong(f"waited {timeout:g} s for the end of {text}; so far it said {error.stderr!r}") from None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
-from ranks import ROOT
+from ranks import ROOT, finish
 
 pytestmark = pytest.mark.build
 pytest.importorskip("torch", reason="the back end needs torch")
@@ -84,7 +83,6 @@ torch.distributed.Backend.backend_list.remove("ina")
 torch.distributed.Backend.register_backend = None
 autoload.register()
 """
-    result = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=str(ROOT)),
-                            capture_output=True, text=True, timeout=60)
+    result = finish([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=str(ROOT)))
     assert result.returncode == 0, result.stderr
     assert "cannot register" in result.stderr

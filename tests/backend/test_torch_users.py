@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import textwrap
 
 import pytest
 from capabilities import need
-from ranks import ROOT
+from ranks import ROOT, finish
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 pytest.importorskip("torch", reason="the back end needs torch")
 
 PRELUDE = """
@@ -100,13 +99,13 @@ def run_script(script: str, backend: str, folder, **env: str) -> dict:
     path.write_text(PRELUDE + textwrap.dedent(script))
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("INA_TORCH_USERS"))))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", path, backend, str(folder)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280,
-                          env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **env})
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **env}
+    done = finish(command, 400, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"facts"')))
 
 
-@pytest.mark.parametrize("library", ["lightning", "transformers", "accelerate"])
+@pytest.mark.parametrize("library", ["lightning", "transformers", pytest.param("accelerate", marks=pytest.mark.gate)])
 def test_a_library_computes_over_the_switch_what_it_computes_over_gloo(tmp_path, library):
     need("torch-users")
     script = {"lightning": LIGHTNING, "transformers": TRANSFORMERS, "accelerate": ACCELERATE}[library]

@@ -25,10 +25,12 @@ def writer(path: Path, count: int, name: str) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(count), name])
 
 
+@pytest.mark.later
 def test_appends_of_several_processes_make_one_array(tmp_path):
     path = tmp_path / "trace.json"
     writers = [writer(path, 50, str(name)) for name in range(3)]
-    assert [process.wait(120) for process in writers] == [0, 0, 0]
+    until(lambda: all(process.poll() is not None for process in writers), "the writers' end")
+    assert [process.returncode for process in writers] == [0, 0, 0]
     events = json.loads(path.read_text())
     for name in "012":
         assert [event["number"] for event in events if event["who"] == name] == [number for number in range(50) for _ in range(3)]
@@ -43,7 +45,7 @@ def test_a_writer_that_is_killed_leaves_an_array(tmp_path):
         process = writer(path, 10**6, "killed")
         until(lambda: path.exists() and path.stat().st_size > before, "a writer to have begun")  # noqa: B023
         process.kill()
-        process.wait(60)
+        process.wait()
         events = json.loads(path.read_text())
         assert len(events) % 3 == 0 and path.stat().st_size > before
         before = path.stat().st_size
@@ -68,6 +70,7 @@ def test_a_device_is_no_file():
     assert Path("/dev/null").is_char_device()
 
 
+@pytest.mark.later
 def test_of_a_rank_that_is_killed_the_trace_is_there(tmp_path):
     """The trace has its collectives, and those of the others, which torchrun ends by SIGTERM: Python does not notice that."""
     trace = tmp_path / "made" / "trace.json"
@@ -75,8 +78,8 @@ def test_of_a_rank_that_is_killed_the_trace_is_there(tmp_path):
     run(tmp_path, 2, """
         rank, n = start()
         dist.all_reduce(torch.ones(100))
-        deadline = time.monotonic() + 60
-        while os.environ["INA_TRACE"] and time.monotonic() < deadline:
+        deadline = time.monotonic() + 200
+        while time.monotonic() < deadline:
             events = json.loads(open(os.environ["INA_TRACE"]).read())
             if len({event["pid"] for event in events if event.get("cat") == "flight"}) == 2: break
             time.sleep(0.1)
