@@ -82,7 +82,7 @@ def settings(options: argparse.Namespace) -> Iterator[Finding]:
 def software() -> Iterator[Finding]:
     compiler = os.environ.get("CC") or "cc"
     if shutil.which(compiler):
-        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=20).stdout
+        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=60).stdout
         yield Finding(GOOD, "C compiler", version.splitlines()[0] if version else compiler)
     else:
         yield Finding(BAD, "C compiler", f"there is no {compiler}", "install gcc or clang: programs are compiled to C")
@@ -178,7 +178,7 @@ def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
         rate = int(speed) * 1e6 * values / (8 * (frame + ETHERNET_OVERHEAD))
         yield Finding(FACT, f"{name} rate", f"{int(speed) / 1000:g} Gb/s: at most {rate / 1e6:.0f} M elements/s")
     if shutil.which("ethtool"):
-        features = subprocess.run(["ethtool", "-k", name], capture_output=True, text=True, timeout=20).stdout
+        features = subprocess.run(["ethtool", "-k", name], capture_output=True, text=True, timeout=60).stdout
         enabled = [feature for feature in ("generic-receive-offload", "large-receive-offload", "tcp-segmentation-offload")
                    if re.search(rf"^{feature}: on", features, re.M)]  # fmt: skip
         advice = f"a switch on it may see frames longer than the wire's: ethtool -K {name} gro off lro off tso off"

@@ -20,7 +20,8 @@ from ina.lab.processes.testbed import Meter
 from ina.lab.training.launch import JobFailed, Place, conditions, end, piped
 from ina.worlds.testbed.mininet import Network
 
-START = 90.0  # seconds for all workers to be there
+START = 180.0  # seconds for all workers to be there
+ENDED = 60.0  # seconds for a process that has said its last word to end
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def work(specifications: Sequence[Specification], place: Place, network: Network
         finally:
             client.close()
         crew.go_on()
-        crew.ended(30)
+        crew.ended(ENDED)
     return Measurements(answers, links, counters)
 
 
@@ -112,7 +113,7 @@ class Crew:
 
     def _failed(self, number: int) -> None:
         with suppress(subprocess.TimeoutExpired):  # it may have closed its output, and still run
-            self._processes[number].wait(5)
+            self._processes[number].wait(ENDED)
         raise JobFailed(conditions("process", {number: self._processes[number]}, self._logs))
 
 

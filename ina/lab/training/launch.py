@@ -22,6 +22,9 @@ from typing import IO, AnyStr
 
 from ina.base import signals
 
+STACKS = 30.0  # seconds for processes to write their stacks when they are asked to; it takes them milliseconds
+QUIET = 0.5  # seconds without a new line after which a stack is taken to be written
+
 
 class JobFailed(RuntimeError):
     """A rank ended badly or went silent; the message has its number, exit status and the end of its log."""
@@ -192,10 +195,18 @@ def _raise_silent(ranks: list[subprocess.Popen], logs: list[Path], label: str, s
 def conditions(word: str, processes: dict[int, subprocess.Popen], logs: list[Path]) -> str:
     """Describes the processes of a stuck job by number, a paragraph each: its state, and the end of its log
     (``logs[number]``), to which those that can (say_where_on_request) write their stacks."""
-    for process in processes.values():
-        if process.poll() is None and _catches(process.pid, signal.SIGUSR1):
-            process.send_signal(signal.SIGUSR1)
-    time.sleep(1.0)  # time for them to write
+    asked = {number: process for number, process in processes.items()
+             if process.poll() is None and not _is_stopped(process.pid) and _catches(process.pid, signal.SIGUSR1)}  # fmt: skip
+    before = {number: logs[number].stat().st_size for number in asked}
+    for process in asked.values():
+        process.send_signal(signal.SIGUSR1)
+    deadline = time.monotonic() + STACKS
+    sizes: dict[int, int] = {}
+    while time.monotonic() < deadline:
+        last, sizes = sizes, {number: logs[number].stat().st_size for number in asked}
+        if sizes == last and all(sizes[n] > before[n] or process.poll() is not None for n, process in asked.items()):
+            break
+        time.sleep(QUIET)
     parts = []
     for number, process in processes.items():
         parts.append(f"{word} {number} (pid {process.pid}) {_condition(process)}"
@@ -206,7 +217,7 @@ def conditions(word: str, processes: dict[int, subprocess.Popen], logs: list[Pat
 def _condition(process: subprocess.Popen) -> str:
     code = process.poll()
     if code is None:
-        return "is stopped" if _status(process.pid).get("State", "").startswith("T") else "runs"
+        return "is stopped" if _is_stopped(process.pid) else "runs"
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"exited with status {code}" if code else "has ended well"
@@ -219,6 +230,10 @@ def _status(pid: int) -> dict[str, str]:
     except OSError:
         return {}
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def _is_stopped(pid: int) -> bool:
+    return _status(pid).get("State", "").startswith("T")
 
 
 def _catches(pid: int, number: int) -> bool:
