@@ -16,7 +16,7 @@ from ina.base.error_text import line
 from ina.cli.topo import parameters
 from ina.net import state
 
-PATIENCE = 10.0  # seconds for a network's own process to take it down
+PATIENCE = 60.0  # seconds for a network's own process to take it down
 
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -18,7 +18,7 @@ from ina.worlds.deployed.deployable import DeploymentError
 from ina.worlds.deployed.deployment_file import Deployment, Server
 
 PEERS = 4  # hosts at its own switch that a host's doctor asks; with those beyond, twice as many
-PATIENCE = 10.0  # seconds for one of iproute2's commands
+PATIENCE = 60.0  # seconds for one of iproute2's commands
 
 
 def host_commands(d: Deployment) -> list[tuple[str, list[str]]]:

@@ -31,7 +31,7 @@ from ina.worlds.testbed.description import Description, HostPort, Trunk, Wire
 
 NAP = 50e-6  # s: frames gather for so long; a wake-up for each would cost more than the frame
 PRIORITY = -15  # nice
-PATIENCE = 20.0  # s for another process to answer
+PATIENCE = 60.0  # s for another process to answer
 PORT_ERRORS = ("errors", "tx_full", "rx_malformed", "tx_malformed", "rx_overrun")  # counters of a port
 SWITCH_ERRORS = ("back_pressure", "too_long", "reentries", "no_memory")  # the switch's reasons for drops
 
