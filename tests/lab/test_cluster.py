@@ -5,12 +5,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
 from rich.console import Console
+from waiting import until
 
 from ina.base.extras import Missing
 from ina.base.settings import ConfigError
@@ -39,6 +40,7 @@ def small(tmp_path: Path) -> plan.Plan:
     return plan.load(tmp_path / "small.toml")
 
 
+@pytest.mark.gate
 def test_a_local_ray_instance_gives_the_same_figures(tmp_path):
     """Points come back as files; what is there already is not run again; one that fails does not hide the others."""
     need("cc", "ray")
@@ -110,11 +112,12 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.later
 @pytest.mark.parametrize(("world", "sign", "status"), [
     ("virtual", signal.SIGTERM, 143), ("virtual", signal.SIGKILL, -9), ("local", signal.SIGTERM, 143),
 ])  # fmt: skip
 def test_a_sweep_that_is_told_to_end_leaves_no_process(tmp_path, world, sign, status):
-    """Points that would take minutes; the processes end within seconds, in whatever way their runner ends."""
+    """Points that would take minutes; the processes end with their runner, in whatever way that ends."""
     need("cc")
     (tmp_path / "long.toml").write_text(SMALL.replace("elements = 2000", f'elements = 20_000_000\nworld = "{world}"'))
     command = [sys.executable, "-m", "ina.cli", "experiment", "run", str(tmp_path / "long.toml"), "--results", str(tmp_path),
@@ -123,20 +126,16 @@ def test_a_sweep_that_is_told_to_end_leaves_no_process(tmp_path, world, sign, st
     runner = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True)  # fmt: skip
     try:
-        deadline, folder = time.monotonic() + 60, "000-loss=0.0,seed=1"
-        while not list(tmp_path.glob(f"small-*/{folder}*/environment.json")) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        while len(started := children(runner.pid)) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert len(started) >= 2, runner.stdout.read() if runner.poll() is not None else "no processes"
+        folder = "000-loss=0.0,seed=1"
+        until(lambda: list(tmp_path.glob(f"small-*/{folder}*/environment.json")) or runner.poll() is not None, "a point")
+        until(lambda: len(children(runner.pid)) >= 2 or runner.poll() is not None, "two processes")
+        assert runner.poll() is None, runner.stdout.read()
+        started = children(runner.pid)
         runner.send_signal(sign)
-        output, _ = runner.communicate(timeout=60)
+        output, _ = child.output(runner)
         assert runner.returncode == status
         assert sign == signal.SIGKILL or "ina: terminated; every process of the run has been ended" in output
-        deadline = time.monotonic() + 60
-        while (survivors := [pid for pid in started if alive(pid)]) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert survivors == []
+        until(lambda: not any(map(alive, started)), "the end of all processes")
     finally:
         runner.kill()
         runner.wait()

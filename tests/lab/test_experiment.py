@@ -8,11 +8,15 @@ import re
 import struct
 import subprocess
 import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
+import child
 import numpy as np
 import pytest
 from capabilities import need
+from waiting import until
 
 from ina import topology as topologies
 from ina.base.settings import ConfigError
@@ -129,13 +133,19 @@ def test_digits_stand_in(monkeypatch):
 RANK = "import os, sys, json, time; rank = int(os.environ['RANK']); "
 
 
-def start(tmp_path, code, workers=2, silence=20.0):
+def start(tmp_path, code, workers=2, silence=600.0, on_message=lambda message: None):
     messages = []
-    launch.run(["-c", RANK + code], workers, tmp_path, "job", silence, messages.append)
+
+    def hear(message):
+        messages.append(message)
+        on_message(message)
+
+    launch.run(["-c", RANK + code], workers, tmp_path, "job", silence, hear)
     return messages
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_ranks_run_and_rank_0_is_heard(tmp_path):
     code = "print(json.dumps({'world': os.environ['WORLD_SIZE']}), flush=True); print('note', file=sys.stderr)"
     assert start(tmp_path, "rank == 0 or sys.exit(0); " + code, workers=3) == [{"world": "3"}]
@@ -143,19 +153,22 @@ def test_ranks_run_and_rank_0_is_heard(tmp_path):
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_failing_rank_is_named_with_its_log_and_the_others_end(tmp_path):
     with pytest.raises(launch.JobFailed, match="rank 1 .* exited with status 1") as caught:
-        start(tmp_path, "rank == 1 and sys.exit('out of cheese'); time.sleep(60)")
+        start(tmp_path, "rank == 1 and sys.exit('out of cheese'); time.sleep(3600)")
     assert "out of cheese" in str(caught.value)
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_killed_rank_is_named(tmp_path):
     with pytest.raises(launch.JobFailed, match="rank 0 .* was killed by SIGKILL"):
-        start(tmp_path, "rank == 0 and os.kill(os.getpid(), 9); time.sleep(60)")
+        start(tmp_path, "rank == 0 and os.kill(os.getpid(), 9); time.sleep(3600)")
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_a_rank_that_said_nothing_may_have_had_no_room_for_it(tmp_path, monkeypatch):
     with pytest.raises(launch.JobFailed, match=r"rank 0 .* exited with status 3; its log .*job-rank0.log is empty$"):
         start(tmp_path, "sys.exit(3 * (rank == 0))")
@@ -171,29 +184,62 @@ def test_tensors_that_do_not_fit_are_refused():
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_silence_has_a_deadline(tmp_path):
     with pytest.raises(launch.JobFailed, match="job job: nothing was heard of rank 0 for 1 s, at all"):
-        start(tmp_path, "time.sleep(60)", silence=1.0)
+        start(tmp_path, "time.sleep(3600)", silence=1.0)
+
+
+class Clock:
+    """The time module, ahead of the time by some seconds."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def monotonic(self):
+        return time.monotonic() + self.ahead
+
+    def __getattr__(self, name):
+        return getattr(time, name)
 
 
 @pytest.mark.build
-def test_silence_says_what_every_rank_does(tmp_path):
-    """Rank 0 may be done, or wait for another: the log of rank 0 alone shows neither."""
-    code = """
-import signal
+@pytest.mark.later
+def test_silence_says_what_every_rank_does(tmp_path, monkeypatch):
+    """Rank 0 may be done, or wait for another: the log of rank 0 alone shows neither. The deadline comes when all are where they
+    are to be found."""
+    code = f"""
+import pathlib, signal
 from ina.lab.training.launch import say_where_on_request
+def here():
+    (pathlib.Path({str(tmp_path)!r}) / f"pid{{rank}}").write_text(str(os.getpid()))
 def in_the_way():
-    time.sleep(60)
+    here()
+    time.sleep(3600)
 if rank == 0:
-    print(json.dumps({"kind": "step", "step": 12}), flush=True)
+    here()
+    print(json.dumps({{"kind": "step", "step": 12}}), flush=True)
 if rank == 1:
     say_where_on_request()
     in_the_way()
 if rank == 2:
+    here()
     os.kill(os.getpid(), signal.SIGSTOP)
 """
-    with pytest.raises(launch.JobFailed, match='for 3 s, since {"kind": "step", "step": 12}') as caught:
-        start(tmp_path, code, workers=3, silence=3.0)
+    clock = Clock()
+    monkeypatch.setattr(launch, "time", clock)
+
+    def is_there(rank, state):
+        file = tmp_path / f"pid{rank}"
+        return file.exists() and state in Path(f"/proc/{file.read_text() or 'none'}/stat").read_text().rsplit(")")[1].split()[0]
+
+    def on_message(_message):
+        for rank, state in enumerate("ZST"):
+            until(lambda rank=rank, state=state: is_there(rank, state), f"rank {rank} to be {state}")
+        clock.ahead = 1000.0
+
+    with pytest.raises(launch.JobFailed, match='for 600 s, since {"kind": "step", "step": 12}') as caught:
+        start(tmp_path, code, workers=3, on_message=on_message)
     lines = str(caught.value).split("\n")
     about = [next(line for line in lines if line.startswith(f"rank {rank} ")) for rank in range(3)]
     assert about[0].endswith("has ended well")
@@ -352,8 +398,7 @@ def test_a_rank_does_not_start_without_its_runner(tmp_path):
     runner = subprocess.Popen([sys.executable, "-c", ""])
     runner.wait()
     environment = {**os.environ, "INA_RUNNER": str(runner.pid), "WORLD_SIZE": "1", "RANK": "0"}
-    rank = subprocess.run([sys.executable, "-m", "ina.lab.training.rank", "no.json", "ina", str(tmp_path)],
-                          env=environment, capture_output=True, text=True, timeout=60, check=False)
+    rank = child.run([sys.executable, "-m", "ina.lab.training.rank", "no.json", "ina", tmp_path], env=environment)
     assert rank.returncode == 1 and f"the runner, process {runner.pid}, is gone" in rank.stderr
 
 
@@ -366,11 +411,11 @@ from ina.lab.training.launch import leave
 class Late:
     def __del__(self): print("torn down")
 late = Late()
-threading.Thread(target=time.sleep, args=(600,)).start()
+threading.Thread(target=time.sleep, args=(3600,)).start()
 atexit.register(print, "closed")
 print("said")
 leave()"""
-    rank = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    rank = child.run([sys.executable, "-c", code])
     assert (rank.returncode, rank.stdout, rank.stderr) == (0, "said\nclosed\n", "")
 
 

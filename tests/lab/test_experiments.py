@@ -5,12 +5,13 @@ import io
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 from capabilities import need
@@ -179,6 +180,7 @@ def test_list_and_show(capsys):
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_reductions_by_processes_are_checked_and_counted():
     need("cc")
     reductions = in_processes(AllReduce(world="local", workers=2, jobs=2, elements=5000, values=32, loss=0.05, pool=64))
@@ -191,36 +193,41 @@ def test_reductions_by_processes_are_checked_and_counted():
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_a_worker_that_fails_is_named():
     need("cc")
-    message = r"process \d \(pid \d+\) exited with status 1; its log ends:\n(.*\n)*.*JobTimeout: Timed out"
+    # The other one may be told of the end of the first before its own time-out.
+    message = r"process \d \(pid \d+\) exited with status 1; its log ends:\n(.*\n)*.*(JobTimeout: Timed out|PeerLost: )"
     with pytest.raises(JobFailed, match=message):
         in_processes(AllReduce(world="local", workers=2, elements=50_000, values=32, loss=0.9, pool=64, timeout=0.5))
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_processes_that_are_waited_for_say_where_they_are(tmp_path):
     code = """
-import sys, time
+import pathlib, sys, time
 from ina.lab.training.launch import say_where_on_request
 def in_the_way():
-    time.sleep(60)
+    pathlib.Path(sys.argv[2]).touch()
+    time.sleep(3600)
 say_where_on_request()
 if sys.argv[1] == "0":
     print("{}", flush=True)
 in_the_way()
 """
-    logs = [tmp_path / f"{number}.log" for number in range(2)]
+    logs, marks = ([tmp_path / f"{number}.{end}" for number in range(2)] for end in ("log", "here"))
     crew = []
     try:
         for number, log in enumerate(logs):
             with log.open("wb") as errors:
-                crew.append(subprocess.Popen([sys.executable, "-c", code, str(number)], stdout=subprocess.PIPE, stderr=errors,
-                                             text=True))  # fmt: skip
-        expected = r"waited 3 s for processes 1 to be ready:\nprocess 1 \(pid \d+\) runs; its log ends:"
-        until(lambda: all(launch._catches(process.pid, signal.SIGUSR1) for process in crew), "both to have begun")
+                crew.append(subprocess.Popen([sys.executable, "-c", code, str(number), marks[number]], stdout=subprocess.PIPE,
+                                             stderr=errors, text=True))  # fmt: skip
+        expected = r"waited 0 s for processes 1 to be ready:\nprocess 1 \(pid \d+\) runs; its log ends:"
+        until(lambda: all(mark.exists() for mark in marks), "both to be in the way")
+        assert select.select([crew[0].stdout], [], [], 0)[0]
         with pytest.raises(JobFailed, match=expected) as caught:
-            Crew(crew, logs).answers(3, "ready")
+            Crew(crew, logs).answers(0, "ready")
         assert "in in_the_way" in str(caught.value)
     finally:
         end(crew)
@@ -409,6 +416,7 @@ def test_a_run_that_is_refused_late_says_why_in_its_folder(tmp_path, capsys):
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
     need("cc", "matplotlib")
     trial.write_text(SMALL.replace("elements = 3000", "elements = 600_000").replace("[0.0, 0.05]", "[0.0, 0.001, 0.002, 0.003]"))
@@ -416,16 +424,14 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
     command += ["--processes", "8"]  # points under way are ended: all of them may be
     runner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("results/*/*/metrics.json")):
-            assert runner.poll() is None and time.monotonic() < deadline, "no point was finished"
-            time.sleep(0.01)
+        until(lambda: list(tmp_path.glob("results/*/*/metrics.json")) or runner.poll() is not None, "a point to be finished")
+        assert runner.poll() is None
         runner.send_signal(signal.SIGINT)
-        _, output = runner.communicate(timeout=60)
+        _, output = child.output(runner)
     finally:
         runner.kill()
     assert runner.returncode == 130 and "the same command goes on" in output and "Traceback" not in output, output
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = child.run(command, child.TRAINING, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert re.search(r"[1-8] of 8 points are there already", done.stdout), done.stdout
     assert len(list(tmp_path.glob("results/*"))) == 1 and len(list(tmp_path.glob("results/*/*/metrics.json"))) == 8
@@ -450,6 +456,7 @@ def test_a_sweep_interrupted_at_its_report_is_gone_on_with(trial, tmp_path, monk
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_points_in_processes_are_the_same_points(trial, tmp_path):
     need("cc", "matplotlib")
     one = sweep.sweep(plan.load(trial), tmp_path / "one", quiet())
@@ -516,6 +523,7 @@ def test_two_jobs(tmp_path):
 
 
 @pytest.mark.build
+@pytest.mark.gate
 def test_lossy_training(tmp_path):
     """Real ranks: losses change the time of a sum, not its value. The parameters are the same to the bit."""
     need("cc", "torch", "matplotlib", "fashion-mnist")
@@ -524,7 +532,7 @@ def test_lossy_training(tmp_path):
     clean, lossy = compare.points(folder)
     parameters = [np.load(result.path / "parameters-ina-step3.npy") for result in (clean, lossy)]
     np.testing.assert_array_equal(*parameters)
-    assert clean.summary[0]["retransmissions"] < lossy.summary[0]["retransmissions"]
+    assert lossy.summary[0]["retransmissions"] > 0, "on a busy machine the other run has some, too"
     page = (folder / "report.html").read_text()
     assert "training loss by step" in page and "<td>loss=0.02,seed=1</td>" in page
 

@@ -7,24 +7,22 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
+from waiting import until
 
 need("cc", "torch", "matplotlib")
 ROOT = Path(__file__).resolve().parent.parent.parent
-# A training takes seconds, and minutes where the processors are many other processes'.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.build]
+pytestmark = [pytest.mark.build, pytest.mark.later]
 
 
-def ina_run(folder: Path, *arguments: str, timeout: float = 560, **options) -> subprocess.CompletedProcess:
+def ina_run(folder: Path, *arguments: str, **options) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "ina.cli", "run", "--results", str(folder), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("environment", {})}
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, **options
-    )  # fmt: skip
+    return child.run(command, child.TRAINING, cwd=ROOT, env=environment, **options)
 
 
 def test_training_equals_gloo_s(tmp_path):
@@ -75,23 +73,18 @@ def processes_with(marker: str) -> list[int]:
 def test_nothing_is_left_when_the_run_is_ended(tmp_path, sign):
     """Ctrl-C and kill -9 of the runner while ranks and switch work: all of them end."""
     need("fashion-mnist")
-    marker = f"INA_TEST_MARKER={os.getpid()}-{sign}-{time.monotonic_ns()}"
+    marker = f"INA_TEST_MARKER={os.getpid()}-{tmp_path}"
     name, value = marker.split("=")
-    command = [sys.executable, "-m", "ina.cli", "run", "--results", str(tmp_path), "--backends", "ina", "--workers", "2"]
+    command = [sys.executable, "-m", "ina.cli", "run", "--results", str(tmp_path), "--backends", "ina", "--workers", "2", "--set",
+               "compare_step=1"]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT), name: value}
     runner = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + 90
-        while not list(tmp_path.glob("*/ina-rank1.log")) or len(processes_with(marker)) < 4:
-            assert runner.poll() is None and time.monotonic() < deadline, "the job did not start"
-            time.sleep(0.2)
-        time.sleep(1.0)
+        until(lambda: runner.poll() is not None or list(tmp_path.glob("*/parameters-ina-step1.npy")), "the first step")
+        assert runner.poll() is None and len(processes_with(marker)) >= 4
         runner.send_signal(sign)
-        runner.wait(timeout=60)
-        deadline = time.monotonic() + 60
-        while processes_with(marker):
-            assert time.monotonic() < deadline, f"left behind: {processes_with(marker)}"
-            time.sleep(0.2)
+        child.status(runner)
+        until(lambda: not processes_with(marker), "the end of all processes")
         if sign == signal.SIGINT:
             assert runner.returncode == 130 and b"interrupted" in runner.stderr.read()
     finally:
@@ -113,23 +106,23 @@ def test_full_disk_is_a_clear_error(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.gate
 def test_results_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     done = ina_run(tmp_path / "file")
     assert done.returncode == 1 and str(tmp_path / "file") in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("full", [True, False], ids=["full disk", "not a folder"])
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, full):
     """`ina compile` with nowhere to put the program: an error that names the place, no traceback, nothing half-written."""
     place = tmp_path / "cache"
     if not full:
         place.write_text("")
-    done = subprocess.run(
-        [sys.executable, "-m", "ina.cli", "compile", "p4/switchml.p4", "-D", "VALUES=32"],
-        cwd=ROOT, env={**os.environ, "INA_CACHE": str(place)}, capture_output=True, text=True, timeout=120,
-        preexec_fn=small_files_only if full else None,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "ina.cli", "compile", "p4/switchml.p4", "-D", "VALUES=32"]
+    done = child.run(command, cwd=ROOT, env={**os.environ, "INA_CACHE": str(place)},
+                     preexec_fn=small_files_only if full else None)  # fmt: skip
     assert done.returncode == 1 and str(place) in done.stderr and "set INA_CACHE" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
     assert not full or not list(place.rglob("*.so"))
