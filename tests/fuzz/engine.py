@@ -19,8 +19,8 @@ from .registry import ROOT, Managed, Native, Target
 
 MEMORY = 2048  # MB resident
 PREPARING = 300  # seconds before the first input: the machine may be busy
-WRITING = 30  # seconds, to write the input at which a target hangs
-MERGING = 600  # seconds
+WRITING = 300  # seconds, to write the input at which a target hangs
+MERGING = 3600  # seconds
 # Leaks of the fuzzed function are findings; those of the interpreter around it are not.
 ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 COVERAGE = re.compile(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+)")

@@ -26,7 +26,7 @@ def generate(name: str, folder: Path) -> list[Path]:
             commands: list[dict[str, Any]] = []
             plain = switch._execute
 
-            def execute(batch: list[dict[str, Any]], timeout: float = 5.0) -> Any:
+            def execute(batch: list[dict[str, Any]], timeout: float = 60.0) -> Any:
                 commands.extend(batch)
                 return plain(batch, timeout)
 

@@ -1,13 +1,14 @@
 """Every reader of foreign data under coverage-guided fuzzing (tests/fuzz): corpora in the tree, some seconds of fuzzing, and
-planted defects."""
+planted defects. Corpora are replayed in the gate; the rest judges the judge."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from fuzz import __main__ as command_line
 from fuzz import engine, managed, native, registry
 from fuzz.plants import PLANTS, search
 from fuzz.registry import MANAGED, NATIVE, ROOT, Managed, Target
+from waiting import until
 
 SECONDS = 2  # of fuzzing, for each target
 USUAL = [target for target in NATIVE if not target.slow]
@@ -36,23 +38,37 @@ def test_every_target_has_a_small_corpus_and_no_other_has_one() -> None:
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("target", [t for t in USUAL if not t.program], ids=lambda target: target.name)
+@pytest.mark.gate
+@pytest.mark.parametrize("target", USUAL, ids=lambda target: target.name)
 def test_corpora_of_targets_in_c_find_nothing(target: registry.Native, build: Path) -> None:
-    """Corpora run without clang. Those of generated programs need clang: to compile them takes longer than all others."""
+    """Corpora run without clang, unoptimised."""
     need("sanitizers")
     executable = native.build(target, build, "cc")
     files = sorted(map(str, target.corpus.iterdir()))
-    done = subprocess.run([executable, *files], capture_output=True, text=True, errors="replace", timeout=120)
+    done = subprocess.run([executable, *files], capture_output=True, text=True, errors="replace")
     assert done.returncode == 0, engine.essence(done.stderr)
 
 
 @pytest.mark.build
+@pytest.mark.gate
 def test_corpora_of_targets_in_python_find_nothing() -> None:
     names = [target.name for target in MANAGED if not any(map(missing, target.needs))]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.managed", "--replay", *names], cwd=ROOT, capture_output=True, text=True, timeout=240
+        [sys.executable, "-m", "tests.fuzz.managed", "--replay", *names], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+@pytest.mark.build
+@pytest.mark.gate
+@pytest.mark.parametrize("needed, name", [("atheris", "layers"), ("clang-fuzzer", "frames")])
+def test_the_fuzzer_itself_runs_a_corpus_and_finds_nothing(needed: str, name: str, build: Path) -> None:
+    """Without random search."""
+    need(needed)
+    target = replace(registry.TARGETS[name], patience=300)
+    run = engine.fuzz(target, 3600, build, [target.corpus], runs=0, limit=900)
+    assert run.artifact is None, run.text
+    assert run.inputs >= len(list(target.corpus.iterdir())) and run.coverage > 10, run
 
 
 @pytest.mark.fast
@@ -116,8 +132,12 @@ def call(data):
 atheris.Setup(sys.argv, call)
 atheris.Fuzz()
 """
-LEAVES_A_CHILD = "import subprocess; subprocess.Popen(['sleep', '100']); print('#1 INITED cov: 7 ft: 7')"
-NEVER_BEGINS = "import time; print('imports', flush=True); time.sleep(100)"
+LEAVES_A_CHILD = """
+import subprocess
+print(subprocess.Popen(["sleep", "10000"]).pid, file=open({!r}, "w"))
+print("#1 INITED cov: 7 ft: 7")
+"""
+NEVER_BEGINS = "import time; print('imports', flush=True); time.sleep(10000)"
 
 
 @pytest.fixture
@@ -134,6 +154,7 @@ def runs(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.build
+@pytest.mark.judge
 def test_a_target_that_hangs_is_a_finding_with_its_input(runs, tmp_path: Path) -> None:
     need("atheris")
     program, corpus = tmp_path / "hangs.py", tmp_path / "corpus"
@@ -141,24 +162,34 @@ def test_a_target_that_hangs_is_a_finding_with_its_input(runs, tmp_path: Path) -
     corpus.mkdir()
     (corpus / "one").write_bytes(b"hang")
     runs(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')")
-    run = engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, [corpus], limit=15)
+    for limit in (15, 60, 240):  # the first that is long enough, on this machine, to begin with the input
+        with suppress(engine.Broken):
+            run = engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, [corpus], limit=limit)
+            break
     assert run.artifact == b"hang"
-    assert "did not end within 15 s" in run.text
+    assert f"did not end within {limit} s" in run.text
 
 
 @pytest.mark.build
+@pytest.mark.judge
 def test_a_target_that_never_takes_an_input_is_broken(runs, tmp_path: Path) -> None:
     runs(NEVER_BEGINS)
-    with pytest.raises(engine.Broken, match="layers: did not end within 2 s and left no input:\nimports"):
-        engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, limit=2)
+    for limit in (2, 20, 200):  # the first that is long enough, on this machine, to say so
+        with pytest.raises(engine.Broken, match=f"layers: did not end within {limit} s and left no input:\n") as broken:
+            engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, limit=limit)
+        if "imports" in str(broken.value):
+            break
+    assert str(broken.value).endswith("imports\n")
 
 
 @pytest.mark.build
+@pytest.mark.judge
 def test_a_child_that_a_target_leaves_holds_nobody_up(runs, tmp_path: Path) -> None:
-    runs(LEAVES_A_CHILD)
-    began = time.monotonic()
-    assert engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, limit=60).coverage == 7
-    assert time.monotonic() - began < 30
+    """It is killed, as the output that it holds open would not end before it."""
+    runs(LEAVES_A_CHILD.format(str(tmp_path / "pid")))
+    assert engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, limit=600).coverage == 7
+    process = Path("/proc", (tmp_path / "pid").read_text().strip())
+    until(lambda: not process.exists() or ") Z " in (process / "stat").read_text(), "the end of the child")
 
 
 def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *targets: str) -> int:
@@ -167,6 +198,7 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *targets: str) -> in
 
 
 @pytest.mark.build
+@pytest.mark.judge
 def test_the_other_targets_run_when_one_cannot(runs, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(command_line, "usable", lambda target: "")
     runs({"stf": "raise SystemExit(3)", "layers": "print('#1 INITED cov: 7 ft: 7')"})
@@ -186,6 +218,7 @@ def test_to_fuzz_nothing_is_a_failure(tmp_path: Path, monkeypatch, capsys) -> No
 
 
 @pytest.mark.build
+@pytest.mark.judge
 def test_a_corpus_that_cannot_be_minimised_stays(runs, tmp_path: Path, monkeypatch) -> None:
     corpus = tmp_path / "layers"
     corpus.mkdir()
@@ -218,6 +251,7 @@ def fuzzed(targets: list[Target], build: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.build
+@pytest.mark.judge
 def test_fuzzing_of_targets_in_c_finds_nothing(build: Path, tmp_path: Path) -> None:
     need("clang-fuzzer")
     for target in USUAL:
@@ -226,12 +260,14 @@ def test_fuzzing_of_targets_in_c_finds_nothing(build: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.build
+@pytest.mark.judge
 def test_fuzzing_of_targets_in_python_finds_nothing(build: Path, tmp_path: Path) -> None:
     need("atheris")
     fuzzed([target for target in MANAGED if not any(map(missing, target.needs))], build, tmp_path)
 
 
 @pytest.mark.build
+@pytest.mark.judge
 @pytest.mark.machine
 @pytest.mark.parametrize("planted", PLANTS, ids=lambda planted: planted.plant.name)
 def test_planted_defects_are_found_within_a_minute(planted, build: Path) -> None:

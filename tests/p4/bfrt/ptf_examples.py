@@ -133,7 +133,7 @@ def run(name: str, package: Path, only: tuple[str, ...] = (), limit: int = 0) ->
         command = [os.environ["INA_PTF_PYTHON"], str(HERE / "ptf/run.py"), json.dumps(request)]
         complaints = stack.enter_context(tempfile.TemporaryFile("w+"))
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=complaints, text=True)
-        stack.callback(process.wait, 5)
+        stack.callback(process.wait)
         stack.callback(process.kill)
         stack.callback(ours.close)
         theirs.close()
@@ -146,7 +146,7 @@ def run(name: str, package: Path, only: tuple[str, ...] = (), limit: int = 0) ->
         for line in process.stdout:
             count += 1
             yield json.loads(line)
-        if process.wait(5) or not count:
+        if process.wait(60) or not count:
             complaints.seek(0)
             yield {"name": "(script)", "result": "error", "why": complaints.read()[-3000:], "seconds": 0}
 

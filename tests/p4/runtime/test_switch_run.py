@@ -18,6 +18,7 @@ need("cc", "p4runtime")
 
 import grpc  # noqa: E402
 from p4runtime_client import Client, Names, update  # noqa: E402
+from waiting import LONG, until  # noqa: E402
 
 from ina.cli import switch as cli  # noqa: E402
 from ina.net.ports import open_packet  # noqa: E402
@@ -29,7 +30,7 @@ from ina.p4.runtime import Program  # noqa: E402
 
 ROOT = Path(__file__).parent.parent.parent.parent
 SOURCE = ROOT / "tests/programs/served/controlled.p4"
-DEADLINE = 60
+DEADLINE = LONG
 CLONE_NEWNET = 0x40000000
 
 
@@ -49,7 +50,7 @@ class Switch:
     def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(DEADLINE)
+            until(lambda: self.process.poll() is not None, "the switch's end")
         finally:
             self.process.kill()
         assert self.process.returncode == 0, self.process.stderr.read()
@@ -119,7 +120,7 @@ def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
         left.send([*frames, (2).to_bytes(6, "big") + bytes(60)])
         assert primary.get("packet").payload[:6] == (2).to_bytes(6, "big")
         received = []
-        while len(received) < 2 and right.wait(60.0):
+        while len(received) < 2 and right.wait(LONG):
             received += right.receive()
         assert received == frames
         client.close()

@@ -40,15 +40,15 @@ def test_a_device_runs_a_tna_program(probe):
         p4 = messages.p4
         data = frame((UCAST, 1), BYPASS)
         device.packet_out(p4.PacketOut(payload=data))
-        assert outside.wait(60) and [bytes(f) for f in outside.receive()] == [passed(data)]
+        assert outside.wait(120) and [bytes(f) for f in outside.receive()] == [passed(data)]
         data = frame(CPU, BYPASS)
         outside.send([data])
-        assert arrived.wait(60) and packets_in == [passed(data)]
+        assert arrived.wait(120) and packets_in == [passed(data)]
         pattern = p4.Entity(register_entry=p4.RegisterEntry(register_id=30, index=p4.Index(index=0)))
         (register,), errors = device.read([pattern])  # one packet entered each pipe
         assert register.register_entry.data.bitstring == b"\1" and errors is None
         device.packet_out(p4.PacketOut(payload=data))
-        assert arrived.wait(60)
+        assert arrived.wait(120)
         until(lambda: device.switch.register("seen", 0).tolist() == [[1], [2]], "a packet in the second pipe")
         entries, errors = device.read([pattern])
         assert not entries and "its pipes differ" in str(errors)
