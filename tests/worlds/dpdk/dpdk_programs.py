@@ -7,20 +7,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import tiers
+from waiting import LONG, TookTooLong
+
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-STARTED = 60.0  # seconds for a program to be compiled and a switch to serve
-ENDED = 60.0
 
 
 class Process:
     """``python -m MODULE ARGUMENTS``; ``before``: a command that runs it, such as ip netns exec NAME."""
 
     def __init__(self, module: str, *arguments: object, before: Sequence[str] = ()):
+        tiers.several_processes("runs processes over DPDK")
         self.process = subprocess.Popen(
             [*before, sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
@@ -31,13 +32,13 @@ class Process:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def end(self, timeout: float = ENDED) -> tuple[int, str, str]:
-        """Returns its exit status and the output of both streams. Raises TimeoutExpired if it does not end; then it is killed."""
+    def end(self, seconds: float = 2 * LONG) -> tuple[int, str, str]:
+        """Returns its exit status and the output of both streams. Raises TookTooLong if it does not end; then it is killed."""
         try:
-            out, err = self.process.communicate(timeout=timeout)
+            out, err = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            self.kill()
-            raise
+            self.process.kill()
+            raise TookTooLong(f"{self.process.args} did not end within {seconds:g} s: {self.process.communicate()}") from None
         return self.process.returncode, out, err
 
     def kill(self) -> None:
@@ -79,10 +80,10 @@ def worker(*arguments: object, before: Sequence[str] = ()) -> Process:
 
 def summaries(workers: Sequence[Process]) -> list[dict]:
     """Summaries of workers, all of which must succeed."""
-    result, deadline = [], time.monotonic() + ENDED
+    result = []
     try:
         for process in workers:
-            status, out, err = process.end(max(1.0, deadline - time.monotonic()))
+            status, out, err = process.end()
             assert status == 0, (status, out, err)
             result.append(json.loads(out.splitlines()[-1])["summary"])
     finally:

@@ -1,33 +1,45 @@
 """The switch and the host agent on DPDK: sums over memif between processes, af_packet and pcap devices; faults; ends."""
 
+import itertools
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 from capabilities import need
 from dpdk_admitting import SLOTS, admit
-from dpdk_programs import ENDED, ROOT, Process, summaries, switch, worker
+from dpdk_programs import ROOT, Process, summaries, switch, worker
+from waiting import until
 
 import ina.worlds.dpdk.switch
 import ina.worlds.dpdk.worker
 
-pytestmark = pytest.mark.hardware
+pytestmark = [pytest.mark.hardware, pytest.mark.later]
 need("dpdk", "cc")
 
 P4 = ROOT / "p4"
-PATIENT = ["--timeout", 40]
+STALE, REPEATED = 7, 8  # reasons to drop packets (p4/include/switchml/metadata.p4)
+NUMBERS = itertools.count()  # of namespaces
+PATIENT = ["--timeout", 200]
 
 
 def memif(folder, workers, *arguments, program="switchml.p4"):
     """A switch with a memif port for each worker."""
     ports = [word for i in range(workers) for word in ("--port", f"{i}=memif:{folder}/ports.sock")]
     return switch("--program", P4 / program, "-D", "VALUES=64", *ports, *arguments)
+
+
+def sent_by(running):
+    """Number of packets that each of the switch's ports has sent."""
+    running.signal(signal.SIGUSR1)
+    ports = json.loads(running.line("stderr"))["counters"]["ports"]
+    return [ports[number]["tx_packets"] for number in sorted(ports)]
 
 
 def workers(folder, count, *arguments):
@@ -58,8 +70,8 @@ def free_address():
 
 
 @pytest.mark.parametrize(("program", "dtype", "elsewhere"), [
-    ("switchml", "float32", False), ("switchml", "int32", True), ("tofino/switchml", "float32", False),
-    ("atp", "float32", False)])  # fmt: skip
+    pytest.param("switchml", "float32", False, marks=pytest.mark.gate), ("switchml", "int32", True),
+    ("tofino/switchml", "float32", False), ("atp", "float32", False)])  # fmt: skip
 def test_sums_are_exact_between_processes(tmp_path, program, dtype, elsewhere):
     """``elsewhere``: the controller is reached as from another machine."""
     protocol = Path(program).name
@@ -79,9 +91,9 @@ def test_slots_are_spread_over_shards(tmp_path):
                                     "--in-flight", 2, "--rto", 0.004, "--fault", "loss=0.005,dup=0.01,reorder=0.01"))  # fmt: skip
         summary = running.stop()
     assert all(report["all_reduces"] == 3 for report in reports)
-    total = sum(port["rx_packets"] for port in summary["ports"].values())
-    assert sum(summary["shards"]) == total and min(summary["shards"]) > total / 3
-    assert sum(int(cell[0]) for cell in summary["program"].get("SwitchIngress.drops", {}).values()) < total / 10
+    assert sum(summary["shards"]) == sum(port["rx_packets"] for port in summary["ports"].values())
+    assert min(summary["shards"]) > 3200, "of 9600 packets without repetitions"
+    assert summary["program"].get("SwitchIngress.drops", {}).keys() <= {str(STALE), str(REPEATED)}
     assert_no_mbuf_is_lost(*reports, summary)
 
 
@@ -131,20 +143,20 @@ def test_sums_are_exact_under_loss_duplication_and_reordering(tmp_path):
 
 def test_statistics_on_request_and_a_clean_end(tmp_path):
     with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
-        pair = workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "64k", "--duration", 60)
+        pair = workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "64k", "--duration", 3600)
         try:
-            assert json.loads(pair[0].line())["bytes"] == 65536  # they are at work
+            assert all(json.loads(each.line())["bytes"] == 65536 for each in pair)  # they are at work
             running.signal(signal.SIGUSR1)
             counted = json.loads(running.line("stderr"))["counters"]
             assert counted["ports"]["0"]["rx_packets"] >= 256 and counted["ports"]["0"]["up"]
             command = [sys.executable, "-m", "ina.cli", "counters", "--json", "--switch", tmp_path / "control"]
-            result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ENDED)
+            result = child.run(command, cwd=ROOT)
             (ports,) = (counters["ports"] for counters in json.loads(result.stdout).values())
-            assert ports["0"]["rx_packets"] > counted["ports"]["0"]["rx_packets"] and ports["1"]["errors"]["rx_malformed"] == 0
+            assert ports["0"]["rx_packets"] >= counted["ports"]["0"]["rx_packets"] and ports["1"]["errors"]["rx_malformed"] == 0
             pair[1].signal(signal.SIGINT)
             status, out, err = pair[1].end()
             assert status == 130 and json.loads(out.splitlines()[-1])["summary"]["all_reduces"] > 0
-            status, _, err = pair[0].end()  # told that its peer is lost, long before its deadline
+            status, _, err = pair[0].end()  # told that its peer is lost
             assert status == 1 and "ina-dpdk-worker" in err
         finally:
             for process in pair:
@@ -156,7 +168,7 @@ def test_statistics_on_request_and_a_clean_end(tmp_path):
 def test_the_name_of_a_killed_job_is_free(tmp_path, killed):
     """Each run is a job of its own: also after one whose workers were killed."""
     with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
-        pair = workers(tmp_path, 2, "--control", tmp_path / "control", "--size", "64k", "--duration", 60)
+        pair = workers(tmp_path, 2, "--control", tmp_path / "control", "--size", "64k", "--duration", 3600)
         try:
             assert all(process.line() for process in pair)
             for process in pair[-killed:]:
@@ -174,21 +186,20 @@ def test_a_flood_hides_no_deadline(tmp_path):
     """The device always has a full burst of foreign frames: the worker still sends, and still gives up in time."""
     with memif(tmp_path, 2, "--control", tmp_path / "control"):
         flooded = worker("--device", "net_null0", "--control", tmp_path / "control", "--worker", 0, "--workers", 2, "--size",
-                         "64k", "--rto", 0.05, "--timeout", 5)  # fmt: skip
+                         "64k", "--rto", 0.05, "--timeout", 10)  # fmt: skip
         code, _, err = flooded.end()
-    assert code == 1 and "Timed out after 5 s: slot 0" in err, err
+    assert code == 1 and "Timed out after 10 s: slot 0" in err, err
 
 
 def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
     """And the next one begins anew."""
     with memif(tmp_path, 1, "--control", tmp_path / "control") as running:
-        (alone,) = workers(tmp_path, 1, "--control", tmp_path / "control", "--size", "64k", "--duration", 60)
+        (alone,) = workers(tmp_path, 1, "--control", tmp_path / "control", "--size", "64k", "--duration", 3600)
         try:
             assert alone.line()
-            start = time.monotonic()
             running.process.kill()
             status, _, err = alone.end()
-            assert status == 1 and time.monotonic() - start < 20 and err
+            assert status == 1 and err and "Timed out" not in err
         finally:
             alone.kill()
     assert (tmp_path / "control").exists()
@@ -209,7 +220,7 @@ def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
 def namespace():
     """A network namespace with the veth pairs w0-s0 and w1-s1."""
     need("root", "netns")
-    name = f"ina-dpdk-{time.monotonic_ns() % 10**9}"
+    name = f"ina-dpdk-{os.getpid()}-{next(NUMBERS)}"
     run = ["ip", "netns", "exec", name]
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:
@@ -245,7 +256,7 @@ def test_over_interfaces_of_the_kernel(tmp_path, namespace, ours, theirs, shards
         assert all(report["all_reduces"] == 3 for report in reports)
         summary = running.stop()
     assert summary["ports"]["0"]["rx_packets"] > 1000
-    assert shards == 1 or min(summary["shards"]) > sum(summary["shards"]) / 3
+    assert shards == 1 or min(summary["shards"]) > 1000, "of 2400 packets without repetitions"
 
 
 def test_over_vhost_and_virtio_user(tmp_path):
@@ -299,7 +310,7 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
         "--port", f"{i}=net_pcap{i},rx_pcap={tmp_path}/in{i}.pcap,tx_pcap={tmp_path}/out{i}.pcap")]  # fmt: skip
     with switch("--program", compiled.so_path, *ports, "--control", tmp_path / "control",
                 module="tests.worlds.dpdk.dpdk_admitting") as running:  # fmt: skip
-        time.sleep(0.5)
+        until(lambda: sent_by(running) == [SLOTS, SLOTS], "all answers")
         summary = running.stop()
     assert [recorded(i) for i in range(2)] == replies
     assert [summary["ports"][str(i)]["tx_packets"] for i in range(2)] == [SLOTS, SLOTS]
@@ -373,7 +384,7 @@ def test_what_cannot_be_started_is_said(module, arguments, message):
 @pytest.mark.parametrize(("device", "message"), [("memif:/nowhere/x", "server was not there"), ("net_nothing0", "net_nothing0")])
 def test_a_worker_s_device_that_is_not_there_is_named(tmp_path, device, message):
     with memif(tmp_path, 1, "--control", tmp_path / "control"):
-        process = worker("--device", device, "--control", tmp_path / "control", "--worker", 0, "--workers", 1, "--timeout", 5)
+        process = worker("--device", device, "--control", tmp_path / "control", "--worker", 0, "--workers", 1, "--timeout", 10)
         code, out, err = process.end()
     assert (code, message in err) == (1, True), (code, out, err)
     assert "Traceback" not in err

@@ -2,14 +2,14 @@
 
 import os
 import re
-import subprocess
 import sys
 
+import child
 import pytest
 from capabilities import need
-from dpdk_programs import ENDED, ROOT, switch
+from dpdk_programs import ROOT, switch
 
-pytestmark = pytest.mark.hardware
+pytestmark = [pytest.mark.hardware, pytest.mark.later]
 need("dpdk", "cc", "torch")
 
 GROUPS = """
@@ -38,8 +38,8 @@ def launch(ranks, script, **environment):
     """The script's ranks, as torchrun would start them."""
     command = [sys.executable, "-m", "tests.forked", str(ranks), str(script)]
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("INA_") or key == "INA_CACHE"}
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * ENDED, check=False,
-                          env=dict(inherited, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", **environment))  # fmt: skip
+    return child.run(command, child.TRAINING, cwd=ROOT,
+                     env=dict(inherited, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", **environment))  # fmt: skip
 
 
 def served(folder, ranks):
