@@ -37,7 +37,7 @@ def install(tmp_path, links, *requirements, **environment):
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "TORCH"))}
     done = subprocess.run(
         [sys.executable, ROOT / ".ci" / "install", sys.executable, *requirements], cwd=ROOT, capture_output=True, text=True,
-        timeout=120, env={**clean, "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_TARGET": str(tmp_path / "target"),
+        env={**clean, "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_TARGET": str(tmp_path / "target"),
                           "PIP_FIND_LINKS": " ".join(map(str, links)), "PIP_IGNORE_INSTALLED": "1", **environment})  # fmt: skip
     return done, {path.stem for path in (tmp_path / "target").glob("*.py")}
 

@@ -214,12 +214,12 @@ def atp_frame(rng: random.Random) -> bytes:
     return job.data(rng.randrange(3), sequence, values, index=index, resend=int(rng.random() < 0.2))
 
 
-def sanitized(name: str, packets: int, deadline: float) -> list[int]:
+def sanitized(name: str, packets: int) -> list[int]:
     from ina.p4.compiler import build
 
     libraries = [
         subprocess.run(
-            [*build.c_compiler(), f"-print-file-name={lib}"], capture_output=True, text=True, timeout=30
+            [*build.c_compiler(), f"-print-file-name={lib}"], capture_output=True, text=True
         ).stdout.strip()
         for lib in ("libasan.so", "libubsan.so")
     ]
@@ -227,18 +227,19 @@ def sanitized(name: str, packets: int, deadline: float) -> list[int]:
     script += f"import folders, test_compile_fuzz as t; print(*t.run({name!r}, {packets}))"
     environment = {**os.environ, "LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
     process = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=deadline, env=environment
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
     )
     assert process.returncode == 0, process.stderr[-3000:]
     return [int(n) for n in process.stdout.split()]
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("name", ["switchml", "atp", "everything"])
 def test_mutated_packets(name: str) -> None:
     from capabilities import need
 
     need("sanitizers")
-    sent, dropped, again = sanitized(name, 50_000, 240)
+    sent, dropped, again = sanitized(name, 50_000)
     assert sent > 200 and dropped > 1000  # most frames of jobs of three workers wait for others
     assert again > 1000 or name != "everything"
 
@@ -278,4 +279,4 @@ if __name__ == "__main__":
     sys.path[:0] = [str(ROOT)]
     for program in ("switchml", "atp", "everything"):
         start, count = time.monotonic(), int(sys.argv[1])
-        print(program, *sanitized(program, count, 3600), f"{time.monotonic() - start:.0f} s")
+        print(program, *sanitized(program, count), f"{time.monotonic() - start:.0f} s")

@@ -507,7 +507,7 @@ def test_the_program_to_be_mutated_is_right(run):
     assert run(" ".join(TOKENS)).warnings == []
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(PLACES, st.one_of(PLACES.map(TOKENS.__getitem__), st.just(""))), min_size=1, max_size=3))
 def test_no_program_makes_the_checker_crash(run, changes):
     tokens = list(TOKENS)

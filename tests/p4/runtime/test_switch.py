@@ -367,11 +367,12 @@ def run_sanitized(
         assert process.returncode == 0, process.stdout + process.stderr
 
 
+@pytest.mark.later
 def test_the_core_under_sanitizers(tmp_path):
     run_sanitized(tmp_path, "test_switch_core", "address,undefined", ("20000", "1"), ("20000", "2"), ("20000", "3"))
 
 
-@pytest.mark.parametrize("sanitizers", ["thread", "address,undefined"])
+@pytest.mark.parametrize("sanitizers", ["thread", pytest.param("address,undefined", marks=pytest.mark.later)])
 def test_the_data_plane_under_sanitizers(tmp_path, sanitizers):
     run_sanitized(tmp_path, "test_dataplane", sanitizers, ("2",))
 

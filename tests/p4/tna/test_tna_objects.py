@@ -334,7 +334,7 @@ def incremental(tmp_path_factory: pytest.TempPathFactory):
                 deparser="hdr.data.c = sum.update({hdr.data.a, md.rest}); pkt.emit(hdr);")  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(a=st.integers(0, 2**32 - 1), b=st.integers(0, 2**32 - 1), d=st.integers(0, 255), rest=st.binary(max_size=40))
 def test_incremental_update_is_a_whole_one(incremental, a: int, b: int, d: int, rest: bytes) -> None:
     rest += bytes(len(rest) % 2)
