@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 
 from capabilities import tool
+from waiting import LONG, TookTooLong, until
 
 from ina.p4.runtime.entities import MulticastGroupEntry, TableEntry, Update, as_int, insert
 
@@ -34,13 +35,25 @@ SOL_PACKET, PACKET_AUXDATA = 263, 8
 VLAN_VALID, VLAN_TYPE_VALID = 0x10, 0x40  # bits of a frame's status (linux/if_packet.h)
 MARKER_TYPE = b"\x88\xb5"  # EtherType for local experiments
 MARKER_SOURCE = "00:00:00:00:00:00"
-DEADLINE = 60.0  # seconds, for the switch to start or to answer
 BURST = 16  # frames at once: libpcap's ring of 2 MiB has room for 32 of the largest size
 SHORTEST = 14  # bytes: a packet socket sends nothing shorter than an Ethernet header
 
 
+def _listens() -> bool:
+    """Whether the switch takes commands."""
+    try:
+        socket.create_connection(("127.0.0.1", 9090), 1).close()
+    except OSError:
+        return False
+    return True
+
+
 class Bmv2Error(Exception):
-    """BMv2 refused a command, or did not answer in time."""
+    """BMv2 refused a command, or ended."""
+
+
+class Silent(Bmv2Error, TookTooLong):
+    """BMv2 did not answer in time."""
 
 
 def compile_p4(source: Path, out: Path, **defines: int) -> Path:
@@ -101,7 +114,7 @@ class Bmv2:
         for process in (self._cli, self._switch):
             if process is not None:
                 process.send_signal(signal.SIGKILL)
-                process.wait(DEADLINE)
+                process.wait(LONG)
                 for pipe in (process.stdin, process.stdout):
                     if pipe is not None:
                         pipe.close()
@@ -141,17 +154,11 @@ class Bmv2:
             options += ["--notifications-addr", f"ipc://{self._folder.name}/notifications"]
         streams = {"stdin": subprocess.DEVNULL, "stdout": self._log, "stderr": subprocess.STDOUT}
         self._switch = subprocess.Popen([*alone, switch, *options, str(config)], **streams)
-        end = time.monotonic() + DEADLINE
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", 9090), 1).close()
-                break
-            except OSError:
-                if self._switch.poll() is not None or time.monotonic() > end:
-                    self._log.seek(0)
-                    log = self._log.read().decode(errors="replace")[-2000:]
-                    raise Bmv2Error(f"simple_switch did not start with {config} (exit {self._switch.poll()}): {log}") from None
-                time.sleep(0.02)
+        until(lambda: _listens() or self._switch.poll() is not None, f"simple_switch to start with {config}")
+        if self._switch.poll() is not None:
+            self._log.seek(0)
+            log = self._log.read().decode(errors="replace")[-2000:]
+            raise Bmv2Error(f"simple_switch did not start with {config} (exit {self._switch.poll()}): {log}")
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self._cli = subprocess.Popen(
             [*alone, tool("INA_SIMPLE_SWITCH_CLI", "simple_switch_CLI"), "--thrift-port", "9090"],
@@ -166,16 +173,17 @@ class Bmv2:
     # ---- control plane
 
     def command(self, *lines: str) -> str:
-        """Output of the switch's client for these commands. Raises Bmv2Error when it takes too long."""
+        """Output of the switch's client for these commands."""
         token = f"end{next(self._tokens)}"
         self._cli.stdin.write(("\n".join([*lines, token]) + "\n").encode())
         self._cli.stdin.flush()
-        stop, end = f"*** Unknown syntax: {token}\n".encode(), time.monotonic() + DEADLINE
+        stop, end = f"*** Unknown syntax: {token}\n".encode(), time.monotonic() + LONG
         while stop not in self._output:
             ready, _, _ = select.select([self._cli.stdout], [], [], max(0.0, end - time.monotonic()))
             more = os.read(self._cli.stdout.fileno(), 1 << 16) if ready else b""
             if not more:
-                raise Bmv2Error(f"simple_switch_CLI: no answer to {lines}: {self._output.decode()[-500:]}")
+                error = Bmv2Error if ready else Silent
+                raise error(f"simple_switch_CLI: no answer to {lines}: {self._output.decode()[-500:]}")
             self._output += more
         text, _, self._output = self._output.partition(stop)
         return text.decode().replace("RuntimeCmd: ", "")
@@ -271,7 +279,7 @@ class Bmv2:
 
     # ---- data plane
 
-    def exchange(self, frame: bytes, port: int, count: int, patience: float = DEADLINE) -> list[tuple[int, bytes]]:
+    def exchange(self, frame: bytes, port: int, count: int, patience: float = LONG) -> list[tuple[int, bytes]]:
         """Sends a frame, then receives `count` frames from any ports, fewer after `patience` seconds."""
         if frame:
             self._sockets[port].send(frame)
@@ -294,14 +302,15 @@ class Bmv2:
 
     def _drain(self, inlet: socket.socket, waiting: set[int], frames: dict[int, list[bytes]]) -> None:
         """Sends a marker to each port of `waiting` and collects the frames that leave there before it."""
-        token, end = next(self._tokens).to_bytes(8, "big"), time.monotonic() + DEADLINE
+        token, end = next(self._tokens).to_bytes(8, "big"), time.monotonic() + LONG
         for out in waiting:
             inlet.send(_marker_address(out) + bytes.fromhex(MARKER_SOURCE.replace(':', '')) + MARKER_TYPE + token)
         while waiting:
             ready, _, _ = select.select([self._sockets[p] for p in waiting], [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 state = self._switch.poll()
-                raise Bmv2Error(f"no marker out of ports {sorted(waiting)} within {DEADLINE} s; switch's exit: {state}")
+                message = f"no marker out of ports {sorted(waiting)} within {LONG:g} s; switch's exit: {state}"
+                raise Silent(message) if state is None else Bmv2Error(message)
             for out in [p for p in waiting if self._sockets[p] in ready]:
                 data = receive(self._sockets[out])
                 if data[12:14] == MARKER_TYPE and data[14:22] == token:

@@ -41,7 +41,7 @@ def reduce_all(so_path: str, dtype: str, pairs: list[tuple[Port, Port]], faults:
         for i, (_, outer) in enumerate(pairs):
             if faults:
                 outer.with_faults(*(Faults(**{**vars_of(faults), "seed": 2 * i + way}) for way in (0, 1)))
-            config = WorkerConfig(worker=i, workers=WORKERS, life=job.life, slots=SLOTS, values=VALUES, rto_min=4e-3, timeout=60)
+            config = WorkerConfig(worker=i, workers=WORKERS, life=job.life, slots=SLOTS, values=VALUES, rto_min=4e-3, timeout=200)
             endpoints.append(Endpoint(config, outer, spin=1e-4))
         tickets = [[e.submit(a, o) for a, o in zip(arrays, each, strict=True)]
                    for e, arrays, each in zip(endpoints, inputs, outs, strict=True)]  # fmt: skip

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import child
 import pytest
 
 from ina import topology as topologies
@@ -117,7 +118,7 @@ def run_dir(tmp_path, monkeypatch):
 
 
 def sleeper() -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
 
 
 @pytest.mark.fast
@@ -149,7 +150,7 @@ def test_a_later_start_cleans_up_what_a_dead_one_left(run_dir, tmp_path):
     try:
         again = state.State("star")
         assert again.cleaned == [f"process {mine.pid}: SIGTERM", f"file {file}"]
-        assert mine.wait(60) == -15 and other.poll() is None and not file.exists()
+        assert child.status(mine) == -15 and other.poll() is None and not file.exists()
         again.close()
     finally:
         for process in (mine, other):
@@ -159,13 +160,13 @@ def test_a_later_start_cleans_up_what_a_dead_one_left(run_dir, tmp_path):
 
 @pytest.mark.build
 def test_what_ignores_sigterm_is_killed(run_dir):
-    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(3600)"
     stubborn = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     stubborn.stdout.readline()
     here = state.State("star")
     here.add(processes=[stubborn.pid])
     here.close()
-    assert stubborn.wait(60) == -9
+    assert child.status(stubborn) == -9
     stubborn.stdout.close()
 
 
