@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-DEADLINE = 60  # seconds
+DEADLINE = 300  # seconds
 
 
 def package(folder: Path) -> Path:

@@ -114,6 +114,7 @@ def test_objects_in_the_cache_that_are_no_programs_are_not_loaded(client, config
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_source_with_its_includes_is_the_same_program(tmp_path):
     """Sources from `ina compile --device-config` are preprocessed twice; hashes of sources are compared between worlds."""
     for path in [*sorted(paths.p4_dir().glob("*.p4")), *sorted(paths.p4_dir().glob("tofino/*.p4"))]:
@@ -181,18 +182,21 @@ def test_the_compiler_runs_as_nobody(reachable, monkeypatch, caplog):
     monkeypatch.setenv("CC", str(script))
     monkeypatch.setenv("SECRET", "of the environment")
     with pytest.raises(NotCompiled, match="the C compiler refuses the program: the switch's log says why") as caught:
-        compile_text(source("hdr.data.a = 7;"), limits=Limits(seconds=60, output=1 << 20))
+        compile_text(source("hdr.data.a = 7;"), limits=Limits(seconds=600, output=1 << 20))
     log = caplog.text
     assert "65534\n65534\n" in log and "CapEff:\t0000000000000000" in log and "NoNewPrivs:\t1" in log, log
     assert SECRET not in log and "in ." in log and not (cache / "planted").exists()
-    assert "\n60\n" in log and str(reachable) not in str(caught.value)
+    assert "\n600\n" in log and str(reachable) not in str(caught.value)
+
+
+DOUBLING = "".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(60)) + "A60\n"
 
 
 @pytest.mark.build
 @pytest.mark.parametrize("text, limits", [
-    ("".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(60)) + "A60\n", Limits(seconds=5)),
-    ("".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(60)) + "A60\n", Limits(seconds=60, memory=300 << 20)),
-    ("control C() { apply { x = " + "(" * 100_000 + "1; } }", Limits(seconds=60)),
+    pytest.param(DOUBLING, Limits(seconds=5), marks=pytest.mark.later),
+    pytest.param(DOUBLING, Limits(seconds=600, memory=300 << 20), marks=pytest.mark.later),
+    ("control C() { apply { x = " + "(" * 100_000 + "1; } }", Limits(seconds=600)),
 ], ids=["time", "memory", "depth"])  # fmt: skip
 def test_a_source_that_takes_too_much_is_refused(own_cache, text, limits):
     with pytest.raises(NotCompiled):
