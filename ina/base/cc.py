@@ -42,7 +42,7 @@ def c_compiler() -> list[str]:
 @functools.cache
 def toolchain(command: tuple[str, ...]) -> str:
     """Returns a hash that identifies the compiler and the processor (`-march=native`)."""
-    version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=CC_DEADLINE, check=False).stdout
     digest = hashlib.sha256(version.encode())
     digest.update(platform.machine().encode())
     cpuinfo = Path("/proc/cpuinfo")

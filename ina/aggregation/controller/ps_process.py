@@ -30,7 +30,7 @@ from ina.base import signals
 from ina.base.error_text import reason
 from ina.net.ports import Address
 
-CONNECTED = 10.0  # seconds to reach a controller elsewhere
+CONNECTED = 60.0  # seconds to reach a controller elsewhere
 ANSWER = 60.0  # seconds for the switch process, which may have to compile its program first
 
 

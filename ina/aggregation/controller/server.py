@@ -46,11 +46,11 @@ from ina.base.documents import Unreadable
 from ina.base.error_text import reason
 from ina.p4.compiler.errors import CompileError
 
-HTTP_PATIENCE = 5.0  # seconds for an HTTP client to send its request, and to read the response
+HTTP_PATIENCE = 60.0  # seconds for an HTTP client to send its request, and to read the response
 HEADROOM = 64  # descriptors reserved for ports of workers, the state file, switches
 SHARE = 64  # connections of a user other than the switch's owner and root, and of all clients without a token
 LAST_WORDS = 1 << 18  # bytes to read from an ended process: more than its socket holds
-GREETING = 10.0  # seconds to send the socket's token
+GREETING = 60.0  # seconds to send the socket's token
 WRONG_TOKEN = ("the token of this socket is needed: that of the user who started it, in INA_TOKEN or a copy of its ina.token "
                "(INA_TOKEN_FILE names another file)")
 PAUSE = 1.0  # seconds without accepting connections, after the system had no resources for one

@@ -1,8 +1,9 @@
 """A control socket in a process of its own, over a switch without a data plane: for tests that attack it.
 
-    python tests/aggregation/controller/control_process.py NAME [DESCRIPTORS]
+    python tests/aggregation/controller/control_process.py NAME DESCRIPTORS [TIME=SECONDS ...]
 
-NAME: socket; DESCRIPTORS: the process's limit of open ones. It ends when its standard input does.
+NAME: socket; DESCRIPTORS: the process's limit of open ones, 0 for the system's; TIME: one of server.py's. It ends when its
+standard input does.
 """
 
 from __future__ import annotations
@@ -17,23 +18,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import child
+from waiting import LONG
+
 TESTS = Path(__file__).resolve().parent.parent.parent
 
 
 @contextmanager
-def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subprocess.Popen]:
-    """Starts the process; ``options`` are Popen's."""
-    command = [sys.executable, __file__, name, str(descriptors)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+def control_process(name: str, descriptors: int = 0, **times: float) -> Iterator[subprocess.Popen]:
+    """Starts the process; ``times``: seconds of server.py by name."""
+    command = [sys.executable, __file__, name, str(descriptors), *(f"{time}={seconds}" for time, seconds in times.items())]
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-                               text=True, **options)  # fmt: skip
+                               text=True)  # fmt: skip
     try:
         assert process.stdout.readline() == "ready\n", process.stderr.read()
         yield process
     finally:
         process.stdin.close()
         try:
-            process.wait(60)
+            child.status(process)
         finally:
             process.kill()
             process.wait()
@@ -41,7 +45,7 @@ def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subp
             process.stderr.close()
 
 
-def connected(name: str, seconds: float = 60.0) -> socket.socket:
+def connected(name: str, seconds: float = LONG) -> socket.socket:
     """Connects the socket, and nothing else: no greeting, no check of the server."""
     from ina.aggregation.control_socket import descriptors
     from ina.aggregation.control_socket.channel import address, new_socket
@@ -57,20 +61,23 @@ def main() -> None:
     from test_control import FakeHost
 
     from ina.aggregation.control_socket.channel import elsewhere, listen
-    from ina.aggregation.controller.server import Server
+    from ina.aggregation.controller import server as module
     from ina.base import tokens
 
     name, descriptors = sys.argv[1], int(sys.argv[2])
     if descriptors:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-    server = Server(listen(name), FakeHost(), job_slots=16, token=tokens.make() if elsewhere(name) else "")
+    for setting in sys.argv[3:]:
+        time, _, seconds = setting.partition("=")
+        assert hasattr(module, time)
+        setattr(module, time, float(seconds))
+    server = module.Server(listen(name), FakeHost(), job_slots=16, token=tokens.make() if elsewhere(name) else "")
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     print("ready", flush=True)
     server.run()
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(TESTS))
     import folders  # noqa: F401
 
     main()

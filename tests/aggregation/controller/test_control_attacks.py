@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import socket
-import time
 import uuid
 from contextlib import suppress
 
@@ -14,7 +13,7 @@ import pytest
 from control_process import connected, control_process
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from waiting import until
+from waiting import LONG, until
 
 pytestmark = pytest.mark.build
 JOBS = 256  # numbers that there are
@@ -105,7 +104,6 @@ def test_a_line_without_an_end_is_not_kept(name):
     with connected(name) as sock, pytest.raises((BrokenPipeError, ConnectionResetError)):
         for _ in range(64):
             sock.sendall(b'{"op":"ping","x":"' + b"x" * (1 << 20))
-            time.sleep(0.01)
     assert ask(name, {"op": "ping"})[0]["ok"]
 
 
@@ -118,6 +116,7 @@ FIELDS = st.sampled_from(["job", "worker", "workers", "slots", "strict", "hosts"
 REQUESTS = st.dictionaries(FIELDS, VALUES | st.integers(0, 3) | st.sampled_from(["x", "shm", "udp", ["h1"], "1"]), max_size=6)
 
 
+@pytest.mark.later
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.tuples(OPERATIONS, REQUESTS).map(lambda both: {**both[1], "op": both[0]}) | VALUES)
 def test_any_json_gets_an_answer(name, message):
@@ -144,14 +143,14 @@ def test_a_client_that_does_not_read_stops_nobody(name):
     """Its answers wait, and its requests with them; those of other clients do not."""
     with connected(name) as deaf:
         deaf.setblocking(False)
-        sent, deadline = 0, time.monotonic() + 60
-        while sent < 4 << 20 and time.monotonic() < deadline:
+        sent = 0
+        while sent < 4 << 20:
             try:
                 sent += deaf.send(b'{"op":"switches"}\n' * 1000)
             except BlockingIOError:  # it is not read from any more: the kernel's buffers are all that is kept
                 break
         assert ask(name, {"op": "ping"})[0]["ok"]
-        deaf.settimeout(60)
+        deaf.settimeout(LONG)
         assert len(lines(deaf, 1000)) >= 1000, "when it reads again, it is answered"
 
 
@@ -217,11 +216,13 @@ def _hello(name) -> dict:
             return {}
 
 
-def test_half_a_request_of_http_is_waited_for_a_while_only(name):
-    with connected(name) as sock:
-        sock.sendall(b"GET /jobs HTTP/1.1\r\nHost")
-        assert sock.recv(100) == b""
-    assert ask(name, {"op": "ping"})[0]["ok"]
+def test_half_a_request_of_http_is_waited_for_a_while_only():
+    name = f"ina-test-{uuid.uuid4().hex[:12]}"
+    with control_process(name, HTTP_PATIENCE=0.2):
+        with connected(name) as sock:
+            sock.sendall(b"GET /jobs HTTP/1.1\r\nHost")
+            assert sock.recv(100) == b""
+        assert ask(name, {"op": "ping"})[0]["ok"]
 
 
 # ---- jobs that nobody joins
