@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import LONG
 
 from ina.aggregation.worker import JobAborted
 from ina.aggregation.worker.errors import event_from_c
@@ -160,11 +161,11 @@ def test_results_are_thrown_away_when_all_must_have_them():
     switch = FakeSwitch(1)
     worker = Movable(switch.machines[0], slots=SLOTS, values=VALUES)
     for number in range(40):
-        worker.wait(done(worker, switch, np.zeros(256 * 4, np.int32)), 1)
+        worker.wait(done(worker, switch, np.zeros(256 * 4, np.int32)), LONG)
         assert len(worker._tensors) <= 5, number
     small = [done(worker, switch, np.zeros(1, np.int32)) for _ in range(40)]
     for number in small:
-        worker.wait(number, 1)
+        worker.wait(number, LONG)
     assert len(worker._tensors) <= 17
 
 
@@ -204,10 +205,10 @@ def test_who_waits_meanwhile_gets_the_sum_of_the_new_switch():
     report = worker.halt()
     with pytest.raises(TimeoutError, match="is being moved to other switches"):
         worker.wait(number, 0.01)
-    waiting = threading.Thread(target=lambda: worker.wait(number, 10))
+    waiting = threading.Thread(target=lambda: worker.wait(number, LONG), daemon=True)
     waiting.start()
     original = worker._begin
     worker._begin = lambda tensor, part: (original(tensor, part), new.complete(0, 0))[0]
     assert worker.resume(new.machines[0], [report], {}) == 1
-    waiting.join(5)
+    waiting.join(LONG)
     assert not waiting.is_alive() and array.tolist() == [7] * 10
