@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+from waiting import LONG
 
 from ina.aggregation.control_socket import channel
 from ina.aggregation.controller.client import Client, ControlError
@@ -23,11 +24,11 @@ def test_a_connection_over_tcp():
         near.sock.connect(channel.address(f"tcp:127.0.0.1:{port}"))
         far = channel.Channel(listener.accept()[0])
         near.send({"op": "ping", "much": "x" * 100_000})
-        message, fds = far.receive(time.monotonic() + 60, "a message")
+        message, fds = far.receive(time.monotonic() + LONG, "a message")
         assert message["op"] == "ping" and len(message["much"]) == 100_000 and fds == []
         near.hang_up()
         with pytest.raises(channel.ChannelClosed):
-            far.receive(time.monotonic() + 60, "the end")
+            far.receive(time.monotonic() + LONG, "the end")
         near.close()
         far.close()
 
@@ -42,7 +43,7 @@ def test_a_name_that_is_none(name):
 
 def test_nobody_listens():
     with pytest.raises(ControlError, match="no switch process at socket tcp:127.0.0.1:1: Connection refused"):
-        Client("tcp:127.0.0.1:1", timeout=2)
+        Client("tcp:127.0.0.1:1", timeout=LONG)
 
 
 ADDRESS = '["02:00:00:00:00:01", "10.0.0.1", 5]'
@@ -56,7 +57,7 @@ ADDRESS = '["02:00:00:00:00:01", "10.0.0.1", 5]'
 def test_a_switch_process_of_another_version_is_told_so(line):
     name = f"ina-test-{os.getpid()}-{time.monotonic_ns()}"
     with channel.listen(name) as listener:
-        client = Client(name, timeout=60)
+        client = Client(name, timeout=LONG)
         other, _ = listener.accept()
         with other:
             other.sendall(line.encode() + b"\n")

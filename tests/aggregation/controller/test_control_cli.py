@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 
+import child
 import numpy as np
 import pytest
 from capabilities import need
+from waiting import LONG
 
 from ina import cli
 from ina.aggregation.control_socket import discovery
@@ -36,13 +38,13 @@ def job():
         client.admit("a/b", 2)
         a = client.attach("a/b", worker)
         config = WorkerConfig(worker=worker, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                              rto_min=1.0, rto_max=1.0)  # fmt: skip
+                              rto_min=5.0, rto_max=5.0)  # fmt: skip
         endpoints.append(Endpoint(config, open_worker_port(a), client.fileno()))
         for fd in a.fds:
             os.close(fd)
     tickets = [endpoint.submit(np.zeros(6400, np.int32)) for endpoint in endpoints]
     for endpoint, ticket in zip(endpoints, tickets, strict=True):
-        endpoint.wait(ticket, 10)
+        endpoint.wait(ticket, LONG)
     yield process, endpoints
     for endpoint, client in zip(endpoints, clients, strict=True):
         endpoint.close()
@@ -131,11 +133,12 @@ def test_rates():
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_running_ones_are_found(job):
     assert job[0].name in discovery.running()
     command = [sys.executable, "-m", "ina.cli", "switches", "--json"]
     environment = {key: value for key, value in os.environ.items() if key != "INA_SWITCH"}
-    output = subprocess.run(command, capture_output=True, text=True, env=environment).stdout
+    output = child.run(command, env=environment).stdout
     assert job[0].name in json.loads(output)
 
 

@@ -9,16 +9,17 @@ import sys
 from itertools import count
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
 from dying_controller import STATUS
 from test_recovery import ROOT, Running, total
-from waiting import until
+from waiting import LONG, until
 
 from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.worker import Endpoint, WorkerConfig
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 SLOTS = 64
 WRITES = 10  # of a job of two: admission, two workers that attach, leave, the job's end; some of them twice, switch and file
 
@@ -46,7 +47,7 @@ class _Process:
         self.wait()
 
     def wait(self):
-        self.process.wait(60)
+        child.status(self.process)
         self.process.stdout.close()
         self.process.stderr.close()
 
@@ -61,7 +62,7 @@ def running(tmp_path):
 
 def job(running, name, reduces):
     """A job of two workers, from its first request to its last."""
-    clients = [Client(running.name, 20, token="secret", host=f"h{i + 2}") for i in range(2)]
+    clients = [Client(running.name, LONG, token="secret", host=f"h{i + 2}") for i in range(2)]
     endpoints = []
     try:
         for i, client in enumerate(clients):
@@ -72,7 +73,7 @@ def job(running, name, reduces):
             a = client.attach(name, i)
             if reduces:
                 config = WorkerConfig(worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                                      address=a.address, switch=a.switch, rto_min=20e-3, timeout=60.0)  # fmt: skip
+                                      address=a.address, switch=a.switch, rto_min=20e-3, timeout=LONG)  # fmt: skip
                 endpoints.append(Endpoint(config, running.port(a)))
         if reduces:
             total(endpoints, 10_000)
@@ -84,7 +85,7 @@ def job(running, name, reduces):
 
 
 def free(running):
-    client = Client(running.name, 20)
+    client = Client(running.name, LONG)
     try:
         return client.ping()["free_slots"], list(client.ask("jobs")["jobs"])
     finally:

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 
 import pytest
 from control_process import connected, control_process
+from waiting import LONG
 
 from ina.aggregation.control_socket import channel, descriptors
 from ina.aggregation.control_socket.connection import ChannelClosed, Connection
 from ina.aggregation.controller.client import Client, ControlError
 
 pytestmark = pytest.mark.build
-LINGER = 30  # seconds that closing the last copy of such a descriptor takes
-SOON = LINGER / 2
+LINGER = 3600  # seconds that closing the last copy of such a descriptor takes: longer than any test
 
 
 @contextmanager
@@ -52,13 +52,11 @@ def lingering(connection: socket.socket) -> Iterator[None]:
 def test_a_message_with_descriptors_is_not_read():
     ours, theirs = socket.socketpair()
     connection = Connection(ours, lambda _: None)
-    began = time.monotonic()
     with lingering(theirs):
         with pytest.raises(ChannelClosed, match="it sent descriptors"):
             connection.read()
         connection.hang_up()
-        assert time.monotonic() - began < SOON
-        theirs.settimeout(60)
+        theirs.settimeout(LONG)
         with pytest.raises(ConnectionResetError):  # no copy is left, and what it sent was not read
             theirs.recv(1)
     theirs.close()
@@ -78,9 +76,7 @@ def test_what_comes_before_and_without_descriptors_is_read():
 def test_a_socket_in_which_descriptors_wait_is_closed():
     ours, theirs = socket.socketpair()
     with lingering(theirs):
-        began = time.monotonic()
         descriptors.close(ours)
-        assert time.monotonic() - began < SOON
     theirs.close()
 
 
@@ -93,7 +89,6 @@ def test_descriptors_of_a_stranger_do_not_stop_the_answers():
         try:
             with lingering(stranger):
                 os.kill(process.pid, signal.SIGCONT)
-                good.settimeout(SOON)
                 good.sendall(b'{"op": "ping"}\n')
                 assert good.recv(4096)
         finally:
@@ -104,12 +99,12 @@ def test_a_client_gets_the_descriptors_that_it_asked_for():
     name = f"test-descriptors-{os.getpid()}"
     with channel.listen(name) as listener:
         channels = []
-        thread = threading.Thread(target=lambda: channels.append(channel.Channel(channel.connect(name, 60))))
+        thread = threading.Thread(target=lambda: channels.append(channel.Channel(channel.connect(name, LONG))))
         thread.start()
         far = channel.Channel(listener.accept()[0])
         thread.join()
         far.send({"ok": True}, [0])
-        message, (fd,) = channels[0].receive(time.monotonic() + 60, "a message")
+        message, (fd,) = channels[0].receive(time.monotonic() + LONG, "a message")
         assert message == {"ok": True}
         os.close(fd)
         far.close()

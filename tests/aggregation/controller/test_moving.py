@@ -7,6 +7,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from waiting import LONG
 
 torch = pytest.importorskip("torch", reason="the back end needs torch")
 
@@ -33,7 +34,7 @@ def test_a_move_that_fails_says_why(error, text):
                               resume=None, give_up=ends.set)  # fmt: skip
     keeper = Keeper(member, movable, torch.distributed.HashStore(), comes_back=False)
     try:
-        assert ends.wait(20)
+        assert ends.wait(LONG)
         assert over == [f"ina: switch root is lost; the job goes on over root2; but it could not: {text}"]
     finally:
         keeper.close()

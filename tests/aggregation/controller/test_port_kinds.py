@@ -91,7 +91,7 @@ def test_a_worker_refuses_an_attachment_with_a_port_of_no_kind():
              "protocol": "switchml", "address": address, "switch": address, "outlives": False, "moves": False}  # fmt: skip
     with listen(name) as listener:
         for kind in ("udp", "pigeon"):
-            client = Client(name, timeout=5)
+            client = Client(name)
             far, _ = listener.accept()
             with far:
                 far.sendall(json.dumps(reply | {"port": {"kind": kind}}).encode() + b"\n")

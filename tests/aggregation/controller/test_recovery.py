@@ -9,13 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import child
 import numpy as np
 import pytest
 from capabilities import need
 from test_api import FakeNetwork, Someone
+from tiers import several_processes
+from waiting import LONG, until
 
 from ina import topology as topologies
 from ina.aggregation.controller.admission import switch_address
@@ -27,6 +30,8 @@ from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
 from ina.net.ports import open_udp
 from ina.p4.runtime.entities import TableEntry
 from ina.p4.runtime.p4info import EntityError
+from ina.worlds.deployed import daemon
+from ina.worlds.deployed.remote import NoAnswer
 
 ROOT = Path(__file__).parent.parent.parent.parent
 ADDRESS = switch_address("s1")
@@ -466,6 +471,7 @@ class Process:
     """``ina ...``, which prints one line when it is ready."""
 
     def __init__(self, *argv):
+        several_processes("runs a controller and a switch")
         command = [sys.executable, "-m", "ina.cli", *map(str, argv)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
         self.ready_line = self.process.stdout.readline()
@@ -473,7 +479,7 @@ class Process:
 
     def kill(self, number=signal.SIGKILL):
         self.process.send_signal(number)
-        self.process.wait(60)
+        child.status(self.process)
         self.process.stdout.close()
         self.process.stderr.close()
 
@@ -519,9 +525,27 @@ class Running:
                 process.kill()
 
 
+@pytest.mark.fast
+def test_a_switch_that_does_not_answer_is_reported_once(monkeypatch, capsys):
+    answers = [NoAnswer("s1: nobody listens"), NoAnswer("s1: nobody listens"), NoAnswer("s1: no answer"), "the switches"]
+    pauses = []
+    monkeypatch.setattr("ina.worlds.deployed.daemon.time", SimpleNamespace(sleep=pauses.append))
+
+    def switches():
+        answer = answers.pop(0)
+        if isinstance(answer, NoAnswer):
+            raise answer
+        return answer
+
+    assert daemon._awaited(switches) == "the switches" and pauses == [daemon.CHECK] * 3
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("s1: ")[2] for line in lines] == ["nobody listens", "no answer"]
+
+
 @pytest.mark.build
+@pytest.mark.later
 def test_a_controller_that_starts_before_its_switch(tmp_path):
-    """Nobody listens at the switch's address: it reports that once, and begins when the switch does."""
+    """Nobody listens at the switch's address: it reports that, and begins when the switch does."""
     need("cc", "p4runtime")
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
@@ -532,12 +556,11 @@ def test_a_controller_that_starts_before_its_switch(tmp_path):
     try:
         line = controller.stderr.readline()
         assert line.startswith("ina: waiting until it answers, ") and f": switch s1: nobody listens at {address}" in line, line
-        time.sleep(2.5)
         switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", "-i1@udp:127.0.0.1:0,127.0.0.1:9",
                          "--grpc", address)  # fmt: skip
         assert "switchml over P4Runtime" in controller.stdout.readline()
         controller.send_signal(signal.SIGTERM)
-        assert controller.communicate(timeout=60)[1] == ""
+        assert child.output(controller)[1] == ""
     finally:
         controller.kill()
         controller.wait()
@@ -546,6 +569,7 @@ def test_a_controller_that_starts_before_its_switch(tmp_path):
 
 
 @pytest.mark.build
+@pytest.mark.gate
 def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp_path):
     """It is killed with -9 during all-reduces."""
     endpoints, clients = [], []
@@ -553,7 +577,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
         for i, a in enumerate(connect(running.name, clients)):
             assert (a.address, a.switch, a.outlives) == (worker(i + 1), ADDRESS, True)
             config = WorkerConfig(worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                                  address=a.address, switch=a.switch, rto_min=20e-3, timeout=60.0)  # fmt: skip
+                                  address=a.address, switch=a.switch, rto_min=20e-3, timeout=LONG)  # fmt: skip
             endpoints.append(Endpoint(config, running.port(a)))
             lease = a.incarnation
         total(endpoints, 10_000)
@@ -569,7 +593,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
             clients.clear()
             assert [a.incarnation for a in connect(running.name, clients, lease)] == [lease, lease]
             for endpoint, ticket in zip(endpoints, tickets, strict=True):
-                endpoint.wait(ticket, 60)
+                endpoint.wait(ticket, LONG)
             assert all((array == 2 * np.arange(2_000_000, dtype=np.int32)).all() for array in arrays)
         assert clients[0].ask("jobs")["jobs"]["job"]["members"]["1"]["host"] == "h3"
         assert len(clients[0].counters()["program"]["SwitchIngress.drops"]) == 11
@@ -588,6 +612,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
 
 
 @pytest.mark.build
+@pytest.mark.later
 @pytest.mark.parametrize("file", ["lost", "older"])
 def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running, tmp_path, file):
     """The switch goes on: the old job's rows are final, with the numbers and values that the new job begins with."""
@@ -599,7 +624,7 @@ def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running
             assert attachments[0].number == 0
             endpoints = [Endpoint(WorkerConfig(
                 worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values, address=a.address,
-                switch=a.switch, rto_min=20e-3, timeout=30.0), running.port(a)) for i, a in enumerate(attachments)]  # fmt: skip
+                switch=a.switch, rto_min=20e-3, timeout=LONG), running.port(a)) for i, a in enumerate(attachments)]  # fmt: skip
             total(endpoints, count, base)
             for endpoint in endpoints:
                 endpoint.close()
@@ -617,6 +642,7 @@ def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
     """The back end's job of two ranks, in this process; the jobs alone handle the controller's end."""
     need("torch")
@@ -638,15 +664,12 @@ def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
             tensors = [torch.full((100_000,), float(rank + step)) for rank in range(2)]
             tickets = [job.submit(tensor, False, 0) for job, tensor in zip(jobs, tensors, strict=True)]
             for job, ticket in zip(jobs, tickets, strict=True):
-                assert job.wait(*ticket, "all-reduce", 60)
+                assert job.wait(*ticket, "all-reduce", LONG)
             assert all((tensor == 1 + 2 * step).all() for tensor in tensors)
             if step:
                 running.begin()
                 probe = Client(running.name)
-                deadline = time.monotonic() + 60
-                while sum(m["pid"] == os.getpid() for m in probe.ask("jobs")["jobs"]["group"]["members"].values()) < 2:
-                    assert time.monotonic() < deadline, "they do not come back"
-                    time.sleep(0.05)
+                until(lambda probe=probe: own_members(probe) == 2, "both to come back")
                 probe.close()
         for job in jobs:
             job.close(in_peace=True)
@@ -659,17 +682,22 @@ def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
         running.end()
 
 
+def own_members(client) -> int:
+    """How many members of the group's job are of this process."""
+    return sum(member["pid"] == os.getpid() for member in client.ask("jobs")["jobs"]["group"]["members"].values())
+
+
 def total(endpoints, count, base=1):
     arrays = [np.full(count, base + i, np.int32) for i in range(len(endpoints))]
     tickets = [endpoint.submit(array) for endpoint, array in zip(endpoints, arrays, strict=True)]
     for endpoint, ticket in zip(endpoints, tickets, strict=True):
-        endpoint.wait(ticket, 60)
+        endpoint.wait(ticket, LONG)
     assert all((array == 2 * base + 1).all() for array in arrays)
 
 
 def connect(name, clients, lease=0):
     """Connects both workers of the job, each in its host (again: with their incarnation, ``lease``)."""
-    clients += [Client(name, 20, token="secret", host=f"h{i + 2}") for i in range(2)]
+    clients += [Client(name, LONG, token="secret", host=f"h{i + 2}") for i in range(2)]
     for i, client in enumerate(clients):
         client.join("job", i)
     for client in clients:
