@@ -310,6 +310,7 @@ def test_a_result_lost_for_one_worker_is_sent_to_it_alone():
     assert [w.stats["duplicates"] for w in network.jobs[0].workers] == [0, 0, 0]
 
 
+@pytest.mark.later
 def test_ten_million_elements():
     """No number wraps, and the sum is exact."""
     count = 10**7
@@ -322,6 +323,7 @@ def test_ten_million_elements():
     assert (rows == expected).all()
 
 
+@pytest.mark.later
 def test_worker_and_server_are_clean_under_sanitizers(tmp_path):
     """Exact-size buffers, lossy runs, wrong bytes."""
     need("sanitizers")

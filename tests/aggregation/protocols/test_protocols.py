@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from folders import files
+from waiting import LONG, TookTooLong
 
 from ina import cli
 from ina.aggregation import protocols
@@ -116,7 +117,7 @@ def test_an_own_protocol_in_the_local_world():
             client.admit("job", 3)
             at = client.attach("job", index)
             config = WorkerConfig(index, 3, job=at.number, life=at.life, slots=at.slots, values=at.values,
-                                  protocol=at.protocol, address=at.address, switch=at.switch, timeout=30)
+                                  protocol=at.protocol, address=at.address, switch=at.switch, timeout=LONG)
             with Endpoint(config, open_worker_port(at), client.fileno()) as endpoint:
                 endpoint.run(results[index], average=True)
                 endpoint.run(results[index], average=True)  # of what is equal by now: itself
@@ -127,11 +128,13 @@ def test_an_own_protocol_in_the_local_world():
                 os.close(fd)
 
     try:
-        ranks = [threading.Thread(target=rank, args=(i,)) for i in range(3)]
+        ranks = [threading.Thread(target=rank, args=(i,), daemon=True) for i in range(3)]
         for each in ranks:
             each.start()
         for each in ranks:
-            each.join(60)
+            each.join(LONG)
+            if each.is_alive():
+                raise TookTooLong(f"waited {LONG:g} s for a rank")
     finally:
         process.close()
     assert np.allclose(results[0], np.mean(inputs, axis=0), atol=1e-6)

@@ -80,6 +80,7 @@ say(reasons=sorted(stats["reasons"]), calls=stats["calls"])
 """
 
 
+@pytest.mark.gate
 def test_maxima_go_through_a_switch_that_has_them_and_nothing_else_does(tmp_path, maxima):
     pytest.importorskip("torch")
     results = run(tmp_path, 2, COLLECTIVES + """
@@ -95,6 +96,7 @@ except RuntimeError as error: say(disagree=str(error))
         assert "do not agree" in report["disagree"]
 
 
+@pytest.mark.later
 def test_a_reduction_of_its_own_is_asked_for_by_name(tmp_path, minima):
     pytest.importorskip("torch")
     for report in succeed(run(tmp_path, 2, COLLECTIVES + "dist.destroy_process_group()", INA_PROTOCOL=minima, INA_VALUES="64")):
@@ -102,6 +104,7 @@ def test_a_reduction_of_its_own_is_asked_for_by_name(tmp_path, minima):
         assert {name: ways["switch"] for name, ways in report["calls"].items() if ways["switch"]} == {"allreduce_own": 2}
 
 
+@pytest.mark.later
 def test_a_protocol_that_declares_nothing_gets_nothing(tmp_path, nothing):
     pytest.importorskip("torch")
     for report in succeed(run(tmp_path, 2, COLLECTIVES + "dist.destroy_process_group()", INA_PROTOCOL=nothing, INA_VALUES="64")):

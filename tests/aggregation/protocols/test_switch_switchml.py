@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from waiting import LONG, TookTooLong
 
 from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
 from ina.base import paths
@@ -56,7 +57,7 @@ def job(
     rto = 5.0 if faults is None and link is None else 2e-3
     configs = [
         WorkerConfig(
-            i, workers, job=3, life=5, slots=SLOTS, values=VALUES, rto_min=rto, rto_max=max(rto, 0.1), timeout=20.0
+            i, workers, job=3, life=5, slots=SLOTS, values=VALUES, rto_min=rto, rto_max=max(rto, 0.1), timeout=LONG
         )
         for i in range(workers)
     ]
@@ -90,11 +91,13 @@ def all_reduce(endpoints: list[Endpoint], arrays: list[np.ndarray]) -> list[np.n
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=one, args=pair) for pair in zip(endpoints, results, strict=True)]
+    threads = [threading.Thread(target=one, args=pair, daemon=True) for pair in zip(endpoints, results, strict=True)]
     for t in threads:
         t.start()
     for t in threads:
-        t.join(30)
+        t.join(LONG)
+        if t.is_alive():
+            raise TookTooLong(f"waited {LONG:g} s for an all-reduce")
     assert not errors, errors
     return results
 
@@ -123,7 +126,7 @@ def test_sums_survive_faults(program):
     faults = Faults(loss=0.02, duplicate=0.02, reorder=0.02, duplicate_delay=5e-3, reorder_delay=1e-3)
     with job(program, 3, faults) as (switch, endpoints):
         check_sums(endpoints, (1, 2000, 20000), seed=1)
-        assert sum(e.stats["retransmissions"] for e in endpoints) > 0
+        assert sum(e.stats["retransmissions"] for e in endpoints) > 0, "nothing else replaces the packets that were lost"
 
 
 def test_sums_through_slow_links(program):
@@ -152,6 +155,6 @@ def test_control_plane_while_a_job_runs(program):
             check_sums(endpoints, (10000,) * 5, seed=3)
         finally:
             stop.set()
-            thread.join(10)
+            thread.join(LONG)
         assert not thread.is_alive()
         assert int(switch.register("incarnations").max()) == 7

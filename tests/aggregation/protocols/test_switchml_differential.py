@@ -182,6 +182,7 @@ TNA_STEPS = st.lists(st.sampled_from(TNA_KINDS).flatmap(lambda kind: kind), min_
 
 
 @pytest.mark.build
+@pytest.mark.later
 @settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
 @given(TNA_STEPS, STARTS)
 def test_tna_agrees(steps, start):

@@ -256,7 +256,13 @@ def test_all_packets_of_a_phase_have_one_size(world, job, first):
     assert world.drops() == {"WRONG_SIZE": 3}
 
 
-@pytest.mark.parametrize(("name", "values"), [pytest.param(*size, marks=least(*TARGETS[size[0]].needs)) for size in SIZES])
+def size_marks(name: str, values: int) -> list[pytest.MarkDecorator]:
+    """Compiled ones of the sizes that few use, some of which take a minute, run later."""
+    mark = least(*TARGETS[name].needs)
+    return [mark] if mark.name == "fast" or values in (64, 256) else [mark, pytest.mark.later]
+
+
+@pytest.mark.parametrize(("name", "values"), [pytest.param(*size, marks=size_marks(*size)) for size in SIZES])
 def test_payload_sizes(name, values):
     world = World(open_target(name, values))
     job = world.admit(2)

@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import child
 import native_codec as codec
 import numpy as np
 import pytest
@@ -539,7 +540,7 @@ def run_c(folder: Path, test: str, sources: list[str], *flags: str) -> None:
     warnings = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
     command = ["cc", "-std=gnu11", "-O1", "-g", *warnings, *flags, *INCLUDES, *files, "-o", folder / test]
     subprocess.run([*command, "-lm", "-lpthread"], check=True)
-    done = subprocess.run([folder / test], capture_output=True, text=True, timeout=120)
+    done = child.run([folder / test], child.TRAINING)
     assert done.returncode == 0, done.stderr
 
 
@@ -547,6 +548,7 @@ WORKER_SOURCES = ["switchml.c", "slots.c", "tensors.c", "frame.c", "internet.c",
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_worker_and_codec_are_clean_under_sanitizers(tmp_path):
     """Exact-size buffers, lossy runs, wrong bytes."""
     need("cc", "sanitizers")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import atp_targets
+import child
 import differential
 import pytest
 import switchml_targets
@@ -258,14 +258,15 @@ t.everything(Path({folder!r}), 9)
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_everything_under_sanitizers(tmp_path: Path) -> None:
     need("sanitizers")
     call = [*build.c_compiler(), "-print-file-name=libasan.so"], [*build.c_compiler(), "-print-file-name=libubsan.so"]
-    libraries = [subprocess.run(c, capture_output=True, text=True, timeout=30).stdout.strip() for c in call]
+    libraries = [child.run(c).stdout.strip() for c in call]
     script = SANITIZED.format(paths=[str(Path(__file__).parent.parent.parent.parent), str(Path(__file__).parent.parent.parent)],
                               folder=str(tmp_path))
     environment = {**os.environ, "LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, env=environment)
+    done = child.run([sys.executable, "-c", script], child.TRAINING, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -328,6 +329,7 @@ def test_packets_of_a_switchml_job() -> None:
 
 
 @pytest.mark.build
+@pytest.mark.later
 def test_packets_of_an_atp_job() -> None:
     """Packets of its workers, and answers of its server."""
     target = atp_targets.TARGETS["tna"](32)

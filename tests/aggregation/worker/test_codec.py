@@ -194,6 +194,7 @@ specials = st.sampled_from([np.nan, np.inf, -np.inf])
 
 
 @pytest.mark.build
+@pytest.mark.later
 @settings(max_examples=200, deadline=None)
 @given(st.data(), workers, st.booleans())
 def test_exact_code_carries_infinities_and_nan_for_their_own_elements(data, n, average):
