@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 from capabilities import need
@@ -47,12 +48,13 @@ def payloads(path: Path, received: bool) -> dict[int, np.ndarray]:
     return packets
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("faults", ["", "loss=0.05,dup=0.05,seed=2"])
 def test_sums_recomputed_from_the_capture(tmp_path, monkeypatch, faults):
     for name, value in {"INA_CAPTURE": str(tmp_path / "pcap"), "INA_VALUES": "64", "INA_FAULT": faults}.items():
         monkeypatch.setenv(name, value)
     messages: list = []
-    launch.run(["-c", RANK], WORKERS, tmp_path, "capture", 60, messages.append)
+    launch.run(["-c", RANK], WORKERS, tmp_path, "capture", child.TRAINING, messages.append)
     (result,) = messages
     files = sorted((tmp_path / "pcap").glob("*.pcap"))
     assert [path.name[-12:] for path in files] == [f"worker{i}.pcap" for i in range(WORKERS)]
@@ -66,11 +68,12 @@ def test_sums_recomputed_from_the_capture(tmp_path, monkeypatch, faults):
     np.testing.assert_array_equal(np.concatenate(blocks)[:COUNT].astype(np.int32), result)
 
 
+@pytest.mark.later
 def test_a_folder_that_cannot_be_made_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("INA_CAPTURE", str(tmp_path / "file" / "pcap"))
     with pytest.raises(launch.JobFailed):
-        launch.run(["-c", RANK], 2, tmp_path, "capture", 60, lambda message: None)
+        launch.run(["-c", RANK], 2, tmp_path, "capture", child.TRAINING, lambda message: None)
     logs = "".join(path.read_text() for path in tmp_path.glob("*.log"))  # whoever fails first, ends the other
     assert f"INA_CAPTURE={tmp_path / 'file' / 'pcap'} cannot be made" in logs and "Not a directory" in logs
 

@@ -5,6 +5,7 @@ import zlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import LONG
 
 from ina.base.native import ffi, lib
 from ina.net import ports
@@ -210,7 +211,7 @@ def test_waiting_ends_when_a_delayed_frame_is_due():
         received = []
         while not received:
             received = b.receive()
-            assert received or b.wait(60)
+            assert received or b.wait(LONG)
         assert received == frames(1) and b.faults["rx"].reordered == 1
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import child
 import pytest
 from c_program import INCLUDES, host_source
 from capabilities import need
@@ -27,15 +28,14 @@ def test_clean_under_address_and_undefined_sanitizers(tmp_path):
     command = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
                "-fno-sanitize-recover=all", f"-I{ROOT}/host", *INCLUDES, *dpdk.flags("--cflags")]  # fmt: skip
     subprocess.run([*command, *map(str, sources), "-o", str(program), *dpdk.flags("--libs"), "-lpthread"], check=True)
-    run = subprocess.run([str(program), *EAL], capture_output=True, text=True, timeout=120)
+    run = child.run([program, *EAL], child.TRAINING)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_sums_over_rings_are_those_over_memory():
     """The switch's thread and three workers' in one process; with faults, too. No mbuf is lost."""
     command = [sys.executable, "-m", "tests.dpdk_rings", *EAL]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200,
-                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    run = child.run(command, child.TRAINING, cwd=ROOT, env=dict(os.environ, PYTHONPATH=str(ROOT)))
     assert run.returncode == 0 and len(run.stdout.splitlines()) == 4, run.stdout + run.stderr
 
 
@@ -49,8 +49,7 @@ try:
 except dpdk.DpdkError as error:
     print(error)
 """
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
-                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    run = child.run([sys.executable, "-c", code], cwd=ROOT, env=dict(os.environ, PYTHONPATH=str(ROOT)))
     assert "cannot be started again with '-l 0'" in run.stdout, run.stdout + run.stderr
 
 
@@ -118,8 +117,7 @@ with dpdk.Pool(8192, 1514) as pool:
     except dpdk.DpdkError as error:
         print(error)
 """
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
-                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    run = child.run([sys.executable, "-c", code], cwd=ROOT, env=dict(os.environ, PYTHONPATH=str(ROOT)))
     lines = run.stdout.splitlines()
     assert run.returncode == 0 and len(lines) == 5, run.stdout + run.stderr
     assert "has no queue 2" in lines[0] and "no flow rule for UDP port 5" in lines[1] and "share 0" in lines[3]
@@ -149,6 +147,5 @@ with dpdk.Pool(8192, 1514) as pool:
         assert there.send([frame] * 200) == 200 and sum(len(here.receive(64)) for _ in range(4)) == 200
     assert pool.in_use == 0
 """
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
-                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    run = child.run([sys.executable, "-c", code], cwd=ROOT, env=dict(os.environ, PYTHONPATH=str(ROOT)))
     assert run.returncode == 0, run.stdout + run.stderr

@@ -1,10 +1,11 @@
 """Ports over network interfaces, and links in front of ports: real veth pairs in a network namespace of the test's own."""
 
 import subprocess
-import time
 
 import pytest
 from capabilities import need
+from test_ports import receive_all
+from waiting import LONG
 
 from ina.base.native import ffi, lib
 from ina.net import ports
@@ -34,29 +35,20 @@ def veth():
         yield "a0", "a1"
 
 
-def collect(port, count, timeout=60.0):
-    received, deadline = [], time.monotonic() + timeout
-    while len(received) < count and time.monotonic() < deadline:
-        received += port.receive()
-        if len(received) < count:
-            port.wait(max(0.0, deadline - time.monotonic()))
-    return received
-
-
 @pytest.mark.root
 def test_frames_arrive_as_they_were_sent_in_order(veth):
     with ports.open_packet("a0", 9014, 64) as here, ports.open_packet("a1", 9014, 64) as there:
         frames = [frame(i, 60 + 89 * i % 8950) for i in range(300)]
         for start in range(0, len(frames), 50):
             assert here.send(frames[start : start + 50]) == 50
-            assert collect(there, 50) == frames[start : start + 50]
+            assert receive_all(there, 50) == frames[start : start + 50]
         assert there.send(frames[:5]) == 5
-        assert collect(here, 5) == frames[:5]
+        assert receive_all(here, 5) == frames[:5]
         assert not here.receive(), "what a port sends is not received by it"
         assert here.stats["tx_packets"] == 300 and there.stats["rx_packets"] == 300
         assert not here.wait(0.02), "an empty port times out"
         here.send(frames[:1])
-        assert there.wait(60.0), "the descriptor is readable when frames wait"
+        assert there.wait(LONG), "the descriptor is readable when frames wait"
 
 
 @pytest.mark.root
@@ -64,7 +56,7 @@ def test_frames_that_do_not_fit_are_counted(veth):
     ip("link", "set", "a0", "mtu", "1000")
     with ports.open_packet("a0", 2000) as here, ports.open_packet("a1", 500) as there:
         assert here.send([frame(1, 1500), frame(2, 501), frame(3, 500)]) == 3
-        assert collect(there, 1) == [frame(3, 500)]
+        assert receive_all(there, 1) == [frame(3, 500)]
         assert here.stats["tx_malformed"] == 1, "longer than the MTU"
         assert there.stats["rx_malformed"] == 1, "longer than the port's longest"
 
@@ -79,7 +71,7 @@ def test_an_interface_that_goes_down_is_survived(veth):
         ip("link", "set", "a0", "up")
         there.receive()
         here.send([frame(2)])
-        assert collect(there, 1) == [frame(2)]
+        assert receive_all(there, 1) == [frame(2)]
         ip("link", "del", "a0")
         here.send([frame(3)])
         there.receive()
@@ -103,7 +95,7 @@ def test_capture_and_faults_wrap_it_as_any_port(veth, tmp_path):
         here.send([frame(i) for i in range(200)])
         lost = here.faults["tx"].lost
         assert 20 <= lost <= 60
-        assert len(collect(there, 200 - lost)) == 200 - lost
+        assert len(receive_all(there, 200 - lost)) == 200 - lost
         assert here.capture.captured == 200
     assert (tmp_path / "a0.pcap").stat().st_size == 24 + 200 * 116
 
