@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
 from v1_program import source
@@ -102,7 +103,7 @@ def run_compile(folder: Path, **environment: str) -> subprocess.CompletedProcess
     inherited = {key: value for key, value in os.environ.items() if key not in ("INA_CACHE", "XDG_CACHE_HOME")}
     command = [sys.executable, "-m", "ina.cli", "compile", str(ROOT / "p4" / "patch.p4")]
     environment = {**inherited, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return child.run(command, child.TRAINING, cwd=folder, env=environment)
 
 
 @pytest.mark.build

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
 import sys
 
+import child
 import pytest
 from capabilities import need
 
@@ -22,7 +22,7 @@ HEAVY = {"numpy", "torch", "grpc", "google", "rich", "scapy", "pcpp", "matplotli
 def test_what_needs_no_package_imports_none(argv):
     """Neither `ina --version` nor help of `ina` and its largest command wait for anything."""
     code = "import sys\nfrom ina import cli\ntry:\n    cli.main(sys.argv[1:])\nexcept SystemExit:\n    print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, timeout=60, check=True)
+    done = child.run([sys.executable, "-c", code, *argv], check=True)
     modules = set(done.stdout.splitlines()[-1].split())
     assert {"argparse", "ina.cli"} <= modules and not modules & HEAVY
 
