@@ -411,6 +411,7 @@ def test_v1model_has_no_pipes(tmp_path):
 # ---- under sanitizers
 
 
+@pytest.mark.later
 def test_pipes_and_traffic_manager_under_sanitizers(tmp_path):
     need("cc", "sanitizers")
     runs = [("20000", "1"), ("20000", "2"), ("20000", "3")]
