@@ -5,6 +5,7 @@
 #   NAME     experiment (make experiment)          WORLD    where it runs: local, testbed, auto (make run), virtual
 #   SWITCH   of the testbed: embedded, process, bmv2; anywhere: tna, the protocol's program for Tofino
 #   PROTOCOL what switch and workers speak (make run): switchml, atp, ps, or the path of your own program
+#   SINCE    commit: of these, the tests that the change since then may reach (make test SINCE=main~1)
 #   JOBS     how many processes run tests (make test): auto, one for each processor, or a number
 #   MINUTES  of random search (make judges), of faults (make soak)   SEED  where a random search begins
 #   TORCH    what is installed: cpu (default), or cuda, which is 3 GB; TORCH_INDEX: address of a package index with CPU builds
@@ -17,6 +18,7 @@ WORLD   ?=
 SWITCH  ?=
 PROTOCOL?=
 TESTS   ?= tests
+SINCE   ?=
 JOBS    ?= auto
 MINUTES ?= 10
 SEED    ?= 1
@@ -51,7 +53,7 @@ figures: $(VENV)/built ## make published figures again in virtual time, beside w
 	@$(RUN) -m ina.cli figures $(ARGS)
 
 # $(call pytest,TIER): the tests of a tier beside each other, the longest files first; times and verdicts are kept in results/tests.
-pytest = $(RUN) -m pytest -q -ra -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --tier $(1) \
+pytest = $(RUN) -m pytest -q -ra -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --tier $(1) $(if $(SINCE),--since $(SINCE)) \
 	--junitxml=results/tests/$@.xml $(TESTS) $(ARGS)
 
 test: $(VENV)/built $(VENV)/tested-with ## run the tests that decide on a change: 8 minutes on two processors

@@ -40,6 +40,7 @@ def token_file(tmp_path_factory):
 
 def pytest_addoption(parser):
     parser.addoption("--tier", choices=tiers.SELECTED, help="tests of make test, make test-all or make judges (tiers.py)")
+    parser.addoption("--since", metavar="COMMIT", help="of these, the tests that the change since COMMIT may reach")
 
 
 def pytest_configure(config):

@@ -7,7 +7,7 @@ judge   make judges: tests of the judges themselves (planted defects, fuzzers, b
 A test without one of these markers is in the gate if it is marked ``fast`` or ``build``, else it runs later. One that starts
 several processes chooses by its marker, since its time hangs on what else the machine does: the gate has one test of each kind of
 thing. ``fast`` tests are always in the gate. ``--tier test|all|judges`` selects; without it, what is named on the command line
-runs.
+runs. ``--since COMMIT`` leaves of them the files that the change since then may reach, and whatever is marked ``gate`` by name.
 """
 
 from __future__ import annotations
@@ -60,6 +60,15 @@ def durations() -> dict[str, float]:
     return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
 
 
+def _reached(since: str) -> set[Path]:
+    import import_graph
+
+    try:
+        return import_graph.reached(import_graph.changed(since))
+    except ValueError as error:
+        raise pytest.UsageError(f"--since {since}: {error}") from None
+
+
 def pytest_configure():
     start = multiprocessing.process.BaseProcess.start
 
@@ -78,6 +87,11 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=[item for item in items if of(item) not in SELECTED[tier]])
         seconds = durations()
         items[:] = sorted(chosen, key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0.0))
+    if since := config.getoption("since"):
+        files = _reached(since)
+        chosen = [item for item in items if item.path in files or explicit(item) == ["gate"]]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMITS[marks.of(item)[0]]))

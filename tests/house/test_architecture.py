@@ -2,15 +2,13 @@
 
 import ast
 import re
-from pathlib import Path
 
 import networkx
 import pytest
 from folders import files
+from import_graph import DOORS, MODULES, ROOT, SOURCES, imported
 
 from ina.base import manifest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 # A module may import those of lower floors and of its own room. A room is a folder of ina/; rooms of one floor do not know each
 # other.
@@ -47,12 +45,8 @@ FLOORS = {
     "experiment": 17,
     "cli": 18,
 }
-DOORS = {"ina._native": "ina.base.native"}  # the only module that may import this one
 # C, by folder; the prelude of compiled programs is text to the compiler.
 C_FLOORS = {"host/net": 1, "ina/p4/runtime/c": 2, "host/protocol": 3, "host/dpdk": 4, "ina/worlds/virtual/c": 4}
-
-SOURCES = files(ROOT / "ina", "**/*.py")
-MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
 
 
 def room(module: str) -> str:
@@ -61,21 +55,6 @@ def room(module: str) -> str:
     while name not in FLOORS and "." in name:
         name = name.rpartition(".")[0]
     return name
-
-
-def imported(path: Path, text: bool = True) -> set[str]:
-    """Modules of ina that any part of a file needs: imports and, with `text`, names of modules in it (`-m`, importlib)."""
-    modules: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            up = ".".join(path.relative_to(ROOT).parts[: -node.level]) if node.level else ""
-            base = ".".join(filter(None, (up, node.module)))
-            modules |= {full if (full := f"{base}.{alias.name}") in MODULES or full in DOORS else base for alias in node.names}
-        elif isinstance(node, ast.Import):
-            modules |= {alias.name for alias in node.names}
-        elif text and isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in MODULES:
-            modules.add(node.value)
-    return {name for name in modules if name.startswith("ina.")}
 
 
 @pytest.mark.fast
