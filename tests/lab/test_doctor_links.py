@@ -7,16 +7,17 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from capabilities import need
-from waiting import until
+from waiting import LONG, until
 
 from ina import cli
 from ina.lab.doctor import reachability
 from ina.net.namespaces import own_namespace
 
-ANSWER = [sys.executable, "-c", "from ina.lab.doctor import reachability; reachability.answer(60)"]
+ANSWER = [sys.executable, "-c", "from ina.lab.doctor import reachability; reachability.answer(3600)"]
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def answering(peer: str, *inside: str):
     """An agent, in a process that is killed at the end; it answers when the test begins."""
     process = subprocess.Popen([*inside, *ANSWER])
     try:
-        assert any(reachability.probe(peer, 1, 64).answered for _ in range(100))
+        until(lambda: reachability.probe(peer, 1, 64).answered, "the agent")
         yield
     finally:
         process.kill()
@@ -39,10 +40,10 @@ def agent():
 
 @pytest.mark.build
 def test_round_trips_are_measured_and_all_come_back(agent):
-    result = reachability.probe("127.0.0.1", 200, 1024)
+    result = reachability.probe("127.0.0.1", 200, 1024, wait=LONG)
     assert (result.sent, result.answered, result.error) == (200, 200, "") and result.loss == 0
-    assert 0 < result.quantile(0) <= result.quantile(0.5) <= result.quantile(0.99) < 0.2
-    assert reachability.probe("127.0.0.1", 320, 64, burst=32).answered == 320
+    assert 0 < result.quantile(0) <= result.quantile(0.5) <= result.quantile(0.99)
+    assert reachability.probe("127.0.0.1", 320, 64, burst=32, wait=LONG).answered == 320
 
 
 @pytest.mark.fast
@@ -53,7 +54,7 @@ def test_nobody_answers():
 
 @pytest.mark.build
 def test_foreign_datagrams_are_not_counted(agent):
-    result = reachability.probe("127.0.0.1", 1, reachability.HEAD.size)
+    result = reachability.probe("127.0.0.1", 1, reachability.HEAD.size, wait=LONG)
     assert result.answered == 1
     with pytest.raises(ValueError, match="expected 1..100000 probes"):
         reachability.probe("127.0.0.1", 0)
@@ -63,7 +64,7 @@ def test_foreign_datagrams_are_not_counted(agent):
 def test_answers_are_not_answered(agent):
     """Otherwise one forged sender would make two agents answer each other for as long as they run."""
     with reachability.open_socket(("127.0.0.1", 0)) as sock:
-        sock.settimeout(60)
+        sock.settimeout(LONG)
         probe = reachability.HEAD.pack(reachability.MAGIC, b"12345678", 7)
         sock.sendto(probe, ("127.0.0.1", reachability.PORT))
         answer = sock.recv(100)
@@ -74,7 +75,8 @@ def test_answers_are_not_answered(agent):
 
 
 @pytest.mark.build
-def test_the_command(agent, capsys):
+def test_the_command(agent, capsys, monkeypatch):
+    monkeypatch.setattr(reachability, "probe", partial(reachability.probe, wait=LONG))
     assert cli.main(["doctor", "--target", "tofino", "--peer", "127.0.0.1", "--interface", "lo", "--count", "64", "--json"]) == 0
     findings = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
     assert findings["127.0.0.1 round trip"]["verdict"] == "good" and "lo MTU" in findings
@@ -116,13 +118,14 @@ address add 10.9.0.1/24 dev left
 
 
 @pytest.mark.root
+@pytest.mark.later
 @pytest.mark.parametrize("mtu, fits", [(1500, True), (600, False)])
 def test_a_path_that_takes_no_whole_frames(mtu, fits):
     """Two namespaces and a veth pair: the agent in one, the probes in the other."""
     need("root", "netns")
     with own_namespace():
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        agent = subprocess.Popen(["unshare", "-n", "sleep", "20"])
+        agent = subprocess.Popen(["unshare", "-n", "sleep", "3600"])
         try:
             here = os.readlink("/proc/thread-self/ns/net")
             until(lambda: os.readlink(f"/proc/{agent.pid}/ns/net") != here, "the other namespace")
@@ -131,7 +134,7 @@ def test_a_path_that_takes_no_whole_frames(mtu, fits):
             far = "link set right up\naddress add 10.9.0.2/24 dev right\n"
             subprocess.run([*inside, "ip", "-batch", "-"], input=far, text=True, check=True)
             with answering("10.9.0.2", *inside):
-                result = reachability.probe("10.9.0.2", 50, 1052)
+                result = reachability.probe("10.9.0.2", 50, 1052, wait=LONG)
         finally:
             agent.kill()
             agent.wait()

@@ -28,7 +28,6 @@ from ina.lab.kinds.allreduce import AllReduce, Reduction, in_processes
 from ina.lab.kinds.training import Config, Run
 from ina.lab.processes.crew import Crew
 from ina.lab.results import compare, record, report, units
-from ina.lab.training import launch
 from ina.lab.training.launch import JobFailed, end
 
 ROOT = Path(__file__).resolve().parent.parent.parent
