@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from ina.p4.p4runtime.messages import Status, p4
-from ina.p4.p4runtime.values import encode
+from ina.p4.p4runtime.program import encode
 from ina.p4.rpc.connections import Access
 
 SERVICE = "/p4.v1.P4Runtime/"

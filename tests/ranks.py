@@ -80,7 +80,7 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str)
     rendezvous = tmp_path / f"store{time.monotonic_ns()}"
     script = PRELUDE + textwrap.dedent(body)
     common = dict(os.environ, WORLD_SIZE=str(ranks), INIT=f"file://{rendezvous}", PYTHONPATH=str(ROOT),
-                  OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0", **env)
+                  OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0", **{"INA_CODEC": "block"} | env)
     processes = [_fork_server().start(script, dict(common, RANK=str(rank)), tmp_path) for rank in range(ranks)]
     results = []
     try:
@@ -98,8 +98,7 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str)
     until(lambda: not processes_with(f"INIT={common['INIT']}"), "the end of all processes that the ranks started")
     for name, pid in {tuple(switch) for rank in results for switch in rank.report.get("switch", [])}:
         until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
-        with open("/proc/net/unix") as file:
-            assert name not in file.read()
+        assert name.encode() not in Path("/proc/net/unix").read_bytes()  # any process may name sockets, with any bytes
     assert shared_memory() <= before
     assert set(tmp_path.iterdir()) - files <= {rendezvous}
     return results

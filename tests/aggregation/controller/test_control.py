@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ class FakeHost(FakeTarget):
     """A switch without a data plane: its ports are real."""
 
     topology = None
+    links = None
 
     def __init__(self):
         super().__init__()
@@ -96,8 +98,7 @@ def served(monkeypatch, request):
 
 
 def abstract_sockets() -> str:
-    with open("/proc/net/unix") as file:
-        return file.read()
+    return os.fsdecode(Path("/proc/net/unix").read_bytes())  # any process may name sockets, with any bytes
 
 
 def attach(name, job, worker, workers, **kwargs):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from capabilities import need
 from dying_controller import STATUS
-from test_recovery import ROOT, Running, total
+from test_recovery_processes import ROOT, Running, total
 from waiting import until
 
 from ina.aggregation.controller.client import Client, ControlError
