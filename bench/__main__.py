@@ -1,5 +1,5 @@
-"""``python -m bench [startup codec switch complete atp bmv2 emulator allreduce protocols testbed dpdk]``: measures, prints, keeps
-JSON and plots."""
+"""``python -m bench [startup codec lanes thc compressors switch complete check atp bmv2 emulator allreduce local protocols
+recovery testbed links dpdk]``: measures, prints, keeps JSON and plots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from bench import common
 from ina.lab.training import launch
 
-NAMES = ("startup", "codec", "switch", "complete", "atp", "bmv2", "emulator", "allreduce", "protocols", "testbed")
+NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "atp", "bmv2", "emulator", "allreduce",
+         "local", "protocols", "recovery", "testbed", "links")  # fmt: skip
 BY_NAME = ("dpdk",)  # only run by name: make bench-dpdk
 
 

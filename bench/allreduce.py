@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from bench.common import Measurement
+from bench.common import Figure, Measurement
 from ina.lab.training import launch
 
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]  # bytes
@@ -14,7 +14,7 @@ RANKS = (2, 4)
 # Both back ends in the same processes, in turn, so that other load on the machine affects both. A block of all-reduces
 # is timed as a whole; one before it brings the ranks together. Processor time is of all ranks and the switch process.
 RANK = """
-import json, os, statistics, sys, time
+import json, os, sys, time
 from datetime import timedelta
 import torch
 import torch.distributed as dist
@@ -44,11 +44,10 @@ for size in json.loads(sys.argv[1]):
                 wall[name].append((time.perf_counter() - start) / block)
                 cpu[name].append((spent() - before) / block)
             tensor.fill_(1e-3)
-    total = torch.tensor([statistics.median(cpu[name]) for name in groups], dtype=torch.float64)
+    total = torch.tensor([cpu[name] for name in groups], dtype=torch.float64)
     dist.all_reduce(total)
     if rank == 0:
-        print(json.dumps({"size": size, "wall": {name: statistics.median(times) for name, times in wall.items()},
-                          "cpu": dict(zip(groups, total.tolist()))}), flush=True)
+        print(json.dumps({"size": size, "wall": wall, "cpu": dict(zip(groups, total.tolist()))}), flush=True)
 dist.destroy_process_group()
 """
 
@@ -64,9 +63,9 @@ def measure() -> list[Measurement]:
         )
 
         def row(message: dict, result: Measurement = result) -> None:
-            size, wall, cpu = message["size"], message["wall"], message["cpu"]
-            cells = [cell for name in ("ina", "gloo")
-                     for cell in (round(1e6 * wall[name]), 1e-9 * size / wall[name], round(1e6 * cpu[name]))]
+            size = message["size"]
+            wall, cpu = ({name: Figure.of(times) for name, times in message[kind].items()} for kind in ("wall", "cpu"))
+            cells = [cell for name in ("ina", "gloo") for cell in (1e6 * wall[name], 1e-9 * size / wall[name], 1e6 * cpu[name])]
             result.add(size, *cells, wall["gloo"] / wall["ina"])
 
         with tempfile.TemporaryDirectory() as folder:

@@ -6,7 +6,6 @@ workers' packets, so that it compares with SwitchML's. The server adds up every 
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +14,7 @@ import numpy as np
 from cffi import FFI
 
 from bench import switch as switchml
-from bench.common import Measurement, declared, shared_object
+from bench.common import Figure, Measurement, declared, shared_object
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.entries.base import Child, Parent, Place
 from ina.aggregation.ps.state_machine import ServerConfig
@@ -137,7 +136,7 @@ def measure() -> list[Measurement]:
         (bench, native), peer = compiled(Path(folder)), switchml.compiled(Path(folder))
         for values in (32, 64, 256, 1024):
             atp, added, other = (
-                statistics.median(run(values) for _ in range(RUNS))
+                Figure.of(run(values) for _ in range(RUNS))
                 for run in (lambda v: switch(v, bench, native), lambda v: server(v, bench, native),
                             lambda v: switchml.one(v, *peer)[0])
             )  # fmt: skip

@@ -7,7 +7,6 @@ same controller writes the tables of both switches, BMv2's over P4Runtime. Witho
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from cffi import FFI
 
-from bench.common import Measurement, console
+from bench.common import Figure, Measurement, console
 from bench.switch import Native, compiled, header
 from ina.aggregation.controller.admission import Controller
 from ina.base import paths
@@ -27,7 +26,7 @@ from ina.net.ports import Port, open_packet
 from ina.p4.compiler.build import compile_program
 from ina.p4.p4runtime import bmv2
 from ina.p4.runtime import Switch
-from ina.p4.runtime.target import SwitchTarget
+from ina.p4.runtime.entities import SwitchTarget
 from ina.worlds.testbed.mininet import missing
 
 WORKERS, TURNS, SECONDS = 4, 5, 0.5
@@ -130,7 +129,7 @@ def measure() -> list[Measurement]:
                     rates.append(turn(kind, values, slots, native, ffi_of, Path(folder)))
             rows = {}
             for kind in KINDS:
-                medians = {slots: [statistics.median(figures) for figures in zip(*turns[kind, slots], strict=True)]
+                medians = {slots: [Figure.of(figures) for figures in zip(*turns[kind, slots], strict=True)]
                            for slots in WINDOWS}  # fmt: skip
                 slots = max(WINDOWS, key=lambda slots: medians[slots][0])
                 rows[kind] = (1e-3 * medians[slots][0], slots, 1e6 * medians[slots][1])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 import subprocess
+import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,18 @@ from ina.base import paths
 from ina.lab.results import record
 
 console = Console()
+
+
+@contextmanager
+def computing(count: int) -> Iterator[None]:
+    """Runs so many processes beside the body that do nothing but compute."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def declared(struct: str, source: Path) -> str:
@@ -41,8 +56,46 @@ def shared_object(source: Path, folder: Path, declarations: str) -> tuple[FFI, A
     return bench, bench.dlopen(str(target))
 
 
-def median_seconds(action: Callable[[], object], runs: int = 7, at_least: float = 0.05) -> float:
-    """Returns the median over `runs` of the seconds that one call takes; each run repeats it for `at_least` seconds."""
+class Figure(float):
+    """The median of several runs, with the least, the most, and their number. Products and quotients keep them: their bounds are
+    those of the worst and of the best pair."""
+
+    least: float
+    most: float
+    runs: int
+
+    @classmethod
+    def of(cls, samples: Iterable[float]) -> Figure:
+        """Returns the median of the samples of one quantity."""
+        values = list(samples)
+        return cls._made(statistics.median(values), values, len(values))
+
+    @classmethod
+    def _made(cls, median: float, values: Sequence[float], runs: int) -> Figure:
+        figure = cls(median)
+        figure.least, figure.most, figure.runs = min(values), max(values), runs
+        return figure
+
+    def _with(self, other: float, operation: Callable[[float, float], float]) -> Figure:
+        bounds = (other.least, other.most) if isinstance(other, Figure) else (other,)
+        values = [operation(own, bound) for own in (self.least, self.most) for bound in bounds]
+        runs = min(self.runs, other.runs) if isinstance(other, Figure) else self.runs
+        return self._made(operation(float(self), float(other)), values, runs)
+
+    def __mul__(self, other: float) -> Figure:
+        return self._with(other, lambda a, b: a * b)
+
+    def __truediv__(self, other: float) -> Figure:
+        return self._with(other, lambda a, b: a / b if b else math.inf)
+
+    def __rtruediv__(self, other: float) -> Figure:
+        return self._with(other, lambda a, b: b / a if a else math.inf)
+
+    __rmul__ = __mul__
+
+
+def median_seconds(action: Callable[[], object], runs: int = 7, at_least: float = 0.05) -> Figure:
+    """Returns the seconds that one call takes, as `runs` show it; each run repeats the call for `at_least` seconds."""
     action()
     repeat = 1
     while True:
@@ -59,7 +112,7 @@ def median_seconds(action: Callable[[], object], runs: int = 7, at_least: float 
         for _ in range(repeat):
             action()
         times.append((time.perf_counter() - start) / repeat)
-    return statistics.median(times)
+    return Figure.of(times)
 
 
 Cell = str | int | float
@@ -68,7 +121,8 @@ Cell = str | int | float
 @dataclass
 class Measurement:
     """Rows of one benchmark: `columns` are headings with units, of which the first `keys` identify the measurement; `limit`
-    is the reference of the ratio."""
+    is the reference of the ratio. `spread`: for each row and column the least, the most and the number of runs; None: the cell is
+    no median."""
 
     name: str
     columns: list[str]
@@ -76,9 +130,11 @@ class Measurement:
     expected: str
     rows: list[list[Cell]] = field(default_factory=list)
     keys: int = 1
+    spread: list[list[tuple[float, float, int] | None]] = field(default_factory=list)
 
     def add(self, *row: Cell) -> None:
-        self.rows.append(list(row))
+        self.rows.append([float(cell) if isinstance(cell, Figure) else cell for cell in row])
+        self.spread.append([(cell.least, cell.most, cell.runs) if isinstance(cell, Figure) else None for cell in row])
 
     def show(self) -> None:
         table = Table(title=f"{self.name} (ratio: {self.limit})", title_justify="left")

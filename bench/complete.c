@@ -17,7 +17,7 @@
 
 struct ina_switch;
 
-enum { WORKERS = 4, MAX_BATCH = 64, LONG = 100000, HEADERS = 52 };
+enum { WORKERS = 4, MAX_BATCH = 64, LONG = 100000, HEADERS = 64 };
 enum stage { WORKER_PORTS, BUILD, SWITCH_PORTS, SWITCH, DECODE, INGRESS, EGRESS, WAITING };
 
 struct complete {

@@ -6,7 +6,6 @@ p4/switchml.p4, and its result back into the worker's tensor. Every value of eve
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from cffi import FFI
 
-from bench.common import Measurement, declared, shared_object
+from bench.common import Figure, Measurement, declared, shared_object
 from ina.aggregation.controller.admission import Controller
 from ina.aggregation.worker.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address
 from ina.base import paths
@@ -27,6 +26,7 @@ from ina.p4.runtime.loaded_program import Program
 WORKERS, RUNS = 4, 5
 ELEMENTS, AHEAD = 1 << 18, 1  # of a tensor: so long that few frames carry only exponents; tensors of a worker on their way
 VALUES = (64, 128, 256, 1024, 2048)
+KEY = bytes(range(1, 17))  # of check words of mode keyed
 PACKETS = 600_000  # of 256 values, about, in a run
 STAGES = ("worker ports", "build", "switch ports", "switch", "decode", "ingress", "egress", "waiting")  # enum stage
 
@@ -97,9 +97,9 @@ class Rig:
 
     def __init__(
         self, values: int, ports: list[tuple[CData, CData]], bench: FFI, native: Native, watch: bool = False,
-        slots: int = 0, job: Admitted | None = None,
+        slots: int = 0, job: Admitted | None = None, check: str = "",
     ) -> None:  # fmt: skip
-        slots = slots or window(values)
+        slots, self.check = slots or window(values), check
         self.values, self.bench, self.native = values, bench, native
         self._keep: list[object] = [ports]
         c = self.c = bench.new("struct complete *")
@@ -150,7 +150,8 @@ class Rig:
     def _add_worker(self, worker: int, slots: int) -> None:
         number, life = self.job.number, self.job.life
         config = WorkerConfig(worker=worker, workers=WORKERS, job=number, life=life, slots=slots, values=self.values,
-                              address=worker_address(number, worker), rto_min=20e-3).to_c()
+                              address=worker_address(number, worker), rto_min=20e-3, check=self.check,
+                              key=KEY if self.check == "keyed" else b"").to_c()
         protocol = lib.ina_protocol_named(b"switchml")
         memory = np.zeros(protocol.state_size(config) + 64, np.uint8)
         state = ffi.cast("void *", (memory.ctypes.data + 63) // 64 * 64)
@@ -218,10 +219,10 @@ class Rig:
         self.switch.close()
 
 
-def in_memory(values: int, bench: FFI, native: Native, watch: bool = False, count: int = 0) -> Rig:
-    """Runs once over memory ports, `count` tensors unless it is 0, and closes the ports."""
+def in_memory(values: int, bench: FFI, native: Native, watch: bool = False, count: int = 0, check: str = "") -> Rig:
+    """Runs once over memory ports, `count` tensors unless it is 0, and closes the ports. ``check``: of protocols.CHECKS."""
     ports = memory_ports(values)
-    rig = Rig(values, ports, bench, native, watch)
+    rig = Rig(values, ports, bench, native, watch, check=check)
     rig.c.count = count or rig.c.count
     try:
         return rig.run()
@@ -249,11 +250,10 @@ def tables(name: str, expected: str) -> tuple[Measurement, Measurement]:
 
 def add(rates: Measurement, stages: Measurement, values: int, runs: list[Rig], watched: list[list[float]]) -> float:
     """Adds a row to each table, from finished runs and from runs with a watch in the switch. Returns packets per second."""
-    pps, by_hand = (statistics.median(rate(rig) for rig in runs) for rate in (Rig.rate, Rig.limit))
-    cycles = min(watched, key=sum)
-    workers = (cycles[0] + cycles[1] / 2 + cycles[5]) / sum(cycles[:6])
+    pps, by_hand = (Figure.of(rate(rig) for rig in runs) for rate in (Rig.rate, Rig.limit))
+    share = Figure.of((cycles[0] + cycles[1] / 2 + cycles[5]) / sum(cycles[:6]) for cycles in watched)
     rates.add(values, pps / 1e6, pps * (HEADERS + 4 * values) * 8e-9, pps * values / 1e6, by_hand / 1e6, pps / by_hand)
-    stages.add(values, *(round(cycle) for cycle in cycles), workers)
+    stages.add(values, *map(Figure.of, zip(*watched, strict=True)), share)
     return pps
 
 

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from pathlib import Path
 from cffi import FFI
 
 from bench import common, complete
-from bench.common import Measurement
+from bench.common import Figure, Measurement
 from bench.complete import HEADERS, WORKERS, Admitted, Native, Rig
 from ina.base.native import CData, ffi
 from ina.lab.training.launch import piped
@@ -158,7 +157,7 @@ def ring_ceiling(frame: int) -> float:
     pmd = TestPmd(["net_ring0", "net_ring1"], core, other, frame, frame + 512, "paired")
     try:
         pmd.tell("start tx_first 2", r"testpmd> $", 30)
-        return statistics.median(pmd.rate(bytes_counted=False) for _ in range(RUNS))
+        return Figure.of(pmd.rate(bytes_counted=False) for _ in range(RUNS))
     finally:
         pmd.close()
 
@@ -179,7 +178,7 @@ def memif_ceiling(frame: int, folder: Path, traffic: Window, room: int = 0) -> f
         ends[1].tell("start", r"testpmd> $")
         time.sleep(1)
         ends[0].tell(f"start tx_first {traffic.slots // traffic.batch}", r"testpmd> $")
-        return statistics.median(ends[0].rate() for _ in range(3))
+        return Figure.of(ends[0].rate() for _ in range(3))
     finally:
         for end in ends:
             end.close()
@@ -303,8 +302,8 @@ def handing(native: Native) -> float:
         return min(native.latency(other_core) for _ in range(3)) / 1e3
 
 
-def beside_testpmd(values: int, bench: FFI, native: Native, folder: Path) -> Pair:
-    """Returns the pair with the median ratio, of ``PAIRS`` pairs. Pairs do not count if the host moved the processors apart
+def beside_testpmd(values: int, bench: FFI, native: Native, folder: Path) -> list[Pair]:
+    """Returns ``PAIRS`` pairs by their ratio. Pairs do not count if the host moved the processors apart
     between two runs, which makes copies several times as expensive. SystemExit: nearly all are such."""
     pairs, windows = [], {window(values), DEEP}
     for _ in range(3 * PAIRS):
@@ -319,14 +318,14 @@ def beside_testpmd(values: int, bench: FFI, native: Native, folder: Path) -> Pai
             message += f"; the cores moved, a line takes {before:.0f} ns and then {pair.handing:.0f}: does not count"
         common.console.print(message, highlight=False)
         if len(pairs) == PAIRS:
-            return sorted(pairs, key=lambda pair: pair.pps / pair.ceiling)[PAIRS // 2]
+            return sorted(pairs, key=lambda pair: pair.pps / pair.ceiling)
     raise SystemExit(f"bench dpdk: in more than {2 * PAIRS} of {3 * PAIRS} runs the processors did not stay where they were")
 
 
 # ---- an all-reduce, beside Gloo -------------------------------------------------------------------------------------
 
 REDUCE = """
-import json, statistics, sys, time
+import json, sys, time
 from datetime import timedelta
 import torch
 import torch.distributed as dist
@@ -348,13 +347,13 @@ for turn in range(-1, blocks):
         wanted = torch.arange(size // 4, dtype=torch.float32).remainder_(1024).mul_(3)
         assert torch.equal(tensor, wanted), f"{name}: wrong sums"
 if dist.get_rank() == 0:
-    print(json.dumps({name: statistics.median(times) for name, times in wall.items()}), flush=True)
+    print(json.dumps(wall), flush=True)
 dist.destroy_process_group()
 """
 
 
-def all_reduce(values: int, size: int = ALL_REDUCE, blocks: int = 5) -> dict[str, float]:
-    """Returns the median seconds of an all-reduce by two processes over memif and ina-dpdk-switch, and by Gloo, in turn."""
+def all_reduce(values: int, size: int = ALL_REDUCE, blocks: int = 5) -> dict[str, Figure]:
+    """Returns the seconds of an all-reduce by two processes over memif and ina-dpdk-switch, and by Gloo, in turn."""
     root = Path(__file__).resolve().parent.parent
     environment = dict(os.environ, PYTHONPATH=str(root), OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as folder:
@@ -382,7 +381,7 @@ def all_reduce(values: int, size: int = ALL_REDUCE, blocks: int = 5) -> dict[str
                 switch.wait(ENDED)
         if ranks.returncode:
             raise SystemExit(f"bench dpdk: all-reduce failed:\n{ranks.stderr[-3000:]}")
-        return json.loads(ranks.stdout.splitlines()[-1])
+        return {name: Figure.of(times) for name, times in json.loads(ranks.stdout.splitlines()[-1]).items()}
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -426,11 +425,13 @@ def measure() -> list[Measurement]:
             frame = HEADERS + 4 * values
             ceiling = ring_ceiling(frame)
             rings.add(values, pps / 1e6, ceiling / 1e6, pps / (ceiling / 2))
-            pair = beside_testpmd(values, bench, native, Path(folder))
-            run = pair.run
-            memifs.add(values, pair.pps / 1e6, pair.pps * frame * 8e-9, pair.pps * values / 1e6,
+            pairs = beside_testpmd(values, bench, native, Path(folder))
+            pair, run = pairs[PAIRS // 2], pairs[PAIRS // 2].run
+            pps, ceiling = (Figure.of(getattr(each, name) for each in pairs) for name in ("pps", "ceiling"))
+            ratio = Figure.of(each.pps / each.ceiling for each in pairs)
+            memifs.add(values, pps / 1e6, pps * frame * 8e-9, pps * values / 1e6,
                        round(sum(run["cycles"][:5]) / run["packets"]), round(sum(run["switch"][2:4])), run["again"],
-                       round(pair.handing), pair.ceiling / 1e6, pair.pps / pair.ceiling)
+                       round(pair.handing), ceiling / 1e6, ratio)
     reduced = Measurement(
         "dpdk-allreduce: 100 MiB of float32, two processes over memif and ina-dpdk-switch, beside Gloo over loopback",
         ["values", "ina ms", "ina GB/s", "gloo ms", "gloo GB/s", "ratio"], "Gloo's time over ours",

@@ -6,13 +6,12 @@ are the processor's, of one core: other load on the machine matters little.
 
 from __future__ import annotations
 
-import statistics
 import time
 from pathlib import Path
 
 import numpy as np
 
-from bench.common import Measurement
+from bench.common import Figure, Measurement
 from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.base import paths
@@ -69,7 +68,7 @@ def _star() -> Measurement:
                 walls.append(time.process_time() - start)
                 outcome.raise_failed()
                 virtual, hops = outcome.seconds, star.stats()["frames"]
-        wall = statistics.median(walls)
+        wall = Figure.of(walls)
         result.add(workers, values, hops / wall, hops, 1e3 * virtual, 1e3 * wall, virtual / wall)
     return result
 
@@ -104,7 +103,7 @@ def _trees() -> Measurement:
     for values in (64, 256):
         for payload in (True, False):
             runs = [_in_trees(values, 2000, payload) for _ in range(3)]
-            busy, hops, virtual = statistics.median(run[0] for run in runs), runs[0][1]["frames"], runs[0][2] / 1e12
+            busy, hops, virtual = Figure.of(run[0] for run in runs), runs[0][1]["frames"], runs[0][2] / 1e12
             result.add(values, "with" if payload else "without", hops / busy, hops, 1e3 * virtual, 1e3 * busy, virtual / busy)
     return result
 
@@ -119,7 +118,7 @@ def _linear() -> Measurement:
     first = 0.0
     for packets in (500, 2000, 8000):
         runs = [_in_trees(64, packets) for _ in range(3)]
-        seconds, hops = statistics.median(run[0] for run in runs), runs[0][1]["frames"]
+        seconds, hops = Figure.of(run[0] for run in runs), runs[0][1]["frames"]
         first = first or seconds / hops
         result.add(packets, hops, 1e3 * seconds, 1e9 * seconds / hops, seconds / hops / first)
     return result

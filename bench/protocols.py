@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from bench.common import Measurement
+from bench.common import Figure, Measurement
 from ina.aggregation import protocols
 from ina.lab.training import launch
 
@@ -15,7 +15,7 @@ VALUES = 1024
 
 # All in the same processes, in turn, so that other load on the machine affects all of them.
 RANK = """
-import json, statistics, sys, time
+import json, sys, time
 from datetime import timedelta
 import torch
 import torch.distributed as dist
@@ -39,7 +39,7 @@ for size in sizes:
             if turn >= 0:
                 wall[name].append((time.perf_counter() - start) / block)
     if dist.get_rank() == 0:
-        print(json.dumps({"size": size, "wall": {name: statistics.median(times) for name, times in wall.items()}}), flush=True)
+        print(json.dumps({"size": size, "wall": wall}), flush=True)
 dist.destroy_process_group()
 """
 
@@ -54,8 +54,8 @@ def measure() -> list[Measurement]:
     )
 
     def row(message: dict) -> None:
-        wall = message["wall"]
-        result.add(message["size"], *(round(1e6 * wall[name]) for name in (*names, "gloo")), wall["gloo"] / wall[names[0]])
+        wall = {name: Figure.of(times) for name, times in message["wall"].items()}
+        result.add(message["size"], *(1e6 * wall[name] for name in (*names, "gloo")), wall["gloo"] / wall[names[0]])
 
     with tempfile.TemporaryDirectory() as folder:
         launch.run(["-c", RANK, str(SIZES), str(names).replace("'", '"'), str(VALUES)], RANKS, Path(folder), "ranks", 300, row)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import partial
+import time
 
-from bench.common import Measurement, median_seconds
+from bench.common import Figure, Measurement
 
-COMMANDS = ("--version", "--help", "run --help", "topo list", "experiment list")
+COMMANDS = ("--version", "--help", "run --help", "jobs --help", "doctor --help", "controller --help", "tofino --help",
+            "topo list", "experiment list")  # fmt: skip
+TURNS = 9
 
 
 def measure() -> list[Measurement]:
@@ -16,14 +18,16 @@ def measure() -> list[Measurement]:
         "start-up: commands that need nothing",
         ["command", "ms", "python ms", "ratio"],
         "times the empty program",
-        "near 1 for --version and --help, which import no command's module",
+        "near 1 for --version and --help, which import no command's module; below 10 for the others",
     )
-    python = median_seconds(partial(_run, "-c", "pass"))
     for command in COMMANDS:
-        seconds = median_seconds(partial(_run, "-m", "ina.cli", *command.split()))
-        result.add(f"ina {command}", 1e3 * seconds, 1e3 * python, seconds / python)
+        turns = [(_seconds("-c", "pass"), _seconds("-m", "ina.cli", *command.split())) for _ in range(TURNS)]
+        python, seconds = (Figure.of(times) for times in zip(*turns, strict=True))
+        result.add(f"ina {command}", 1e3 * seconds, 1e3 * python, Figure.of(ours / empty for empty, ours in turns))
     return [result]
 
 
-def _run(*arguments: str) -> None:
+def _seconds(*arguments: str) -> float:
+    began = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began

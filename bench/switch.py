@@ -6,7 +6,6 @@ every value of every replica is checked. Only the switch's side (ports, runtime,
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from cffi import FFI
 
-from bench.common import Measurement, declared, shared_object
+from bench.common import Figure, Measurement, declared, shared_object
 from ina.aggregation.controller.admission import Controller, Job
 from ina.aggregation.worker.config import HEADERS, WorkerConfig
 from ina.aggregation.worker.worker import Worker
@@ -100,6 +99,6 @@ def measure() -> list[Measurement]:
         bench, native = compiled(Path(folder))
         for values in (32, 64, 128, 256, 1024, 2048):
             runs = [one(values, bench, native) for _ in range(RUNS)]
-            mpps, bare = (statistics.median(rates) for rates in zip(*runs, strict=True))
+            mpps, bare = (Figure.of(rates) for rates in zip(*runs, strict=True))
             result.add(values, mpps, mpps * values * 32e-3, bare, mpps / bare)
     return [result]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.common import Measurement, console
+from bench.common import Figure, Measurement, console
 from ina import topology as topologies
 from ina.base import paths
 from ina.lab import cost_model, processors
@@ -90,7 +90,7 @@ def _allreduce() -> Measurement:
         for workers in WORKERS:
             topology = topologies.load("star", hosts=workers, rate=rate, mtu=mtu)
             times, busy = _times(topology, values, size)
-            ours, gloo = (statistics.median(times[name]) for name in ("ina", "gloo"))
+            ours, gloo = (Figure.of(times[name]) for name in ("ina", "gloo"))
             use = (cost_model.in_network_seconds(size, rate, values) / ours,
                    cost_model.ring_seconds(workers, size, rate, mtu) / gloo)
             limited = any(u < 0.8 and statistics.median(busy[n]) > BUSY for u, n in zip(use, ("ina", "gloo"), strict=True))
@@ -133,12 +133,19 @@ def _forwarding() -> Measurement:
         packets = str(Path(folder) / "packets")
         subprocess.run(["cc", "-O2", str(Path(__file__).parent / "packets.c"), "-o", packets], check=True)
         for size in (100, 1500, 9014):
-            sunk = [_raw(packets, f"sink near1 {SECONDS + 0.6} {mode}", size)[0] for mode in ("busy", "block")]
-            passed, cost = _raw(packets, f"forward near1 near2 {SECONDS + 0.6} block", size)
-            with _network(topologies.load("star", hosts=2, rate=0, mtu=9000, queue=0), 256) as network:
-                ours, own_cost = _switched(network, packets, size)
-            result.add(size, *(1e-3 * rate for rate in (*sunk, passed)), 1e6 * cost, 1e-3 * ours, 1e6 * own_cost, ours / passed)
+            turns = [_forwarded(packets, size) for _ in range(TURNS)]
+            busy, block, passed, cost, ours, own_cost = (Figure.of(samples) for samples in zip(*turns, strict=True))
+            result.add(size, 1e-3 * busy, 1e-3 * block, 1e-3 * passed, 1e6 * cost, 1e-3 * ours, 1e6 * own_cost, ours / passed)
     return result
+
+
+def _forwarded(packets: str, size: int) -> tuple[float, ...]:
+    """Returns frames per second that are taken by polling, taken by waiting, and passed on, and processor seconds for each of
+    these; then the same two of the switch."""
+    sunk = [_raw(packets, f"sink near1 {SECONDS + 0.6} {mode}", size)[0] for mode in ("busy", "block")]
+    passed = _raw(packets, f"forward near1 near2 {SECONDS + 0.6} block", size)
+    with _network(topologies.load("star", hosts=2, rate=0, mtu=9000, queue=0), 256) as network:
+        return (*sunk, *passed, *_switched(network, packets, size))
 
 
 def _raw(packets: str, taker: str, size: int) -> tuple[float, float]:

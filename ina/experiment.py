@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ina.base.settings import ConfigError
-from ina.lab import plan
+from ina.lab import library, plan
 from ina.lab.results.record import ResultsError
 
 __all__ = ["ConfigError", "Experiment", "ExperimentFailed", "Result", "ResultsError", "load", "names", "results", "run"]
@@ -50,7 +50,7 @@ class Result:
 
 def names() -> list[str]:
     """Returns the names of the experiments that come with the package; those that begin with `scale/` take minutes."""
-    return [plan.named(path) for path in (*plan.available(), *plan.large())]
+    return [library.named(path) for path in (*library.available(), *library.large())]
 
 
 def load(name: str | os.PathLike[str] | None = None, **keys: object) -> Experiment:
@@ -61,7 +61,7 @@ def load(name: str | os.PathLike[str] | None = None, **keys: object) -> Experime
     """
     overrides = {key: _text(key, value) for key, value in keys.items() if not isinstance(value, list)}
     sweeps = {key: _list(key, value) for key, value in keys.items() if isinstance(value, list)}
-    loaded = plan.load(None if name is None else plan.find(os.fspath(name)), overrides, sweeps)
+    loaded = plan.load(None if name is None else library.find(os.fspath(name)), overrides, sweeps)
     points = tuple(point.config.as_dict() for point in loaded.points)
     return Experiment(loaded.base.name, loaded.base.kind, loaded.about, points, loaded)
 

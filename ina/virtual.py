@@ -141,16 +141,17 @@ class Star(_Network):
         super().__init__(fabric.Star(program, hosts=hosts, up=up, down=down, pool=pool, latency=latency, seed=seed))
 
     def admit(self, workers: int, *, slots: int = 64, values: int | None = None, rto_min: float = 1e-3,
-              timeout: float = 30.0) -> Job:  # fmt: skip
+              timeout: float = 30.0, check: str = "") -> Job:  # fmt: skip
         """Admits a job of so many ``workers``, at the next free hosts.
 
         ``slots``: a power of two, the job's window; ``values``: integers in a packet, None: those of the program; ``rto_min``:
-        least retransmission time-out, and ``timeout``: after which a worker gives up, both in seconds. Raises AdmissionError (no
-        slots are left, say) or ValueError (no hosts are left, or an argument is out of range).
+        least retransmission time-out, and ``timeout``: after which a worker gives up, both in seconds; ``check``: how check words
+        protect sums from worker to worker: "off", "sum" or "keyed" (default: sum, where the protocol has them). Raises
+        AdmissionError (no slots are left, say) or ValueError (no hosts are left, or an argument is out of range).
         """
         assert isinstance(self._fabric, fabric.Star)
         job = self._fabric.admit(workers, slots, self._values(values), rto_min=rto_min, rto_max=max(0.1, rto_min),
-                                 timeout=timeout)  # fmt: skip
+                                 timeout=timeout, check=check)  # fmt: skip
         return Job(job.name, job.hosts, job)
 
 
@@ -180,14 +181,14 @@ class Fabric(_Network):
         return hosts
 
     def admit(self, hosts: Sequence[str], *, slots: int = 64, values: int | None = None, stripes: int = 1, name: str = "",
-              rto_min: float = 1e-3, timeout: float = 30.0) -> Job:  # fmt: skip
+              rto_min: float = 1e-3, timeout: float = 30.0, check: str = "") -> Job:  # fmt: skip
         """Admits a job of a worker at each of ``hosts``, whose sums are made along a tree of switches.
 
         ``stripes``: parts of a tensor that go over trees of their own; other arguments as of Star.admit. Raises AdmissionError
         (no slots, or no tree) or ValueError (no such host, or an argument is out of range).
         """
         job = self._fabric.admit(self._hosts(hosts), slots, self._values(values), name=name, stripes=stripes, rto_min=rto_min,
-                                 rto_max=max(0.1, rto_min), timeout=timeout)  # fmt: skip
+                                 rto_max=max(0.1, rto_min), timeout=timeout, check=check)  # fmt: skip
         return Job(job.name, job.hosts, job)
 
     def ring(self, hosts: Sequence[str], *, values: int = 256, window: int = 64, rto: float = 1e-3, name: str = "") -> Job:

@@ -31,6 +31,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Sums() values;
     Up() up;
     Down() down;
+    Refusal() refusal;
     Forwarding() forwarding;
 
     apply {
@@ -52,8 +53,12 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
                     }
                 }
             }
-            if (meta.drop != Drop.NONE) {
+            if (meta.refuse == 1) {
+                refusal.apply(hdr, standard);
+            } else if (meta.drop != Drop.NONE) {
                 mark_to_drop(standard);
+            }
+            if (meta.drop != Drop.NONE) {
                 drops.count((bit<32>)(bit<8>)meta.drop);
             }
         } else {

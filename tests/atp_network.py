@@ -33,9 +33,9 @@ __all__ = ["DELAY", "US", "Faults", "JobSpec", "Network", "fixed_point", "progra
 
 
 @functools.cache
-def program(pool: int, values: int = VALUES) -> Program:
+def program(pool: int, values: int = VALUES, source: str = "atp.p4") -> Program:
     need("cc")
-    return Program(build.compile_program(p4_dir() / "atp.p4", defines={"VALUES": str(values), "SLOTS": str(pool)}).so_path)
+    return Program(build.compile_program(p4_dir() / source, defines={"VALUES": str(values), "SLOTS": str(pool)}).so_path)
 
 
 def fixed_point(exponent: int | None) -> dict:
@@ -113,7 +113,7 @@ class Network:
         homes = [1 + i % leaves if leaves else 0 for i in range(spec.workers)]
         workers = [self._worker(number, life, i, home, spec) for i, home in enumerate(homes)]
         server = ParameterServer(ServerConfig(spec.workers, number, spec.slots, self.values, life=life,
-                                              multicast=not spec.plain))  # fmt: skip
+                                              multicast=not spec.plain, key=spec.options.get("key", b"")))  # fmt: skip
         up = self._port(0, ("server", number, 0))
         used = sorted(set(homes))
         if leaves:
@@ -245,7 +245,7 @@ class Network:
 
     def drops(self, switch: int = 0) -> dict[str, int]:
         names = ("none", "malformed", "wrong size", "unknown job", "wrong source", "wrong workers", "old life", "repeated",
-                 "lost")  # fmt: skip
+                 "lost", "corrupt", "version")  # fmt: skip
         return {n: c for n, c in zip(names, self.switches[switch].counter("drops")[:, 0].tolist(), strict=True) if c}
 
     def held(self, switch: int = 0) -> int:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from model_switch import ip_checksum
-from switchml_targets import SLOTS, Bmv2Target, CompiledTarget, InterpreterTarget, Target, TnaTarget, checked
+from switchml_targets import SLOTS, Bmv2Target, CompiledTarget, InterpreterTarget, Target, TnaTarget, checked, sealed
 
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.entries.base import Child, Parent, Place
@@ -27,7 +26,7 @@ SOURCE = p4_dir() / "atp.p4"
 VALUES = 32
 PARENT = 9  # the port towards the server, or the switch above
 DATA, FLOATS, RESULT, FLOAT_RESULT, PENDING = 1, 2, 3, 4, 5
-HEAD = ("ethernet", "ipv4", "udp", "atp")
+HEAD = layout.ATP_HEAD
 WIRE = layout.load(VALUES, p4_dir() / "include/atp/headers.p4")
 
 SOURCES = {InterpreterTarget: SOURCE, CompiledTarget: SOURCE, TnaTarget: p4_dir() / "tofino" / "atp.p4", Bmv2Target: SOURCE}
@@ -82,11 +81,13 @@ class Job:
         return {
             "ethernet": {"dst_addr": as_int(ATP_SWITCH.mac, 48, "mac"), "src_addr": as_int(source.mac, 48, "mac"),
                          "ethertype": 0x0800},
-            "ipv4": {"version": 4, "ihl": 5, "total_len": 44 + payload, "flags": 2, "ttl": 64, "protocol": 17,
+            "ipv4": {"version": 4, "ihl": 5, "total_len": 56 + payload, "flags": 2, "ttl": 64, "protocol": 17,
                      "src_addr": as_int(source.ip, 32, "ip"), "dst_addr": as_int(ATP_SWITCH.ip, 32, "ip")},
-            "udp": {"src_port": source.port, "dst_port": ATP_SWITCH.port, "length": 24 + payload},
+            "udp": {"src_port": source.port, "dst_port": ATP_SWITCH.port, "length": 36 + payload},
             "atp": {"msg_type": kind, "exponent": -96, "index": 3, "life": self.life, "job": self.number,
                     "sequence": sequence % 2**40, "bitmap": bitmap} | atp,
+            "check": {"version": WIRE.constants["WIRE_VERSION"], "check0": (1000003 * bitmap + 7 * sequence) % 2**32,
+                      "check1": (sequence - 77777777 * bitmap) % 2**32},
         }  # fmt: skip
 
     def data(self, child: int, sequence: int, values=None, bitmap: int | None = None, **atp: int) -> bytes:
@@ -137,11 +138,8 @@ class World:
         self.target.write(insert(TableEntry("l2", {"hdr.ethernet.dst_addr": address}, "flood", {"group": group})))
 
     def bytes(self, headers: dict[str, dict[str, Any]]) -> bytes:
-        """The frame, with the IPv4 checksum filled in unless it is given."""
-        if "hdr_checksum" not in headers["ipv4"]:
-            bare = WIRE["ipv4"].pack(headers["ipv4"])
-            headers = {**headers, "ipv4": {**headers["ipv4"], "hdr_checksum": ip_checksum(bare)}}
-        return WIRE.pack(**headers)
+        """The frame, with both checksums filled in unless they are given."""
+        return sealed(WIRE, headers)
 
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
         """Sends a frame; returns the frames that leave, sorted by port, in their order at each port."""
@@ -155,9 +153,9 @@ class World:
 def parse(frame: bytes) -> dict[str, dict[str, Any]]:
     """Headers of a frame; `values`: the payload's integers, None if there is none."""
     headers = WIRE.unpack(frame, HEAD)
-    payload = headers["udp"]["length"] - 24
-    assert len(frame) == 58 + payload
-    headers["values"] = list(WIRE["values"].unpack(frame, 58)["v"]) if payload == 4 * VALUES else None
+    payload = headers["udp"]["length"] - 36
+    assert len(frame) == 70 + payload
+    headers["values"] = list(WIRE["values"].unpack(frame, 70)["v"]) if payload == 4 * VALUES else None
     return headers
 
 

@@ -1,4 +1,4 @@
-"""BMv2 as a target of STF commands (`ina.p4.compiler.stf.Target`), through its command-line client."""
+"""BMv2 as a target of STF commands (`ina.p4.tools.stf_file.Target`), through its command-line client."""
 
 from __future__ import annotations
 

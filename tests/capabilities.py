@@ -227,6 +227,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "two processors": lambda: "" if len(os.sched_getaffinity(0)) > 1 else "this process may use one processor alone",
     "dpdk-testpmd": lambda: "" if shutil.which("dpdk-testpmd") else "no dpdk-testpmd on PATH (Debian: dpdk-dev)",
     "torch": _module("torch"),
+    "ml_dtypes": _module("ml_dtypes"),
     "cuda": _cuda,
     "sklearn": _module("sklearn"),
     "matplotlib": _module("matplotlib"),

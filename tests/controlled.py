@@ -14,7 +14,7 @@ from ina.p4.p4runtime import pipeline
 from ina.p4.p4runtime.device import Device
 from ina.p4.p4runtime.messages import p4
 from ina.p4.p4runtime.service import Server
-from ina.p4.rpc.codes import CODES
+from ina.p4.rpc.errors import CODES
 from ina.p4.runtime import Program
 
 SOURCE = Path(__file__).parent / "programs/served" / "controlled.p4"

@@ -1,4 +1,4 @@
-"""Random table entries and packets for any program, the same for every target (`ina.p4.compiler.stf.Target`).
+"""Random table entries and packets for any program, the same for every target (`ina.p4.tools.stf_file.Target`).
 
 Entries come from a pool of small and extreme values and of the constants that the program compares with, so that some of
 them match; packets are those of the program's STF test, if any, with bytes changed, and strings of the pool.
@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ina.p4.compiler import ast, stf
+from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.types import fixed_width
+from ina.p4.tools import stf_file as stf
 
 GROUPS = {1: [(1, 0), (2, 1), (3, 5)], 2: [(4, 7)], 3: [(0, 1), (0, 2)]}
 SESSIONS = (*range(1, 13), 32, 64, 99, 100, 250, 300, 500)

@@ -52,6 +52,12 @@ def _answer(config: WorkerConfig, frame: bytes, kind: int | None) -> bytes:
     answer = bytearray(addressed(frame, config.switch, config.address))
     if kind is not None:
         answer[42] = kind << 4 | answer[42] & 15
-    size = 4 * config.values
-    values = np.frombuffer(frame, ">u4", offset=len(frame) - size)
-    return bytes(answer[:-size]) + (values * np.uint32(config.workers)).astype(">u4").tobytes()
+    begin = len(frame) - 4 * config.values - 8  # two check words, and the values
+    words = np.frombuffer(frame, ">u4", offset=begin)
+    return sealed(bytes(answer[:begin]) + (words * np.uint32(config.workers)).astype(">u4").tobytes(), begin - 4)
+
+
+def sealed(frame: bytes, check: int) -> bytes:
+    """The frame with a right checksum of its headers. ``check``: where its check header begins."""
+    headers = ip_checksum(frame[42 : check + 2] + frame[check + 4 : check + 12])
+    return frame[: check + 2] + headers.to_bytes(2, "big") + frame[check + 4 :]

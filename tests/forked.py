@@ -26,6 +26,7 @@ LIMIT = 300.0
 def rank(script: Path, number: int, ranks: int, store: str) -> None:
     os.environ.update(RANK=str(number), WORLD_SIZE=str(ranks), LOCAL_RANK=str(number))
     sys.path.insert(0, str(script.parent))
+    sys.argv = [str(script)]
     torch.distributed.init_process_group = functools.partial(
         torch.distributed.init_process_group, init_method=f"file://{store}", rank=number, world_size=ranks)
     runpy.run_path(str(script), run_name="__main__")

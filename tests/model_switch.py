@@ -16,7 +16,10 @@ HEADER = struct.Struct(">6s6sH BBHHHBBHII HHHH BBIH bb")  # Ethernet, IPv4, UDP,
 assert HEADER.size == 52
 SIZE_CODES = {32: 0, 64: 1, 128: 2, 256: 3, 1024: 4, 2048: 5}
 NO_VALUES = 7
-DATA, PENDING, MAXIMUM = 1, 2, 3
+DATA, PENDING, MAXIMUM, REFUSED = 1, 2, 3, 4
+CHECK = struct.Struct(">BBHII")  # check header: version, flags, checksum of the headers, check words
+CHECKED = 0x4000  # in set and slot: it is there
+VERSION = 2
 
 
 def binary(address) -> tuple[bytes, int, int]:
@@ -25,8 +28,8 @@ def binary(address) -> tuple[bytes, int, int]:
 
 
 def ip_checksum(header: bytes) -> int:
-    """Checksum of a 20-byte IPv4 header: 0 if its checksum field is right; the field's value if the field is 0."""
-    total = sum(struct.unpack(">10H", header))
+    """Checksum of headers: 0 if the checksum field is right; the field's value if the field is 0."""
+    total = sum(struct.unpack(f">{len(header) // 2}H", header))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
@@ -73,6 +76,7 @@ class Row:
     answered: bool = False
     exponents: tuple[int, int] = (-128, -128)
     overflow: bool = False
+    check: tuple[int, int] = (0, 0)
     values: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
@@ -124,27 +128,39 @@ class ModelSwitch:
         (_, _, _, _, _, total_length, _, _, _, _, checksum, src, _, src_port, _, udp_length, _,
          kind, number, tsi, set_slot, e0, e1) = HEADER.unpack(frame[:52].ljust(52, b"\0"))  # fmt: skip
         size = kind & 7
+        checked = bool(set_slot & CHECKED)
+        begin = 64 if checked else 52
         supported = size in (NO_VALUES, SIZE_CODES[self.values])
         pending = (kind >> 4, size) == (PENDING, NO_VALUES)
         payload = 4 if pending else 4 * self.values if size == SIZE_CODES[self.values] else 0
         data = kind >> 4 in (DATA, MAXIMUM)
-        if (supported and data or pending) and len(frame) < 52 + payload:
+        extracted = 4 * self.values if size == SIZE_CODES[self.values] else 0
+        if (checked or supported) and len(frame) < begin + extracted:
             return "malformed"
         if ip_checksum(frame[14:24] + bytes(2) + frame[26:34]) != checksum:
+            return "corrupt"
+        version, flags, headers, *words = CHECK.unpack_from(frame, 52) if checked else (VERSION, 0, 0, 0, 0)
+        if checked and ip_checksum(frame[42:54] + frame[56:64]) != headers:
+            return "corrupt"
+        other = version != VERSION
+        if not other and (not (data or pending) or pending and (not checked or len(frame) < begin + payload)):
             return "malformed"
-        if not (data or pending) or set_slot & 0x4000:
-            return "malformed"
-        if not supported:
+        if not other and not supported:
             return "wrong size"
-        if (total_length, udp_length) != (38 + payload, 18 + payload):
+        if not other and (total_length, udp_length) != (begin - 14 + payload, begin - 34 + payload):
             return "malformed"
 
         job = self.jobs.get(number)
         if job is None:
             return "unknown job"
         bit = job.senders.get((port, src, src_port))
-        if bit is None or (pending and bit != ABOVE):
+        if bit is None or (not other and pending and bit != ABOVE):
             return "wrong source"
+        if other or (job.strict and not checked):
+            if bit == ABOVE or kind >> 4 == REFUSED or not (checked or supported):
+                return "version"
+            self.drops["version"] += 1
+            return [(port, _refused(frame, begin + extracted))]
         if job.strict and e1 & 0xFF != job.life:
             return "old life"
         slot, set_ = set_slot & 0x3FFF, set_slot >> 15
@@ -183,7 +199,11 @@ class ModelSwitch:
         row.tsi = tsi
         row.exponents = (max(row.exponents[0], e0), max(row.exponents[1], e1))
         if size != NO_VALUES:
-            integers = np.frombuffer(frame, ">i4", self.values, 52).astype(np.int64)
+            if fresh:
+                row.check = words[0], words[1]
+            elif kind >> 4 != MAXIMUM:
+                row.check = (row.check[0] + words[0]) % 2**32, (row.check[1] + words[1]) % 2**32
+            integers = np.frombuffer(frame, ">i4", self.values, begin).astype(np.int64)
             if kind >> 4 == MAXIMUM:
                 row.overflow |= fresh and bool(kind & 8)
                 row.values = integers if fresh else np.maximum(row.values, integers)
@@ -207,7 +227,8 @@ class ModelSwitch:
         row.answered = True
         row.exponents = struct.unpack_from("bb", frame, 50)
         if row.size != NO_VALUES:
-            row.values = np.frombuffer(frame, ">i4", self.values, 52).astype(np.int64)
+            row.check = CHECK.unpack_from(frame, 52)[3:]
+            row.values = np.frombuffer(frame, ">i4", self.values, 64).astype(np.int64)
             row.overflow = bool(frame[42] & 8)
         return self._down(job, row, frame)
 
@@ -245,33 +266,54 @@ def _turned(frame: bytes, to: Address | None, own: Address | None = None) -> lis
     return fields
 
 
-def _sealed(fields: list, payload: bytes, padding: bytes) -> bytes:
-    fields[5], fields[15] = 38 + len(payload), 18 + len(payload)
+def _sealed(fields: list, check: bytes, payload: bytes, padding: bytes) -> bytes:
+    """The frame; `check`: the check header with any checksum, or nothing."""
+    fields[5], fields[15] = 38 + len(check + payload), 18 + len(check + payload)
     fields[10] = 0
     fields[10] = ip_checksum(HEADER.pack(*fields)[14:34])
-    return HEADER.pack(*fields) + payload + padding
+    head = HEADER.pack(*fields)
+    if check:
+        check = check[:2] + ip_checksum(head[42:] + check[:2] + check[4:]).to_bytes(2, "big") + check[4:]
+    return head + check + payload + padding
 
 
 def _padding(frame: bytes, values: int) -> bytes:
     """Bytes after the IPv4 packet, such as the padding of short Ethernet frames; the answer carries them, too."""
-    return frame[52 if frame[42] & 7 == NO_VALUES else 52 + 4 * values :]
+    begin = 52 + len(_check(frame))
+    return frame[begin if frame[42] & 7 == NO_VALUES else begin + 4 * values :]
+
+
+def _check(frame: bytes) -> bytes:
+    """The frame's check header, or nothing."""
+    return frame[52:64] if frame[48] & CHECKED >> 8 else b""
 
 
 def _reply(frame: bytes, row: Row, values: int, to: Address | None = None, own: Address | None = None) -> bytes:
     fields = _turned(frame, to, own)
     fields[17] = row.type << 4 | row.overflow << 3 | row.size
     fields[21:23] = row.exponents
-    return _sealed(fields, row.values.astype(">i4").tobytes(), _padding(frame, values))
+    check = _check(frame)
+    if check and row.size != NO_VALUES:
+        check = check[:4] + struct.pack(">II", *row.check)
+    return _sealed(fields, check, row.values.astype(">i4").tobytes(), _padding(frame, values))
 
 
 def _pending(frame: bytes, row: Row, values: int, full: int) -> bytes:
     fields = _turned(frame, None)
     fields[17] = PENDING << 4 | NO_VALUES
-    return _sealed(fields, (full & ~row.seen).to_bytes(4, "big"), _padding(frame, values))
+    return _sealed(fields, _check(frame), (full & ~row.seen).to_bytes(4, "big"), _padding(frame, values))
+
+
+def _refused(frame: bytes, end: int) -> bytes:
+    """The answer to a frame of another version, whose headers and known values end at `end`."""
+    fields = _turned(frame, None)
+    fields[17] = REFUSED << 4 | NO_VALUES
+    fields[20] |= CHECKED
+    return _sealed(fields, CHECK.pack(VERSION, 0, 0, 0, 0), b"", frame[end:])
 
 
 def _relayed(frame: bytes, to: Address) -> bytes:
     """A pending frame from above, for a child."""
     fields = _turned(frame, to)
     fields[17] &= 0xF7
-    return _sealed(fields, frame[52:56], frame[56:])
+    return _sealed(fields, frame[52:64], frame[64:68], frame[68:])

@@ -84,15 +84,15 @@ def encode_exact(x: np.ndarray) -> np.ndarray:
     return out
 
 
-def decode_exact(wire: np.ndarray, divisor: int = 1) -> np.ndarray:
-    """Returns the float32 nearest to the exact sum / ``divisor`` (1..32), ties to even; ``wire`` is the sum of up to 32
-    encodings. Infinities and NaN follow IEEE 754."""
-    _check_workers(divisor)
+def decode_exact(wire: np.ndarray, workers: int, average: bool = False) -> np.ndarray:
+    """Returns the float32 nearest to the exact sum or average, ties to even; ``wire`` is the sum of so many workers' encodings,
+    up to 32. Infinities, NaN and the sign of zero follow IEEE 754."""
+    _check_workers(workers)
     if wire.ndim == 0 or wire.shape[-1] != EXACT_WORDS:
         raise ValueError(f"wire: shape {wire.shape}, expected a last dimension of {EXACT_WORDS}")
     out = np.empty(wire.shape[:-1], np.float32)
     source = _pointer("uint8_t *", wire, WIRE, "wire")
-    lib.ina_codec_decode_exact(_pointer("float *", out, np.float32, "out"), source, out.size, divisor)
+    lib.ina_codec_decode_exact(_pointer("float *", out, np.float32, "out"), source, out.size, workers, workers if average else 1)
     return out
 
 

@@ -10,7 +10,7 @@ import grpc
 from waiting import LONG, TookTooLong
 
 from ina.p4.p4runtime.messages import Status, p4
-from ina.p4.p4runtime.values import encode
+from ina.p4.p4runtime.program import encode
 from ina.p4.rpc.connections import Access
 
 SERVICE = "/p4.v1.P4Runtime/"

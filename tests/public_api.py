@@ -9,13 +9,15 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 SNAPSHOT, PAGE = ROOT / "tests/house/public_api.txt", ROOT / "docs/reference/api.md"
-MODULES = ("ina.p4", "ina.topology", "ina.virtual", "ina.experiment", "ina.backend", "ina.backend.hooks", "ina.protocol")
+MODULES = ("ina.p4", "ina.topology", "ina.virtual", "ina.experiment", "ina.backend", "ina.backend.hooks",
+           "ina.backend.optimizers", "ina.codecs", "ina.protocol")
 COMPILED = {"native"}  # methods that lead to the compiled part
 PASSED_ON = {"P4Info"}  # users get them and give them back; their members are private
 PLAIN = (int, float, str, bool, bytes, tuple, type(None))
@@ -77,6 +79,8 @@ def members(cls: type) -> Iterator[tuple[str, object]]:
             if name.startswith("_") or name in seen | fields | COMPILED or type(value).__name__ == "member_descriptor":
                 continue
             seen.add(name)
+            if isinstance(value, cached_property):
+                value = property(value.func)
             if not callable(value) and not isinstance(value, (property, classmethod, staticmethod)):
                 value = base.__annotations__.get(name, type(value).__name__)
             yield name, value

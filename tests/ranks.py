@@ -90,7 +90,7 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 300, **env: str)
     rendezvous = tmp_path / f"store{time.monotonic_ns()}"
     script = PRELUDE + textwrap.dedent(body)
     common = dict(os.environ, WORLD_SIZE=str(ranks), INIT=f"file://{rendezvous}", PYTHONPATH=str(ROOT),
-                  OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0", **env)
+                  OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0", **{"INA_CODEC": "block"} | env)
     processes = [_fork_server().start(script, dict(common, RANK=str(rank)), tmp_path) for rank in range(ranks)]
     results = []
     try:
@@ -108,7 +108,7 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 300, **env: str)
     until(lambda: not processes_with(f"INIT={common['INIT']}"), "the end of all processes that the ranks started")
     for name, pid in {tuple(switch) for rank in results for switch in rank.report.get("switch", [])}:
         until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
-        until(lambda name=name: name not in Path("/proc/net/unix").read_text(), f"the end of socket {name}")
+        until(lambda name=name: name.encode() not in Path("/proc/net/unix").read_bytes(), f"the end of socket {name}")
     until(lambda: shared_memory() <= before, "the end of the ranks' shared memory (or of another process's)")
     assert set(tmp_path.iterdir()) - files <= {rendezvous}
     return results

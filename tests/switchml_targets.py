@@ -18,7 +18,7 @@ from typing import Any
 
 from bmv2_switch import SHORTEST, Bmv2, compile_p4
 from capabilities import need
-from model_switch import ABOVE, ModelSwitch, ip_checksum
+from model_switch import ABOVE, ModelSwitch
 from model_switch import Job as ModelJob
 
 from ina.aggregation.controller.admission import Controller
@@ -38,8 +38,8 @@ MAX_PORTS = 34
 
 
 @functools.cache
-def checked(values: int, source: Path = PROGRAM):
-    return frontend.load(source, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
+def checked(values: int, source: Path = PROGRAM, variant: tuple[tuple[str, str], ...] = ()):
+    return frontend.load(source, defines={"VALUES": str(values), "SLOTS": str(SLOTS), **dict(variant)})
 
 
 @functools.cache
@@ -72,6 +72,7 @@ class Target(ABC):
 
     name: str
     source = PROGRAM
+    variant: tuple[tuple[str, str], ...] = ()  # more macros of the program
     needs: tuple[str, ...] = ()  # capabilities (tests/capabilities.py)
     shortest = 0  # bytes of the shortest frame that can be sent into it
 
@@ -155,7 +156,7 @@ class InterpreterTarget(Target):
     name = "interpreter"
 
     def reset(self, ports: int) -> None:
-        self.interpreter = Interpreter(checked(self.values, self.source))
+        self.interpreter = Interpreter(checked(self.values, self.source, self.variant))
         self._handles: dict[tuple, int] = {}
 
     def write(self, updates: list[Update]) -> None:
@@ -195,7 +196,7 @@ class CompiledTarget(Target):
 
     def __init__(self, values: int):
         need(*self.needs)
-        compiled = build.compile_program(self.source, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
+        compiled = build.compile_program(self.source, defines={"VALUES": str(values), "SLOTS": str(SLOTS), **dict(self.variant)})
         self.program = Program(compiled.so_path)
         super().__init__(values)
 
@@ -234,7 +235,7 @@ class Bmv2Target(Target):
     def __init__(self, values: int):
         need(*self.needs)
         with tempfile.TemporaryDirectory() as folder:
-            config = compile_p4(self.source, Path(folder) / "program.json", VALUES=values, SLOTS=SLOTS)
+            config = compile_p4(self.source, Path(folder) / "program.json", VALUES=values, SLOTS=SLOTS, **dict(self.variant))
             self.switch = Bmv2(config, MAX_PORTS if values == 32 else 5)  # ports take time to make
         super().__init__(values)
 
@@ -279,10 +280,16 @@ class Job:
         self.world, self.admitted, self.number = world, admitted, admitted.number
         self.ports = [worker.port for _, worker in sorted(admitted.attached.items())]
 
+    @property
+    def head_size(self) -> int:
+        """Bytes in front of the values."""
+        return self.world.wire.size(layout.HEAD if self.admitted.strict else layout.PUBLISHED)
+
     def head(self, worker: int, payload: int) -> dict[str, dict[str, int]]:
-        """Ethernet, IPv4 and UDP of a frame of `worker` with `payload` bytes after the exponents."""
+        """Ethernet, IPv4 and UDP of a frame of `worker` with `payload` bytes after the check header, or after the exponents."""
         own = worker_address(self.number, worker)
         constants = self.world.wire.constants
+        payload += constants["CHECK_LENGTH"] if self.admitted.strict else 0
         return {
             "ethernet": {"dst_addr": as_int(SWITCH.mac, 48, "mac"), "src_addr": as_int(own.mac, 48, "mac"),
                          "ethertype": constants["ETHERTYPE_IPV4"]},
@@ -307,6 +314,10 @@ class Job:
             "set": tsi // slots % 2 if set_ is None else set_,
             "slot": tsi % slots if slot is None else slot,
         }
+        headers["switchml"]["checked"] = int(self.admitted.strict)
+        if self.admitted.strict:
+            headers["check"] = {"version": constants["WIRE_VERSION"], "check0": (1000003 * worker + 7 * tsi) % 2**32,
+                                "check1": (tsi - 77777777 * worker) % 2**32}  # fmt: skip
         headers["exponents"] = {"e0": e0, "e1": (self.admitted.life ^ 128) - 128 if e1 is None else e1}
         if values is not None:
             headers["values"] = {"v": [int(v) % 2**32 for v in values]}
@@ -347,11 +358,8 @@ class World:
         self.target.write(insert(TableEntry("l2", {"hdr.ethernet.dst_addr": address}, "flood", {"group": group})))
 
     def bytes(self, headers: dict[str, dict[str, Any]]) -> bytes:
-        """The frame, with the IPv4 checksum filled in unless it is given."""
-        if "hdr_checksum" not in headers["ipv4"]:
-            bare = self.wire["ipv4"].pack(headers["ipv4"])
-            headers = {**headers, "ipv4": {**headers["ipv4"], "hdr_checksum": ip_checksum(bare)}}
-        return self.wire.pack(**headers)
+        """The frame, with both checksums filled in unless they are given."""
+        return sealed(self.wire, headers)
 
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
         """Sends a frame; returns the frames that leave, sorted by port, in their order at each port."""
@@ -367,7 +375,19 @@ class World:
         head = self.wire["switchml"].unpack(frame, self.wire.offset("switchml"))
         if head["msg_type"] == constants["SWITCHML_PENDING"]:
             return self.wire.unpack(frame, layout.PENDING)
-        return self.wire.unpack(frame, layout.HEAD if head["size"] == constants["SIZE_NONE"] else layout.DATA)
+        kinds = layout.HEAD if head["size"] == constants["SIZE_NONE"] else layout.DATA
+        return self.wire.unpack(frame, kinds if head["checked"] else [kind for kind in kinds if kind != "check"])
+
+
+def sealed(wire: layout.Layout, headers: dict[str, dict[str, Any]]) -> bytes:
+    """The frame of either protocol, with both checksums filled in unless they are given."""
+    if "hdr_checksum" not in headers["ipv4"]:
+        bare = wire["ipv4"].pack(headers["ipv4"])
+        headers = {**headers, "ipv4": {**headers["ipv4"], "hdr_checksum": layout.checksum(bare)}}
+    if "headers" not in headers.get("check", {"headers": 0}):
+        covered = wire.pack(**{name: headers[name] for name in ("switchml", "exponents", "atp", "check") if name in headers})
+        headers = {**headers, "check": {**headers["check"], "headers": layout.checksum(covered)}}
+    return wire.pack(**headers)
 
 
 def check_cut_before_its_header(world: Any, whole: bytes, mac: bytes, port: int) -> None:

@@ -110,19 +110,18 @@ def loaded(program: Path) -> CheckedProgram:
     return load(program, include_dirs=[program.parent, program.parent.parent])
 
 
-def table() -> list[str]:
-    """Rows for docs/guide/tofino.md: for every example the estimate of `ina tofino check` / the compiler's usage."""
+def table() -> dict[str, list[str]]:
+    """Estimates for docs/site/features.toml: for every example the estimate of `ina tofino check` / the compiler's usage."""
     from ina.p4.tofino.check import check, report_totals
-    from ina.p4.tofino.compare import taken
+    from ina.p4.tofino.compiler import taken
 
-    rows = []
+    rows = {}
     for program in examples():
         estimates = report_totals(check(loaded(program)))
         real = taken(judged(program, (program.parent.parent,)).compiled)
-        cells = [f"{estimates[resource][0]:,} / {real[resource]:,}" for resource in real]
-        rows.append(f"| `{program.stem}` | {' | '.join(cells)} |")
+        rows[program.stem] = [f"{estimates[resource][0]:,} / {real[resource]:,}" for resource in real]
     return rows
 
 
 if __name__ == "__main__":
-    print("\n".join(table()))
+    print("\n".join(f"{name} = {json.dumps(cells)}" for name, cells in table().items()))

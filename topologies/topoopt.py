@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 
 from ina.topology.routes import Tables, tables
@@ -229,13 +228,6 @@ class Fabric:
                 if source != destination:
                     result[f"s{source}"][f"h{destination}"] = to[f"s{group.next(source, destination)}"]
         return result
-
-    def shortest(self, source: int, destination: int, k: int = 1) -> list[list[int]]:
-        """Returns up to ``k`` shortest loop-free routes over all links: the paper's routes for model-parallel traffic."""
-        import networkx
-
-        graph = networkx.DiGraph(sorted(self.circuits))
-        return list(islice(networkx.shortest_simple_paths(graph, source, destination), k))
 
 
 def split_degree(degree: int, traffic: Traffic, rings: str = "directed") -> tuple[int, int]:

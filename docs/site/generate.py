@@ -11,17 +11,20 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import json
 import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import codec_results  # noqa: E402
+import imports  # noqa: E402
 from results import benchmarks  # noqa: E402
 
 PAGES: dict[str, Callable[[], str]] = {}  # path below docs: what makes its text
@@ -50,6 +53,11 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def title(text: str) -> str:
     """Heading and note of a generated page."""
     return f"# {text}\n\n<!-- Written by docs/site/generate.py: change the code, then run `make docs`. -->\n"
+
+
+@page("images/imports.svg")
+def drawing_of_imports() -> str:
+    return imports.drawing(ROOT)
 
 
 @page("reference/keys.md")
@@ -96,11 +104,20 @@ def settings() -> str:
     ])
 
 
+STATUS = """\
+Every command of `ina` with its options; `ina COMMAND --help` prints the same.
+
+Exit status: 0, done; 1, it began and failed, or found what it looks for (errors of a P4 program, differences, wrong sums, a
+switch that lacks something); 2, the command line, or the file of an experiment, network or deployment, is wrong: nothing was
+begun, and all problems are printed; 130, interrupted; 141, nobody reads its output; 143, terminated.
+"""
+
+
 @page("reference/commands.md")
 def commands() -> str:
     from ina import cli
 
-    parts = [title("Commands"), "Every command of `ina` with its options; `ina COMMAND --help` prints the same.\n"]
+    parts = [title("Commands"), STATUS]
     for words, help, parser in walk(cli.parser(), ()):
         parts.append(f"## ina {' '.join(words)}\n\n{sentence(parser.description or help)}\n")
         rows = [[option(action), cell(expanded(parser, action))] for action in parser._actions if action.help != argparse.SUPPRESS
@@ -177,19 +194,24 @@ def members(path: str, struct: str) -> Iterator[tuple[list[str], str]]:
 
 @page("reference/p4-features.md")
 def features() -> str:
-    groups = tomllib.loads((ROOT / "docs/site/features.toml").read_text())["group"]
+    content = tomllib.loads((ROOT / "docs/site/features.toml").read_text())
+    groups, judges, estimates = content["group"], content["judge"], content["estimates"]
+    results = json.loads((ROOT / "tests/ptf/results.json").read_text())
     not_on_bmv2 = constant(ROOT / "tests/p4/compiler/test_stf_features.py", "NOT_ON_BMV2")
     parts = [
         title("P4 features"),
-        "What there is of P4_16, of v1model and of TNA (Tofino 1), with a sample or a test of each. A sample is a short\n"
-        "program of `tests/stf` with a packet test; `ina stf tests/stf` runs them.\n",
+        "What there is of P4_16, of v1model and of TNA (Tofino 1), with a sample or a test of each, and what others' tests and\n"
+        "compilers say of it ([judges](#judges)). A sample is a short program of `tests/stf` with a packet test;\n"
+        "`ina stf tests/stf` runs them. Meanings of TNA follow Intel's \"P4-16 Tofino Native Architecture\", public version;\n"
+        "where it is silent (which LAG member a hash chooses, for example), open-p4studio's tests.\n",
         "| column | |\n|---|---|\n"
         "| v1model, TNA | sample or test that shows it; *same*: both architectures share the code; –: not in the architecture |\n"
         "| compiled | the compiled switch passes that test |\n"
         "| interpreted | so does the reference interpreter; TNA's: on random packets, `test_tna_differential.py` |\n"
-        "| BMv2 | simple_switch gives the same answers to the sample, or why not |\n",
+        "| BMv2 | simple_switch gives the same answers to the sample, or why not |\n"
+        "| PTF | open-p4studio's [examples](#examples-of-open-p4studio) that use it, with the tests that pass |\n",
         "[Tofino programs](../guide/tna.md) has TNA's rules and what is refused of it, [P4 here](../guide/p4.md#what-is-not)\n"
-        "what is refused of v1model. [p4c's tests](p4-conformance.md) and [Intel's](tna-conformance.md) judge both.\n",
+        "what is refused of v1model.\n",
     ]
     for group in groups:
         rows = []
@@ -204,13 +226,43 @@ def features() -> str:
                 "yes" if samples or tests else "no",
                 "yes" if samples or (inside and group is not groups[-1]) else "–",
                 "; ".join(judged) or ("yes" if samples else "–"),
+                "<br>".join(f"`{name}` {passing(results[name].values())}" for name in row.get("ptf", ())) or "–",
                 cell(row["note"]),
             ])
-        head = ["feature", "v1model", "TNA", "compiled", "interpreted", "BMv2", "note"]
-        if not any(row[-1] for row in rows):
-            head, rows = head[:-1], [row[:-1] for row in rows]
-        parts.append(f"## {group['name']}\n\n{table(head, rows)}\n")
+        head = ["feature", "v1model", "TNA", "compiled", "interpreted", "BMv2", "PTF", "note"]
+        used = [i for i, _ in enumerate(head) if i < 6 or any(row[i] not in ("", "–") for row in rows)]
+        parts.append(f"## {group['name']}\n\n{table([head[i] for i in used], [[row[i] for i in used] for row in rows])}\n")
+    every = passing(cause for tests in results.values() for cause in tests.values())
+    rows = [[f"[{judge['name']}](#{anchor(judge['name'])})", judge["of"], judge["result"].replace("PTF", f"{every} tests pass"),
+             judge["run"]] for judge in judges]  # fmt: skip
+    parts.append(f"## Judges\n\n{table(['judge', 'of', 'result', 'run by'], rows)}\n")
+    parts += [f"## {judge['name']}\n\n{judge['text'].strip()}\n" for judge in judges]
+    rows = [[f"`{name}`", passing(tests.values()), others(tests), *estimates.get(name, ["–"] * 6)]
+            for name, tests in sorted(results.items())]  # fmt: skip
+    head = ["example", "PTF tests that pass", "the others", "stages", "bits of containers", "stateful and meter ALUs", "SRAM",
+            "TCAM", "hash bits"]  # fmt: skip
+    parts.append("## Examples of open-p4studio\n\nTests that pass, and of each resource the estimate of `ina tofino check` / "
+                 f"what p4c takes.\n\n{table(head, rows)}\n\nTogether {every} tests pass.\n")  # fmt: skip
     return "\n".join(parts)
+
+
+def passing(causes: Iterable[str]) -> str:
+    """The number of tests that pass: those whose failure has no cause."""
+    every = list(causes)
+    return f"{every.count('')} of {len(every)}"
+
+
+def others(tests: dict[str, str]) -> str:
+    """The tests of an example that do not pass, by cause."""
+    by_cause: dict[str, list[str]] = {}
+    for name, cause in tests.items():
+        by_cause.setdefault(cause, []).append(f"`{name}`")
+    return "; ".join(f"{cause}: {', '.join(names)}" for cause, names in by_cause.items() if cause)
+
+
+def anchor(heading: str) -> str:
+    """The id that the site gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-")
 
 
 def sample(name: str) -> str:
@@ -241,7 +293,7 @@ def constant(path: Path, name: str) -> dict[str, str]:
     raise SystemExit(f"docs/site/generate.py: {path}: expected {name} there")
 
 
-PAGES |= {f"results/{path}": lambda text=text: text for path, text in benchmarks().items()}
+PAGES |= {f"results/{path}": lambda text=text: text for path, text in {**benchmarks(), **codec_results.pages()}.items()}
 
 
 def main() -> int:

@@ -36,6 +36,7 @@ class Measured:
     expected: str
     environment: dict[str, Cell]
     keys: int
+    spread: list[list[list[float] | None]]  # least, most and number of runs of each cell; [] for rows of older files
     ratios: dict[tuple[Cell, ...], list[float]] = field(default_factory=dict)
 
 
@@ -51,7 +52,8 @@ def newest() -> dict[str, Measured]:
             for row in rows:
                 if isinstance(row[-1], int | float):
                     ratios.setdefault(tuple(row[:keys]), []).append(row[-1])
-            measured[name] = Measured(entry["columns"], rows, entry["limit"], entry["expected"], run["environment"], keys, ratios)
+            measured[name] = Measured(entry["columns"], rows, entry["limit"], entry["expected"], run["environment"], keys,
+                                      entry.get("spread") or [[] for _ in rows], ratios)  # fmt: skip
     return measured
 
 
@@ -79,24 +81,39 @@ def text(value: Cell) -> str:
     return f"{value:.3g}"
 
 
+ROOM = 5  # columns of a table whose cells have room for their spread
+
+
+def cell(value: Cell, spread: list[float] | None) -> str:
+    """A figure, with the least and the most of its runs where they are known."""
+    return text(value) if spread is None else f"{text(value)} ({text(spread[0])} – {text(spread[1])}, {spread[2]:.0f} runs)"
+
+
+def cells(row: Sequence[Cell], spread: Sequence[list[float] | None]) -> list[str]:
+    """A row of the table; where there are many columns only the last one has its spread."""
+    shown = [each if len(row) <= ROOM or column == len(row) - 1 else None for column, each in enumerate(spread)]
+    return [cell(*each) for each in zip(row, shown or [None] * len(row), strict=True)]
+
+
 def benchmarks() -> dict[str, str]:
     """Page and plots, by their paths below docs/results/."""
     measured, made = newest(), {}
     parts = [
         "# Benchmarks\n\n<!-- Written by docs/site/results.py: `make bench` measures, `make docs` writes. -->\n",
-        "Each figure stands beside a peer or a physical limit of the same run, and is the median of several repetitions. The\n"
-        "newest run is shown. *In all runs* is the range of the last figure over all recorded runs, of earlier commits too.\n"
-        "`make bench` measures again; `python -m bench NAME` makes one measurement.\n",
+        "Each figure stands beside a peer or a physical limit of the same run, and is the median of several repetitions, with\n"
+        "the least and the most of them where they were recorded. The newest run is shown. *In all runs* is the range of the\n"
+        "last figure over all recorded runs, of earlier commits too. `make bench` measures again; `python -m bench NAME` makes\n"
+        "one measurement.\n",
     ]
     for section, entry in sections(measured):
         environment = entry.environment
         several = any(len(values) > 1 for values in entry.ratios.values())
         head = [*entry.columns, *(["in all runs"] if several else [])]
         rows = []
-        for row in entry.rows:
+        for row, own in zip(entry.rows, entry.spread, strict=True):
             values = entry.ratios.get(tuple(row[: entry.keys]), [])
             spread = f"{text(min(values))} – {text(max(values))}" if len(values) > 1 else "–"
-            rows.append([*map(text, row), *([spread] if several else [])])
+            rows.append([*cells(row, own), *([spread] if several else [])])
         parts.append(f"## {section.heading}\n\n{section.about}\n")
         parts.append(f"Last figure: {entry.limit}. Expected beforehand: {entry.expected}.\n")
         lines = [head, ["---"] * len(head), *rows]

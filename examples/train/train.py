@@ -3,10 +3,14 @@
 torchrun --nproc-per-node 4 examples/train/train.py
 """
 
+import argparse
+
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 
 dist.init_process_group("ina")
 rank, world = dist.get_rank(), dist.get_world_size()

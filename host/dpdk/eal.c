@@ -78,13 +78,9 @@ int ina_dpdk_cpus(int *cpus, int max)
 
 /* ---- pools ------------------------------------------------------------------------------------------------------ */
 
-/* Behind 128 bytes of headroom and 52 of headers the values begin a cache line (port.h): vectors that lie across lines take
- * twice as many loads and stores. An mbuf begins a line and is two long, so private data of 12 bytes does it; drivers find
- * the buffer behind them wherever they end. Not where the driver copies frames: it takes longer than that saves when theirs and
- * ours do not lie alike on their lines. */
-enum { CACHE = 256, PRIVATE = 12 };
-_Static_assert(RTE_PKTMBUF_HEADROOM == 128 && INA_PORT_HEADROOM - RTE_PKTMBUF_HEADROOM == PRIVATE,
-               "DPDK was built with another headroom");
+enum { CACHE = 256 };
+/* Values begin a cache line (port.h). */
+_Static_assert(RTE_PKTMBUF_HEADROOM == INA_PORT_HEADROOM, "DPDK was built with another headroom");
 
 struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, uint32_t buffer, char *error, size_t error_size)
 {
@@ -104,13 +100,12 @@ struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, u
      * huge pages each begin one. Where devices see our addresses, what is in one piece for us is so for them. */
     const uint32_t whole = RTE_ALIGN_CEIL(max_frame + 2 * RTE_VLAN_HLEN + RTE_ETHER_CRC_LEN, 1024);
     const uint32_t data = whole < RTE_MBUF_DEFAULT_DATAROOM ? RTE_MBUF_DEFAULT_DATAROOM : whole;
-    const uint16_t private = buffer ? 0 : PRIVATE;
-    const uint32_t room = RTE_PKTMBUF_HEADROOM + (buffer ? buffer : data + RTE_CACHE_LINE_SIZE - PRIVATE);
+    const uint32_t room = RTE_PKTMBUF_HEADROOM + (buffer ? buffer : data + RTE_CACHE_LINE_SIZE);
     const unsigned flags = rte_eal_iova_mode() == RTE_IOVA_VA ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
-    struct rte_pktmbuf_pool_private how = {.mbuf_data_room_size = (uint16_t)room, .mbuf_priv_size = private};
+    struct rte_pktmbuf_pool_private how = {.mbuf_data_room_size = (uint16_t)room};
     snprintf(name, sizeof name, "ina_%u", number++);
     pool->max_frame = max_frame;
-    pool->mbufs = rte_mempool_create_empty(name, mbufs, (unsigned)sizeof(struct rte_mbuf) + private + room,
+    pool->mbufs = rte_mempool_create_empty(name, mbufs, (unsigned)sizeof(struct rte_mbuf) + room,
                                            mbufs >= 3 * CACHE ? CACHE : 0, sizeof how, SOCKET_ID_ANY, flags);
     if (pool->mbufs) {
         rte_pktmbuf_pool_init(pool->mbufs, &how);

@@ -95,6 +95,16 @@ void ina_link_destroy(struct ina_link *link)
     free(link);
 }
 
+void ina_link_set_rate(struct ina_link *link, uint64_t rate_bps)
+{
+    link->config.rate_bps = rate_bps;
+}
+
+void ina_link_set_delay(struct ina_link *link, uint64_t delay_ps)
+{
+    link->config.delay_ps = delay_ps;
+}
+
 int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uint64_t now)
 {
     const struct ina_link_config *config = &link->config;

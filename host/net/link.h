@@ -49,6 +49,10 @@ struct ina_link *ina_link_create(const struct ina_link_config *config); /* NULL:
 void ina_link_destroy(struct ina_link *link);
 /* enum ina_enqueue, or -ENOMEM: nothing has changed. */
 int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uint64_t now);
+/* Changes the rate for items whose transmission begins from now on, and for `forward`, those that enter from now on. */
+void ina_link_set_rate(struct ina_link *link, uint64_t rate_bps);
+/* Changes the delay likewise. Packets keep their order: one that a shorter delay would bring first waits for those before it. */
+void ina_link_set_delay(struct ina_link *link, uint64_t delay_ps);
 /* Head of the queue once the transmitter is free at `now`: 1 and *item, or 0. */
 int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *item);
 /* Serialise a dequeued item (its length may have changed in egress) from `now`, or after what is being sent; returns

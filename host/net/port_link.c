@@ -19,6 +19,7 @@ struct link_port {
     struct ina_port port;
     struct ina_port *inner;
     struct ina_link *link;
+    uint64_t rate_bps, delay_ps; /* as another thread may have set them */
     struct ina_pool frames;
     uint32_t lent_first, lent_last, lent; /* frames that the user has, the oldest first */
 };
@@ -101,6 +102,8 @@ static int link_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint
     uint64_t due;
     int n = 0;
 
+    ina_link_set_rate(p->link, __atomic_load_n(&p->rate_bps, __ATOMIC_RELAXED));
+    ina_link_set_delay(p->link, __atomic_load_n(&p->delay_ps, __ATOMIC_RELAXED));
     take(p, now);
     while (n < max && (due = ina_link_next_due(p->link)) <= now) { /* events that a late poll missed get their due times */
         while (ina_link_dequeue(p->link, due, &item))
@@ -180,6 +183,8 @@ struct ina_port *ina_port_link_wrap(struct ina_port *inner, const struct ina_lin
     p->port = (struct ina_port){
         .ops = &LINK_OPS, .fd = inner->fd, .bell = inner->bell, .max_frame = inner->max_frame};
     p->frames.stride = (INA_PORT_HEADROOM + inner->max_frame + 63) & ~63u;
+    p->rate_bps = config->rate_bps;
+    p->delay_ps = config->delay_ps;
     p->link = ina_link_create(config);
     if (!p->link) {
         link_close(&p->port);
@@ -188,6 +193,13 @@ struct ina_port *ina_port_link_wrap(struct ina_port *inner, const struct ina_lin
     }
     p->inner = inner;
     return &p->port;
+}
+
+void ina_port_link_set(struct ina_port *port, uint64_t rate_bps, uint64_t delay_ps)
+{
+    struct link_port *p = (struct link_port *)port;
+    __atomic_store_n(&p->rate_bps, rate_bps, __ATOMIC_RELAXED);
+    __atomic_store_n(&p->delay_ps, delay_ps, __ATOMIC_RELAXED);
 }
 
 void ina_port_link_report(const struct ina_port *port, struct ina_link_stats *stats)

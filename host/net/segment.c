@@ -334,6 +334,14 @@ static const struct ina_port_ops SEGMENT_OPS = {
     .close = segment_close,
 };
 
+void ina_segment_resume(struct ina_port *port)
+{
+    struct segment_port *p = (struct segment_port *)port;
+    p->tx_head = atomic_load_explicit(&p->tx.control->head, memory_order_acquire);
+    p->tx_tail = atomic_load_explicit(&p->tx.control->tail, memory_order_acquire);
+    p->lend.next = p->lend.done = p->rx_head = atomic_load_explicit(&p->rx.control->tail, memory_order_acquire);
+}
+
 struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int wary, int bell, int peer_bell)
 {
     struct segment_port *p;
@@ -358,10 +366,7 @@ struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int war
     p->stride = segment->stride;
     p->area = INA_PORT_HEADROOM + segment->max_frame;
     p->lend.skip = p->skip;
-    /* A port may be opened on a ring that has been in use: it goes on where the indices are. */
-    p->tx_head = atomic_load(&p->tx.control->head);
-    p->tx_tail = atomic_load(&p->tx.control->tail);
-    p->lend.next = p->lend.done = p->rx_head = atomic_load(&p->rx.control->tail);
+    ina_segment_resume(&p->port); /* the ring may have been in use */
     int error = -take_bells(p, bell, peer_bell);
     if (!error && wary) {
         p->copies_mask = (segment->frames < COPIES ? segment->frames : COPIES) - 1;

@@ -54,5 +54,7 @@ void ina_segment_release(struct ina_segment *segment); /* the last owner unmaps 
 /* One side's port; on success it owns a share of the segment. NULL + errno. `wary`: the peer may go on writing to frames that it
  * has sent, so they are copied before use; then at most 64 are lent at once. */
 struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int wary, int bell, int peer_bell);
+/* With no frame lent: goes on where another port on the same side, of another process, has left off. */
+void ina_segment_resume(struct ina_port *port);
 
 #endif

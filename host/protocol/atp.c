@@ -19,8 +19,8 @@
 #include <errno.h>
 #include <string.h>
 
-enum { OVERTAKEN = 3 /* later results that make a packet suspect */, FIRST_WINDOW = 200 * 306 /* bytes, the paper's */ };
-enum { NONE = 0xffff, ONE = 1 << 16 /* a packet, in the unit of windows */ };
+enum { OVERTAKEN = 3 /* later results that make a packet suspect: the paper's */, FIRST_WINDOW = 200 * 306 /* bytes, the paper's */ };
+enum { ONE = 1 << 16 /* a packet, in the unit of windows */ };
 
 struct slot {
     struct ina_slot base;
@@ -28,36 +28,36 @@ struct slot {
     uint8_t floats;           /* this packet goes to the server in floats */
     uint8_t resend;           /* the next transmission asks switches for their partial sums */
     uint8_t used;             /* seq means something */
-    uint8_t listed;           /* in the list of packets that wait for an answer */
-    uint16_t after, before;   /* its neighbours there */
-    uint16_t padding[3];      /* states are compared byte by byte */
-    uint64_t order;           /* of its latest transmission among all of this worker */
+    uint8_t padding[3];       /* states are compared byte by byte */
 };
-static_assert(sizeof(struct slot) == 40, "no padding");
+static_assert(sizeof(struct slot) == 24, "no padding");
 
 struct state {                   /* slots.h */
     struct ina_slots base;
     struct ina_internet net;     /* of bare frames; net_values: of frames with values */
     struct ina_internet net_values;
     struct ina_address peer;     /* the switch, or the server */
+    uint64_t check;              /* INA_CHECK_OFF, INA_CHECK_SUM */
     uint64_t next;               /* first packet that has not been sent */
-    uint64_t sent, answered;     /* transmissions; the latest of them that was a packet's first and has its result */
     uint64_t recover;            /* the window shrinks once for all packets before this one */
     uint64_t window, threshold;  /* AIMD, in 1/ONE packets; below the threshold it grows fast */
-    uint32_t flying;             /* packets sent that have no result */
-    uint16_t first, last;        /* packets that wait for an answer, in the order of their transmissions; NONE */
+    uint32_t flying, reserved;   /* packets sent that have no result */
 };
 
-static const struct ina_slots_shape shape = {
-    .state = sizeof(struct state), .slot = sizeof(struct slot), .max_workers = INA_BITMAP_WORKERS, .last_life = 65535};
-
-enum { WINDOW, EXPONENT };
+enum { WINDOW, EXPONENT, CHECK };
 static const struct ina_option options[] = {
     [WINDOW] = {"window", "first congestion window, packets; not set: as much as the paper's, 60 KB", 1, INA_MAX_SLOTS, 0},
     [EXPONENT] = {"exponent", "float32 blocks are in fixed point, values up to 2^exponent, to 2^(exponent - 30 + ceil(log2 workers)), "
                   "and are sent as floats if they do not fit; not set: agreed for each block", INA_EXP_MIN, INA_EXP_MAX, INA_EXP_AGREED},
+    [CHECK] = {"check", "1: check words protect sums from worker to worker; 2: also from forgery; 0: they do not (the same on all workers)", 0,
+               INA_CHECK_MODES - 1,
+               INA_CHECK_SUM},
     {0},
 };
+
+static const struct ina_slots_shape shape = {
+    .state = sizeof(struct state), .slot = sizeof(struct slot), .max_workers = INA_BITMAP_WORKERS, .last_life = 65535,
+    .options = options, .check = CHECK};
 
 static inline struct slot *slots_of(const struct state *st)
 {
@@ -98,11 +98,11 @@ static int start(void *state, const struct ina_worker_config *config, const stru
         return -EINVAL;
     ina_slots_init(st, &shape, config, (int32_t)ina_option(options, config, EXPONENT), 1);
     st->peer = *peer;
+    st->check = (uint64_t)ina_option(options, config, CHECK);
     const uint32_t header = INA_ATP_PAYLOAD - INA_INTERNET_SIZE;
     ina_internet_write(&st->net, &config->self, peer, header);
     ina_internet_write(&st->net_values, &config->self, peer, header + 4 * config->values);
     st->next = st->recover = config->first_packet;
-    st->first = st->last = NONE;
     uint64_t window = (uint64_t)ina_option(options, config, WINDOW);
     window = window ? window : FIRST_WINDOW / frame_size(config);
     window = window < 1 ? 1 : window > config->slots ? config->slots : window;
@@ -132,6 +132,8 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
 {
     struct state *st = state;
     uint32_t ignored = 0;
+    if (st->check == INA_CHECK_KEYED && tensors[handle].reduction == INA_MAX)
+        return -EINVAL; /* maxima have no tags */
     const int result = ina_tensors_submit(ina_slots_tensors(st), &ina_slots_tail(st)->times, tensors, handle);
     if (result >= 0 && !st->flying)
         ina_tensors_status(ina_slots_tensors(st), &ina_slots_tail(st)->times, st->next, &ignored, now); /* its time starts */
@@ -173,55 +175,21 @@ static void clear_ready(struct state *st, uint32_t index)
     ina_slots_unmark(st, index);
 }
 
-/* The list of packets that wait for an answer, in the order of their transmissions (ATP NSDI'21 §3.5: three results out of
- * order make a packet suspect).
- *
- * Results come in the order of the transmissions but for losses, and but for sums of which the switch has one part and the
- * server another, since the aggregator was taken or given back in between. A packet that waits while three that were sent
- * after it have their results is asked for again. The window stays as it is: few of these are losses.
- * Of packets that were sent more than once it is not known which transmission is answered: they overtake nothing. */
-
-static void unlist(struct state *st, uint32_t index)
-{
-    struct slot *slots = slots_of(st), *slot = &slots[index];
-    if (!slot->listed)
-        return;
-    *(slot->before == NONE ? &st->first : &slots[slot->before].after) = slot->after;
-    *(slot->after == NONE ? &st->last : &slots[slot->after].before) = slot->before;
-    slot->listed = 0;
-    slot->after = slot->before = 0;
-}
-
-static void list(struct state *st, uint32_t index)
-{
-    struct slot *slots = slots_of(st), *slot = &slots[index];
-    unlist(st, index);
-    slot->order = ++st->sent;
-    slot->after = NONE;
-    slot->before = st->last;
-    *(st->last == NONE ? &st->first : &slots[st->last].after) = (uint16_t)index;
-    st->last = (uint16_t)index;
-    slot->listed = 1;
-}
-
 static void ask_again(struct state *st, uint32_t index)
 {
-    unlist(st, index);
     slots_of(st)[index].resend = 1;
     set_ready(st, index);
 }
 
-static void has_answer(struct state *st, uint32_t index)
-{
-    struct slot *slots = slots_of(st);
-    unlist(st, index);
-    if (!slots[index].resend && slots[index].order > st->answered)
-        st->answered = slots[index].order;
-    while (st->first != NONE && slots[st->first].order + OVERTAKEN <= st->answered)
-        ask_again(st, st->first);
-}
-
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
+
+static struct ina_check nonce(const struct state *st, const struct slot *slot)
+{
+    const struct ina_worker_config *c = &st->base.config;
+    return slot->floats ? ina_atp_nonce(c->life, c->job, slot->base.seq, INA_CHECK_FLOATS, 0)
+                        : ina_atp_nonce(c->life, c->job, slot->base.seq, INA_CHECK_INTEGERS,
+                                        ina_tensors_agreed(ina_slots_tensors(st), slot->base.op, slot->base.seq));
+}
 
 /* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
 static int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index, uint64_t now)
@@ -237,15 +205,23 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     const uint32_t type = slot->floats ? INA_ATP_FLOATS
                           : contents == INA_CONTENTS_MAX ? INA_ATP_MAXIMA : INA_ATP_DATA;
     uint8_t *wire = ina_atp_write(pkt, with_values ? &st->net_values : &st->net, type,
-                                  slot->resend ? INA_ATP_RESEND : 0, 0, slot->index,
+                                  slot->resend ? INA_ATP_RESEND : 0, slot->index,
                                   ina_atp_identity(st->base.config.life, st->base.config.job, slot->base.seq),
                                   1u << st->base.config.worker, payload);
+    struct ina_check check = {{0}};
+    const int summed = st->check == INA_CHECK_SUM && with_values && type != INA_ATP_MAXIMA;
+    if (summed)
+        check = nonce(st, slot);
     const int exponent = slot->floats ? ina_tensors_encode_floats(ts, tensors, slot->base.op, slot->base.seq, wire)
-                                      : ina_tensors_encode(ts, tensors, slot->base.op, slot->base.seq, wire);
-    ((struct ina_atp_wire *)pkt->data)->exponent = (int8_t)exponent;
+                                      : ina_tensors_encode_with(ts, tensors, slot->base.op, slot->base.seq, wire, summed ? &check : NULL);
+    if (summed && slot->floats)
+        ina_check_add(&check, wire, st->base.config.values);
+    else if (st->check == INA_CHECK_KEYED && with_values)
+        check = ina_slots_tag(st, tensors, slot->base.seq, slot->base.op, slot->floats, wire);
+    slot->base.exponent = (int8_t)exponent;
+    ina_atp_complete(pkt, exponent, (uint32_t)st->check, check);
     clear_ready(st, index);
     slot->base.state = FLYING;
-    list(st, index);
     tail->stats.tx_packets++;
     tail->stats.tx_bytes += pkt->len;
     tail->stats.retransmissions += slot->resend;
@@ -278,7 +254,7 @@ static int send_one(struct state *st, const struct ina_tensor *tensors, struct i
     slot->base.op = (uint8_t)handle;
     slot->floats = (uint8_t)ina_tensors_needs_floats(ts, handle, st->next);
     slot->resend = slot->base.asked = 0;
-    slot->base.missing = 0;
+    slot->base.missing = slot->base.spoilt = 0;
     slot->used = 1;
     if (transmit(st, tensors, pkt, index, now) < 0) {
         *slot = before;
@@ -289,14 +265,27 @@ static int send_one(struct state *st, const struct ina_tensor *tensors, struct i
     return 1;
 }
 
+/* The oldest packet, if three that were sent after it have their results: all workers send in the order of the numbers, so it is
+ * lost, or split between switch and server, and only a resend brings it together (ATP NSDI'21 §3.5). -1: it is not suspect. */
+static int suspect(struct state *st)
+{
+    struct ina_slots_tail *tail = ina_slots_tail(st);
+    const uint32_t index = ina_rto_head(&tail->rto);
+    if (tail->rto.fixed || index >= st->base.config.slots || tail->rto.slot[index].sent != 1 || slots_of(st)[index].floats
+        || slots_of(st)[index].base.seq + OVERTAKEN > tail->latest)
+        return -1;
+    tail->stats.fast_resends++;
+    return ina_rto_again(&tail->rto, index, INA_RTO_GAP);
+}
+
 static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct state *st = state;
     if (!ina_slots_alive(st, now))
         return 0;
-    for (int index, probe; (index = ina_slots_expired(st, now, &probe)) >= 0;) {
+    for (int index; (index = suspect(st)) >= 0 || (index = ina_slots_expired(st, now)) >= 0;) {
         ask_again(st, (uint32_t)index);
-        if (!probe)
+        if (ina_slots_tail(st)->rto.slot[index].kind == INA_RTO_TIMEOUT)
             shrink(st, slots_of(st)[index].base.seq);
     }
     int filled = 0;
@@ -330,12 +319,12 @@ static void pending(struct state *st, uint32_t index, const struct ina_atp_view 
     slot->base.asked = 1;
     if (view->seen >> st->base.config.worker & 1) {
         clear_ready(st, index);
-        list(st, index);
         ina_rto_pending(&tail->rto, index, now);
     } else if (view->bitmap >> st->base.config.worker & 1) {
         slot->base.asked = 0;
         slot->base.missing = 0;
         ina_rto_stop(&tail->rto, index);
+        tail->stats.fast_resends++;
         ask_again(st, index);
     }
     publish(st);
@@ -348,11 +337,36 @@ static void stale(struct state *st, uint32_t index, const struct ina_atp_view *v
     const uint64_t last = slot->base.state == IDLE ? slot->base.seq : slot->base.seq - st->base.config.slots;
     if (slot->used && view->type != INA_ATP_PENDING && view->seq == (last & INA_ATP_SEQUENCE_MASK)) {
         tail->stats.duplicates++;
-        ina_rto_duplicate(&tail->rto, index, now);
+        tail->stats.spurious += (uint64_t)ina_rto_duplicate(&tail->rto, index, now);
         publish(st);
     } else {
         tail->stats.drop_stale++;
     }
+}
+
+/* 1: the sums are those of all workers' values, as far as the check words say. *decoded: see ina_tensors_read. */
+static int fits(const struct state *st, const struct ina_tensor *tensors, const struct slot *slot, const struct ina_atp_view *view,
+                float room[INA_TENSORS_ROOM], const float **decoded)
+{
+    if (!st->check || !view->values
+        || ina_tensors_contents(ina_slots_tensors(st), slot->base.op, slot->base.seq) == INA_CONTENTS_MAX)
+        return 1;
+    if (st->check == INA_CHECK_KEYED)
+        return view->check == INA_CHECK_KEYED
+               && ina_slots_keyed_fits(st, slot->base.seq, slot->base.op, slot->floats, (struct ina_check){{view->check0, view->check1}},
+                                       view->flags & INA_ATP_OVERFLOW, view->values);
+    struct ina_check check = ina_check_begin(nonce(st, slot), slot->floats ? 1 : st->base.config.workers);
+    if (slot->floats)
+        ina_check_add(&check, view->values, st->base.config.values);
+    else
+        *decoded = ina_tensors_read(ina_slots_tensors(st), tensors, slot->base.op, slot->base.seq, view->values, room, &check);
+    return view->check == st->check && check.word[0] == view->check0 && check.word[1] == view->check1;
+}
+
+static void spoilt(struct state *st, uint32_t index)
+{
+    if (ina_slots_spoilt(st, index))
+        ask_again(st, index);
 }
 
 /* 1: pkt is a frame to send back. */
@@ -364,13 +378,19 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
 
     stats->rx_packets++;
     stats->rx_bytes += pkt->len;
-    if (ina_atp_parse(&view, pkt, st->base.config.values) < 0 || ina_atp_upwards(view.type)) {
-        stats->drop_malformed++;
+    const enum ina_atp_verdict verdict = ina_atp_parse(&view, pkt, st->base.config.values);
+    if (verdict != INA_ATP_OK || ina_atp_upwards(view.type)) {
+        *(verdict == INA_ATP_CORRUPT ? &stats->drop_corrupt
+          : verdict == INA_ATP_VERSION ? &stats->drop_version : &stats->drop_malformed) += 1;
         return 0;
     }
     if (!ina_internet_is(&view.net, &st->peer, &st->base.config.self) || view.job != st->base.config.job
         || view.life != st->base.config.life) {
         stats->drop_foreign++;
+        return 0;
+    }
+    if (view.type == INA_ATP_REFUSED) {
+        ina_slots_refused(st, view.version);
         return 0;
     }
     const uint32_t index = (uint32_t)(view.seq & (st->base.config.slots - 1));
@@ -386,11 +406,22 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
         return 0;
     }
 
-    const struct ina_result result = {view.values, view.exponent, view.flags & INA_ATP_OVERFLOW, slot->floats};
+    _Alignas(64) float room[INA_TENSORS_ROOM];
+    const float *decoded = NULL;
+    if (!fits(st, tensors, slot, &view, room, &decoded)) {
+        spoilt(st, index);
+        return 0;
+    }
+    const struct ina_result result = {view.values, view.exponent, view.flags & INA_ATP_OVERFLOW, slot->floats,
+                                      st->check != INA_CHECK_OFF, slot->base.exponent, decoded, {0}};
     uint64_t unblocked;
     int failing;
     const enum ina_outcome outcome =
         ina_tensors_result(ina_slots_tensors(st), tensors, slot->base.op, slot->base.seq, &result, stats, &unblocked, &failing);
+    if (outcome == INA_OUTCOME_CORRUPT) {
+        spoilt(st, index);
+        return 0;
+    }
     if (outcome == INA_OUTCOME_MALFORMED) {
         stats->drop_malformed++;
         return 0;
@@ -400,13 +431,14 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
     if (outcome == INA_OUTCOME_MISMATCH) {
         if (failing >= 0)
             ina_slots_fail(st, INA_ERR_MISMATCH, (uint32_t)failing);
-        unlist(st, index);
         ina_rto_stop(&tail->rto, index); /* and FLYING for good */
         return 0;
     }
-    struct ina_rto_burst burst = {.since = UINT64_MAX};
+    struct ina_rto_burst burst = ina_rto_burst_at(now);
+    if (tail->rto.slot[index].sent == 1 && slot->base.seq > tail->latest)
+        tail->latest = slot->base.seq;
     ina_rto_answered(&tail->rto, &burst, index);
-    ina_rto_results(&tail->rto, &burst, now);
+    ina_rto_results(&tail->rto, &burst);
     stats->marked += (view.flags & INA_ATP_ECN) != 0;
     if (view.flags & INA_ATP_ECN)
         shrink(st, slot->base.seq);
@@ -416,9 +448,8 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
         stats->collided++;
         slot->index = (uint16_t)(ina_tensors_mix((uint64_t)slot->index << 48 ^ slot->base.seq) >> 48);
     }
-    has_answer(st, index);
     slot->resend = slot->base.asked = 0;
-    slot->base.missing = 0;
+    slot->base.missing = slot->base.spoilt = 0;
     if (outcome == INA_OUTCOME_FLOATS) {
         slot->floats = 1;
         set_ready(st, index);
@@ -443,7 +474,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 /* ---- the protocols ----------------------------------------------------------------------------------------------- */
 
 #define WORKER \
-    .reductions = 1 << INA_SUM | 1 << INA_MAX, .options = options, .state_size = state_size, .stats_offset = stats_offset, \
+    .reductions = 1 << INA_SUM | 1 << INA_MAX, .keyed = 1 << INA_SUM, .options = options, .state_size = state_size, .stats_offset = stats_offset, \
     .next_handle = ina_slots_next_handle, .submit = submit, .receive = receive, .frames_to_send = frames_to_send, \
     .next_timer = ina_slots_next_timer, .expire = expire, .abort = ina_slots_abort, .events = ina_slots_events, \
     .frame_size = frame_size

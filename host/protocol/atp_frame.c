@@ -3,20 +3,24 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values)
+enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values)
 {
     struct ina_atp_wire h; /* a copy of shared memory: the checked bytes are the used ones */
     if (pkt->len < INA_ATP_PAYLOAD)
-        return -1;
+        return INA_ATP_MALFORMED;
     memcpy(&h, pkt->data, INA_ATP_PAYLOAD);
     const int payload = ina_internet_payload(&h.net, pkt->len) - (INA_ATP_PAYLOAD - INA_INTERNET_SIZE);
     const uint32_t type = h.type_flags >> 4;
-    if (type < INA_ATP_DATA || type > INA_ATP_MAXIMA)
-        return -1;
+    if (ina_check_headers(&h.type_flags, INA_ATP_PAYLOAD - INA_INTERNET_SIZE))
+        return INA_ATP_CORRUPT;
+    if (type != INA_ATP_REFUSED && h.check.version != INA_WIRE_VERSION)
+        return INA_ATP_VERSION;
+    if (type < INA_ATP_DATA || type > INA_ATP_REFUSED)
+        return INA_ATP_MALFORMED;
     if (type == INA_ATP_PENDING ? payload != INA_ATP_PENDING_PAYLOAD : payload != 0 && payload != (int)(4 * values))
-        return -1;
+        return INA_ATP_MALFORMED;
     if (payload == 0 && (type == INA_ATP_FLOATS || type == INA_ATP_FLOAT_RESULT))
-        return -1;
+        return INA_ATP_MALFORMED;
 
     const uint64_t identity = __builtin_bswap64(h.identity);
     *view = (struct ina_atp_view){
@@ -28,6 +32,10 @@ int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint3
         .job = ina_atp_job(h.identity),
         .seq = identity & INA_ATP_SEQUENCE_MASK,
         .bitmap = ntohl(h.bitmap),
+        .version = h.check.version,
+        .check = h.check.flags,
+        .check0 = ntohl(h.check.check0),
+        .check1 = ntohl(h.check.check1),
         .net = h.net,
     };
     if (type == INA_ATP_PENDING) {
@@ -37,17 +45,16 @@ int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint3
     } else if (payload) {
         view->values = pkt->data + INA_ATP_PAYLOAD;
     }
-    return 0;
+    return INA_ATP_OK;
 }
 
-uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, uint32_t type, uint32_t flags, int exponent,
+uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, uint32_t type, uint32_t flags,
                        uint32_t index, uint64_t identity, uint32_t bitmap, uint32_t payload)
 {
     struct ina_atp_wire *h = (struct ina_atp_wire *)pkt->data;
     const uint32_t room = pkt->len + pkt->tailroom, len = INA_ATP_PAYLOAD + payload;
     h->net = *net;
     h->type_flags = (uint8_t)(type << 4 | flags);
-    h->exponent = (int8_t)exponent;
     h->index = htons((uint16_t)index);
     h->identity = __builtin_bswap64(identity);
     h->bitmap = htonl(bitmap);

@@ -1,10 +1,11 @@
 /* Layout of an ATP frame, as in p4/include/atp/headers.p4: the only place in the host's C code that knows it.
  *
- *     Ethernet 14 | IPv4 20 | UDP 8 | ATP 16 | values 4 K, or the workers that the server has 4 (pending), or nothing
+ *     Ethernet 14 | IPv4 20 | UDP 8 | ATP 16 | check 12 | values 4 K, or the workers that the server has 4 (pending), or nothing
  */
 #ifndef INA_ATP_FRAME_H
 #define INA_ATP_FRAME_H
 
+#include "check.h"
 #include "internet.h"
 #include "packet.h"
 
@@ -15,15 +16,16 @@ struct ina_atp_wire {
     uint16_t index;
     uint64_t identity;          /* life 16 | job 8 | sequence 40 */
     uint32_t bitmap;
+    struct ina_check_header check;
     uint8_t payload[];
 } __attribute__((packed));
 
 enum { INA_ATP_DATA = 1, INA_ATP_FLOATS = 2, INA_ATP_RESULT = 3, INA_ATP_FLOAT_RESULT = 4, INA_ATP_PENDING = 5,
-       INA_ATP_MAXIMA = 6 };
+       INA_ATP_MAXIMA = 6, INA_ATP_REFUSED = 7 };
 enum { INA_ATP_RESEND = 8, INA_ATP_COLLISION = 4, INA_ATP_ECN = 2, INA_ATP_OVERFLOW = 1, INA_ATP_FLAGS = 15 };
-enum { INA_ATP_PAYLOAD = INA_INTERNET_SIZE + 16, INA_ATP_PENDING_PAYLOAD = 4, INA_ATP_SEQUENCE_BITS = 40, INA_ATP_LIFE_SHIFT = 48 };
+enum { INA_ATP_PAYLOAD = INA_INTERNET_SIZE + 28, INA_ATP_PENDING_PAYLOAD = 4, INA_ATP_SEQUENCE_BITS = 40, INA_ATP_LIFE_SHIFT = 48 };
 #define INA_ATP_SEQUENCE_MASK ((1ull << INA_ATP_SEQUENCE_BITS) - 1)
-static_assert(sizeof(struct ina_atp_wire) == INA_ATP_PAYLOAD, "ATP's header is 16 bytes");
+static_assert(sizeof(struct ina_atp_wire) == INA_ATP_PAYLOAD, "ATP's header is 16 bytes, check is 12");
 
 struct ina_atp_view {
     uint8_t type, flags;
@@ -32,14 +34,17 @@ struct ina_atp_view {
     uint8_t job;
     uint64_t seq;               /* 40 bits */
     uint32_t bitmap;
+    uint8_t version, check;     /* of the wire; how the check words are made */
+    uint32_t check0, check1;
     uint32_t seen;              /* pending: workers that the server has */
     const uint8_t *values;      /* 4 * K bytes; NULL: none */
     struct ina_internet net;
 };
 
-/* The only door for received bytes. 0: the frame is whole, of a known type, with K values, none, or a pending's bitmap; -1: it
- * is not. The caller checks the addressee. */
-int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values);
+/* The only door for received bytes. The frame is whole, of this version and a known type, with K values, none, or a pending's bitmap;
+ * it is not; or the checksum of its headers does not fit. A refusal of any version is whole, too. The caller checks the addressee. */
+enum ina_atp_verdict { INA_ATP_OK = 0, INA_ATP_MALFORMED = -1, INA_ATP_CORRUPT = -2, INA_ATP_VERSION = -3 };
+enum ina_atp_verdict ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values);
 
 static inline int ina_atp_upwards(uint32_t type)
 {
@@ -57,9 +62,22 @@ static inline uint8_t ina_atp_job(uint64_t identity)
     return (uint8_t)(__builtin_bswap64(identity) >> INA_ATP_SEQUENCE_BITS);
 }
 
+/* Nonces of one worker's packet of this number; they differ for integers and floats, and by the exponent. */
+static inline struct ina_check ina_atp_nonce(uint32_t life, uint32_t job, uint64_t seq, uint32_t kind, int exponent)
+{
+    return ina_check_nonce(ina_atp_identity(life, job, seq), kind, exponent);
+}
+
 /* Writes the headers behind those of `net` and sets the packet's length; returns where the payload goes. The caller
- * ensures that there is room. */
-uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, uint32_t type, uint32_t flags, int exponent,
+ * ensures that there is room, writes the payload, and then completes the packet. */
+uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, uint32_t type, uint32_t flags,
                        uint32_t index, uint64_t identity, uint32_t bitmap, uint32_t payload);
+
+static inline void ina_atp_complete(struct ina_packet *pkt, int exponent, uint32_t mode, struct ina_check check)
+{
+    struct ina_atp_wire *h = (struct ina_atp_wire *)pkt->data;
+    h->exponent = (int8_t)exponent;
+    ina_check_seal(&h->check, mode, check, &h->type_flags);
+}
 
 #endif

@@ -8,56 +8,11 @@
 #include <string.h>
 
 #include "kernel.h"
-
-static_assert(sizeof(float) == 4, "float32");
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is big endian and this code swaps");
-
-INA_KERNEL_PART uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    return bits;
-}
-
-INA_KERNEL_PART float float_of(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
-}
-
-/* 2^e for a normal float, -126..127. */
-INA_KERNEL_PART float power_of_two(int e)
-{
-    return float_of((uint32_t)(e + 127) << 23);
-}
-
-INA_KERNEL_PART uint32_t load_be32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return __builtin_bswap32(v);
-}
-
-INA_KERNEL_PART void store_be32(uint8_t *p, uint32_t v)
-{
-    v = __builtin_bswap32(v);
-    memcpy(p, &v, 4);
-}
+#include "values.h"
 
 int ina_codec_shift(int workers)
 {
     return workers <= 1 ? 30 : 30 - (32 - __builtin_clz((unsigned)workers - 1));
-}
-
-/* The nearest integer, ties to even, within int32: one instruction, where the compiler has it. */
-INA_KERNEL_PART int32_t nearest(float y)
-{
-#if defined __NO_MATH_ERRNO__ && !defined __clang__ /* else a call, which nothing vectorises */
-    return __builtin_irintf(y);
-#else
-    return (int32_t)rintf(y);
-#endif
 }
 
 /* The kernel for `count` values, which is the first of its arguments. */
@@ -91,13 +46,8 @@ INA_KERNEL int ina_codec_exponent(const float *x, size_t count)
 
 INA_KERNEL_PART void scaled(size_t count, uint8_t *restrict wire, const float *restrict x, float scale, float limit)
 {
-    for (size_t i = 0; i < count; i++) {
-        /* Each comparison is false for NaN, which then becomes a limit: the conversion is always defined. */
-        float y = x[i] * scale;
-        y = y < limit ? y : limit;
-        y = y > -limit ? y : -limit;
-        store_be32(wire + 4 * i, (uint32_t)nearest(y));
-    }
+    for (size_t i = 0; i < count; i++)
+        store_be32(wire + 4 * i, quantised(x[i], scale, limit));
 }
 
 INA_KERNEL void ina_codec_encode(uint8_t *restrict wire, const float *restrict x, size_t count, int exponent, int shift)
@@ -123,15 +73,58 @@ INA_KERNEL void ina_codec_decode(float *restrict x, const uint8_t *restrict wire
             x[i] = float_of(0x7fc00000u);
         return;
     }
-    /* Normal for every exponent and divisor <= workers: 2^(-96 - 30 + ceil(log2 n)) / n >= 2^-126. */
-    const float unit = power_of_two(exponent - shift);
-    BY_COUNT(unscaled, count, x, wire, divisor == 1 ? unit : unit / (float)divisor)
+    BY_COUNT(unscaled, count, x, wire, unit_of(exponent, shift, divisor))
+}
+
+INA_KERNEL_PART void small_of(size_t count, const float *restrict x, uint32_t limit, uint32_t *restrict out)
+{
+    uint32_t small = 0;
+    for (size_t i = 0; i < count; i++)
+        small += is_flushed(x[i], limit);
+    *out = small;
+}
+
+INA_KERNEL uint64_t ina_codec_flushed(const float *x, size_t count, int exponent, int shift)
+{
+    if (exponent >= INA_EXP_NONFINITE)
+        return 0;
+    uint32_t small;
+    BY_COUNT(small_of, count, x, flushed_below(exponent, shift), &small)
+    return small;
+}
+
+INA_KERNEL_PART void replace(size_t count, float *restrict x, const float *restrict by, uint32_t limit, uint32_t *restrict out)
+{
+    uint32_t small = 0;
+    for (size_t i = 0; i < count; i++) {
+        small += is_flushed(x[i], limit);
+        x[i] = by[i];
+    }
+    *out = small;
+}
+
+INA_KERNEL uint64_t ina_codec_replace(float *restrict x, const float *restrict by, size_t count, int exponent, int shift)
+{
+    uint32_t small;
+    BY_COUNT(replace, count, x, by, flushed_below(exponent, shift), &small)
+    return small;
 }
 
 INA_KERNEL void ina_codec_put_int32(uint8_t *restrict wire, const int32_t *restrict x, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         store_be32(wire + 4 * i, (uint32_t)x[i]);
+}
+
+INA_KERNEL int ina_codec_add(uint8_t *restrict sum, const uint8_t *restrict other, size_t count)
+{
+    uint32_t overflow = 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t a = load_be32(sum + 4 * i), b = load_be32(other + 4 * i), both = a + b;
+        overflow |= (a ^ both) & (b ^ both);
+        store_be32(sum + 4 * i, both);
+    }
+    return (int)(overflow >> 31);
 }
 
 INA_KERNEL void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict wire, size_t count)
@@ -143,7 +136,8 @@ INA_KERNEL void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict
 /* The exact code. A finite float32 is m * 2^(b - 150) with |m| < 2^24 and b = 1..254, so in units of 2^-149 it is the
  * integer m << (b - 1), below 2^277. Twelve signed digits to the base 2^24 hold 288 bits; a shifted m touches two of
  * them, each below 2^24, so 32 workers' digits add up to less than 2^29: no word overflows, no carry is needed on the
- * way. (A small superaccumulator: R. M. Neal, "Fast exact summation using small and large superaccumulators", 2015.) */
+ * way. (A small superaccumulator: R. M. Neal, "Fast exact summation using small and large superaccumulators", 2015.)
+ * -0 is zero in other digits, 1 and -2^24: the lowest digit is the sum of so many workers' only if all of them have sent -0. */
 enum { DIGIT_BITS = 24, DIGIT_MASK = (1 << DIGIT_BITS) - 1 };
 enum { EXACT_BYTES = INA_EXACT_WORDS * 4, HIGHEST_AT = EXACT_BYTES - 4 }; /* of a value; its highest digit */
 static_assert(INA_EXACT_WORDS * DIGIT_BITS >= 277 + 5 && INA_EXACT_WORKERS == 32, "32 of the largest floats fit");
@@ -162,6 +156,11 @@ void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count)
         if (biased == 0xff) {
             const int nan = (bits & 0x7fffff) != 0;
             store_be32(wire + HIGHEST_AT, nan ? POSITIVE + NEGATIVE : bits >> 31 ? NEGATIVE : POSITIVE);
+            continue;
+        }
+        if (bits == 0x80000000u) {
+            store_be32(wire, -(1u << DIGIT_BITS));
+            store_be32(wire + 4, 1);
             continue;
         }
         const uint64_t mantissa = (bits & 0x7fffff) | (biased ? 0x800000 : 0);
@@ -184,8 +183,10 @@ static void carry_digits(int64_t *d)
 }
 
 /* Digits of any sign -> the nearest float32 of their value / divisor, ties to even, rounded once. */
-static float round_digits(const uint8_t *wire, int divisor)
+static float round_digits(const uint8_t *wire, int workers, int divisor)
 {
+    if ((int32_t)load_be32(wire) == -(workers << DIGIT_BITS))
+        return -0.0f;
     const uint32_t counts = load_be32(wire + HIGHEST_AT) + (1 << 18); /* the digit may be negative */
     const uint32_t positive = counts / POSITIVE & COUNT_MASK, negatives = counts / NEGATIVE;
     if (positive || negatives)
@@ -230,11 +231,11 @@ static float round_digits(const uint8_t *wire, int divisor)
     return negative ? -magnitude : magnitude;
 }
 
-int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor)
+int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int workers, int divisor)
 {
     int finite = 1;
     for (size_t i = 0; i < count; i++) {
-        x[i] = round_digits(wire + i * EXACT_BYTES, divisor);
+        x[i] = round_digits(wire + i * EXACT_BYTES, workers, divisor);
         finite &= (bits_of(x[i]) & 0x7f800000u) != 0x7f800000u;
     }
     return finite;

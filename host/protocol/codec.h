@@ -22,12 +22,18 @@ int ina_codec_exponent(const float *x, size_t count);      /* of a block; zero b
 void ina_codec_encode(uint8_t *wire, const float *x, size_t count, int exponent, int shift);
 /* exponent INA_EXP_NONFINITE: all NaN. divisor: the number of workers for averages, else 1. */
 void ina_codec_decode(float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
+/* Values other than zero that encode as zero: at most half a unit, far below the largest of their block. */
+uint64_t ina_codec_flushed(const float *x, size_t count, int exponent, int shift);
+/* Writes `by` over a block and returns what ina_codec_flushed does of the values before; exponent: not INA_EXP_NONFINITE. */
+uint64_t ina_codec_replace(float *x, const float *by, size_t count, int exponent, int shift);
 void ina_codec_put_int32(uint8_t *wire, const int32_t *x, size_t count);
+/* Adds `other` to `sum`, modulo 2^32; 1: a signed overflow happened. */
+int ina_codec_add(uint8_t *restrict sum, const uint8_t *restrict other, size_t count);
 void ina_codec_get_int32(int32_t *x, const uint8_t *wire, size_t count);
 /* Exact code for tiny tensors: each float32 as INA_EXACT_WORDS signed digits of a 2^-149-based fixed-point number, so
  * that sums of up to INA_EXACT_WORKERS are exact in every word and no exponent needs to be agreed first. Infinities and NaN
- * follow IEEE 754, each for its own element only. */
+ * follow IEEE 754, each for its own element only, and so does the sign of a zero: -0 if all workers have -0. */
 void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count);
-int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor); /* rounded once; 1: all are finite */
+int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int workers, int divisor); /* rounded once; 1: all are finite */
 
 #endif

@@ -233,6 +233,7 @@ static void drive(struct ina_endpoint *e, int64_t number, uint64_t until)
         const int moved = turn(e, ina_now());
         pthread_mutex_lock(&e->lock);
         const int go_on = wanted(e) && !(number && e->tickets[number % INA_TICKETS].done) && !e->stop;
+        publish(e); /* a tensor may take long: its counters show whether it moves */
         pthread_mutex_unlock(&e->lock);
         const uint64_t now = ina_now();
         if (!go_on || now >= until)
@@ -321,7 +322,7 @@ static int64_t enter_tensor(struct ina_endpoint *e, const struct ina_tensor *ten
 
 int64_t ina_endpoint_submit(struct ina_endpoint *e, const struct ina_tensor *tensor)
 {
-    if (!ina_tensor_valid(tensor) || !ina_protocol_has(e->protocol, tensor->reduction))
+    if (!ina_protocol_takes(e->protocol, tensor))
         return -EINVAL;
     pthread_mutex_lock(&e->lock);
     const int64_t number = enter_tensor(e, tensor, 0);
@@ -374,7 +375,7 @@ int ina_endpoint_wait(struct ina_endpoint *e, int64_t ticket, uint64_t timeout_n
 int64_t ina_endpoint_run(struct ina_endpoint *e, const struct ina_tensor *tensor, uint64_t timeout_ns,
                          struct ina_event *event)
 {
-    if (!ina_tensor_valid(tensor) || timeout_ns == UINT64_MAX)
+    if (!ina_protocol_takes(e->protocol, tensor) || timeout_ns == UINT64_MAX)
         return -EINVAL;
     const uint64_t end = end_of(timeout_ns);
     memset(event, 0, sizeof *event);

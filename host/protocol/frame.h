@@ -9,44 +9,54 @@
 #include "protocol.h"
 #include "wire.h"
 
-/* Headers behind the MAC addresses as words of 8 bytes. In little endian, a word's lowest byte is the first. */
-enum { INA_FRAME_WORDS = 5, INA_FRAME_BEGIN = offsetof(struct ina_wire_frame, net.ethertype) };
+/* Headers from the source MAC address on as words of 8 bytes. In little endian, a word's lowest byte is the first. */
+enum { INA_FRAME_WORDS = 7, INA_FRAME_BEGIN = 8, INA_FRAME_CHECKED = 4 /* first word of the checksum, behind its 2 first bytes */ };
 static_assert(INA_FRAME_BEGIN + 8 * INA_FRAME_WORDS == INA_WIRE_PAYLOAD, "as many words as there are");
-/* Bits of the words from a field's first on; fields do not lie across words. */
+static_assert(INA_FRAME_BEGIN + 8 * INA_FRAME_CHECKED + 2 == offsetof(struct ina_wire_frame, type_overflow_size), "behind UDP's checksum");
+/* Bits of the words from a field's first on; those that are read do not lie across words. */
 #define INA_FRAME_FIELD(words, field) \
     ((words)[(offsetof(struct ina_wire_frame, field) - INA_FRAME_BEGIN) / 8] \
      >> 8 * ((offsetof(struct ina_wire_frame, field) - INA_FRAME_BEGIN) % 8))
 
 struct ina_frame_template {  /* the constant part of packets; a value */
-    uint8_t data[INA_WIRE_PAYLOAD], bare[INA_WIRE_PAYLOAD]; /* with values, and without */
+    uint8_t data[INA_WIRE_PAYLOAD], indices[INA_WIRE_PAYLOAD], bare[INA_WIRE_PAYLOAD]; /* with values, indices, and without */
+    uint8_t to_data[INA_WIRE_PAYLOAD], to_bare[INA_WIRE_PAYLOAD]; /* for receivers, with values and without */
     uint64_t result[INA_FRAME_WORDS], fixed[INA_FRAME_WORDS]; /* a result with values; its bits that are always the same */
     uint32_t values;         /* per packet */
     uint32_t size_code;
     uint32_t shard_mask;     /* shards of the switch - 1: slot s goes to and comes from its UDP port `port` | (s & shard_mask) */
     uint32_t port;
+    uint32_t check;          /* INA_CHECK_OFF, INA_CHECK_SUM */
+    uint64_t identity;       /* of packet 0, for nonces */
 };
 
+extern const uint8_t ina_frame_zeros[4 * INA_WIRE_MOST_VALUES];
+
 /* 0 or -1: no such packet size. */
-int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config, uint32_t shards);
-static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, int with_values)
+int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config, uint32_t shards, uint32_t check);
+/* Of a packet of a type to the switch. */
+static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, uint32_t type, int with_values)
 {
-    return INA_WIRE_PAYLOAD + (with_values ? 4 * frame->values : 0);
+    return INA_WIRE_PAYLOAD + (type == INA_WIRE_TO ? INA_WIRE_RECEIVERS : 0u)
+           + (type == INA_WIRE_INDICES ? 2 * frame->values : with_values ? 4 * frame->values : 0);
 }
 
-/* Writes the headers of a packet of a type (INA_WIRE_DATA, INA_WIRE_MAXIMUM) to the switch and sets its length. The caller
- * ensures that the packet has room (ina_frame_length), and writes exponent and values. */
+/* Writes the headers of a packet of a type (INA_WIRE_DATA, INA_WIRE_MAXIMUM, ...) to the switch and sets its length. The caller ensures that
+ * the packet has room (ina_frame_length), writes exponent, receivers and values, and then completes it (ina_check_seal). */
 static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, uint32_t type,
                                                      int with_values, uint32_t tsi, uint32_t slot, int set)
 {
     struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
-    memcpy(h, with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
+    memcpy(h, type == INA_WIRE_INDICES ? frame->indices
+              : type == INA_WIRE_TO ? (with_values ? frame->to_data : frame->to_bare)
+              : with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
     if (frame->shard_mask)
         h->net.dst_port = htons((uint16_t)(frame->port | (slot & frame->shard_mask)));
     if (type != INA_WIRE_DATA)
         h->type_overflow_size = (uint8_t)(type << 4 | (with_values ? frame->size_code : INA_WIRE_SIZE_NONE));
     h->tsi = htonl(tsi);
-    h->set_slot = htons((uint16_t)((set ? INA_WIRE_SET : 0) | slot));
-    const uint32_t room = pkt->len + pkt->tailroom, len = ina_frame_length(frame, with_values);
+    h->set_slot = htons((uint16_t)((set ? INA_WIRE_SET : 0) | INA_WIRE_CHECKED | slot));
+    const uint32_t room = pkt->len + pkt->tailroom, len = ina_frame_length(frame, type, with_values);
     pkt->len = pkt->wire_len = len;
     pkt->tailroom = room - len;
     return h;
@@ -54,15 +64,20 @@ static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, con
 
 struct ina_frame_view {
     uint32_t tsi, slot;
-    uint8_t set, overflow, with_values, pending, maximum;
+    uint8_t set, overflow, with_values, pending, maximum, refused; /* refused: by a switch of wire version `version` */
+    uint8_t floats;          /* the values are float32, which p4/fpisa.p4 has summed */
+    uint8_t zeros;           /* the values are ina_frame_zeros, and were not sent */
+    uint8_t to;              /* only workers of `receivers` get the values */
+    uint8_t version, check;  /* check: how the check words are made */
     int8_t e0;
-    uint32_t missing;        /* pending: bitmap of workers */
+    uint32_t check0, check1;
+    uint32_t missing, receivers, members; /* bitmaps of workers: pending; to */
     const uint8_t *values;
 };
-enum ina_frame_verdict { INA_FRAME_OK = 0, INA_FRAME_MALFORMED = 1, INA_FRAME_FOREIGN = 2 };
+enum ina_frame_verdict { INA_FRAME_OK = 0, INA_FRAME_MALFORMED = 1, INA_FRAME_FOREIGN = 2, INA_FRAME_CORRUPT = 3, INA_FRAME_VERSION = 4 };
 
 /* Any frame, field by field. INA_FRAME_OK means that every field of *view is of this worker's job and that all bytes it points
- * to are there. The link checks integrity (Ethernet FCS; the port's CRC), so the IPv4 checksum is not verified. */
+ * to are there. The IPv4 checksum is not verified: addresses, ports and lengths are compared with the job's. */
 enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const struct ina_packet *pkt,
                                            const struct ina_frame_template *frame, const struct ina_worker_config *config);
 
@@ -85,8 +100,9 @@ static inline int ina_frame_is_result(struct ina_frame_view *view, const struct 
         words[i] = ina_frame_word(pkt->data, i);
         differs |= (words[i] ^ frame->result[i]) & frame->fixed[i];
     }
+    words[INA_FRAME_CHECKED] &= ~0xffffull; /* UDP's checksum */
     const uint32_t set_slot = ntohs((uint16_t)INA_FRAME_FIELD(words, set_slot));
-    if (differs || (frame->shard_mask && ((ntohs((uint16_t)INA_FRAME_FIELD(words, net.src_port)) ^ set_slot) & frame->shard_mask)))
+    if (differs || ina_check_headers(&words[INA_FRAME_CHECKED], 8 * (INA_FRAME_WORDS - INA_FRAME_CHECKED)) || (frame->shard_mask && ((ntohs((uint16_t)INA_FRAME_FIELD(words, net.src_port)) ^ set_slot) & frame->shard_mask)))
         return 0;
     *view = (struct ina_frame_view){
         .tsi = ntohl((uint32_t)INA_FRAME_FIELD(words, tsi)),
@@ -95,6 +111,9 @@ static inline int ina_frame_is_result(struct ina_frame_view *view, const struct 
         .overflow = (INA_FRAME_FIELD(words, type_overflow_size) & INA_WIRE_OVERFLOW) != 0,
         .with_values = 1,
         .e0 = (int8_t)INA_FRAME_FIELD(words, e0),
+        .check = (uint8_t)INA_FRAME_FIELD(words, check.flags),
+        .check0 = ntohl((uint32_t)INA_FRAME_FIELD(words, check.check0)),
+        .check1 = ntohl((uint32_t)INA_FRAME_FIELD(words, check.check1)),
         .values = pkt->data + INA_WIRE_PAYLOAD,
     };
     return 1;

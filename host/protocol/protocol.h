@@ -15,13 +15,14 @@
 #include "address.h"
 #include "packet.h"
 
+enum { INA_WIRE_VERSION = 2 };  /* of the frames: p4/include/frame.p4 */
 enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1 };
 /* INA_OWN: the protocol's own reduction (a vote, say), used only where a caller names it. */
 enum ina_reduction { INA_SUM = 0, INA_MAX = 1, INA_OWN = 2 };
 /* Workers of a job: one for each bit of a bitmap on the wire; more where a protocol has no such bitmap, and switches of a tree
  * have bits for their children only (struct ina_protocol: max_workers). */
 enum { INA_BITMAP_WORKERS = 32, INA_MAX_WORKERS = 1024, INA_MAX_OPS = 64 /* tensors in flight per worker */,
-       INA_MAX_OPTIONS = 8 /* of a protocol */ };
+       INA_MAX_OPTIONS = 8 /* of a protocol */, INA_KEY_BYTES = 16 };
 
 struct ina_worker_config {
     struct ina_address self, peer; /* peer: the switch */
@@ -35,9 +36,11 @@ struct ina_worker_config {
     uint64_t rto_min_ps, rto_max_ps;
     uint64_t timeout_ps;     /* deadline of a tensor from its first possible transmission */
     uint32_t reply_in_place; /* 1: receive() may turn received frames into the next ones (ports that can send it) */
+    uint32_t rto_fixed;      /* 1: each packet is sent again after rto_min, whatever is heard (as published) */
     uint64_t first_packet;   /* number of the job's first packet, equal on all workers; 0 except in tests of the wrap */
     uint32_t options_set;    /* bit i: option i of the protocol is set, to option[i]; others have their default */
     int64_t option[INA_MAX_OPTIONS];
+    uint8_t key[INA_KEY_BYTES]; /* the job's, for check words of mode keyed; all zero: none, and that mode is refused */
 };
 
 struct ina_option {          /* what a protocol, and no other, can be told */
@@ -47,6 +50,13 @@ struct ina_option {          /* what a protocol, and no other, can be told */
     uint32_t power_of_two;   /* 1: only powers of two can be set */
 };
 
+struct ina_piece {           /* of a tensor with a route: elements whose values come from some workers and go to some */
+    uint64_t count;          /* elements; no block straddles pieces */
+    uint64_t at;             /* where this worker has them, in elements of `in` and `out`, if it is in one of the sets */
+    uint32_t sources, receivers; /* worker i in bit i; at all workers the same, as is the count */
+    uint64_t end;            /* written by submit: blocks of the tensor up to the piece's end */
+};
+
 struct ina_tensor {          /* argument of submit; also the caller's table entry */
     const void *in;          /* contiguous; may equal out */
     void *out;
@@ -54,8 +64,10 @@ struct ina_tensor {          /* argument of submit; also the caller's table entr
     uint32_t dtype;          /* enum ina_dtype */
     uint32_t average;        /* float32: 1 divides the sum by workers */
     uint32_t reduction;      /* enum ina_reduction, one that the protocol has; INA_MAX: int32 only */
-    uint32_t reserved;
+    uint32_t routed;         /* 1, only in protocols with `routes`: its `pieces` say from whom and for whom; 0: from all, for all */
     uint64_t tag;            /* mixed into the agreement check (operation, ordinal): must be equal on all workers */
+    struct ina_piece *pieces; /* valid until the tensor is done; `count` elements together. Floats come from all workers */
+    uint64_t pieces_count;
 };
 
 enum ina_event_type {
@@ -67,7 +79,9 @@ enum ina_error {
     INA_ERR_TIMEOUT = 1,     /* deadline passed: slot, tsi, missing, last_rx */
     INA_ERR_MISMATCH = 2,    /* workers do not agree on dtype, op, size or tag of tensor `op` */
     INA_ERR_ABORTED = 3,     /* by the caller */
-    INA_ERR_PEER = 4         /* the switch or its process went away (endpoint) */
+    INA_ERR_PEER = 4,        /* the switch or its process went away (endpoint) */
+    INA_ERR_CORRUPT = 5,     /* a sum does not have its check words, however often it is sent: slot, tsi */
+    INA_ERR_VERSION = 6      /* a switch speaks another wire version: `tsi` */
 };
 struct ina_event {
     uint32_t type, code;
@@ -82,11 +96,17 @@ struct ina_event {
 
 struct ina_worker_stats {
     uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
-    uint64_t retransmissions; /* frames sent again: after a time-out, or as a probe */
-    uint64_t timeouts, probes; /* RTO without an answer; question to a switch that waits for other workers */
+    uint64_t retransmissions; /* frames sent again: after a time-out, as a probe, or since later ones had results */
+    uint64_t timeouts, probes; /* of them: no answer to anything; the oldest packet, when its result is overdue */
+    uint64_t fast_resends;    /* of them: results of packets sent later had come, or a parameter server lacked the values */
+    uint64_t spurious;        /* of them, needless: the result of the earlier transmission came, too */
+    uint64_t delays;          /* timers that it came to too late, and needless probes after a silence: processors are busy */
     uint64_t pending_replies; /* answers "others are missing": of the switch, or of the parameter server */
     uint64_t results, duplicates;     /* accepted results; results already had */
     uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, life, address; old tsi */
+    uint64_t drop_corrupt;      /* the checksum of the headers, or the check words of the values, do not fit */
+    uint64_t drop_version;      /* of another wire version */
+    uint64_t refusals;          /* of packets by a switch of another wire version: the first fails the job */
     uint64_t tensors, elements; /* of reductions that are done */
     uint64_t overflows;         /* results in which the switch marked a sum beyond 32 bits */
     uint64_t nonfinite_blocks;  /* results whose values include an infinity or a NaN */
@@ -94,12 +114,15 @@ struct ina_worker_stats {
     uint64_t float_blocks;            /* blocks that integers cannot represent, summed as floats (ATP) */
     uint64_t marked;                  /* results marked with ECN: a queue on the way was long (ATP) */
     uint64_t collided;                /* results whose aggregator another packet held (ATP) */
+    uint64_t flushed;                 /* values of this worker other than zero that became zero, far below the largest of their block */
     uint64_t window;                  /* congestion window now, packets (ATP) */
 };
 
 struct ina_protocol {
     const char *name;        /* also of its switch program: p4/<name>.p4 */
     uint32_t reductions;     /* bit i: it has enum ina_reduction i, exactly; callers do others without it, or refuse them */
+    uint32_t keyed;          /* those of them whose check words can have a key */
+    uint32_t routes;         /* 1: sums may be from and to some workers only (struct ina_tensor), but with keyed check words */
     uint32_t max_workers;    /* of a job; 0: INA_BITMAP_WORKERS */
     const struct ina_option *options; /* up to INA_MAX_OPTIONS, then one without a name; NULL: there are none */
     size_t (*state_size)(const struct ina_worker_config *config);    /* 0: bad config */
@@ -123,7 +146,7 @@ struct ina_protocol {
     uint32_t (*frame_size)(const struct ina_worker_config *config);  /* longest frame, bytes */
 };
 
-/* 1: known dtype, buffers not NULL, average only of sums of float32, maxima only of int32. */
+/* 1: known dtype, buffers not NULL, average only of sums of float32, maxima only of int32, only sums from or to some workers. */
 int ina_tensor_valid(const struct ina_tensor *tensor);
 #ifndef INA_CDEF
 /* 1: options that are set are there, and within their ranges. */
@@ -146,6 +169,18 @@ static inline int64_t ina_option(const struct ina_option *options, const struct 
 static inline int ina_protocol_has(const struct ina_protocol *protocol, uint32_t reduction)
 {
     return reduction <= INA_OWN && (protocol->reductions >> reduction & 1);
+}
+
+static inline int ina_tensor_is_routed(const struct ina_tensor *tensor)
+{
+    return tensor->routed != 0;
+}
+
+/* 1: the tensor is valid, and the protocol has its reduction, and its route. */
+static inline int ina_protocol_takes(const struct ina_protocol *protocol, const struct ina_tensor *tensor)
+{
+    return ina_tensor_valid(tensor) && ina_protocol_has(protocol, tensor->reduction)
+           && (!ina_tensor_is_routed(tensor) || protocol->routes);
 }
 #endif
 

@@ -8,6 +8,10 @@ static const struct ina_protocol *const protocols[] = {
     &ina_switchml,
     &ina_atp,
     &ina_ps,
+    &ina_thc,
+    &ina_omnireduce,
+    &ina_fpisa,
+    &ina_receivers,
 };
 enum { COUNT = sizeof protocols / sizeof protocols[0] };
 

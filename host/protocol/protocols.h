@@ -9,6 +9,10 @@
 
 extern const struct ina_protocol ina_switchml;
 extern const struct ina_protocol ina_atp;
+extern const struct ina_protocol ina_thc; /* switchml.c, with indices */
+extern const struct ina_protocol ina_omnireduce; /* switchml.c, passing over zeros */
+extern const struct ina_protocol ina_fpisa; /* switchml.c, with floats */
+extern const struct ina_protocol ina_receivers; /* switchml.c, with sums from and to some workers only */
 extern const struct ina_protocol ina_ps; /* a parameter server and no help from switches */
 
 const struct ina_protocol *ina_protocol_named(const char *name); /* NULL: there is none */

@@ -8,6 +8,7 @@
 
 #include "atp_frame.h"
 #include "codec.h"
+#include "keyed.h"
 #include "kernel.h"
 #include "memory.h"
 #include "wire.h"
@@ -27,14 +28,16 @@ struct row {
     uint8_t ask_integers;    /* floats: reply that integers did not suffice */
     uint8_t queued;
     int8_t exponent;
-    uint8_t padding[7];      /* states are compared byte by byte */
+    uint8_t check;           /* how the check words are made, by the packets that were added */
+    uint8_t padding[6];      /* states are compared byte by byte */
+    struct ina_check sum;    /* of their check words */
 };
-static_assert(sizeof(struct row) == 32, "no padding");
+static_assert(sizeof(struct row) == 40, "no padding");
 
 struct state {
     struct ina_ps_config config;
     uint64_t full, queue_begin, queue_length; /* full: the bitmap of all workers; rows that wait in the queue */
-    /* then: struct row [rows], uint32_t queue[rows], sums: 8 * values bytes for each row, int32 or double */
+    /* then: struct row [rows], uint32_t queue[rows], sums: 8 * values bytes for each row, int32 or double, struct ina_keyed */
 };
 
 static uint32_t rows_of(const struct ina_ps_config *config)
@@ -62,16 +65,26 @@ static void *sums_at(const struct state *st, uint32_t row)
     return (uint8_t *)st + sums_offset(&st->config) + (size_t)row * 8 * st->config.values;
 }
 
+static size_t keyed_offset(const struct ina_ps_config *config)
+{
+    return sums_offset(config) + (size_t)rows_of(config) * 8 * config->values;
+}
+
+static struct ina_keyed *keyed_of(const struct state *st)
+{
+    return (struct ina_keyed *)((uint8_t *)st + keyed_offset(&st->config));
+}
+
 static int valid(const struct ina_ps_config *c)
 {
     return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->job <= 255 && c->life && c->life <= 65535 && c->slots >= 1
            && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->direct <= 1 && c->multicast <= 1
-           && !(c->direct && c->multicast);
+           && !(c->direct && c->multicast) && c->keyed <= 1;
 }
 
 size_t ina_ps_stats_offset(const struct ina_ps_config *config)
 {
-    return valid(config) ? sums_offset(config) + (size_t)rows_of(config) * 8 * config->values : 0;
+    return valid(config) ? keyed_offset(config) + (config->keyed ? ina_whole_lines(ina_keyed_size(config->values)) : 0) : 0;
 }
 
 size_t ina_ps_state_size(const struct ina_ps_config *config)
@@ -98,6 +111,8 @@ int ina_ps_init(void *state, const struct ina_ps_config *config, uint64_t now)
     memset(st, 0, ina_ps_state_size(config));
     st->config = *config;
     st->full = (1ull << config->workers) - 1;
+    if (config->keyed)
+        ina_keyed_init(keyed_of(st), config->key, config->values);
     return 0;
 }
 
@@ -191,6 +206,38 @@ INA_KERNEL static void add_floats(double *restrict sums, const uint8_t *restrict
     }
 }
 
+static struct ina_check nonce(const struct state *st, uint64_t seq, int floats)
+{
+    return ina_atp_nonce(st->config.life, st->config.job, seq, floats ? INA_CHECK_FLOATS : INA_CHECK_INTEGERS, 0);
+}
+
+static struct ina_keyed_packet floats_of(uint64_t seq)
+{
+    return (struct ina_keyed_packet){.number = seq, .kind = INA_CHECK_FLOATS};
+}
+
+/* 1: the packet's values are those of its workers, as far as the check words say. Of integers the second word depends on the exponent, which
+ * only workers know; so does the whole tag of mode keyed, which workers check. */
+static int fits(const struct state *st, const struct ina_atp_view *view)
+{
+    if (st->config.keyed != (view->check == INA_CHECK_KEYED))
+        return !view->values;
+    if (st->config.keyed && view->type == INA_ATP_FLOATS) {
+        const struct ina_keyed_packet packet = floats_of(view->seq);
+        return !(view->bitmap & (view->bitmap - 1))
+               && ina_keyed_fits(keyed_of(st), &packet, (uint32_t)__builtin_ctz(view->bitmap), 1,
+                                 (struct ina_check){{view->check0, view->check1}}, 0, view->values);
+    }
+    if (st->config.keyed)
+        return view->type != INA_ATP_MAXIMA;
+    if (!view->check || !view->values || view->type == INA_ATP_MAXIMA)
+        return 1;
+    const int floats = view->type == INA_ATP_FLOATS;
+    struct ina_check check = ina_check_begin(nonce(st, view->seq, floats), (uint32_t)__builtin_popcount(view->bitmap));
+    ina_check_add(&check, view->values, st->config.values);
+    return check.word[0] == view->check0 && (!floats || check.word[1] == view->check1);
+}
+
 /* Adds a packet unless its workers overlap with the sum's. */
 static void merge(struct state *st, uint32_t number, const struct ina_atp_view *view, uint64_t now)
 {
@@ -201,7 +248,9 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
     if (first) {
         row->exponent = view->exponent;
         row->kind = kind;
-    } else if (row->kind != kind) {
+        row->check = view->check;
+        row->sum = (struct ina_check){{0}};
+    } else if (row->kind != kind || row->check != view->check) {
         stats->drop_malformed++;
         return;
     }
@@ -211,6 +260,8 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
         take_maxima(sums_at(st, number), view->values, st->config.values, first);
     else if (kind && add_integers(sums_at(st, number), view->values, st->config.values, first))
         row->flags |= INA_ATP_OVERFLOW;
+    row->sum.word[0] += view->check0;
+    row->sum.word[1] += view->check1;
     row->flags |= view->flags & (INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW);
     if (view->exponent > row->exponent)
         row->exponent = view->exponent;
@@ -242,8 +293,10 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
     struct ina_atp_view view;
     stats->rx_packets++;
     stats->rx_bytes += pkt->len;
-    if (ina_atp_parse(&view, pkt, st->config.values) < 0 || !ina_atp_upwards(view.type)) {
-        stats->drop_malformed++;
+    const enum ina_atp_verdict verdict = ina_atp_parse(&view, pkt, st->config.values);
+    if (verdict != INA_ATP_OK || !ina_atp_upwards(view.type)) {
+        *(verdict == INA_ATP_CORRUPT ? &stats->drop_corrupt
+          : verdict == INA_ATP_VERSION ? &stats->drop_version : &stats->drop_malformed) += 1;
         return 0;
     }
     if (!ours(st, &view)) {
@@ -255,9 +308,8 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
     const int floats = view.type == INA_ATP_FLOATS, resend = (view.flags & INA_ATP_RESEND) != 0;
     const uint64_t ahead = (view.seq - row->seq) & INA_ATP_SEQUENCE_MASK; /* serial number arithmetic, RFC 1982 */
     const int newer = ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats;
-    if (!row->bitmap || (newer && row->bitmap == st->full)) {
-        begin(row, &view, floats);
-    } else if (ahead || floats != row->floats) {
+    const int begins = !row->bitmap || (newer && row->bitmap == st->full);
+    if (!begins && (ahead || floats != row->floats)) {
         if (!ahead && resend && !floats) { /* it has missed the reply that integers did not suffice */
             row->ask_integers = 1;
             answer(st, number, view.bitmap);
@@ -266,7 +318,13 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
         return 0;
     }
 
-    if (!(row->bitmap & view.bitmap)) {
+    if (begins || !(row->bitmap & view.bitmap)) {
+        if (!fits(st, &view)) { /* first: a packet that is not what was sent does not take the row from its phase either */
+            stats->drop_corrupt++;
+            return 0;
+        }
+        if (begins)
+            begin(row, &view, floats);
         merge(st, number, &view, now);
         return 0;
     }
@@ -313,13 +371,23 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
     struct ina_internet net;
     ina_internet_write(&net, &c->self, c->direct ? &c->worker[__builtin_ctz(workers)] : &c->peer,
                        INA_ATP_PAYLOAD - INA_INTERNET_SIZE + payload);
-    uint8_t *wire = ina_atp_write(pkt, &net, type, type == INA_ATP_PENDING ? 0 : integers ? row->integer_flags : row->flags,
-                                  integers ? INA_EXP_NONFINITE : row->exponent, row->index,
+    uint8_t *wire = ina_atp_write(pkt, &net, type, type == INA_ATP_PENDING ? 0 : integers ? row->integer_flags : row->flags, row->index,
                                   ina_atp_identity(c->life, c->job, row->seq), workers, payload);
     if (type == INA_ATP_PENDING)
         store_be32(wire, row->bitmap);
     else if (payload)
         put_sums(st, number, wire);
+    struct ina_check check = {{0}};
+    if (type == INA_ATP_RESULT && payload) {
+        check = row->sum;
+    } else if (type == INA_ATP_FLOAT_RESULT && c->keyed) {
+        const struct ina_keyed_packet packet = floats_of(row->seq);
+        check = ina_keyed_result(keyed_of(st), &packet, wire);
+    } else if (type == INA_ATP_FLOAT_RESULT && row->check) {
+        check = nonce(st, row->seq, 1);
+        ina_check_add(&check, wire, c->values);
+    }
+    ina_atp_complete(pkt, integers ? INA_EXP_NONFINITE : row->exponent, row->check, check);
     stats_of(st)->pending += type == INA_ATP_PENDING;
     stats_of(st)->tx_packets++;
     stats_of(st)->tx_bytes += pkt->len;

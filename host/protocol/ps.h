@@ -23,6 +23,8 @@ struct ina_ps_config {
     uint32_t values;
     uint32_t direct;                            /* 0: frames from and to `peer`; 1: from and to the workers' own addresses */
     uint32_t multicast;                         /* direct 0: 1 sends a result once, 0 a copy for each worker */
+    uint32_t keyed;                             /* 1: check words are of mode keyed, with `key`; packets with others are dropped */
+    uint8_t key[INA_KEY_BYTES];
 };
 
 struct ina_ps_stats {
@@ -32,6 +34,8 @@ struct ina_ps_stats {
     uint64_t overlaps;                          /* not added: some worker's values are there already */
     uint64_t results, repeated, pending;        /* numbers completed; results sent again; "others are missing" */
     uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, source or workers; number over, or not due */
+    uint64_t drop_corrupt;                      /* the checksum of the headers, or the check words of the values, do not fit */
+    uint64_t drop_version;                      /* of another wire version */
     uint64_t last_rx_ps;                        /* time of the last packet that was added */
 };
 

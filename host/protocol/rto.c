@@ -1,105 +1,187 @@
 #include "rto.h"
 
-#include <assert.h>
 #include <string.h>
 
-static_assert(INA_RTO_LISTS <= 32, "`used` has a bit per list");
+enum { DELAY_KEPT = 64, MOST_PROBES = 256 };
 
 size_t ina_rto_size(uint32_t slots)
 {
-    return sizeof(struct ina_rto) + (slots + INA_RTO_LISTS) * sizeof(struct ina_rto_slot);
+    return sizeof(struct ina_rto) + (slots + 1) * sizeof(struct ina_rto_slot);
 }
 
-void ina_rto_init(struct ina_rto *rto, uint32_t slots, uint64_t min, uint64_t max)
+void ina_rto_init(struct ina_rto *rto, uint32_t slots, uint64_t min, uint64_t max, int fixed)
 {
     memset(rto, 0, ina_rto_size(slots));
     rto->min = min;
     rto->max = max;
     rto->slots = slots;
-    rto->rto = ina_rto_at_most(4 * min, max); /* no sample yet: careful */
-    rto->probe_interval = ina_rto_at_most(4 * rto->rto, max);
-    rto->probe_budget = INA_PROBE_BURST;
-    for (uint32_t i = 0; i < slots + INA_RTO_LISTS; i++)
-        rto->slot[i] = (struct ina_rto_slot){.next = (uint16_t)i, .prev = (uint16_t)i, .list = INA_RTO_IDLE};
+    rto->fixed = (uint32_t)fixed;
+    rto->rto = fixed ? min : ina_rto_at_most(4 * min, max); /* no sample yet: careful */
+    rto->interval = rto->rto;
+    rto->least = UINT64_MAX;
+    rto->reorder = UINT64_MAX;
+    rto->window = 1;
+    rto->slot[slots].next = rto->slot[slots].prev = (uint16_t)slots;
 }
 
-static uint64_t interval(const struct ina_rto *rto, int list)
+/* How long the path is silent on a busy machine, beyond its round trips. */
+static void learn_delay(struct ina_rto *rto, uint64_t delay, uint64_t now)
 {
-    if (list == INA_RTO_WAITING)
-        return rto->probe_interval;
-    return rto->rto > rto->max >> list ? rto->max : rto->rto << list;
+    rto->delays++;
+    if (delay < rto->delay)
+        return;
+    rto->delay = ina_rto_at_most(delay, rto->max);
+    rto->confirmed = now;
 }
 
-void ina_rto_duplicate(struct ina_rto *rto, uint32_t index, uint64_t now)
+static uint64_t delay_at(struct ina_rto *rto, uint64_t now)
+{
+    while (rto->delay && now > rto->confirmed && now - rto->confirmed > DELAY_KEPT * rto->delay) {
+        rto->confirmed += DELAY_KEPT * rto->delay;
+        rto->delay /= 2;
+    }
+    return rto->delay;
+}
+
+int ina_rto_duplicate(struct ina_rto *rto, uint32_t index, uint64_t now)
 {
     struct ina_rto_slot *slot = &rto->slot[index];
-    if (!slot->resent || now < rto->corrected)
-        return;
-    slot->resent = 0;
-    rto->rto = ina_rto_at_most(2 * rto->rto, rto->max);
-    rto->corrected = ina_rto_later(now, rto->rto);
+    if (!slot->again)
+        return 0;
+    slot->again--;
+    if (!slot->gap && !slot->again && rto->silence) { /* each transmission was answered: none was lost */
+        learn_delay(rto, rto->silence, now);
+        rto->silence = 0;
+    }
+    return 1;
 }
 
 void ina_rto_pending(struct ina_rto *rto, uint32_t index, uint64_t now)
 {
-    struct ina_rto_slot *slot = &rto->slot[index];
+    const struct ina_rto_slot *slot = &rto->slot[index];
     /* A first packet is never answered so: with exactly two sent, this is the answer to the second (in a tree perhaps to that of
      * another worker, which was sent about then). */
-    if (slot->sent == 2 && slot->level != INA_RTO_WAITING && slot->list != INA_RTO_IDLE)
-        ina_rto_sample(rto, now - slot->since);
-    ina_rto_stop(rto, index);
-    slot->level = INA_RTO_WAITING;
-    ina_rto_append(rto, index, INA_RTO_WAITING, now);
-}
-
-/* The first slot of a list; not below `slots`: it is empty. */
-static uint32_t first(const struct ina_rto *rto, int list)
-{
-    return rto->slot[rto->slots + (uint32_t)list].next;
-}
-
-static uint64_t due(const struct ina_rto *rto, int list)
-{
-    const uint64_t t = ina_rto_later(rto->slot[first(rto, list)].since, interval(rto, list));
-    return list == INA_RTO_WAITING && !rto->probe_budget && t < rto->probe_refill ? rto->probe_refill : t;
-}
-
-int ina_rto_expired(struct ina_rto *rto, uint64_t now, int *probe)
-{
-    for (uint32_t left = rto->used; left; left &= left - 1) {
-        const int list = __builtin_ctz(left);
-        const uint32_t index = first(rto, list);
-        if (index >= rto->slots) {
-            rto->used &= ~(1u << list);
-            continue;
-        }
-        if (due(rto, list) > now)
-            continue;
-        *probe = list == INA_RTO_WAITING;
-        if (!*probe) {
-            rto->slot[index].level = (uint8_t)(list + 1 < INA_RTO_LEVELS ? list + 1 : list);
-        } else {
-            if (now >= rto->probe_refill) {
-                if (rto->probe_budget < INA_PROBE_BURST)
-                    rto->probe_budget = INA_PROBE_BURST;
-                rto->probe_interval = ina_rto_at_most(2 * rto->probe_interval, rto->max);
-                rto->probe_refill = ina_rto_later(now, rto->probe_interval);
-            }
-            rto->probe_budget--;
-        }
-        ina_rto_stop(rto, index);
-        return (int)index;
+    if (!rto->srtt && slot->sent == 2 && slot->listed) {
+        rto->srtt = ina_rto_at_least(now - slot->since, 1);
+        rto->rttvar = rto->srtt / 2;
+        rto->rto = ina_rto_at_most(3 * rto->srtt, rto->max);
     }
-    return -1;
+    if (!slot->listed) { /* it was to be sent again: no need now */
+        struct ina_rto_run run = ina_rto_begin(rto);
+        ina_rto_link(rto, &run, index, now);
+        ina_rto_end(rto, &run);
+    }
+    rto->pending++;
+    rto->unanswered = 0;
+    rto->owed = 0;
+    if (rto->wait)
+        rto->interval = ina_rto_at_most(ina_rto_at_least(rto->rto, now - rto->wait), rto->max);
+}
+
+void ina_rto_resumed(struct ina_rto *rto, uint32_t found, uint64_t now)
+{
+    rto->unanswered = 0;
+    if (rto->wait) {
+        const uint64_t answer = now - rto->probed; /* about a round trip: the probe's, or another worker's, perhaps of a lost packet */
+        const int late = answer < rto->least || answer > 2 * rto->srtt;
+        rto->silence = !rto->pending && late && now - rto->wait > rto->rto ? now - rto->wait - rto->rto : 0;
+        rto->wait = 0;
+        if (!found)
+            rto->probed = now;
+    }
+    if (found) {
+        rto->window = (uint32_t)ina_rto_at_most(2ull * rto->window, MOST_PROBES);
+        rto->owed = rto->window;
+    } else {
+        rto->window = 1;
+        rto->owed = 0;
+    }
+}
+
+static int overtaken(const struct ina_rto *rto, const struct ina_rto_slot *slot)
+{
+    return ina_rto_later(slot->since, rto->reorder) <= rto->newest;
+}
+
+static uint64_t start_of_wait(const struct ina_rto *rto, const struct ina_rto_slot *slot)
+{
+    return ina_rto_at_least(slot->since, rto->probed);
+}
+
+static uint64_t due(const struct ina_rto *rto, const struct ina_rto_slot *slot)
+{
+    if (rto->fixed)
+        return ina_rto_later(slot->since, rto->min);
+    const uint64_t interval = rto->interval + rto->delay;
+    return ina_rto_at_least(ina_rto_later(start_of_wait(rto, slot), interval), ina_rto_later(rto->heard, interval / 2));
+}
+
+int ina_rto_again(struct ina_rto *rto, uint32_t index, enum ina_rto_kind kind)
+{
+    rto->slot[index].kind = (uint8_t)kind;
+    ina_rto_stop(rto, index);
+    return (int)index;
+}
+
+static void double_interval(struct ina_rto *rto)
+{
+    rto->interval = ina_rto_at_most(ina_rto_at_least(2 * rto->interval, rto->min), rto->max);
+}
+
+int ina_rto_expired(struct ina_rto *rto, uint64_t now)
+{
+    const uint32_t index = ina_rto_head(rto);
+    if (index >= rto->slots)
+        return -1;
+    const struct ina_rto_slot *slot = &rto->slot[index];
+    if (!rto->fixed) {
+        if (overtaken(rto, slot))
+            return ina_rto_again(rto, index, INA_RTO_GAP);
+        if (rto->owed) {
+            rto->owed = slot->since < rto->probed ? rto->owed - 1 : 0;
+            if (slot->since < rto->probed)
+                return INA_RTO_LOWEST;
+        }
+    }
+    uint64_t end = due(rto, slot);
+    if (end > now)
+        return -1;
+    if (rto->fixed)
+        return ina_rto_again(rto, index, INA_RTO_TIMEOUT);
+    delay_at(rto, now);
+    end = due(rto, slot);
+    if (now - end > rto->interval / 4) {
+        learn_delay(rto, 2 * (now - end), now);
+        if (due(rto, slot) > now)
+            return -1;
+    }
+    if (!rto->wait) {
+        rto->wait = ina_rto_at_least(start_of_wait(rto, slot), 1);
+        rto->window = 1;
+        rto->reason = INA_RTO_PROBE;
+        if (!rto->srtt)
+            double_interval(rto);
+    } else {
+        const int more = rto->pending < rto->asked && rto->unanswered < rto->slots;
+        rto->window = more ? (uint32_t)ina_rto_at_most(2ull * rto->window, MOST_PROBES) : 1;
+        rto->reason = rto->pending ? INA_RTO_PROBE : INA_RTO_TIMEOUT;
+        double_interval(rto);
+    }
+    rto->asked = rto->window;
+    rto->unanswered += rto->window;
+    rto->owed = rto->window - 1;
+    rto->pending = 0;
+    rto->probed = rto->sampled = now;
+    return INA_RTO_LOWEST;
 }
 
 uint64_t ina_rto_next(const struct ina_rto *rto)
 {
-    uint64_t next = UINT64_MAX;
-    for (uint32_t left = rto->used; left; left &= left - 1) {
-        const int list = __builtin_ctz(left);
-        if (first(rto, list) < rto->slots)
-            next = ina_rto_at_most(next, due(rto, list));
-    }
-    return next;
+    const uint32_t index = ina_rto_head(rto);
+    if (index >= rto->slots)
+        return UINT64_MAX;
+    const struct ina_rto_slot *slot = &rto->slot[index];
+    if (!rto->fixed && (overtaken(rto, slot) || (rto->owed && slot->since < rto->probed)))
+        return 0;
+    return due(rto, slot);
 }

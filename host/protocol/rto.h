@@ -1,17 +1,31 @@
-/* Retransmission timers of all slots, O(1) each: slots wait in lists, one per back-off level, in the order in which they
- * were sent, and a list's interval is the same for all in it, so its head is always the next that is due.
+/* Recovery: which of a worker's packets are sent again, and when. O(1) for each packet.
  *
- *     sent once ── level 0 (RTO) ── level 1 (2 RTO) ── ... up to rto_max          nothing heard: taken for loss
- *     the switch answered `pending` ── waiting (probes, few and slow)             heard: other workers are late
+ * All packets that wait for their results are in one list, in the order of sending; the head is the oldest. Two things have a packet
+ * sent again, which moves it to the end of the list:
  *
- * RTO: Jacobson's estimator of RFC 6298 §2, Karn's rule (no samples from packets sent twice), exponential
- * back-off (§5.5) of each slot for itself, since loss of one packet says little about the others. A second result of a
- * packet sent twice shows that its time-out was too short (as in RFC 3522): RTO doubles, until the next sample. Results that
- * come in one burst are one sample, of the packet that was longest in flight.
+ *   gap      A packet that was sent once, and `reorder` later than the head, has its result: the head is sent again at once
+ *            (as RACK, RFC 8985 §6.2). Packets sent twice are no evidence: which of the two was answered is not known.
+ *   overdue  Since the head was sent, or the last probe, `interval` has passed, and half of it since the latest result (while
+ *            results come, one that is missing shows as a gap): the packet with the lowest number alone is sent again, as a
+ *            probe (as the tail loss probe of RFC 8985 §7); all workers ask about the same packet.
+ *                reply `pending`: other workers are late. The next probe comes after as much time again as the wait has taken.
+ *                a result:        it had been lost, so others may be: the next two are sent at once, then four, ...
+ *                no reply:        a time-out: probe or answer is lost, or the packet was, and the probe is added in its place.
+ *                                 The next probes are two, then four, ...; the second comes after the same interval (a probe that
+ *                                 is lost is likelier than a dead path), then intervals double, from rto_min at least to rto_max.
+ *                                 When as many probes as there are slots have brought nothing, one at a time is sent: if
+ *                                 the path is longer than rto_max, more would fill it.
  *
- * Probing: slots that wait for other workers are asked about only INA_PROBE_BURST at a time, at intervals that double up to
- * rto_max. Each result that arrives pays for one more probe and starts the intervals anew: when late workers catch up, a lost
- * result is found in a few RTOs.
+ * So a worker that waits for a late one sends a logarithmic number of probes, and k lost results are found in log2(k) round trips.
+ *
+ * A result brings `interval` back to what the round trips say: smoothed, with their variation (RFC 6298 §2; Karn's rule: no
+ * samples from packets sent twice). Packets that were waiting when a probe was sent are no samples either: they waited for a
+ * worker, not for the path. Each further result of a packet that was sent again shows that a repetition was needless (as in RFC 3522).
+ * When all transmissions of a packet have been answered, nothing was lost: the length of that silence is what processes of a busy
+ * machine may take, and is added to the interval (`delay`), until it has not been confirmed for DELAY_KEPT times its length. So is
+ * twice the time by which the caller comes too late to a timer.
+ *
+ * fixed: each packet has a time-out of rto_min, and nothing else (SwitchML NSDI'21 §3.5).
  *
  * A value: no pointers; sits in the tail of a protocol's state, behind its statistics.
  */
@@ -21,38 +35,52 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { INA_RTO_LEVELS = 24, INA_RTO_WAITING = INA_RTO_LEVELS, INA_RTO_LISTS, INA_PROBE_BURST = 8 };
-enum { INA_RTO_IDLE = 0xff };
+enum { INA_RTO_LOWEST = -2 };
+enum ina_rto_kind { INA_RTO_FIRST = 0, INA_RTO_TIMEOUT, INA_RTO_PROBE, INA_RTO_GAP }; /* why a packet is sent (again) */
 
 struct ina_rto_slot {
-    uint64_t since;          /* last sent (or, waiting, last heard of) */
-    uint16_t next, prev;     /* in its list, which is a ring with its head */
-    uint8_t list;            /* INA_RTO_IDLE: in none */
-    uint8_t level;           /* list for the next transmission; 0 if nothing is sent */
+    uint64_t since;          /* last sent */
+    uint16_t next, prev;     /* in the list, which is a ring with its head */
+    uint8_t listed;
     uint8_t sent;            /* transmissions of this packet, saturating */
-    uint8_t resent;          /* the packet before was sent more than once */
+    uint8_t kind;            /* of the latest one */
+    uint8_t gap : 1, again : 7; /* of the packet before: kind of the latest one; repetitions not known to be needless */
 };
 
 struct ina_rto {
     uint64_t min, max;       /* ps */
-    uint64_t rto, srtt, rttvar;
-    uint64_t corrected;      /* RTO is not doubled again before this */
-    uint64_t probe_interval, probe_refill;
-    uint32_t probe_budget, slots;
-    uint32_t used, reserved; /* used: bit per list; cleared when the list is next found empty */
-    struct ina_rto_slot slot[]; /* [slots], and the heads of the lists, [INA_RTO_LISTS] */
+    uint64_t srtt, rttvar, least; /* round trip: smoothed, variation, shortest */
+    uint64_t rto;            /* of an answered path: the interval after a result */
+    uint64_t interval;       /* until the head is overdue */
+    uint64_t delay, confirmed; /* added to the interval; when it was learnt, or halved */
+    uint64_t probed;         /* last probe, or result after probes */
+    uint64_t heard;          /* latest result */
+    uint64_t sampled;        /* packets sent before this give no sample */
+    uint64_t wait, silence;  /* start of the wait that probes ask about, 0: none is; a delay, if the latest probe was needless */
+    uint64_t reorder, newest; /* latest sending of a packet, sent once, that has its result */
+    uint32_t slots, fixed;
+    uint32_t reason;         /* of probes: INA_RTO_PROBE or INA_RTO_TIMEOUT */
+    uint32_t unanswered;     /* probes since anything came */
+    uint32_t window, owed;   /* probes at once; those of them that are still to be sent */
+    uint32_t asked, pending; /* probes sent together; `pending` replies since */
+    uint64_t delays;         /* how often one was observed */
+    struct ina_rto_slot slot[]; /* [slots], and the head of the list */
 };
 
 struct ina_rto_burst {       /* results that have all come now */
-    uint64_t since;          /* first transmission time among packets sent once; UINT64_MAX: there are none */
-    uint32_t results;
+    uint64_t now;
+    uint64_t oldest, newest; /* first and last transmission among packets sent once; UINT64_MAX and 0: there are none */
+    uint32_t results, found; /* found: results that a probe has brought */
 };
 
 size_t ina_rto_size(uint32_t slots);
-void ina_rto_init(struct ina_rto *rto, uint32_t slots, uint64_t min, uint64_t max);
-void ina_rto_duplicate(struct ina_rto *rto, uint32_t slot, uint64_t now); /* a result that the slot already had */
-void ina_rto_pending(struct ina_rto *rto, uint32_t slot, uint64_t now);   /* others are late: probe from now on */
-int ina_rto_expired(struct ina_rto *rto, uint64_t now, int *probe);       /* a slot to send again (timer off), or -1 */
+void ina_rto_init(struct ina_rto *rto, uint32_t slots, uint64_t min, uint64_t max, int fixed);
+/* A result that the slot already had. 1: a packet was sent again without need. */
+int ina_rto_duplicate(struct ina_rto *rto, uint32_t slot, uint64_t now);
+void ina_rto_pending(struct ina_rto *rto, uint32_t slot, uint64_t now);   /* others are late */
+int ina_rto_again(struct ina_rto *rto, uint32_t slot, enum ina_rto_kind kind); /* the slot, with its timer off */
+/* A slot to send again (timer off), or -1; INA_RTO_LOWEST: that with the lowest number of those sent before `probed`. */
+int ina_rto_expired(struct ina_rto *rto, uint64_t now);
 uint64_t ina_rto_next(const struct ina_rto *rto);                         /* UINT64_MAX: no timer runs */
 
 /* ---- per packet, inline ------------------------------------------------------------------------------------------ */
@@ -62,9 +90,20 @@ static inline uint64_t ina_rto_at_most(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static inline uint64_t ina_rto_at_least(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static inline uint64_t ina_rto_later(uint64_t t, uint64_t interval)
 {
     return t > UINT64_MAX - interval ? UINT64_MAX : t + interval;
+}
+
+/* The slot that has waited longest; not below `slots`: there is none. */
+static inline uint32_t ina_rto_head(const struct ina_rto *rto)
+{
+    return rto->slot[rto->slots].next;
 }
 
 /* Timer off, count of transmissions kept. */
@@ -72,28 +111,14 @@ static inline void ina_rto_stop(struct ina_rto *rto, uint32_t index)
 {
     struct ina_rto_slot *slot = &rto->slot[index];
     const uint16_t next = slot->next, prev = slot->prev;
-    if (slot->list == INA_RTO_IDLE)
+    if (!slot->listed)
         return;
     rto->slot[prev].next = next;
     rto->slot[next].prev = prev;
-    slot->list = INA_RTO_IDLE;
+    slot->listed = 0;
 }
 
-static inline void ina_rto_append(struct ina_rto *rto, uint32_t index, uint32_t list, uint64_t now)
-{
-    struct ina_rto_slot *slot = &rto->slot[index];
-    const uint16_t head = (uint16_t)(rto->slots + list), last = rto->slot[head].prev;
-    slot->since = now;
-    slot->list = (uint8_t)list;
-    slot->next = head;
-    slot->prev = last;
-    rto->slot[last].next = (uint16_t)index;
-    rto->slot[head].prev = (uint16_t)index;
-    rto->used |= 1u << list;
-}
-
-/* Packets that are sent now, one after the other, by slots whose timers are off: most are sent for the first time, and their slots
- * are linked as they come and appended to the list of level 0 at the end. */
+/* Packets that are sent now, one after the other, by slots whose timers are off: linked as they come, appended to the list at the end. */
 struct ina_rto_run {
     uint32_t last;
 };
@@ -103,31 +128,27 @@ static inline struct ina_rto_run ina_rto_begin(const struct ina_rto *rto)
     return (struct ina_rto_run){rto->slot[rto->slots].prev};
 }
 
-static inline void ina_rto_add(struct ina_rto *rto, struct ina_rto_run *run, uint32_t index, uint64_t now)
+static inline void ina_rto_link(struct ina_rto *rto, struct ina_rto_run *run, uint32_t index, uint64_t now)
 {
     struct ina_rto_slot *slot = &rto->slot[index];
-    if (__builtin_expect(slot->sent, 0)) {
-        if (slot->sent < UINT8_MAX)
-            slot->sent++;
-        if (slot->level) {
-            ina_rto_append(rto, index, slot->level, now);
-            return;
-        }
-    } else {
-        slot->sent = 1;
-    }
     slot->since = now;
-    slot->list = 0;
+    slot->listed = 1;
     slot->prev = (uint16_t)run->last;
     rto->slot[run->last].next = (uint16_t)index;
     run->last = index;
+}
+
+static inline void ina_rto_add(struct ina_rto *rto, struct ina_rto_run *run, uint32_t index, uint64_t now)
+{
+    struct ina_rto_slot *slot = &rto->slot[index];
+    slot->sent = (uint8_t)(slot->sent + (slot->sent < UINT8_MAX));
+    ina_rto_link(rto, run, index, now);
 }
 
 static inline void ina_rto_end(struct ina_rto *rto, const struct ina_rto_run *run)
 {
     rto->slot[run->last].next = (uint16_t)rto->slots;
     rto->slot[rto->slots].prev = (uint16_t)run->last;
-    rto->used |= 1;
 }
 
 /* Starts (again) the slot's timer. */
@@ -139,46 +160,57 @@ static inline void ina_rto_sent(struct ina_rto *rto, uint32_t index, uint64_t no
     ina_rto_end(rto, &run);
 }
 
-static inline void ina_rto_sample(struct ina_rto *rto, uint64_t rtt)
+static inline struct ina_rto_burst ina_rto_burst_at(uint64_t now)
 {
-    uint64_t srtt = rto->srtt, rttvar = rto->rttvar;
-    if (srtt) {
-        const uint64_t error = rtt > srtt ? rtt - srtt : srtt - rtt;
-        rttvar += error / 4 - rttvar / 4;
-        srtt += rtt / 8 - srtt / 8;
-    } else {
-        srtt = rtt ? rtt : 1;
-        rttvar = rtt / 2;
-    }
-    const uint64_t estimate = srtt + 4 * rttvar;
-    rto->srtt = srtt;
-    rto->rttvar = rttvar;
-    rto->rto = estimate < rto->min ? rto->min : ina_rto_at_most(estimate, rto->max);
+    return (struct ina_rto_burst){.now = now, .oldest = UINT64_MAX};
 }
 
 /* Resets a slot whose packet is answered. */
 static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *burst, uint32_t index)
 {
     struct ina_rto_slot *slot = &rto->slot[index];
-    const uint8_t sent = slot->sent;
-    if (sent == 1 && slot->since < burst->since)
-        burst->since = slot->since;
+    const uint64_t since = slot->since;
     burst->results++;
     ina_rto_stop(rto, index);
-    slot->resent = sent > 1;
-    slot->level = 0;
+    if (__builtin_expect(slot->sent == 1, 1)) {
+        burst->oldest = ina_rto_at_most(burst->oldest, since);
+        burst->newest = ina_rto_at_least(burst->newest, since);
+    } else if (slot->kind == INA_RTO_PROBE && burst->now - since >= rto->least) {
+        burst->found++;
+    }
+    slot->gap = slot->kind == INA_RTO_GAP;
+    slot->again = 127u & (slot->kind == INA_RTO_FIRST ? 0 : (uint32_t)ina_rto_at_most(slot->sent - 1u, 127));
+    slot->kind = INA_RTO_FIRST;
     slot->sent = 0;
 }
 
-/* Takes the sample of a burst with at least one result. */
-static inline void ina_rto_results(struct ina_rto *rto, const struct ina_rto_burst *burst, uint64_t now)
+void ina_rto_resumed(struct ina_rto *rto, uint32_t found, uint64_t now); /* results come again, after a probe */
+
+/* Takes a burst with at least one result. */
+static inline void ina_rto_results(struct ina_rto *rto, const struct ina_rto_burst *burst)
 {
-    if (burst->since != UINT64_MAX)
-        ina_rto_sample(rto, now - burst->since);
-    rto->probe_interval = ina_rto_at_most(4 * rto->rto, rto->max);
-    rto->probe_refill = ina_rto_at_most(rto->probe_refill, ina_rto_later(now, rto->probe_interval));
-    if (rto->probe_budget < rto->slots)
-        rto->probe_budget = (uint32_t)ina_rto_at_most((uint64_t)rto->probe_budget + burst->results, rto->slots);
+    if (burst->oldest != UINT64_MAX && (burst->oldest >= rto->sampled || !rto->srtt)) {
+        const uint64_t rtt = burst->now - burst->oldest;
+        uint64_t srtt = rto->srtt, rttvar = rto->rttvar;
+        if (srtt) {
+            const uint64_t error = rtt > srtt ? rtt - srtt : srtt - rtt;
+            rttvar += error / 4 - rttvar / 4;
+            srtt += rtt / 8 - srtt / 8;
+        } else {
+            srtt = rtt ? rtt : 1;
+            rttvar = rtt / 2;
+        }
+        rto->srtt = srtt;
+        rto->rttvar = rttvar;
+        rto->least = ina_rto_at_most(rto->least, rtt);
+        rto->reorder = 1 + srtt / 8;
+        rto->rto = ina_rto_at_most(srtt + ina_rto_at_least(2 * srtt, 4 * rttvar), rto->max);
+    }
+    rto->newest = ina_rto_at_least(rto->newest, burst->newest);
+    rto->heard = burst->now;
+    rto->interval = rto->rto;
+    if (__builtin_expect(rto->wait || burst->found, 0))
+        ina_rto_resumed(rto, burst->found, burst->now);
 }
 
 #endif

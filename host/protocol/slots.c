@@ -6,17 +6,30 @@
 #include "memory.h"
 #include "wire.h"
 
+static int is_keyed(const struct ina_slots_shape *shape, const struct ina_worker_config *config)
+{
+    return ina_option(shape->options, config, shape->check) == INA_CHECK_KEYED;
+}
+
+static int has_key(const struct ina_worker_config *config)
+{
+    uint8_t any = 0;
+    for (int i = 0; i < INA_KEY_BYTES; i++)
+        any |= config->key[i];
+    return any != 0;
+}
+
 int ina_slots_valid(const struct ina_slots_shape *shape, const struct ina_worker_config *c)
 {
     return c->workers >= 1 && c->workers <= shape->max_workers && c->worker < c->workers && c->job <= 255
            && c->life && c->life <= shape->last_life && c->slots >= 1 && c->slots <= INA_MAX_SLOTS && !(c->slots & (c->slots - 1))
            && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps
-           && c->first_packet < 1ull << 63;
+           && c->first_packet < 1ull << 63 && (!is_keyed(shape, c) || has_key(c));
 }
 
 static size_t ready_offset(const struct ina_slots_shape *shape, uint32_t slots)
 {
-    return shape->state + slots * shape->slot;
+    return shape->state + slots * (shape->slot + shape->extra);
 }
 
 static size_t tensors_offset(const struct ina_slots_shape *shape, uint32_t slots)
@@ -24,9 +37,14 @@ static size_t tensors_offset(const struct ina_slots_shape *shape, uint32_t slots
     return ready_offset(shape, slots) + ina_slots_words(slots) * sizeof(uint64_t);
 }
 
+static size_t keyed_offset(const struct ina_slots_shape *shape, uint32_t slots)
+{
+    return ina_whole_lines(tensors_offset(shape, slots) + ina_tensors_size(slots));
+}
+
 size_t ina_slots_head_size(const struct ina_slots_shape *shape, const struct ina_worker_config *config)
 {
-    return ina_whole_lines(tensors_offset(shape, config->slots) + ina_tensors_size(config->slots));
+    return keyed_offset(shape, config->slots) + (is_keyed(shape, config) ? ina_whole_lines(ina_keyed_size(config->values)) : 0);
 }
 
 size_t ina_slots_state_size(const struct ina_slots_shape *shape, const struct ina_worker_config *config)
@@ -44,10 +62,13 @@ void ina_slots_init(void *state, const struct ina_slots_shape *shape, const stru
     s->at.stride = (uint32_t)shape->slot;
     s->at.ready = (uint32_t)ready_offset(shape, config->slots);
     s->at.tensors = (uint32_t)tensors_offset(shape, config->slots);
+    s->at.keyed = (uint32_t)keyed_offset(shape, config->slots);
     s->at.tail = (uint32_t)ina_slots_head_size(shape, config);
     ina_tensors_init(ina_slots_tensors(s), config, exponent, floats);
+    if (is_keyed(shape, config))
+        ina_keyed_init((struct ina_keyed *)((uint8_t *)s + s->at.keyed), config->key, config->values);
     struct ina_slots_tail *tail = ina_slots_tail(s);
-    ina_rto_init(&tail->rto, config->slots, config->rto_min_ps, config->rto_max_ps);
+    ina_rto_init(&tail->rto, config->slots, config->rto_min_ps, config->rto_max_ps, config->rto_fixed != 0);
     ina_slots_publish_rto(tail);
 }
 
@@ -55,7 +76,8 @@ void ina_slots_publish_rto(struct ina_slots_tail *tail)
 {
     tail->stats.srtt_ps = tail->rto.srtt;
     tail->stats.rttvar_ps = tail->rto.rttvar;
-    tail->stats.rto_ps = tail->rto.rto;
+    tail->stats.rto_ps = tail->rto.rto + tail->rto.delay;
+    tail->stats.delays = tail->rto.delays;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -82,6 +104,54 @@ void ina_slots_fail(void *state, uint32_t code, uint32_t handle)
     ina_tensors_fail(ts, code, handle);
 }
 
+int ina_slots_spoilt(void *state, uint32_t index)
+{
+    enum { MOST = 3 };
+    struct ina_tensors *ts = ina_slots_tensors(state);
+    struct ina_slot *slot = ina_slots_slot(state, index);
+    ina_slots_tail(state)->stats.drop_corrupt++;
+    if (ina_slots_marked(state, index))
+        return 0;
+    ina_rto_stop(&ina_slots_tail(state)->rto, index);
+    if (++slot->spoilt < MOST)
+        return 1;
+    ts->failure = (struct ina_event){.slot = index, .tsi = (uint32_t)slot->seq};
+    ina_tensors_fail(ts, INA_ERR_CORRUPT, slot->op);
+    return 0;
+}
+
+struct ina_check ina_slots_tag(const void *state, const struct ina_tensor *tensors, uint64_t seq, uint32_t handle, int floats,
+                               const uint8_t *wire)
+{
+    const struct ina_tensors *ts = ina_slots_tensors(state);
+    const struct ina_op *op = &ts->op[handle];
+    const struct ina_keyed_packet packet = ina_slots_keyed_packet(state, seq, handle, floats);
+    const int own = packet.agreed && packet.exponent == ina_tensors_exponent(ts, op, &tensors[handle], seq - op->first - op->ahead);
+    return ina_keyed_tag(ina_slots_keyed(state), &packet, ina_slots_of(state)->config.worker, own, wire);
+}
+
+int ina_slots_keyed_fits(const void *state, uint64_t seq, uint32_t handle, int floats, struct ina_check sum, int overflow,
+                         const uint8_t *wire)
+{
+    const struct ina_keyed_packet packet = ina_slots_keyed_packet(state, seq, handle, floats);
+    if (floats) {
+        const struct ina_check expected = ina_keyed_result(ina_slots_keyed(state), &packet, wire);
+        return sum.word[0] == expected.word[0] && sum.word[1] == expected.word[1];
+    }
+    const int wrapped = overflow && ina_slots_tensors(state)->op[handle].dtype == INA_INT32;
+    return ina_keyed_fits(ina_slots_keyed(state), &packet, 0, ina_slots_of(state)->config.workers, sum, wrapped, wire);
+}
+
+void ina_slots_refused(void *state, uint32_t version)
+{
+    struct ina_tensors *ts = ina_slots_tensors(state);
+    ina_slots_tail(state)->stats.refusals++;
+    if (ts->failed)
+        return;
+    ina_slots_fail(state, INA_ERR_VERSION, ina_tensors_oldest(ts));
+    ts->failure.tsi = version;
+}
+
 int ina_slots_abort(void *state, uint32_t code, uint64_t now)
 {
     (void)now;
@@ -93,6 +163,16 @@ int ina_slots_abort(void *state, uint32_t code, uint64_t now)
 }
 
 /* ---- timers and events ------------------------------------------------------------------------------------------- */
+
+int ina_slots_lowest(void *state)
+{
+    struct ina_rto *rto = &ina_slots_tail(state)->rto;
+    uint32_t lowest = ina_rto_head(rto);
+    for (uint32_t i = lowest; i < rto->slots && rto->slot[i].since < rto->probed; i = rto->slot[i].next)
+        if (ina_slots_slot(state, i)->seq < ina_slots_slot(state, lowest)->seq)
+            lowest = i;
+    return ina_rto_again(rto, lowest, (enum ina_rto_kind)rto->reason);
+}
 
 int ina_slots_expire(void *state, uint32_t index)
 {

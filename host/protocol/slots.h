@@ -1,7 +1,7 @@
 /* Slots: a worker's window of packets, one in each slot, with timers; what protocols with such a window (switchml.c, atp.c)
  * share. Their state is one block:
  *
- *     struct ina_slots, the protocol's own fields | slots | bitmap of ready slots | struct ina_tensors     the head
+ *     struct ina_slots, the protocol's own fields | slots, and more of each | bitmap of ready slots | struct ina_tensors | struct ina_keyed     the head
  *     struct ina_slots_tail: statistics, start times, timers                                               the tail
  *
  * A protocol's state begins with struct ina_slots (`state` below is a pointer to it), and each of its slots with struct ina_slot.
@@ -11,6 +11,7 @@
 #ifndef INA_SLOTS_H
 #define INA_SLOTS_H
 
+#include "keyed.h"
 #include "protocol.h"
 #include "rto.h"
 #include "tensors.h"
@@ -19,7 +20,7 @@ enum { INA_MAX_SLOTS = 8192 };
 
 struct ina_slots {
     struct ina_worker_config config;
-    struct { uint32_t slots, stride, ready, tensors, tail, reserved; } at; /* bytes from here to the parts, and between slots */
+    struct { uint32_t slots, stride, ready, tensors, keyed, tail; } at; /* bytes from here to the parts, and between slots */
 };
 
 enum ina_slot_state { IDLE = 0, BLOCKED = 1, READY = 2, FLYING = 3 };
@@ -27,19 +28,25 @@ enum ina_slot_state { IDLE = 0, BLOCKED = 1, READY = 2, FLYING = 3 };
 struct ina_slot {
     uint64_t seq;                 /* the packet it sends next, or has in flight, or had last */
     uint32_t missing;             /* workers that a switch or server waits for, by its last pending reply */
-    uint8_t state, op, asked, reserved; /* enum ina_slot_state; handle of its tensor; 1: there was a pending reply */
+    uint8_t state, op;            /* enum ina_slot_state; handle of its tensor */
+    uint8_t asked : 1, set : 1;   /* there was a pending reply; SwitchML: set of the packet, the other one for each next packet */
+    uint8_t spoilt : 6;           /* results of this packet whose check words do not fit, each of another transmission */
+    int8_t exponent;              /* that its packet told: this worker's own */
 };
 
 struct ina_slots_tail {
     struct ina_worker_stats stats;
     struct ina_tensor_times times;
+    uint64_t latest;              /* ATP: largest number of a packet, sent once, that has its result */
     uint32_t cursor, reserved;    /* sending goes round the slots, so that none starves */
     struct ina_rto rto;
 };
 
 struct ina_slots_shape {          /* of a protocol's state */
-    size_t state, slot;           /* bytes of its structures */
+    size_t state, slot, extra;    /* bytes of its structures; extra: what it has for each slot behind all slots */
     uint32_t max_workers, last_life;
+    const struct ina_option *options; /* the protocol's; `check` is the index of that option */
+    uint32_t check;
 };
 
 int ina_slots_valid(const struct ina_slots_shape *shape, const struct ina_worker_config *config); /* 1: but for the protocol's own fields */
@@ -53,6 +60,13 @@ void ina_slots_init(void *state, const struct ina_slots_shape *shape, const stru
 void ina_slots_publish_rto(struct ina_slots_tail *tail);
 /* The job is over. Remembers the oldest unanswered packet of the tensor, which fails first. */
 void ina_slots_fail(void *state, uint32_t code, uint32_t handle);
+/* A result whose values do not have its check words. 1: the caller asks for it again; 0: it has asked already, or the job is over,
+ * since this is the third time: the sum itself is wrong. */
+int ina_slots_spoilt(void *state, uint32_t index);
+/* A switch speaks another wire version: the job is over. */
+void ina_slots_refused(void *state, uint32_t version);
+/* The slot to probe: that with the lowest number of those whose packets were sent before the probe was due; its timer is off. */
+int ina_slots_lowest(void *state);
 /* Stops the timer of a slot with a packet in flight. 0, or -ENOENT: it has none. */
 int ina_slots_expire(void *state, uint32_t index);
 
@@ -84,6 +98,28 @@ static inline struct ina_tensors *ina_slots_tensors(const void *state)
     return (struct ina_tensors *)((uint8_t *)state + ina_slots_of(state)->at.tensors);
 }
 
+/* Only with check words of mode keyed. */
+static inline const struct ina_keyed *ina_slots_keyed(const void *state)
+{
+    return (const struct ina_keyed *)((const uint8_t *)state + ina_slots_of(state)->at.keyed);
+}
+
+/* Packet seq, for its tag. A server, which checks floats, knows only the bits of its number that are on the wire. */
+static inline struct ina_keyed_packet ina_slots_keyed_packet(const void *state, uint64_t seq, uint32_t handle, int floats)
+{
+    const struct ina_tensors *ts = ina_slots_tensors(state);
+    const int agreed = !floats && ina_tensors_is_agreed(ts, handle, seq);
+    return (struct ina_keyed_packet){.number = floats ? seq & INA_KEYED_FLOATS : seq, .kind = floats ? INA_CHECK_FLOATS : INA_CHECK_INTEGERS, .agreed = agreed,
+                                     .exponent = agreed ? ina_tensors_agreed(ts, handle, seq) : 0};
+}
+
+/* Tag of this worker's packet seq, whose values are written. */
+struct ina_check ina_slots_tag(const void *state, const struct ina_tensor *tensors, uint64_t seq, uint32_t handle, int floats,
+                               const uint8_t *wire);
+/* 1: the sums are those of all workers' values. */
+int ina_slots_keyed_fits(const void *state, uint64_t seq, uint32_t handle, int floats, struct ina_check sum, int overflow,
+                         const uint8_t *wire);
+
 static inline struct ina_slots_tail *ina_slots_tail(const void *state)
 {
     return (struct ina_slots_tail *)((uint8_t *)state + ina_slots_of(state)->at.tail);
@@ -97,6 +133,11 @@ static inline uint32_t ina_slots_words(uint32_t slots)
 static inline void ina_slots_mark(void *state, uint32_t index)
 {
     ina_slots_ready(state)[index / 64] |= 1ull << index % 64;
+}
+
+static inline int ina_slots_marked(const void *state, uint32_t index)
+{
+    return (int)(ina_slots_ready(state)[index / 64] >> index % 64 & 1);
 }
 
 static inline void ina_slots_unmark(void *state, uint32_t index)
@@ -118,15 +159,20 @@ static inline int ina_slots_alive(void *state, uint64_t now)
     return !ts->failed;
 }
 
-/* A slot whose timer is over, counted as a time-out or as a probe; -1: there is none. */
-static inline int ina_slots_expired(void *state, uint64_t now, int *probe)
+/* A slot whose packet is to be sent again, counted by the reason; -1: there is none. */
+static inline int ina_slots_expired(void *state, uint64_t now)
 {
     struct ina_slots_tail *tail = ina_slots_tail(state);
-    const int index = ina_rto_expired(&tail->rto, now, probe);
-    if (index >= 0) {
-        tail->stats.timeouts += !*probe;
-        tail->stats.probes += (uint64_t)*probe;
+    int index = ina_rto_expired(&tail->rto, now);
+    if (__builtin_expect(index == INA_RTO_LOWEST, 0))
+        index = ina_slots_lowest(state);
+    if (__builtin_expect(index >= 0, 0)) {
+        const uint8_t kind = tail->rto.slot[index].kind;
+        tail->stats.timeouts += kind == INA_RTO_TIMEOUT;
+        tail->stats.probes += kind == INA_RTO_PROBE;
+        tail->stats.fast_resends += kind == INA_RTO_GAP;
     }
+    tail->stats.delays = tail->rto.delays;
     return index;
 }
 

@@ -1,38 +1,54 @@
 /* The SwitchML worker (NSDI'21 §3.5 - §3.7, with the corrections of docs/design/protocol.md).
  *
- * Packets are numbered over the life of the job. Packet number q travels in slot q mod slots, set (q / slots) & 1, and is
- * sent when packet q - slots has its result, so each slot is a machine of its own:
+ * Packets are numbered over the life of the job. Packet number q travels in slot q mod slots, in the other set than the slot's
+ * packet before, and is sent when that one has its result, so each slot is a machine of its own:
  *
  *     IDLE ──submit──> BLOCKED ──exponent agreed──> READY ──sent──> FLYING ──result──> IDLE | BLOCKED | READY
  *                                                     ^───time-out───┘
  *
- * What a packet carries and what its result means: tensors.h.
+ * What a packet carries and what its result means: tensors.h. The same worker speaks THC, whose own reduction is a sum of what 4-bit
+ * indices stand for (indices.h), OmniReduce, whose own reduction is a sum that passes over blocks of zeros (ahead.h), FPISA, whose
+ * own reduction is a sum of floats, which are sent as they are, and SwitchML with receivers, whose sums may have routes (route.h).
  */
+#include "ahead.h"
 #include "frame.h"
+#include "indices.h"
 #include "protocols.h"
+#include "route.h"
 #include "slots.h"
 
 #include <errno.h>
 #include <string.h>
 
-struct state {                    /* slots.h; its slots are struct ina_slot */
+struct state {                    /* slots.h; its slots are struct ina_slot, and a struct ina_ahead for each behind them */
     struct ina_slots base;
     struct ina_frame_template frame;
-    uint32_t slots_log2, reserved;
+    uint32_t looks_ahead, adds_floats; /* 1: what its own reduction does */
+    uint64_t answered;            /* while packets wait for gates (route.h): all before are answered, or not this worker's */
+};
+
+enum { SHARDS, CHECK };
+static const struct ina_option options[] = {
+    [SHARDS] = {"shards", "of the switch: packets of slot s go to its UDP port + s mod shards", 1, 16, 1, .power_of_two = 1},
+    [CHECK] = {"check", "1: check words protect sums from worker to worker; 2: also from forgery; 0: they do not (the same on all workers)", 0,
+               INA_CHECK_MODES - 1,
+               INA_CHECK_SUM},
+    {0},
 };
 
 static const struct ina_slots_shape shape = {
-    .state = sizeof(struct state), .slot = sizeof(struct ina_slot), .max_workers = INA_MAX_WORKERS, .last_life = 255};
-
-enum { SHARDS };
-static const struct ina_option options[] = {
-    [SHARDS] = {"shards", "of the switch: packets of slot s go to its UDP port + s mod shards", 1, 16, 1, .power_of_two = 1},
-    {0},
-};
+    .state = sizeof(struct state), .slot = sizeof(struct ina_slot), .extra = sizeof(struct ina_ahead),
+    .max_workers = INA_MAX_WORKERS, .last_life = 255,
+    .options = options, .check = CHECK};
 
 static inline struct ina_slot *slots_of(const struct state *st)
 {
     return (struct ina_slot *)(st + 1);
+}
+
+static inline struct ina_ahead *ahead_of(const struct state *st, uint32_t index)
+{
+    return (struct ina_ahead *)(slots_of(st) + st->base.config.slots) + index;
 }
 
 static int valid(const struct ina_worker_config *c)
@@ -55,32 +71,94 @@ static uint32_t frame_size(const struct ina_worker_config *config)
     return INA_WIRE_PAYLOAD + 4 * config->values;
 }
 
-static int init(void *state, const struct ina_worker_config *config, uint64_t now)
+static uint32_t frame_size_routes(const struct ina_worker_config *config)
 {
-    struct state *st = state;
-    (void)now; /* nothing starts before a tensor comes */
+    return frame_size(config) + INA_WIRE_RECEIVERS;
+}
+
+static int init_as(struct state *st, const struct ina_worker_config *config, uint32_t looks_ahead, uint32_t adds_floats)
+{
     if (!valid(config))
         return -EINVAL;
     ina_slots_init(st, &shape, config, INA_EXP_AGREED, 0);
-    ina_frame_prepare(&st->frame, config, (uint32_t)ina_option(options, config, SHARDS));
-    st->slots_log2 = (uint32_t)__builtin_ctz(config->slots);
-    for (uint32_t i = 0; i < config->slots; i++)
-        slots_of(st)[i].seq = config->first_packet + ((i - config->first_packet) & (config->slots - 1));
+    ina_frame_prepare(&st->frame, config, (uint32_t)ina_option(options, config, SHARDS), (uint32_t)ina_option(options, config, CHECK));
+    for (uint32_t i = 0; i < config->slots; i++) {
+        struct ina_slot *slot = &slots_of(st)[i];
+        slot->seq = config->first_packet + ((i - config->first_packet) & (config->slots - 1));
+        slot->set = slot->seq / config->slots & 1;
+    }
+    st->looks_ahead = looks_ahead;
+    st->adds_floats = adds_floats;
     return 0;
 }
 
+/* Nothing starts before a tensor comes. */
+#define INIT(name, looks_ahead, adds_floats)                                                     \
+    static int name(void *state, const struct ina_worker_config *config, uint64_t now __attribute__((unused))) \
+    {                                                                                            \
+        return init_as(state, config, looks_ahead, adds_floats);                                 \
+    }
+
+INIT(init, 0, 0)
+INIT(init_ahead, 1, 0)
+INIT(init_floats, 0, 1)
+
+static int init_routes(void *state, const struct ina_worker_config *config, uint64_t now)
+{
+    const int result = init(state, config, now);
+    if (result == 0)
+        ina_tensors_routes(ina_slots_tensors(state));
+    return result;
+}
+
+/* All of this worker's packets before packet seq are answered. */
+static int is_drained(struct state *st, uint64_t seq)
+{
+    const struct ina_slot *slots = slots_of(st);
+    while (st->answered < seq && slots[st->answered & (st->base.config.slots - 1)].seq > st->answered)
+        st->answered++;
+    return st->answered == seq;
+}
+
+/* 1: packet seq waits for a gate, or is one and waits for the packets before (route.h). */
+static __attribute__((noinline)) int waits_for_gate(struct state *st, uint32_t handle, uint64_t seq)
+{
+    const struct ina_tensors *ts = ina_slots_tensors(st);
+    const uint64_t gate = ina_route_gate_before(ts, handle, seq);
+    return (ina_route_is_gate(ts, handle, seq) && !is_drained(st, seq))
+           || (gate != UINT64_MAX && slots_of(st)[gate & (st->base.config.slots - 1)].seq <= gate);
+}
+
+/* Passes over packets of which this worker is no member. */
+static __attribute__((noinline)) void skip(struct state *st, const struct ina_tensor *tensors, struct ina_slot *slot)
+{
+    struct ina_tensors *ts = ina_slots_tensors(st);
+    for (uint32_t handle = slot->op; slot->seq < ts->next_seq; slot->seq += st->base.config.slots, slot->set ^= 1) {
+        if (slot->seq - ts->op[handle].first >= ina_tensors_packets(&ts->op[handle]))
+            handle = ina_tensors_op_of(ts, slot->seq);
+        if (!ts->op[handle].partial || (ina_route_of(ts, tensors, handle, slot->seq).members >> ts->worker & 1))
+            break;
+        ina_tensors_skip(ts, handle, &ina_slots_tail(st)->stats);
+    }
+}
+
 /* Next state of the slot, after the packet before seq is answered, or a tensor has come. */
-static inline void settle(struct state *st, uint32_t index, uint64_t now)
+static inline void settle(struct state *st, const struct ina_tensor *tensors, uint32_t index, uint64_t now)
 {
     struct ina_slot *slot = &slots_of(st)[index];
+    struct ina_tensors *ts = ina_slots_tensors(st);
+    if (__builtin_expect(slot->seq < ts->latest.until, 0))
+        skip(st, tensors, slot);
     uint32_t handle = slot->op;
     enum ina_slot_state next = IDLE;
-    switch (ina_tensors_status(ina_slots_tensors(st), &ina_slots_tail(st)->times, slot->seq, &handle, now)) {
+    switch (ina_tensors_status(ts, &ina_slots_tail(st)->times, slot->seq, &handle, now)) {
     case INA_PACKET_NONE: break;
     case INA_PACKET_BLOCKED: next = BLOCKED; break;
     case INA_PACKET_READY: next = READY; break;
     }
-    slot->missing = 0;
+    if (__builtin_expect(slot->seq < ts->latest.until, 0) && next == READY && waits_for_gate(st, handle, slot->seq))
+        next = BLOCKED;
+    slot->missing = slot->spoilt = 0;
     slot->state = (uint8_t)next;
     slot->op = (uint8_t)handle;
     slot->asked = 0;
@@ -90,41 +168,131 @@ static inline void settle(struct state *st, uint32_t index, uint64_t now)
         ina_slots_unmark(st, index);
 }
 
+/* Lets packets go that have waited for a gate: all that do, or only the gate that is due. */
+static __attribute__((noinline)) void open_gates(struct state *st, const struct ina_tensor *tensors, int all, uint64_t now)
+{
+    const struct ina_tensors *ts = ina_slots_tensors(st);
+    struct ina_slot *slots = slots_of(st);
+    for (uint32_t i = 0; all && i < st->base.config.slots; i++)
+        if (slots[i].state == BLOCKED && !(ts->op[slots[i].op].mismatch && slots[i].seq == ts->op[slots[i].op].first))
+            settle(st, tensors, i, now);
+    is_drained(st, ts->next_seq);
+    const uint32_t index = (uint32_t)(st->answered & (st->base.config.slots - 1));
+    if (slots[index].state == BLOCKED && slots[index].seq == st->answered && ina_route_is_gate(ts, slots[index].op, st->answered)
+        && !ts->op[slots[index].op].mismatch)
+        settle(st, tensors, index, now);
+}
+
+static uint64_t lowest(const struct state *st)
+{
+    uint64_t seq = UINT64_MAX;
+    for (uint32_t i = 0; i < st->base.config.slots; i++)
+        if (slots_of(st)[i].seq < seq)
+            seq = slots_of(st)[i].seq;
+    return seq;
+}
+
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
 {
     struct state *st = state;
     struct ina_tensors *ts = ina_slots_tensors(st);
     const uint64_t first = ts->next_seq;
+    const uint32_t reduction = tensors[handle].reduction;
+    if (st->frame.check == INA_CHECK_KEYED
+        && ((reduction != INA_SUM && !(reduction == INA_OWN && st->looks_ahead)) || ina_tensor_is_routed(&tensors[handle])))
+        return -EINVAL; /* only sums have tags, and a tag of those without a part in them would say nothing to those without values */
+    if (reduction == INA_OWN && tensors[handle].dtype != INA_INT32)
+        return -EINVAL; /* indices; bits of floats; with exponents of their own, blocks could not be passed over */
     const int result = ina_tensors_submit(ts, &ina_slots_tail(st)->times, tensors, handle);
+    if (result >= 0 && ts->latest.from == first && ts->latest.until)
+        st->answered = lowest(st);
     /* A slot without work waits at the next packet that is its own: one of those that have just come. */
     for (uint64_t seq = first; seq < ts->next_seq && seq < first + st->base.config.slots; seq++) {
         const uint32_t index = (uint32_t)(seq & (st->base.config.slots - 1));
         if (slots_of(st)[index].state == IDLE)
-            settle(st, index, now);
+            settle(st, tensors, index, now);
     }
+    if (ts->latest.until)
+        open_gates(st, tensors, 0, now);
     return result;
 }
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
-/* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
+static inline struct ina_check nonce(const struct state *st, uint32_t handle, uint64_t seq)
+{
+    return ina_check_nonce(st->frame.identity ^ seq, INA_CHECK_INTEGERS, ina_tensors_agreed(ina_slots_tensors(st), handle, seq));
+}
+
+/* Check words of a packet of zeros, which carries none of them. */
+static __attribute__((noinline)) struct ina_check check_of_zeros(const struct state *st, const struct ina_tensor *tensors,
+                                                                 uint32_t handle, uint64_t seq)
+{
+    switch (st->frame.check) {
+    case INA_CHECK_OFF: return (struct ina_check){{0}};
+    case INA_CHECK_KEYED: return ina_slots_tag(st, tensors, seq, handle, 0, ina_frame_zeros);
+    default: return nonce(st, handle, seq);
+    }
+}
+
+/* Check words of a packet for receivers that has no values: of zeros; of the open packet, its fingerprint. */
+static __attribute__((noinline)) struct ina_check check_of_none(const struct state *st, uint32_t handle, uint64_t seq)
+{
+    const struct ina_tensors *ts = ina_slots_tensors(st);
+    const uint32_t *fingerprint = ts->fingerprint[handle];
+    if (seq == ts->op[handle].first)
+        return (struct ina_check){{fingerprint[0], fingerprint[1]}};
+    return st->frame.check ? nonce(st, handle, seq) : (struct ina_check){{0}};
+}
+
+/* Writes the slot's packet into pkt and starts its timer. ahead: of a block of a stream, else NULL; route: of a packet for some. 0, or -1: no
+ * room in pkt. */
 static inline __attribute__((always_inline)) int write_packet(struct state *st, const struct ina_tensor *tensors,
                                                               struct ina_packet *pkt, uint32_t index, uint32_t type, int with_values,
+                                                              const struct ina_ahead *ahead, struct ina_route route,
                                                               struct ina_rto_run *run, uint64_t now)
 {
     struct ina_slots_tail *tail = ina_slots_tail(st);
     struct ina_slot *slot = &slots_of(st)[index];
     const uint64_t seq = slot->seq;
-    if (pkt->len + pkt->tailroom < ina_frame_length(&st->frame, with_values))
-        return -1;
+    if (pkt->len + pkt->tailroom < ina_frame_length(&st->frame, type == INA_WIRE_TO ? type : INA_WIRE_DATA, with_values))
+        return -1; /* indices are packed in place */
     if (__builtin_expect(slot->state == FLYING, 0))
         tail->stats.retransmissions++;
     slot->state = FLYING;
     ina_slots_unmark(st, index);
     ina_rto_add(&tail->rto, run, index, now);
     struct ina_wire_frame *frame =
-        ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)seq, index, (int)(seq >> st->slots_log2 & 1));
-    frame->e0 = (int8_t)ina_tensors_encode(ina_slots_tensors(st), tensors, slot->op, seq, frame->payload);
+        ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)seq, index, slot->set);
+    const struct ina_tensors *ts = ina_slots_tensors(st);
+    const uint32_t more = type == INA_WIRE_TO ? INA_WIRE_RECEIVERS : 0;
+    struct ina_check check = {{0}};
+    if (type == INA_WIRE_TO) {
+        const uint32_t sets[2] = {htonl(route.receivers), htonl(route.members)};
+        memcpy(frame->payload, sets, INA_WIRE_RECEIVERS);
+    }
+    if (type == INA_WIRE_ZEROS) {
+        check = check_of_zeros(st, tensors, slot->op, seq);
+    } else if (type == INA_WIRE_TO && !with_values) {
+        check = check_of_none(st, slot->op, seq);
+        frame->e0 = (int8_t)ina_tensors_announced(ts, tensors, slot->op, seq);
+    } else if (st->frame.check == INA_CHECK_SUM && (type == INA_WIRE_DATA || type == INA_WIRE_TO) && with_values) {
+        check = nonce(st, slot->op, seq);
+        frame->e0 = (int8_t)ina_tensors_encode_with(ts, tensors, slot->op, seq, frame->payload + more, &check);
+    } else {
+        frame->e0 = (int8_t)ina_tensors_encode(ts, tensors, slot->op, seq, frame->payload + more);
+        if (type == INA_WIRE_INDICES) {
+            if (st->frame.check)
+                check = nonce(st, slot->op, seq);
+            ina_indices_pack(frame->payload, st->frame.values, &check, st->frame.check != INA_CHECK_OFF);
+        } else if (st->frame.check == INA_CHECK_KEYED && with_values) {
+            check = ina_slots_tag(st, tensors, seq, slot->op, 0, frame->payload);
+        }
+    }
+    slot->exponent = frame->e0;
+    if (ahead)
+        frame->e0 = (int8_t)ina_ahead_e0((uint32_t)((ahead->after - seq) / ts->window));
+    ina_check_seal_with(&frame->check, st->frame.check, check, &frame->type_overflow_size, more);
     return 0;
 }
 
@@ -134,6 +302,12 @@ static inline enum ina_contents contents_of(const struct state *st, uint32_t ind
     return ina_tensors_contents(ina_slots_tensors(st), slot->op, slot->seq);
 }
 
+static inline struct ina_route route_of(const struct state *st, const struct ina_tensor *tensors, uint32_t index)
+{
+    const struct ina_slot *slot = &slots_of(st)[index];
+    return ina_route_of(ina_slots_tensors(st), tensors, slot->op, slot->seq);
+}
+
 /* Writes one packet of any kind. */
 static __attribute__((noinline)) int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
                                               uint32_t index, uint64_t now)
@@ -141,8 +315,27 @@ static __attribute__((noinline)) int transmit(struct state *st, const struct ina
     const enum ina_contents contents = contents_of(st, index);
     struct ina_rto *rto = &ina_slots_tail(st)->rto;
     struct ina_rto_run run = ina_rto_begin(rto);
-    const int result = write_packet(st, tensors, pkt, index, contents == INA_CONTENTS_MAX ? INA_WIRE_MAXIMUM : INA_WIRE_DATA,
-                                    contents != INA_CONTENTS_NONE, &run, now);
+    uint32_t type = INA_WIRE_DATA;
+    struct ina_ahead *ahead = NULL;
+    if (contents == INA_CONTENTS_MAX) {
+        type = INA_WIRE_MAXIMUM;
+    } else if (contents == INA_CONTENTS_OWN && st->looks_ahead) {
+        const struct ina_slot *slot = &slots_of(st)[index];
+        const struct ina_tensors *ts = ina_slots_tensors(st);
+        ahead = ahead_of(st, index);
+        ina_ahead_look(ahead, ts, &ts->op[slot->op], &tensors[slot->op], slot->seq);
+        type = ahead->has ? INA_WIRE_DATA : INA_WIRE_ZEROS;
+    } else if (contents == INA_CONTENTS_OWN) {
+        type = st->adds_floats ? INA_WIRE_FLOATS : INA_WIRE_INDICES;
+    }
+    int with_values = contents != INA_CONTENTS_NONE && type != INA_WIRE_ZEROS;
+    struct ina_route route = {0};
+    if (contents == INA_CONTENTS_ROUTED) {
+        type = INA_WIRE_TO;
+        route = route_of(st, tensors, index);
+        with_values = ina_route_sends(&route, st->base.config.worker);
+    }
+    const int result = write_packet(st, tensors, pkt, index, type, with_values, ahead, route, &run, now);
     ina_rto_end(rto, &run);
     return result;
 }
@@ -159,7 +352,7 @@ static int transmit_all(struct state *st, const struct ina_tensor *tensors, stru
     for (int index; filled < n && (index = ina_slots_round_next(&round)) >= 0; filled++) {
         int result;
         if (__builtin_expect(contents_of(st, (uint32_t)index) == INA_CONTENTS_SUM, 1)) {
-            result = write_packet(st, tensors, &pkts[filled], (uint32_t)index, INA_WIRE_DATA, 1, &run, now);
+            result = write_packet(st, tensors, &pkts[filled], (uint32_t)index, INA_WIRE_DATA, 1, NULL, (struct ina_route){0}, &run, now);
         } else {
             ina_rto_end(&tail->rto, &run);
             result = transmit(st, tensors, &pkts[filled], (uint32_t)index, now);
@@ -182,7 +375,7 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     struct state *st = state;
     if (!ina_slots_alive(st, now))
         return 0;
-    for (int index, probe; (index = ina_slots_expired(st, now, &probe)) >= 0;)
+    for (int index; (index = ina_slots_expired(st, now)) >= 0;)
         ina_slots_mark(st, (uint32_t)index);
     return transmit_all(st, tensors, pkts, n, now);
 }
@@ -204,10 +397,11 @@ static __attribute__((noinline)) void stale(struct state *st, const struct ina_s
                                             uint64_t now)
 {
     struct ina_slots_tail *tail = ina_slots_tail(st);
-    const uint64_t before = slot->seq - st->base.config.slots;
+    const uint8_t steps = ahead_of(st, index)->steps;
+    const uint64_t before = slot->seq - (uint64_t)st->base.config.slots * (steps ? steps : 1);
     if (!pending && slot->seq >= st->base.config.first_packet + st->base.config.slots && tsi == (uint32_t)before) {
         tail->stats.duplicates++;
-        ina_rto_duplicate(&tail->rto, index, now);
+        tail->stats.spurious += (uint64_t)ina_rto_duplicate(&tail->rto, index, now);
         ina_slots_publish_rto(tail);
     } else {
         tail->stats.drop_stale++;
@@ -241,15 +435,18 @@ static __attribute__((noinline)) void disagree(struct state *st, uint32_t index,
 }
 
 /* A slot's packet has its result: sets the next state of the slot, and of another one, in which the block `unblocked` may
- * wait for its exponent. */
-static __attribute__((noinline)) void go_on(struct state *st, uint32_t index, uint64_t unblocked, uint64_t now)
+ * wait for its exponent. passed: the packet was a gate. */
+static __attribute__((noinline)) void go_on(struct state *st, const struct ina_tensor *tensors, uint32_t index, int passed, uint64_t unblocked,
+                                             uint64_t now)
 {
     struct ina_slot *slots = slots_of(st);
     const uint32_t other = (uint32_t)(unblocked & (st->base.config.slots - 1));
     slots[index].state = IDLE;
     if (unblocked != UINT64_MAX && slots[other].state == BLOCKED && slots[other].seq == unblocked)
-        settle(st, other, now);
-    settle(st, index, now);
+        settle(st, tensors, other, now);
+    settle(st, tensors, index, now);
+    if (__builtin_expect(ina_slots_tensors(st)->latest.until != 0, 0))
+        open_gates(st, tensors, passed, now);
 }
 
 static __attribute__((noinline)) int reply(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
@@ -263,6 +460,56 @@ static __attribute__((noinline)) int reply(struct state *st, const struct ina_te
     return 1;
 }
 
+static __attribute__((noinline)) void spoilt(struct state *st, uint32_t index)
+{
+    if (ina_slots_spoilt(st, index))
+        ina_slots_mark(st, index);
+}
+
+/* 1: the sums are those of the values of so many workers, as far as the check words say. *decoded: see ina_tensors_read. */
+static inline __attribute__((always_inline)) int fits(const struct state *st, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
+                                                      uint32_t workers, const struct ina_frame_view *view, float room[INA_TENSORS_ROOM], const float **decoded)
+{
+    if (__builtin_expect(st->frame.check == INA_CHECK_KEYED, 0))
+        return view->check == INA_CHECK_KEYED
+               && ina_slots_keyed_fits(st, seq, handle, 0, (struct ina_check){{view->check0, view->check1}}, view->overflow, view->values);
+    struct ina_check check = ina_check_begin(nonce(st, handle, seq), workers);
+    *decoded = ina_tensors_read(ina_slots_tensors(st), tensors, handle, seq, view->values, room, &check);
+    return view->check == st->frame.check && check.word[0] == view->check0 && check.word[1] == view->check1;
+}
+
+/* Steps that a result says lead to the stream's next block; 1 if the packet is of none. 0: they pass over a block of this worker's. */
+static __attribute__((noinline)) uint64_t steps_ahead(const struct state *st, uint32_t index, int e0)
+{
+    const struct ina_slot *slot = &slots_of(st)[index];
+    const uint32_t steps = ina_ahead_steps(e0);
+    if (contents_of(st, index) != INA_CONTENTS_OWN)
+        return 1;
+    return steps <= (ahead_of(st, index)->after - slot->seq) / st->base.config.slots ? steps : 0;
+}
+
+/* Number of the slot's next packet, so many steps behind its packet seq, which is answered. */
+static __attribute__((noinline)) uint64_t step_ahead(struct state *st, const struct ina_tensor *tensors, uint32_t index, uint64_t seq,
+                                                     uint64_t steps)
+{
+    const uint8_t handle = slots_of(st)[index].op;
+    struct ina_ahead *ahead = ahead_of(st, index);
+    uint64_t next = seq + st->base.config.slots;
+    if (ina_tensors_contents(ina_slots_tensors(st), handle, seq) == INA_CONTENTS_OWN)
+        next = ina_ahead_skip(ina_slots_tensors(st), tensors, handle, seq, steps, &ina_slots_tail(st)->stats);
+    ahead->steps = (uint8_t)((next - seq) / st->base.config.slots);
+    ahead->has = 0;
+    return next;
+}
+
+/* 1: a result of the slot's packet is for the packet's receivers, and has values if this worker is one, and only then. */
+static __attribute__((noinline)) int is_for(const struct state *st, const struct ina_tensor *tensors, const struct ina_frame_view *view)
+{
+    const struct ina_route route = route_of(st, tensors, view->slot);
+    return view->receivers == route.receivers && view->members == route.members
+           && view->with_values == (route.receivers >> st->base.config.worker & 1);
+}
+
 /* Handles a frame of this job; 1: it is now one to send back. Inlined twice: most frames are results with values, which need
  * fewer checks. */
 static inline __attribute__((always_inline)) int take_frame(struct state *st, const struct ina_tensor *tensors,
@@ -274,8 +521,12 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
     struct ina_slot *slot = &slots_of(st)[view.slot];
     const uint64_t seq = slot->seq;
     const uint32_t handle = slot->op;
+    if (__builtin_expect(view.refused, 0)) {
+        ina_slots_refused(st, view.version);
+        return 0;
+    }
     if (__builtin_expect(ts->failed || slot->state != FLYING || view.tsi != (uint32_t)seq
-                         || view.set != (seq >> st->slots_log2 & 1), 0)) {
+                         || view.set != slot->set, 0)) {
         stale(st, slot, view.slot, view.tsi, view.pending, now);
         return 0;
     }
@@ -284,30 +535,63 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
         wait_for_others(st, slot, &copy, now);
         return 0;
     }
-    if (__builtin_expect(view.maximum != (ina_tensors_contents(ts, handle, seq) == INA_CONTENTS_MAX), 0)) {
+    if (__builtin_expect(view.maximum != (ina_tensors_contents(ts, handle, seq) == INA_CONTENTS_MAX)
+                         || view.floats != (st->adds_floats && contents_of(st, view.slot) == INA_CONTENTS_OWN)
+                         || (view.zeros && !(st->looks_ahead && contents_of(st, view.slot) == INA_CONTENTS_OWN))
+                         || view.to != (contents_of(st, view.slot) == INA_CONTENTS_ROUTED), 0)) {
         tail->stats.drop_malformed++;
         return 0;
     }
-    const struct ina_result result = {view.with_values ? view.values : NULL, view.e0, view.overflow, 0};
+    uint32_t workers = st->base.config.workers;
+    if (__builtin_expect(view.to, 0)) {
+        const struct ina_frame_view copy = view;
+        workers = (uint32_t)__builtin_popcount(view.members);
+        if (!is_for(st, tensors, &copy)) {
+            tail->stats.drop_malformed++;
+            return 0;
+        }
+    }
+    _Alignas(64) float room[INA_TENSORS_ROOM];
+    const float *decoded = NULL;
+    if (st->frame.check && view.with_values && !view.maximum && !view.floats
+        && __builtin_expect(!fits(st, tensors, handle, seq, workers, &view, room, &decoded), 0)) {
+        spoilt(st, view.slot);
+        return 0;
+    }
+    const uint64_t steps = __builtin_expect(st->looks_ahead, 0) ? steps_ahead(st, view.slot, view.e0) : 1;
+    if (__builtin_expect(!steps, 0)) {
+        spoilt(st, view.slot);
+        return 0;
+    }
+    const struct ina_result result = {view.with_values ? view.values : NULL, view.e0, view.overflow, 0,
+                                      st->frame.check != INA_CHECK_OFF, slot->exponent, decoded, {view.check0, view.check1}};
     struct ina_sums sums;
     uint64_t unblocked;
     int failing;
     switch (ina_tensors_account(ts, tensors, handle, seq, &result, &tail->stats, &sums, &unblocked, &failing)) {
     case INA_OUTCOME_OK: break;
     case INA_OUTCOME_MISMATCH: disagree(st, view.slot, failing, now); return 0;
+    case INA_OUTCOME_CORRUPT: spoilt(st, view.slot); return 0;
     default: tail->stats.drop_malformed++; return 0;
     }
 
+    const uint64_t newest = burst->newest;
     ina_rto_answered(&tail->rto, burst, view.slot);
+    if (__builtin_expect(workers < st->base.config.workers, 0))
+        burst->newest = newest; /* packets sent before wait for others: no evidence that they are lost */
     slot->seq = seq + st->base.config.slots;
-    if (__builtin_expect(unblocked == slot->seq, 1)) { /* the block whose exponent is known now is the slot's own next one */
+    slot->set ^= 1;
+    if (__builtin_expect(st->looks_ahead, 0))
+        slot->seq = step_ahead(st, tensors, view.slot, seq, steps);
+    if (__builtin_expect(unblocked == slot->seq && seq >= ts->latest.until, 1)) { /* the block whose exponent is known now is the slot's own next one */
         slot->state = READY;
-        slot->missing = slot->asked = 0;
+        slot->missing = slot->spoilt = 0;
+        slot->asked = 0;
         ina_slots_mark(st, view.slot);
     } else {
-        go_on(st, view.slot, unblocked, now);
+        go_on(st, tensors, view.slot, ina_route_is_gate(ts, handle, seq), unblocked, now);
     }
-    ina_tensors_decode(ts, tensors, handle, &sums);
+    ina_tensors_decode(ts, tensors, handle, &sums, &tail->stats);
     return __builtin_expect(st->base.config.reply_in_place, 0) ? reply(st, tensors, pkt, view.slot, now) : 0;
 }
 
@@ -317,6 +601,8 @@ static __attribute__((noinline)) int receive_other(struct state *st, const struc
     struct ina_frame_view view;
     switch (ina_frame_parse_any(&view, pkt, &st->frame, &st->base.config)) {
     case INA_FRAME_OK: return take_frame(st, tensors, pkt, view, burst, now);
+    case INA_FRAME_CORRUPT: ina_slots_tail(st)->stats.drop_corrupt++; return 0;
+    case INA_FRAME_VERSION: ina_slots_tail(st)->stats.drop_version++; return 0;
     case INA_FRAME_FOREIGN: ina_slots_tail(st)->stats.drop_foreign++; return 0;
     default: ina_slots_tail(st)->stats.drop_malformed++; return 0;
     }
@@ -326,7 +612,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 {
     struct state *st = state;
     struct ina_slots_tail *tail = ina_slots_tail(st);
-    struct ina_rto_burst burst = {.since = UINT64_MAX};
+    struct ina_rto_burst burst = ina_rto_burst_at(now);
     uint64_t bytes = 0;
     int replies = 0;
     for (int i = 0; i < n; i++) {
@@ -341,27 +627,67 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
     tail->stats.rx_bytes += bytes;
     if (burst.results) {
         tail->times.last_rx = now;
-        ina_rto_results(&tail->rto, &burst, now);
+        ina_rto_results(&tail->rto, &burst);
         ina_slots_publish_rto(tail);
     }
     return replies;
 }
 
+#define SWITCHML_WORKER(start) \
+    .init = (start), \
+    .options = options, \
+    .state_size = state_size, \
+    .stats_offset = stats_offset, \
+    .next_handle = ina_slots_next_handle, \
+    .submit = submit, \
+    .receive = receive, \
+    .frames_to_send = frames_to_send, \
+    .next_timer = ina_slots_next_timer, \
+    .expire = expire, \
+    .abort = ina_slots_abort, \
+    .events = ina_slots_events,
+
 const struct ina_protocol ina_switchml = {
     .name = "switchml",
     .reductions = 1 << INA_SUM | 1 << INA_MAX,
+    .keyed = 1 << INA_SUM,
     .max_workers = INA_MAX_WORKERS,
-    .options = options,
-    .state_size = state_size,
-    .stats_offset = stats_offset,
-    .init = init,
-    .next_handle = ina_slots_next_handle,
-    .submit = submit,
-    .receive = receive,
-    .frames_to_send = frames_to_send,
-    .next_timer = ina_slots_next_timer,
-    .expire = expire,
-    .abort = ina_slots_abort,
-    .events = ina_slots_events,
     .frame_size = frame_size,
+    SWITCHML_WORKER(init)
+};
+
+const struct ina_protocol ina_thc = {
+    .name = "thc",
+    .reductions = 1 << INA_SUM | 1 << INA_MAX | 1 << INA_OWN,
+    .keyed = 1 << INA_SUM,
+    .max_workers = INA_MAX_WORKERS,
+    .frame_size = frame_size,
+    SWITCHML_WORKER(init)
+};
+
+const struct ina_protocol ina_omnireduce = {
+    .name = "omnireduce",
+    .reductions = 1 << INA_SUM | 1 << INA_MAX | 1 << INA_OWN,
+    .keyed = 1 << INA_SUM | 1 << INA_OWN,
+    .max_workers = INA_MAX_WORKERS,
+    .frame_size = frame_size,
+    SWITCHML_WORKER(init_ahead)
+};
+
+const struct ina_protocol ina_fpisa = {
+    .name = "fpisa",
+    .reductions = 1 << INA_SUM | 1 << INA_MAX | 1 << INA_OWN,
+    .keyed = 1 << INA_SUM,
+    .max_workers = INA_MAX_WORKERS,
+    .frame_size = frame_size,
+    SWITCHML_WORKER(init_floats)
+};
+
+const struct ina_protocol ina_receivers = {
+    .name = "receivers",
+    .reductions = 1 << INA_SUM | 1 << INA_MAX,
+    .keyed = 1 << INA_SUM,
+    .routes = 1,
+    .frame_size = frame_size_routes,
+    SWITCHML_WORKER(init_routes)
 };

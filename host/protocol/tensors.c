@@ -1,5 +1,7 @@
 #include "tensors.h"
 
+#include "route.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -16,12 +18,13 @@ void ina_tensors_init(struct ina_tensors *ts, const struct ina_worker_config *co
 {
     memset(ts, 0, ina_tensors_size(config->slots));
     ts->workers = config->workers;
+    ts->worker = config->worker;
     ts->values = config->values;
     ts->window = config->slots;
     ts->shift = (uint32_t)ina_codec_shift((int)config->workers);
     ts->next_seq = config->first_packet;
     ts->exponent = exponent;
-    ts->floats = floats;
+    ts->floats = (uint16_t)floats;
 }
 
 /* ---- which packet is it? ---------------------------------------------------------------------------------------- */
@@ -50,12 +53,15 @@ uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq)
  * gets the sums: n times its own. Every worker of a group that disagrees sees it, also when several differ. */
 static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_tensor *t, uint32_t shift)
 {
+    const uint64_t route = ina_tensor_is_routed(t) ? ina_route_hash(t) : 0;
     const uint32_t bits = shift < FINGERPRINT_BITS ? shift : FINGERPRINT_BITS; /* of n workers they add up to less than 2^30 */
     for (uint32_t i = 0; i < INA_FINGERPRINT_WORDS; i++) {
         uint64_t h = ina_tensors_mix(0x9e3779b97f4a7c15ull * (i + 1));
         h = ina_tensors_mix(h ^ t->count);
         h = ina_tensors_mix(h + t->tag);
         h = ina_tensors_mix(h ^ ((uint64_t)t->dtype << 32 | t->reduction << 1 | t->average));
+        if (ina_tensor_is_routed(t))
+            h = ina_tensors_mix(h ^ route);
         words[i] = (uint32_t)(h >> (64 - bits));
     }
 }
@@ -71,8 +77,8 @@ int ina_tensor_valid(const struct ina_tensor *t)
 {
     return t->dtype <= INA_FLOAT32 && t->average <= 1 && (!t->average || t->dtype == INA_FLOAT32)
            && t->reduction <= INA_OWN && (t->reduction != INA_MAX || t->dtype == INA_INT32)
-           && (t->reduction == INA_SUM || !t->average)
-           && (!t->count || (t->in && t->out)) && t->count <= UINT64_MAX / 8;
+           && (t->reduction == INA_SUM || !(t->average || ina_tensor_is_routed(t)))
+           && t->routed <= 1 && (!t->count || (t->in && t->out)) && t->count <= UINT64_MAX / 8;
 }
 
 int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, const struct ina_tensor *tensors, int handle)
@@ -81,7 +87,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     if (expected < 0)
         return expected;
     const struct ina_tensor *t = &tensors[handle];
-    if (handle != expected || !ina_tensor_valid(t))
+    if (handle != expected || !ina_tensor_valid(t) || !(ts->routes || !ina_tensor_is_routed(t)) || !ina_route_valid(t, ts->workers))
         return -EINVAL;
 
     const uint32_t room = ts->values - INA_FINGERPRINT_WORDS;
@@ -93,15 +99,16 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->dtype = (uint8_t)t->dtype;
     op->average = (uint8_t)t->average;
     op->reduction = (uint8_t)t->reduction;
+    op->routed = (uint8_t)t->routed;
     op->is_inline = !t->count
-                    || (t->reduction == INA_SUM && !ts->idempotent && t->count <= (t->dtype == INA_FLOAT32 ? exact : room));
-    op->blocks = op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
-    op->exponents = op->dtype == INA_FLOAT32 && !op->is_inline && ts->exponent == INA_EXP_AGREED;
+                    || (t->reduction == INA_SUM && !ina_tensor_is_routed(t) && !ts->idempotent && t->count <= (t->dtype == INA_FLOAT32 ? exact : room));
+    op->blocks = op->routed ? ina_route_blocks(t, ts->workers, ts->values, &op->partial) : op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
+    op->exponents = op->dtype == INA_FLOAT32 && op->blocks && ts->exponent == INA_EXP_AGREED;
     op->ahead = op->exponents ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
     op->unanswered = ina_tensors_packets(op);
     op->exponents_at = (uint32_t)handle * ts->window;
     op->announced = op->exponents ? op->blocks : 0;
-    op->divisor = op->dtype == INA_INT32 ? 0 : op->average ? ts->workers : 1;
+    op->divisor = (uint16_t)(op->dtype == INA_INT32 ? 0 : op->average ? ts->workers : 1);
     fingerprint(ts->fingerprint[handle], t, ts->shift);
     if (op->exponents)
         memset(&ts->agreed[op->exponents_at], INA_EXP_UNKNOWN, op->ahead);
@@ -110,6 +117,9 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     times->started[handle] = 0;
     ts->ops_end++;
     ts->next_seq += op->unanswered;
+    if (op->partial)
+        ts->latest = (struct ina_gates){op->first, ts->next_seq + 2ull * ts->window};
+    ts->gates[handle] = ts->latest;
     return handle;
 }
 
@@ -139,7 +149,8 @@ static void encode_open(const struct ina_tensors *ts, const struct ina_tensor *t
 static int encode_block(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t block,
                         uint8_t *wire)
 {
-    const uint64_t count = ina_tensors_block_values(ts, op, block), at = block * ts->values;
+    const struct ina_place place = ina_tensors_place(ts, op, t, block);
+    const uint64_t count = place.count, at = place.at;
     int exponent = INA_EXP_MIN;
     if (op->dtype == INA_INT32) {
         ina_codec_put_int32(wire, (const int32_t *)t->in + at, count);
@@ -161,7 +172,7 @@ int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tens
     const struct ina_tensor *t = &tensors[handle];
     const uint64_t p = seq - op->first;
     int exponent = INA_EXP_MIN;
-    if (p == 0)
+    if (p == 0 && !op->routed)
         encode_open(ts, t, handle, wire);
     else if (p >= op->ahead)
         exponent = encode_block(ts, op, t, p - op->ahead, wire);
@@ -182,7 +193,8 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
     const struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
     const uint64_t p = seq - op->first, block = p - op->ahead;
-    const uint64_t count = ina_tensors_block_values(ts, op, block), at = block * ts->values;
+    const struct ina_place place = ina_tensors_place(ts, op, t, block);
+    const uint64_t count = place.count, at = place.at;
     ina_codec_put_int32(wire, (const int32_t *)t->in + at, count); /* the bits as they are, swapped */
     memset(wire + 4 * count, 0, 4 * (ts->values - count));
     return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
@@ -202,20 +214,28 @@ static int agrees(const struct ina_tensors *ts, uint32_t handle, const uint8_t *
     return 1;
 }
 
-static void decode_inline(const struct ina_op *op, const struct ina_tensor *t, const uint8_t *wire,
+/* The same of an open packet without values: its check words are the fingerprint's first. */
+static int words_agree(const struct ina_tensors *ts, uint32_t handle, const uint32_t words[2])
+{
+    const uint32_t *own = ts->fingerprint[handle];
+    return words[0] == ts->workers * own[0] && words[1] == ts->workers * own[1];
+}
+
+static void decode_inline(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, const uint8_t *wire,
                           struct ina_worker_stats *stats)
 {
     wire += sizeof(uint32_t[INA_FINGERPRINT_WORDS]);
     if (op->dtype == INA_INT32)
         ina_codec_get_int32(t->out, wire, op->count);
-    else if (!ina_codec_decode_exact(t->out, wire, op->count, (int)op->divisor))
+    else if (!ina_codec_decode_exact(t->out, wire, op->count, (int)ts->workers, (int)op->divisor))
         stats->nonfinite_blocks++;
 }
 
 static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t p,
                           const uint8_t *wire)
 {
-    const uint64_t block = p - op->ahead, count = ina_tensors_block_values(ts, op, block), at = block * ts->values;
+    const struct ina_place place = ina_tensors_place(ts, op, t, p - op->ahead);
+    const uint64_t count = place.count, at = place.at;
     float *out = (float *)t->out + at;
     ina_codec_get_int32((int32_t *)out, wire, count);
     if (op->average)
@@ -251,6 +271,46 @@ void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_work
         ts->ops_open++;
 }
 
+void ina_tensors_skip(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats)
+{
+    if (!--ts->op[handle].unanswered)
+        ina_tensors_finish(ts, handle, stats);
+}
+
+int ina_tensors_add_own(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, const struct ina_sums *sums,
+                        struct ina_worker_stats *stats)
+{
+    enum { PART = 64 };
+    struct ina_op *op = &ts->op[handle];
+    const struct ina_tensor *t = &tensors[handle];
+    const struct ina_route route = ina_route_of(ts, tensors, handle, op->first + op->ahead + sums->block);
+    if (!ina_route_adds(&route, ts->worker))
+        return 0;
+    const struct ina_place place = ina_tensors_place(ts, op, t, sums->block);
+    uint8_t whole[4 * PART];
+    int overflow = 0;
+    for (uint64_t i = 0; i < place.count; i += PART) {
+        const uint64_t at = place.at + i, count = place.count - i < PART ? place.count - i : PART;
+        const float *own = (const float *)t->in + at;
+        if (op->divisor) {
+            stats->flushed += ina_codec_flushed(own, count, sums->exponent, (int)ts->shift);
+            ina_codec_encode(whole, own, count, sums->exponent, (int)ts->shift);
+        } else {
+            ina_codec_put_int32(whole, (const int32_t *)t->in + at, count);
+        }
+        overflow |= ina_codec_add(whole, sums->wire + 4 * i, count);
+        if (op->divisor)
+            ina_codec_decode((float *)t->out + at, whole, count, sums->exponent, (int)ts->shift, (int)op->divisor);
+        else
+            ina_codec_get_int32((int32_t *)t->out + at, whole, count);
+    }
+    if (overflow) { /* of integers: those of floats have the room */
+        stats->overflows++;
+        op->overflow = 1;
+    }
+    return 1;
+}
+
 /* Takes results other than a block's integer sums: exponents alone, a first packet, floats or a request for them. */
 enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t p,
                                   const struct ina_result *result, struct ina_worker_stats *stats, int *failing)
@@ -265,6 +325,11 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
         stats->float_blocks++;
         return INA_OUTCOME_OK;
     }
+    if (op->routed) { /* the open packet, or sums for others */
+        if (result->wire)
+            return INA_OUTCOME_MALFORMED;
+        return p ? INA_OUTCOME_OK : opened(ts, handle, !words_agree(ts, handle, result->words), failing);
+    }
     const int overflown = result->exponent == INA_EXP_NONFINITE && ts->floats && block && op->dtype == INA_FLOAT32
                           && !op->exponents;
     if ((result->wire != NULL) != (p == 0 || block) && !(overflown && !result->wire))
@@ -274,14 +339,14 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
         if (outcome != INA_OUTCOME_OK)
             return outcome;
         if (op->is_inline)
-            decode_inline(op, t, result->wire, stats);
+            decode_inline(ts, op, t, result->wire, stats);
     }
     if (overflown)
         return INA_OUTCOME_FLOATS;
     if (block) { /* of fixed point */
         const struct ina_sums sums = ina_tensors_sums(ts, handle, p - op->ahead, result->wire);
         stats->nonfinite_blocks += sums.exponent == INA_EXP_NONFINITE;
-        ina_tensors_decode(ts, tensors, handle, &sums);
+        ina_tensors_decode(ts, tensors, handle, &sums, stats);
     }
     return INA_OUTCOME_OK;
 }

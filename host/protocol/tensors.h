@@ -12,6 +12,9 @@
  * result of packet j, at least one round trip before packet m + j needs it. A protocol sends packet q only when it has
  * the result of q - window.
  *
+ * A tensor with a route (route.h) has the same packets, but its open packet has no values, the fingerprint is in its check words, and
+ * block j is a block of one piece.
+ *
  * Values without pointers: struct ina_tensors belongs to the head of a protocol's state, struct ina_tensor_times to the tail.
  */
 #ifndef INA_TENSORS_H
@@ -20,6 +23,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "check.h"
 #include "codec.h"
 #include "protocol.h"
 
@@ -30,7 +34,8 @@ struct ina_op {                   /* a tensor in flight: a line */
     uint64_t count, blocks;
     uint64_t ahead;               /* m: packets before the first block */
     uint64_t announced;           /* packets that carry the exponent of a block */
-    uint32_t divisor;             /* floats: 1, or the number of workers for an average; integers: 0 */
+    uint16_t divisor;             /* floats: 1, or the number of workers for an average; integers: 0 */
+    uint8_t routed, partial;      /* 1: it has a route; and not all workers are members of all blocks */
     uint32_t exponents_at;        /* its row of `agreed` */
     uint8_t dtype, average, is_inline, overflow;
     uint8_t opened, mismatch;     /* its open packet is answered; and the workers do not agree */
@@ -38,16 +43,23 @@ struct ina_op {                   /* a tensor in flight: a line */
 };
 static_assert(sizeof(struct ina_op) == 64, "a line");
 
+struct ina_gates {                /* packets from `from` to before `until` wait for gates (route.h); 0, 0: none do */
+    uint64_t from, until;
+};
+
 struct ina_tensors {
     uint32_t workers, values, window, shift;
+    uint32_t worker;              /* this one */
     int32_t exponent;             /* fixed point: of every block; INA_EXP_AGREED: block floating point */
     uint32_t idempotent;          /* 1: the switch does not sum: see ina_tensors_idempotent */
-    uint32_t floats;              /* 1: the protocol supports blocks that integers cannot represent (INA_OUTCOME_FLOATS) */
+    uint16_t floats;              /* 1: the protocol supports blocks that integers cannot represent (INA_OUTCOME_FLOATS) */
+    uint16_t routes;              /* 1: the protocol supports sums from and to some workers only (ina_tensors_routes) */
     uint64_t next_seq;            /* packets given to tensors so far */
     uint64_t ops_begin, ops_open, ops_end; /* ordinals: oldest kept, oldest unfinished, next; handle = ordinal mod 64 */
     uint64_t fetched;             /* bit per handle: its event has been read */
     uint64_t done_begin, done_end;
     uint8_t done[INA_MAX_OPS];    /* handles in order of completion */
+    struct ina_gates gates[INA_MAX_OPS], latest; /* by handle; of the last partial tensor */
     struct ina_op op[INA_MAX_OPS];
     uint32_t fingerprint[INA_MAX_OPS][INA_FINGERPRINT_WORDS];
     uint32_t failed;              /* enum ina_error; 0: the job lives */
@@ -79,19 +91,28 @@ static inline void ina_tensors_idempotent(struct ina_tensors *ts)
     ts->idempotent = 1;
 }
 
+/* Call after init where sums may be from and to some workers only. */
+static inline void ina_tensors_routes(struct ina_tensors *ts)
+{
+    ts->routes = 1;
+}
+
 /* As in struct ina_protocol; submit appends the tensor's packets: ts->next_seq grows. */
 int ina_tensors_next_handle(const struct ina_tensors *ts);
 int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, const struct ina_tensor *tensors, int handle);
 int ina_tensors_events(struct ina_tensors *ts, const struct ina_tensor_times *times, struct ina_event *events, int max);
 
-/* Returns whether packet seq has values, and their reduction. (The open packet's: sum, or the protocol's own; INA_OWN counts
- * as SUM.) */
-enum ina_contents { INA_CONTENTS_NONE, INA_CONTENTS_SUM, INA_CONTENTS_MAX };
+/* Returns whether packet seq has values, and their reduction. (The open packet's: sum, or the one that the program has.) ROUTED: sums, of
+ * which this worker may have no part; the open packet has none. */
+enum ina_contents { INA_CONTENTS_NONE, INA_CONTENTS_SUM, INA_CONTENTS_MAX, INA_CONTENTS_OWN, INA_CONTENTS_ROUTED };
+static_assert(INA_CONTENTS_MAX - INA_CONTENTS_SUM == INA_MAX && INA_CONTENTS_OWN - INA_CONTENTS_SUM == INA_OWN, "in one order");
 static inline enum ina_contents ina_tensors_contents(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {
     const struct ina_op *op = &ts->op[handle];
+    if (__builtin_expect(op->routed, 0))
+        return seq == op->first || seq - op->first >= op->ahead ? INA_CONTENTS_ROUTED : INA_CONTENTS_NONE;
     if (seq - op->first >= op->ahead)
-        return op->reduction == INA_MAX ? INA_CONTENTS_MAX : INA_CONTENTS_SUM;
+        return (enum ina_contents)(INA_CONTENTS_SUM + op->reduction);
     return seq == op->first ? INA_CONTENTS_SUM : INA_CONTENTS_NONE;
 }
 /* 1: integers cannot represent this packet's block, as is known already (a NaN, an infinity, or beyond 2^126). */
@@ -105,12 +126,16 @@ struct ina_result {               /* the reply to packet seq */
     int exponent;                 /* the largest of all workers' */
     int overflow;
     int floats;                   /* the sums are float32 */
+    int checked, own;             /* 1: the agreed exponent is compared with this worker's own */
+    const float *decoded;         /* the sums, in the tensor or elsewhere (ina_tensors_read); NULL: not yet */
+    uint32_t words[2];            /* check words of the open packet of a tensor with a route */
 };
 enum ina_outcome {
     INA_OUTCOME_OK = 0,           /* taken; *unblocked may now be READY (UINT64_MAX: none) */
     INA_OUTCOME_MALFORMED = 1,    /* not taken: impossible for this packet */
     INA_OUTCOME_MISMATCH = 2,     /* the workers do not agree: send nothing more of this tensor; *failing is the handle with
                                    * which the job fails, or -1: not before older tensors have been compared, too */
+    INA_OUTCOME_CORRUPT = 4,      /* not taken: its exponent is not the largest */
     INA_OUTCOME_FLOATS = 3        /* integers cannot represent it: all workers send packet seq again, as floats */
 };
 /* The job is over: fails every tensor in flight, `handle` first. Events have the values of ts->failure. */
@@ -131,6 +156,8 @@ int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tens
 enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t p,
                                   const struct ina_result *result, struct ina_worker_stats *stats, int *failing);
 void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats);
+/* This worker is no member of one of the tensor's packets. */
+void ina_tensors_skip(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats);
 
 /* Index of a block's exponent: block + window reuses it after this block is done. */
 static inline size_t ina_tensors_exponent_at(const struct ina_tensors *ts, const struct ina_op *op, uint64_t block)
@@ -143,15 +170,39 @@ static inline uint64_t ina_tensors_packets(const struct ina_op *op)
     return op->ahead + op->blocks;
 }
 
-static inline uint64_t ina_tensors_block_values(const struct ina_tensors *ts, const struct ina_op *op, uint64_t block)
+/* Where a block lies in its tensor, in elements. */
+struct ina_place {
+    uint64_t at, count;
+};
+struct ina_place ina_route_place(const struct ina_tensor *t, uint32_t values, uint64_t block); /* route.c */
+
+static inline struct ina_place ina_tensors_place(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
+                                                 uint64_t block)
 {
-    const uint64_t left = op->count - block * ts->values;
-    return left < ts->values ? left : ts->values;
+    if (__builtin_expect(op->routed, 0))
+        return ina_route_place(t, ts->values, block);
+    const uint64_t at = block * ts->values, left = op->count - at;
+    return (struct ina_place){at, left < ts->values ? left : ts->values};
 }
 
 static inline int ina_tensors_carries_exponent(const struct ina_op *op, uint64_t p)
 {
     return p < op->announced;
+}
+
+/* 1: the values of packet seq are encoded with an exponent that is agreed. */
+static inline int ina_tensors_is_agreed(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
+{
+    const struct ina_op *op = &ts->op[handle];
+    return op->exponents && seq - op->first >= op->ahead;
+}
+
+/* Exponent that the values of packet seq are encoded with, where it is agreed; else 0. */
+static inline int ina_tensors_agreed(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const uint64_t p = seq - op->first;
+    return op->exponents && p >= op->ahead ? ts->agreed[ina_tensors_exponent_at(ts, op, p - op->ahead)] : 0;
 }
 
 enum ina_packet_status { INA_PACKET_NONE, INA_PACKET_BLOCKED, INA_PACKET_READY };
@@ -179,30 +230,59 @@ static inline int ina_tensors_exponent(const struct ina_tensors *ts, const struc
                                        uint64_t block)
 {
     enum { AHEAD = 2048, LINE = 16 }; /* values ahead: the latency of memory, within the core's cache */
-    const float *x = (const float *)t->in + block * ts->values;
-    const uint64_t left = op->count - block * ts->values;
+    const struct ina_place place = ina_tensors_place(ts, op, t, block);
+    const float *x = (const float *)t->in + place.at;
+    const uint64_t left = op->count - place.at;
     for (uint32_t i = AHEAD; i < AHEAD + ts->values && left > AHEAD + ts->values; i += 2 * LINE) {
         __builtin_prefetch(x + i);
         __builtin_prefetch(x + i + LINE);
     }
-    return ina_codec_exponent(x, left < ts->values ? left : ts->values);
+    return ina_codec_exponent(x, place.count);
 }
 
-/* Writes the values of packet seq (4 * values bytes; none: wire is not touched); returns its exponent. */
-static inline int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
-                                     uint64_t seq, uint8_t *wire)
+/* Writes the values of packet seq (4 * values bytes; none: wire is not touched); returns its exponent. `check`, unless NULL: adds the
+ * words of the values, which there are then. */
+static inline __attribute__((always_inline)) int ina_tensors_encode_with(const struct ina_tensors *ts, const struct ina_tensor *tensors,
+                                                                         uint32_t handle, uint64_t seq, uint8_t *wire,
+                                                                         struct ina_check *check)
 {
     const struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
     const uint64_t p = seq - op->first, block = p - op->ahead;
-    if (__builtin_expect(p < op->ahead || !op->exponents, 0))
-        return ina_tensors_encode_other(ts, tensors, handle, seq, wire);
-    const uint64_t count = ina_tensors_block_values(ts, op, block);
+    if (__builtin_expect(p < op->ahead || !op->exponents, 0)) {
+        const int exponent = ina_tensors_encode_other(ts, tensors, handle, seq, wire);
+        if (check)
+            ina_check_add(check, wire, ts->values);
+        return exponent;
+    }
+    const struct ina_place place = ina_tensors_place(ts, op, t, block);
+    const uint64_t count = place.count;
     const int exponent = ts->agreed[ina_tensors_exponent_at(ts, op, block)];
-    ina_codec_encode(wire, (const float *)t->in + block * ts->values, count, exponent, (int)ts->shift);
-    if (count < ts->values)
-        memset(wire + 4 * count, 0, 4 * (ts->values - count));
+    const float *x = (const float *)t->in + place.at;
+    if (check && count == ts->values && exponent != INA_EXP_NONFINITE) {
+        ina_check_encode(check, wire, x, count, exponent, (int)ts->shift);
+    } else {
+        ina_codec_encode(wire, x, count, exponent, (int)ts->shift);
+        if (count < ts->values)
+            memset(wire + 4 * count, 0, 4 * (ts->values - count));
+        if (check)
+            ina_check_add(check, wire, ts->values);
+    }
     return p < op->blocks ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
+}
+
+/* Exponent in packet seq of a worker that has no values in it. */
+static inline int ina_tensors_announced(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const uint64_t p = seq - op->first;
+    return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, &tensors[handle], p) : INA_EXP_MIN;
+}
+
+static inline int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
+                                     uint64_t seq, uint8_t *wire)
+{
+    return ina_tensors_encode_with(ts, tensors, handle, seq, wire, NULL);
 }
 
 /* Received sums of a block. */
@@ -210,23 +290,63 @@ struct ina_sums {
     const uint8_t *wire;          /* NULL: there are none, or they are decoded */
     uint64_t block;
     int exponent;
+    const float *decoded;         /* as in struct ina_result */
 };
 
 static inline struct ina_sums ina_tensors_sums(const struct ina_tensors *ts, uint32_t handle, uint64_t block, const uint8_t *wire)
 {
     const struct ina_op *op = &ts->op[handle];
-    return (struct ina_sums){wire, block, op->exponents ? ts->agreed[ina_tensors_exponent_at(ts, op, block)] : ts->exponent};
+    return (struct ina_sums){wire, block, op->exponents ? ts->agreed[ina_tensors_exponent_at(ts, op, block)] : ts->exponent, NULL};
 }
 
-static inline void ina_tensors_decode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
-                                      const struct ina_sums *sums)
+/* Adds the words of received values, and decodes a block of floats in the same pass: to its place in the tensor, or to `room` if its
+ * own values are there, which are needed again if the words do not fit. Returns where; NULL: it is not decoded. */
+enum { INA_TENSORS_ROOM = 256 /* values; two passes over a larger block take no longer than a copy of it */ };
+static inline __attribute__((always_inline)) const float *ina_tensors_read(const struct ina_tensors *ts, const struct ina_tensor *tensors,
+                                                                           uint32_t handle, uint64_t seq, const uint8_t *wire,
+                                                                           float room[INA_TENSORS_ROOM], struct ina_check *check)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const struct ina_tensor *t = &tensors[handle];
+    const uint64_t p = seq - op->first, block = p - op->ahead;
+    if (__builtin_expect(p >= op->ahead && op->exponents && !op->routed, 1) && (t->in != t->out || ts->values <= INA_TENSORS_ROOM)) {
+        const struct ina_place place = ina_tensors_place(ts, op, t, block); /* a packet before the first block has none */
+        const int exponent = ts->agreed[ina_tensors_exponent_at(ts, op, block)];
+        float *decoded = t->in != t->out ? (float *)t->out + place.at : room;
+        if (__builtin_expect(place.count == ts->values, 1) && exponent != INA_EXP_NONFINITE) {
+            ina_check_decode(check, decoded, wire, ts->values, exponent, (int)ts->shift, (int)op->divisor);
+            return decoded;
+        }
+    }
+    ina_check_add(check, wire, ts->values);
+    return NULL;
+}
+
+/* Decodes a block to which this worker has to add its own values (ina_route_adds). 0: it is none. */
+int ina_tensors_add_own(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, const struct ina_sums *sums,
+                        struct ina_worker_stats *stats);
+
+static inline void ina_tensors_decode(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
+                                      const struct ina_sums *sums, struct ina_worker_stats *stats)
 {
     if (!sums->wire)
         return;
     const struct ina_op *op = &ts->op[handle];
-    const uint64_t count = ina_tensors_block_values(ts, op, sums->block), at = sums->block * ts->values;
+    if (__builtin_expect(op->routed, 0) && ina_tensors_add_own(ts, tensors, handle, sums, stats))
+        return;
+    const struct ina_place place = ina_tensors_place(ts, op, &tensors[handle], sums->block);
+    const uint64_t count = place.count, at = place.at;
+    float *out = (float *)tensors[handle].out + at;
+    if (sums->decoded && sums->decoded != out) {
+        stats->flushed += ina_codec_replace(out, sums->decoded, count, sums->exponent, (int)ts->shift);
+        return;
+    }
     if (op->divisor)
-        ina_codec_decode((float *)tensors[handle].out + at, sums->wire, count, sums->exponent, (int)ts->shift, (int)op->divisor);
+        stats->flushed += ina_codec_flushed((const float *)tensors[handle].in + at, count, sums->exponent, (int)ts->shift);
+    if (sums->decoded)
+        return;
+    if (op->divisor)
+        ina_codec_decode(out, sums->wire, count, sums->exponent, (int)ts->shift, (int)op->divisor);
     else
         ina_codec_get_int32((int32_t *)tensors[handle].out + at, sums->wire, count);
 }
@@ -244,8 +364,11 @@ static inline enum ina_outcome ina_tensors_account(struct ina_tensors *ts, const
     *failing = -1;
     if (with_exponent && result->exponent < INA_EXP_MIN)
         return INA_OUTCOME_MALFORMED;
+    if (with_exponent && result->checked && result->exponent < result->own)
+        return INA_OUTCOME_CORRUPT;
     if (__builtin_expect(p >= op->ahead && result->wire && !result->floats && (op->exponents || !op->divisor), 1)) {
         *sums = ina_tensors_sums(ts, handle, p - op->ahead, result->wire);
+        sums->decoded = result->decoded;
         if (__builtin_expect(sums->exponent == INA_EXP_NONFINITE, 0))
             stats->nonfinite_blocks++;
     } else {
@@ -278,7 +401,7 @@ static inline enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const 
     struct ina_sums sums;
     const enum ina_outcome outcome = ina_tensors_account(ts, tensors, handle, seq, result, stats, &sums, unblocked, failing);
     if (outcome == INA_OUTCOME_OK)
-        ina_tensors_decode(ts, tensors, handle, &sums);
+        ina_tensors_decode(ts, tensors, handle, &sums, stats);
     return outcome;
 }
 

@@ -16,6 +16,7 @@ from typing import Any
 from ina.aggregation.entries import PUBLISHED, JobProgram, recognise
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.entries.base import Child, Parent, Place
+from ina.aggregation.entries.switchml import SwitchML
 from ina.aggregation.wire import layout
 from ina.aggregation.worker import worker_address
 from ina.aggregation.worker.config import SERVER, SWITCH
@@ -23,8 +24,7 @@ from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, Replica, TableEntry, as_int
 from ina.p4.runtime.p4info import P4Info
 from ina.p4.tools.equal.control import entities
-from ina.p4.tools.equal.packets import Limits, Packet, checksum
-from ina.p4.tools.equal.scenario import Scenario
+from ina.p4.tools.equal.packets import Limits, Packet, Scenario, checksum
 
 DEFINES = {"VALUES": "32", "SLOTS": "4"}  # defaults: small states, and registers that packets soon meet again
 SLOTS = 2  # of each job
@@ -77,10 +77,10 @@ def scenario(program: JobProgram, values: int, p4info: dict[str, Any]) -> Scenar
     counters = {c.rpartition(".")[2] for c in P4Info(p4info).counters}
     result = Scenario(tuple(entities(entries, p4info)), ports=PORTS, counters=tuple(c for c in COUNTERS if c in counters),
                    limits=Limits(NUMBERS if isinstance(program, ATP) else {}, whole=values > 32))  # fmt: skip
-    makers = {"switchml": _switchml, "atp": _atp, "ps": _atp}
-    if program.name not in makers:
+    make = _switchml if isinstance(program, SwitchML) else _atp if isinstance(program, ATP) else None  # by the frames it speaks
+    if make is None:
         return result
-    packets, letters = makers[program.name](jobs, own, values)
+    packets, letters = make(jobs, own, values)
     plain = [_frame(layout.load(values), worker_address(0, 0), replace(worker_address(0, 1), port=53), b"plain"),
              bytes.fromhex("ffffffffffff 000000000001 0806 0001 0800 0604 0001 000000000001 0a000001 000000000000 0a000002")]
     packets += [Packet(port, frame) for port in (0, GUARDED) for frame in plain]
@@ -118,6 +118,13 @@ def _frame(wire: layout.Layout, source: Address, target: Address, payload: bytes
     return macs + b"\x08\0" + ipv4 + udp + payload
 
 
+def _check(wire: layout.Layout, headers: bytes, sample: int, version: int | None = None) -> bytes:
+    """Returns the check header behind the protocol's."""
+    own = wire.constants["WIRE_VERSION"]
+    words = {"version": own if version is None else version, "check0": 2**31 + sample, "check1": 7 * sample}
+    return wire["check"].pack({**words, "headers": checksum(headers + wire["check"].pack(words))})
+
+
 def _integers(sample: int, values: int) -> bytes:
     vector = VECTORS[sample % len(VECTORS)]
     return b"".join(vector[i % len(vector)].to_bytes(4, "big") for i in range(values))
@@ -128,13 +135,14 @@ def _switchml(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[
     code, rng = wire.constants["SIZE_CODE"], random.Random(1)
 
     def packet(source: Address, port: int, job: _Job, tsi: int, *, kind: int = 1, sample: int = 0, empty: bool = False,
-               life: int | None = None) -> Packet:
+               life: int | None = None, version: int | None = None) -> Packet:
         head = {"msg_type": kind, "size": 7 if empty else code, "job": job.number, "tsi": tsi, "set": tsi // SLOTS % 2,
-                "slot": tsi % SLOTS}  # fmt: skip
+                "checked": version != 1, "slot": tsi % SLOTS}  # fmt: skip
         exponents = {"e0": rng.randrange(-96, 96), "e1": job.place.life if life is None else life}
         payload = bytes(4) if kind == 2 else b"" if empty else _integers(sample, values)
-        frame = wire["switchml"].pack(head) + wire["exponents"].pack(exponents) + payload
-        return Packet(port, _frame(wire, source, switch, frame))
+        frame = wire["switchml"].pack(head) + wire["exponents"].pack(exponents)
+        check = b"" if version == 1 else _check(wire, frame, sample, version)
+        return Packet(port, _frame(wire, source, switch, frame + check + payload))
 
     packets, letters = [], []
     for job in jobs:
@@ -142,7 +150,8 @@ def _switchml(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[
             sender = child.address, child.port, job
             letters += [packet(*sender, tsi, sample=child.index) for tsi in ((0, 2, 4) if job.number == 0 else (0,))]
             if job.number == child.index == 0:
-                letters += [packet(*sender, 0, empty=True), packet(*sender, 2, life=4), packet(*sender, 0, kind=3)]
+                letters += [packet(*sender, 0, empty=True), packet(*sender, 2, life=4), packet(*sender, 0, kind=3),
+                            packet(*sender, 0, version=1), packet(*sender, 0, version=3)]
             packets += [packet(*sender, tsi, kind=kind, sample=tsi + child.index, empty=empty)
                         for tsi in range(6) for kind, empty in ((1, False), (1, True), (3, False))]  # fmt: skip
         if (parent := job.place.parent) is not None:
@@ -157,11 +166,12 @@ def _atp(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packe
     data, floats, result, pending, maxima = 1, 2, 3, 5, 6
 
     def packet(source: Address, port: int, job: _Job, sequence: int, bitmap: int, *, kind: int = data, sample: int = 0,
-               resend: int = 0, empty: bool = False, life: int | None = None) -> Packet:
+               resend: int = 0, empty: bool = False, life: int | None = None, version: int | None = None) -> Packet:
         head = {"msg_type": kind, "resend": resend, "exponent": -96 + 9 * sample, "index": sequence % 2, "job": job.number,
                 "life": job.place.life if life is None else life, "sequence": sequence, "bitmap": bitmap}  # fmt: skip
         payload = bytes(4) if kind == pending else b"" if empty else _integers(sample, values)
-        return Packet(port, _frame(wire, source, switch, wire["atp"].pack(head) + payload))
+        frame = wire["atp"].pack(head)
+        return Packet(port, _frame(wire, source, switch, frame + _check(wire, frame, sample, version) + payload))
 
     packets, letters = [], []
     for job in jobs:
@@ -170,7 +180,8 @@ def _atp(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packe
             letters += [packet(*sender, sequence, bits, sample=child.index) for sequence in ((0, 2) if job.number == 0 else (0,))]
             letters.append(packet(*sender, 0, bits, sample=child.index, resend=1))
             if job.number == child.index == 0:
-                letters += [packet(*sender, 0, bits, kind=maxima, sample=2), packet(*sender, 0, bits, life=4)]
+                letters += [packet(*sender, 0, bits, kind=maxima, sample=2), packet(*sender, 0, bits, life=4),
+                            packet(*sender, 0, bits, version=3)]
             if len(child.workers) > 1:  # a switch below, which may send for some of its workers
                 letters += [packet(*sender, 0, 1 << w, sample=w) for w in child.workers]
             packets += [packet(*sender, sequence, bits, kind=kind, sample=sequence + child.index, resend=resend, empty=empty)

@@ -20,6 +20,7 @@ from ina.base.native import CData, ffi, lib
 
 DEFAULT = "switchml"
 SUM, MAX, OWN = lib.INA_SUM, lib.INA_MAX, lib.INA_OWN
+CHECKS = ("off", "sum", "keyed")  # how check words are made: the option `check` of a protocol (host/protocol/check.h)
 REDUCTIONS = {SUM: "sums", MAX: "maxima", OWN: "a reduction of its own"}
 
 
@@ -64,10 +65,24 @@ def frame_bytes(name: str, values: int) -> int:
     return size
 
 
-def reductions(name: str) -> frozenset[int]:
-    """Returns those of REDUCTIONS that the protocol declares. ValueError: there is no protocol of that name."""
-    declared = named(name).reductions
+def reductions(name: str, keyed: bool = False) -> frozenset[int]:
+    """Returns those of REDUCTIONS that the protocol declares; ``keyed``: those whose check words can have a key. ValueError:
+    there is no protocol of that name."""
+    declared = named(name).keyed if keyed else named(name).reductions
     return frozenset(reduction for reduction in REDUCTIONS if declared >> reduction & 1)
+
+
+def has_routes(name: str, check: str = "") -> bool:
+    """Returns True if the protocol's sums may be from and to some workers only, with this one of CHECKS. ValueError: there is no
+    protocol of that name."""
+    return bool(named(name).routes) and check != "keyed"
+
+
+def check_route(name: str, check: str = "") -> None:
+    """Raises ValueError: sums of the protocol are from all and to all."""
+    if not has_routes(name, check):
+        keyed = " with check 'keyed'" if check == "keyed" else ""
+        raise ValueError(f"route: sums of the protocol {name!r} are from all workers and to all{keyed}")
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,26 @@ def options(name: str) -> dict[str, Option]:
         text, meaning = (ffi.string(each).decode() for each in (raw.name, raw.meaning))
         result[text] = Option(len(result), text, meaning, raw.least, raw.most, raw.unset, bool(raw.power_of_two))
     return result
+
+
+def checks(name: str) -> tuple[str, ...]:
+    """Returns those of CHECKS that the protocol's worker has, "off" where its frames have no check words. ValueError: there is no
+    protocol of that name."""
+    declared = options(name).get("check")
+    return CHECKS[: declared.most + 1] if declared else CHECKS[:1]
+
+
+def default_check(name: str) -> str:
+    """Returns the one of CHECKS that is used where none is set. ValueError: there is no protocol of that name."""
+    declared = options(name).get("check")
+    return CHECKS[declared.unset] if declared else CHECKS[0]
+
+
+def check_check(name: str, check: str) -> None:
+    """Raises ValueError: ``check`` is none of the protocol's."""
+    if check not in (own := checks(name)):
+        without = "; its frames have no check words" if len(own) == 1 else ""
+        raise ValueError(f"check: {check!r}: the protocol {name!r} has {', '.join(own)}{without}")
 
 
 def check_options(name: str, values: Mapping[str, int]) -> None:

@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     import torch.distributed as dist
 
     from ina.backend import hooks as hooks
+    from ina.backend import optimizers as optimizers
     from ina.backend.settings import Options as Options
 
-__all__ = ["Options", "all_reduce_own", "hooks", "register", "reset_stats", "stats"]
+__all__ = ["Options", "all_reduce_own", "hooks", "optimizers", "register", "reset_stats", "stats"]
 
 
 def __getattr__(name: str) -> object:
     if name == "Options":  # imported late: it needs the compiled part, which every `import torch` would load
         return import_module("ina.backend.settings").Options
-    if name == "hooks":
-        return import_module("ina.backend.hooks")
+    if name in ("hooks", "optimizers"):
+        return import_module(f"ina.backend.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -68,6 +69,9 @@ def stats() -> dict:
       ``seconds`` during which at least one was in flight;
     - ``calls``: by collective, how many went through the ``switch`` and through ``gloo``;
     - ``reasons``: by "collective: reason", how many calls went to Gloo for it;
+    - ``plans``: by tensor, how it travels and why, where it was measured or a codec chose;
+    - ``run_by``: who runs the switches of this process's jobs: ``jobs`` whose ``ranks`` do, with the number of ``turns`` that
+      this rank took and of the ``packets`` that it ran the program on, and ``jobs`` whose switch ``process`` does;
     - ``worker``: packets, retransmissions, time-outs, drops, ... of the native workers of all jobs.
     """
     from ina.backend.counters import COUNTERS

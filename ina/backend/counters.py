@@ -10,11 +10,13 @@ from weakref import WeakSet
 from ina.backend.locks import Lock
 from ina.backend.sums import Sum
 from ina.base.native import ffi
+from ina.p4.runtime.shared import Turns
 
 PATIENCE = 60.0  # seconds for another thread that counts
 
 
 # Fields of struct ina_worker_stats that add up over jobs: all but times.
+RUNS = Turns._fields
 WORKER = tuple(name for name, _ in ffi.typeof("struct ina_worker_stats").fields if not name.endswith("_ps"))
 
 
@@ -24,6 +26,9 @@ class Reporting(Protocol):
     def worker_stats(self) -> dict[str, int]:
         """Returns the native worker's statistics that add up over jobs."""
 
+    def turns(self) -> Turns | None:
+        """Returns how often this rank ran the job's switch; None: the switch process runs it."""
+
 
 class Counters:
     """Counters of a process. ``snapshot()`` gives
@@ -31,7 +36,10 @@ class Counters:
     switch     calls, sums, elements and bytes of collectives through the switch, as they travelled, and seconds during which
                at least one was in flight
     calls      by collective: how many went through the switch, how many through Gloo
+    codecs     by codec: sums, their elements, the 32-bit words that they travelled in, and values that were flushed to zero
     reasons    by collective and reason: why a call went to Gloo
+    plans      by tensor: how it travels, where it was measured or auto-sparse chose, and why
+    run_by     who runs the jobs' switches: jobs of each, and of those that ranks run how often this rank did, on how many packets
     worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
     """
 
@@ -45,13 +53,18 @@ class Counters:
             self._switch: Counter[str] = Counter()
             self._calls: dict[str, Counter[str]] = {}
             self._reasons: Counter[str] = Counter()
+            self._plans: dict[str, str] = {}
+            self._codecs: dict[str, Counter[str]] = {}
             self._worker: Counter[str] = Counter()
             self._base: Counter[str] = Counter()
+            self._runs: Counter[str] = Counter()
+            self._runs_base: Counter[str] = Counter()
             self._in_flight = 0
             self._busy_since = 0.0
             self._busy = 0.0
             for job in self._jobs:
                 self._base.update(job.worker_stats())
+                self._runs_base.update({key: count for key, count in _runs(job).items() if key in RUNS})
 
     def job_opened(self, job: Reporting) -> None:
         """Adds a job: each snapshot calls ``job.worker_stats()`` until ``job_closed``."""
@@ -63,16 +76,32 @@ class Counters:
             if job in self._jobs:
                 self._jobs.discard(job)
                 self._worker.update(job.worker_stats())
+                self._runs.update(_runs(job))
 
     def through_switch(self, collective: str, parts: list[Sum]) -> None:
         """Counts a collective through the switch; ``finished`` must follow."""
-        elements = sum(part.elements for part in parts)
+        elements = sum(0 if part.in_rounds else part.elements for part in parts)
         with self._lock:
             self._switch.update(calls=1, sums=len(parts), elements=elements, bytes=4 * elements)
             self._calls.setdefault(collective, Counter())["switch"] += 1
             if self._in_flight == 0:
                 self._busy_since = time.monotonic()
             self._in_flight += 1
+
+    def travelled(self, words: int) -> None:
+        """Counts a codec's round, whose size is not known before it begins."""
+        with self._lock:
+            self._switch.update(elements=words, bytes=4 * words)
+
+    def coded(self, codec: str, elements: int, words: int, flushed: int) -> None:
+        """Counts a reduction by a codec that has ended."""
+        with self._lock:
+            self._codecs.setdefault(codec, Counter()).update(sums=1, elements=elements, words=words, flushed=flushed)
+
+    def planned(self, tensor: str, reason: str) -> None:
+        """Notes how a tensor travels from now on, and why."""
+        with self._lock:
+            self._plans[tensor] = reason
 
     def finished(self) -> None:
         with self._lock:
@@ -90,13 +119,25 @@ class Counters:
         with self._lock:
             worker = Counter(dict.fromkeys(WORKER, 0))
             worker.update(self._worker)
+            runs = self._runs.copy()
             for job in self._jobs:
                 worker.update(job.worker_stats())
+                runs.update(_runs(job))
             worker.subtract(self._base)
+            runs.subtract(self._runs_base)
+            run_by = {"ranks": {"jobs": runs["ranks"], **{key: runs[key] for key in RUNS}}, "process": {"jobs": runs["process"]}}
             busy = self._busy + (time.monotonic() - self._busy_since if self._in_flight else 0.0)
             switch = {key: self._switch[key] for key in ("calls", "sums", "elements", "bytes")}
             calls = {name: {way: ways[way] for way in ("switch", "gloo")} for name, ways in sorted(self._calls.items())}
-            return {"switch": {**switch, "seconds": busy}, "calls": calls, "reasons": dict(self._reasons), "worker": dict(worker)}
+            codecs = {name: dict(counts) for name, counts in sorted(self._codecs.items())}
+            return {"switch": {**switch, "seconds": busy}, "calls": calls, "codecs": codecs, "reasons": dict(self._reasons),
+                    "plans": dict(self._plans), "run_by": run_by, "worker": dict(worker)}
+
+
+def _runs(job: Reporting) -> dict[str, int]:
+    """Returns a job's part in ``run_by``."""
+    turns = job.turns()
+    return {"process": 1} if turns is None else {"ranks": 1, **turns._asdict()}
 
 
 COUNTERS = Counters()

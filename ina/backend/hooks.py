@@ -3,25 +3,30 @@
     atp = dist.new_group(pg_options=ina.backend.Options(protocol="atp"))
 
     def choose(bucket):                       # a torch.distributed.GradBucket
-        return Choice(codec="bfloat16") if bucket.buffer().numel() > 1_000_000 else Choice(group=atp)
+        return Choice(codec="lanes-16") if bucket.buffer().numel() > 1_000_000 else Choice(group=atp)
 
     model.register_comm_hook(choose, per_bucket)
 
-A codec of your own is an object with two functions (``Codec``). All ranks must choose alike: by properties that a bucket has on
-all ranks (its index, size, parameters), not by the gradients.
+A codec of your own is one of ina.codecs, or an object with two functions (``Codec``). All ranks must choose alike: by properties
+that a bucket has on all ranks (its index, size, parameters), not by the gradients.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ina import codecs
+from ina.codecs import planner
 
 __all__ = ["Choice", "Codec", "per_bucket"]
 
 # No postponed annotations here: DistributedDataParallel inspects those of a hook.
 CODECS = {"float32": None, "float16": torch.float16, "bfloat16": torch.bfloat16}
+REMEMBERED = WeakTensorKeyDictionary()  # by a bucket's first parameter: its codecs by name, and the number of their calls
 
 
 @runtime_checkable
@@ -40,16 +45,20 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """A bucket's way. ``codec``: float32 (the protocol's own, at full precision), float16 or bfloat16 (gradients are rounded to
-    it first, as torch's compression hooks do), or a Codec; ``group``: the group whose protocol and slots are used; None: the
-    default group."""
+    """A bucket's way. ``codec``: float32 (the group's own), float16 or bfloat16 (gradients are rounded to it first, as torch's
+    compression hooks do), a name of ina.codecs ("lanes-16"), one of its codecs, "auto", or a Codec. "auto:thc,lanes-16" chooses
+    from these for each bucket, by measured times (ina.codecs.planner); "auto" from codecs that are harmless. ``group``: the
+    group whose protocol and slots are used; None: the default group."""
 
-    codec: str | Codec = "float32"
+    codec: str | codecs.Codec | Codec = "float32"
     group: dist.ProcessGroup | None = None
 
     def __post_init__(self) -> None:
-        if self.codec not in CODECS if isinstance(self.codec, str) else not isinstance(self.codec, Codec):
-            raise ValueError(f"codec {self.codec!r}: expected one of {', '.join(CODECS)}, or an object with encode and decode")
+        if isinstance(self.codec, str) and planner.allowed(self.codec) is not None:
+            return
+        known = (*CODECS, planner.AUTO, *codecs.names())
+        if self.codec not in known if isinstance(self.codec, str) else not isinstance(self.codec, codecs.Codec | Codec):
+            raise ValueError(f"codec {self.codec!r}: expected one of {', '.join(known)}, or an object with encode and decode")
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,8 @@ def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBuc
     choice = choose(bucket)
     if not isinstance(choice, Choice):
         raise TypeError(f"bucket {bucket.index()}: the chooser gave {choice!r}, expected an ina.backend.hooks.Choice")
+    if isinstance(choice.codec, codecs.Codec) or (isinstance(choice.codec, str) and choice.codec not in CODECS):
+        return _by_rounds(choice.codec, choice.group, bucket)
     ranks, gradients = dist.get_world_size(choice.group), bucket.buffer()
     codec: Codec = _Rounded(CODECS[choice.codec]) if isinstance(choice.codec, str) else choice.codec
     op = dist.ReduceOp.AVG if isinstance(choice.codec, str) else dist.ReduceOp.SUM
@@ -87,3 +98,30 @@ def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBuc
         return average if average is gradients else gradients.copy_(average)
 
     return work.get_future().then(decode)
+
+
+def _by_rounds(
+    chosen: str | codecs.Codec, group: dist.ProcessGroup | None, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """Averages the bucket by a codec of ina.codecs, which by name is the bucket's own, as long as its first parameter lives."""
+    ours: Any = dist.group.WORLD if group is None else group
+    if not hasattr(ours, "allreduce_coded"):
+        raise ValueError(f"bucket {bucket.index()}: codec {chosen!r} needs a group of the back end 'ina', not a "
+                         f"{type(ours).__name__}")  # fmt: skip
+    gradients, calls = bucket.buffer(), REMEMBERED.setdefault(bucket.parameters()[0], {})
+
+    def next_call(codec: str | codecs.Codec) -> tuple[codecs.Codec, int]:
+        """Returns the codec, by name the bucket's own, and the number of its calls before this one."""
+        name = codec if isinstance(codec, str) else codec.name
+        known, step = calls.get(name, (None, 0))
+        own = (known or codecs.named(name)) if isinstance(codec, str) else codec
+        calls[name] = own, step + 1
+        return own, step
+
+    if isinstance(chosen, str) and planner.allowed(chosen) is not None:
+        title = f"bucket {bucket.index()}: {gradients.numel():,} {str(gradients.dtype).removeprefix('torch.')}"
+        work = ours.allreduce_planned(gradients, True, title, chosen, next_call)
+    else:
+        codec, step = next_call(chosen)
+        work = ours.allreduce_coded(gradients, codec, True, step)
+    return work.get_future().then(lambda future: future.value()[0])

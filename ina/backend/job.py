@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,22 +19,27 @@ import torch.distributed as dist
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.client import Attachment, Client, ControlError
+from ina.aggregation.controller.keeper import Keeper
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.port_kinds import PortKind, offered_kind
-from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig
+from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, Route, WorkerConfig
 from ina.aggregation.worker.failover import Movable, array_at
 from ina.backend import rendezvous
 from ina.backend.counters import COUNTERS, WORKER
-from ina.backend.failures import Keeper
 from ina.backend.locks import Lock
 from ina.backend.settings import Settings
+from ina.base.native import lib
 from ina.net.ports import Port
+from ina.p4.runtime.shared import SharedPort, Turns
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left the job
 PEER_NEWS = 60.0  # seconds to wait for the switch process's reason after its hang-up
 RTO_MIN_FAULTS = 4e-3  # seconds; without faults a port's kind has its own
 RTO_MAX = 0.5
 START_TIMEOUT = 120.0  # seconds, at least, for a switch process that has to compile its program first
+FINGERPRINT_WORDS = 3  # of a tensor's first packet (host/protocol/tensors.h)
+FEW = 1e-4  # of the values: those flushed to zero that need no warning
+LOOK = 256  # sums between looks at the counters
 LONGEST = 9e5  # seconds: longer time-outs are cut to this
 
 DTYPES = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
@@ -43,23 +49,32 @@ class Job:
     """A job; one per process group and rank. Methods may be called from any thread, except that ``close`` must come last."""
 
     def __init__(self, switch: str, switch_pid: int, name: str, rank: int, size: int, timeout: float,
-                 settings: Settings, token: str = "", store: dist.Store | None = None, access: str = ""):
-        """``store``: the group's own, for the ranks to agree in when a switch fails. ``token`` and ``access``: as Client's."""
+                 settings: Settings, token: str = "", store: dist.Store | None = None, access: str = "", runs: bool = False):
+        """``store``: the group's own, for the ranks to agree in when a switch fails. ``token`` and ``access``: as Client's.
+        ``runs``: the ranks run the job's switch, if the switch process lets them."""
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else the reason; None: no request yet
         self.failure = ""  # the reason why the job is over
+        self.protocol = ""  # once admitted
         self.reductions: frozenset[int] = frozenset()  # once admitted: those that its protocol declares
+        self.routes = False  # once admitted: sums may be from and to some ranks only
+        self.values = 0  # once admitted: words of a packet
         self._switch, self._switch_pid = switch, switch_pid
+        self._runs = runs
+        self._seat: SharedPort | None = None  # where this rank runs the switch
         self._pid = os.getpid()
         self.lock = Lock(f"the connection of job {name!r}", lambda: self.timeout)  # also held while it opens
         self._submit_lock = Lock(f"the endpoint of job {name!r}", lambda: self.timeout)
         self._endpoint: Endpoint | Movable | None = None
+        self.exact_floats = 0  # that a packet carries in the exact code, with its protocol's sums
         self._store = store
         self._closed = False
         self._keeper: Keeper | None = None
         self._tag = 0
         self._last_stats: dict[str, int] = {}
+        self._told = 0  # notices
+        self._warned = False
         self._incarnation = 0  # of the attachment that the endpoint has
         try:
             self.client = Client(switch, max(timeout, START_TIMEOUT), token, access=access)
@@ -77,7 +92,8 @@ class Job:
                 raise RuntimeError(self.failure)
             if self.refusal is None:
                 try:
-                    self.client.admit(self.name, self.size)
+                    own = "" if self.settings.switch else self.settings.port_kind.check_words
+                    self.client.admit(self.name, self.size, check=self.settings.check or own)
                     attachment = self._attach()
                 except ControlError as error:
                     if error.code in ("full", "too_many_workers"):
@@ -100,7 +116,8 @@ class Job:
     def _attach_with(self, client: Client, incarnation: int = 0) -> Attachment:
         kind, setting = self.settings.port_kind, self.settings.port
         request = kind.request(setting, rendezvous.number(self.rank)) if kind.own_device else kind.name
-        return client.attach(self.name, self.rank, request, moves=self._store is not None, held=incarnation)
+        return client.attach(self.name, self.rank, request, moves=self._store is not None, held=incarnation,
+                             runs=self._runs)
 
     def _open_own(self, kind: PortKind, attachment: Attachment, max_frame: int) -> Port:
         return kind.open_own(self.settings.port, rendezvous.number(self.rank), attachment.address.port, max_frame,
@@ -124,7 +141,7 @@ class Job:
             os.close(fd)
         with self.lock:
             self.client.close()
-            self.client = client
+            self.client, self._told = client, 0
 
     def _open(self, attachment: Attachment) -> Endpoint:
         try:
@@ -150,8 +167,14 @@ class Job:
             life=attachment.life, protocol=attachment.protocol, slots=attachment.slots,
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch,
-            options=attachment.port.get("options", {}), server=attachment.switch)  # the switch relays to the parameter server
-        self.reductions = protocols.reductions(attachment.protocol)
+            options=attachment.port.get("options", {}), server=attachment.switch,  # the switch relays to the parameter server
+            check=attachment.check, key=attachment.key)  # fmt: skip
+        self.protocol = attachment.protocol
+        self.reductions = protocols.reductions(attachment.protocol, keyed=attachment.check == "keyed")
+        self.routes = protocols.has_routes(attachment.protocol, attachment.check) and not attachment.moves  # Movable cuts tensors
+        self.values = attachment.values
+        if not self.exact_floats and attachment.workers <= lib.INA_EXACT_WORKERS:
+            self.exact_floats = (attachment.values - FINGERPRINT_WORDS) // lib.INA_EXACT_WORDS
         kind = self.settings.port_kind
         own = (lambda max_frame: self._open_own(kind, attachment, max_frame)) if kind.own_device else None
         try:
@@ -159,6 +182,7 @@ class Job:
         except (OSError, ValueError) as error:
             self.failure = f"ina: job {self.name!r}: {error}"
             raise RuntimeError(self.failure) from error
+        self._seat = port if isinstance(port, SharedPort) else None
         try:
             if self.settings.capture:
                 folder = Path(self.settings.capture)
@@ -175,9 +199,11 @@ class Job:
             raise RuntimeError(self.failure) from error
 
     def submit(
-        self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0, reduction: int = protocols.SUM
-    ) -> tuple[int, int]:
-        """Reduces a contiguous tensor in place: its sum over the ranks, or another ``reduction``. Returns ticket and number.
+        self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0, reduction: int = protocols.SUM,
+        route: Route | None = None,
+    ) -> tuple[int, int]:  # fmt: skip
+        """Reduces a contiguous tensor in place: its sum over the ranks, or along a ``route``, or another ``reduction``. Returns
+        ticket and number.
 
         ``mark``: 32 bits that the ranks must agree on beyond the tensor's type and size and ``average``.
         ``stay``: drives the packets in this thread for so many seconds, if it has nothing else to do: a small tensor
@@ -196,10 +222,12 @@ class Job:
                     ticket = endpoint.submit(array, array, owner=tensor, average=average, tag=tag, reduction=reduction)
                 else:
                     ticket = endpoint.submit_at(pointer, pointer, tensor.numel(), dtype, tensor, stay=stay, average=average,
-                                                tag=tag, reduction=reduction)
+                                                tag=tag, reduction=reduction, route=route)
             except (JobError, OSError) as error:
                 raise RuntimeError(self._end(f"collective #{number} was not begun: {self._reason(error)}")) from error
             self._tag += 1
+            if self._tag % LOOK == 0 and not self._warned:
+                self.worker_stats()
             return ticket, number
 
     def wait(self, ticket: int, number: int, description: str, seconds: float) -> bool:
@@ -224,10 +252,17 @@ class Job:
             if self._closed:  # a signal handler has destroyed the group
                 return
             self.client.poll()
+            self.tell()
             departed = [w for w, since in self.client.left.items() if time.monotonic() - since > LEFT_GRACE]
         if departed and not self.failure:
             self.abort(f"ina: rank {departed[0]} has left group {self.name!r} (destroy_process_group), but a collective "
                        "still waits for it")
+
+    def tell(self) -> None:
+        """Warns of notices of the controller about the job: a link is down, or back."""
+        notices, self._told = self.client.notices[self._told :], len(self.client.notices)
+        for notice in notices:
+            warnings.warn(f"ina: {notice}", RuntimeWarning, stacklevel=2)
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, JobMismatch):
@@ -267,12 +302,25 @@ class Job:
     def failed(self) -> bool:
         return bool(self.failure)
 
+    def _warn_of_flushed(self, stats: dict[str, int]) -> None:
+        """Warns, once, if more than FEW of the values were flushed to zero in the protocol's own code."""
+        if not self._warned and stats["flushed"] > FEW * stats["elements"]:
+            self._warned = True
+            warnings.warn(f"ina: group {self.name!r}: {stats['flushed']} of rank {self.rank}'s {stats['elements']} values became "
+                          "zero, since a packet has one exponent: pg_options=Options(codec='two-limb') or 'exact' keeps them "
+                          "(docs/guide/codecs.md)", RuntimeWarning, stacklevel=2)  # fmt: skip
+
     def worker_stats(self) -> dict[str, int]:
         """Returns the native worker's statistics (``struct ina_worker_stats``) that add up over jobs."""
         if self._endpoint is not None:
             stats = self._endpoint.stats
             self._last_stats = {name: stats[name] for name in WORKER}
+            self._warn_of_flushed(stats)
         return self._last_stats
+
+    def turns(self) -> Turns | None:
+        """Returns how often this rank ran the job's switch; None: the switch process runs it."""
+        return None if self._seat is None else self._seat.turns()
 
     def close(self, in_peace: bool) -> None:
         """Ends the job for this rank. ``in_peace``: the other ranks may finish; else they get the error that it is lost.

@@ -15,6 +15,8 @@ class Lock:
         self._resource, self._seconds, self._lock = resource, seconds, threading.RLock()
 
     def __enter__(self) -> None:
+        if self._lock.acquire(blocking=False):  # mostly free
+            return
         seconds = min(self._seconds(), threading.TIMEOUT_MAX)
         if not self._lock.acquire(timeout=seconds):
             raise RuntimeError(f"ina: {self._resource} has been in use by another thread for {seconds:g} s")

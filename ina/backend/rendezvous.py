@@ -51,13 +51,14 @@ class Place:
 class Agreement:
     """The group's switch process (socket name, process id), a word that no other group's job has in its name, and the token that
     shows to the switch process that a process is of the group. ``access``: the token of a socket that other machines reach, else
-    ""."""
+    "". ``runs``: the ranks may run the job's switch: all want it, are one user's and see the same files."""
 
     switch: str
     pid: int
     nonce: str
     token: str
     access: str
+    runs: bool
 
 
 def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
@@ -67,7 +68,8 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
     machine, and when a rank does not come within ``timeout``.
     """
     place = Place.here()
-    own: dict = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol}
+    own: dict = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol,
+                 "runs": [settings.run_by == "ranks", os.geteuid(), os.stat("/proc/self/ns/mnt").st_ino]}
     if rank == 0:
         own["switch"] = acquire(settings)
         own["pid"], own["protocol"] = _pids[own["switch"]], _protocols[own["switch"]]
@@ -104,7 +106,8 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
     if rank != 0:
         _users[name] = _users.get(name, 0) + 1
         _pids[name], _protocols[name] = ranks[0]["pid"], ranks[0]["protocol"]
-    return Agreement(name, _pids[name], ranks[0]["nonce"], ranks[0]["token"], ranks[0]["access"])
+    return Agreement(name, _pids[name], ranks[0]["nonce"], ranks[0]["token"], ranks[0]["access"],
+                     ranks[0]["runs"][0] and all(report["runs"] == ranks[0]["runs"] for report in ranks))
 
 
 def acquire(settings: Settings) -> str:

@@ -13,12 +13,16 @@ import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from ina import codecs
 from ina.aggregation import port_kinds, protocols
 from ina.base import documents, paths
+from ina.base.bounds import Range
 from ina.base.settings import Sources, key
+from ina.codecs import planner
 from ina.net.faults import parse_faults
 from ina.net.ports import Faults
 
+RUN_BY = ("ranks", "process")
 VALUES = (32, 64, 128, 256, 1024, 2048)
 # Variables that other parts of the project, and its tests, read.
 OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FILE", "SWITCH_USER", "HOST")
@@ -30,14 +34,18 @@ class Options:
     (INA_PROTOCOL, ...) or the configuration file says, or the default.
 
     ``protocol``: a name, or the path of a program of one's own (switchml); ``values``: integers in a packet: 32, 64, 128, 256,
-    1024 or 2048 (2048); ``slots``: of the job, a power of two up to 8192 (64); ``port``: shm, udp or dpdk:DEVICE (shm). A value
-    that does not fit is a ValueError where the group is made.
+    1024 or 2048 (2048); ``slots``: of the job, a power of two up to 8192 (64); ``port``: shm, udp or dpdk:DEVICE (shm);
+    ``check``: how check words protect sums from rank to rank: off, sum or keyed (sum; off in shared memory); the ranks'
+    must agree; ``codec``: how floats travel, a name of ina.codecs, or auto (block). A value that does not fit is a ValueError
+    where the group is made.
     """
 
     protocol: str | None = None
     values: int | None = None
     slots: int | None = None
     port: str | None = None
+    check: str | None = None
+    codec: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,12 +57,23 @@ class Keys:
     values: int = key(2048, "integers per packet: 32, 64, 128, 256, 1024 or 2048 (default: 2048)", unit="int32")
     slots: int = key(64, "slots of each job (its window), a power of two up to 8192 (default: 64)", unit="slots")
     port: str = key(port_kinds.DEFAULT, port_kinds.setting_help())
+    check: str = key("", "how check words protect sums from rank to rank, the same for all ranks: off, sum (errors), or keyed "
+                         "(forgery, too) (default: sum, where the protocol has check words and "
+                         "frames leave shared memory)")  # fmt: skip
+    codec: str = key(codecs.DEFAULT, "how floats travel: any codec that does not remember (docs/guide/codecs.md), such as exact, "
+                     "lanes-16 or mx-e2m1, or auto, which chooses for each tensor by measured times (auto:lanes-16: from lossy "
+                     "ones, too) (default: block, and Gloo where it is faster and gives the same bits)")  # fmt: skip
+    rate: float = key(0.0, "of each rank's link, for codec = 'auto' (default: measured)", Range(0, 1e15), unit="bit/s")
     dpdk: str = key("", "EAL's command line (default: huge pages if enough are free, one lcore, no other device)")
     fault: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1")
     switch: str = key("", "socket of a switch process that runs already: a path, or an abstract name. Its protocol, program, "
                       "values and slots are used; INA_PROTOCOL, where it is set, must name the same protocol. The socket "
                       "that rank 0 names holds for all ranks (default: rank 0 starts a switch process)")  # fmt: skip
+    run_by: str = key("ranks", "who runs a job's switch where frames stay in shared memory: ranks, whichever waits, if all and "
+                      "the switch process are one user's; or process, the switch process (default: ranks)")  # fmt: skip
     capture: str = key("", "folder for a pcap file of every worker's packets, as the worker sees them")
+    flight: str = key("", "path, without the rank at its end, of files for each rank's last collectives, written when one fails; "
+                      "torchfrtrace compares them (/tmp/flight/rank: /tmp/flight/rank0, ...)")  # fmt: skip
     trace: str = key("", "file for what the ranks spend their time on, to be opened with ui.perfetto.dev")
 
 
@@ -91,11 +110,17 @@ class Settings:
     slots: int = 64
     pool: int = 4096
     port: str = port_kinds.DEFAULT
+    codec: str = codecs.DEFAULT
+    codec_is_set: bool = False
+    rate: float = 0.0
     dpdk: tuple[str, ...] = ()
     faults: Faults | None = None
     switch: str = ""
     capture: str = ""
     trace: str = ""
+    flight: str = ""
+    check: str = ""  # "": the job's, or its protocol's default
+    run_by: str = "ranks"
 
     @property
     def port_kind(self) -> port_kinds.PortKind:
@@ -116,12 +141,23 @@ class Settings:
             found.wrong("values", f"expected one of {', '.join(map(str, VALUES))}")
         if keys.slots < 1 or keys.slots & (keys.slots - 1) or keys.slots > 8192:
             found.wrong("slots", "expected a power of two from 1 to 8192")
+        if keys.check not in ("", *protocols.CHECKS):
+            found.wrong("check", f"expected {', '.join(protocols.CHECKS)}")
+        elif keys.check and (not protocol or protocol in protocols.names()):
+            with found.errors("check"):
+                protocols.check_check(protocol or protocols.DEFAULT, keys.check)
+        if keys.run_by not in RUN_BY:
+            found.wrong("run_by", f"expected {' or '.join(RUN_BY)}")
         with found.errors("port"):
             kind = port_kinds.setting_kind(keys.port)
             with found.errors("port"):
                 kind.check(keys.port)
             if kind.needs and not keys.switch:
                 found.wrong("port", kind.needs)
+        with found.errors("codec"):
+            for name in planner.allowed(keys.codec) or (keys.codec,):
+                if codecs.named(name).remembers:
+                    found.wrong("codec", f"{name} remembers each tensor: choose it for a bucket, with ina.backend.hooks.Choice")
         eal: tuple[str, ...] = ()
         faults = None
         with found.errors("dpdk", "no command line: "):
@@ -131,5 +167,6 @@ class Settings:
                 faults = parse_faults(keys.fault)
         found.problems.check()
         path = Path(keys.program) if keys.program else protocols.program(protocol or protocols.DEFAULT)
-        return cls(protocol, path, keys.values, keys.slots, max(cls.pool, keys.slots), keys.port, eal, faults, keys.switch,
-                   keys.capture, keys.trace)  # fmt: skip
+        return cls(protocol, path, keys.values, keys.slots, max(cls.pool, keys.slots), keys.port, keys.codec,
+                   found.is_set("codec"), keys.rate, eal, faults, keys.switch, keys.capture, keys.trace, keys.flight,
+                   keys.check, keys.run_by)  # fmt: skip

@@ -11,13 +11,16 @@ data type              travels as                   the result
 float32, complex64     float32                      within the codec's bound (docs/design/protocol.md)
 float16, bfloat16      float32                      of the float32 sum, rounded once
 int32                  int32                        exact, modulo 2^32
-int8, uint8, int16     int32                        exact, modulo 2^8 or 2^16
-bool                   int32                        whether any rank had True
+int8, uint8            lanes of int32 (2 or 3)      exact, modulo 2^8
+int16                  three in two int32           exact, modulo 2^16
+bool                   lanes of int32 (5 to 16)     whether any rank had True
 int64                  three int32 (24, 24, 16 bit) exact, modulo 2^64
 =====================  ===========================  =====================================================================
 
+float64 and complex128, and floats where another codec than the protocol's own is chosen: coded.py.
+
 An average of integers is exact, rounded towards zero (docs/guide/torch.md#averages-of-integers): the dividend is a sum that never
-wraps. An int32 travels as two int32 (24, 8 bit) for that; the limbs of an int64 have the room.
+wraps. An int32 travels as two int32 (24, 8 bit) for that, an int16 as one; the limbs of an int64 have the room.
 
 Tensors that have to be converted are summed in pieces of 64 MiB, so that long ones need no more memory than two of them.
 
@@ -27,11 +30,16 @@ switch keeps the largest; for a minimum, as the complement. A NaN wins both.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
 
 from ina.aggregation import protocols
+from ina.aggregation.worker import Route
+from ina.base.native import lib
+from ina.codecs.lanes import Packing, Shorts
+from ina.codecs.pointers import pointer
 
 STAGE = 64 << 20  # bytes, at most, of the buffer of one sum that is not a tensor's own memory
 LIMB_BITS = 24  # sums of 32 limbs fit an int32
@@ -43,6 +51,8 @@ _TRAVELS_AS = {
     torch.uint8: torch.int32, torch.bool: torch.int32,
 }  # fmt: skip
 _WORDS = {torch.int64: 3, torch.complex64: 2}  # of 32 bits, for an element; else 1
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.complex64)
+_BYTES = {torch.int8: "int8", torch.uint8: "uint8", torch.bool: "bool"}  # several of which travel in an int32
 _AVERAGE_WORDS = {torch.int64: 3, torch.int32: 2}  # the same for averages of integers, whose sums must not wrap
 
 
@@ -53,19 +63,21 @@ class Sum:
     def __init__(
         self, elements: int, dtype: torch.dtype, encode: Callable[[], torch.Tensor],
         decode: Callable[[torch.Tensor], None] | None = None, *, average: bool = False,
-        reduction: int = protocols.SUM, staged: bool = False,
+        reduction: int = protocols.SUM, staged: bool = False, route: Route | None = None,
     ):  # fmt: skip
         """``elements``, ``dtype``: of the buffer. ``average``: divided by the number of ranks, float32 only. ``reduction``:
-        in place of the sum; a maximum is of int32 only. ``staged``: the buffer is memory of its own."""
+        in place of the sum; a maximum is of int32 only. ``staged``: the buffer is memory of its own. ``route``: not from all to
+        all."""
         self.elements, self.dtype, self.average = elements, dtype, average
-        self.reduction, self.staged = reduction, staged
+        self.reduction, self.staged, self.route = reduction, staged, route
         self._encode, self._decode = encode, decode
         self.buffer: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, buffer: torch.Tensor, decode: Callable[[torch.Tensor], None] | None = None, average: bool = False) -> Sum:
+    def of(cls, buffer: torch.Tensor, decode: Callable[[torch.Tensor], None] | None = None, average: bool = False,
+           route: Route | None = None) -> Sum:
         """Returns the sum of a buffer that exists already."""
-        return cls(buffer.numel(), buffer.dtype, lambda: buffer, decode, average=average)
+        return cls(buffer.numel(), buffer.dtype, lambda: buffer, decode, average=average, route=route)
 
     def begin(self) -> torch.Tensor:
         """Encodes the buffer and returns it."""
@@ -77,12 +89,26 @@ class Sum:
         self.buffer = self._encode().to(torch.int64)
         return self.buffer
 
-    def end(self) -> None:
-        """Decodes the buffer, which has been summed, and releases it."""
+    alike = True  # all ranks have as many elements; False: the route says how many each has
+    in_rounds = False  # of words whose number is not known before they begin (coded.py)
+
+    @property
+    def begun(self) -> bool:
+        """True between rounds, for sums of several."""
+        return False
+
+    @property
+    def last(self) -> bool:
+        """True if the round that has begun is the last one."""
+        return True
+
+    def end(self) -> bool:
+        """Decodes the buffer, which has been summed, and releases it. Returns False if another round follows."""
         if self._decode is not None:
             assert self.buffer is not None  # begun, and not ended before
             self._decode(self.buffer)
         self.buffer = None
+        return True
 
 
 def ordered(dtype: torch.dtype) -> bool:
@@ -116,7 +142,11 @@ def reduction(
     floating = travels == torch.float32
     divides = average and not floating
     words_each = _AVERAGE_WORDS.get(dtype, 1) if divides else _WORDS.get(dtype, 1)
-    scale = None if factor is None else _scale(factor, dtype)
+    scale = None if factor is None else scaling(factor, dtype)
+    if dtype in _BYTES:
+        return _packed(source, result, start, Packing.of(_BYTES[dtype], size, wraps=not average), scale, size if average else 1)
+    if dtype == torch.int16 and not average and size <= Shorts.WORKERS:
+        return _packed_shorts(source, result, start, scale)
     if dtype == travels and words_each == 1:  # in one piece
         in_place = result is source and factor is None and _is_plain(source)
         buffer = _flat(source) if in_place else source.detach().reshape(-1)
@@ -139,6 +169,63 @@ def reduction(
         return _average(buffer, dtype, words_each, size) if divides else _decode(buffer, dtype)
 
     return _pieces(source, result, start, travels, words_each, encode, decode, average=average and floating)
+
+
+def _packed(
+    source: torch.Tensor, result: torch.Tensor | None, start: int, packing: Packing,
+    scale: Callable[[torch.Tensor], torch.Tensor] | None, divisor: int,
+) -> list[Sum]:  # fmt: skip
+    """Returns the sums of bytes in lanes, divided by ``divisor`` and rounded towards zero."""
+
+    def encode(piece: torch.Tensor) -> torch.Tensor:
+        piece = (piece if scale is None else scale(piece)).contiguous()
+        return torch.from_numpy(packing.pack(piece.numpy()))
+
+    def decode(buffer: torch.Tensor) -> torch.Tensor:
+        words = buffer.to(torch.int32)
+        sums = torch.from_numpy(packing.sums(words.numpy(), words.numel() * packing.lanes))
+        return (sums if divisor == 1 else sums.div_(divisor, rounding_mode="trunc")).to(source.dtype)
+
+    def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
+        return Sum(packing.words(elements), torch.int32, encoded, place, staged=True)
+
+    return in_pieces(source, result, start, STAGE // 4, encode, decode, make)
+
+
+def _packed_shorts(
+    source: torch.Tensor, result: torch.Tensor | None, start: int, scale: Callable[[torch.Tensor], torch.Tensor] | None
+) -> list[Sum]:
+    """Returns the sums of int16, modulo 2^16."""
+
+    def encode(piece: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(Shorts.pack((piece if scale is None else scale(piece)).contiguous().numpy()))
+
+    def decode(buffer: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(Shorts.sums(buffer.numpy(), buffer.numel() // 2 * 3))
+
+    def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
+        return Sum(Shorts.words(elements), torch.int32, encoded, place, staged=True)
+
+    return in_pieces(source, result, start, STAGE // 2, encode, decode, make)
+
+
+def direct(parts: list[Sum], source: torch.Tensor, target: int | Sequence[int], average: bool, packet: int) -> None:
+    """Gives the parts of ``reduction`` a route, where they can have one: to one rank, or of each piece to its owner, if
+    ``target`` is the pieces' numbers of elements. Not for those that fit a packet of ``packet`` words: they go to all, in one
+    round trip."""
+    if not (source.dtype in _FLOATS or (source.dtype == torch.int32 and not average)):
+        return  # an element is not one or two words on their own
+    words_each, at = _WORDS.get(source.dtype, 1), 0
+    for part in parts:
+        elements = part.elements // words_each
+        if part.elements > packet and not part.in_rounds:
+            if isinstance(target, int):
+                part.route = Route.reduce(target)
+            else:
+                ends = list(itertools.accumulate(target))
+                shares = [max(0, min(end, at + elements) - max(end - own, at)) for own, end in zip(target, ends, strict=True)]
+                part.route = Route.reduce_scatter([words_each * share for share in shares])
+        at += elements
 
 
 def own(source: torch.Tensor) -> Sum:
@@ -171,13 +258,26 @@ def _pieces(
     average: bool = False, reduction: int = protocols.SUM,
 ) -> list[Sum]:  # fmt: skip
     """Splits ``source`` into pieces whose buffers, ``words_each`` words for an element, take STAGE bytes at most."""
-    flat, length = source.detach().reshape(-1), STAGE // (4 * words_each)
+
+    def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
+        return Sum(elements * words_each, travels, encoded, place, average=average, reduction=reduction, staged=True)
+
+    return in_pieces(source, result, start, STAGE // (4 * words_each), encode, decode, make)
+
+
+def in_pieces(
+    source: torch.Tensor, result: torch.Tensor | None, start: int, length: int,
+    encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor],
+    make: Callable[[int, Callable[[], torch.Tensor], Callable[[torch.Tensor], None] | None], Sum],
+) -> list[Sum]:  # fmt: skip
+    """Returns a sum for each piece of ``length`` elements of ``source``: ``make`` gets its number of elements, what encodes it,
+    and what places its decoded elements in ``result``, as in reduction; None: nowhere."""
+    flat = source.detach().reshape(-1)
     count = flat.numel()
 
     def piece(at: int, place: Callable[[torch.Tensor], None] | None) -> Sum:
         elements = min(length, count - at)
-        return Sum(elements * words_each, travels, lambda: encode(flat[at : at + elements].resolve_neg()), place,
-                   average=average, reduction=reduction, staged=True)
+        return make(elements, lambda: encode(flat[at : at + elements].resolve_neg()), place)
 
     if result is None:
         return [piece(at, None) for at in range(0, count, length)]
@@ -210,12 +310,13 @@ def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
-def _scale(factor: float | torch.Tensor, dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Returns the multiplication of a tensor of ``dtype`` by ``factor``: floats as float32, integers modulo 2^64 and, where the
-    factor has a fraction, rounded towards zero; for bool, and-ed with factor != 0."""
+def scaling(factor: float | torch.Tensor, dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Returns the multiplication of a tensor of ``dtype`` by ``factor``: of floats as float32, or as float64 if they are; of
+    integers exact, rounded towards zero, modulo 2^64; for bool, and-ed with factor != 0."""
     value = factor.item() if isinstance(factor, torch.Tensor) else factor
-    if _TRAVELS_AS[dtype] == torch.float32:
-        return lambda flat: flat * value if dtype == torch.complex64 else flat.to(torch.float32) * value
+    if not integral(dtype):
+        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        return lambda flat: flat.to(wide) * value
     if not abs(value) < float("inf"):
         raise ValueError(f"ina: PREMUL_SUM of {str(dtype).removeprefix('torch.')} by {value}: expected a finite factor")
     if dtype == torch.bool:
@@ -223,7 +324,16 @@ def _scale(factor: float | torch.Tensor, dtype: torch.dtype) -> Callable[[torch.
     if value == int(value):
         whole = (int(value) + 2**63) % 2**64 - 2**63
         return lambda flat: (flat.to(torch.int64) * whole).to(dtype)
-    return lambda flat: (flat.to(torch.float64) * value).to(torch.int64).to(dtype)
+    mantissa, power = value.as_integer_ratio()
+    shift = power.bit_length() - 1
+
+    def multiply(flat: torch.Tensor) -> torch.Tensor:
+        product = flat.to(torch.int64, copy=True).contiguous()
+        memory = pointer(product.numpy())
+        lib.ina_fraction_multiply(product.numel(), memory, mantissa, shift, memory)
+        return product.to(dtype)
+
+    return multiply
 
 
 def _key(flat: torch.Tensor, largest: bool) -> torch.Tensor:
@@ -288,8 +398,10 @@ def _average(buffer: torch.Tensor, dtype: torch.dtype, words_each: int, size: in
     return quotient.add_((quotient < 0) & (rest > 0)).to(dtype)
 
 
-def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[torch.Tensor, int]], words: int) -> Sum:
-    """Returns a sum in which every rank puts its tensors into a common buffer of ``words`` 32-bit words, and gets the others'.
+def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[torch.Tensor, int]], words: int,
+              route: Route | None = None) -> Sum:
+    """Returns a sum, along ``route``, in which every rank puts its tensors into a common buffer of ``words`` 32-bit words, and
+    gets the others'.
 
     ``inputs``: tensors of this rank; ``results``: its outputs; each with the number of its first word. No two ranks may write
     the same word. Any dtype: the bits are copied. A plain result that fills the buffer is the buffer.
@@ -302,13 +414,15 @@ def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tupl
     encoded = [(at, bits.clone() if direct and bits.data_ptr() != buffer.data_ptr() + 4 * at else bits) for at, bits in encoded]
     filled = 0
     for at, bits in sorted(encoded, key=lambda item: item[0]):  # zeros in between; bits that are in place already are not copied
-        buffer[filled:at].zero_()
+        if route is None:
+            buffer[filled:at].zero_()
         if bits.data_ptr() != buffer.data_ptr() + 4 * at:
             buffer[at : at + len(bits)].copy_(bits)
         filled = at + len(bits)
-    buffer[filled:].zero_()
+    if route is None:
+        buffer[filled:].zero_()
     if direct:
-        return Sum.of(buffer)
+        return Sum.of(buffer, route=route)
 
     def decode(buffer: torch.Tensor) -> None:
         octets = buffer.view(torch.uint8)
@@ -318,7 +432,7 @@ def placement(inputs: Sequence[tuple[torch.Tensor, int]], results: Sequence[tupl
                 bits = bits.clone()
             tensor.detach().copy_(bits.view(tensor.dtype).view(tensor.shape))
 
-    return Sum.of(buffer, decode)
+    return Sum.of(buffer, decode, route=route)
 
 
 def words(tensor: torch.Tensor) -> int:

@@ -10,7 +10,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -19,9 +19,11 @@ import torch.distributed as dist
 
 from ina.aggregation.worker import JobMismatch
 from ina.backend import spans
+from ina.backend.coded import CodecError
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.group_state import GroupState
+from ina.backend.names import torch_name
 from ina.backend.spans import span
 from ina.backend.sums import Sum
 
@@ -45,13 +47,14 @@ class LazyWork(dist.Work):
         super().__init__()
         self._group_state = group
         self._outputs = outputs
-        self._title, self._name = title, title.split()[0]
+        self._title, self._name = title, torch_name(title.split()[0])
         self._lock = threading.RLock()
         self._looking = False
         self._looked = time.monotonic()
         self._done = False
         self._exception: Exception | None = None
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._listener: Callable[[Exception | None], None] | None = None
         self._roll_call = group.roll_call if way else None
         self._call = self._roll_call.begin(way, agreed) if self._roll_call is not None else None
 
@@ -83,6 +86,9 @@ class LazyWork(dist.Work):
                     self._done = True
                 finally:
                     self._looking = False
+            if self._done and self._listener is not None:
+                listener, self._listener = self._listener, None
+                listener(self._exception)
             if self._roll_call is not None and self._call is not None:
                 if self._done:
                     self._roll_call.end(self._call)
@@ -91,6 +97,12 @@ class LazyWork(dist.Work):
             return self._done
         finally:
             self._lock.release()
+
+    def listen(self, ended: Callable[[Exception | None], None]) -> None:
+        """Lets the thread that detects the end call ``ended`` with the failure, or None."""
+        self._listener = ended
+        if self._done:
+            ended(self._exception)
 
     def end(self) -> None:
         """Waits for an end that is near, without raising: the result or failure stays for the holder of the work."""
@@ -139,10 +151,12 @@ class LazyWork(dist.Work):
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         if self._future is None:
-            future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-            self._future = future
+            future = self._future = self._new_future()
             self._group_state.completer.run(lambda: self._complete(future))
         return self._future
+
+    def _new_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        return torch.futures.Future()
 
     def _complete(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
         self.end()
@@ -160,16 +174,17 @@ class SwitchWork(LazyWork):
                  agreed: str):
         """``agreed``: text that must be equal on all ranks, beyond the collective and its numbers of elements."""
         # Without elements it takes part with one word, so that ranks with elements detect the mismatch.
-        word = Sum.of(torch.zeros(1, dtype=torch.int32))
-        self.parts = [part if part.elements else word for part in parts or [word]]
-        counts = [part.elements for part in parts]
+        self.parts = [part if part.elements or part.route else _word() for part in parts] or [_word()]
+        counts = [part.elements if part.alike else 0 for part in parts]
         title = f"{collective} of {sum(counts)} elements in {len(parts)} part(s)"
         sizes = f"{collective} {agreed}{', ' * bool(agreed)}{'+'.join(map(str, counts)) or 0} words"
         super().__init__(group, outputs, title, "the switch", sizes)
         self._job = job
         self._collective = collective
         self._mark = zlib.crc32(sizes.encode())
-        self._started = 0  # parts
+        self._started = 0  # parts whose last round has begun
+        self._between = False  # a round of the next part is on its way, on which its next one depends
+        self._held = 0  # parts with memory of their own that have begun, and not ended
         self._waiting: deque[tuple[int, int, Sum]] = deque()
         self._failure: RuntimeError | None = None  # of a part that could not begin
         self._asynchronous = True
@@ -181,7 +196,7 @@ class SwitchWork(LazyWork):
         """
         self._asynchronous = asynchronous
         self._began = time.monotonic_ns()
-        with span(f"ina:{self._collective} submit"):
+        with span(f"ina:{self._name} submit"):
             self._group_state.add(self)
             self._group_state.go_on()
         if self._failure is not None:
@@ -196,20 +211,28 @@ class SwitchWork(LazyWork):
         staged = 0
         while self._started < len(self.parts) and self._failure is None:
             part = self.parts[self._started]
-            if part.staged and staged == room:
+            first = part.staged and not part.begun
+            if self._between or (first and staged == room):
                 return staged, False
             try:
-                with torch.no_grad(), span(f"ina:{self._collective} encode"):
+                with torch.no_grad(), span(f"ina:{self._name} encode"):
                     buffer = part.begin()
                 stay = SLICE if part is self.parts[-1] and not self._asynchronous else 0.0
-                ticket, number = self._job.submit(buffer, part.average, self._mark, stay, part.reduction)
+                ticket, number = self._job.submit(buffer, part.average, self._mark, stay, part.reduction, part.route)
             except RuntimeError as error:
-                self._failure = error
+                self._fail(error)
                 break
-            self._started += 1
+            self._between = not part.last
+            self._started += part.last
             self._waiting.append((ticket, number, part))
-            staged += part.staged
+            self._held += first
+            staged += first
         return staged, True
+
+    def _fail(self, error: RuntimeError) -> None:
+        if isinstance(error, CodecError):  # the other ranks do not get what they wait for
+            self._job.abort(str(error))
+        self._failure = error
 
     def _disagree(self, reason: str) -> None:
         self._job.abort(reason)
@@ -230,26 +253,36 @@ class SwitchWork(LazyWork):
                 title = f"{self._collective} of {part.elements} {str(part.dtype).removeprefix('torch.')}"
                 if not self._job.wait(ticket, number, title, remaining):
                     return False
-                with torch.no_grad(), span(f"ina:{self._collective} decode"):
-                    part.end()
+                between = self._between and part is self.parts[self._started]
+                with torch.no_grad(), span(f"ina:{self._name} decode"):
+                    ended = part.end()
                 self._waiting.popleft()
+                if between:  # `send` does nothing before this: no other thread has touched them
+                    self._started += ended  # a codec may need less rounds than it can have
+                    self._between = False
                 if part.staged:
-                    self._group_state.go_on(done=1)
+                    self._held -= ended
+                    self._group_state.go_on(done=int(ended))
             if spans.trace is not None:
                 elements = sum(part.elements for part in self.parts)
-                spans.trace.flight(f"ina:{self._collective}", self._began, time.monotonic_ns(), elements=elements)
+                spans.trace.flight(f"ina:{self._name}", self._began, time.monotonic_ns(), elements=elements)
                 spans.trace.counters("worker", self._job.worker_stats())
         except RuntimeError as error:
-            staged = sum(part.staged for _, _, part in self._waiting)
+            self._fail(error)
             self._waiting.clear()  # the job is over: all of its tensors have ended
             COUNTERS.finished()
-            self._group_state.go_on(done=staged)  # so that waiting collectives notice the end, too
+            held, self._held = self._held, 0
+            self._group_state.go_on(done=held)  # so that waiting collectives notice the end, too
             if isinstance(error.__cause__, JobMismatch) and self._roll_call is not None and self._call is not None:
                 if difference := self._roll_call.differing(self._call):
                     raise RuntimeError(f"{error}: {difference}") from error
             raise
         COUNTERS.finished()
         return True
+
+
+def _word() -> Sum:
+    return Sum.of(torch.zeros(1, dtype=torch.int32))
 
 
 @all_eager

@@ -7,7 +7,8 @@ import json
 import math
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +32,12 @@ class Document:
 
     path: Path | None
     content: dict[str, Any]
-    lines: dict[tuple[str | int, ...], int]
+    text: str = field(default="", repr=False)
+
+    @cached_property
+    def lines(self) -> dict[tuple[str | int, ...], int]:
+        """The line of each key and list's item: only errors need them, and a second scan of the text."""
+        return toml_lines.lines(self.text)
 
     def at(self, *keys: str | int) -> str:
         """Returns ``file:line`` of a key, or of the table that should have it; of the file: ``file``."""
@@ -43,20 +49,7 @@ class Document:
 
 def document(path: Path | None) -> Document:
     """Parses a TOML file. Raises Unreadable, OSError."""
-    if path is None:
-        return Document(None, {}, {})
-    text: list[str] = []
-
-    def parse(content: str) -> dict[str, Any]:
-        text.append(content)
-        return toml_text(content)
-
-    return Document(path, _parse_file(parse, path), toml_lines.lines(text[0]))
-
-
-def toml(path: Path) -> dict[str, Any]:
-    """Parses a TOML file. Raises Unreadable, OSError."""
-    return _parse_file(toml_text, path)
+    return Document(None, {}) if path is None else _parse_file(lambda text: Document(path, toml_text(text), text), path)
 
 
 def toml_text(text: str) -> dict[str, Any]:
@@ -67,10 +60,11 @@ def toml_text(text: str) -> dict[str, Any]:
         value, level = pending.pop()
         if level > LEVELS:
             raise Unreadable(f"tables are nested deeper than {LEVELS} levels")
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        pending += ((each, level + 1) for each in inner)
-        if isinstance(value, int) and value.bit_length() > BITS:  # tomllib takes any number of hexadecimal digits
-            raise Unreadable(LONG)
+        for inner in value.values() if isinstance(value, dict) else value:
+            if isinstance(inner, (dict, list)):
+                pending.append((inner, level + 1))
+            elif isinstance(inner, int) and inner.bit_length() > BITS:  # tomllib takes any number of hexadecimal digits
+                raise Unreadable(LONG)
     return content
 
 

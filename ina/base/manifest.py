@@ -14,7 +14,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
-HOST = ("host/net", "host/protocol")  # end hosts, in the compiled part; host/dpdk is compiled where it is used
+HOST = ("host/net", "host/codec", "host/protocol")  # end hosts, in the compiled part; host/dpdk is compiled where it is used
 INCLUDES = ("host/net", "ina/p4/runtime/c")  # include path of a compiled P4 program
 FOLDERS = (*HOST, "ina/p4/runtime/c", "ina/worlds/virtual/c")  # the compiled part
 PROGRAM_HEADERS = ("host/net/packet.h", "ina/p4/runtime/c/program.h", "ina/p4/runtime/c/table.h", "ina/p4/runtime/c/tna.h")
@@ -27,6 +27,17 @@ BOUND = (
     "host/net/port.h",
     "host/net/fault.h",
     "host/net/port_link.h",
+    "host/net/port_probe.h",
+    "host/codec/fraction.h",
+    "host/codec/lanes.h",
+    "host/codec/levels.h",
+    "host/codec/limbs.h",
+    "host/codec/matrix.h",
+    "host/codec/signs.h",
+    "host/codec/sketch.h",
+    "host/codec/sparse.h",
+    "host/codec/thc.h",
+    "host/codec/topk.h",
     "host/protocol/codec.h",
     "host/protocol/protocol.h",
     "host/protocol/protocols.h",
@@ -39,6 +50,7 @@ BOUND = (
     "ina/p4/runtime/c/tna.h",
     "ina/p4/runtime/c/switch.h",
     "ina/p4/runtime/c/tna_switch.h",
+    "ina/p4/runtime/c/shared.h",
     "ina/worlds/virtual/c/emulator.h",
     "ina/worlds/virtual/c/flow.h",
     "ina/worlds/virtual/c/collective.h",
@@ -64,11 +76,19 @@ DATA = {
     "p4/include": ("*.p4",),
     "p4/include/switchml": ("*.p4",),
     "p4/include/atp": ("*.p4",),
+    "p4/include/thc": ("*.p4",),
+    "p4/include/omnireduce": ("*.p4",),
+    "p4/include/fpisa": ("*.p4",),
+    "p4/include/receivers": ("*.p4",),
     "p4/tofino": ("*.p4",),
     "p4/tofino/include": ("*.p4",),
     "p4/tofino/include/switchml": ("*.p4",),
     "p4/tofino/include/atp": ("*.p4",),
+    "p4/tofino/include/thc": ("*.p4",),
+    "p4/tofino/include/omnireduce": ("*.p4",),
+    "p4/tofino/include/fpisa": ("*.p4",),
     "host/net": ("*.c", "*.h"),
+    "host/codec": ("*.c", "*.h"),
     "host/protocol": ("*.c", "*.h"),
     "host/dpdk": ("*.c", "*.h"),
     "experiments": ("*.toml", "scale/*.toml"),

@@ -49,9 +49,21 @@ def nearest(word: str, known: list[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
 
 
+REQUIRED: Any = dataclasses.MISSING  # the default of a key that has none
+
+
+@dataclass(frozen=True)
+class Form:
+    """Texts of one form: ``noun`` describes it in messages, with an example; ``fits``: whether a text has it."""
+
+    noun: str
+    fits: Callable[[Any], object]
+
+
 @dataclass(frozen=True)
 class Key:
-    """A key. ``type``: of its values; ``choices``: the only texts, if there are any; ``unit``: such as "s", "": a bare number."""
+    """A key. ``type``: of its values; ``choices``: the only texts, if there are any; ``unit``: such as "s", "": a bare number;
+    ``form``: of a text."""
 
     name: str
     type: type
@@ -60,17 +72,24 @@ class Key:
     range: Range | None = None
     choices: tuple[str, ...] = ()
     unit: str = ""
+    form: Form | None = None
 
     def expected(self, value: object) -> str:
         """Returns text with what was expected, or "" if the value, of the right type, is in range, or one of the choices."""
         if self.range and isinstance(value, (int, float)) and not isinstance(value, bool):
             return self.range.outside(value)
+        if self.form and not self.form.fits(value):
+            return f"expected {self.form.noun}"
         return f"expected {' or '.join(map(repr, self.choices))}" if self.choices and value not in self.choices else ""
 
 
-def key(default: Value, text: str, range: Range | None = None, *, choices: Iterable[str] = (), unit: str = "") -> Value:
+def key(
+    default: Value, text: str, range: Range | None = None, *, choices: Iterable[str] = (), unit: str = "",
+    form: Form | None = None,
+) -> Value:  # fmt: skip
     """Returns a dataclass's field: a key with its default and its help."""
-    metadata = {"help": text, "range": range, "choices": tuple(choices), "unit": unit or (range.unit if range else "")}
+    unit = unit or (range.unit if range else "")
+    metadata = {"help": text, "range": range, "choices": tuple(choices), "unit": unit, "form": form}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -103,9 +122,16 @@ def wrong(settings: DataclassInstance) -> Iterator[Problem]:
     for name, each in keys(type(settings)).items():
         value = getattr(settings, name)
         if text := each.expected(value):
-            yield Problem(name, f"{name} = {value!r}: {text}")
+            yield Problem(name, f"{name} = {shown(value)}: {text}")
 
 
+def shown(value: object) -> str:
+    """Returns a value for a message: a long one is cut."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+LONGEST = 200  # characters of a value in a message
 SHOWN = 20  # of the problems of a sweep's points, which may be many
 NOUNS: dict[type, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a list of texts"}
 
@@ -114,7 +140,7 @@ def convert(key: Key, value: object, parse: bool = False) -> object:
     """Returns a value in the type of its key. ``parse``: it is a text of the command line; in a file "4" is no number.
 
     Raises ConfigError: it is of another type."""
-    wrong = ConfigError.of([Problem(key.name, f"{key.name} = {value!r}: expected {NOUNS[key.type]}")])
+    wrong = ConfigError.of([Problem(key.name, f"{key.name} = {shown(value)}: expected {NOUNS[key.type]}")])
     try:
         if key.type is tuple:
             items = value.split(",") if isinstance(value, str) else value
@@ -171,9 +197,19 @@ class Problems:
                 values[name] = convert(known[name], value)
         return values
 
-    def __bool__(self) -> bool:
-        """Returns True if there are any."""
-        return bool(self._problems)
+    def settings(
+        self, kind: type[Settings], table: Mapping[str, object], place: Callable[[str], str], others: Sequence[str] = ()
+    ) -> Settings | None:
+        """Returns the keys of a table with their defaults, or None if keys are missing or unknown, or values are of another type
+        or out of range: adds these problems. ``others``: keys that somebody else reads."""
+        before = len(self._problems)
+        values = self.values(kind, table, place, others)
+        for name, each in keys(kind).items():
+            if each.default is REQUIRED and name not in table:
+                self.add(place(name), f"{name} is missing", name)
+            elif name in values and (text := each.expected(values[name])):
+                self.add(place(name), f"{name} = {shown(table[name])}: {text}", name)
+        return kind(**values) if len(self._problems) == before else None
 
     def check(self) -> None:
         """Raises ConfigError if there are any."""
@@ -204,7 +240,7 @@ class Sources(Generic[Settings]):
     def add_file(self, document: Document) -> None:
         for name, value in document.content.items():
             if name in self._keys:
-                self.add(name, value, f"{document.at(name)}: {name} = {value!r}")
+                self.add(name, value, f"{document.at(name)}: {name} = {shown(value)}")
             else:
                 self.problems.add(document.at(name), f"unknown key {name!r}{nearest(name, list(self._keys))}", name)
 
@@ -236,12 +272,9 @@ class Sources(Generic[Settings]):
             self.wrong(name, f"{before}{error}")
 
     def read(self) -> Settings:
-        """Returns the keys' values, and their defaults, after a check of ranges: ``problems`` has values out of range, to which
-        the caller adds. Raises ConfigError with all problems if a key is unknown, or a value of another type."""
-        incomplete = bool(self.problems)
+        """Returns the keys' values, and the defaults of those that are not set, or of another type. ``problems`` has what is
+        wrong so far: the caller adds to it, and checks it at the end."""
         for name, value in self._values.items():
             if text := self._keys[name].expected(value):
                 self.wrong(name, text)
-        if incomplete:
-            self.problems.check()
         return self._kind(**self._values)

@@ -16,8 +16,8 @@ import tomllib
 Path = tuple[str | int, ...]  # keys from the top of the document, and indices of lists
 
 TOKEN = re.compile(r"""
-    (?P<string> \"{3} (?:\\.|[^\\])*? \"{3,5} | '{3} .*? '{3,5} | " (?:\\.|[^"\\\n])* " | ' [^'\n]* ' )
-    | (?P<mark> [][{}=,.\n] ) | (?P<word> [^][{}=,."'\#\s]+ ) | (?P<blank> [^\S\n]+ | \#[^\n]* )
+    (?P<word> [^][{}=,."'\#\s]+ ) | (?P<mark> [][{}=,.\n] ) | (?P<comment> \#[^\n]* )
+    | (?P<string> \"{3} (?:\\.|[^\\])*? \"{3,5} | '{3} .*? '{3,5} | " (?:\\.|[^"\\\n])* " | ' [^'\n]* ' )
 """, re.VERBOSE | re.DOTALL)  # fmt: skip
 
 
@@ -32,9 +32,10 @@ class _Scan:
         self._tokens: list[tuple[str, int]] = []
         line = 1
         for match in TOKEN.finditer(text):
-            if match.lastgroup != "blank":
+            if match.lastgroup != "comment":
                 self._tokens.append((match[0], line))
-            line += match[0].count("\n")
+            if match.lastgroup in ("string", "mark"):
+                line += match[0].count("\n")
         self._tokens.append(("", line))
         self._next = 0
         self._counts: dict[Path, int] = {}  # tables of each [[...]]
@@ -115,7 +116,7 @@ class _Scan:
             self._take()
             index = 0
             while self._more("]", "\n", ","):
-                self._note((*path, index), self._tokens[self._next][1])
+                self.lines.setdefault((*path, index), self._tokens[self._next][1])
                 self._value((*path, index))
                 index += 1
         else:

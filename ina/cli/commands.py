@@ -22,8 +22,10 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("experiment", _EXPERIMENT, "list, show and run the experiments of experiments/", "ina experiment run loss-sweep"),
         Command("figures", _EXPERIMENT, "make published figures again in virtual time", "ina figures switchml-loss"),
         Command("report", _EXPERIMENT, "compare results folders in one HTML page", "ina report results/loss-sweep-*"),
+        Command("plot", "ina.cli.plot", "draw a figure for a paper: PDF, SVG, PNG or CSV",
+                "ina plot results/loss-sweep-* -o loss.pdf"),
         Command("why", _EXPERIMENT, "say what bounds a run: link, pool, processor, ...", "ina why results/loss-sweep-*"),
-        Command("doctor", "ina.lab.doctor.machine", "check this machine, and say what will limit a run", "ina doctor --quick"),
+        Command("doctor", "ina.cli.doctor", "check this machine, and say what will limit a run", "ina doctor --quick"),
     ),
     "write P4": (
         Command("compile", _P4, "compile a P4_16 program to a native switch program", "ina compile p4/switchml.p4 -D VALUES=64"),
@@ -47,7 +49,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "run switches and hardware": (
         Command("switch", "ina.cli.switch", "run an embedded switch with a P4Runtime server",
                 "ina switch run examples/learn/learn.p4 -i 1@veth0"),
-        Command("controller", "ina.worlds.deployed.daemon", "run the controller of switches that are driven over P4Runtime",
+        Command("controller", "ina.cli.controllers", "run the controller of switches that are driven over P4Runtime",
                 "ina controller --topology racks.toml --switch s1=tor1:9559 --name tcp:0.0.0.0:5588 --state jobs.json"),
         Command("ps", "ina.aggregation.controller.ps_process", "run the parameter server of a switch process",
                 "ina ps --switch /run/ina/controller.sock"),

@@ -62,22 +62,22 @@ def _main(args: argparse.Namespace) -> int:
         return _deploy(args)
     except (ConfigError, EntityError, DeploymentError, TimeoutError, BuildError, CompileError, OSError) as error:
         print(f"ina: {line(error)}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ConfigError) else 1
 
 
 def _deploy(args: argparse.Namespace) -> int:
+    from ina.base.settings import ConfigError
     from ina.lab.deployment import deployment
     from ina.worlds.deployed import deploy, host_setup
-    from ina.worlds.deployed.deployable import DeploymentError
 
     d = deployment(args.experiment)
     if args.host:
         if args.at or args.hosts or args.embedded:
-            raise DeploymentError("--host: expected with --dry-run alone: nothing is written to a switch")
+            raise ConfigError("--host: expected with --dry-run alone: nothing is written to a switch")
         host = next((h for h in d.hosts if h.name == args.host), None)
         if host is None:
             names = ", ".join(h.name for h in d.hosts)
-            raise DeploymentError(f"--host {args.host}: {args.experiment} has no such host; it has {names}")
+            raise ConfigError(f"--host {args.host}: {args.experiment} has no such host; it has {names}")
         host_setup.set_up(d, host, not args.dry_run, lambda text: print(text, flush=True))
         return 0
     if args.hosts:

@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
     from ina.p4.compiler.errors import CompileError
     from ina.p4.compiler.reference.signals import InterpreterError
     from ina.p4.compiler.reference.tables import TableError
-    from ina.p4.compiler.stf import StfError
+    from ina.p4.tools.stf_file import StfError
 
     try:
         return _search(args)
@@ -118,7 +118,7 @@ def _extent(outcome: Outcome, depth: int) -> str:
 
 def _report(args: argparse.Namespace, task: Task, outcome: Outcome) -> int:
     from ina.p4.tools.equal import report
-    from ina.p4.tools.equal.shrink import shrink
+    from ina.p4.tools.equal.search import shrink
 
     assert outcome.difference is not None
     packets, difference, over = shrink(task.twins, outcome.packets, outcome.difference.kind, args.shrink)

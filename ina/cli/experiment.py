@@ -7,9 +7,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ina.base.bounds import whole
 from ina.base.settings import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 RUN_KEYS = (  # keys with flags of their own
     "switch", "protocol", "workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap",
@@ -45,14 +49,14 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument("--faults", help="e.g. loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port")
     run.add_argument("--pcap", metavar="FOLDER", help="capture each worker's packets there, one file a worker")
     _common(run)
-    run.set_defaults(main=_run)
+    runs(run, _run)
 
     experiment = commands.add_parser("experiment")
     verbs = experiment.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verbs.add_parser("list", help="the experiments, each in one line").set_defaults(main=_list)
     show = verbs.add_parser("show", help="every key: an experiment's values, or without NAME the defaults")
     show.add_argument("name", nargs="?", help="an experiment's name, or a TOML file")
-    show.set_defaults(main=_show)
+    runs(show, _show)
     start = verbs.add_parser("run", help="run an experiment; an interrupted one goes on where it was")
     start.add_argument("name", help="an experiment's name, or a TOML file")
     start.add_argument("--world", help="where: the same as --set world=...")
@@ -68,40 +72,40 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     start.add_argument("--ray", metavar="ADDRESS", default="",
                        help="run points in virtual time on a Ray cluster (extra ray): host:port of its head, auto, or local")
     _common(start)
-    start.set_defaults(main=_experiment)
+    runs(start, _experiment, RESUME)
     both = verbs.add_parser("agree", help="run an experiment under Mininet and in virtual time, and say whether they agree")
     both.add_argument("name", help="an all-reduce experiment's name, or a TOML file; ten-megabits is made for it")
     both.add_argument("--sweep", action="append", default=[], metavar="KEY=[...]", help="values to sweep, in place of the file's")
     both.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
                       help="of virtual time, at once")
     _common(both)
-    both.set_defaults(main=_agree)
+    runs(both, _agree, RESUME)
     meter = verbs.add_parser("measure", help="write the training's layers, timed on this machine, as a workload for virtual time")
     meter.add_argument("file", type=Path, help="a .csv file, which the key `layers` takes")
     meter.add_argument("--model", default="cnn", help="one of the training's models (default: cnn)")
     meter.add_argument("--batch", type=whole(1, 65536), default=64, help="images of a step (default: 64)")
-    meter.set_defaults(main=_measure)
+    runs(meter, _measure)
     all_ = verbs.add_parser("all", help="run every experiment in virtual time, one after the other; all of them are small")
     all_.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
                       help="points that run at once")
     all_.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
-    all_.set_defaults(main=_all)
+    runs(all_, _all, RESUME)
 
     figures = commands.add_parser("figures")
     figures.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
     figures.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
                        help="points that run at once")
     figures.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
-    figures.set_defaults(main=_figures)
+    runs(figures, _figures, RESUME)
 
     report = commands.add_parser("report")
     report.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     report.add_argument("--output", type=Path, help="default: comparison.html, in the folder or beside several")
-    report.set_defaults(main=_report)
+    runs(report, _report)
 
     why = commands.add_parser("why")
     why.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders, of runs or sweeps")
-    why.set_defaults(main=_why)
+    runs(why, _why)
 
 
 def _switch(name: str) -> str:
@@ -130,66 +134,65 @@ def _pairs(items: list[str], flag: str) -> dict[str, str]:
     return pairs
 
 
-def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int:
-    """Runs ``action``; errors that a user can act on become one message and an exit status."""
+RESUME = "; the same command goes on with what is missing"
+
+
+def _guarded(args: argparse.Namespace) -> int:
+    """Runs the command's ``action``; errors that a user can act on become one message and an exit status."""
+    from rich.console import Console
+
     from ina.aggregation.controller.client import ControlError
-    from ina.aggregation.controller.job_records import AdmissionError
-    from ina.aggregation.worker.errors import JobError
     from ina.base.cc import BuildError
     from ina.lab import agree, sweep
     from ina.lab.results import record
+    from ina.lab.run import FAILURES
     from ina.lab.training import launch
-    from ina.lab.virtual.virtual_network import WrongSum
     from ina.p4.compiler.errors import CompileError
-    from ina.worlds.virtual.fabric import Unbalanced
 
-    failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, WrongSum, Unbalanced, agree.Disagreement,
-                AdmissionError, JobError, BuildError, ControlError)  # fmt: skip
+    failures = (*FAILURES, record.ResultsError, sweep.SweepFailed, agree.Disagreement, BuildError, ControlError, CompileError)
     try:
-        action()
+        args.action(args, Console())
     except ConfigError as error:
         print("\n".join(f"ina: {problem.text}" for problem in error.problems), file=sys.stderr)
         return 2
-    except (*failures, CompileError) as error:
+    except failures as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         raise  # no file's error
     except OSError as error:
-        print(f"ina: {error.filename or results}: {error.strerror}", file=sys.stderr)
+        print(f"ina: {error.filename or getattr(args, 'results', '')}: {error.strerror}", file=sys.stderr)
         return 1
-    except launch.Terminated:
-        print("ina: terminated; every process of the run has been ended" + then, file=sys.stderr)
-        return 143
-    except KeyboardInterrupt:
-        print("ina: interrupted; every process of the run has been ended" + then, file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        status, word = (143, "terminated") if isinstance(error, launch.Terminated) else (130, "interrupted")
+        print(f"ina: {word}; every process of the run has been ended{args.then}", file=sys.stderr)
+        return status
     return 0
 
 
-def _run(args: argparse.Namespace) -> int:
-    def action() -> None:
-        from rich.console import Console
+def runs(parser: argparse.ArgumentParser, action: Callable[[argparse.Namespace, Console], None], then: str = "") -> None:
+    """Sets what a command of results does. ``then``: what to do after an interrupt."""
+    parser.set_defaults(main=_guarded, action=action, then=then)
 
-        from ina.lab import plan, run
 
-        overrides = _pairs(args.set, "--set")
-        overrides |= {key: str(value) for key in RUN_KEYS if (value := getattr(args, key)) is not None}
-        if args.world == "virtual":
-            from ina.lab import sweep
+def _run(args: argparse.Namespace, console: Console) -> None:
+    from ina.lab import plan, run
 
-            sweeps = {"algorithm": '["in-network", "ring"]'} if "algorithm" not in overrides else {}
-            virtual = plan.load(args.config, {"kind": "workload", **overrides}, sweeps)
-            virtual.base.check_packages()
-            sweep.sweep(virtual, args.results, Console(), new=True)
-            return
-        if args.world or args.switch == "bmv2":
-            overrides["world"] = _world(args.world or "auto", args.switch)
-        config = plan.load(args.config, overrides).single
-        config.check_packages()
-        run.run(config, args.results, Console())
+    overrides = _pairs(args.set, "--set")
+    overrides |= {key: str(value) for key in RUN_KEYS if (value := getattr(args, key)) is not None}
+    if args.world == "virtual":
+        from ina.lab import sweep
 
-    return _guarded(action, args.results)
+        sweeps = {"algorithm": '["in-network", "ring"]'} if "algorithm" not in overrides else {}
+        virtual = plan.load(args.config, {"kind": "workload", **overrides}, sweeps)
+        virtual.base.check_packages()
+        sweep.sweep(virtual, args.results, console, new=True)
+        return
+    if args.world or args.switch == "bmv2":
+        overrides["world"] = _world(args.world or "auto", args.switch)
+    config = plan.load(args.config, overrides).single
+    config.check_packages()
+    run.run(config, args.results, console)
 
 
 def _world(world: str, switch: str | None) -> str:
@@ -205,139 +208,107 @@ def _world(world: str, switch: str | None) -> str:
     return "local"
 
 
-def _experiment(args: argparse.Namespace) -> int:
-    def action() -> None:
-        from rich.console import Console
+def _experiment(args: argparse.Namespace, console: Console) -> None:
+    from ina.lab import library, plan, sweep
 
-        from ina.lab import plan, sweep
-
-        overrides = _pairs(args.set, "--set")
-        if args.switch == "bmv2":
-            overrides["world"] = "testbed"
-        overrides |= {key: value for key in ("world", "switch") if (value := getattr(args, key))}
-        experiment = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
-        experiment.base.check_packages()
-        sweep.sweep(experiment, args.results, Console(), args.resume, args.new, args.processes, ray=args.ray)
-
-    return _guarded(action, args.results, "; the same command goes on with what is missing")
+    overrides = _pairs(args.set, "--set")
+    if args.switch == "bmv2":
+        overrides["world"] = "testbed"
+    overrides |= {key: value for key in ("world", "switch") if (value := getattr(args, key))}
+    experiment = plan.load(library.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
+    experiment.base.check_packages()
+    sweep.sweep(experiment, args.results, console, args.resume, args.new, args.processes, ray=args.ray)
 
 
-def _agree(args: argparse.Namespace) -> int:
-    def action() -> None:
-        from rich.console import Console
+def _agree(args: argparse.Namespace, console: Console) -> None:
+    from ina.lab import agree, library
 
-        from ina.lab import agree, plan
-
-        agree.AllReduce.check_packages()
-        overrides, sweeps = _pairs(args.set, "--set"), _pairs(args.sweep, "--sweep")
-        agree.agree(plan.find(args.name), overrides, sweeps, args.results, Console(), args.processes)
-
-    return _guarded(action, args.results, "; the same command goes on with what is missing")
+    agree.AllReduce.check_packages()
+    overrides, sweeps = _pairs(args.set, "--set"), _pairs(args.sweep, "--sweep")
+    agree.agree(library.find(args.name), overrides, sweeps, args.results, console, args.processes)
 
 
-def _figures(args: argparse.Namespace) -> int:
-    def action() -> None:
-        from rich.console import Console
+def _figures(args: argparse.Namespace, console: Console) -> None:
+    from ina.lab.results import figures
 
-        from ina.lab.results import figures
-
-        figures.AllReduce.check_packages()
-        names = [figure.name for figure in figures.FIGURES]
-        for name in args.names:
-            if name not in names:
-                raise ConfigError(f"no figure {name!r}; there are: {', '.join(names)}")
-        figures.make(args.results, Console(), args.names, args.processes)
-
-    return _guarded(action, args.results, "; the same command goes on with what is missing")
+    figures.AllReduce.check_packages()
+    names = [figure.name for figure in figures.FIGURES]
+    for name in args.names:
+        if name not in names:
+            raise ConfigError(f"no figure {name!r}; there are: {', '.join(names)}")
+    figures.make(args.results, console, args.names, args.processes)
 
 
-def _measure(args: argparse.Namespace) -> int:
-    def action() -> None:
-        from ina.lab.kinds.training import MODELS, Config
+def _measure(args: argparse.Namespace, console: Console) -> None:
+    from ina.lab.kinds.training import MODELS, Training
 
-        Config.check_packages()
-        if args.model not in MODELS:
-            raise ConfigError(f"--model {args.model!r}: expected {' or '.join(MODELS)}")
-        from ina.lab.training import measure
+    Training.check_packages()
+    if args.model not in MODELS:
+        raise ConfigError(f"--model {args.model!r}: expected {' or '.join(MODELS)}")
+    from ina.lab.training import measure
 
-        for layer in measure.write_fashion_mnist(args.file, args.model, args.batch):
-            print(f"{layer.name:<14} {layer.elements:>8} parameters {layer.forward / 1e6:>9.1f} us forward "
-                  f"{layer.backward / 1e6:>9.1f} us backward")  # fmt: skip
-
-    return _guarded(action, args.file)
+    for layer in measure.write_fashion_mnist(args.file, args.model, args.batch):
+        print(f"{layer.name:<14} {layer.elements:>8} parameters {layer.forward / 1e6:>9.1f} us forward "
+              f"{layer.backward / 1e6:>9.1f} us backward")  # fmt: skip
 
 
-def _all(args: argparse.Namespace) -> int:
-    def action() -> None:
-        from rich.console import Console
+def _all(args: argparse.Namespace, console: Console) -> None:
+    from ina.lab import library, plan, sweep
 
-        from ina.lab import plan, sweep
-
-        for path in plan.available():
-            experiment = plan.load(path)
-            if experiment.base.world == "virtual":
-                experiment.base.check_packages()
-                Console().rule(path.stem)
-                sweep.sweep(experiment, args.results, Console(), processes=args.processes)
-
-    return _guarded(action, args.results, "; the same command goes on with what is missing")
+    for path in library.available():
+        experiment = plan.load(path)
+        if experiment.base.world == "virtual":
+            experiment.base.check_packages()
+            console.rule(path.stem)
+            sweep.sweep(experiment, args.results, console, processes=args.processes)
 
 
 def _list(_args: argparse.Namespace) -> int:
-    def action() -> None:
-        from ina.lab import plan
+    from ina.lab import library
 
-        paths = [*plan.available(), *plan.large()]
-        width = max(len(plan.named(path)) for path in paths)
-        for path in paths:
-            entry = plan.load(path)
-            print(f"{plan.named(path):<{width}} {len(entry.points):>3} x {entry.base.kind} ({entry.base.world}): {entry.about}")
-
-    return _guarded(action, Path())
+    paths = [*library.available(), *library.large()]
+    width = max(len(library.named(path)) for path in paths)
+    for path in paths:
+        print(f"{library.named(path):<{width}} {library.summary(path)}")
+    return 0
 
 
-def _show(args: argparse.Namespace) -> int:
-    def action() -> None:
-        from ina.lab import plan
-        from ina.lab.kind import kinds
+def _show(args: argparse.Namespace, console: Console) -> None:
+    from ina.lab import library, plan
+    from ina.lab.kind import kinds
 
-        if args.name is None:
-            print("\n\n".join(f"# ---- {name}\n{plan.show(kind)}" for name, kind in kinds().items()))
-        else:
-            experiment = plan.load(plan.find(args.name))
-            print(plan.show(type(experiment.base), experiment))
-
-    return _guarded(action, Path())
+    if args.name is None:
+        print("\n\n".join(f"# ---- {name}\n{plan.show(kind)}" for name, kind in kinds().items()))
+    else:
+        experiment = plan.load(library.find(args.name))
+        print(plan.show(type(experiment.base), experiment))
 
 
-def _why(args: argparse.Namespace) -> int:
-    def action() -> None:
-        from ina.lab.results import compare, why
+def _why(args: argparse.Namespace, console: Console) -> None:
+    from ina.lab.results import compare, why
 
-        for folder in args.folders:
-            results = compare.points(folder)
-            base = folder if len(args.folders) == 1 else folder.parent  # with several folders, each line begins with its own
-            names = [str(result.path.relative_to(base)) for result in results]
-            names = ["" if name == "." else name for name in names]
-            print("\n".join(why.lines(results, names)))
-
-    return _guarded(action, args.folders[0])
+    for folder in args.folders:
+        results = compare.points(folder)
+        base = folder if len(args.folders) == 1 else folder.parent  # with several folders, each line begins with its own
+        names = [str(result.path.relative_to(base)) for result in results]
+        names = ["" if name == "." else name for name in names]
+        print("\n".join(why.lines(results, names)))
 
 
-def _report(args: argparse.Namespace) -> int:
-    def action() -> None:
-        from rich.console import Console
+def say_skipped(error: Exception) -> None:
+    print(f"ina: skipped: {error}", file=sys.stderr)
 
-        from ina.lab.results import compare
-        from ina.lab.results.progress import say_where
 
-        results = [result for folder in args.folders for result in compare.points(folder)]
-        single = args.folders[0] if len(args.folders) == 1 else None
-        output = args.output or (single / "comparison.html" if single else args.folders[0].parent / "comparison.html")
-        title = single.name if single else "Comparison"
-        output.write_text(compare.page(title, "", results))
-        console = Console()
-        compare.show(console, title, results)
-        say_where(console, "Report:", output)
+def _report(args: argparse.Namespace, console: Console) -> None:
+    from ina.lab.results import compare
+    from ina.lab.results.progress import say_where
 
-    return _guarded(action, Path())
+    results = compare.readable(args.folders, say_skipped)
+    single = args.folders[0] if len(args.folders) == 1 else None
+    output = args.output or (single / "comparison.html" if single else args.folders[0].parent / "comparison.html")
+    title = single.name if single else "Comparison"
+    output.write_text(compare.page(title, "", results))
+    compare.show(console, title, results)
+    say_where(console, "Report:", output)
+
+

@@ -49,7 +49,8 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
         "time, one seed after the other. At any event any of them may end and come back, with lost or older state, while wires "
         "lose, duplicate and reorder. Ends at the first wrong sum, leaked slot or aggregator, or stuck job, and prints its seed.",
     )
-    simulate.add_argument("--protocol", metavar="NAME", help="switchml, atp or ps (default: switchml)")
+    simulate.add_argument("--protocol", metavar="NAME",
+                          help="switchml, atp, ps, thc, omnireduce, fpisa or receivers (default: switchml)")
     simulate.add_argument("--events", type=whole(1, 10**12), default=1_000_000, metavar="N",
                           help="of all seeds together (default: 1000000)")  # fmt: skip
     simulate.add_argument("--seed", type=whole(0, 2**63), default=1, metavar="N", help="the first one (default: 1)")
@@ -57,15 +58,6 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
                           help="events of one seed, about (default: 20000)")  # fmt: skip
     simulate.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: that of the protocol)")
     simulate.set_defaults(main=simulate_main)
-
-
-class _Bounds(ValueError):
-    """Arguments that make no sense."""
-
-
-def _check(args: argparse.Namespace) -> None:
-    if args.then and (args.published or args.dtype != "int32" or args.tensors > 1):
-        raise _Bounds("--then: jobs of one int32 tensor only, and not by the rules for published clients")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -79,13 +71,14 @@ def main(args: argparse.Namespace) -> int:
     from ina.p4.compiler.build import compile_program
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.loaded_program import Program
-    from ina.topology import TopologyError, specified
+    from ina.topology import specified
     from ina.worlds.virtual.explorable import job
     from ina.worlds.virtual.explorer import Budget
     from ina.worlds.virtual.restarts import jobs
 
     try:
-        _check(args)
+        if args.then and (args.published or args.dtype != "int32" or args.tensors > 1):
+            raise ValueError("--then: jobs of one int32 tensor only, and not by the rules for published clients")
         network = specified(args.topology)
         pool = 1 << max(1, args.slots - 1).bit_length()
         built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)},
@@ -93,13 +86,13 @@ def main(args: argparse.Namespace) -> int:
         program = Program(built.so_path)
         protocol = recognise(program.p4info, args.program)
         if protocol is None or protocol[0].name != protocols.DEFAULT:
-            raise _Bounds(f"{args.program}: not SwitchML's, by its annotation @ina_program: this command explores no other")
+            raise ValueError(f"{args.program}: not SwitchML's, by its annotation @ina_program: this command explores no other")
         options = {"slots": args.slots, "elements": args.elements, "restarts": args.forgetful}
         if args.forgetful and any(getattr(args, name) is not None for name in ("losses", "duplicates", "timeouts", "depth")):
-            raise _Bounds("--forgetful: only without a budget of faults")
+            raise ValueError("--forgetful: only without a budget of faults")
         explorer = jobs(program, network, args.then, **options) if args.then else job(
             program, network, **options, dtype=getattr(np, args.dtype), strict=not args.published, count=args.tensors)
-    except (_Bounds, TopologyError, AdmissionError, CompileError, BuildError, OSError) as error:
+    except (ValueError, AdmissionError, CompileError, BuildError, OSError) as error:
         print(f"ina: {line(error)}", file=sys.stderr)
         return 2
     began = time.monotonic()

@@ -1,4 +1,5 @@
-"""``ina net up NAME`` and ``ina net down``: a running network to play with, at Mininet's prompt."""
+"""``ina net up NAME`` and ``ina net down``: a running network to play with, at Mininet's prompt; ``ina net fail``, ``heal`` and
+``slow``: its links, or those of an experiment in the testbed."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from ina.base.bounds import whole
 from ina.base.error_text import line
 from ina.cli.topo import parameters
 from ina.net import state
+from ina.topology import link_events
 
 PATIENCE = 60.0  # seconds for a network's own process to take it down
 
@@ -29,8 +31,8 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     for key, (kind, owners) in sorted(parameters().items()):
         group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
     up.add_argument("--protocol", default=protocols.DEFAULT,
-                    help="what switches and workers speak: switchml (the default), atp, ps, or "
-                    "the path of your own program")  # fmt: skip
+                    help="what switches and workers speak: switchml (the default), atp, ps, thc, omnireduce, fpisa, "
+                    "receivers, or the path of your own program")  # fmt: skip
     up.add_argument("--values", type=whole(1, 2048), default=256, help="integers per packet of the switch program (default: 256)")
     up.add_argument("--switch", default="embedded", help="embedded: all switches in one process (the default); process: each "
                     "in one; bmv2: BMv2's simple_switch_grpc")  # fmt: skip
@@ -41,6 +43,52 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     up.add_argument("--command", help="run this at the prompt and take the network down, such as: pingall")
     up.set_defaults(main=_up, keys=tuple(parameters()))
     verbs.add_parser("down", help="take down the network that is up, or what a killed one left").set_defaults(main=_down)
+    for verb, help_text in (("fail", "cut a link: frames on it are lost without a word, until it is healed"),
+                            ("heal", "mend a link: it is up, at its own rate and delay"),
+                            ("slow", "give a link another rate or delay, until it is healed")):  # fmt: skip
+        link = verbs.add_parser(verb, help=f"{help_text} (of a network that is up, or an experiment in the testbed)")
+        link.add_argument("link", metavar="LINK", help="s1-s9: between two switches; h3: a host's; s1>s9: only from s1 to s9")
+        if verb == "slow":
+            link.add_argument("--rate", help="bit/s, such as 1G or 500M")
+            link.add_argument("--delay", help="such as 5ms")
+        if verb != "heal":
+            link.add_argument("--for", dest="lasting", metavar="TIME", help="then it is healed: 200ms, 5s, or 5 for seconds")
+        link.set_defaults(main=_change, verb=verb)
+
+
+def _change(args: argparse.Namespace) -> int:
+    """Changes a link of the running network, through the control socket of its switch process."""
+    from ina.aggregation.controller.client import Client, ControlError
+
+    words = [args.verb, args.link]
+    if args.verb == "slow":
+        if not (args.rate or args.delay):
+            print("ina: expected --rate or --delay, such as: ina net slow s1-s9 --rate 1G", file=sys.stderr)
+            return 2
+        words += [*([args.rate] if args.rate else []), *(["delay", _time(args.delay)] if args.delay else [])]
+    if args.verb != "heal" and args.lasting:
+        words += ["for", _time(args.lasting)]
+    text = " ".join(["at", "0s", *words])
+    try:
+        link_events.check([text])
+        client = Client(str(state.run_dir() / "switch.sock"), PATIENCE)
+        try:
+            client.change_links([text])
+        finally:
+            client.close()
+    except topologies.TopologyError as error:
+        print(f"ina: {line(error)}", file=sys.stderr)
+        return 2
+    except ControlError as error:
+        nothing = "no network is up here (ina net up, or an experiment in the testbed): " * (error.code == "gone")
+        print(f"ina: {nothing}{line(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _time(text: str) -> str:
+    """Returns a time with its unit: seconds, if it has none."""
+    return f"{text}s" if text.replace(".", "", 1).isdigit() else text
 
 
 def _up(args: argparse.Namespace) -> int:

@@ -20,9 +20,7 @@ def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     _program(compile_)
     compile_.add_argument("-o", dest="output", type=Path, metavar="FILE.so", help="copy the shared object there")
     compile_.add_argument("--c", dest="c", type=Path, metavar="FILE.c", help="copy the generated C there")
-    compile_.add_argument(
-        "--externs", type=Path, metavar="FILE.py", help="bodies of externs that the program itself declares, in C and Python"
-    )
+    externs(compile_)
     compile_.add_argument(
         "--p4info", action="append", default=[], type=Path, metavar="FILE", help="P4Info as .json, .txtpb or .bin"
     )
@@ -38,6 +36,7 @@ def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
         "--target", choices=("compiled", "interpreter", "both"), default="both", help="who is judged (default: both)"
     )
     _preprocessing(stf)
+    externs(stf)
 
     explain = _command(subparsers, "explain", _explain)
     _program(explain)
@@ -45,6 +44,7 @@ def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
     trace = _command(subparsers, "trace", _trace)
     _program(trace)
+    externs(trace)
     trace.add_argument("packets", help="a pcap file, or one frame in hexadecimal digits")
     trace.add_argument("--entries", type=Path, metavar="FILE.stf", help="table entries, groups and sessions as in STF")
     trace.add_argument("--port", type=whole(0, 511), default=0, help="where the frames come in (default: 0)")
@@ -71,6 +71,13 @@ def _preprocessing(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER",
         help="include folder; after them, that of the package's own programs is searched",
+    )
+
+
+def externs(command: argparse.ArgumentParser) -> None:
+    """Adds --externs."""
+    command.add_argument(
+        "--externs", type=Path, metavar="FILE.py", help="bodies of externs that the program itself declares, in C and Python"
     )
 
 
@@ -103,7 +110,7 @@ def _report_errors(run: Callable[[argparse.Namespace], int], args: argparse.Name
     from ina.p4.compiler.errors import CompileError
     from ina.p4.compiler.reference.signals import InterpreterError
     from ina.p4.compiler.reference.tables import TableError
-    from ina.p4.compiler.stf import StfError
+    from ina.p4.tools.stf_file import StfError
 
     try:
         return run(args)
@@ -127,8 +134,9 @@ def _compile(args: argparse.Namespace) -> int:
     for path in args.p4info:
         p4info_files.check_name(path)
     started = time.perf_counter()
-    folders, own = _folders(args), args.externs
-    compiled = build.compile_program(args.program, defines=_defines(args), include_dirs=folders, externs=own)
+    compiled = build.compile_program(
+        args.program, defines=_defines(args), include_dirs=_folders(args), externs=args.externs
+    )
     seconds = time.perf_counter() - started
     for path in args.p4info:
         p4info_files.write(compiled.p4info, path)
@@ -167,7 +175,7 @@ def _stf(args: argparse.Namespace) -> int:
         tests = [(args.program, args.test or args.program.with_suffix(".stf"))]
         for path in tests[0]:
             path.stat()  # reports a missing file before a table begins
-    return stf.report(tests, targets, _defines(args), _folders(args))
+    return stf.report(tests, targets, stf.Options(_defines(args), _folders(args), args.externs))
 
 
 def _explain(args: argparse.Namespace) -> int:
@@ -190,7 +198,7 @@ def _trace(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.entries}: byte {error.start} is not UTF-8") from None
     if not 0 <= args.port < 1 << PORT_BITS:
         raise ValueError(f"--port {args.port}: expected 0 to {(1 << PORT_BITS) - 1}: programs have {PORT_BITS} bits for it")
-    tracer = trace.Tracer(program, entries, str(args.entries or ""))
+    tracer = trace.Tracer(program, entries, str(args.entries or ""), args.externs)
     for number, (seconds, frame) in enumerate(trace.packets(args.packets, args.limit), start=1):
         print("\n".join(tracer.packet(number, frame, args.port, seconds)))
     return 0

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ina.base.bounds import whole
+from ina.cli.p4 import externs
 from ina.p4.rpc import connections as rpc
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     programs.add_argument("--no-p4", action="store_true", help="wait for a controller to bring the program")
     run.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
     run.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
+    externs(run)
     run.add_argument(
         "-i", "--interface", action="append", default=[], metavar="PORT@WHERE",
         help="port number and network interface (1@veth0), or UDP addresses, its own and the one peer's that is heard "
@@ -100,7 +102,7 @@ def _run(args: argparse.Namespace) -> None:
     from ina.p4.compiler.front.preprocess import macros
     from ina.p4.p4runtime.device import Device
     from ina.p4.p4runtime.service import Server
-    from ina.p4.runtime import Program
+    from ina.p4.runtime import Program, Switch
 
     ports = dict(parse_interface(text) for text in args.interface)
     if len(ports) != len(args.interface):
@@ -112,6 +114,9 @@ def _run(args: argparse.Namespace) -> None:
         raise ValueError(f"--pipes {args.pipes}: expected 1 to 4")
     if not 0 <= args.device_id < 1 << 64:
         raise ValueError(f"--device-id {args.device_id}: expected 0 to 2^64 - 1, as in P4Runtime's messages")
+    is_source = args.program is not None and args.program.suffix == ".p4"
+    if args.externs is not None and not is_source:
+        raise ValueError(f"--externs {args.externs}: it belongs to a P4 source, which is compiled here")
     rpc.check_address(args.grpc)
     if args.bfrt:
         rpc.check_address(args.bfrt, "--bfrt")
@@ -120,12 +125,12 @@ def _run(args: argparse.Namespace) -> None:
         device = stack.enter_context(
             Device(args.device_id, args.cpu_port or None, arch=args.arch, pipes=args.pipes, yields=0, nap=NAP)
         )
-        if args.program is not None and args.program.suffix == ".p4":
-            folders = [*args.include, paths.p4_dir()]
-            path = compile_program(args.program, defines=macros(args.define), include_dirs=folders).so_path
+        path = args.program
+        if is_source:
+            options = {"defines": macros(args.define), "include_dirs": [*args.include, paths.p4_dir()], "externs": args.externs}
+            path = compile_program(args.program, **options).so_path
+        if path is not None:
             device.load(_with_pipes(Program(path), args.pipes))
-        elif args.program is not None:
-            device.load(_with_pipes(Program(args.program), args.pipes))
         names = []
         opened = contextlib.ExitStack()
         stack.callback(opened.close)
@@ -149,7 +154,8 @@ def _run(args: argparse.Namespace) -> None:
             from ina.p4.bfrt.device import following
             from ina.p4.bfrt.service import Server as BfrtServer
 
-            other = stack.enter_context(BfrtServer(following(lambda: device.switch), args.bfrt, access))
+            current = following(lambda: device.switch if isinstance(device.switch, Switch) else None)
+            other = stack.enter_context(BfrtServer(current, args.bfrt, access))
             print(f"BFRuntime: {other.address}, device 0; {access.described(args.bfrt)}", flush=True)
         print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}; "
               f"{access.described(args.grpc)}", flush=True)

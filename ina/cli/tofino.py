@@ -8,16 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ina.aggregation.controller.access import add_arguments as add_users
 from ina.base.bounds import SECONDS, real, whole
 from ina.base.error_text import line
+from ina.cli.controllers import add_common
 from ina.p4.rpc import connections as rpc
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds the commands to `ina`; each sets `main`, a function of the parsed arguments."""
-    from ina.worlds.deployed.daemon import add_times
-
     tofino = commands.add_parser("tofino")
     verbs = tofino.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = verbs.add_parser("check", help="what a Tofino cannot do, and how much of one a program takes at least", description=(
@@ -43,15 +41,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     controller.add_argument("experiment", type=Path, help="the file that was deployed")
     controller.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT",
                             help="where the switch's driver is served, as for ina deploy")  # fmt: skip
-    rpc.add_arguments(controller)
     controller.add_argument("--device-id", type=whole(0, 2**32 - 1), default=0, metavar="N", help="default: %(default)s")
-    controller.add_argument("--name", required=True, help="where workers reach it: tcp:HOST:PORT, or a socket's path")
-    add_users(controller)
-    controller.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
-    add_times(controller)
-    controller.add_argument("--job-slots", type=whole(0, 8192), default=0,
-                            help="of a job that asks for none (default: the experiment's)")
-    controller.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    add_common(controller, "where workers reach it: tcp:HOST:PORT, or a socket's path", "the experiment's")
     controller.set_defaults(main=_controller)
     doctor = verbs.add_parser(
         "doctor", help="see whether the switches of an experiment's file are there, deployed, and their links up",
@@ -87,7 +78,7 @@ def _controller(args: argparse.Namespace) -> int:
         return daemon.serve(lambda: DeployedHost(*arguments), args.name, args.state, slots, args.user)
     except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {line(error)}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ConfigError) else 1
 
 
 def _doctor(args: argparse.Namespace) -> int:
@@ -130,7 +121,7 @@ def _check(args: argparse.Namespace) -> int:
     from ina.p4.compiler.front.preprocess import macros
     from ina.p4.compiler.frontend import load
     from ina.p4.tofino.check import as_json, check, text
-    from ina.p4.tofino.pipelines import NotTna
+    from ina.p4.tofino.units import NotTna
 
     try:
         folders = [*args.include, args.program.parent, paths.p4_dir()]
@@ -138,23 +129,19 @@ def _check(args: argparse.Namespace) -> int:
     except CompileError as error:
         print(error, file=sys.stderr)
         return 2
-    except (NotTna, ValueError) as error:
-        print(f"ina: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"ina: {error.filename}: {error.strerror}", file=sys.stderr)
+    except (NotTna, ValueError, OSError) as error:
+        print(f"ina: {line(error)}", file=sys.stderr)
         return 2
     print(json.dumps(as_json(report), indent=2) if args.json else text(report))
-    if args.compare and not _compare(report, args.program, macros(args.define), args.include):
-        return 1
-    return 1 if report.errors else 0
+    accepted = not args.compare or _compare(report, args.program, macros(args.define), args.include)
+    return int(bool(report.errors) or not accepted)
 
 
 def _compare(report: Any, program: Path, defines: dict[str, str], include: list[Path]) -> bool:
     """Compiles the program too and prints both figures. Returns True if the compiler accepts it."""
     import tempfile
 
-    from ina.p4.tofino import compare, compiler
+    from ina.p4.tofino import compiler
 
     try:
         with tempfile.TemporaryDirectory() as out:
@@ -163,5 +150,5 @@ def _compare(report: Any, program: Path, defines: dict[str, str], include: list[
         print(f"ina: {line(error)}", file=sys.stderr)
         return False
     print()
-    print(compare.text(report, result) if result.ok else compiler.report(result))
+    print(compiler.compared(report, result) if result.ok else compiler.report(result))
     return result.ok

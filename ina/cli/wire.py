@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
         print(c_header.generate(wire, SOURCE), end="")
         print(c_header.generate(atp, ATP_SOURCE, "atp", layout.ATP_HEAD), end="")
     elif args.what == "lua":
-        print(dissector.generate(wire, layout.size_codes(), SOURCE), end="")
+        print(dissector.generate(wire, layout.size_codes(), layout.kinds(), SOURCE), end="")
         print(dissector_atp.generate(atp, ATP_SOURCE), end="")
     else:
         print("\n".join(_table(wire)))

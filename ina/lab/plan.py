@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ina.base import documents, paths
+from ina.base import documents
 from ina.base.settings import ConfigError, Key, Problems, convert, keys, nearest
 from ina.lab import kind as kinds
 from ina.lab.kind import Experiment
@@ -76,30 +76,6 @@ class Plan:
 
 def _plain(value: object) -> str:
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def find(name: str) -> Path:
-    """Returns the file of a named experiment, or the file itself when ``name`` is a path that ends with ``.toml``."""
-    if name.endswith(".toml"):
-        return Path(name)
-    names = [named(path) for path in (*available(), *large())]
-    if name not in names:
-        raise ConfigError(f"no experiment {name!r} in {paths.root() / 'experiments'}{nearest(name, names)}")
-    return paths.root() / "experiments" / f"{name}.toml"
-
-
-def available() -> list[Path]:
-    return sorted((paths.root() / "experiments").glob("*.toml"))
-
-
-def large() -> list[Path]:
-    """Returns experiments that take minutes; they run only by name."""
-    return sorted((paths.root() / "experiments").glob("scale/*.toml"))
-
-
-def named(path: Path) -> str:
-    """Returns the name of an experiment that comes with the package: ``loss-sweep``, ``scale/fat-tree``."""
-    return str(path.relative_to(paths.root() / "experiments").with_suffix(""))
 
 
 def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: Mapping[str, str] | None = None) -> Plan:

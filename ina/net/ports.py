@@ -125,6 +125,7 @@ class Port:
         self._faults: CData | None = None
         self._capture: CData | None = None
         self._link: CData | None = None
+        self._board: CData | None = None
 
     @property
     def handle(self) -> CData:
@@ -170,6 +171,23 @@ class Port:
         if wrapped == ffi.NULL:
             raise _error(f"port {self.name}: a link of {rate:g} bit/s")
         self._handle = self._link = wrapped
+        return self
+
+    def set_link(self, rate: float, delay: float) -> None:
+        """Changes rate and delay of the link of :meth:`with_link`, for frames that come from now on."""
+        if self._link is None or self._handle is None:
+            raise ValueError(f"port {self.name} has no link: call with_link first")
+        lib.ina_port_link_set(self._link, round(rate), round(delay * PS))
+
+    def with_probes(self, board: memoryview, session: int, link: int, side: int) -> Port:
+        """Makes this port side ``side`` of link ``link``, which is watched and can be cut (host/net/port_probe.h). ``board``: its
+        words, in memory that stays until the port is closed. ``session``: the same at both ends."""
+        config = ffi.new("struct ina_probe_config *", {"session": session, "link": link, "side": side})
+        words = ffi.from_buffer("struct ina_probe_board *", board)
+        wrapped = lib.ina_port_probe_wrap(self.handle, config, words)
+        if wrapped == ffi.NULL:
+            raise _error(f"port {self.name}: probes")
+        self._handle, self._board = wrapped, words  # which keeps the memory
         return self
 
     @property

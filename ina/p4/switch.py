@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ina.base import paths
 from ina.base.native import lib
 from ina.p4.compiler.build import CompiledProgram, compile_program
 from ina.p4.runtime import embedded
+from ina.p4.runtime.closing import Closing
 from ina.p4.runtime.entities import E, Entity, delete, insert, modify
 from ina.p4.runtime.records import Digest
 
@@ -40,7 +40,7 @@ def compile(
     return compile_program(Path(path), defines=macros, include_dirs=folders, externs=own)
 
 
-class Switch:
+class Switch(Closing):
     """A switch that runs a compiled program, packet by packet and without a clock: the same calls have the same results.
 
     `program`: what `compile` returns, or the path of its shared object. All ports that the architecture has are there: 0 to 510
@@ -55,17 +55,17 @@ class Switch:
     def __init__(self, program: CompiledProgram | str | os.PathLike[str], *, seed: int = 0, pipes: int = 0):
         self._switch = embedded.Switch(program, seed=seed, pipes=pipes)
         self._digests: list[Digest] = []  # read when some before them were lost, and not returned yet
-        ports = self._switch.pipes * lib.INA_TNA_PIPE_PORTS or lib.INA_DROP_PORT
-        for port in range(min(ports, lib.INA_DROP_PORT)):
-            if not self._switch.recirculates(port):
-                self._switch.add_port(port)
+        ports = range(min(self._switch.pipes * lib.INA_TNA_PIPE_PORTS or lib.INA_DROP_PORT, lib.INA_DROP_PORT))
+        self._ports = [port for port in ports if not self._switch.recirculates(port)]
+        for port in self._ports:
+            self._switch.add_port(port)
 
-    def process(self, port: int, frame: bytes, *, now: int = 0) -> list[tuple[int, bytes]]:
+    def process(self, port: int, frame: bytes | bytearray | memoryview, *, now: int = 0) -> list[tuple[int, bytes]]:
         """Sends a frame (from its Ethernet header on, without FCS) into `port`. Returns the frames that leave, in their order, as
         (port, frame).
 
         `now`: the time in ps, for timestamps and meters; it never goes back. ValueError: there is no such port, or the frame is
-        longer than 9,216 bytes.
+        longer than 9,216 bytes. TypeError: the frame is not bytes.
         """
         return self._switch.step(frame, port, now)
 
@@ -114,16 +114,11 @@ class Switch:
         """Returns the number of packets that were dropped so far, by reason: `ingress` and `egress` (the program did it),
         `no_port`, `no_group`, `too_long`, `malformed`, `assertion`, ... Reasons without a packet are left out."""
         counts: Counter[str] = Counter()
-        for port in self._switch.ports:
+        for port in self._ports:
             counts.update(self._switch.port_stats(port).drops)
         return {reason: count for reason, count in counts.items() if count}
 
     def close(self) -> None:
-        """Frees the switch; closing twice is fine. `with Switch(...) as switch:` does it at the block's end."""
+        """Frees the switch: every other call raises RuntimeError from then on. Closing twice is fine.
+        `with Switch(...) as switch:` closes it at the end of the block."""
         self._switch.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

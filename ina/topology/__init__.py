@@ -44,15 +44,14 @@ def module(name: str) -> ModuleType:
 
 
 def maker(name: str) -> Callable[..., Topology]:
-    """Returns the function that makes topology ``name`` (``fat-tree`` or ``fat_tree``). Raises TopologyError: there is none."""
+    """Returns the function that makes topology ``name`` (``fat-tree`` or ``fat_tree``), or, where ``name`` ends with .toml, reads
+    it. Raises TopologyError: there is none."""
+    if name.endswith(".toml"):
+        from ina.topology.file import read
+
+        return functools.partial(read, path=name)
     make: Callable[..., Topology] = module(name).topology
     return make
-
-
-def _reader() -> Callable[..., Topology]:
-    from ina.topology.file import read
-
-    return read
 
 
 def load(name: str, **parameters: object) -> Topology:
@@ -61,10 +60,7 @@ def load(name: str, **parameters: object) -> Topology:
     `ina topo list` shows each topology's parameters with their defaults: numbers of hosts or switches, ``rate`` of links in
     bit/s, ``delay`` in seconds, ... Raises TopologyError: there is no such topology or parameter, or a value does not fit.
     """
-    if name.endswith(".toml"):
-        make, parameters = _reader(), {"path": name, **parameters}
-    else:
-        make = maker(name)
+    make = maker(name)
     signature = inspect.signature(make).parameters
     for key in parameters:
         if key not in signature:
@@ -84,8 +80,6 @@ def specified(text: str, **common: object) -> Topology:
 def parameters(text: str, **common: object) -> tuple[str, dict[str, object]]:
     """Parses the name and the parameters in ``text`` (see specified). Raises TopologyError."""
     name, *words = text.split() or [""]
-    if name.endswith(".toml"):
-        return name, dict(word.partition("=")[::2] for word in words)
     signature = inspect.signature(maker(name)).parameters
     values: dict[str, object] = {key: value for key, value in common.items() if key in signature}
     for word in words:

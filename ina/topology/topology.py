@@ -7,14 +7,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 
 MOST_NODES = 9999  # hosts, and as many switches: Linux allows 15 characters in an interface's name
 MOST_LINKS = 1 << 16
-FRAME_OVERHEAD = 14  # Ethernet header: a frame is the MTU and this
 
 
 class TopologyError(ValueError):
@@ -38,23 +40,29 @@ def check_sizes(topology: str, hosts: int, switches: int, links: int) -> None:
 class Node:
     """``h<number>`` is a host, ``s<number>`` a switch; numbers from 1 to 9999 (interfaces' names have 15 characters).
 
-    A node with ``like`` may have any name; it takes kind, number and default addresses from the node that ``like`` names. ``ip``:
-    a host's is in 10.0.0.0/16; a switch's, its address in a job's tree, in 10.255.0.0/16. ``mac``: a switch's is locally
-    administered.
+    A node with ``like`` may have any name; it takes kind, number and default addresses from the node that ``like`` names.
+    ``own_ip``, ``own_mac``: addresses of a real machine, in place of the default ones.
     """
 
     name: str
     like: str = ""
-    ip: str = ""
-    mac: str = ""
+    own_ip: str = ""
+    own_mac: str = ""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[hs][1-9][0-9]{0,3}", self._sample):
             raise TopologyError(f"node {self._sample!r}: expected h1, h2, ... for a host or s1, s2, ... for a switch, up to 9999")
-        number = self.number
-        object.__setattr__(self, "ip", self.ip or f"10.{0 if self.is_host else 255}.{number >> 8}.{number & 255}")
+
+    @property
+    def ip(self) -> str:
+        """Its own address, or a host's in 10.0.0.0/16, and a switch's, its address in a job's tree, in 10.255.0.0/16."""
+        return self.own_ip or f"10.{0 if self.is_host else 255}.{self.number >> 8}.{self.number & 255}"
+
+    @property
+    def mac(self) -> str:
+        """Its own address, or one that follows from the number; a switch's is locally administered."""
         prefix = "00:00" if self.is_host else "02:ff"
-        object.__setattr__(self, "mac", self.mac or f"{prefix}:00:00:{number >> 8:02x}:{number & 255:02x}")
+        return self.own_mac or f"{prefix}:00:00:{self.number >> 8:02x}:{self.number & 255:02x}"
 
     @property
     def _sample(self) -> str:
@@ -136,55 +144,72 @@ class Topology:
     mtu: int = 1500
     numbers: tuple[tuple[int, int], ...] = ()
     buffer: int = 0
-    ends: tuple[tuple[End, End], ...] = field(init=False, default=())
-    hops: dict[str, tuple[Hop, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
-    by_name: dict[str, Node] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.links) > MOST_LINKS:
             check_sizes(self.name, 1, 1, len(self.links))
-        nodes = self.by_name
-        for node in self.nodes:
-            if node.name in nodes:
-                raise TopologyError(f"{self.name}: node {node.name} is there twice")
-            nodes[node.name] = node
+        for name, count in Counter(node.name for node in self.nodes).items():
+            if count > 1:
+                raise TopologyError(f"{self.name}: node {name} is there twice")
         if not 576 <= self.mtu <= 9000:
             raise TopologyError(f"{self.name}: mtu is {self.mtu}, expected 576 to 9000")
         if not 0 <= self.buffer <= 1 << 40:
             raise TopologyError(f"{self.name}: buffer is {self.buffer}, expected bytes from 0 (no limit) to 2^40")
         if not self.hosts or not self.switches:
             raise TopologyError(f"{self.name}: expected at least one host and one switch")
-        counts: dict[str, int] = {}
-        pairs = []
-        out: dict[str, list[Hop]] = {name: [] for name in nodes}
-        back: dict[str, list[Hop]] = {name: [] for name in nodes}
-        for number, link in enumerate(self.links):
-            for end in (link.a, link.b):
-                if end not in nodes:
-                    raise TopologyError(f"{self.name}: link {link.a}-{link.b}: there is no node {end!r}")
-            if self.is_host(link.a) and self.is_host(link.b):
-                raise TopologyError(f"{self.name}: link {link.a}-{link.b}: a host's link leads to a switch")
-            if link.simplex and (self.is_host(link.a) or self.is_host(link.b)):
-                raise TopologyError(f"{self.name}: link {link.a}-{link.b}: a host's link carries both directions")
-            pair = []
-            for side, end in enumerate((link.a, link.b)):
-                counts[end] = counts.get(end, 0) + 1
-                port = counts[end] - self.is_host(end)
-                pair.append(End(end, self.numbers[number][side] if self.numbers else port))
-            pairs.append(tuple(pair))
-            for here, there in (pair, pair[::-1])[: 1 if link.simplex else 2]:
-                out[here.node].append(Hop(there.node, here.port, number))
-                back[there.node].append(Hop(here.node, there.port, number))
+        for link in self.links:
+            if problem := self._problem(link):
+                raise TopologyError(f"{self.name}: link {link.a}-{link.b}: {problem}")
+        uses = Counter(end for link in self.links for end in (link.a, link.b))
         for host in self.hosts:
-            if counts.get(host.name, 0) != 1:
-                raise TopologyError(f"{self.name}: host {host.name} has {counts.get(host.name, 0)} links, expected one")
-        object.__setattr__(self, "ends", tuple(pairs))
-        object.__setattr__(self, "hops", {name: tuple(hops) for name, hops in out.items()})
+            if uses[host.name] != 1:
+                raise TopologyError(f"{self.name}: host {host.name} has {uses[host.name]} links, expected one")
         start = self.nodes[0].name
-        if unreached := sorted(nodes.keys() - self._reached(start, out)):
+        if unreached := sorted(self.by_name.keys() - self.distances(start).keys()):
             raise TopologyError(f"{self.name}: no way from {start} to {', '.join(unreached)}")
-        if unreached := sorted(nodes.keys() - self._reached(start, back)):
+        if unreached := sorted(self.by_name.keys() - hop_counts([start], self.sources.__getitem__).keys()):
             raise TopologyError(f"{self.name}: no way from {', '.join(unreached)} to {start}")
+
+    def _problem(self, link: Link) -> str:
+        for end in (link.a, link.b):
+            if end not in self.by_name:
+                return f"there is no node {end!r}"
+        hosts = self.is_host(link.a) + self.is_host(link.b)
+        if hosts == 2:
+            return "a host's link leads to a switch"
+        return "a host's link carries both directions" if link.simplex and hosts else ""
+
+    @cached_property
+    def by_name(self) -> dict[str, Node]:
+        """The nodes by name."""
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def ends(self) -> tuple[tuple[End, End], ...]:
+        """For each link its ends, at ``a`` and at ``b``."""
+        if self.numbers:
+            return tuple((End(link.a, a), End(link.b, b)) for link, (a, b) in zip(self.links, self.numbers, strict=True))
+        ports = {node.name: itertools.count(0 if node.is_host else 1) for node in self.nodes}
+        return tuple((End(link.a, next(ports[link.a])), End(link.b, next(ports[link.b]))) for link in self.links)
+
+    @cached_property
+    def hops(self) -> dict[str, tuple[Hop, ...]]:
+        """For each node the steps out of it, in the order of the links."""
+        hops: dict[str, list[Hop]] = {node.name: [] for node in self.nodes}
+        for number, (link, (a, b)) in enumerate(zip(self.links, self.ends, strict=True)):
+            hops[a.node].append(Hop(b.node, a.port, number))
+            if not link.simplex:
+                hops[b.node].append(Hop(a.node, b.port, number))
+        return {name: tuple(steps) for name, steps in hops.items()}
+
+    @cached_property
+    def sources(self) -> dict[str, list[str]]:
+        """For each node the nodes that send to it."""
+        sources: dict[str, list[str]] = {node.name: [] for node in self.nodes}
+        for node, hops in self.hops.items():
+            for hop in hops:
+                sources[hop.node].append(node)
+        return sources
 
     def is_host(self, name: str) -> bool:
         """Returns True for a host, False for a switch. KeyError: there is no such node."""
@@ -221,42 +246,25 @@ class Topology:
         return self.hops[host][0].node
 
     def distances(self, start: str) -> dict[str, int]:
-        """Returns the links on a shortest path from ``start`` to every node, in the direction of simplex links; hosts do not
-        forward."""
-        distances, queue = {start: 0}, [start]
-        for node in queue:
-            if self.is_host(node) and node != start:
-                continue
-            for hop in self.hops[node]:
-                if hop.node not in distances:
-                    distances[hop.node] = distances[node] + 1
-                    queue.append(hop.node)
-        return distances
+        """Returns the links on a shortest path from ``start`` to every node, in the direction of simplex links."""
+        return hop_counts([start], self._neighbours)
 
     def levels(self) -> dict[str, int]:
         """Returns each node's distance from the nearest host: 0 for hosts, 1 at the edge, 2 above it, ..."""
-        levels, queue = {host.name: 0 for host in self.hosts}, [host.name for host in self.hosts]
-        for node in queue:
-            for hop in self.hops[node]:
-                if hop.node not in levels:
-                    levels[hop.node] = levels[node] + 1
-                    queue.append(hop.node)
-        return levels
+        return hop_counts([host.name for host in self.hosts], self._neighbours)
 
-    def degree(self, switch: str) -> int:
-        """Returns the number of interfaces of ``switch`` towards other switches, each a transmitter and a receiver."""
-        sends = sum(1 for hop in self.hops[switch] if not self.is_host(hop.node))
-        receives = sum(1 for a, b in self.ends
-                       if switch in (a.node, b.node) and not (self.is_host(a.node) or self.is_host(b.node)))  # fmt: skip
-        simplex_out = sum(1 for hop in self.hops[switch] if self.links[hop.link].simplex)
-        return max(sends, receives - simplex_out)
+    def _neighbours(self, node: str) -> Iterable[str]:
+        return (hop.node for hop in self.hops[node])
 
-    @staticmethod
-    def _reached(start: str, hops: dict[str, list[Hop]]) -> set[str]:
-        reached, stack = {start}, [start]
-        while stack:
-            for hop in hops[stack.pop()]:
-                if hop.node not in reached:
-                    reached.add(hop.node)
-                    stack.append(hop.node)
-        return reached
+
+def hop_counts(starts: Iterable[str], neighbours: Callable[[str], Iterable[str]]) -> dict[str, int]:
+    """Returns the nodes that ``starts`` lead to, each with the fewest steps from one of them; ``starts`` themselves are 0 away.
+    ``neighbours`` of a node are one step from it. Breadth first: O(nodes + links)."""
+    counts = dict.fromkeys(starts, 0)
+    queue = list(counts)
+    for node in queue:
+        for neighbour in neighbours(node):
+            if neighbour not in counts:
+                counts[neighbour] = counts[node] + 1
+                queue.append(neighbour)
+    return counts

@@ -6,12 +6,15 @@ ATP NSDI'21 has two levels). One tensor goes up and one down each link of the tr
 
 from __future__ import annotations
 
+import bisect
 import functools
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ina.topology.topology import Topology, TopologyError
+from ina.topology.alive import dead_directions
+from ina.topology.topology import Topology, TopologyError, hop_counts
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,22 @@ def _number(name: str) -> tuple[str | int, ...]:
 
 def aggregation_tree(
     topology: Topology, workers: Sequence[str], without: Collection[str] = (), load: Mapping[int, float] | None = None,
-    roots: Collection[str] = (),
+    roots: Collection[str] | Mapping[str, int | None] = (),
 ) -> Tree:  # fmt: skip
-    """Returns the least deep tree that reaches all ``workers``; among these the one with fewest links, then least load, then the
-    lowest root.
+    """Returns a tree that reaches all ``workers``: the one whose slowest link is fastest; among these the least deep one, then
+    the one with fewest links, then least load, then the lowest root.
 
-    Every switch of it lies on a shortest path from the root to a worker. In a fat-tree the root is the workers' edge switch, an
-    aggregation switch of their pod or a core switch, whichever is enough. ``without``: switches to avoid (failed, or out of
-    slots). ``load``: of links, by number, from other jobs or trees, in any unit: the most loaded link of the tree counts, then
-    their sum. ``roots``: one of these is to be the root; none: any switch. Only links that carry both directions are used. The
-    number of links is minimal where paths down from a root are unique (star, leaf-spine, fat-tree); elsewhere the choice is
-    greedy.
+    The slowest link counts first because the whole tensor crosses each link of a tree, whatever its other links. Links that are
+    faster than the slowest of the workers' own are as good as that one. Among the links that are fast enough, every switch of the
+    tree lies on a shortest path from the root to a worker. In a fat-tree the root is the workers' edge switch, an aggregation
+    switch of their pod or a core switch, whichever is enough.
+
+    ``without``: names of switches (failed, or out of slots) and of links to avoid. ``load``: of links, by number, from other jobs
+    or trees, in any unit: the most loaded link of the tree counts, then their sum. ``roots``: one of these is to be the root;
+    none: any switch; a mapping has the link to each root's
+    parameter server, whose rate counts like a worker's; None: it has none in the topology. Only links that
+    carry both directions are used. The number of links is minimal where paths down from a root are unique (star, leaf-spine,
+    fat-tree); elsewhere the choice is greedy.
 
     Raises TopologyError: a worker is not a host of the topology or named twice, or no switch reaches all of them.
     """
@@ -83,23 +91,86 @@ def aggregation_tree(
         if worker in seen:
             raise TopologyError(f"{topology.name}: worker {worker} is named twice")
         seen.add(worker)
-    load = load or {}
-    graph = _duplex(topology, set(without), load)
+    load, closed = load or {}, set(without)
+    dead = {link for link, _ in dead_directions(topology, without)}
     edges = sorted({topology.switch_of(worker) for worker in workers}, key=_number)
-    distance = {edge: _distances(graph, edge) for edge in edges}  # the same in both directions: the links are duplex
+    slowest = _slowest(topology, workers, edges, dead, roots)
+    fast = {link for link in range(len(topology.links)) if link not in dead and _rate(topology, link) >= slowest}
+    uplinks = _uplinks(roots)
+    lost = [worker for worker in workers if topology.hops[worker][0].link in dead]
+    wanted = {root for root in roots if uplinks.get(root) in fast or root not in uplinks}
+    tree = None if lost or (roots and not wanted) else _shallowest(topology, edges, fast, closed, load, wanted)
+    if tree is None:
+        hint = "; rings=undirected makes its links duplex" if any(link.simplex for link in topology.links) else ""
+        candidates = f"none of the switches {', '.join(sorted(roots))}" if roots else "no switch"
+        raise TopologyError(f"{topology.name}: {candidates} reaches all of {', '.join(workers)} over duplex links{hint}")
+    most = max((load.get(link, 0) for link in tree[2]), default=0)
+    shared = {link for link in range(len(topology.links)) if link not in dead and load.get(link, 0) <= most} if load else fast
+    if not shared <= fast:  # a slow link that is idle is as good as a fast one that others use
+        tree = _shallowest(topology, edges, fast | shared, closed, load, wanted)
+        assert tree is not None
+    root, parent, links = tree
+    seats = {worker: topology.switch_of(worker) for worker in sorted(workers, key=_number)}
+    return Tree(root, parent | seats, (*links, *(topology.hops[worker][0].link for worker in seats)))
+
+
+def _rate(topology: Topology, link: int) -> float:
+    return topology.links[link].rate or math.inf
+
+
+def _uplinks(roots: Collection[str] | Mapping[str, int | None]) -> dict[str, int]:
+    """Returns the links to parameter servers, by root."""
+    return {root: link for root, link in roots.items() if link is not None} if isinstance(roots, Mapping) else {}
+
+
+def _slowest(
+    topology: Topology, workers: Sequence[str], edges: list[str], dead: Collection[int],
+    roots: Collection[str] | Mapping[str, int | None],
+) -> float:  # fmt: skip
+    """Returns the rate of the slowest link of the best tree, bit/s: links that are at least so fast connect the edges with each
+    other, and with one of ``roots``. 0: no links do."""
+    most = min(_rate(topology, topology.hops[worker][0].link) for worker in workers)
+    between = [link for link, ends in enumerate(topology.links) if link not in dead and not ends.simplex
+               and not topology.is_host(ends.a) and not topology.is_host(ends.b)]  # fmt: skip
+    uplinks = _uplinks(roots)
+    free = set(roots) - uplinks.keys()
+    rates = sorted({most, *(min(most, _rate(topology, link)) for link in (*between, *uplinks.values()))}, reverse=True)
+
+    def enough(rate: float) -> bool:
+        graph: dict[str, list[str]] = {switch.name: [] for switch in topology.switches}
+        for link in between:
+            if _rate(topology, link) >= rate:
+                a, b = topology.links[link].a, topology.links[link].b
+                graph[a].append(b)
+                graph[b].append(a)
+        reached = hop_counts([edges[0]], graph.__getitem__)
+        candidates = free | {root for root, link in uplinks.items() if link not in dead and _rate(topology, link) >= rate}
+        return all(edge in reached for edge in edges) and (not roots or any(root in reached for root in candidates))
+
+    first = bisect.bisect_left(rates, True, key=enough)  # what fast links connect, slower ones do, too
+    return rates[first] if first < len(rates) else 0.0
+
+
+def _shallowest(
+    topology: Topology, edges: list[str], usable: Collection[int], closed: Collection[str], load: Mapping[int, float],
+    roots: Collection[str],
+) -> tuple[str, dict[str, str], list[int]] | None:  # fmt: skip
+    """Returns the root, the parents of the other switches, and the links to these, of the best tree over ``usable`` links. None:
+    there is none."""
+    graph = _duplex(topology, usable, closed, load)
+    # from each edge as to it: the links are duplex
+    distance = {edge: hop_counts({edge} & graph.keys(), graph.__getitem__) for edge in edges}
     farthest = {
         switch: max(distance[edge][switch] for edge in edges)
         for switch in sorted(graph, key=_number)
         if all(switch in distance[edge] for edge in edges) and (not roots or switch in roots)
     }
     if not farthest:
-        hint = "; rings=undirected makes its links duplex" if any(link.simplex for link in topology.links) else ""
-        candidates = f"none of the switches {', '.join(sorted(roots))}" if roots else "no switch"
-        raise TopologyError(f"{topology.name}: {candidates} reaches all of {', '.join(workers)} over duplex links{hint}")
+        return None
     nearest = min(farthest.values())
     best: tuple[tuple[object, ...], dict[str, str], str] | None = None
     for candidate in (switch for switch, far in farthest.items() if far == nearest):
-        parent = _grow(graph, candidate, edges, _distances(graph, candidate), load)
+        parent = _grow(graph, candidate, edges, hop_counts([candidate], graph.__getitem__), load)
         loads = [load.get(graph[node][up], 0) for node, up in parent.items()]
         cost = (len(parent), max(loads, default=0), sum(loads), _number(candidate))
         if best is None or cost < best[0]:
@@ -108,33 +179,21 @@ def aggregation_tree(
             break  # only the workers' own switches, no load: optimal
     assert best is not None
     _, parent, root = best
-    parent |= {worker: topology.switch_of(worker) for worker in sorted(workers, key=_number)}
-    links = tuple(graph[node][up] if node in graph else topology.hops[node][0].link for node, up in parent.items())
-    return Tree(root, parent, links)
+    return root, parent, [graph[node][up] for node, up in parent.items()]
 
 
-def _duplex(topology: Topology, without: set[str], load: Mapping[int, float]) -> dict[str, dict[str, int]]:
-    """Returns switch -> neighbouring switch -> the link between them that carries both directions; of several the least
+def _duplex(
+    topology: Topology, usable: Collection[int], closed: Collection[str], load: Mapping[int, float]
+) -> dict[str, dict[str, int]]:
+    """Returns switch -> neighbouring switch -> the usable link between them that carries both directions; of several the least
     loaded."""
-    graph: dict[str, dict[str, int]] = {s.name: {} for s in topology.switches if s.name not in without}
+    graph: dict[str, dict[str, int]] = {s.name: {} for s in topology.switches if s.name not in closed}
     for number, link in enumerate(topology.links):
-        if not link.simplex and link.a in graph and link.b in graph:
+        if number in usable and not link.simplex and link.a in graph and link.b in graph:
             other = graph[link.a].get(link.b)
             if other is None or load.get(number, 0) < load.get(other, 0):
                 graph[link.a][link.b] = graph[link.b][link.a] = number
     return graph
-
-
-def _distances(graph: dict[str, dict[str, int]], start: str) -> dict[str, int]:
-    if start not in graph:
-        return {}
-    distances, queue = {start: 0}, [start]
-    for node in queue:
-        for neighbour in graph[node]:
-            if neighbour not in distances:
-                distances[neighbour] = distances[node] + 1
-                queue.append(neighbour)
-    return distances
 
 
 def _grow(

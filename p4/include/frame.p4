@@ -92,6 +92,35 @@ const bit<32> HIDDEN_SOURCE = 0xFFFFFFFF;
         transition accept; \
     }
 
+/* Version of the frames: both ends compare it. 1: the frames before there was a check header. */
+#define WIRE 2  // annotations take literals
+const bit<8>  WIRE_VERSION = WIRE;
+const bit<16> CHECK_LENGTH = 12;  // bytes
+
+/* Behind the protocol's header, before the values.
+ * +---------------+---------------+-------------------------------+
+ * |    version    |     flags     |            headers            |
+ * +---------------+---------------+-------------------------------+
+ * |                             check0                            |
+ * +---------------------------------------------------------------+
+ * |                             check1                            |
+ * +---------------------------------------------------------------+
+ * version      WIRE_VERSION. Its place, that of `headers`, and all in front of them are the same in every later version
+ * flags        how hosts make the check words (docs/design/protocol.md); switches do not look at it
+ * headers      RFC 1071 checksum over the protocol's header (SwitchML: and exponents), then version, flags, check0 and check1.
+ *              Whoever receives the frame verifies it; a switch computes it again for what it sends
+ * check0, 1    written by hosts, over the values. A switch adds them modulo 2^32 when it adds the values of packets, stores and
+ *              loads them with the sums, and knows nothing else of them. In maxima, and without values: those of one of the
+ *              packets, which nobody looks at
+ */
+header check_t {
+    bit<8>  version;
+    bit<8>  flags;
+    bit<16> headers;
+    bit<32> check0;
+    bit<32> check1;
+}
+
 /* VALUES two's-complement integers. */
 #define VALUE_FIELD(i) bit<32> v##i;
 header values_t {

@@ -1,7 +1,7 @@
 /* In-network aggregation after ATP (Lao et al., NSDI'21), for the Tofino native architecture: the twin of ../atp.p4.
  * Frames, rules and control plane are the same; docs/design/tna-programs.md says why the inside looks otherwise.
  *
- *   ARRIVE   up:   parse -> admitted? -> what does its aggregator do with it? -> exponent, flags
+ *   ARRIVE   up:   parse -> admitted? -> what does its aggregator do with it? -> exponent, flags, check words
  *            down: parse -> admitted? -> free the aggregator
  *   ADD      32 values are taken off the packet and added, for each 32 of them
  *   LOAD     of a packet that takes a sum up, the last 32 first: they come before those that it has already
@@ -36,9 +36,12 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     Last() last;
     Aggregator() aggregator;
     Marks() marks;
+    Word() check0;
+    Word() check1;
     Lanes() values;
     Up() up;
     Down() down;
+    Refusal() refusal;
     Tickets() tickets;
     Chain() chain;
     Forwarding() forwarding;
@@ -73,6 +76,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
     action spoilt() {
         meta.drop = Drop.MALFORMED;
+        deparser_meta.drop_ctl = 1;
     }
     table after_values {
         key = {
@@ -96,16 +100,18 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
     table after_arrival {
         key = { meta.drop: ternary; hdr.lanes.isValid(): ternary; hdr.bridge.op: ternary; hdr.bridge.absorbed: ternary;
-                hdr.bridge.claimed: ternary; }
+                hdr.bridge.claimed: ternary; hdr.bridge.outdated: ternary; }
         actions = { go_round; absorb; }
         const entries = {
-            (Drop.NONE, _,    Op.NOTHING, _, _): go_round(Pass.FINISH);
-            (Drop.NONE, true, _,          _, _): go_round(Pass.ADD);
-            (Drop.NONE, _,    _,          1, 0): absorb();
-            (Drop.NONE, _,    _,          _, _): go_round(Pass.FINISH);
+            (Drop.VERSION, true, _,       _, _, 1): go_round(Pass.ADD);  // to be told, without its values
+            (Drop.VERSION, _,    _,       _, _, 1): go_round(Pass.FINISH);
+            (Drop.NONE, _,    Op.NOTHING, _, _, _): go_round(Pass.FINISH);
+            (Drop.NONE, true, _,          _, _, _): go_round(Pass.ADD);
+            (Drop.NONE, _,    _,          1, 0, _): absorb();
+            (Drop.NONE, _,    _,          _, _, _): go_round(Pass.FINISH);
         }
         const default_action = absorb();
-        size = 5;
+        size = 6;
     }
 
     apply {
@@ -134,11 +140,15 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
                             fates.count((bit<32>)(hdr.atp.job ++ ((bit<8>)meta.fate)[2:0]));
                             tickets.apply(hdr, meta);
                             marks.apply(hdr, meta);
+                            check0.apply(hdr.check.check0, hdr);
+                            check1.apply(hdr.check.check1, hdr);
                         }
                         after_arrival.apply();
                     } else {
                         hdr.bridge.pass = Pass.LEAVE;
-                        if (hdr.bridge.absorbed == 1) {
+                        if (hdr.bridge.outdated == 1) {
+                            refusal.apply(hdr, traffic);
+                        } else if (hdr.bridge.absorbed == 1) {
                             absorb();
                             if (hdr.bridge.load == 1) {
                                 meta.drop = Drop.LOST;
@@ -152,7 +162,9 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
                 }
             }
             if (meta.drop != Drop.NONE) {
-                deparser_meta.drop_ctl = 1;
+                if (hdr.bridge.outdated == 0) {
+                    deparser_meta.drop_ctl = 1;
+                }
                 drops.count((bit<8>)meta.drop);
             }
         }

@@ -1,7 +1,7 @@
 /* In-network aggregation after SwitchML (Sapio et al., NSDI'21), for the Tofino native architecture: the twin of ../switchml.p4.
  * Frames, rules and control plane are the same; docs/design/tna-programs.md says why the inside looks otherwise.
  *
- *   ARRIVE   parse -> admitted? -> which phase of the slot? -> exponents, flags
+ *   ARRIVE   parse -> admitted? -> which phase of the slot? -> exponents, flags, check words
  *   ADD      32 values are taken off the packet and added, for each 32 of them; what is absorbed ends here
  *   LOAD     of a packet that carries the sums, the last 32 first: they come before those that it has already
  *   FINISH   the phase has ended -> multicast the result; or, below the root of a tree, send it up
@@ -18,6 +18,7 @@
 #include "include/switchml/aggregation.p4"
 #include "include/lanes.p4"
 #include "include/switchml/rounds.p4"
+#include "include/switchml/next.p4"
 #include "include/switchml/replies.p4"
 #include "include/forwarding.p4"
 
@@ -34,77 +35,21 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     Largest() exponent0;
     Largest() exponent1;
     Flags() flags;
+    Word() check0;
+    Word() check1;
     Lanes() values;
     Rounds() rounds;
     Counts() counts;
+    AfterArrival() after_arrival;
+    AfterValues() after_values;
     Reply() reply;
     Forwarding() forwarding;
     bit<8> whole;
 
-    action go_round(Pass pass) {
-        hdr.bridge.pass = pass;
+    action to_the_state() {  // it is decided in the pipe that has it
         traffic.ucast_egress_port = RECIRCULATION;
-        traffic.bypass_egress = 1;
+        traffic.bypass_egress = SKIPS_EGRESS;
     }
-    action add_more() {
-        hdr.bridge.chunk = hdr.bridge.chunk + 1;
-        hdr.bridge.cell = hdr.bridge.cell + (place_t)ROWS;
-        go_round(Pass.ADD);
-    }
-    action load() {
-        hdr.bridge.op = Op.LOAD;
-        go_round(Pass.LOAD);
-    }
-    action load_more() {
-        hdr.bridge.chunk = hdr.bridge.chunk - 1;
-        hdr.bridge.cell = hdr.bridge.cell - (place_t)ROWS;
-        go_round(Pass.LOAD);
-    }
-    action absorb() {
-        deparser_meta.drop_ctl = 1;
-    }
-    action refuse() {
-        hdr.bridge.refused = 1;
-        hdr.bridge.complete = 0;
-        go_round(Pass.FINISH);
-    }
-    action spoilt() {
-        meta.drop = Drop.MALFORMED;
-    }
-    table after_values {
-        key = {
-            from_parser.parser_err: ternary;
-            hdr.bridge.pass: ternary;
-            hdr.bridge.chunk: ternary;
-            hdr.bridge.complete: ternary;
-            hdr.bridge.to: ternary;
-            whole: ternary;
-        }
-        actions = { go_round; add_more; load; load_more; absorb; refuse; spoilt; }
-        const entries = {
-            (0, Pass.ADD,  LAST_CHUNK, _, To.NOBODY, _): absorb();
-            (0, Pass.ADD,  LAST_CHUNK, 1, _,         1): load();
-            (0, Pass.ADD,  LAST_CHUNK, 1, _,         _): refuse();
-            (0, Pass.ADD,  LAST_CHUNK, _, _,         _): go_round(Pass.FINISH);
-            (0, Pass.ADD,  _,          _, _,         _): add_more();
-            (_, Pass.ADD,  _,          _, _,         _): spoilt();  // shorter than its IPv4 header says
-            (_, Pass.LOAD, 0,          _, _,         _): go_round(Pass.FINISH);
-        }
-        const default_action = load_more();
-        size = 8;
-    }
-    table after_arrival {
-        key = { meta.drop: ternary; hdr.lanes.isValid(): ternary; hdr.bridge.to: ternary; }
-        actions = { go_round; absorb; }
-        const entries = {
-            (Drop.NONE, true, _):         go_round(Pass.ADD);
-            (Drop.NONE, _,    To.NOBODY): absorb();
-            (Drop.NONE, _,    _):         go_round(Pass.FINISH);
-        }
-        const default_action = absorb();
-        size = 4;
-    }
-
     apply {
         whole = 0;
         meta.drop = Drop.NONE;
@@ -117,13 +62,13 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
                 if (hdr.bridge.pass == Pass.ADD) {
                     hdr.lanes.setInvalid();
                 }
-                after_values.apply();
+                after_values.apply(hdr, meta, from_parser, deparser_meta, traffic, whole);
             } else {
                 if (hdr.bridge.pass == Pass.ARRIVE) {
                     admission.apply(hdr, meta, from_parser);
                 }
                 if (hdr.bridge.pass == Pass.ARRIVE && meta.drop == Drop.NONE && standard.ingress_port[8:7] != PIPE) {
-                    go_round(Pass.ARRIVE);  // it is decided in the pipe that has the state
+                    to_the_state();
                 } else {
                     if (meta.drop == Drop.NONE) {
                         phase.apply(hdr, meta);
@@ -133,9 +78,13 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
                             rounds.apply(hdr.bridge);
                             exponent0.apply(hdr.exponents.e0, hdr.bridge);
                             exponent1.apply(hdr.exponents.e1, hdr.bridge);
-                            flags.apply(hdr);
+                            flags.apply(hdr, meta);
+                            if (meta.has_values == 1 && hdr.check.isValid()) {
+                                check0.apply(hdr.check.check0, hdr.bridge);
+                                check1.apply(hdr.check.check1, hdr.bridge);
+                            }
                         }
-                        after_arrival.apply();
+                        after_arrival.apply(hdr, meta, deparser_meta, traffic);
                     } else if (hdr.bridge.refused == 1) {
                         meta.drop = Drop.LOST;
                     } else {
@@ -144,7 +93,9 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
                 }
             }
             if (meta.drop != Drop.NONE) {
-                deparser_meta.drop_ctl = 1;
+                if (hdr.bridge.outdated == 0) {
+                    deparser_meta.drop_ctl = 1;
+                }
                 drops.count((bit<8>)meta.drop);
             }
         }

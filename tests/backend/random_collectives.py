@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 R = dist.ReduceOp
 INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
-FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.complex64)
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.complex64, torch.complex128)
 ANY = (*INTEGERS, *FLOATS, torch.bool)
 SIZES = (0, 1, 2, 3, 7, 60, 61, 170, 171, 255, 256, 257, 700, 2047, 2048, 5000, 20_000)
 
@@ -28,7 +28,7 @@ def values(dtype: torch.dtype, count: int, *seed: int) -> torch.Tensor:
     if dtype in INTEGERS:
         info = torch.iinfo(dtype)
         return torch.randint(info.min // 2, info.max // 2, (count,), generator=generator).mul(2).add(1).to(dtype)
-    if dtype == torch.complex64:
+    if dtype.is_complex:
         return torch.randn(count, dtype=dtype, generator=generator)
     sample = torch.randn(count, generator=generator, dtype=torch.float64) * 2.0 ** (seed[1] % 9 - 4)
     if count and seed[1] % 5 == 0 and dtype == torch.float32 and count <= 3:  # in the exact code
@@ -42,7 +42,7 @@ def exact(op, tensors: list[torch.Tensor]) -> torch.Tensor:
     if op == R.AVG and dtype in INTEGERS:
         n, totals = len(tensors), map(sum, zip(*(tensor.tolist() for tensor in tensors), strict=True))
         return torch.tensor([total // n if total >= 0 else -(-total // n) for total in totals], dtype=torch.int64)
-    wide = torch.int64 if dtype in INTEGERS else torch.complex128 if dtype == torch.complex64 else torch.float64
+    wide = torch.int64 if dtype in INTEGERS else torch.complex128 if dtype.is_complex else torch.float64
     if dtype == torch.bool:
         stacked = torch.stack(tensors)
         return stacked.all(0) if op == R.MIN else stacked.any(0)
@@ -69,6 +69,10 @@ def check(call: str, result: torch.Tensor, expected: torch.Tensor, tensors: list
         assert torch.equal(result.nan_to_num(), expected.to(result.dtype).nan_to_num()), f"{call}: {result}, expected {expected}"
         return
     largest = max(torch.view_as_real(t).abs().max() if t.is_complex() else t.abs().max() for t in tensors).item()
+    if result.dtype in (torch.float64, torch.complex128):  # exact, and rounded once; the expected sum is rounded n times
+        limit = n * 2.0**-52 * n * largest
+        assert (result - expected).abs().max() <= limit, f"{call}: off by {(result - expected).abs().max()}"
+        return
     bound = n * 2.0 ** (math.ceil(math.log2(largest or 1)) - 31 + math.ceil(math.log2(n))) if largest else 0.0
     rounding = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}.get(result.dtype, 2.0**-22)
     off = (result.to(expected.dtype) - expected).abs()
@@ -118,9 +122,9 @@ class Sequence:
 
     def all_reduce(self, rng, step, group, members, count, strided):
         op = rng.choice((R.SUM, R.SUM, R.AVG, R.MAX, R.MIN))
-        dtypes = [d for d in ANY if not (d == torch.complex64 and op in (R.MAX, R.MIN)) and not (op == R.AVG and d == torch.bool)]
-        if op != R.SUM:  # Gloo has no averages, and nothing that is not a number goes through an order
-            dtypes = [d for d in dtypes if d not in (torch.float64,)]
+        dtypes = [d for d in ANY if not (d.is_complex and op in (R.MAX, R.MIN)) and not (op == R.AVG and d == torch.bool)]
+        if op in (R.MAX, R.MIN):
+            dtypes = [d for d in dtypes if d != torch.float64]
         everyone = self.tensors(rng, dtypes, count, step, members)
         mine = everyone[members.index(self.rank)].clone()
         if strided < 0.3:

@@ -160,11 +160,11 @@ def disagree(tmp_path, ours, theirs, **env):
 
 
 @pytest.mark.parametrize(("ours", "theirs", "words"), [
-    ("dist.all_reduce(torch.ones(3))", "dist.all_reduce(torch.ones(3, dtype=torch.float64))",
+    ("dist.all_reduce(torch.ones(3))", "dist.all_reduce(torch.ones(3), op=dist.ReduceOp.PRODUCT)",
      ["rank 0 is in allreduce SUM of float32, 3 words (through the switch)",
-      "rank 1 is in allreduce (SUM of float64) (through Gloo)"]),
+      "rank 1 is in allreduce (operation PRODUCT) (through Gloo)"]),
     ("dist.all_to_all_single(torch.ones(2), torch.ones(2))", "dist.barrier()",
-     ["(not a sum) (through Gloo); rank 1 is in barrier", "rank 0 is in all"]),
+     ["has others) (through Gloo); rank 1 is in barrier", "rank 0 is in all"]),
 ])
 def test_ranks_that_wait_in_different_ways_find_out_soon(tmp_path, ours, theirs, words):
     """One rank waits through the switch, one through Gloo: neither can learn of the other by itself."""
@@ -187,10 +187,11 @@ def test_a_rank_that_is_only_late_is_waited_for(tmp_path):
         rank, n = start()
         from ina.backend import roll_call
         roll_call.PATIENCE = 0.1
-        for dtype in (torch.float32, torch.float64):
+        ways = (dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT)
+        for op in ways:
             if rank == 0: time.sleep(1)
-            tensor = torch.ones(3, dtype=dtype); dist.all_reduce(tensor); assert (tensor == 2).all()
-        works = [dist.all_reduce(torch.ones(3, dtype=dtype), async_op=True) for dtype in (torch.float32, torch.float64)]
+            tensor = torch.full((3,), 2.0); dist.all_reduce(tensor, op=op); assert (tensor == 4).all()
+        works = [dist.all_reduce(torch.ones(3), op=op, async_op=True) for op in ways]
         if rank == 0: time.sleep(1)
         for work in works if rank else works[::-1]: work.wait()
         say(well=True)
@@ -226,7 +227,8 @@ else:
 
 
 @pytest.mark.parametrize("collective", ["dist.all_reduce(torch.ones(1000))",
-                                        "dist.all_reduce(torch.ones(9, dtype=torch.float64))"])
+                                        "dist.all_reduce(torch.ones(9, dtype=torch.float64))",
+                                        "dist.all_reduce(torch.ones(9), op=dist.ReduceOp.PRODUCT)"])
 def test_a_collective_in_a_signal_handler_within_another_fails_at_once(tmp_path, collective):
     results = run(tmp_path, 2, HANDLER.format(handler="dist.broadcast(torch.ones(1), 0)", collective=collective))
     assert results[0].report["handling"]

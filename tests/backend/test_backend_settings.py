@@ -22,6 +22,7 @@ def test_settings_name_what_is_wrong(monkeypatch):
         ("INA_SLOTS", "48", "expected a power of two"),
         ("INA_PORT", "serial", "INA_PORT=serial: expected shm, udp or dpdk:DEVICE"),
         ("INA_PROTOCOL", "switchlm", "INA_PROTOCOL=switchlm: expected one of .*switchml"),
+        ("INA_CHECK", "maybe", "INA_CHECK=maybe: expected off, sum, keyed"),
         ("INA_FAULT", "loss=2", "INA_FAULT=loss=2: .*loss"),
         ("INA_FAULT", "lost=0.1", "'lost=0.1': expected key=value with one of the keys loss, dup"),
         ("INA_VALEUS", "64", "INA_VALEUS: there is no such variable; did you mean INA_VALUES?"),
@@ -31,6 +32,13 @@ def test_settings_name_what_is_wrong(monkeypatch):
             patch.setenv(name, value)
             with pytest.raises(ValueError, match=text):
                 Settings.read()
+    for name, value in {"INA_VALUES": "many", "INA_SLOTS": "48", "INA_PROTOCOL": "switchlm"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError) as all_at_once:
+        Settings.read()
+    assert sorted(line.partition(":")[0] for line in str(all_at_once.value).splitlines()) == [
+        "INA_PROTOCOL=switchlm", "INA_SLOTS=48", "INA_VALUES=many",
+    ]  # fmt: skip
     faults = parse_faults("loss=0.1,dup=0.2,seed=7")
     assert (faults.loss, faults.duplicate, faults.seed) == (0.1, 0.2, 7)
 
@@ -46,6 +54,7 @@ def test_options_count_more_than_the_environment_and_that_more_than_a_file(monke
     monkeypatch.setenv("INA_SLOTS", "16")
     settings = Settings.read(Options(slots=32))
     assert (settings.values, settings.slots, settings.port) == (128, 32, "udp")
+    assert (Settings.read().check, Settings.read(Options(check="off")).check) == ("", "off")
     with pytest.raises(ValueError, match=r"Options\(slots=33\): expected a power of two"):
         Settings.read(Options(slots=33))
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples" / "parallel"
 SCRIPTS = [path for path in files(EXAMPLES, "*.py") if path.stem not in ("common", "elastic")]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-               "PYTHONWARNINGS": "ignore"}  # fmt: skip
+               "PYTHONWARNINGS": "ignore", "INA_CODEC": "block"}  # fmt: skip; the switch by every call, without measured choices
 
 
 @pytest.mark.later

@@ -40,7 +40,7 @@ PLANTS = """
 import torch
 from ina.backend import sums
 from ina.backend.process_group import InaProcessGroup
-kept = {name: getattr(sums, name) for name in ("_decode", "_unkey", "placement", "_encode", "reduction", "_scale")}
+kept = {name: getattr(sums, name) for name in ("_decode", "_unkey", "placement", "_encode", "reduction", "Packing")}
 def limbs(buffer, dtype):  # without the highest bits
     total = kept["_decode"](buffer, dtype)
     return total & 0xFFFFFFFFFF if dtype == torch.int64 else total
@@ -49,25 +49,28 @@ def rounded(buffer, dtype):  # down, not to the nearest
     return torch.nextafter(total, total - 1) if dtype == torch.bfloat16 else total
 def order(key, dtype, largest):  # negative floats turned round
     return kept["_unkey"](key, dtype, largest) if dtype in judge.INTEGERS else key.view(torch.float32).to(dtype)
-def shifted(mine, results, words):  # a piece too far, where there is room
+def shifted(mine, results, words, route):  # a piece too far, where there is room
     far = [(t, at if at + sums.words(t) >= words else at + 1) for t, at in mine]
-    return kept["placement"](far, results, words)
+    return kept["placement"](far, results, words, route)
 def part(source, result, size, average, factor=None, start=0):  # of a reduce-scatter, always the first
     return kept["reduction"](source, result, size, average, factor, 0)
 def divided(source, result, size, average, factor=None, start=0):  # by one rank too few
     fewer = average and source.dtype in judge.INTEGERS
     return kept["reduction"](source, result, size - fewer, average, factor, start)
 def signs(flat, words):  # of small integers
-    return kept["_encode"](flat.abs() if flat.dtype == torch.int8 else flat, words)
+    return kept["_encode"](flat.abs() if flat.dtype == torch.int16 else flat, words)
+class narrow:  # lanes with room for one rank too few
+    of = staticmethod(lambda dtype, ranks, wraps=False: kept["Packing"].of(dtype, ranks - 1, wraps))
 judge.Sequence.objects = judge.Sequence.settle  # whose sizes a planted defect would make huge
 for name, what in (("_decode", limbs), ("_decode", rounded), ("_unkey", order), ("placement", shifted), ("reduction", part),
-                   ("reduction", divided), ("_encode", signs)):
+                   ("reduction", divided), ("_encode", signs), ("Packing", narrow)):
     setattr(sums, name, what)
     found = []
     for seed in range(0, 60, 5):
         found += judge.wrong(seed, 5, made)
-        enough = torch.tensor([len(found)], dtype=torch.float64)  # through Gloo: nothing of it is planted
-        dist.all_reduce(enough)
+        enough = torch.tensor([len(found) + 1])
+        dist.all_reduce(enough, op=dist.ReduceOp.PRODUCT)  # through Gloo: nothing of it is planted
+        enough -= 1
         if enough: break
     setattr(sums, name, kept[name])
     say(**{what.__name__: enough.item()})
@@ -79,6 +82,6 @@ dist.destroy_process_group()
 @pytest.mark.judge
 def test_the_judge_finds_planted_defects(tmp_path):
     for report in succeed(run(tmp_path, 3, BODY + PLANTS, timeout=800)):
-        planted = ("limbs", "rounded", "order", "shifted", "part", "divided", "signs")
+        planted = ("limbs", "rounded", "order", "shifted", "part", "divided", "signs", "narrow")
         assert {name: report[name] > 0 for name in planted} == dict.fromkeys(planted, True)
         assert report["clean"] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -180,6 +182,15 @@ def test_premultiplied_sum_of_any_type(dtype, factor, first, second, expected):
     ranks = [torch.tensor(first, dtype=dtype), torch.tensor(second, dtype=dtype)]
     switch([reduction(t, t, 2, average=False, factor=factor) for t in ranks])
     assert all(torch.equal(t, torch.tensor(expected, dtype=dtype)) for t in ranks), ranks
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), st.floats(allow_nan=False, allow_infinity=False))
+@settings(max_examples=300, deadline=None)
+def test_integers_times_a_fraction_are_exact(integers, factor):
+    """Above 2^53, too, where a product of floats would not be."""
+    product = sums.scaling(factor, torch.int64)(torch.tensor(integers, dtype=torch.int64))
+    exact = [int(each * Fraction(factor)) for each in integers]  # towards zero
+    assert product.tolist() == [(each + 2**63) % 2**64 - 2**63 for each in exact]
 
 
 def test_integers_times_infinity_are_refused():

@@ -14,7 +14,7 @@ from ina import topology as topologies
 from ina.base.bounds import real, whole
 from ina.base.settings import ConfigError, keys
 from ina.lab.kind import kinds
-from ina.lab.kinds.training import Config, from_environment
+from ina.lab.kinds.training import Training, from_environment
 from ina.topology import TopologyError
 from ina.topology.routes import tables
 from ina.topology.topology import MOST_LINKS, Link, Node, Topology
@@ -63,7 +63,7 @@ def test_numbers_of_the_environment(text, monkeypatch):
         from_environment("INA_SLOTS", 64)
     monkeypatch.setenv("INA_SLOTS", str(HUGE - 1))
     with pytest.raises(ConfigError, match="slots = 999999999: expected"):
-        Config()
+        Training()
 
 
 @pytest.mark.fast

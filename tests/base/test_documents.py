@@ -60,6 +60,23 @@ def test_a_server_that_sends_no_bfrt_json_is_told_so(data):
         assert len(str(refused.value)) < 500
 
 
+@pytest.mark.parametrize(("text", "message"), [
+    ("[[0, 1]]", "expected process groups, such as"), ('{"a": 5}', "key 'a': 5: expected a list of ranks"),
+    ('{"a": [0], "b": [0, "1"]}', r"key 'b': \[0, '1'\]: expected a list of ranks"), ('{\n"a": [0,\n}', "line 3 column 1"),
+])  # fmt: skip
+def test_process_groups_that_are_none_are_refused_by_key_or_line(text, message, tmp_path):
+    (tmp_path / "groups.json").write_text(text)
+    with pytest.raises(ConfigError, match=rf"groups\.json: .*{message}"):
+        chakra._groups(tmp_path / "groups.json")
+
+
+def test_a_long_value_is_cut_in_a_message(tmp_path):
+    (tmp_path / "long.toml").write_text(f'kind = "training"\nworkers = [{"1, " * 10_000}]\n')
+    with pytest.raises(ConfigError, match=r"long\.toml:2: workers = \[1, 1, .*\.\.\.: expected a whole number") as refused:
+        plan.load(tmp_path / "long.toml")
+    assert len(str(refused.value)) < 500
+
+
 TABLE = b'{"tables": [{"id": %b, "name": %b, "table_type": "x", "key": []}]}'
 
 
@@ -111,7 +128,7 @@ def test_an_experiment_is_of_a_kind_that_has_a_name(tmp_path: Path):
     path = tmp_path / "experiment.toml"
     for kind in ("[]", "{ a = 1 }", "5"):
         path.write_text(f"kind = {kind}\n")
-        with pytest.raises(ConfigError, match="experiment.toml:1: kind = .*: expected 'allreduce' or 'sharing'"):
+        with pytest.raises(ConfigError, match="experiment.toml:1: kind = .*: expected 'allreduce' or 'compression' or 'sharing'"):
             plan.load(path)
 
 

@@ -68,6 +68,8 @@ static int absorbed(const struct flight *f, uint32_t values)
             x = htonl(ntohl(x) + ntohl(y));
             memcpy(h->payload + 4 * k, &x, 4);
         }
+        const struct ina_check words = {{b.check0 + (a.values ? a.check0 : 0), b.check1 + (a.values ? a.check1 : 0)}};
+        ina_check_seal(&h->check, b.check, words, &h->type_flags);
         return 1;
     }
     return 0;

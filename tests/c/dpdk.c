@@ -50,8 +50,8 @@ static void rings(void)
     CHECK(ina_port_tx_get(a, pkts, 8) == 8);
     for (int i = 1; i < 8; i++) /* spread over the cache's sets */
         CHECK(((uintptr_t)pkts[i].data - (uintptr_t)pkts[i - 1].data) % 4096);
-    for (int i = 0; i < 8; i++) { /* the values behind 52 bytes of headers begin a cache line, and there is room in front */
-        CHECK(pkts[i].headroom >= 128 && pkts[i].tailroom == MAX_FRAME && ((uintptr_t)pkts[i].data + 52) % 64 == 0);
+    for (int i = 0; i < 8; i++) { /* the values behind 64 bytes of headers begin a cache line, and there is room in front */
+        CHECK(pkts[i].headroom >= 128 && pkts[i].tailroom == MAX_FRAME && ((uintptr_t)pkts[i].data + 64) % 64 == 0);
         pkts[i].len = 60;
     }
     pkts[0].len = MAX_FRAME + 1;             /* too long */
@@ -63,7 +63,7 @@ static void rings(void)
     pkts[7].data[0] = 77;
     ina_port_tx_put(a, pkts, 9, 0);
     CHECK(a->stats.tx_malformed == 5 && a->stats.tx_packets == 5002);
-    CHECK(ina_port_rx(b, pkts, 8, 0) == 2 && pkts[1].data[0] == 77 && ((uintptr_t)pkts[1].data + 52) % 64 == 0);
+    CHECK(ina_port_rx(b, pkts, 8, 0) == 2 && pkts[1].data[0] == 77 && ((uintptr_t)pkts[1].data + 64) % 64 == 0);
     ina_port_rx_done(b, 9);
 
     /* What the ring has no room for goes later, in order; until then nothing is lent. */

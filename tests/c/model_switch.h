@@ -10,7 +10,7 @@
 #include "wire.h"
 
 struct model_row {
-    uint32_t tsi, seen;
+    uint32_t tsi, seen, check0, check1;
     int8_t exponent;
     uint8_t used, overflow;
     int32_t *values;
@@ -68,6 +68,8 @@ static inline uint32_t model_switch_process(struct model_switch *m, uint32_t wor
             values[i] = maximum && row->seen ? ((int32_t)b > values[i] ? (int32_t)b : values[i]) : (int32_t)sum;
         }
         row->overflow |= overflow >> 31;
+        row->check0 += ntohl(h->check.check0);
+        row->check1 += ntohl(h->check.check1);
         row->exponent = h->e0 > row->exponent ? h->e0 : row->exponent;
         row->seen |= to;
         if (row->seen != full)
@@ -79,7 +81,10 @@ static inline uint32_t model_switch_process(struct model_switch *m, uint32_t wor
         h->type_overflow_size = INA_WIRE_PENDING << 4 | INA_WIRE_SIZE_NONE;
         memcpy(h->payload, &missing, 4);
         pkt->len = INA_WIRE_PAYLOAD + 4;
+        h->check.check0 = h->check.check1 = 0;
     } else {
+        h->check.check0 = htonl(row->check0);
+        h->check.check1 = htonl(row->check1);
         h->type_overflow_size |= row->overflow ? INA_WIRE_OVERFLOW : 0;
         h->e0 = row->exponent;
         for (uint32_t i = 0; !bare && i < m->values; i++) {
@@ -87,6 +92,8 @@ static inline uint32_t model_switch_process(struct model_switch *m, uint32_t wor
             memcpy(h->payload + 4 * i, &v, 4);
         }
     }
+    h->check.headers = 0;
+    h->check.headers = ina_check_headers(&h->type_overflow_size, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE);
     h->net.total_len = htons((uint16_t)(pkt->len - INA_INTERNET_IP));
     h->net.udp_len = htons((uint16_t)(pkt->len - INA_INTERNET_UDP));
     return to;

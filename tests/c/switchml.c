@@ -135,7 +135,7 @@ static void exact_code(void)
             memcpy(&x[i], &bits, 4);
         }
         ina_codec_encode_exact(wire, x, 3);
-        ina_codec_decode_exact(y, wire, 3, 1);
+        ina_codec_decode_exact(y, wire, 3, 1, 1);
         for (int i = 0; i < 3; i++)
             CHECK(x[i] == y[i] || (x[i] != x[i] && y[i] != y[i]));
         for (int e = INA_EXP_MIN; e <= INA_EXP_MAX; e += 37)

@@ -98,14 +98,6 @@ int main(int argc, char **argv)
             }
             break;
         case 3:
-            command(sw, (struct ina_command){.op = INA_TRACE_START, .count = 1 + pick(100)}, 0);
-            break;
-        case 4: {
-            struct ina_trace_record records[16];
-            command(sw, (struct ina_command){.op = INA_READ_TRACE, .count = 16, .data = records}, sw->trace ? 0 : -2);
-            break;
-        }
-        case 5:
             ina_switch_poll(sw, now);
             break;
         default: {

@@ -176,8 +176,6 @@ int main(int argc, char **argv)
             generator(sw, false);
         if (!pick(3))
             ina_switch_poll(sw, now);
-        if (!pick(50))
-            command(sw, (struct ina_command){.op = INA_TRACE_START, .count = 1 + pick(100)});
         static uint8_t memory[INA_BATCH][INA_HEADROOM + 1600];
         struct ina_packet pkts[INA_BATCH] = {{0}};
         const unsigned n = 1 + pick(20);

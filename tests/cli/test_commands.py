@@ -13,6 +13,7 @@ from capabilities import need
 from ina import cli
 from ina.base import error_text, paths
 from ina.cli.commands import COMMANDS, GROUPS
+from ina.lab import library, plan
 
 HEAVY = {"numpy", "torch", "grpc", "google", "rich", "scapy", "pcpp", "matplotlib", "networkx", "cffi", "ina._native"}
 
@@ -25,6 +26,25 @@ def test_what_needs_no_package_imports_none(argv):
     done = child.run([sys.executable, "-c", code, *argv], check=True)
     modules = set(done.stdout.splitlines()[-1].split())
     assert {"argparse", "ina.cli"} <= modules and not modules & HEAVY
+
+
+WORK = {"numpy", "rich", "torch", "grpc", "matplotlib", "ina.p4.compiler.ast", "ina.p4.runtime"}
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("argv", [*([name, "--help"] for name in COMMANDS), ["experiment", "list"]], ids=" ".join)
+def test_options_are_known_without_what_the_command_imports(argv):
+    code = "import sys\nfrom ina import cli\ntry:\n    cli.main(sys.argv[1:])\nfinally:\n    print(*sys.modules)"
+    modules = child.run([sys.executable, "-c", code, *argv], check=True).stdout
+    assert WORK.isdisjoint(modules.splitlines()[-1].split())
+
+
+@pytest.mark.fast
+def test_the_list_of_experiments_counts_the_points_of_each():
+    for path in (*library.available(), *library.large()):
+        loaded = plan.load(path)
+        kind, world = loaded.base.kind, loaded.base.world
+        assert library.summary(path) == f"{len(loaded.points):>3} x {kind} ({world}): {loaded.about}"
 
 
 @pytest.mark.fast

@@ -56,11 +56,14 @@ class Managed(Target):
     needs: tuple[str, ...] = ()
 
 
-HOST = ("host/protocol/codec.c", "host/protocol/frame.c", "host/protocol/atp_frame.c", "host/net/internet.c")
-WORKER = (*HOST, "host/protocol/switchml.c", "host/protocol/atp.c", "host/protocol/slots.c", "host/protocol/tensors.c",
-          "host/protocol/rto.c", "host/protocol/protocols.c")
+HOST = ("host/protocol/codec.c", "host/protocol/check.c", "host/protocol/keyed.c",
+        "host/protocol/frame.c", "host/protocol/atp_frame.c", "host/net/internet.c")
+WORKER = (*HOST, "host/protocol/switchml.c", "host/protocol/atp.c", "host/protocol/ahead.c", "host/protocol/route.c",
+          "host/protocol/indices.c", "host/protocol/slots.c", "host/protocol/tensors.c", "host/protocol/rto.c",
+          "host/protocol/protocols.c")
 SERVER = ("host/protocol/ps.c", "host/protocol/ps_jobs.c")
-SWITCH = ("ina/p4/runtime/c/[!dl]*.c", "host/net/link.c", "host/net/pool.c", "host/net/port.c", "host/net/bell.c")
+SWITCH = ("ina/p4/runtime/c/[!dl]*.c", "host/net/link.c", "host/net/pool.c", "host/net/port.c", "host/net/bell.c",
+          "host/net/segment.c")
 
 NATIVE = (
     Native("frames", "parsers of received frames: SwitchML, ATP, the parameter server", "frames.c", (*HOST, *SERVER)),
@@ -202,7 +205,7 @@ MANAGED = (
         "STF commands",
         "sources",
         "stf",
-        ("ina.p4.compiler.stf", "ina.p4.tools.stf_target"),
+        ("ina.p4.tools.stf_file", "ina.p4.tools.stf_target"),
     ),
     Managed("topology", "networks in TOML", "files", "topology", ("ina.topology", "ina.base.documents"), longest=1000),
     Managed("deployment", "what is deployed to a Tofino", "files", "deployment", (*CONFIG, "ina.worlds.deployed"), longest=1500),

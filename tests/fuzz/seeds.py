@@ -84,7 +84,8 @@ def _native(target: Native) -> Iterator[bytes]:
 def control_messages() -> Iterator[bytes]:
     from ina.aggregation.control_socket.messages import REQUESTS
 
-    right = {"job": "x", "worker": 0, "workers": 1, "slots": 4, "hosts": ["h1"], "token": "t", "host": "h1", "port": "shm"}
+    right = {"job": "x", "worker": 0, "workers": 1, "slots": 4, "hosts": ["h1"], "token": "t", "host": "h1", "port": "shm",
+             "events": ["at 0s fail s1-s3"]}  # fmt: skip
     for op, kind in REQUESTS.items():
         needed = {f.name: right[f.name] for f in fields(kind) if f.default is MISSING}
         yield json.dumps({"op": op, **needed}).encode()

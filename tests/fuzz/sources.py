@@ -30,11 +30,11 @@ def stf() -> tuple[Any, ...]:
     """STF commands on a small program."""
     from v1_program import TABLE, check, source
 
-    from ina.p4.compiler import stf
     from ina.p4.compiler.p4info import p4info
     from ina.p4.compiler.reference.interpreter import Interpreter, InterpreterError
     from ina.p4.compiler.reference.tables import TableError
     from ina.p4.runtime.p4info import EntityError
+    from ina.p4.tools import stf_file as stf
     from ina.p4.tools.stf_target import InterpreterTarget
 
     with tempfile.TemporaryDirectory() as folder:

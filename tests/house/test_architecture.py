@@ -27,6 +27,7 @@ FLOORS = {
     "p4": 4,  # the public face, ina/p4/switch.py; all other modules of it are in rooms
     "aggregation.wire": 7,
     "aggregation.port_kinds": 7,
+    "codecs": 9,
     "aggregation.protocols": 8,
     "aggregation.control_socket": 8,
     "aggregation.worker": 9,
@@ -46,7 +47,7 @@ FLOORS = {
     "cli": 18,
 }
 # C, by folder; the prelude of compiled programs is text to the compiler.
-C_FLOORS = {"host/net": 1, "ina/p4/runtime/c": 2, "host/protocol": 3, "host/dpdk": 4, "ina/worlds/virtual/c": 4}
+C_FLOORS = {"host/net": 1, "host/codec": 2, "ina/p4/runtime/c": 2, "host/protocol": 3, "host/dpdk": 4, "ina/worlds/virtual/c": 4}
 
 
 def room(module: str) -> str:

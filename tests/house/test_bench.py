@@ -1,5 +1,6 @@
 """Correctness of the benchmarks' programs, at any speed."""
 
+import math
 import re
 import signal
 import subprocess
@@ -14,6 +15,18 @@ from capabilities import need
 from bench import common, complete
 from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.native import ffi
+
+
+@pytest.mark.fast
+def test_a_figure_is_kept_with_its_spread():
+    seconds, others = common.Figure.of([2.0, 4.0, 8.0]), common.Figure.of([1.0, 1.0, 2.0, 4.0])
+    made = {"seconds": seconds, "twice": 2 * seconds, "rate": 16 / seconds, "ratio": seconds / others,
+            "of none": 1 / common.Figure.of([0])}  # fmt: skip
+    measurement = common.Measurement("some", ["name", *made], "limit", "expected")
+    measurement.add("row", *made.values())
+    assert measurement.rows == [["row", 4.0, 8.0, 4.0, 4.0 / 1.5, math.inf]]
+    assert measurement.spread == [[None, (2, 8, 3), (4, 16, 3), (2, 8, 3), (0.5, 8, 3), (math.inf, math.inf, 1)]]
+    assert {type(cell) for cell in measurement.rows[0]} == {str, float}
 
 
 @pytest.mark.build

@@ -101,7 +101,7 @@ def test_what_no_command_can_help(raised, status, message, monkeypatch, capsys):
 @pytest.mark.parametrize("module", ["argparse", "numpy", "ina.base.native", "ina.cli.topo"])
 def test_ctrl_c_while_it_starts_is_one_line(module):
     """The imports of a command can take half a second, and the signal may interrupt any of them."""
-    command = {"argparse": ["--version"], "ina.cli.topo": ["topo", "list"]}.get(module, ["experiment", "list"])
+    command = {"argparse": ["--version"], "ina.cli.topo": ["topo", "list"]}.get(module, ["explore"])
     interrupted = f"""
 class Interrupt:
     def find_spec(self, name, path=None, target=None):

@@ -1,6 +1,8 @@
 """The marks fast, build, root and hardware: each test has one, which covers all that the test needs."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -9,6 +11,7 @@ from pathlib import Path
 import capabilities
 import marks
 import pytest
+from folders import files
 
 pytestmark = pytest.mark.build
 TESTS = Path(__file__).resolve().parent.parent
@@ -92,3 +95,37 @@ def test_marks_are_declared_and_name_capabilities_that_exist():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
     assert set(marks.MARKS) <= {line.partition(":")[0] for line in declared}
     assert set(marks.LEAST) <= set(capabilities.PROBES)
+
+
+def unmarked(source: str) -> list[str]:
+    """Tests of a file that names no mark for them that covers what the file as a whole needs. Where that is absent, pytest
+    collects none of them, and so misses no mark. The mark is in ``pytestmark``, above the test, or in parameters."""
+    texts, needs = {"pytestmark": ""}, []
+    for part in ast.parse(source).body:
+        if isinstance(part, ast.Assign):
+            texts[ast.unparse(part.targets[0])] = ast.unparse(part.value)
+        elif isinstance(part, ast.FunctionDef):
+            texts[part.name] = " ".join(map(ast.unparse, [*part.decorator_list, part.args]))
+        elif isinstance(part, ast.Expr) and isinstance(part.value, ast.Call) and ast.unparse(part.value.func) == "need":
+            needs += [ast.literal_eval(value) for value in part.value.args]
+    least = max((marks.LEAST.get(need, "fast") for need in needs), key=marks.MARKS.index, default="fast")
+    enough = re.compile(rf"pytest\.mark\.({'|'.join(marks.MARKS[marks.MARKS.index(least) :])})\b|\bmarked\(")
+
+    def covered(name: str) -> bool:
+        return bool(enough.search(texts[name])) or any(covered(word) for word in re.findall(r"\w+", texts[name]) if word in texts)
+
+    return [name for name in texts if name.startswith("test_") and not covered("pytestmark") and not covered(name)]
+
+
+@pytest.mark.parametrize("path", [path for path in files(TESTS, "**/test_*.py") if re.search(r"^need\(", path.read_text(), re.M)],
+                         ids=lambda path: path.stem)  # fmt: skip
+def test_files_that_need_something_name_their_marks_where_it_is_absent_too(path):
+    assert not unmarked(path.read_text())
+
+
+def test_a_missing_mark_is_read_from_the_source():
+    ours = "OURS = [pytest.param('ours', marks=pytest.mark.hardware)]\n@pytest.fixture(params=OURS)\ndef target(request): pass\n"
+    source = f"{ours}need('cc', 'bmv2')\ndef test_one(target): pass\n\n@pytest.mark.build\ndef test_two(): pass\n"
+    assert unmarked(source) == ["test_two"]
+    assert unmarked(f"{source}pytestmark = [pytest.mark.build]\n") == ["test_two"]
+    assert unmarked(f"{source}pytestmark = [pytest.mark.hardware]\n") == []

@@ -18,7 +18,7 @@ from pathlib import Path
 from ina.p4.tools import stf
 import ina
 assert ina.__file__.startswith(sys.argv[1]), ina.__file__
-sys.exit(stf.report(stf.tests_in(Path(sys.argv[2]))[:: int(sys.argv[3])], ("compiled", "interpreter"), {}, []))
+sys.exit(stf.report(stf.tests_in(Path(sys.argv[2]))[:: int(sys.argv[3])], ("compiled", "interpreter"), stf.Options({}, [])))
 """
 
 

@@ -1,5 +1,6 @@
 """``ina doctor``: its findings, and that it detects errors."""
 
+import argparse
 import json
 import re
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ina import cli
+from ina.backend.settings import Settings
 from ina.lab.doctor import machine
 
 pytestmark = pytest.mark.build
@@ -19,6 +21,16 @@ def test_a_whole_examination(capsys):
             "4 MiB all-reduce", "sent again", "bound by"} <= set(findings)  # fmt: skip
     assert findings["program"]["verdict"] == "good" and "64 values" in findings["program"]["found"]
     assert not [each for each in findings.values() if each["verdict"] == "bad"]
+
+
+def test_what_a_training_has_is_tried_where_nothing_else_is_set(monkeypatch, tmp_path):
+    for name in ("INA_VALUES", "INA_SLOTS", "INA_PORT", "INA_PROTOCOL", "INA_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    options = argparse.Namespace(protocol=None, values=None, slots=None, port=None)
+    assert list(machine.settings(options)) == []
+    training = Settings.read()
+    assert (options.values, options.slots, options.port) == (training.values, training.slots, training.port) == (2048, 64, "shm")
 
 
 def test_what_the_fast_path_needs(tmp_path):

@@ -23,7 +23,7 @@ from ina.base.settings import ConfigError
 from ina.lab import cost_model, plan
 from ina.lab.kinds import allreduce, training
 from ina.lab.kinds.allreduce import AllReduce
-from ina.lab.kinds.training import MODELS, Config, Run
+from ina.lab.kinds.training import MODELS, Run, Training
 from ina.lab.processes.hosts import described, server_host
 from ina.lab.results import record, report
 from ina.lab.training import data, launch
@@ -46,7 +46,7 @@ def test_unknown_key_names_file_and_nearest_key(tmp_path):
         ("workers = true", "workers = True: expected a whole number"),
         ("values = 100", "values = 100: expected 32, 64"),
         ("slots = 48", "slots = 48: expected a power of two"),
-        ("backends = ['mpi']", "expected some of ina, switchml, atp, ps, gloo"),
+        ("backends = ['mpi']", "expected some of ina, switchml, atp, ps, thc, omnireduce, fpisa, receivers, gloo"),
         ("name = 'a/b'", "a name without '/'"),
         ("program = 'swichml'", "expected one of .*switchml"),
         ("name = 3", "name = 3: expected text"),
@@ -252,12 +252,41 @@ def a_run(backend):
     return Run(backend, [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7, stats)
 
 
+def with_codec(name, words, elements, rest=0):
+    """A run of two steps on four workers: ``elements`` in ``words`` by a codec, ``rest`` through Gloo."""
+    run = a_run("ina")
+    run.workers, run.allreduce_bytes = 4, [2 * (elements + rest)] * 2
+    run.stats = {"switch": {"bytes": 4 * words, "elements": words}, "worker": {},
+                 "codecs": {name: {"sums": 2, "elements": elements, "words": words, "flushed": 0}}}  # fmt: skip
+    return run.summary()
+
+
+@pytest.mark.fast
+def test_values_are_counted_up_and_down_as_they_travelled():
+    thc = with_codec("thc", 25_000, 100_000)
+    assert thc["up_kb"] == thc["down_kb"] == 50.0, "two steps of 50 kB"
+    looked_up = with_codec("thc-lookup", 25_000, 100_000)
+    assert looked_up["down_kb"] == 50.0 and looked_up["up_kb"] == pytest.approx(25.0, rel=0.01)
+    split = with_codec("thc", 25_000, 100_000, rest=10_000)
+    assert split["up_kb"] == pytest.approx(50 + 2 * 3 / 4 * 4 * 10_000 / 2 / 1000), "a ring's, of what went through Gloo"
+    gloo = dataclasses.replace(a_run("gloo"), workers=4).summary()
+    assert gloo["up_kb"] == gloo["down_kb"] == pytest.approx(1.5)
+
+
+@pytest.mark.fast
+def test_time_to_accuracy_is_that_of_the_steps_before_the_first_measurement_at_the_target():
+    run = dataclasses.replace(a_run("ina"), accuracies=[(1, 0.4), (2, 0.6)], target=0.5)
+    assert (run.summary()["target_steps"], run.summary()["target_s"]) == (2, pytest.approx(0.3))
+    missed = dataclasses.replace(run, target=0.7).summary()
+    assert missed["target_steps"] is None and missed["target_s"] is None
+
+
 @pytest.mark.build
 def test_folder_holds_config_environment_and_metrics(tmp_path):
     need("matplotlib")
     first = record.new_folder(tmp_path, "trial")
     assert first != record.new_folder(tmp_path, "trial") and first.name.startswith("trial-")
-    folder = record.Folder(first, Config(name="trial"))
+    folder = record.Folder(first, Training(name="trial"))
     runs = [a_run("ina"), a_run("gloo")]
     folder.save(runs, {"distance": 0.5}, finished=True)
     metrics = json.loads((folder.path / "metrics.json").read_text())
@@ -279,7 +308,7 @@ def test_the_report_of_a_testbed_says_so_in_its_plots(tmp_path):
     runs = [a_run("ina"), a_run("gloo")]
     for each in runs:
         each.network = {"links": {"h1-s1": {"up_bytes": 1000, "down_bytes": 900, "rate": 1e8}}, "processors": 0.5}
-    page = report.page(record.Folder(tmp_path / "trial", Config(name="trial")), runs, {})
+    page = report.page(record.Folder(tmp_path / "trial", Training(name="trial")), runs, {})
     assert page.count("<!-- gloo (same links) -->") == 3 and "loopback" not in page
     assert "<td>0.000533</td>" in page, "16 kbit in 30 ms, Gb/s"
 
@@ -292,18 +321,18 @@ def test_in_the_local_world_processors_bound_a_training_or_nothing_does(tmp_path
     run.network = {"links": {}, "processors": busy, "seconds": 1.0}
     summary = run.summary()
     assert (summary["bound"], summary["link_mb"], summary["link_use"]) == (bound, None, None)
-    page = report.page(record.Folder(tmp_path / "trial", Config(name="trial")), [run], {})
+    page = report.page(record.Folder(tmp_path / "trial", Training(name="trial")), [run], {})
     assert f"<td>{bound}</td>" in page and "gloo (loopback)" in page and "busiest link" not in page
 
 
 @pytest.mark.fast
 def test_the_cost_model_counts_headers():
-    """1024 B of integers travel in a frame of 1076 B, 1448 B of TCP payload in one of 1514 B; each frame costs 24 B more."""
-    assert cost_model.in_network_seconds(1024, 8e6, 256) == pytest.approx(1100e-6)
+    """1024 B of integers travel in a frame of 1088 B, 1448 B of TCP payload in one of 1514 B; each frame costs 24 B more."""
+    assert cost_model.in_network_seconds(1024, 8e6, 256) == pytest.approx(1112e-6)
     alone, helped = (cost_model.in_network_seconds(1024, 8e6, 256, protocol, workers=4) for protocol in ("ps", "atp"))
     assert alone == 4 * helped
     assert cost_model.ring_seconds(4, 1448, 8e6, 1500) == pytest.approx(1.5 * 1538e-6)
-    assert cost_model.speed_up(8, 2048, 9000) == pytest.approx(2 * 7 / 8 * (9038 / 8948) / (8268 / 8192))
+    assert cost_model.speed_up(8, 2048, 9000) == pytest.approx(2 * 7 / 8 * (9038 / 8948) / (8280 / 8192))
 
 
 @pytest.mark.fast
@@ -385,10 +414,11 @@ def test_a_row_of_bmv2_is_about_bmv2(switch, bound, share):
 @pytest.mark.fast
 def test_models_have_the_parameters_that_they_are_said_to_have():
     need("torch")
-    from ina.lab.training import rank
+    from ina.lab.training import models
 
+    assert list(models.MODELS) == list(MODELS)
     for name, parameters in MODELS.items():
-        assert sum(p.numel() for p in rank.cnn(*rank.MODELS[name]).parameters()) == parameters
+        assert sum(p.numel() for p in models.MODELS[name]().parameters()) == parameters
 
 
 @pytest.mark.build
@@ -421,24 +451,24 @@ leave()"""
 
 @pytest.mark.fast
 def test_back_ends_are_protocols_each_in_its_network():
-    chosen = Config(backends=("gloo", "switchml", "ina", "atp", "ps"), world="testbed", workers=2)
+    chosen = Training(backends=("gloo", "switchml", "ina", "atp", "ps"), world="testbed", workers=2)
     worlds = [(there.protocol, names) for there, names in training.worlds(chosen)]
     assert worlds == [("switchml", ["gloo", "switchml", "ina"]), ("atp", ["atp"]), ("ps", ["ps"])]
-    with pytest.raises(ConfigError, match="expected some of ina, switchml, atp, ps, gloo"):
-        Config(backends=("ina", "nccl"))
+    with pytest.raises(ConfigError, match="expected some of ina, switchml, atp, ps, thc, omnireduce, fpisa, receivers, gloo"):
+        Training(backends=("ina", "nccl"))
 
 
 @pytest.mark.fast
 def test_the_parameter_server_has_a_host_of_its_own():
-    chosen = Config(protocol="atp", world="testbed", workers=3)
+    chosen = Training(protocol="atp", world="testbed", workers=3)
     assert len(described(chosen).hosts) == 4 and server_host(chosen, described(chosen)) == "h4"
-    nobody = Config(world="testbed")
+    nobody = Training(world="testbed")
     assert server_host(nobody, described(nobody)) == ""
     two = "leaf-spine leaves=2 spines=1 hosts=2"
-    placed = Config(protocol="atp", world="testbed", workers=3, topology=two, hosts="h2-h4")
+    placed = Training(protocol="atp", world="testbed", workers=3, topology=two, hosts="h2-h4")
     assert server_host(placed, described(placed)) == "h1"
     with pytest.raises(ConfigError, match="no host is left for the parameter server of atp"):
-        Config(protocol="atp", world="testbed", workers=4, topology=two)
+        Training(protocol="atp", world="testbed", workers=4, topology=two)
 
 
 @pytest.mark.fast

@@ -4,7 +4,7 @@ import pytest
 from capabilities import need
 
 from ina.base.settings import ConfigError
-from ina.lab import plan
+from ina.lab import library, plan
 from ina.lab.kinds import allreduce, workload
 from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.kinds.workload import Workload
@@ -186,6 +186,6 @@ def test_what_jobs_have_in_common_is_written_and_counted_once(monkeypatch):
 
 @pytest.mark.fast
 def test_experiments_of_scale_are_found_by_name():
-    assert [plan.named(path) for path in plan.large()] == ["scale/atp", "scale/fat-tree", "scale/topoopt-training"]
-    for path in plan.large():
-        assert plan.find(plan.named(path)) == path and plan.load(path).points
+    assert [library.named(path) for path in library.large()] == ["scale/atp", "scale/fat-tree", "scale/topoopt-training"]
+    for path in library.large():
+        assert library.find(library.named(path)) == path and plan.load(path).points

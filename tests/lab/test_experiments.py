@@ -1,11 +1,9 @@
 """experiments/: files that are plans, sweeps that go on where they were, and pages that compare; in virtual time."""
 
 import html
-import io
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -20,15 +18,12 @@ from waiting import until
 
 from ina import cli
 from ina.aggregation.worker.errors import JobTimeout
-from ina.base.settings import ConfigError, keys
-from ina.lab import plan, sweep
+from ina.base.settings import ConfigError
+from ina.lab import library, plan, sweep
 from ina.lab.kind import kinds
 from ina.lab.kinds import allreduce
-from ina.lab.kinds.allreduce import AllReduce, Reduction, in_processes
-from ina.lab.kinds.training import Config, Run
-from ina.lab.processes.crew import Crew
-from ina.lab.results import compare, record, report, units
-from ina.lab.training.launch import JobFailed, end
+from ina.lab.kinds.allreduce import AllReduce
+from ina.lab.results import compare, record
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = """
@@ -91,7 +86,7 @@ def test_a_number_of_processes_that_makes_no_sense(count, capsys):
     [
         ('kind = "allreduce"\nelement = 3', r"trial\.toml:2: unknown key 'element'; did you mean 'elements'"),
         ('kind = "training"\njobs = 2', r"trial\.toml:2: unknown key 'jobs'"),
-        ('kind = "allreduced"', "expected 'allreduce' or 'sharing' or 'trace' or 'training' or 'workload'"),
+        ('kind = "allreduced"', "expected 'allreduce' or 'compression' or 'sharing' or 'trace' or 'training' or 'workload'"),
         ("about = 3", "about = 3: expected a line of text"),
         ("sweep = 3", "sweep = 3: expected a table"),
         ("sweep = []", r"trial\.toml:1: sweep = \[\]: expected a table"),
@@ -167,126 +162,12 @@ def test_documented_keys_are_the_keys():
 def test_list_and_show(capsys):
     assert cli.main(["experiment", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    there = {plan.named(path) for path in (*plan.available(), *plan.large())}
+    there = {library.named(path) for path in (*library.available(), *library.large())}
     assert {line.split()[0] for line in lines} == there >= {"loss-sweep", "two-jobs"}
     assert cli.main(["experiment", "show", "two-jobs"]) == 0
     assert "jobs = [1, 2]" in capsys.readouterr().out
     assert cli.main(["experiment", "show", "two-job"]) == 2
     assert "did you mean 'two-jobs'" in capsys.readouterr().err
-
-
-# ---- processes
-
-
-@pytest.mark.build
-@pytest.mark.later
-def test_reductions_by_processes_are_checked_and_counted():
-    need("cc")
-    reductions = in_processes(AllReduce(world="local", workers=2, jobs=2, elements=5000, values=32, loss=0.05, pool=64))
-    assert [(r.job, r.workers, r.bytes, r.busiest_link) for r in reductions] == [("job 0", 2, 20000, ""), ("job 1", 2, 20000, "")]
-    for reduction in reductions:
-        summary = reduction.summary()
-        assert summary["packets"] - summary["retransmissions"] >= 2 * 5000 // 32 and summary["retransmissions"] > 0
-        assert summary["link_use"] is summary["link_mb"] is summary["ring_model_ms"] is None
-    assert set(summary) == set(allreduce.reduce(AllReduce(elements=100, workers=2))[0].summary()), "one schema"
-
-
-@pytest.mark.build
-@pytest.mark.later
-def test_a_worker_that_fails_is_named():
-    need("cc")
-    # The other one may be told of the end of the first before its own time-out.
-    message = r"process \d \(pid \d+\) exited with status 1; its log ends:\n(.*\n)*.*(JobTimeout: Timed out|PeerLost: )"
-    with pytest.raises(JobFailed, match=message):
-        in_processes(AllReduce(world="local", workers=2, elements=50_000, values=32, loss=0.9, pool=64, timeout=0.5))
-
-
-@pytest.mark.build
-@pytest.mark.later
-def test_processes_that_are_waited_for_say_where_they_are(tmp_path):
-    code = """
-import pathlib, sys, time
-from ina.lab.training.launch import say_where_on_request
-def in_the_way():
-    pathlib.Path(sys.argv[2]).touch()
-    time.sleep(3600)
-say_where_on_request()
-if sys.argv[1] == "0":
-    print("{}", flush=True)
-in_the_way()
-"""
-    logs, marks = ([tmp_path / f"{number}.{end}" for number in range(2)] for end in ("log", "here"))
-    crew = []
-    try:
-        for number, log in enumerate(logs):
-            with log.open("wb") as errors:
-                crew.append(subprocess.Popen([sys.executable, "-c", code, str(number), marks[number]], stdout=subprocess.PIPE,
-                                             stderr=errors, text=True))  # fmt: skip
-        expected = r"waited 0 s for processes 1 to be ready:\nprocess 1 \(pid \d+\) runs; its log ends:"
-        until(lambda: all(mark.exists() for mark in marks), "both to be in the way")
-        assert select.select([crew[0].stdout], [], [], 0)[0]
-        with pytest.raises(JobFailed, match=expected) as caught:
-            Crew(crew, logs).answers(0, "ready")
-        assert "in in_the_way" in str(caught.value)
-    finally:
-        end(crew)
-        for process in crew:
-            process.stdout.close()
-
-
-@pytest.mark.fast
-@pytest.mark.parametrize(("key", "value"), [("algorithm", "ring"), ("stripes", 2), ("latency", 1e-6), ("ecn", 9000)])
-def test_what_processes_cannot_do_is_refused(key, value):
-    with pytest.raises(ConfigError, match=f"{key} = {value!r}: expected .* in world = 'testbed'"):
-        AllReduce(world="testbed", **{key: value})
-
-
-# ---- virtual time ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.build
-@pytest.mark.parametrize("dtype", ["int32", "float32"])
-def test_reductions_are_deterministic_and_counted(dtype):
-    need("cc")
-    config = AllReduce(workers=3, jobs=2, elements=5000, values=32, loss=0.02, reorder=0.02, duplicate=0.02, dtype=dtype)
-    first, again = allreduce.reduce(config), allreduce.reduce(config)
-    assert first == again and [r.job for r in first] == ["job 0", "job 1"]
-    other = allreduce.reduce(AllReduce(**{**config.as_dict(), "seed": 2}))
-    assert other[0].stats["network"]["digest"] != first[0].stats["network"]["digest"]
-    assert first[0].stats["workers"]["retransmissions"] > 0
-
-
-@pytest.mark.build
-def test_time_is_what_the_wires_allow():
-    """Without faults a tensor takes its bytes at the rate of the wire, and a window below a round trip takes longer."""
-    need("cc")
-    config = AllReduce(workers=4, elements=256 * 1000, values=256, rate=10e9, delay=1e-6, pool=64)
-    (run,) = allreduce.reduce(config)
-    frame_bits = 8 * (14 + 20 + 8 + 8 + 2 + 4 * 256 + 24)
-    assert run.seconds == pytest.approx(1000 * frame_bits / 10e9, rel=0.02)
-    assert 0.95 < run.link_use <= 1.0
-    (narrow,) = allreduce.reduce(AllReduce(**{**config.as_dict(), "pool": 2}))
-    assert narrow.seconds > 1.5 * run.seconds
-    assert run.summary()["ring_model_ms"] == pytest.approx(6e3 * (8 * 1024e3 / 4 / 10e9 + 2e-6))
-
-
-@pytest.mark.build
-def test_the_whole_pool_is_used():
-    """A window of 1024 slots, more than the program has by default: that many packets are under way at once."""
-    need("cc")
-    config = AllReduce(workers=2, elements=32 * 3000, values=32, delay=100e-6, pool=1024, rto_min=1e-3)
-    (run,) = allreduce.reduce(config)
-    assert run.seconds == pytest.approx(3 * 2e-4, rel=0.1), "3000 packets in three windows: three round trips"
-    assert run.stats["workers"]["retransmissions"] == 0, "the switch holds what its links carry"
-
-
-@pytest.mark.build
-def test_a_wrong_sum_is_found(monkeypatch):
-    need("cc")
-    right = allreduce.expected
-    monkeypatch.setattr(allreduce, "expected", lambda *arguments: (right(*arguments)[0] + 1, 0.0))
-    with pytest.raises(allreduce.WrongSum, match="job 0: worker 0's result is off by 1"):
-        allreduce.reduce(AllReduce(workers=2, elements=10, values=32))
 
 
 # ---- sweeps ------------------------------------------------------------------------------------------------------
@@ -305,7 +186,7 @@ def test_a_sweep_has_a_folder_a_point_and_one_page(trial, tmp_path):
         assert {"commit", "cpu", "cores", "kernel", "python", "numpy", "ina", "sources"} <= set(result.environment)
         assert (result.path / "report.html").exists()
     page = (folder / "report.html").read_text()
-    assert page.count("<svg") == 4 and "a trial" in page and "<script" not in page
+    assert page.count("<svg") == 5 and "a trial" in page and "<script" not in page
     for heading in ("jobs", "loss", *(heading for key, heading, _, _ in AllReduce.rows if key != "sums")):
         assert f"<th>{html.escape(heading)}</th>" in page
     assert page.count("<td>job 1</td>") == 2
@@ -476,7 +357,8 @@ def figures(folder: Path, key: str) -> list[float]:
 def test_loss_sweep(tmp_path):
     """More loss: more retransmissions, less goodput."""
     need("cc", "matplotlib")
-    trials = plan.load(plan.find("loss-sweep"), {"elements": "50000", "workers": "4", "seed": "1"}, {"loss": "[0.0, 0.01, 0.1]"})
+    overrides = {"elements": "50000", "workers": "4", "seed": "1"}
+    trials = plan.load(library.find("loss-sweep"), overrides, {"loss": "[0.0, 0.01, 0.1]"})
     folder = sweep.sweep(trials, tmp_path, quiet())
     goodput, again = figures(folder, "goodput_gbps"), figures(folder, "retransmissions")
     assert goodput == sorted(goodput, reverse=True) and again == sorted(again) and again[0] == 0 < again[1]
@@ -486,7 +368,7 @@ def test_loss_sweep(tmp_path):
 def test_worker_scaling(tmp_path):
     """All-reduce time does not depend on the number of workers; a ring's does."""
     need("cc", "matplotlib")
-    trials = plan.load(plan.find("worker-scaling"), {"elements": "100000"}, {"workers": "[2, 16]"})
+    trials = plan.load(library.find("worker-scaling"), {"elements": "100000"}, {"workers": "[2, 16]"})
     folder = sweep.sweep(trials, tmp_path, quiet())
     times, ring = figures(folder, "time_ms"), figures(folder, "ring_model_ms")
     assert times[1] == pytest.approx(times[0], rel=0.01) and ring[1] > 1.3 * ring[0]
@@ -497,7 +379,7 @@ def test_four_ways(tmp_path):
     """A link carries the tensor once with the switch, nearly twice with a ring, once a worker at a server; ATP uses both."""
     need("cc", "matplotlib")
     overrides = {"elements": "100000", "delay": "0.1e-6"}
-    folder = sweep.sweep(plan.load(plan.find("four-ways"), overrides, {"workers": "[8]"}), tmp_path, quiet())
+    folder = sweep.sweep(plan.load(library.find("four-ways"), overrides, {"workers": "[8]"}), tmp_path, quiet())
     rows = [(r.config.algorithm, r.config.protocol, r.summary[0]["time_ms"]) for r in compare.points(folder)]
     times = {protocol if algorithm == "in-network" else algorithm: ms for algorithm, protocol, ms in rows}
     assert times["switchml"] < times["atp"] < 1.5 * times["switchml"] < times["ring"] < 2.5 * times["switchml"]
@@ -514,7 +396,7 @@ def test_a_parameter_server_needs_a_host():
 def test_two_jobs(tmp_path):
     """Two jobs are each as fast as one alone while the slots suffice, and not below."""
     need("cc", "matplotlib")
-    trials = plan.load(plan.find("two-jobs"), {"elements": "50000"}, {"pool": "[16, 128]"})
+    trials = plan.load(library.find("two-jobs"), {"elements": "50000"}, {"pool": "[16, 128]"})
     folder = sweep.sweep(trials, tmp_path, quiet())
     narrow, wide, *both = figures(folder, "time_ms")
     assert both[0] == pytest.approx(both[1]) and both[0] > 1.5 * narrow
@@ -526,7 +408,7 @@ def test_two_jobs(tmp_path):
 def test_lossy_training(tmp_path):
     """Real ranks: losses change the time of a sum, not its value. The parameters are the same to the bit."""
     need("cc", "torch", "matplotlib", "fashion-mnist")
-    trials = plan.load(plan.find("lossy-training"), {"steps": "3", "backends": "ina"}, {"faults": '["", "loss=0.02,seed=1"]'})
+    trials = plan.load(library.find("lossy-training"), {"steps": "3", "backends": "ina"}, {"faults": '["", "loss=0.02,seed=1"]'})
     folder = sweep.sweep(trials, tmp_path, quiet())
     clean, lossy = compare.points(folder)
     parameters = [np.load(result.path / "parameters-ina-step3.npy") for result in (clean, lossy)]
@@ -534,112 +416,3 @@ def test_lossy_training(tmp_path):
     assert lossy.summary[0]["retransmissions"] > 0, "on a busy machine the other run has some, too"
     page = (folder / "report.html").read_text()
     assert "training loss by step" in page and "<td>loss=0.02,seed=1</td>" in page
-
-
-# ---- comparing ---------------------------------------------------------------------------------------------------
-
-
-def a_training(path: Path, name: str, backends=("ina", "gloo"), **keys) -> Path:
-    config = Config(name=name, backends=backends, **keys)
-    folder = record.Folder(path / name, config)
-    runs = [
-        Run(backend, [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7) for backend in backends
-    ]
-    folder.save(runs, {}, finished=True)
-    return folder.path
-
-
-@pytest.mark.build
-def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
-    """Trainings with different faults, and a sweep of all-reduces: a table and plots for each kind."""
-    need("cc", "matplotlib")
-    faults = {"a": "", "b": "loss=0.01", "c": "dup=0.01"}
-    folders = [a_training(tmp_path, name, faults=text) for name, text in faults.items()]
-    folders.append(sweep.sweep(plan.load(trial, {"jobs": "1"}), tmp_path, quiet()))
-    page_file = tmp_path / f"[b]{'long ' * 20}" / "page.html"
-    page_file.parent.mkdir()
-    assert cli.main(["report", *map(str, folders), "--output", str(page_file)]) == 0
-    page = page_file.read_text()
-    assert page.count("<table>") >= 4 and page.count("<svg") == 6 + 4
-    assert "loss=0.01" in page and "gloo (loopback)" in page
-    assert f"Report: {page_file}\n" in capsys.readouterr().out, "in one line, and as it is"
-
-
-def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:
-    folder = record.Folder(path / name, AllReduce(name=name, **keys))
-    stats = {"workers": {"tx_packets": packets, "retransmissions": 0}}
-    seconds = 1234.5678 + packets % 10
-    folder.save([Reduction("job 0", 8, 4_000_000, seconds, "h1>s1", 4_299_000, 0.994, 0.000588, stats)], {}, True)
-    return record.load(folder.path)
-
-
-@pytest.mark.build
-@pytest.mark.parametrize("width", [None, 80, 36])
-def test_a_table_never_cuts_a_figure(tmp_path, width):
-    """A terminal gets the names of columns that do not fit below the table; a pipe, which counts as 80 wide, gets all columns."""
-    results = [a_reduction(tmp_path, f"{index}", 10**7 + index, rate=rate, topology="fat-tree k=4", loss=0.0001 * index)
-               for index, rate in enumerate((10e9, 25e9))]  # fmt: skip
-    out = io.StringIO()
-    compare.show(Console(file=out, width=width or 80, force_terminal=width is not None, color_system=None), "a title", results)
-    output = out.getvalue()
-    assert "…" not in output and "1234567.8000" in output and "25 Gb/s" in output
-    assert "in all rows job: job 0" in " ".join(output.split()), "said once"
-    assert max(len(row.rstrip()) for row in output.splitlines()) <= (width or 200)
-    assert ("10,000,001" in output) == (width != 36) == ("only in the report" not in " ".join(output.split()))
-
-
-@pytest.mark.fast
-@pytest.mark.parametrize("places", [(2, 4, 8), ("ring", "tree")])
-def test_legends_cover_nothing(places):
-    need("matplotlib")
-    lines = {f"a line with a name of some length, {n}": [(x, 1 + n * i) for i, x in enumerate(places)] for n in range(12)}
-    extents = []
-
-    def draw(axes):
-        compare._draw(axes, lines, "workers", "what is seen")
-        axes.figure.canvas.draw()
-        extents.append((axes.get_legend().get_window_extent().x0, axes.get_window_extent().x1))
-
-    image = report.svg(draw)
-    assert extents[0][0] >= extents[0][1] and image.count("a line with a name") == 12
-    width = float(re.search(r'width="([0-9.]+)pt"', image)[1])
-    assert width > 6.4 * 72, "the picture has grown by the legend"
-
-
-@pytest.mark.fast
-def test_values_are_said_with_their_units():
-    assert [units.format_value(value, "rate") for value in (1e11, 2.5e10, 0.0)] == ["100 Gb/s", "25 Gb/s", "0"]
-    assert [units.format_value(value, "rto_min") for value in (1e-4, 0.25, 2.0)] == ["100 us", "250 ms", "2 s"]
-    assert units.format_value(0.0001, "loss") == "0.0001"
-    assert (units.format_value(524288, "queue"), units.format_value(512, "pool")) == ("524.288 kB", "512")
-    assert (units.axis("pool"), units.axis("rate"), units.axis("workers")) == ("pool, slots", "rate", "workers")
-    for key in {name for kind in kinds().values() for name in keys(kind)}:  # a key means the same in every kind
-        assert len({keys(kind)[key].unit for kind in kinds().values() if key in keys(kind)}) == 1, key
-
-
-@pytest.mark.build
-def test_equal_configurations_are_told_apart_by_their_folders(tmp_path):
-    need("matplotlib")
-    results = [record.load(a_training(tmp_path, name)) for name in ("before", "after")]
-    results[1].environment["commit"] = "another"
-    page = compare.page("two runs", "", results)
-    assert "<td>before</td>" in page and "<td>after</td>" in page
-    assert "These runs differ in commit." in page
-
-
-@pytest.mark.build
-def test_what_cannot_be_compared_is_named(tmp_path, capsys):
-    assert cli.main(["report", str(tmp_path)]) == 1
-    assert f"{tmp_path}: neither experiment.json" in capsys.readouterr().err
-    folder = a_training(tmp_path, "old")
-    metrics = json.loads((folder / "metrics.json").read_text())
-    for change, message in (({"schema": 1}, "schema 1, expected 2"), ({"finished": False}, "no run in it is finished")):
-        (folder / "metrics.json").write_text(json.dumps(metrics | change))
-        assert cli.main(["report", str(folder)]) == 1
-        assert message in capsys.readouterr().err
-    for name, text, message in (("metrics.json", "{", "metrics.json"), ("metrics.json", "[1]", "expected an object"),
-                                ("metrics.json", '{"schema": 2}', "has no key 'summary'"),
-                                ("experiment.json", "{}", "expected 'points'")):  # fmt: skip
-        (folder / name).write_text(text)
-        assert cli.main(["report", str(folder)]) == 1
-        assert message in capsys.readouterr().err

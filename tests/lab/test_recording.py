@@ -8,7 +8,7 @@ from capabilities import need
 from ina import cli
 from ina.base.settings import ConfigError
 from ina.lab.kinds import workload
-from ina.lab.kinds.training import Config
+from ina.lab.kinds.training import Training
 from ina.lab.kinds.workload import Workload
 from ina.lab.virtual import layers
 
@@ -143,4 +143,4 @@ def test_a_training_records_itself(tmp_path, capsys):
     assert cli.main([*replayed, *common]) == 0
     assert "in-network" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="record = 'x.txt': expected a path that ends with .csv"):
-        Config(record="x.txt")
+        Training(record="x.txt")

@@ -65,7 +65,7 @@ def test_perfetto_gets_workers_links_queues_and_pools_and_the_report_plots_them(
     assert {"h1>s1 use", "s1>h2 packets waiting", "s1 slots held by job 0"} <= counters
     assert len([event for event in events if event["ph"] == "b" and event["name"] == "all-reduce"]) == 2
     page = (folder / "report.html").read_text()
-    assert page.count("<svg") == 3 and "Slots that hold sums which are not complete" in page
+    assert page.count("<svg") == 4 and "Slots that hold sums which are not complete" in page
 
 
 def test_looks_are_for_virtual_time():

@@ -45,6 +45,38 @@ def test_training_equals_gloo_s(tmp_path):
     assert (folder / "report.html").read_text().count("<svg") == 3
 
 
+def test_gradients_travel_by_the_codec_that_the_configuration_names(tmp_path):
+    need("fashion-mnist")
+    own = ("--set", "codec=lanes-16", "--set", "model=small")
+    done = ina_run(tmp_path, "--steps", "5", "--workers", "2", "--backends", "ina", *own)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = tmp_path.iterdir()
+    counts = json.loads((folder / "metrics.json").read_text())["runs"][0]["stats"]["codecs"]["lanes-16"]
+    assert counts["elements"] >= 5 * 39_000 and counts["words"] < 0.55 * counts["elements"]
+
+
+def test_a_codec_that_remembers_is_made_for_each_bucket_and_the_time_to_an_accuracy_is_told(tmp_path):
+    need("fashion-mnist")
+    keys = ("codec=thc", "model=transformer", "bucket_mb=0.1", "evaluate=5", "batch=16", "target=0.05")
+    own = [word for each in keys for word in ("--set", each)]
+    done = ina_run(tmp_path, "--steps", "10", "--workers", "2", "--backends", "ina", *own)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = tmp_path.iterdir()
+    metrics = json.loads((folder / "metrics.json").read_text())
+    counts, (summary,) = metrics["runs"][0]["stats"]["codecs"], metrics["summary"]
+    assert set(counts) == {"thc"} and counts["thc"]["sums"] > 20, "several buckets a step"
+    assert counts["thc"]["elements"] == 10 * 71_370 and metrics["runs"][0]["stats"]["reasons"] == {}
+    assert summary["up_kb"] == summary["down_kb"] < 0.25 * 4 * 71.37
+    assert [step for step, _ in metrics["runs"][0]["accuracies"]] == [5, 10]
+    assert summary["target_steps"] in (5, 10) and 0 < summary["target_s"] < summary["training_s"]
+    assert "s to target" in done.stdout or "time to the target" in done.stdout
+
+
+def test_a_codec_that_is_not_there_is_refused_with_the_names_of_those_that_are(tmp_path):
+    done = ina_run(tmp_path, "--steps", "5", "--set", "codec=zip")
+    assert done.returncode == 2 and "block-64, block-32, two-limb, exact, lanes-16" in done.stderr
+
+
 def test_training_survives_faults(tmp_path):
     need("fashion-mnist")
     faults = "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.001,seed=3"

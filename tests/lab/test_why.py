@@ -37,7 +37,7 @@ def reduction(**keys):
         ({"algorithm": "ring"}, "link", "the busiest link, "),
         ({"pool": 4}, "pool", "each of 4 slots waits"),
         ({"host_packet": 2e-6}, "processor", "hosts' cores worked for "),
-        ({"loss": 0.01, "rto_min": 1e-3}, "recovery", "time-outs"),
+        ({"loss": 0.01, "rto_min": 1e-3, "rto": "fixed"}, "recovery", "time-outs"),
         ({"protocol": "atp", "pool": 16, "slots": 16, "jobs": 3}, "pool", "found their aggregator taken"),
         ({"protocol": "ps"}, "link", "the busiest link, h5>s1"),
         ({"elements": 2000, "delay": 10e-6}, "latency", "a worker sends 33 packets"),
@@ -58,7 +58,7 @@ def test_what_bounds_an_all_reduce_is_named(keys, bound, text):
         ({"slow_worker": 2.0}, "straggler", "worker 0 computes 2.00 times"),
         ({"compute": 0.0, "pool": 2}, "pool", "each of 2 slots waits"),
         ({"compute": 0.01, "host_packet": 20e-6}, "processor", "hosts' cores worked for"),
-        ({"compute": 0.01, "loss": 0.02, "rto_min": 5e-3}, "recovery", "time-outs"),
+        ({"compute": 0.01, "loss": 0.02, "rto_min": 5e-3, "rto": "fixed"}, "recovery", "time-outs"),
     ],
 )
 def test_what_bounds_a_training_is_named(tmp_path, keys, bound, text):
@@ -97,8 +97,27 @@ def test_what_bounds_jobs_that_share_a_switch_is_named(keys, bound, text):
 )
 def test_of_processes_only_what_was_measured_is_said(summary, bound):
     config = AllReduce(world="testbed", workers=2)
-    (finding,) = why.explain(Result(None, config, {}, [{"job": "job 0", "packets": 100, **summary}], {}, [{}], True))
+    (finding,) = why.explain(Result(None, config, {}, [{"job": "job 0", "packets": 100, **summary}], {}, [{"stats": {}}], True))
     assert finding.bound == bound
+
+
+@pytest.mark.parametrize(("spurious", "delays", "busy"), [(3, 5, True), (0, 5, False), (3, 0, False)])
+def test_needless_repetitions_of_late_processes_are_explained(spurious, delays, busy):
+    summary = {"job": "job 0", "packets": 100, "link_use": 0.5, "retransmissions": 7, "spurious": spurious, "delays": delays}
+    (finding,) = why.explain(Result(None, AllReduce(world="testbed", workers=2), {}, [summary], {}, [{"stats": {}}], True))
+    assert ("processors are busy: 5 times" in finding.shown) == busy, finding
+
+
+@pytest.mark.parametrize("stats", [
+    {"workers": {"flushed": 1200}}, {"worker": {"flushed": 1000}, "codecs": {"block-64": {"flushed": 200}}},
+])  # fmt: skip
+def test_flushed_values_are_named(stats):
+    config = AllReduce(world="testbed", workers=2)
+    summary = {"job": "job 0", "packets": 100, "link_use": 0.9, "retransmissions": 0}
+    (finding,) = why.explain(Result(None, config, {}, [summary], {}, [{"stats": stats}], True))
+    assert "; 1,200 values other than zero became zero" in finding.shown
+    (finding,) = why.explain(Result(None, config, {}, [summary], {}, [{"stats": {"workers": {"flushed": 0}}}], True))
+    assert "became zero" not in finding.shown
 
 
 def test_the_command_explains_folders(tmp_path, capsys):

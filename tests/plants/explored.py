@@ -56,7 +56,7 @@ NEXT, LOST = walk(PAIR, "next"), walk(PAIR, "lost")
 _AGGREGATION, _PHASE, _ADMISSION = (f"p4/include/switchml/{name}.p4" for name in ("aggregation", "phase", "admission"))
 _LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
 _STORE = "if (meta.first == 1) {\n                store"
-_LIFE = "h->job != config->job || h->e1 != (uint8_t)config->life"
+_LIFE = "\n    if (h->job != config->job || h->e1 != (uint8_t)config->life)"
 SUM, FLAG = "wrong sum|workers do not agree", "wrong overflow flag"
 PLANTS: dict[str, tuple[Plant, Walk]] = {
     "the largest exponent is that of the first": (Plant(_AGGREGATION, _LARGEST, "meta.first == 1", SUM), FLOATS),
@@ -90,15 +90,14 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
     "maxima are compared without their signs": (
         Plant(_AGGREGATION, "(int<32>)old > (int<32>)hdr.values", "old > hdr.values", SUM), MAXIMA),
     "a maximum may be that of an earlier phase": (
-        Plant(_AGGREGATION, "if (meta.first == 1) {\n                store();\n            } else if (meta.repeated == 0)",
-              "if (meta.first == 1 && hdr.switchml.msg_type != SWITCHML_MAXIMUM) {\n                store();\n            } else "
-              "if (meta.repeated == 0)", SUM), MAXIMA),
+        Plant(_AGGREGATION, "if (meta.first == 1) {\n                store();\n",
+              "if (meta.first == 1 && hdr.switchml.msg_type != SWITCHML_MAXIMUM) {\n                store();\n", SUM), MAXIMA),
     "incarnations are not compared": (
         Plant(_PHASE, "incarnation == meta.incarnation && seen != 0", "seen != 0", f"{SUM}|does not finish"), LOST),
     "switches do not compare lives": (
         Plant(_ADMISSION, "meta.strict == 1 && (bit<8>)hdr.exponents.e1 != own_life", "false", SUM), NEXT),
     "workers do not compare lives": (
-        Plant("host/protocol/frame.c", _LIFE, "h->job != config->job", f"{SUM}|{FLAG}|failed",
+        Plant("host/protocol/frame.c", _LIFE, "\n    if (h->job != config->job)", f"{SUM}|{FLAG}|failed",
               also=((".e1 = 0xff,", ".e1 = 0,"),)), NEXT),
     "workers take a result of another phase": (
         Plant("host/protocol/switchml.c", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", SUM),

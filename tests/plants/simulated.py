@@ -17,7 +17,7 @@ WRONG, LEAKED, STUCK = "wrong sum|twice", "leaked", "stuck"
 _LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
 _INCARNATION = "            if incarnation not in self._taken:\n                return incarnation"
 _RESEND, _NEVER = (f"if ({test}) {{\n                            " for test in ("hdr.atp.resend == 1", "false"))
-_LIFE = "h->job != config->job || h->e1 != (uint8_t)config->life"
+_LIFE = "\n    if (h->job != config->job || h->e1 != (uint8_t)config->life)"
 
 
 def p4(file: str, old: str, new: str, violation: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
@@ -45,13 +45,14 @@ PLANTS = {
         "switchml/aggregation", "hdr.switchml.overflow = overflow[31:31];", "hdr.switchml.overflow = 0;", "overflow"),
     "overflows of an earlier phase are told": p4(
         "switchml/aggregation", "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "", "overflow"),
-    "maxima are added": p4("switchml/aggregation", "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false", WRONG),
-    "workers do not compare lives": c("frame", _LIFE, "h->job != config->job", ".", (".e1 = 0xff,", ".e1 = 0,")),
+    "maxima are added": p4("switchml/aggregation", "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false",
+                          f"{WRONG}|wrong overflow flag"),
+    "workers do not compare lives": c("frame", _LIFE, "\n    if (h->job != config->job)", ".", (".e1 = 0xff,", ".e1 = 0,")),
     "workers take a result of another phase": c(
         "switchml", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", WRONG),
     "workers take a pending frame for a result": c("frame", ".pending = type == INA_WIRE_PENDING", ".pending = 0"),
     "workers do not send again": c(
-        "switchml", "&probe)) >= 0;)\n        ina_slots_mark(st, (uint32_t)index);", "&probe)) >= 0;)\n        ;", STUCK),
+        "switchml", "now)) >= 0;)\n        ina_slots_mark(st, (uint32_t)index);", "now)) >= 0;)\n        ;", STUCK),
     "workers do not wait for a block's exponent": c(
         "switchml", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY", WRONG),
     "all jobs have one incarnation": control("job_incarnations", _INCARNATION, "            return 1"),
@@ -66,6 +67,17 @@ PLANTS = {
         "admission", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
     "slots are given twice": control(
         "admission", "all(base >= end or base + slots <= start for start, end in held)", "True", "held twice"),
+    "a moved job keeps its incarnation": control(
+        "admission", "        (tree,) = self.place(name, old.hosts, old.slots)\n",
+        "        (tree,) = self.place(name, old.hosts, old.slots)\n        self.incarnations._next = old.incarnation\n",
+        "moved with the incarnation|wrong sum"),
+    "a tree goes over a dead link": control(
+        "admission", "failed_links=self.down_links,", "failed_links={},", "a tree over what is down"),
+    "a route goes over a dead link": Plant(
+        "ina/topology/routes.py", "if hop.node in arrivals and direction_of(topology, source, hop) not in dead:",
+        "if hop.node in arrivals:", "a wrong route: .* which is down"),
+    "a route goes to a host whose link is dead": Plant(
+        "ina/topology/routes.py", "if direction_of(topology, edge, last) in dead:", "if False:", "a wrong route"),
     "a job's slots stay its own": control("admission", "job = self.jobs.pop(name, None)", "job = self.jobs.get(name)"),
 }  # fmt: skip
 
@@ -78,7 +90,8 @@ ATP = {
         "atp/aggregator", "if (alive && owner == own) {", "if (alive && owner[31:0] == own[31:0]) {", WRONG),
     "aggregators are told by the job only": p4(
         "atp/aggregator", "if (alive && owner == own) {", "if (alive && owner[63:32] == own[63:32]) {", WRONG),
-    "what overlaps is added": p4("atp/aggregator", "held != 0 && held & bitmap == 0", "held != 0", WRONG),
+    "what overlaps is added": p4("atp/aggregator", "held != 0 && held & bitmap == 0", "held != 0",
+                                  f"{WRONG}|{STUCK}"),  # the server drops what check words find
     "a sum goes up with the bitmap of its last packet": p4("atp/aggregator", "hdr.atp.bitmap = bitmap;", "", "."),
     "results free no aggregator": p4(
         "atp/aggregator", "if (owner == own && hdr.atp.msg_type != Type.PENDING)", "if (false)", "leaked aggregators"),
@@ -100,8 +113,7 @@ ATP = {
     "workers take any type for the result": c(
         "atp", "\n        || (view.type != INA_ATP_PENDING && view.type != expected)", ""),
     "workers do not say that they send again": c("atp", "slots_of(st)[index].resend = 1;", "", STUCK),
-    "workers do not send again": c("atp", "ask_again(st, (uint32_t)index);\n        if (!probe)", "if (!probe)", STUCK,
-                                   ("ask_again(st, st->first)", "unlist(st, st->first)")),
+    "workers do not send again": c("atp", "ask_again(st, (uint32_t)index);\n        if (ina", "if (ina", STUCK),
     "floats go with the number of the next packet": c(
         "atp", "slot->floats = 1;\n        set_ready(st, index);", "slot->floats = 0;\n        set_ready(st, index);"),
     # the parameter server
@@ -109,7 +121,7 @@ ATP = {
     "the server answers from a previous life": c(
         "ps_jobs", "    free(job->state);\n    *job = (struct job){0};\n    return 0;", "    return 0;", ".",
         ("        return -EEXIST;", "        return memcpy(job->state, config, sizeof *config), 0;")),
-    "the server adds what it has": c("ps", "if (!(row->bitmap & view.bitmap))", "if (1)", WRONG),
+    "the server adds what it has": c("ps", "if (begins || !(row->bitmap & view.bitmap))", "if (1)", WRONG),
     "the server's row is an older number's": c(
         "ps", "ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats", "1"),
     "the server answers before all are in": c(

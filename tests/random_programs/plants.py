@@ -81,7 +81,7 @@ PLANTS = (
     ),
     Plant(
         "popped elements stay valid",
-        "ina/p4/compiler/lower/headers.py",
+        "ina/p4/compiler/lower/lowering.py",
         'for i in range(count) if e.method == "push_front" else range(size - count, size):',
         'for i in range(count) if e.method == "push_front" else range(0):',
         "compiled",
@@ -145,7 +145,7 @@ PLANTS = (
     ),
     Plant(
         "all digests are the first that the program has",
-        "ina/p4/compiler/externs/digests.py",
+        "ina/p4/compiler/externs/copies.py",
         'low.emit(ir.Assign(low.context.flag("digest"), fold.const(number, 32)))',
         'low.emit(ir.Assign(low.context.flag("digest"), fold.const(1, 32)))',
         "compiled",
@@ -153,7 +153,7 @@ PLANTS = (
     ),
     Plant(
         "the first digest of a packet wins",
-        "ina/p4/compiler/externs/digests.py",
+        "ina/p4/compiler/externs/copies.py",
         "machine.packet.requests.digest = Message(",
         "machine.packet.requests.digest = machine.packet.requests.digest or Message(",
         "interpreted",

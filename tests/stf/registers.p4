@@ -1,4 +1,4 @@
-// Registers: read, written, beyond the end; of narrow, signed and wide cells; set by the control plane.
+// Registers: read, written; of narrow, signed and wide cells; set by the control plane.
 #include "include/begin.p4"
 
 struct headers_t {

@@ -39,7 +39,7 @@ def test_switches_have_addresses_of_their_own():
 def test_nodes_and_ports_of_real_machines():
     """Any names, the NICs' own addresses, the switches' port numbers: routes and trees are those of the same network."""
     nodes = [Node("rack2", like="s2"), Node("rack10", like="s10"), Node("spine", like="s1"),
-             Node("gpu1", "h1", ip="192.168.7.1", mac="0c:42:a1:00:00:01"), Node("gpu2", "h2")]  # fmt: skip
+             Node("gpu1", "h1", own_ip="192.168.7.1", own_mac="0c:42:a1:00:00:01"), Node("gpu2", "h2")]  # fmt: skip
     links = Link("rack10", "spine"), Link("spine", "rack2"), Link("gpu1", "rack2"), Link("gpu2", "rack10")
     real = Topology("real", tuple(nodes), links, numbers=((152, 12), (8, 152), (0, 128), (0, 136)))
     assert [(node.is_host, node.number, node.ip, node.mac) for node in (real.by_name["spine"], real.by_name["gpu1"])] == [

@@ -128,6 +128,12 @@ def test_coins_that_do_not_reach_all_are_refused():
 # ---- the topology finder
 
 
+def degree_of(net, switch):
+    """Returns the interfaces of a switch towards others, each a transmitter and a receiver."""
+    sends, receives = [hop.node for hop in net.hops[switch]], net.sources[switch]
+    return max(sum(not net.is_host(node) for node in nodes) for nodes in (sends, receives))
+
+
 @given(fabrics())
 @settings(max_examples=60, deadline=None)
 def test_no_server_exceeds_the_degree(made):
@@ -135,7 +141,7 @@ def test_no_server_exceeds_the_degree(made):
     net = as_topology(fabric)
     for server in range(1, fabric.servers + 1):
         assert fabric.interfaces(server) <= fabric.degree
-        assert net.degree(f"s{server}") == fabric.interfaces(server)
+        assert degree_of(net, f"s{server}") == fabric.interfaces(server)
         assert [hop.node for hop in net.hops[f"s{server}"] if hop.node[0] == "h"] == [f"h{server}"]
 
 
@@ -165,11 +171,6 @@ def test_routes_are_loop_free_use_circuits_and_keep_the_bound(made):
                 assert path[0] == source and path[-1] == destination and len(set(path)) == len(path)
                 assert all(fabric.circuits[pair] for pair in zip(path, path[1:], strict=False))
                 assert len(path) - 1 <= most_hops(n, group.steps, group.rings)
-    routes = fabric.shortest(1, fabric.servers, 4)
-    assert 1 <= len(routes) <= 4 and [len(r) for r in routes] == sorted(len(r) for r in routes)
-    assert len(set(map(tuple, routes))) == len(routes)
-    for path in routes:
-        assert len(set(path)) == len(path) and all(fabric.circuits[pair] for pair in zip(path, path[1:], strict=False))
 
 
 @given(fabrics())
@@ -250,7 +251,7 @@ def test_every_server_is_a_host_with_its_own_element(degree, rings):
     net = topologies.load("topoopt", servers=8, degree=degree, rings=rings, rate=1e9)
     assert len(net.hosts) == len(net.switches) == 8
     assert all(net.switch_of(f"h{i}") == f"s{i}" and net.hops[f"s{i}"][0].port == 1 for i in range(1, 9))
-    assert {net.degree(f"s{i}") for i in range(1, 9)} == {degree - (rings == "undirected") * (degree % 2)}
+    assert {degree_of(net, f"s{i}") for i in range(1, 9)} == {degree - (rings == "undirected") * (degree % 2)}
     assert {link.rate for link in net.links if link.a[0] == "s"} == {1e9} and {link.rate for link in net.links[:8]} == {0}
 
 

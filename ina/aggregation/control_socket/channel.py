@@ -16,6 +16,9 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from ina.aggregation.control_socket import descriptors
@@ -23,7 +26,7 @@ from ina.aggregation.control_socket.messages import MAX_REPLY, decode
 from ina.aggregation.control_socket.peers import check_server, greeting
 from ina.base import tokens
 
-MAX_FDS = 8
+MAX_FDS = 80  # a port of a shared switch has one for each of its seats
 TCP = "tcp:"
 SILENCE = 15  # seconds after which a machine that sends nothing, and answers no probe, counts as gone
 
@@ -199,3 +202,22 @@ def listen(name: str, everybody: bool = False) -> socket.socket:
         hint = "; is another switch process using that name?" if error.errno == errno.EADDRINUSE else ""
         raise OSError(error.errno, f"cannot listen at socket {shown(name)}: {error.strerror}{hint}") from error
     return sock
+
+
+@contextmanager
+def listening(name: str, everybody: bool = False) -> Iterator[socket.socket]:
+    """Listens as `listen` does. Removes a path's file at the end, and at the beginning one that a killed process has left; where
+    somebody listens, that is an OSError (EADDRINUSE)."""
+    path = Path(name) if "/" in name and not elsewhere(name) else None
+    if path is not None and path.is_socket():
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(name)
+            except ConnectionRefusedError:
+                path.unlink()
+    with closing(listen(name, everybody)) as listener:
+        try:
+            yield listener
+        finally:
+            if path is not None:
+                path.unlink(missing_ok=True)

@@ -158,6 +158,7 @@ WORKER = Number(0, MAX_WORKERS - 1)
 SIZE = Number(1, (1 << 31) - 1)
 PORT = Text(100)  # a kind of port
 PROTOCOL = Text(4096)  # a name, or the path of one's own program
+CHECK = Text(16)  # of protocols.CHECKS; "": the job's, or its protocol's default
 
 
 # ---- requests
@@ -170,8 +171,11 @@ class Ping:
 
 @dataclass(frozen=True, kw_only=True)
 class Join:
+    """``wire``: the worker's wire version (p4/include/frame.p4); workers before version 2 do not say it."""
+
     job: Annotated[str, JOB]
     worker: Annotated[int, WORKER]
+    wire: Annotated[int, Number(1, 255)] = 1
     token: Annotated[str, TOKEN] = ""
     host: Annotated[str, HOST] = ""
 
@@ -183,6 +187,7 @@ class Admit:
     job: Annotated[str, JOB]
     workers: Annotated[int, Number(1, MAX_WORKERS)]
     slots: Annotated[int | None, SIZE] = None
+    check: Annotated[str, CHECK] = ""
     strict: Annotated[bool, Flag()] = True
     hosts: Annotated[list[str] | None, Texts(HOST, 1024)] = None
     token: Annotated[str, TOKEN] = ""
@@ -198,6 +203,7 @@ class Attach:
     values: Annotated[int, Number(0, MAX_WORKERS)] = 0
     moves: Annotated[bool, Flag()] = False
     held: Annotated[int, Number(0, 2**32 - 1)] = 0
+    runs: Annotated[bool, Flag()] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,14 +239,21 @@ class Counters:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Links:
+    """``events``: lines of ina/topology/link_events.py, with times from now on."""
+
+    events: Annotated[list[str], Texts(Text(200, 1), 256)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stop:
     pass
 
 
 REQUESTS = {kind.__name__.lower(): kind
-            for kind in (Ping, Join, Admit, Attach, Release, End, Serve, Jobs, Switches, Counters, Stop)}  # fmt: skip
+            for kind in (Ping, Join, Admit, Attach, Release, End, Serve, Jobs, Switches, Counters, Links, Stop)}  # fmt: skip
 OfJob = Join | Admit | Attach | End  # those that name a job, and bring its token
-Request = Ping | Join | Admit | Attach | Release | End | Serve | Jobs | Switches | Counters | Stop
+Request = Ping | Join | Admit | Attach | Release | End | Serve | Jobs | Switches | Counters | Links | Stop
 
 
 def parse(message: dict[str, Any]) -> Request:

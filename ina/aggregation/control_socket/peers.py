@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import pwd
 import socket
 import struct
+
+EVERYBODY = "everybody"
 
 
 def peer(sock: socket.socket) -> tuple[int, int]:
@@ -47,3 +50,9 @@ def user_id(name: str, source: str) -> int:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
         raise ValueError(f"{source}: there is no user {name!r} here; expected a name or a number") from None
+
+
+def add_user_option(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--user``, which names the users who may have jobs."""
+    parser.add_argument("--user", action="append", default=[], metavar="NAME",
+                        help=f"a user who may have jobs here beside you and root: a name, a number or {EVERYBODY}; repeatable")

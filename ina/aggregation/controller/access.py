@@ -7,17 +7,14 @@ a line ``ina TOKEN`` or HTTP's ``Authorization: Bearer TOKEN``. The table ``RULE
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 
 from ina.aggregation.control_socket import messages
-from ina.aggregation.control_socket.peers import user_id, user_name
+from ina.aggregation.control_socket.peers import EVERYBODY, user_id, user_name
 from ina.aggregation.controller.job_records import AdmissionError
 from ina.base import tokens
-
-EVERYBODY = "everybody"
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,7 @@ RULES = {
     messages.Release: Rule(Role.USER),
     messages.End: Rule(Role.USER, of_job=True, or_switch=True),
     messages.Serve: Rule(Role.OWNER),
+    messages.Links: Rule(Role.OWNER),
     messages.Stop: Rule(Role.OWNER),
 }
 
@@ -100,12 +98,6 @@ class JobOwner:
         if not self.token and (token or principal != self.principal):
             owner = "you asked for it without a token" if principal == self.principal else f"it is {self.principal}'s"
             raise AdmissionError("token", f"job {job!r} has no token: {owner}")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--user``, which names the users who may have jobs."""
-    parser.add_argument("--user", action="append", default=[], metavar="NAME",
-                        help=f"a user who may have jobs here beside you and root: a name, a number or {EVERYBODY}; repeatable")
 
 
 def users(names: Collection[str]) -> Collection[int] | None:

@@ -29,9 +29,8 @@ from ina.aggregation.controller.tree_placement import place
 from ina.aggregation.entries import Child, JobProgram, Parent, program_named
 from ina.aggregation.worker import SWITCH, worker_address
 from ina.net.ports import Address
-from ina.p4.runtime.entities import Entity, TableEntry, Update, delete, insert, modify
+from ina.p4.runtime.entities import Entity, SwitchTarget, TableEntry, Update, delete, insert, modify
 from ina.p4.runtime.p4info import EntityError
-from ina.p4.runtime.target import SwitchTarget
 from ina.topology.topology import Node, Topology
 from ina.topology.tree import Tree
 
@@ -64,24 +63,29 @@ class Controller:
         self.servers: dict[str, Parent] = {}  # parameter servers, by switch
         self.unsure: set[str] = set()  # switches whose entries are unknown
         self.down: dict[str, str] = {}  # failed switches, and the reasons
+        self.down_links: dict[str, str] = {}  # failed links by name (Topology.link_names), and the reasons
         self.forgotten: set[tuple[str, int]] = set()  # switches to which a job's entries were written again, and its incarnation
         self.incarnations = Incarnations(chance)
+        self._chance = chance
         self.lives = Lives(self.program.last_life, chance)
         self._last_number = self.program.max_jobs - 1
 
     def admit(self, name: str, workers: int, slots: int, strict: bool = True, tree: Tree | None = None,
-              hosts: Sequence[str] = ()) -> Job:
+              hosts: Sequence[str] = (), check: str = "") -> Job:
         """Reserves resources for job ``name`` at every switch of ``tree``. Raises AdmissionError; then nothing has changed.
 
         ``hosts``: of the workers in order (default: the tree's, by number). Without a tree the controller's only switch serves
-        the job, and workers may be at any of its ports.
+        the job, and workers may be at any of its ports. ``check``: how its workers make check words (protocols.CHECKS; default:
+        the protocol's).
         """
         self._check(name, workers, slots)
+        check = self._check_words(name, check)
         self._repair_unsure(tree.switches if tree else self.targets)  # reads the lives in use there
         number = self._free_number()
         if number is None:
             raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
-        job = Job(name, number, self.incarnations.give(), self.lives.give(number), workers, slots, strict, {}, tree)
+        job = Job(name, number, self.incarnations.give(), self.lives.give(number), workers, slots, strict, {}, tree,
+                  check=check, secret=self._chance.randbytes(32).hex() if check == "keyed" else "")  # fmt: skip
         if tree is None:
             if len(self.targets) != 1:
                 raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
@@ -112,8 +116,8 @@ class Controller:
             room = {switch: len(self._ranges(switch, slots)) if self.program.reserves else self.program.max_jobs
                     for switch in self.targets}  # fmt: skip
             return place(self.topology, hosts, room,
-                         running=[job.tree for job in self.jobs.values() if job.tree], load=load, failed=failed, stripes=stripes,
-                         roots=self.servers if self.program.needs_server else ())
+                         running=[job.tree for job in self.jobs.values() if job.tree], load=load, failed=failed,
+                         failed_links=self.down_links, stripes=stripes, roots=self._roots() if self.program.needs_server else ())
         except AdmissionError as error:
             raise AdmissionError(error.code, f"job {name!r} asks for {slots} slots: {error}") from error
 
@@ -188,7 +192,31 @@ class Controller:
             with suppress(*REFUSED):
                 self.repair(switch)
         (tree,) = self.place(name, old.hosts, old.slots)
-        return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts)
+        return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts, old.check)
+
+    def alternative(self, name: str) -> Tree:
+        """Returns the tree that ``move`` would give a job. Raises AdmissionError: there is no such job, or no tree."""
+        job = self.jobs.get(name)
+        if job is None or job.tree is None:
+            raise AdmissionError("unknown", f"there is no job {name!r} on a tree")
+        others = {other: self.jobs[other] for other in self.jobs if other != name}
+        everyone, self.jobs = self.jobs, others  # without what it holds itself
+        try:
+            return self.place(name, job.hosts, job.slots)[0]
+        finally:
+            self.jobs = everyone
+
+    def link_names(self) -> tuple[str, ...]:
+        """Returns the names of the topology's links, by number; none without one."""
+        return () if self.topology is None else tuple(self.topology.link_names())
+
+    def links_of(self, job: Job) -> set[int]:
+        """Returns the numbers of the links that a job with a tree uses, with the one to its parameter server."""
+        if job.tree is None:
+            return set()
+        roots = self._roots() if self.program.needs_server else {}
+        uplink = roots.get(job.tree.root)
+        return {*job.tree.links, *(() if uplink is None else (uplink,))}
 
     def missing(self, switch: str, ask: bool = False) -> list[str]:
         """Returns jobs whose own entries at ``switch`` are absent or different, or were so when it was last repaired: it was
@@ -276,11 +304,23 @@ class Controller:
             raise AdmissionError("duplicate", f"job {name!r} is already running; choose another name or release it")
         most = self.program.max_workers
         if not 1 <= workers <= most:
+            own = "" if most == type(self.program).max_workers else \
+                ", as the program of this switch states (@ina_program: workers); compile it for more"
             raise AdmissionError("too_many_workers",
-                                 f"job {name!r} has {workers} workers; a switch job takes 1 to {most}")
+                                 f"job {name!r} has {workers} workers; a switch job takes 1 to {most}{own}")
         if slots < 1 or slots & (slots - 1) or slots > self.program.max_slots:
             raise AdmissionError("invalid", f"job {name!r} asks for {slots} slots; expected a power of two "
                                             f"from 1 to {self.program.max_slots}")
+
+    def _check_words(self, name: str, check: str) -> str:
+        """Returns how the job's check words are made. Raises AdmissionError: its protocol has none of that kind."""
+        if not check:
+            return protocols.default_check(self.program.name)
+        try:
+            protocols.check_check(self.program.name, check)
+        except ValueError as error:
+            raise AdmissionError("invalid", f"job {name!r}: {error}") from None
+        return check
 
     def _check_children(self, name: str, switch: str, children: int) -> None:
         most = self.program.max_children
@@ -354,6 +394,12 @@ class Controller:
         if self.topology is None:
             raise AdmissionError("invalid", "a job with a tree needs a controller that knows the topology")
         return self.topology
+
+    def _roots(self) -> dict[str, int | None]:
+        """Returns the switches with a parameter server, and the numbers of their links to it; None: it is in no topology."""
+        hops = self._network().hops
+        return {switch: next((hop.link for hop in hops[switch] if hop.port == server.port), None)
+                for switch, server in self.servers.items()}  # fmt: skip
 
     def _ends(self, tree: Tree, node: str) -> tuple[int, int]:
         """Returns the port numbers of the link from ``node`` to its parent: at the node, at the parent."""

@@ -6,13 +6,16 @@
     admit    job workers [slots] [strict] [hosts] -> number, incarnation, life, slot_base, slots (all workers ask; the first
                                                      creates, all get the same answer, also a refusal)
     attach   job worker port [protocol] [values]  -> the worker's configuration, and the port's descriptors; whether the job is
-             [moves] [held]                          moved when a switch fails (its workers must support that); ``held``: the
-                                                     incarnation of a worker that comes back to a restarted controller
+             [moves] [held] [runs]                   moved when a switch fails (its workers must support that); ``held``: the
+                                                     incarnation of a worker that comes back to a restarted controller;
+                                                     ``runs``: it runs the job's switch itself, where it may
+                                                     (shared_switches.py); the first worker decides for the job
     release                                       -> this connection's worker leaves its job without failing it
     end      job                                  -> the job is over: its workers get the event of a lost worker
     serve    port [host]                          -> this connection is the parameter server, and takes calls from now on
                                                      (ps_process.py); its port, and the port's descriptors
     jobs, switches, counters                      -> their state and counters
+    links    events                               -> links of a testbed fail, heal, become slow (ina/topology/link_events.py)
     stop                                          -> ends when the last client is gone
 
 access.py defines permissions. A job belongs to the holders of its ``token``: its first request has it, and later ones must have
@@ -38,16 +41,21 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
+from ina.aggregation import protocols
 from ina.aggregation.control_socket import messages
 from ina.aggregation.control_socket.messages import Malformed, Request, decode, parse
 from ina.aggregation.controller.access import Access, JobOwner, Principal, Role, Rule
 from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.failures import Recovery
 from ina.aggregation.controller.job_records import Job
+from ina.aggregation.controller.link_recovery import LinkRecovery
 from ina.aggregation.controller.ps_client import PsClient, ServerGone
+from ina.aggregation.controller.shared_switches import SharedSwitches
 from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
 from ina.aggregation.controller.worker_ports import Plug
+from ina.aggregation.port_kinds import shm
+from ina.base.native import lib
 
 JOINING = 30.0  # seconds for all workers of a job in a network to join
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
@@ -119,12 +127,14 @@ class Operations:
     outlive this process. ``access``: users who may have jobs; default: this process's user, and root. Raises StateError for a
     state that is of other switches.
 
-    ``host``, ``controller`` and ``watch`` exist if ``works`` is true: without them every request but a stop is refused.
+    ``host``, ``controller``, ``recovery`` and ``links`` exist if ``works`` is true: without them every request but a stop is
+    refused.
     """
 
     host: SwitchHost
     controller: Controller
     recovery: Recovery
+    links: LinkRecovery
 
     def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS,
                  state: StateFile | None = None, access: Access | None = None):
@@ -140,6 +150,8 @@ class Operations:
         self.ports: dict[str, list[int]] = {}  # open ports by job
         self.tokens: dict[str, str] = {}
         self.principals: dict[str, Principal] = {}  # by job: principal of its first request
+        self.shared: SharedSwitches | None = getattr(host, "shared", None)
+        self.run_by_workers: dict[str, bool] = {}  # by job with attached workers: they run its switch
         self.left: dict[str, set[int]] = {}  # by job: workers that have left without failing it
         self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
         self.failures: OrderedDict[tuple[str, str], Failure] = OrderedDict()
@@ -148,10 +160,12 @@ class Operations:
         self.operations: dict[type, Callable[[Session, list[int], Any], dict[str, Any]]] = {
             messages.Ping: self.ping, messages.Join: self.join, messages.Admit: self.admit, messages.Attach: self.attach,
             messages.Release: self.release, messages.End: self.end, messages.Serve: self.serve, messages.Jobs: self.jobs,
-            messages.Switches: self.switches, messages.Counters: self.counters, messages.Stop: self.stop,
+            messages.Switches: self.switches, messages.Counters: self.counters, messages.Links: self.change_links,
+            messages.Stop: self.stop,
         }  # fmt: skip
         if self.works:
             self.recovery = Recovery(self, state)
+            self.links = LinkRecovery(self, self.recovery.move)
             self.recovery.begin()
 
     # ---- answers
@@ -216,13 +230,15 @@ class Operations:
                 log.warning("job %s is over: nobody has joined it for %g s", job, LEASE)
                 self.over(job)
         if self.works:
+            self.links.tick()
             self.recovery.tick()
 
     def due(self) -> float | None:
         """Returns when there is work without a request (monotonic seconds); None: never."""
         times = [p.deadline for p in self.pending] + [s.hang_up_at for s in self.sessions if s.hang_up_at]
         times += [lease.until for lease in self.leases.values()]
-        times += [due] if self.works and (due := self.recovery.due()) is not None else []
+        for part in (self.recovery, self.links) if self.works else ():
+            times += [due] if (due := part.due()) is not None else []
         return min(times, default=None)
 
     def call(self, session: Session, fds: list[int], request: Request) -> dict[str, Any]:
@@ -254,7 +270,8 @@ class Operations:
 
     def ping(self, session: Session, fds: list[int], request: messages.Ping) -> dict[str, Any]:
         server = self.upstream.pid if self.upstream and self.upstream.ready else 0
-        return {"pid": os.getpid(), "server": server, "free_slots": self.controller.free_slots(), **self.host.describe()}
+        return {"pid": os.getpid(), "server": server, "free_slots": self.controller.free_slots(),
+                "wire": lib.INA_WIRE_VERSION, **self.host.describe()}
 
     def jobs(self, session: Session, fds: list[int], request: messages.Jobs) -> dict[str, Any]:
         """``jobs``: by name, each job's resources at its switches, and its connected workers."""
@@ -264,27 +281,32 @@ class Operations:
         processes = {s.index: s.pid for s in self.members(job.name)}
         return {
             "number": job.number, "incarnation": job.incarnation, "life": job.life, "workers": job.workers, "slots": job.slots,
-            "strict": job.strict, "open": not self.tokens.get(job.name), "owner": str(self._owner(job.name)),
-            "root": job.root.switch,
+            "strict": job.strict, "check": job.check, "open": not self.tokens.get(job.name), "owner": str(self._owner(job.name)),
+            "root": job.root.switch, "run_by": "workers" if self.run_by_workers.get(job.name) else "process",
             "switches": {b.switch: {"slot_base": b.slot_base, "children": list(b.seats)} for b in job.branches.values()},
             "members": {i: {"pid": processes.get(i), "host": job.hosts[i] if job.hosts else None, "port": child.port,
                             "ip": child.address.ip} for i, child in job.attached.items()},
         }  # fmt: skip
 
     def switches(self, session: Session, fds: list[int], request: messages.Switches) -> dict[str, Any]:
-        """``switches``: by name, its pool and jobs."""
+        """``switches``: by name, its pool and jobs; ``links``: incidents of links (link_recovery.py), the last one last;
+        ``silent``: workers from which nothing comes while others of their job send."""
         controller = self.controller
         return {"switches": {name: {
             "slots": controller.slots[name], "free_slots": controller.free_slots(name),
             "state": controller.down.get(name) or ("unsure" if name in controller.unsure else "up"),
             "jobs": [job.name for job in controller.jobs.values() if name in job.branches]} for name in controller.targets},
-            **self.host.describe()}  # fmt: skip
+            "links": self.links.shown(), "silent": self.links.silent(), **self.host.describe()}  # fmt: skip
 
     def counters(self, session: Session, fds: list[int], request: messages.Counters) -> dict[str, Any]:
         try:
             return {**self.host.counters(), **(self.upstream.counters() if self.upstream else {})}
         except ServerGone as error:
             raise AdmissionError("failed", str(error)) from error
+
+    def change_links(self, session: Session, fds: list[int], request: messages.Links) -> dict[str, Any]:
+        self.links.plan(request.events)
+        return {}
 
     def stop(self, session: Session, fds: list[int], request: messages.Stop) -> dict[str, Any]:
         self.stopping = True
@@ -293,6 +315,11 @@ class Operations:
     # ---- members
 
     def join(self, session: Session, fds: list[int], request: messages.Join) -> dict[str, Any]:
+        own, wire = lib.INA_WIRE_VERSION, request.wire  # the programs' is ours: others are refused when they are loaded
+        if wire != own and len(protocols.checks(self.host.describe()["protocol"])) > 1:
+            older = "the worker's machine" if wire < own else "the switch's machine, and load its program anew"
+            raise AdmissionError("version", f"worker {request.worker} of job {request.job!r} speaks wire version {wire}, the "
+                                            f"switch's program {own}: upgrade ina on {older}")
         self._enter(session, request, self._seat(session, request, request.host))
         return {}
 
@@ -351,8 +378,11 @@ class Operations:
             raise AdmissionError("mismatch", f"job {job!r} was admitted with {admitted.workers} workers, "
                                              f"{admitted.slots} slots, strict={admitted.strict}; this worker asks for "
                                              f"{workers} workers, {slots} slots, strict={strict}")
+        elif request.check and request.check != admitted.check:
+            raise AdmissionError("mismatch", f"job {job!r} was admitted with check={admitted.check!r}; this worker asks for "
+                                             f"{request.check!r}: set the same for all workers, or none")
         return {"number": admitted.number, "incarnation": admitted.incarnation, "life": admitted.life,
-                "slot_base": admitted.slot_base, "slots": admitted.slots, "workers": admitted.workers}
+                "slot_base": admitted.slot_base, "slots": admitted.slots, "workers": admitted.workers, "check": admitted.check}
 
     def _check_share(self, principal: Principal, job: str) -> None:
         """Keeps room for other users: one may not have all jobs, and only few that nobody has joined."""
@@ -367,7 +397,7 @@ class Operations:
         """Admits a job, adds it to the parameter server and saves it; or does none of these. Raises AdmissionError, OSError."""
         name = request.job
         tree = self.controller.place(name, at, slots)[0] if at else None
-        job = self.controller.admit(name, request.workers, slots, request.strict, tree, at)
+        job = self.controller.admit(name, request.workers, slots, request.strict, tree, at, request.check)
         is_joined, is_served = name in self.principals, False
         self._own(session, name, request.token)
         try:
@@ -416,7 +446,7 @@ class Operations:
             if value and value != config[name]:
                 raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {name}={value}, but the switch runs "
                                                  f"{config['program']} with {name}={config[name]}; start both alike")
-        plug = self.host.open_port(request.port, admitted.number, worker, admitted.slots, host)
+        plug = self._open_port(session, request, admitted, host)
         fds += plug.fds
         try:
             _check_reach(session, plug)
@@ -432,7 +462,20 @@ class Operations:
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": config["values"],
                 "protocol": config["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
-                "outlives": self.host.outlives, "moves": request.moves and self.recovery.can_move(admitted)}
+                "check": admitted.check, "key": admitted.key.hex(), "outlives": self.host.outlives,
+                "moves": request.moves and self.recovery.can_move(admitted)}
+
+    def _open_port(self, session: Session, request: messages.Attach, job: Job, host: str) -> Plug:
+        """Opens a worker's port, at the job's own switch if its workers run that. Raises AdmissionError, ValueError, OSError."""
+        may = request.runs and request.port == shm.KIND.name and self.shared is not None and self.shared.takes(
+            job, session.principal.uid, session.pid)  # fmt: skip
+        if not self.run_by_workers.setdefault(job.name, may) or self.shared is None:
+            return self.host.open_port(request.port, job.number, request.worker, job.slots, host)
+        if not may:
+            raise AdmissionError("mismatch", f"the workers of job {job.name!r} run its switch, in memory that they share; worker "
+                                             f"{request.worker} ({session.principal}) cannot, or does not ask for it: set "
+                                             "INA_RUN_BY=process for all workers, or start all as the switch process's user")
+        return self.shared.open(job, request.worker)
 
     def _attach(self, job: Job, worker: int, plug: Plug) -> None:
         """Attaches at the switches and saves that, or does neither. Raises AdmissionError, OSError."""
@@ -520,9 +563,16 @@ class Operations:
             return
         if cause:
             reason = f"worker {session.index} of job {session.job!r} (process {session.pid}) is lost: {cause}"
+            if self._switch_died(session.job, session.index):
+                reason += "; it ran the job's switch, whose sums nobody can vouch for any more"
             log.warning("%s", reason)
             self.fail(session.job, reason)
         self.over(session.job)
+
+    def _switch_died(self, job: str, worker: int) -> bool:
+        """Tells whether a lost worker of the job has ended in the middle of a turn at its switch."""
+        admitted = self.controller.jobs.get(job) if self.run_by_workers.get(job) else None
+        return admitted is not None and self.shared is not None and self.shared.died_with(admitted.number, worker)
 
     def fail(self, job: str, reason: str) -> None:
         """Fails the job: its workers get the reason, and are hung up after GRACE, so that results in flight arrive."""
@@ -551,6 +601,7 @@ class Operations:
         self.leases.pop(job, None)
         self._disown(job)
         self.left.pop(job, None)
+        self.run_by_workers.pop(job, None)
         if job not in self.controller.jobs:
             return
         ended = self.controller.jobs[job]

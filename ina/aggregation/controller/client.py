@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ina.aggregation import port_kinds
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect, listen, shown
 from ina.aggregation.control_socket.messages import Malformed, printable
+from ina.aggregation.control_socket.peers import peer
 from ina.base import paths
+from ina.base.native import lib
 from ina.net.ports import Address
 
 
@@ -44,6 +47,8 @@ class Attachment:
     address: Address
     switch: Address
     outlives: bool  # the switches outlive the controller, and forward without it
+    check: str  # how its check words are made: of protocols.CHECKS
+    key: bytes = field(repr=False)  # with check "keyed"; else b""
     moves: bool  # the job is moved when a switch fails: then `Client.moved` has an entry, and the worker attaches again
     port: dict[str, Any]
     fds: list[int]
@@ -67,6 +72,7 @@ class Client:
         self.failure = ""  # why the job is over, once the switch process has sent that
         self.gone = False  # the switch process ended without a reason
         self.moved: list[tuple[int, str]] = []  # moves to other switches: the job's incarnation there, and the reason
+        self.notices: list[str] = []  # why the job stands still, and when it goes on
         self.left: dict[int, float] = {}  # workers that left without failure: when we heard of it, monotonic seconds
         self._unanswered = 0  # number of replies to come that no caller waits for
         self._refused: ControlError | None = None  # refusal of this connection, or of a request without a waiting caller
@@ -92,29 +98,37 @@ class Client:
 
     def join(self, job: str, worker: int) -> None:
         """Joins ``job`` as worker ``worker``, without waiting for the reply (attach raises a refusal)."""
-        self._send({"op": "join", "job": job, "worker": worker, "token": self.token, "host": self.host})
+        self._send({"op": "join", "job": job, "worker": worker, "token": self.token, "host": self.host,
+                    "wire": lib.INA_WIRE_VERSION})
         self._unanswered += 1
 
-    def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True) -> dict[str, Any]:
+    def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True, check: str = "") -> dict[str, Any]:
         """Admits ``job``, or returns its admission: all its workers ask and get the same answer.
 
-        ``slots``: its window, a power of two (default: that of the switch process). Raises ControlError.
+        ``slots``: its window, a power of two (default: that of the switch process). ``check``: how its check words are made
+        (protocols.CHECKS; default: as the job's other workers ask for, or the protocol's). Raises ControlError.
         """
-        return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token)[0]
+        return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token, check=check)[0]
 
     def attach(self, job: str, worker: int, port: str = port_kinds.DEFAULT, protocol: str = "", values: int = 0,
-               moves: bool = False, held: int = 0) -> Attachment:
+               moves: bool = False, held: int = 0, runs: bool = False) -> Attachment:
         """Attaches worker ``worker`` with a port of a kind (ina/aggregation/port_kinds); the caller owns the descriptors.
 
         ``protocol`` and ``values`` per packet: refused if the switch's program has others; default: the program's. ``moves``:
         this worker goes on when its job is moved (ina/aggregation/worker/failover.py). ``held``: the incarnation of its previous
-        attachment, where it comes back to a restarted controller.
+        attachment, where it comes back to a restarted controller. ``runs``: this worker runs the job's switch when it waits, if
+        the switch process lets it (shared_switches.py); ignored unless that is a process of this one's user, whose code it then
+        runs.
         """
+        runs = runs and self._is_own_users()
         reply, fds = self._call("attach", job=job, worker=worker, port=port, token=self.token, protocol=protocol, values=values,
-                                moves=moves, held=held)
+                                moves=moves, held=held, runs=runs)
         try:
             reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
             port_kinds.offered_kind(reply["port"])
+            if reply["port"].get("program") and not runs:
+                raise ValueError("a switch to run that was not asked for")
+            reply["key"] = bytes.fromhex(reply["key"])
             return Attachment(job=job, fds=fds, **reply)
         except (KeyError, TypeError, ValueError) as error:  # another version, perhaps
             for fd in fds:
@@ -127,6 +141,10 @@ class Client:
 
     def counters(self) -> dict[str, Any]:
         return self.ask("counters")
+
+    def change_links(self, events: Sequence[str]) -> None:
+        """Changes links of a testbed at times from now on, as lines of ina/topology/link_events.py say. Raises ControlError."""
+        self._call("links", events=list(events))
 
     def release(self) -> None:
         """Leaves the job without failing it."""
@@ -153,6 +171,11 @@ class Client:
         """Hangs up: a worker that has not released is then lost to its job."""
         self._channel.hang_up()
         self._channel.close()
+
+    def _is_own_users(self) -> bool:
+        """Tells whether the switch process is this one's user's."""
+        sock = self._channel.sock
+        return sock.family == socket.AF_UNIX and peer(sock)[1] == os.geteuid()
 
     def _call(self, op: str, **arguments: object) -> tuple[dict[str, Any], list[int]]:
         self._send({"op": op, **arguments})
@@ -189,15 +212,24 @@ class Client:
             self._refused = ControlError(str(message.get("code")), self.failure)
         elif kind == "moved":
             self.moved.append((_number(message, "incarnation"), _reason(message)))
+        elif kind == "notice":
+            self.notices.append(_reason(message))
         elif kind == "left":
             self.left.setdefault(_number(message, "worker"), time.monotonic())
         elif kind is None:
             self._unanswered -= 1
             if not message.get("ok"):
                 self._refused = _refusal(message)
-                if self._refused.code in ("failed", "duplicate"):
+                if self._refused.code == "invalid" and "'wire'" in str(self._refused):
+                    self._refused = self._older()
+                if self._refused.code in ("failed", "duplicate", "version"):
                     self.failure = str(self._refused)
         return True
+
+    def _older(self) -> ControlError:
+        """Returns the refusal of a controller that does not know wire versions."""
+        text = f"the switch process {shown(self.name)} speaks wire version 1, this worker {lib.INA_WIRE_VERSION}: upgrade ina on"
+        return ControlError("version", f"{text} the switch's machine, and load its program anew")
 
     def _end_text(self, op: str) -> str:
         return self.failure or f"the switch process (socket {shown(self.name)}) ended before it answered {op!r}"

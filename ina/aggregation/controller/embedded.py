@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ina.aggregation import protocols
+from ina.aggregation.controller.shared_switches import SharedSwitches
 from ina.aggregation.controller.switch_host import Summary
 from ina.aggregation.controller.switch_setup import make_switch
 from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
@@ -16,22 +18,22 @@ from ina.base import paths
 from ina.net.ports import Address, Port
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.entities import SwitchTarget
 from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import P4Info
-from ina.p4.runtime.target import SwitchTarget
 from ina.p4.runtime.tna_entities import front_panel
 
 PORTS = 510  # the CPU port and the drop port are beyond
 
 
-def protocol_of(program: Path, p4info: P4Info) -> tuple[str, Sizes]:
-    """Returns the protocol of ``program``, and its compiled sizes. Raises ValueError: no known protocol."""
+def job_program_of(program: Path, p4info: P4Info) -> tuple[JobProgram, Sizes]:
+    """Returns the JobProgram of ``program``, and its compiled sizes. Raises ValueError: no known protocol."""
     match = recognise(p4info, program)
     if match is None:
         names = [program.stem] if protocols.is_own(str(program)) else [each.name for each in programs()]
         raise ValueError(f"{program} is no aggregation program that the controller knows: its `main` needs the annotation "
                          f"{ANNOTATION}, where NAME is {' or '.join(names)} (docs/guide/new-protocol.md)")
-    return match[0].name, match[1]
+    return match
 
 
 def payload(program: JobProgram, sizes: Sizes, defines: dict[str, str]) -> int:
@@ -51,6 +53,7 @@ class EmbeddedSwitch:
     """
 
     topology = None
+    links = None  # its ports end at processes
     outlives = False
     packet_lifetime = 0.0  # no packet is older than the switch
 
@@ -60,10 +63,8 @@ class EmbeddedSwitch:
             loaded = Program(compile_program(program, defines=defines, include_dirs=[paths.p4_dir()]).so_path)
         else:
             loaded = switch.program
-        self.protocol, sizes = protocol_of(program, loaded.p4info)
-        recognised = recognise(loaded.p4info, program)
-        assert recognised is not None  # or there were no protocol
-        self.job_program, _ = recognised
+        self.job_program, sizes = job_program_of(program, loaded.p4info)
+        self.protocol = self.job_program.name
         self.values, self.slots = payload(self.job_program, sizes, defines), sizes.slots
         self.switch = make_switch(loaded, self.job_program) if switch is None else switch
         self._address = replace(SWITCH, port=self.job_program.udp_port)
@@ -71,6 +72,10 @@ class EmbeddedSwitch:
         self._ports: dict[int, Port] = {}
         self._numbers = self.job_program.ports or (front_panel(self.switch.pipes) if self.switch.pipes else range(PORTS))
         self._last = len(self._numbers) - 1
+        max_frame = protocols.frame_bytes(self.protocol, self.values)
+        # Entries that a P4Runtime client writes to a switch of another's would not reach those of jobs.
+        self.shared = (SharedSwitches(loaded, self.job_program, self._address, max_frame, self._take_number)
+                       if self._owned else None)  # fmt: skip
         if self._owned:
             self.switch.start()
 
@@ -91,21 +96,28 @@ class EmbeddedSwitch:
     def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
         return "s1", self._open(kind, SERVER, SERVER_FRAMES)
 
-    def _open(self, kind: str, address: Address, frames: int) -> Plug:
-        count = len(self._numbers)
-        place = next((n for i in range(count) if self._numbers[n := (self._last + 1 + i) % count] not in self._ports), None)
+    def _take_number(self) -> int:
+        """Returns the number of a free port: one that has been free for long. Raises ValueError."""
+        count, taken = len(self._numbers), self._ports.keys() | (self.shared.numbers if self.shared else set())
+        place = next((n for i in range(count) if self._numbers[n := (self._last + 1 + i) % count] not in taken), None)
         if place is None:
             raise ValueError(f"all {count} ports of the switch are in use")
-        number = self._numbers[place]
+        self._last = place
+        return self._numbers[place]
+
+    def _open(self, kind: str, address: Address, frames: int) -> Plug:
+        number = self._take_number()
         max_frame = protocols.frame_bytes(self.protocol, self.values)
         port, offer, fds = open_switch_port(kind, address, self._address, max_frame, frames)
         self.switch.add_port(number, port.handle)
         self._ports[number] = port
-        self._last = place
         return Plug(number, address, self._address, offer, fds)
 
     def close_port(self, number: int, job: int) -> None:
-        self.close_server_port(number)
+        if self.shared and number in self.shared.numbers:
+            self.shared.close(number, job)
+        else:
+            self.close_server_port(number)
 
     def close_server_port(self, number: int) -> None:
         self.switch.remove_port(number)
@@ -114,9 +126,12 @@ class EmbeddedSwitch:
     def protect(self, switch: str) -> None:
         """No-op: guard entries end with this process."""
 
+    def reroute(self, down: Collection[str]) -> None:
+        """No-op: one switch has no routes."""
+
     def counters(self) -> dict[str, Any]:
-        program = {name: cells.tolist() for name, cells in self.switch.counters().items()}
-        ports = {}
+        cells, (shared, ports) = self.switch.counters(), self.shared.counters() if self.shared else ([], {})
+        program = {name: sum((each[name] for each in shared), own).tolist() for name, own in cells.items()}
         for number in self._ports:
             stats = self.switch.port_stats(number)
             ports[number] = {"rx_packets": stats.rx_packets, "rx_bytes": stats.rx_bytes,
@@ -124,6 +139,8 @@ class EmbeddedSwitch:
         return {"program": program, "ports": ports}
 
     def close(self) -> None:
+        if self.shared:
+            self.shared.close_all()
         if self._owned:
             self.switch.close()
         for port in self._ports.values():

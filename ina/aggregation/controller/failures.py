@@ -32,6 +32,13 @@ class Member(Protocol):
     def send(self) -> Callable[[dict[str, Any], list[int]], None]: ...
 
 
+class Routes(Protocol):
+    """Forwarding of what is not aggregated (LinkRecovery)."""
+
+    def reroute(self) -> None:
+        """Makes it go around links and switches that are down."""
+
+
 class Jobs(Protocol):
     """Jobs and their members, as ina/aggregation/controller/api.py has them."""
 
@@ -40,6 +47,9 @@ class Jobs(Protocol):
     tokens: dict[str, str]
     principals: dict[str, Principal]
     left: dict[str, set[int]]
+
+    @property
+    def links(self) -> Routes: ...
 
     @property
     def failures(self) -> Mapping[tuple[str, str], object]:
@@ -202,17 +212,21 @@ class Recovery:
         except REFUSED as error:
             self._silent[switch] += 1
             if not isinstance(error, TimeoutError) or self._silent[switch] >= SILENCES:
+                is_news = switch not in controller.down
                 controller.down[switch] = str(error)
+                if is_news:
+                    self.service.links.reroute()
                 self._lost(switch, str(error), [job.name for job in controller.jobs.values() if switch in job.branches])
             return
         self._silent[switch] = 0
-        controller.down.pop(switch, None)
+        if controller.down.pop(switch, None) is not None:
+            self.service.links.reroute()
 
     def _lost(self, switch: str, cause: str, jobs: list[str]) -> None:
         service = self.service
         for job in jobs:
             reason = f"switch {switch} is lost: {cause}"
-            if (job, service.tokens.get(job, "")) not in service.failures and (obstacle := self._move(job, reason)) is not None:
+            if (job, service.tokens.get(job, "")) not in service.failures and (obstacle := self.move(job, reason)) is not None:
                 service.fail(job, reason + obstacle)
                 self.forget(job)
                 service.over(job)
@@ -221,8 +235,9 @@ class Recovery:
         """Returns True if the job can be moved; a parameter server would have to move with it."""
         return job.tree is not None and len(self.controller.targets) > 1 and not self.controller.program.needs_server
 
-    def _move(self, name: str, cause: str) -> str | None:
-        """Moves a job to working switches, if all its workers are here and support that. Returns None, or why it stays."""
+    def move(self, name: str, cause: str) -> str | None:
+        """Moves a job to working switches and links, if all its workers are here and support that. Returns None, or why it
+        stays."""
         service, job = self.service, self.controller.jobs[name]
         members = list(service.members(name))
         if not self.can_move(job) or len(members) < job.workers or not all(m.attached and m.moves for m in members):

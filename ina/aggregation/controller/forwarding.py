@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, Update, insert, modify
+from ina.p4.runtime.entities import Entity, MulticastGroupEntry, Replica, TableEntry, Update, delete, insert, modify
 from ina.p4.runtime.p4info import P4Info
 from ina.topology.topology import Topology
 
@@ -29,6 +29,21 @@ def forwarding(hosts: dict[str, int], flood_ports: Sequence[int] = ()) -> list[U
     flood = TableEntry("l2", {"hdr.ethernet.dst_addr": BROADCAST}, "flood", {"group": FLOOD_GROUP})
     group = MulticastGroupEntry(FLOOD_GROUP, tuple(Replica(port, 0) for port in flood_ports))
     return insert(group, flood, *entries)
+
+
+def changed(before: Sequence[Update], after: Sequence[Update]) -> list[Update]:
+    """Returns what makes a switch with the entries of ``before`` have those of ``after``, both from ``forwarding``."""
+    old, new = ({_key(update.entity): update.entity for update in updates} for updates in (before, after))
+    other = [entity for key, entity in new.items() if key in old and old[key] != entity]
+    return [*insert(*(entity for key, entity in new.items() if key not in old)), *modify(*other),
+            *delete(*reversed([entity for key, entity in old.items() if key not in new]))]  # fmt: skip
+
+
+def _key(entity: Entity) -> object:
+    if isinstance(entity, MulticastGroupEntry):
+        return entity.group_id
+    assert isinstance(entity, TableEntry)
+    return tuple(entity.match.values())
 
 
 def guards(topology: Topology) -> dict[str, list[Update]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 from ina.aggregation.entries import BITMAP, Child, Parent, Place
@@ -38,7 +39,7 @@ class Branch:
 class Job:
     """One admitted job. ``slots`` at each of its switches; ``incarnation`` and ``life``: job_incarnations.py. ``branches``: by
     switch, the root first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes
-    workers at any port."""
+    workers at any port. ``check``: of protocols.CHECKS."""
 
     name: str
     number: int
@@ -50,6 +51,8 @@ class Job:
     branches: dict[str, Branch]
     tree: Tree | None = None
     hosts: tuple[str, ...] = ()
+    check: str = "off"
+    secret: str = field(default="", repr=False)  # hexadecimal; "": its workers need no key
 
     @property
     def group(self) -> int:
@@ -73,6 +76,13 @@ class Job:
     def branch_of(self, worker: int) -> Branch:
         """Returns the branch that sums a worker's packets first."""
         return next(branch for branch in self.branches.values() if worker in branch.seats)
+
+    @property
+    def key(self) -> bytes:
+        """The key of its workers and its parameter server, b"": they need none. Each incarnation has its own, as packets are
+        numbered anew."""
+        number = self.incarnation.to_bytes(4, "big")
+        return hashlib.blake2s(number, key=bytes.fromhex(self.secret), digest_size=16).digest() if self.secret else b""
 
     def place(self, branch: Branch) -> Place:
         return Place(self.number, self.incarnation, self.life, len(branch.seats), branch.workers, branch.slot_base, self.slots,

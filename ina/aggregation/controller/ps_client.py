@@ -94,7 +94,8 @@ class PsClient:
         """Adds ``job``; the parameter server serves it on return. Raises ServerGone."""
         if self.needed:
             self._call("add", number=job.number, life=job.life, workers=job.workers, slots=job.slots,
-                       values=self._values, multicast=self._controller.program.multicasts)
+                       values=self._values, multicast=self._controller.program.multicasts,
+                       key=job.key.hex())
 
     def remove(self, number: int) -> None:
         """Removes a job that is over."""

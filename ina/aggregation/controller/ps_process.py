@@ -3,7 +3,7 @@
 It asks the switch process for a port of the switch (``serve``), and then takes calls over the same connection, one at a time,
 each of which it answers (``op: answer``, with ``error``):
 
-    add     number life workers        slots values multicast          -> serves that job from now on
+    add     number life workers        slots values multicast key      -> serves that job from now on
     remove  number                                                     -> with the job's last counters
     counters                                                           -> jobs: counters by number; port
 
@@ -19,16 +19,18 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ina.aggregation import port_kinds, protocols
 from ina.aggregation.control_socket.channel import Channel, ChannelClosed, connect
 from ina.aggregation.control_socket.messages import printable
 from ina.aggregation.controller.worker_ports import open_offered_port
-from ina.aggregation.ps.server import Server, ServerConfig
 from ina.base import signals
 from ina.base.error_text import reason
 from ina.net.ports import Address
+
+if TYPE_CHECKING:
+    from ina.aggregation.ps.server import Server
 
 CONNECTED = 60.0  # seconds to reach a controller elsewhere
 ANSWER = 60.0  # seconds for the switch process, which may have to compile its program first
@@ -37,6 +39,8 @@ ANSWER = 60.0  # seconds for the switch process, which may have to compile its p
 def serve(channel: Channel, port: str, say: Callable[[str], None], host: str = "") -> None:
     """Serves until the switch process hangs up. ``host``: this process's host, for a controller that cannot see it. Raises
     ValueError if it gets no port, OSError, TimeoutError."""
+    from ina.aggregation.ps.server import Server
+
     channel.send({"op": "serve", "port": port, "host": host})
     offer, fds = channel.receive(time.monotonic() + ANSWER, "the switch process to give a port")
     try:
@@ -63,11 +67,14 @@ def serve(channel: Channel, port: str, say: Callable[[str], None], host: str = "
 
 def answer(server: Server, own: Address, switch: Address, call: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
     """Performs a call of the switch process; returns the answer's fields."""
+    from ina.aggregation.ps.server import ServerConfig
+
     operation = call.pop("call", None)
     try:
         if operation == "add":
             number = call.pop("number")
-            server.add(ServerConfig(address=own, switch=switch, job=number, **call))
+            key = bytes.fromhex(call.pop("key"))
+            server.add(ServerConfig(address=own, switch=switch, job=number, key=key, **call))
             say(f"job {number}: {call['workers']} workers, windows of {call['slots']} packets")
             return {}
         if operation == "remove":

@@ -8,8 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ina.aggregation.entries import JobProgram
-from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, TableEntry, Update, as_int, delete, insert, modify
-from ina.p4.runtime.target import SwitchTarget
+from ina.p4.runtime.entities import (
+    Entity,
+    Match,
+    MulticastGroupEntry,
+    SwitchTarget,
+    TableEntry,
+    Update,
+    as_int,
+    delete,
+    insert,
+    modify,
+)
 
 WIDEST = 128  # bits of a match or parameter
 

@@ -100,6 +100,8 @@ class Server:
             self.selector.register(starter_fd, selectors.EVENT_READ, lambda: self._starter_gone(starter_fd))
         if starter_pidfd >= 0:  # children that it forked may hold copies of the pipe after its end
             self.selector.register(starter_pidfd, selectors.EVENT_READ, lambda: self._starter_gone(starter_pidfd))
+        if self.service.works and (links := self.service.links.fileno()) >= 0:
+            self.selector.register(links, selectors.EVENT_READ, lambda: None)  # wakes `tick`
         if host is not None:
             values = host.describe()["values"]
             self.service.upstream = PsClient(self.service.controller, values, self._welcome, starts_server)

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ina.aggregation import protocols
 from ina.aggregation.controller.job_records import Branch, Job
 from ina.aggregation.entries import Child, Parent
 from ina.base import documents
@@ -106,6 +107,8 @@ def _check(job: Job) -> None:
     for name in ("number", "incarnation", "life", "workers", "slots"):
         expect(name, getattr(job, name), is_number(getattr(job, name), 1 << 32))
     expect("strict", job.strict, isinstance(job.strict, bool))
+    expect("check", job.check, job.check in protocols.CHECKS)
+    expect("secret", "...", isinstance(job.secret, str) and len(bytes.fromhex(job.secret)) == (32 if job.check == "keyed" else 0))
     expect("branches", [], bool(job.branches))
     for branch in job.branches.values():
         for name in ("switch", "slot_base"):

@@ -3,13 +3,14 @@ ina/worlds/* are some."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NotRequired, Protocol, TypedDict
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple, NotRequired, Protocol, TypedDict
 
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.port_kinds import udp
 from ina.net.ports import Address
-from ina.p4.runtime.target import SwitchTarget
+from ina.p4.runtime.entities import SwitchTarget
 from ina.topology.topology import Topology
 
 
@@ -33,6 +34,48 @@ class Summary(TypedDict):
     source: NotRequired[str]
 
 
+class LinkNews(StrEnum):
+    """News of a link. ``DOWN``, ``UP``: noticed, as anybody would; the others: by command (``ina net``), the present state."""
+
+    DOWN = "down"
+    UP = "up"
+    CUT = "cut"
+    SLOW = "slow"
+    MENDED = "mended"
+
+
+class LinkChange(NamedTuple):
+    """News of a link, as Topology.link_names() names it. ``reason``: why it is down, or how slow it is; ``rate``: then, bit/s."""
+
+    link: str
+    news: LinkNews
+    reason: str = ""
+    rate: float = 0.0
+
+
+class LinkWatch(Protocol):
+    """Watch over a network's links."""
+
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable when a link may have changed; -1: none."""
+
+    def due(self) -> float | None:
+        """Returns when ``changes`` is to be called, whatever has happened (monotonic seconds); None: never."""
+
+    def changes(self) -> list[LinkChange]:
+        """Returns the news since the last call."""
+
+    def lost(self, link: str) -> int:
+        """Returns the frames that were lost on a link while it was cut, so far."""
+
+    def silence(self, host: str) -> float | None:
+        """Returns for how many seconds nothing has come from a host; None: nothing ever has, or it is not known."""
+
+    def plan(self, lines: Sequence[str]) -> None:
+        """Changes links at times from now on, as the lines say (ina/topology/link_events.py). Raises TopologyError: there is no
+        such link, or it is not ours to change."""
+
+
 class SwitchHost(Protocol):
     """``targets``: the switches by name. ``topology``: of a network whose hosts workers are in; None: one switch, which makes
     ports for workers anywhere."""
@@ -44,6 +87,13 @@ class SwitchHost(Protocol):
     def topology(self) -> Topology | None: ...
 
     def describe(self) -> Summary: ...
+
+    @property
+    def links(self) -> LinkWatch | None:
+        """Watch over the links between the switches and to the hosts; None: nothing is known of them."""
+
+    def reroute(self, down: Collection[str]) -> None:
+        """Makes forwarding tables go around links and switches that are ``down``. Switches that do not answer keep theirs."""
 
     @property
     def outlives(self) -> bool:

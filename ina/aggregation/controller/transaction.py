@@ -6,9 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ina.p4.runtime.entities import Update
+from ina.p4.runtime.entities import SwitchTarget, Update
 from ina.p4.runtime.p4info import EntityError
-from ina.p4.runtime.target import SwitchTarget
 
 REFUSED = (EntityError, TimeoutError, OSError)  # errors of a target that does not perform a write
 

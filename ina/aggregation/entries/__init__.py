@@ -14,6 +14,7 @@ from pathlib import Path
 from ina.aggregation import protocols
 from ina.aggregation.entries.base import ANNOTATION, BITMAP, Child, Identity, JobProgram, Parent, Place, Sizes, statement
 from ina.aggregation.entries.published import PROGRAM as PUBLISHED
+from ina.base.settings import nearest
 from ina.p4.runtime.p4info import P4Info
 
 __all__ = ["ANNOTATION", "BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "program_named",
@@ -47,8 +48,22 @@ def _own(path: Path) -> JobProgram:
     program = getattr(module, "PROGRAM", None)
     if not isinstance(program, JobProgram):
         raise ValueError(f"{spec.origin}: no PROGRAM, a JobProgram with the entries of a job (docs/guide/new-protocol.md)")
+    _check_names(spec.origin, program)
     program.name = str(path)  # a path, by which every process finds it
     return program
+
+
+def _check_names(file: str | None, program: JobProgram) -> None:
+    """Raises ValueError: a user's JobProgram has an attribute that no JobProgram has, or lacks a necessary one."""
+    needed = [name for name in (*dir(JobProgram), *JobProgram.__annotations__) if not name.startswith("_")]
+    own = [each for each in type(program).__mro__ if not each.__module__.startswith("ina.")]
+    inherited = {name for each in type(program).__mro__ if each not in own for name in vars(each)}
+    for name in (name for each in own for name in vars(each)):
+        if name not in inherited and name not in needed and not name.startswith("_"):
+            raise ValueError(f"{file}: PROGRAM has {name!r}, which no JobProgram has{nearest(name, needed)}; names of your own "
+                             "begin with _")  # fmt: skip
+    if missing := [name for name in needed if not hasattr(program, name)]:
+        raise ValueError(f"{file}: PROGRAM has no {', '.join(missing)}, which every JobProgram has (docs/guide/new-protocol.md)")
 
 
 def programs() -> list[JobProgram]:
@@ -58,13 +73,14 @@ def programs() -> list[JobProgram]:
 
 def recognise(p4info: P4Info, path: Path | None = None) -> tuple[JobProgram, Sizes] | None:
     """Returns the JobProgram and sizes of a switch's program: a user's own by its ``path``, others by the protocol that they
-    state; None: no known protocol's. Raises ValueError: its annotation is none."""
+    state; None: no known protocol's. Raises ValueError: its annotation is none, or states more slots than its registers have."""
+    stated = statement(p4info)
     if path is not None and protocols.is_own(str(path)):
         program = program_named(str(path))
-        sizes = program.sizes(p4info)
-        return (program, sizes) if sizes else None
-    stated = statement(p4info)
-    if stated and stated[0] in protocols.names():
-        return program_named(stated[0]), stated[1]
-    sizes = PUBLISHED.sizes(p4info)
-    return (PUBLISHED, sizes) if sizes else None
+    else:
+        program = program_named(stated[0]) if stated and stated[0] in protocols.names() else PUBLISHED
+    sizes = program.sizes(p4info)
+    if sizes is None:
+        return None
+    program.check_slots(p4info, sizes.slots)
+    return program.limited(p4info), sizes

@@ -38,6 +38,7 @@ class ATP(JobProgram):
     needs_server = True
     floats = True
     aggregates = True
+    slot_registers = {"aggregator.owners": 1, "aggregator.stamps": 1, "aggregator.kinds": 1}
 
     def __init__(self, ecn_depth: int = 64, lifetime: float = 0.5):
         self.ecn_depth, self.lifetime = ecn_depth, lifetime

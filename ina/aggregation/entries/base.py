@@ -8,7 +8,8 @@ life.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +17,15 @@ import numpy as np
 
 from ina.aggregation.worker import SWITCH
 from ina.aggregation.worker.config import VALUES
+from ina.base.native import lib
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
 from ina.p4.runtime.p4info import P4Info
 
 BITMAP = 32  # bits of the programs' bitmaps
-ANNOTATION = '@ina_program[protocol="NAME", values=VALUES, slots=SLOTS]'  # of a program's main, or a table
+ANNOTATION = '@ina_program[protocol="NAME", values=VALUES, slots=SLOTS, wire=VERSION]'  # of a program's main, or a table
+# Their frames have a check header; others leave out `wire`.
+CHECKED = ("switchml", "atp", "ps", "thc", "omnireduce", "fpisa", "receivers")
 
 
 @dataclass(frozen=True)
@@ -114,11 +118,33 @@ class JobProgram(ABC):
     pipes: int = 0  # of its switch
     ports: Sequence[int] = ()  # for workers; none: any
     loopback: Sequence[int] = ()  # ports that send packets back
+    slot_registers: Mapping[str, int] = {}  # registers with cells for each slot, by the end of the name, and how many cells
 
     def sizes(self, p4info: P4Info) -> Sizes | None:
         """Returns the sizes of a program of this protocol, by its annotation; None: it is another's, or has none."""
         stated = statement(p4info)
         return stated[1] if stated and stated[0] == Path(self.name).stem else None
+
+    def limited(self, p4info: P4Info) -> JobProgram:
+        """Returns itself, or a copy whose jobs have no more workers than the program of ``p4info`` states. Raises ValueError."""
+        most = (p4info.annotation("ina_program") or {}).get("workers", self.max_workers)
+        if not isinstance(most, int) or not 1 <= most <= self.max_workers:
+            raise ValueError(f"@ina_program: workers={most}, not 1 to {self.max_workers}; expected {ANNOTATION}")
+        if most == self.max_workers:
+            return self
+        program = copy(self)
+        program.max_workers = most
+        return program
+
+    def check_slots(self, p4info: P4Info, slots: int) -> None:
+        """Raises ValueError: a register of the program has fewer cells than its stated slots need, so that packets of the others
+        would never be answered."""
+        for register in p4info.registers.values():
+            for name, cells in self.slot_registers.items():
+                if register.name.endswith(f".{name}") and register.size < cells * slots:
+                    raise ValueError(
+                        f"the program states slots={slots} (@ina_program), but its register {register.name} has {register.size} "
+                        f"cells, {cells} for each slot: expected slots={register.size // cells} at most")  # fmt: skip
 
     def setup(self) -> list[Update]:
         """Returns updates for a switch of the program, before any job."""
@@ -178,12 +204,20 @@ def statement(p4info: P4Info) -> tuple[str, Sizes] | None:
     if pairs is None:
         return None
     protocol, values, slots = (pairs.get(key) for key in ("protocol", "values", "slots"))
-    if len(pairs) != 3 or not isinstance(protocol, str) or not isinstance(values, int) or not isinstance(slots, int):
+    keys = set(pairs) - {"wire", "workers"}
+    expected = keys == {"protocol", "values", "slots"}
+    if not expected or not isinstance(protocol, str) or not isinstance(values, int) or not isinstance(slots, int):
         raise ValueError(f"@ina_program: {pairs}, expected {ANNOTATION}")
     if values not in VALUES:
         raise ValueError(f"@ina_program: values={values}, not one of {VALUES}; expected {ANNOTATION}")
     if not 1 <= slots < 1 << 31:
         raise ValueError(f"@ina_program: slots={slots}, not 1 to {(1 << 31) - 1}; expected {ANNOTATION}")
+    wire, own = pairs.get("wire", 1 if protocol in CHECKED else lib.INA_WIRE_VERSION), lib.INA_WIRE_VERSION
+    if wire != own:
+        older = "this ina is older: upgrade it, or load its own program"
+        if isinstance(wire, int) and wire < own:
+            older = "the program is older: compile it from this ina's sources and load it anew"
+        raise ValueError(f"@ina_program: the program speaks wire version {wire}, this ina {own}; {older}")
     return protocol, Sizes(values, slots)
 
 

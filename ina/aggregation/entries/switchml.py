@@ -25,10 +25,11 @@ from ina.p4.runtime.p4info import EntityError
 class SwitchML(JobProgram):
     name = "switchml"
     title = "SwitchML"
-    tables = ("job", "worker", "parent", "replica")
+    tables: tuple[str, ...] = ("job", "worker", "parent", "replica")
     max_workers = 1024  # the codec's head-room; a switch of their tree has up to max_children
     max_jobs = 256  # the header's job number has 8 bits
     max_slots = 8192  # slot numbers have 14 bits; a job's window is at most half of them
+    slot_registers = {"phase.incarnations": 2, "phase.tsis": 2, "phase.kinds": 2}  # a row for each set
 
     def job(self, place: Place) -> list[Entity]:
         key, parent = {"hdr.switchml.job": place.number}, place.parent

@@ -56,6 +56,7 @@ class PortKind:
     needs: ClassVar[str] = ""
     rto_min: ClassVar[float]  # least RTO in seconds at the switch process of the job itself
     rto_min_network: ClassVar[float] = RTO_MIN_NETWORK  # at one that runs already, perhaps elsewhere
+    check_words: ClassVar[str] = ""  # of protocols.CHECKS, at the switch process of the job itself; "": the protocol's default
     spin: ClassVar[float] = 0.0  # seconds after a frame for which the port is looked at without pause
 
     @property

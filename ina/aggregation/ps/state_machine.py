@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.aggregation.worker.block import Block
-from ina.aggregation.worker.config import ATP_SWITCH, MAX_SLOTS, SERVER, VALUES, fill_address, worker_address
+from ina.aggregation.worker.config import ATP_SWITCH, KEY_BYTES, MAX_SLOTS, SERVER, VALUES, fill_address, worker_address
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import Address
 
@@ -31,6 +31,7 @@ class ServerConfig:
     address: Address = SERVER
     switch: Address = ATP_SWITCH
     worker_addresses: tuple[Address, ...] = ()  # direct: of each worker
+    key: bytes = field(default=b"", repr=False)  # the workers', for check words of mode keyed; b"": of another one
 
     def __post_init__(self) -> None:
         for name, value, low, high in (
@@ -45,6 +46,8 @@ class ServerConfig:
             raise ValueError(f"slots: {self.slots}, expected a power of two")
         if self.values not in VALUES:
             raise ValueError(f"values: {self.values}, expected one of {VALUES}")
+        if len(self.key) not in (0, KEY_BYTES):
+            raise ValueError(f"key: {len(self.key)} bytes, expected {KEY_BYTES} or none")
         if self.worker_addresses and len(self.worker_addresses) != self.workers:
             raise ValueError(f"worker_addresses: {len(self.worker_addresses)}, expected {self.workers}")
 
@@ -57,6 +60,7 @@ class ServerConfig:
             own = self.worker_addresses[worker] if self.worker_addresses else worker_address(self.job, worker)
             fill_address(c.worker[worker], own)
         c.job, c.life, c.workers, c.slots, c.values = self.job, self.life, self.workers, self.slots, self.values
+        c.keyed, c.key = bool(self.key), self.key.ljust(KEY_BYTES, b"\0")
         c.direct, c.multicast = self.direct, self.multicast and not self.direct
         return c
 

@@ -25,7 +25,8 @@ def generate(layout: Layout, source: str) -> str:
     """Returns Lua text for Wireshark 3 and later; UDP gives the payload's length."""
     constants, head, types = layout.constants, layout["atp"], kinds()
     first, ports = constants["ATP_PORT"], 0x10000 - constants["ATP_MASK"]
-    kind, job, size = head["msg_type"], head["job"], head.size
+    kind, job = head["msg_type"], head["job"]
+    size = head.size + layout["check"].size
     names = ", ".join(f"[{value}] = '{name.lower().replace('_', ' ')}'" for name, value in types.items())
     return "\n".join(
         [
@@ -35,6 +36,7 @@ def generate(layout: Layout, source: str) -> str:
             "local f = atp.fields",
             f"local kinds = {{ {names} }}",
             *field_lines(head, "inatp"),
+            *field_lines(layout["check"], "inatp"),
             *field_lines(layout["values"], "inatp"),
             'f.seen = ProtoField.uint32("inatp.seen", "workers that the server has", base.HEX)',
             "",
@@ -44,6 +46,7 @@ def generate(layout: Layout, source: str) -> str:
             '    pinfo.cols.protocol = "ATP"',
             "    local t = tree:add(atp, buffer())",
             *add_lines(head, 0),
+            *add_lines(layout["check"], head.size),
             f"    if kind == {types['PENDING']} then",
             f"        if buffer:len() >= {size + 4} then t:add(f.seen, buffer({size}, 4)) end",
             "    else",

@@ -23,12 +23,22 @@ import numpy as np
 from ina.base.paths import p4_dir
 from ina.p4.compiler import ast, frontend, types
 
+KIN = ("switchml", "thc", "omnireduce", "fpisa")  # programs with SwitchML's headers, and message types of their own
 VALUES = (32, 64, 128, 256, 1024, 2048)  # payload sizes, in integers, of p4/include/size.p4
-HEAD = ("ethernet", "ipv4", "udp", "switchml", "exponents")
+HEAD = ("ethernet", "ipv4", "udp", "switchml", "exponents", "check")
+PUBLISHED = HEAD[:-1]  # of published SwitchML clients: without a check header
 DATA = (*HEAD, "values")
 PENDING = (*HEAD, "pending")
-ATP_HEAD = ("ethernet", "ipv4", "udp", "atp")
+ATP_HEAD = ("ethernet", "ipv4", "udp", "atp", "check")
 ATP_DATA = (*ATP_HEAD, "values")
+
+
+def checksum(data: bytes) -> int:
+    """Returns the checksum of RFC 1071 over an even number of bytes: 0 for headers that contain the right one."""
+    total = sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
 
 
 class LayoutError(ValueError):
@@ -223,6 +233,13 @@ def load(values: int = 256, path: Path | None = None, struct: str = "headers_t")
 def load_atp(values: int = 256) -> Layout:
     """Loads the layout of ATP's frames, from p4/include/atp/headers.p4."""
     return load(values, p4_dir() / "include/atp/headers.p4")
+
+
+def kinds() -> dict[str, int]:
+    """Returns SwitchML's message types by name, those that other programs add to it among them."""
+    return {name.removeprefix("SWITCHML_").lower(): number for program in KIN
+            for name, number in load(32, p4_dir() / f"include/{program}/headers.p4").constants.items()
+            if name.startswith("SWITCHML_") and name not in ("SWITCHML_PORT", "SWITCHML_MASK")}  # fmt: skip
 
 
 def size_codes() -> dict[int, int]:

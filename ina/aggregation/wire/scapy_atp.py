@@ -1,8 +1,8 @@
 """Scapy layers for ATP, generated from the layouts of the P4 program.
 
-    from ina.aggregation.wire.scapy_atp import ATP, ATPValues
+    from ina.aggregation.wire.scapy_atp import ATP, ATPCheck, ATPValues
     ATP(frame[42:]).show()
-    Ether() / IP() / UDP(dport=0xBEF0) / ATP(job=1, bitmap=1) / ATPValues(v=list(range(256)))
+    Ether() / IP() / UDP(dport=0xBEF0) / ATP(job=1, bitmap=1) / ATPCheck() / ATPValues(v=list(range(256)))
 
 Importing this module binds the layers to ATP's UDP ports. UDP gives the payload's length.
 """
@@ -18,7 +18,7 @@ with extra("dev"):
 
 from ina.aggregation.wire import layout
 from ina.aggregation.wire.dissector_atp import kinds
-from ina.aggregation.wire.scapy_layers import MOST, described
+from ina.aggregation.wire.scapy_layers import MOST, Check, described
 
 _WIRE = layout.load_atp()
 KINDS = kinds()
@@ -31,7 +31,17 @@ class ATP(Packet):
     fields_desc = described(_WIRE["atp"], {"msg_type": KINDS["DATA"]})
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        return Raw if self.msg_type == KINDS["PENDING"] else ATPValues
+        return ATPCheck
+
+
+class ATPCheck(Check):
+    """Version, checksum of the headers and check words."""
+
+    name = "ATP check"
+    fields_desc = described(_WIRE["check"])
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        return Raw if self.underlayer is not None and self.underlayer.msg_type == KINDS["PENDING"] else ATPValues
 
 
 class ATPValues(Packet):

@@ -1,8 +1,8 @@
 """Scapy layers for SwitchML, generated from the layouts of the P4 program.
 
-    from ina.aggregation.wire.scapy_layers import SwitchML, Exponents, Values, Pending
+    from ina.aggregation.wire.scapy_layers import SwitchML, Exponents, Check, Values, Pending
     SwitchML(frame[42:]).show()
-    Ether() / IP() / UDP(dport=0xBEE0) / SwitchML(job=1) / Exponents(e0=-3) / Values(v=list(range(256)))
+    Ether() / IP() / UDP(dport=0xBEE0) / SwitchML(job=1) / Exponents(e0=-3) / Check() / Values(v=list(range(256)))
 
 Importing this module binds the layers to SwitchML's UDP ports. The payload's length follows the header's size code.
 """
@@ -23,10 +23,12 @@ from ina.aggregation.wire import layout
 _WIRE = layout.load()
 _CODES = layout.size_codes()
 _CONSTANTS = _WIRE.constants
+_KINDS = layout.kinds()
 _FORMATS = {(8, False): "B", (16, False): "!H", (32, False): "!I", (64, False): "!Q",
             (8, True): "b", (16, True): "!h", (32, True): "!i", (64, True): "!q"}  # fmt: skip
 MOST = max(layout.VALUES)
-DEFAULTS = {"msg_type": _CONSTANTS["SWITCHML_DATA"], "size": _CONSTANTS["SIZE_CODE"]}
+DEFAULTS = {"msg_type": _CONSTANTS["SWITCHML_DATA"], "size": _CONSTANTS["SIZE_CODE"], "checked": 1,
+            "version": _CONSTANTS["WIRE_VERSION"]}  # fmt: skip
 
 
 def described(header: layout.Header, defaults: Mapping[str, int] = DEFAULTS) -> list[AnyField]:
@@ -46,8 +48,15 @@ def described(header: layout.Header, defaults: Mapping[str, int] = DEFAULTS) -> 
 
 
 def _count(packet: Packet) -> int:
-    below = packet.underlayer.underlayer if packet.underlayer is not None else None
-    return _CODES.get(below.size, 0) if isinstance(below, SwitchML) else _WIRE["values"].fields[0].count
+    below = _head(packet)
+    return _WIRE["values"].fields[0].count if below is None else _CODES.get(below.size, 0)
+
+
+def _head(packet: Packet) -> SwitchML | None:
+    below = packet.underlayer
+    while below is not None and not isinstance(below, SwitchML):
+        below = below.underlayer
+    return below
 
 
 class SwitchML(Packet):
@@ -61,19 +70,49 @@ class SwitchML(Packet):
 
 
 class Exponents(Packet):
-    """Largest exponents; then the workers missing, values, or nothing, depending on the SwitchML header before."""
+    """Largest exponents; then the check header, or what follows it, depending on the SwitchML header before."""
 
     name = "SwitchML exponents"
     fields_desc = described(_WIRE["exponents"])
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
-        head = self.underlayer
-        if isinstance(head, SwitchML):
-            if head.msg_type == _CONSTANTS["SWITCHML_PENDING"] and len(payload) >= _WIRE["pending"].size:
-                return Pending
-            if head.size in _CODES and len(payload) >= 4 * _CODES[head.size]:
-                return Values
-        return Raw
+        head = _head(self)
+        if head is not None and head.checked and len(payload) >= _WIRE["check"].size:
+            return Check
+        return _payload(self, payload)
+
+
+class Check(Packet):
+    """Version, checksum of the headers and check words; then the workers missing, values, or nothing."""
+
+    name = "check"
+    fields_desc = described(_WIRE["check"])
+
+    def post_build(self, packet: bytes, payload: bytes) -> bytes:
+        """Fills in the checksum, if it is 0, from the headers below."""
+        head = b""
+        below = self.underlayer
+        while below is not None and below.name in ("SwitchML exponents", "SwitchML", "ATP"):
+            head = below.self_build() + head
+            below = below.underlayer
+        if not self.headers:
+            packet = packet[:2] + layout.checksum(head + packet).to_bytes(2, "big") + packet[4:]
+        return packet + payload
+
+    def guess_payload_class(self, payload: bytes) -> type[Packet]:
+        return _payload(self, payload)
+
+
+def _payload(packet: Packet, payload: bytes) -> type[Packet]:
+    head = _head(packet)
+    if isinstance(head, SwitchML):
+        if head.msg_type == _KINDS["pending"] and len(payload) >= _WIRE["pending"].size:
+            return Pending
+        if head.size in _CODES and head.msg_type == _KINDS["indices"] and len(payload) >= 2 * _CODES[head.size]:
+            return Indices
+        if head.size in _CODES and len(payload) >= 4 * _CODES[head.size]:
+            return Floats if head.msg_type == _KINDS["floats"] else Values
+    return Raw
 
 
 class Pending(Packet):
@@ -88,6 +127,20 @@ class Values(Packet):
 
     name = "SwitchML values"
     fields_desc = described(_WIRE["values"])
+
+
+class Indices(Packet):
+    """THC's indices of 4 bits: a value's four in each field, that of its highest byte first (p4/include/thc/headers.p4)."""
+
+    name = "THC indices"
+    fields_desc = [FieldListField("v", [], Field("", 0, "!H"), count_from=_count, max_count=MOST)]
+
+
+class Floats(Packet):
+    """FPISA's numbers, of IEEE 754 (p4/include/fpisa/headers.p4)."""
+
+    name = "FPISA floats"
+    fields_desc = [FieldListField("v", [], Field("", 0.0, "!f"), count_from=_count, max_count=MOST)]
 
 
 for _port in range(_CONSTANTS["SWITCHML_PORT"], _CONSTANTS["SWITCHML_PORT"] + 0x10000 - _CONSTANTS["SWITCHML_MASK"]):

@@ -2,11 +2,21 @@
 
 from ina.aggregation.worker.config import SERVER, SWITCH, WorkerConfig, slots_for, worker_address
 from ina.aggregation.worker.endpoint import Endpoint
-from ina.aggregation.worker.errors import Event, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost
+from ina.aggregation.worker.errors import (
+    Event,
+    JobAborted,
+    JobCorrupt,
+    JobError,
+    JobMismatch,
+    JobTimeout,
+    PeerLost,
+    VersionRefused,
+)  # fmt: skip
+from ina.aggregation.worker.route import Route
 from ina.aggregation.worker.worker import Worker
 from ina.net.ports import Address
 
 __all__ = [
-    "SERVER", "SWITCH", "Address", "Endpoint", "Event", "JobAborted", "JobError", "JobMismatch", "JobTimeout", "PeerLost",
-    "Worker", "WorkerConfig", "slots_for", "worker_address",
+    "SERVER", "SWITCH", "Address", "Endpoint", "Event", "JobAborted", "JobCorrupt", "JobError", "JobMismatch", "JobTimeout",
+    "PeerLost", "Route", "VersionRefused", "Worker", "WorkerConfig", "slots_for", "worker_address",
 ]  # fmt: skip

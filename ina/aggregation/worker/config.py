@@ -15,9 +15,10 @@ from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Address
 
 VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that have size codes
-HEADERS = 52  # bytes: Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2
+HEADERS = 64  # bytes: Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2, check 12
 ETHERNET_OVERHEAD: int = lib.INA_ETHERNET_OVERHEAD
 MAX_SLOTS = 8192
+KEY_BYTES: int = lib.INA_KEY_BYTES
 MAX_OPS: int = lib.INA_MAX_OPS
 DTYPES = {np.dtype(np.int32): lib.INA_INT32, np.dtype(np.float32): lib.INA_FLOAT32}
 
@@ -44,6 +45,7 @@ class WorkerConfig:
     values: int = 256
     rto_min: float = 1e-3
     rto_max: float = 0.1
+    rto_fixed: bool = False  # every packet has a time-out of rto_min, and no other recovery: as published (SwitchML)
     timeout: float = 30.0
     address: Address | None = None
     switch: Address = SWITCH
@@ -52,6 +54,8 @@ class WorkerConfig:
     protocol: str = protocols.DEFAULT
     first_packet: int = 0  # number of the job's first packet: not 0 only in tests of its wrap
     options: Mapping[str, int] = field(default_factory=dict)  # the protocol's own (protocols.options), by name
+    check: str = ""  # of protocols.CHECKS, the same for all workers; "": the protocol's default
+    key: bytes = field(default=b"", repr=False)  # of the job's attachment: KEY_BYTES of them with "keyed"
 
     def __post_init__(self) -> None:
         most = protocols.named(self.protocol).max_workers or lib.INA_BITMAP_WORKERS
@@ -74,6 +78,12 @@ class WorkerConfig:
         if not 0 < self.timeout < 1e6:
             raise ValueError(f"timeout: {self.timeout} s, expected a positive number of seconds below 1e6")
         protocols.check_options(self.protocol, self.options)
+        if self.check:
+            protocols.check_check(self.protocol, self.check)
+            if "check" in self.options:
+                raise ValueError(f"check: {self.check!r}, and again as an option: {self.options['check']}; expected one of them")
+        if len(self.key) != (KEY_BYTES if self.check == "keyed" else 0):
+            raise ValueError(f"key: {len(self.key)} bytes, expected {KEY_BYTES} with check 'keyed', and none without")
 
     @cached_property
     def frame_bytes(self) -> int:
@@ -89,10 +99,14 @@ class WorkerConfig:
         c.job, c.life, c.worker, c.workers = self.job, self.life, self.worker, self.workers
         c.slots, c.values = self.slots, self.values
         c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))
-        c.timeout_ps = round(self.timeout * PS)
+        c.timeout_ps, c.rto_fixed = round(self.timeout * PS), self.rto_fixed
         c.reply_in_place, c.first_packet = self.reply_in_place, self.first_packet
-        declared = protocols.options(self.protocol) if self.options else {}
-        for name, value in self.options.items():
+        values = dict(self.options)
+        if self.check and len(protocols.checks(self.protocol)) > 1:
+            values["check"] = protocols.CHECKS.index(self.check)
+        c.key = self.key.ljust(KEY_BYTES, b"\0")
+        declared = protocols.options(self.protocol) if values else {}
+        for name, value in values.items():
             c.options_set |= 1 << declared[name].index
             c.option[declared[name].index] = value
         return c

@@ -6,6 +6,7 @@ The C side is ``host/protocol/endpoint.c``. A tensor that fails fails the job: e
 from __future__ import annotations
 
 import errno
+import functools
 import math
 import os
 import time
@@ -17,6 +18,7 @@ from ina.aggregation import protocols
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import DTYPES, MAX_OPS, WorkerConfig, fill_tensor
 from ina.aggregation.worker.errors import Event, event_from_c
+from ina.aggregation.worker.route import Route
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Port
 
@@ -41,8 +43,9 @@ class Endpoint:
             raise OSError(ffi.errno, f"endpoint not started: {reason}")
         port.release()
         lib.ina_endpoint_spin(endpoint, round(spin * PS))
-        # freed with the last reference: other threads may still be inside when this one closes it
-        self._endpoint = ffi.gc(endpoint, lib.ina_endpoint_stop)
+        # Freed with the last reference: other threads may still be inside when this one closes it. Until then the port's Python
+        # object stays, whose memory the port may use.
+        self._endpoint = ffi.gc(endpoint, functools.partial(_stop, port))
         self._arrays: dict[int, object] = {}  # buffers of tickets that may be in flight
 
     def submit(
@@ -61,15 +64,19 @@ class Endpoint:
 
     def submit_at(
         self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
-        tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0,
+        tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0, route: Route | None = None,
     ) -> int:  # fmt: skip
-        """Starts an all-reduce like ``submit``, of ``count`` contiguous elements at two addresses, which ``owner`` keeps valid.
+        """Starts an all-reduce like ``submit``, or a sum along a ``route``, of ``count`` contiguous elements at two addresses,
+        which ``owner`` keeps valid.
 
         ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before returning.
         """
         tensor = _tensor_at(source, out, count, dtype, average, tag)
         tensor.reduction = self._checked(reduction)
-        return self._submit(tensor, owner, stay)
+        if route is not None:
+            protocols.check_route(self.config.protocol, self.config.check)
+            route.fill(tensor, self.config.workers, self.config.worker)
+        return self._submit(tensor, (owner, route), stay)
 
     def run(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
@@ -186,6 +193,10 @@ class Endpoint:
         for ticket in list(self._arrays):
             if lib.ina_endpoint_wait(self._endpoint, ticket, 0, event):
                 self._arrays.pop(ticket, None)
+
+
+def _stop(port: Port, endpoint: CData) -> None:
+    lib.ina_endpoint_stop(endpoint)
 
 
 def _tensor_at(source: int, out: int, count: int, dtype: np.dtype | type, average: bool, tag: int) -> CData:

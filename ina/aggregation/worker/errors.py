@@ -84,11 +84,33 @@ class PeerLost(JobError, ConnectionError):
         return "connection to the switch process lost: it ended, or disconnected this worker because another one died"
 
 
+class JobCorrupt(JobError):
+    """A sum does not have its check words, however often it is sent."""
+
+    def describe(self, event: Event, waited: float | None) -> str:
+        return (
+            f"the sum of packet (tsi) {event.tsi}, slot {event.slot}, does not have the check words of the workers' values, in"
+            " three transmissions: something between the workers changes bits (a switch's or a machine's memory, a link without"
+            " FCS), or they use different values of `check`; no sum of this packet was used"
+        )
+
+
+class VersionRefused(JobError):
+    """A switch speaks another wire version."""
+
+    def describe(self, event: Event, waited: float | None) -> str:
+        own = lib.INA_WIRE_VERSION
+        older = "the worker's machine" if event.tsi > own else "the switch's machine, and load its program anew"
+        return f"the switch speaks wire version {event.tsi}, this worker {own}: upgrade ina on {older}"
+
+
 _ERRORS: dict[int, type[JobError]] = {
     lib.INA_ERR_TIMEOUT: JobTimeout,
     lib.INA_ERR_MISMATCH: JobMismatch,
     lib.INA_ERR_ABORTED: JobAborted,
     lib.INA_ERR_PEER: PeerLost,
+    lib.INA_ERR_CORRUPT: JobCorrupt,
+    lib.INA_ERR_VERSION: VersionRefused,
 }
 
 

@@ -8,7 +8,7 @@ parts; inputs are kept until all of a tensor is done, and results until every wo
     resume    takes the parts from others; parts that nobody has are submitted again, from the kept inputs, in one order at all
               workers
 
-The caller exchanges reports and parts (ina/backend/failures.py does it through the group's store); no clock is read here, and
+The caller exchanges reports and parts (ina/aggregation/controller/keeper.py does it through a store); no clock is read here, and
 only the endpoint is waited for.
 
 When is a result not needed any more? A packet of a later tensor whose result this worker has was sent by every worker, in a slot

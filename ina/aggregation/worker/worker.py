@@ -14,6 +14,7 @@ from ina.aggregation import protocols
 from ina.aggregation.worker.block import Block
 from ina.aggregation.worker.config import MAX_OPS, WorkerConfig, fill_tensor
 from ina.aggregation.worker.errors import Event, event_from_c
+from ina.aggregation.worker.route import Route, fill_route
 from ina.base.native import ffi, lib
 
 
@@ -29,15 +30,16 @@ class Worker(Block):
             raise ValueError(f"the protocol refuses {config}")
         self._tensors = ffi.new("struct ina_tensor[]", MAX_OPS)
         # kept alive until the handle is used again
-        self._arrays: list[tuple[np.ndarray, np.ndarray] | None] = [None] * MAX_OPS
+        self._arrays: list[tuple[np.ndarray, np.ndarray, Route | None] | None] = [None] * MAX_OPS
         self._frame = ffi.new("uint8_t[]", config.frame_bytes)
         self._packet = ffi.new("struct ina_packet *")
 
     def submit(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0,
-        reduction: int = protocols.SUM,
+        reduction: int = protocols.SUM, route: Route | None = None,
     ) -> int:  # fmt: skip
-        """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns its handle.
+        """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place), or its sum along a
+        ``route``; returns its handle.
 
         BlockingIOError: MAX_OPS tensors are in flight; BrokenPipeError: the job has failed.
         """
@@ -47,10 +49,13 @@ class Worker(Block):
         if handle < 0:
             raise OSError(-handle, "the job has failed" if handle == -errno.EPIPE else f"{MAX_OPS} tensors in flight")
         fill_tensor(self._tensors[handle], source, out, average, tag, reduction)
+        if route is not None:
+            protocols.check_route(self.config.protocol, self.config.check)
+        fill_route(self._tensors[handle], route, self.config.workers, self.config.worker)
         result = self._protocol.submit(self._state, self._tensors, handle, now)
         if result < 0:
             raise OSError(-result, "submit refused")
-        self._arrays[handle] = (source, out)
+        self._arrays[handle] = (source, out, route)
         return handle
 
     def receive(self, frame: bytes, now: int) -> bytes | None:

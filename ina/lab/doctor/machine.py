@@ -1,4 +1,4 @@
-"""``ina doctor``: is this machine, and this network interface, fit for a run, and what will limit it?"""
+"""Examination of this machine, and of network interfaces, for ``ina doctor``: fit for a run, and what will limit it?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend.settings import Settings, sources
-from ina.base.bounds import SECONDS, real, whole
 from ina.lab.doctor import reachability
 from ina.lab.processors import ticks
 from ina.worlds.dpdk import requirements as fast_path
@@ -63,13 +62,13 @@ def read(path: str) -> str:
 
 def settings(options: argparse.Namespace) -> Iterator[Finding]:
     """Settings from the environment and ina.toml; defaults for ``options`` that are not given."""
-    defaults = {"protocol": protocols.DEFAULT, "values": 256, "slots": 64, "port": port_kinds.DEFAULT}
+    defaults = {"protocol": protocols.DEFAULT, **{key: getattr(Settings, key) for key in ("values", "slots", "port")}}
+    own: dict[str, object] = {}
     try:
         configured, given = Settings.read(), sources()
         own = {key: getattr(configured, key) for key in defaults if given.is_set(key)}
     except ValueError as error:
         yield Finding(BAD, "settings", str(error), "no group can be made as long as the environment or the file says so")
-        own = {}
     if own:
         yield Finding(FACT, "settings", ", ".join(f"{key} {value}" for key, value in own.items()))
     if own.get("port", port_kinds.DEFAULT) not in port_kinds.made_kinds():
@@ -275,7 +274,8 @@ def _endpoint(client: Client, index: int, kind: str) -> Endpoint:
         config = WorkerConfig(
             worker=attachment.worker, workers=attachment.workers, job=attachment.number, life=attachment.life,
             slots=attachment.slots, values=attachment.values, address=attachment.address, switch=attachment.switch,
-            server=attachment.switch, protocol=attachment.protocol, rto_min=0.1, timeout=30.0)  # fmt: skip
+            server=attachment.switch, protocol=attachment.protocol, check=attachment.check, key=attachment.key,
+            rto_min=0.1, timeout=30.0)  # fmt: skip
         return Endpoint(config, open_worker_port(attachment, None), client.fileno())
     finally:
         for fd in attachment.fds:
@@ -386,25 +386,3 @@ def show(findings: Iterable[Finding], as_json: bool) -> int:
         json.dump([dataclasses.asdict(finding) for finding in shown], sys.stdout, indent=1)
         print()
     return int(any(finding.verdict == BAD for finding in shown))
-
-
-def add_arguments(commands: argparse._SubParsersAction) -> None:
-    parser = commands.add_parser("doctor", description=__doc__)
-    parser.add_argument("--workers", type=whole(1, 1024), default=2, help="how many will run here (2)")
-    parser.add_argument("--interface", action="append", default=[], metavar="NAME", help="a network interface to check as well")
-    parser.add_argument("--protocol", choices=protocols.names(),
-                        help=f"(INA_PROTOCOL, else {protocols.DEFAULT})")
-    parser.add_argument("--values", type=whole(1, 2048), help="int32 per packet (INA_VALUES, else 256)")
-    parser.add_argument("--slots", type=whole(1, 8192), help="slots of each job (INA_SLOTS, else 64)")
-    parser.add_argument("--port", choices=port_kinds.made_kinds(),
-                        help=f"of the trial (INA_PORT, else {port_kinds.DEFAULT})")
-    parser.add_argument("--quick", action="store_true", help="no trial run")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("--target", default="", choices=("tofino", "dpdk"),
-                        help="tofino: check the way to other hosts through it instead; dpdk: what the fast path needs")
-    parser.add_argument("--peer", action="append", default=[], metavar="IP", help="a host there, on which an agent answers")
-    parser.add_argument("--agent", type=real(0, SECONDS), metavar="SECONDS",
-                        help="with --target: answer other hosts' probes so long")
-    parser.add_argument("--count", type=whole(1, reachability.MOST, "each is a packet on the wire"), default=5000,
-                        help="probes to each peer (%(default)s)")
-    parser.set_defaults(main=main)

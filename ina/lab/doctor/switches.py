@@ -42,7 +42,7 @@ def examine(d: Deployment, addresses: Mapping[str, str], device_id: int = 0, tim
                 yield Finding(GOOD, name, f"{target.client.program} at {address}")
                 yield from _program(d, s, target)
                 yield from _ports(d, s, target)
-            except (EntityError, TimeoutError) as error:
+            except (EntityError, TimeoutError, ValueError) as error:
                 yield Finding(BAD, name, str(error))
         if len(switches) == len(d.switches):
             yield from _together(d, switches)

@@ -8,18 +8,20 @@ this machine over shared memory, or in the hosts of a real network.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
+from ina import codecs
 from ina.aggregation import port_kinds, protocols
 from ina.aggregation.controller.client import start_server
 from ina.aggregation.entries import program_named
 from ina.aggregation.port_kinds import udp
 from ina.base.settings import ConfigError, key
+from ina.codecs.omnireduce import BLOCK
 from ina.lab import limits
 from ina.lab.cost_model import ETHERNET
 from ina.lab.kind import Check, Finding, Outcome, Row
@@ -29,10 +31,12 @@ from ina.lab.processes.hosts import BMV2_WINDOW, SWITCH, SWITCHES
 from ina.lab.processes.reducer import Specification
 from ina.lab.results import why
 from ina.lab.training.launch import Place, here
-from ina.lab.virtual import bottleneck, virtual_network
+from ina.lab.virtual import bottleneck, failed_links, virtual_network
+from ina.lab.virtual.coded_jobs import CodedJobs
+from ina.lab.virtual.failed_links import FailingLinks
 from ina.lab.virtual.simulated import EMBEDDED, SUMS, sums
 from ina.lab.virtual.timeline import Timeline
-from ina.lab.virtual.virtual_network import Networked, WrongSum
+from ina.lab.virtual.virtual_network import WrongSum
 from ina.net.ports import PS
 from ina.worlds.testbed.mininet import Network
 from ina.worlds.virtual.fabric import Fabric, FabricJob
@@ -67,11 +71,13 @@ class Reduction:
             "ring_model_ms": None if self.ring_model_seconds is None else 1e3 * self.ring_model_seconds,
             "packets": worker["tx_packets"],
             "retransmissions": worker["retransmissions"],
+            "spurious": worker.get("spurious", 0),
+            "delays": worker.get("delays", 0),
         }
 
 
 @dataclass(frozen=True)
-class AllReduce(Networked):
+class AllReduce(FailingLinks):
     """All-reduces: one tensor of each job, all at once."""
 
     kind: str = key("allreduce", "what is done: allreduce", choices=("allreduce",))
@@ -84,6 +90,9 @@ class AllReduce(Networked):
                        "result: for virtual time with more workers than memory has room for",
                        choices=("own", "common"))  # fmt: skip
     switch: str = key("embedded", SWITCH, choices=SWITCHES)
+    codec: str = key(codecs.DEFAULT, "how float32 travels in virtual time: block (the protocol's own), or another one of "
+                     "ina.codecs, such as omnireduce; its computing takes no time")  # fmt: skip
+    sparsity: float = key(0.0, f"share of the blocks of {BLOCK} values that are zero, others on each worker", limits.PROBABILITY)
 
     rows = (
         Row("time_ms", "all-reduce, ms", "ms", "{:.4f}"),
@@ -93,6 +102,7 @@ class AllReduce(Networked):
         Row("ring_model_ms", "ring at best (model), ms", "ring ms", "{:.4f}"),
         Row("packets", "packets sent (all workers)", "packets", "{:,}"),
         Row("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+        Row("spurious", "sent again although the earlier result came, too", "needless", "{:,}"),
         SUMS,
     )
 
@@ -106,6 +116,11 @@ class AllReduce(Networked):
         yield self.switch in EMBEDDED or self.world == "testbed", "switch", elsewhere
         yield from super().checks()
         yield self.tensors == "own" or self.algorithm == "in-network", "tensors", f"own with {self.algorithm}"
+        yield not self.link_events or self.tensors == "own", "tensors", "own with link_events"
+        yield self.sparsity == 0 or self.world == "virtual", "sparsity", "0 outside virtual time"
+        yield self.sparsity < 1, "sparsity", "less than 1"
+        if self.codec != codecs.DEFAULT:
+            yield from self._codec_checks()
         if self.world != "virtual":
             where = f"in world = {self.world!r}"
             yield self.algorithm == "in-network", "algorithm", f"in-network {where}"
@@ -113,11 +128,31 @@ class AllReduce(Networked):
             yield self.payload, "payload", f"true {where}"
             yield self.nic == 0, "nic", f"0 {where}"
             yield self.buffer == 0 or self.world == "testbed", "buffer", f"0 {where}"
+            yield not self.link_events or self.world == "testbed", "link_events", f"none {where}"
             yield self.sample == 0, "sample", f"0 {where}"
             yield self.latency == 0, "latency", f"0 {where}"
             yield self.ecn == 0, "ecn", f"0 {where}"
             yield self.world == "testbed" or self.topology == "star", "topology", f"star {where}"
             yield not program_named(self.protocol).needs_server, "protocol", f"one without a parameter server {where}"
+
+    def _codec_checks(self) -> Iterator[Check]:
+        yield self.codec in codecs.names(), "codec", f"one of {', '.join(codecs.names())}"
+        yield self.world == "virtual", "codec", f"{codecs.DEFAULT} outside virtual time"
+        yield self.algorithm == "in-network", "codec", f"{codecs.DEFAULT} with {self.algorithm}"
+        yield self.dtype == "float32", "dtype", f"float32 with codec = {self.codec!r}"
+        yield self.tensors == "own", "tensors", f"own with codec = {self.codec!r}"
+        yield self.payload, "payload", f"true with codec = {self.codec!r}"
+        yield not self.link_events, "link_events", f"none with codec = {self.codec!r}"
+        if self.codec in codecs.names():
+            codec = codecs.named(self.codec)
+            operations = codec.operations
+            lacking = sorted(operations - protocols.reductions(self.protocol))
+            wanted = f"one with {protocols.REDUCTIONS[lacking[0]]}" if lacking else ""
+            yield not lacking, "protocol", f"{wanted} with codec = {self.codec!r}"
+            other = codec.why_not(program_named(self.protocol).name)
+            yield bool(lacking) or not other, "protocol", f"{codec.protocol or 'another'} with codec = {self.codec!r}: {other}"
+            plain = self.check != "keyed" or protocols.MAX not in operations
+            yield plain, "check", f"off or sum with codec = {self.codec!r}: maxima have no keyed check words"
 
     @property
     def reduction(self) -> int:
@@ -130,7 +165,8 @@ class AllReduce(Networked):
 
     @property
     def work(self) -> str:
-        return f"{self.elements:,} elements of {self.dtype}"
+        sparse = f", of which {self.sparsity:.1%} of the blocks are zero" if self.sparsity else ""
+        return f"{self.elements:,} elements of {self.dtype}{sparse}" + f" by {self.codec}" * (self.codec != codecs.DEFAULT)
 
     def run(self, folder: Path, console: Console) -> Iterator[Outcome]:
         return super().run(folder, console) if self.world == "virtual" else iter([Outcome(in_processes(self))])
@@ -140,8 +176,9 @@ class AllReduce(Networked):
 
     def why(self, run: dict, summary: dict) -> Finding:
         if self.world != "virtual":
-            return why.measured(self.world, summary)
-        return bottleneck.network(self, run, 1.0, summary["time_ms"])
+            return failed_links.explained(why.measured(self.world, summary), run)
+        finding = bottleneck.network(self, run, 1.0, summary["time_ms"])
+        return failed_links.explained(finding, run)
 
 
 def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reduction]:
@@ -159,29 +196,54 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
     config = config.resolved()
     place, timeline = virtual_network.place(config), timeline or Timeline()
     with virtual_network.fabric(config, place) as fabric:
-        jobs = virtual_network.admit(fabric, config, place)
+        above = virtual_network.servers(fabric, config, place)
+        jobs = virtual_network.admit(fabric, config, place, above)
         rng = np.random.default_rng(config.seed)
         _must_fit(config, len(jobs))
         tensors = [_tensors(rng, config) for _ in jobs]
         reduction = config.reduction
-        results = [expected(arrays, config.workers, config.protocol, reduction) if config.payload else None for arrays in tensors]
-        for job, arrays in zip(jobs, tensors, strict=True):
-            _submit(fabric, job, arrays, reduction)
-        while not timeline.run(fabric):
-            pass
-        done = {completion.machine: completion for completion in fabric.completions()}
+        coded = CodedJobs(fabric, config.codec) if config.codec != codecs.DEFAULT else None
+        results = [expected(arrays, config.workers, config.protocol, reduction) if config.payload and not coded else None
+                   for arrays in tensors]  # fmt: skip
+        moving = failed_links.Failing(fabric, config, place, jobs, above) if config.link_events else None
+        for number, (job, arrays) in enumerate(zip(jobs, tensors, strict=True)):
+            if coded:
+                coded.submit(job, arrays)
+            elif moving:
+                moving.submit(number, arrays, reduction)
+            else:
+                _submit(fabric, job, arrays, reduction)
+        timeline.progress = lambda: _progress(fabric, config, moving.jobs() if moving else jobs)
+        while not timeline.run(fabric) or (coded and coded.read()):
+            if coded:
+                coded.read()
+        done = coded.done if coded else moving.done() if moving else {each.machine: each for each in fabric.completions()}
+        jobs = moving.jobs() if moving else jobs
         for job, arrays, right in zip(jobs, tensors, results, strict=True):
             for machine in job.machines:
                 if machine in done and (error := done[machine].event.error()) is not None:
                     raise error
             if right is not None:
                 _check(config, job, arrays, *right)
+        if coded:
+            for number, (job, arrays) in enumerate(zip(jobs, tensors, strict=True)):
+                _check_coded(config, job, arrays, coded.results(number))
         fabric.check()
         timeline.jobs += [(job.name, [[("all-reduce", 0.0, _end(job, worker, done))] for worker in range(len(job.hosts))])
                           for job in jobs]  # fmt: skip
         whole = max(completion.time for completion in done.values()) / PS
         links, network = virtual_network.link_figures(fabric, whole), virtual_network.whole(fabric)
+        if moving:
+            network |= {"links": moving.figures()}
+        timeline.outages += moving.outages() if moving else []
         return [_reduction(fabric, config, job, done, links, network) for job in jobs]
+
+
+def _progress(fabric: Fabric, config: AllReduce, jobs: Sequence[FabricJob]) -> dict[str, float]:
+    """Returns by job the bits of its tensor that a worker has on average; none of collectives."""
+    return {job.name: 32 * config.values / len(job.hosts) * sum(fabric.worker_stats(machine)["results"]
+                                                                for machine in (*job.machines, *job.former))
+            for job in jobs if job.jobs}  # fmt: skip
 
 
 def _end(job: FabricJob, worker: int, done: dict[int, Completion]) -> float:
@@ -202,8 +264,15 @@ def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:
     """Returns a tensor for each worker, or the one that all have in common."""
     different = config.workers if config.tensors == "own" else 1
     if config.dtype == "int32":
-        return [rng.integers(-(2**31), 2**31, config.elements, np.int32) for _ in range(different)]
-    return [rng.standard_normal(config.elements, np.float32) for _ in range(different)]
+        tensors = [rng.integers(-(2**31), 2**31, config.elements, np.int32) for _ in range(different)]
+    else:
+        tensors = [rng.standard_normal(config.elements, np.float32) for _ in range(different)]
+    blocks = -(-config.elements // BLOCK)
+    for tensor in tensors if config.sparsity else ():
+        zeros = np.zeros(blocks, np.bool_)
+        zeros[rng.permutation(blocks)[: round(config.sparsity * blocks)]] = True
+        tensor[np.repeat(zeros, BLOCK)[: tensor.size]] = 0
+    return tensors
 
 
 def _submit(fabric: Fabric, job: FabricJob, arrays: list[np.ndarray], reduction: int) -> None:
@@ -229,6 +298,15 @@ def _check(
             raise WrongSum(f"{job.name}: worker {worker}'s result is off by {deviation:g}, expected at most {allowed:g}")
         if not np.array_equal(array, arrays[0]):
             raise WrongSum(f"{job.name}: workers 0 and {worker} have different results")
+
+
+def _check_coded(config: AllReduce, job: FabricJob, tensors: list[np.ndarray], results: list[np.ndarray]) -> None:
+    """Compares with the codec over arrays alone, to the bit."""
+    right = codecs.reduced([codecs.named(config.codec) for _ in tensors], tensors)[0]
+    for worker, result in enumerate(results):
+        if result.tobytes() != right.tobytes():
+            raise WrongSum(f"{job.name}: worker {worker}'s result is not what codec {config.codec} gives over arrays, at "
+                           f"{np.count_nonzero(result != right)} of {right.size} places")  # fmt: skip
 
 
 def _reduction(
@@ -270,7 +348,8 @@ def in_processes(config: AllReduce) -> list[Reduction]:
     faults = {"duplicate": config.duplicate, "reorder": config.reorder, "corrupt": config.corrupt,
               "duplicate_delay": 10e-3, "reorder_delay": 2e-3, "seed": config.seed}  # fmt: skip
     base = Specification("", port_kinds.DEFAULT, 0, 0, config.workers, config.window, config.elements, config.dtype, config.seed,
-                         config.rto_min, config.rto_max, config.timeout)  # fmt: skip
+                         config.rto_min, config.rto_max, config.timeout, config.rto == "fixed", config.check,
+                         moves=bool(config.link_events))  # fmt: skip
     if config.world == "local":
         faults["loss"] = config.loss  # a worker's port is its wire, both ways
         process = start_server(config.program_path, defines)
@@ -283,7 +362,9 @@ def in_processes(config: AllReduce) -> list[Reduction]:
     links = tuple(replace(link, loss=config.loss or link.loss) for link in place.topology.links)
     mtu = max(place.topology.mtu, protocols.frame_bytes(config.protocol, config.values) - ETHERNET)
     topology = replace(place.topology, links=links, mtu=mtu)
-    with testbed.opened(Network(topology, config.program_path, defines, seed=config.seed, kind=config.switch)) as network:
+    made = Network(topology, config.program_path, defines, seed=config.seed, kind=config.switch, link_probe=config.link_probe,
+                   link_misses=config.link_misses)  # fmt: skip
+    with testbed.opened(made) as network:
         ranks = testbed.place(network, hosts)
         return _work(config, replace(base, switch=network.socket, port=udp.KIND.name), faults, ranks, network)
 
@@ -295,7 +376,10 @@ def _work(config: AllReduce, base: Specification, faults: dict, place: Place, ne
         seeded = {**faults, "seed": faults["seed"] * 1024 + index} if any(
             faults.get(key) for key in ("loss", "duplicate", "reorder", "corrupt")) else None  # fmt: skip
         specifications.append(replace(base, job=job, worker=worker, faults=seeded))
-    measured = crew.work(specifications, place, network, config.timeout + 30)
+    measured = crew.work(specifications, place, network, config.timeout + 30, config.link_events)
+    stalls = {f"job {job}": [stall for answer in measured.answers[job * config.workers : (job + 1) * config.workers]
+                             for stall in answer["stalls"]] for job in range(config.jobs)}  # fmt: skip
+    links = {"links": failed_links.of_testbed(measured.incidents, stalls, measured.began)} if measured.incidents else {}
     busiest, load, use = measured.busiest()
     wires = config.world == "testbed" and config.topology == "star" and config.rate
     reductions = []
@@ -307,7 +391,7 @@ def _work(config: AllReduce, base: Specification, faults: dict, place: Place, ne
             busiest_link=busiest, busiest_bytes=load, link_use=use,
             ring_model_seconds=ring_model(config, 4 * config.elements) if wires else None,
             stats={"workers": {key: sum(answer["stats"][key] for answer in own) for key in own[0]["stats"]},
-                   "network": measured.links, "drops": measured.counters},
+                   "network": measured.links, "drops": measured.counters, **links},
         ))  # fmt: skip
     return reductions
 

@@ -104,6 +104,8 @@ class Sharing(Simulated):
     values: int = key(256, "int32 per packet", limits.PACKET)
     rto_min: float = key(100e-6, "least retransmission time-out, s", limits.TIME)
     rto_max: float = key(10e-3, "largest, s", limits.TIME)
+    check: str = key("", "how check words protect sums: off, sum or keyed; empty: sum, where packets have their values",
+                     choices=("", *protocols.CHECKS))  # fmt: skip
     timeout: float = key(30.0, "virtual seconds after which a tensor has failed", limits.TIME)
     sample: float = simulated.sample()
     payload: bool = key(True, simulated.PAYLOAD)
@@ -129,6 +131,9 @@ class Sharing(Simulated):
         yield limits.power_of_two(self.window), "window", "a power of two up to 1024"
         yield self.shared or self.slots >= 1, "share", f"a slot for each of {self.jobs} jobs"
         yield 0 < self.rto_min <= self.rto_max, "rto_min", "more than 0, and no more than rto_max"
+        own = protocols.checks(self.protocol)
+        yield self.check in ("", *own), "check", f"{' or '.join(own)} with {self.protocol}"
+        yield self.payload or self.check in ("", "off"), "check", "off with payload = false: packets have no values"
 
     @property
     def reduction(self) -> int:
@@ -237,7 +242,7 @@ def _protocol(config: Sharing) -> JobProgram:
 def _admit(network: Shared, config: Sharing, number: int) -> SharedJob:
     return network.admit(
         f"job {number}", config.workers, config.slots, config.values,
-        rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout,
+        rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout, check=config.check,
     )  # fmt: skip
 
 

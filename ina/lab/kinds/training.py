@@ -20,10 +20,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ina import codecs
 from ina.aggregation import protocols
 from ina.aggregation.worker.config import VALUES
 from ina.base.bounds import Range
 from ina.base.settings import ConfigError, Problem, key
+from ina.codecs import planner
 from ina.lab import cost_model, limits
 from ina.lab.cost_model import ETHERNET
 from ina.lab.kind import Check, Curve, Experiment, Finding, Measured, Outcome, Row
@@ -39,7 +41,7 @@ from ina.worlds.testbed.mininet import Network
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MODELS = {"cnn": 409_034, "small": 39_418}  # models that can be trained (rank.py), and their parameters
+MODELS = {"cnn": 409_034, "small": 39_418, "transformer": 71_370}  # training/models.py; and their numbers of parameters
 TNA_VALUES = 256  # a packet recirculates for each 32 of them
 BACKENDS = ("ina", *protocols.names(), "gloo")
 
@@ -68,6 +70,9 @@ class Run:
     parameters: int = 0
     stats: dict[str, dict] = field(default_factory=dict)
     network: testbed.Use = field(default_factory=testbed.Use)
+    accuracies: list[tuple[int, float]] = field(default_factory=list)  # on the way: steps, test accuracy
+    target: float = 0.0
+    workers: int = 1
 
     def _link_figures(self) -> dict[str, object]:
         """Returns figures of the busiest link and direction: MB, with all headers, and its use while an all-reduce was under way.
@@ -89,14 +94,40 @@ class Run:
         bound = "link" if use is not None and use >= 0.8 else other
         return {"link_mb": 1e-6 * busiest, "link_use": use, "bound": bound}
 
+    def _values(self) -> tuple[float, float] | None:
+        """Returns bytes of values that rank 0 sent and received, without headers; what went through Gloo as its ring has it."""
+        ring = 2 * (self.workers - 1) / self.workers
+        if self.backend == "gloo":
+            return ring * sum(self.allreduce_bytes), ring * sum(self.allreduce_bytes)
+        if "switch" not in self.stats:
+            return None
+        up = down = self.stats["switch"]["bytes"]
+        elements = self.stats["switch"]["elements"]
+        for name, counts in self.stats.get("codecs", {}).items():
+            traffic = codecs.named(name).traffic(counts["elements"] // counts["sums"], self.workers)
+            up -= 4 * counts["words"] * (1 - min(1.0, traffic.up / traffic.down))  # narrower than words: a program's own
+            elements += counts["elements"] - counts["words"]
+        rest = ring * max(0, sum(self.allreduce_bytes) - 4 * elements)
+        return up + rest, down + rest
+
+    def _target(self) -> dict[str, object]:
+        """Returns the steps and the time, without measurements of the accuracy, to the first one at the target."""
+        steps = next((step for step, accuracy in self.accuracies if self.target and accuracy >= self.target), None)
+        return {"target_steps": steps, "target_s": None if steps is None else sum(self.step_seconds[:steps])}
+
     def summary(self) -> dict[str, object]:
         """Returns figures of the table. Goodput is gradient bits of one worker per second of all-reduce."""
         warm = slice(min(3, len(self.step_seconds) - 1), None)
         reduce_total = sum(self.allreduce_seconds)
-        worker = self.stats.get("worker", {})
+        worker, values = self.stats.get("worker", {}), self._values()
+        up, down = (None, None) if values is None else (1e-3 * each / len(self.losses) for each in values)
         return {
             "backend": self.backend,
             "accuracy": self.accuracy,
+            "loss": statistics.fmean(self.losses[-20:]),
+            **self._target(),
+            "up_kb": up,
+            "down_kb": down,
             "step_ms": 1e3 * statistics.median(self.step_seconds[warm]),
             "allreduce_ms": 1e3 * statistics.median(self.allreduce_seconds[warm]),
             "goodput_gbps": 8e-9 * sum(self.allreduce_bytes) / reduce_total if reduce_total else None,
@@ -110,7 +141,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Config(Experiment):
+class Training(Experiment):
     """Training: one model, trained by each back end in turn."""
 
     kind: str = key("training", "what is done: training", choices=("training",))
@@ -121,7 +152,8 @@ class Config(Experiment):
         ("ina", "gloo"), f"of ina (with the protocol below), {', '.join(protocols.names())}, gloo; in this order"
     )
     workers: int = key(4, "ranks", limits.WORKERS)
-    model: str = key("", "cnn (409,034 parameters) or small (39,418); empty: cnn, with BMv2 small", choices=("", *MODELS))
+    model: str = key("", "cnn (409,034 parameters), small (39,418) or transformer (71,370, over an image's rows); empty: cnn, "
+                     "with BMv2 small", choices=("", *MODELS))  # fmt: skip
     epochs: int = key(2, "passes over the training set", Range(1, 10**6))
     steps: int = key(0, "stop after this many; 0: whole epochs, with BMv2 100", limits.STEPS)
     batch: int = key(64, "images per worker and step", Range(1, 65536, "images that are in memory at once"))
@@ -131,10 +163,18 @@ class Config(Experiment):
     data: str = key("", "folder of the IDX files; empty: where the distribution's package puts them")
     bucket_mb: float = key(0.5, "DDP's gradient bucket, MiB", limits.MIB)
     protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
+    codec: str = key(codecs.DEFAULT, "how gradients travel with ina: any codec (docs/guide/codecs.md); one that remembers "
+                     "(error feedback) is made for each bucket; auto:NAME,NAME chooses by measured times")  # fmt: skip
+    evaluate: int = key(0, "steps between measurements of the test accuracy, of 2,000 images; no time of the training; 0: only "
+                        "at the end", limits.STEPS)  # fmt: skip
+    target: float = key(0.0, "test accuracy whose time is reported, by the first measurement that reaches it; 0: none",
+                        limits.PROBABILITY)  # fmt: skip
     program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
     values: int = key(0, "int32 per packet; 0: INA_VALUES or 2048, in the testbed what fits its MTU", limits.PACKET)
     slots: int = key(0, "window of each worker, packets; a power of two; 0: INA_SLOTS or 64, in the testbed 32, with BMv2 8",
                      limits.SLOTS)  # fmt: skip
+    check: str = key("", "how check words protect sums: off, sum or keyed; empty: sum, where the protocol has them",
+                     choices=("", *protocols.CHECKS))  # fmt: skip
     faults: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port, both directions")
     pcap: str = key("", "folder for a capture of each worker's packets, which Wireshark and scapy read; empty: none")
     timeout: float = key(60.0, "seconds that a rank waits for an all-reduce", limits.TIME)
@@ -155,9 +195,14 @@ class Config(Experiment):
 
     rows = (
         Row("accuracy", "test accuracy", "accuracy", "{:.2%}"),
+        Row("loss", "training loss, last 20 steps", "loss", "{:.4f}"),
+        Row("target_steps", "steps to the target accuracy", "to target", "{:,}"),
+        Row("target_s", "time to the target accuracy, s", "s to target", "{:.2f}"),
         Row("step_ms", "median step, ms", "ms/step", "{:.1f}"),
         Row("allreduce_ms", "in all-reduce, median, ms", "reduce ms", "{:.2f}"),
         Row("goodput_gbps", "goodput, mean, Gb/s", "Gb/s", "{:.3g}"),
+        Row("up_kb", "values sent a step, kB (rank 0)", "kB up", "{:.1f}"),
+        Row("down_kb", "values received a step, kB (rank 0)", "kB down", "{:.1f}"),
         Row("training_s", "training, s", "train s", "{:.1f}"),
         Row("packets", "packets sent (rank 0)", "packets", "{:,}"),
         Row("retransmissions", "retransmissions (rank 0)", "again", "{:,}"),
@@ -169,11 +214,16 @@ class Config(Experiment):
     curve = Curve("losses", "training loss by step", "training loss of rank 0\n(mean of 10 steps)")
     packages = ("torch", "matplotlib")
 
-    def with_backend(self, backend: str) -> Config:
+    def with_backend(self, backend: str) -> Training:
         """Returns the configuration of one of the back ends."""
         if backend in ("ina", "gloo"):
             return self
         return dataclasses.replace(self, protocol=backend, program="")
+
+    @property
+    def for_buckets(self) -> bool:
+        """True if each bucket needs a codec of its own, which remembers it."""
+        return planner.allowed(self.codec) is not None or codecs.named(self.codec).remembers
 
     @property
     def fitting(self) -> list[int]:
@@ -198,6 +248,8 @@ class Config(Experiment):
                "'embedded', or world = 'testbed': BMv2's ports are network interfaces")  # fmt: skip
         yield from super().checks()
         yield self.values <= max(self.fitting), "values", f"at most {max(self.fitting)}, which fits mtu = {self.mtu}"
+        yield from self._wrong_codec()
+        yield not self.target or self.evaluate > 0, "evaluate", "steps between measurements of the accuracy, for target"
         yield not testbed or self.workers >= 2, "workers", "2 to 32 in the testbed"
         yield self.rate <= 1e12, "rate", "bit/s from 0 (no limit) to 1e12"
         yield self.queue <= 1 << 30, "queue", "bytes from 0 (no limit) to 2^30"
@@ -227,6 +279,13 @@ class Config(Experiment):
         except ValueError as error:  # and TopologyError
             text = f"{key} = {getattr(self, key)!r}: {error}"
             raise ConfigError(text, [Problem(key, text)]) from None
+
+    def _wrong_codec(self) -> Iterator[Check]:
+        chosen = f"one of {', '.join(codecs.names())}, or {planner.AUTO}:NAME,NAME"
+        try:
+            yield planner.allowed(self.codec) is not None or self.codec in codecs.names(), "codec", chosen
+        except ValueError:
+            yield False, "codec", chosen
 
     def run(self, folder: Path, console: Console) -> Iterator[Outcome]:
         runs: list[Run] = []
@@ -266,9 +325,9 @@ class Config(Experiment):
         return plots([run for run in results if isinstance(run, Run)])
 
 
-def worlds(config: Config) -> list[tuple[Config, list[str]]]:
+def worlds(config: Training) -> list[tuple[Training, list[str]]]:
     """Returns groups of back ends that share a network: those of one protocol, and Gloo in the current one."""
-    groups: list[tuple[Config, list[str]]] = []
+    groups: list[tuple[Training, list[str]]] = []
     for backend in config.backends:
         own = config.with_backend(backend)
         if groups and (backend == "gloo" or groups[-1][0].program_path == own.program_path):
@@ -279,7 +338,7 @@ def worlds(config: Config) -> list[tuple[Config, list[str]]]:
 
 
 @contextmanager
-def world(config: Config, console: Console) -> Iterator[Network | None]:
+def world(config: Training, console: Console) -> Iterator[Network | None]:
     """Starts the testbed's network, if ``config`` runs there."""
     if config.world != "testbed":
         yield None
@@ -297,13 +356,13 @@ def world(config: Config, console: Console) -> Iterator[Network | None]:
         console.print(f"Network is down after {time.monotonic() - began:.1f} s", highlight=False)
 
 
-def defines(config: Config) -> dict[str, str]:
+def defines(config: Training) -> dict[str, str]:
     """Returns preprocessor definitions of the switches' program."""
     return {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
 
 
 @contextmanager
-def training_network(config: Config) -> Iterator[Network]:
+def training_network(config: Training) -> Iterator[Network]:
     """Starts the network of a training. Raises ConfigError."""
     capture = Path(config.pcap) if config.points else None
     try:
@@ -318,7 +377,7 @@ def training_network(config: Config) -> Iterator[Network]:
         yield network
 
 
-def forecast(config: Config) -> str:
+def forecast(config: Training) -> str:
     """Returns a line that says how long BMv2 will take, before minutes of waiting."""
     from ina.p4.p4runtime.bmv2 import is_compiled
 
@@ -333,8 +392,8 @@ def forecast(config: Config) -> str:
             f"steps, {parameters:,} parameters)" + ("" if compiled else ", and half a minute for p4c to compile the program"))
 
 
-def train(config: Config, backend: str, folder: Path, console: Console, network: Network | None = None) -> Run:
-    run = Run(backend)
+def train(config: Training, backend: str, folder: Path, console: Console, network: Network | None = None) -> Run:
+    run = Run(backend, target=config.target, workers=config.workers)
     place = testbed.place(network, hosts_of(config, network.topology)) if network else None
     meter = testbed.Meter(network)
     began = time.time()
@@ -362,6 +421,8 @@ def train(config: Config, backend: str, folder: Path, console: Console, network:
                 if message["step"] == message["steps"]:
                     run.network = {**meter.stop(), "switch": config.switch}
                 progress.update(task, completed=message["step"], note=f"loss {message['loss']:.3f}")
+            elif kind == "accuracy":
+                run.accuracies.append((message["step"], message["accuracy"]))
             elif kind == "end":
                 run.accuracy, run.seconds, run.stats = message["accuracy"], message["seconds"], message["stats"]
                 progress.update(task, note=f"accuracy {run.accuracy:.2%}")
@@ -372,7 +433,7 @@ def train(config: Config, backend: str, folder: Path, console: Console, network:
     return run
 
 
-def compared(config: Config, folder: Path, runs: Sequence[Run]) -> dict[str, float]:
+def compared(config: Training, folder: Path, runs: Sequence[Run]) -> dict[str, float]:
     """Compares each back end's training with Gloo's; empty unless Gloo ran, too."""
     gloo = next((r for r in runs if r.backend == "gloo"), None)
     if gloo is None:
@@ -394,7 +455,7 @@ def compared(config: Config, folder: Path, runs: Sequence[Run]) -> dict[str, flo
     return figures
 
 
-def gain(config: Config, ours: Run, gloo: Run) -> dict[str, float]:
+def gain(config: Training, ours: Run, gloo: Run) -> dict[str, float]:
     """Returns, for the testbed, the cost model's prediction where the link is the bottleneck, and the share of it that was
     measured."""
     if config.world != "testbed":
@@ -442,4 +503,4 @@ def plots(runs: list[Run]) -> list[tuple[str, str]]:
     ]
 
 
-KIND = Config
+KIND = Training

@@ -153,7 +153,7 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
     buckets = layers.buckets(model, layers.MIB * config.first_bucket_mb, layers.MIB * config.bucket_mb)
     place = virtual_network.place(config)
     with virtual_network.fabric(config, place) as fabric:
-        jobs = virtual_network.admit(fabric, config, place)
+        jobs = virtual_network.admit(fabric, config, place, virtual_network.servers(fabric, config, place))
         rng = np.random.default_rng(config.seed)
         arrays = _arrays(config, buckets, 0)  # without payload they are neither read nor written: all share these
         workers = [_worker(config, job, rank, arrays if not config.payload else _arrays(config, buckets, rank), rng)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ina.aggregation.controller.client import Client
@@ -27,11 +27,14 @@ ENDED = 60.0  # seconds for a process that has said its last word to end
 @dataclass(frozen=True)
 class Measurements:
     """Measurements of all workers. ``answers``: of each, its begin, its end and its counters; ``links``: differences of their
-    counters, by name; ``counters``: of the switch's program."""
+    counters, by name; ``counters``: of the switch's program; ``incidents``: links that were down or slow
+    (ina/aggregation/controller/link_recovery.py), ``began``: time.time() of the start."""
 
     answers: list[dict]
     links: dict[str, dict]
     counters: dict[str, int]
+    incidents: list[dict]
+    began: float
 
     def busiest(self) -> tuple[str, int, float | None]:
         """Returns the direction of a link that was busy longest: name, bytes, share of the time."""
@@ -44,8 +47,10 @@ class Measurements:
         return name, load, busy / seconds if rate else None
 
 
-def work(specifications: Sequence[Specification], place: Place, network: Network | None, timeout: float) -> Measurements:
-    """Starts the workers, has them work at once, and waits until they have ended. ``network``: whose links they use.
+def work(specifications: Sequence[Specification], place: Place, network: Network | None, timeout: float,
+         link_events: Sequence[str] = ()) -> Measurements:  # fmt: skip
+    """Starts the workers, has them work at once, and waits until they have ended. ``network``: whose links they use;
+    ``link_events``: of these links.
 
     Raises JobFailed: a worker failed, or is silent after ``timeout`` seconds.
     """
@@ -53,17 +58,20 @@ def work(specifications: Sequence[Specification], place: Place, network: Network
         crew.answers(START, "ready")
         meter = Meter(network)
         meter.start()
-        crew.go_on()
-        answers = crew.answers(timeout, "done")
-        links = meter.stop()["links"]
         client = Client(specifications[0].switch)
         try:
-            counters = client.counters()["program"]
+            began = time.time()
+            if link_events:
+                client.change_links(link_events)
+            crew.go_on()
+            answers = crew.answers(timeout, "done")
+            links = meter.stop()["links"]
+            counters, incidents = client.counters()["program"], client.ask("switches")["links"]
         finally:
             client.close()
         crew.go_on()
         crew.ended(ENDED)
-    return Measurements(answers, links, counters)
+    return Measurements(answers, links, counters, incidents, began)
 
 
 class Crew:
@@ -124,6 +132,10 @@ def _start(specifications: Sequence[Specification], place: Place) -> Iterator[Cr
         logs = [Path(folder) / f"{rank}.log" for rank in range(len(specifications))]
         try:
             for rank, (spec, log) in enumerate(zip(specifications, logs, strict=True)):
+                if spec.moves:
+                    store = Path(folder) / f"job{spec.job}"
+                    store.mkdir(exist_ok=True)
+                    spec = replace(spec, store=str(store))
                 with log.open("wb") as errors:
                     command = place.command(rank, [sys.executable, "-m", "ina.lab.processes.reducer", json.dumps(asdict(spec))])
                     environment = {**os.environ, **place.environment(rank), "INA_RUNNER": str(os.getpid())}

@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from ina.aggregation.controller.client import Client
+from ina.aggregation.controller.client import Attachment, Client
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.lab.oracle import choose_reduction, expected
+from ina.lab.processes.moving import Moving, Staying, moving
 from ina.lab.training.launch import die_with_parent, say_where_on_request
 from ina.lab.virtual.virtual_network import WrongSum
 from ina.net.ports import Faults
@@ -37,7 +40,11 @@ class Specification:
     rto_min: float
     rto_max: float
     timeout: float
+    rto_fixed: bool = False
+    check: str = ""
     faults: dict | None = None
+    moves: bool = False  # it goes on when its job is moved to another tree
+    store: str = ""  # then: the folder in which the workers agree
 
     def tensor(self, worker: int) -> np.ndarray:
         """Returns any worker's tensor: each worker can compute the expected sum."""
@@ -53,30 +60,41 @@ def main() -> None:
     spec = Specification(**json.loads(sys.argv[1]))
     client = Client(spec.switch, timeout=spec.timeout + 30)
     client.join(f"job {spec.job}", spec.worker)
-    client.admit(f"job {spec.job}", spec.workers, spec.slots)
-    grant = client.attach(f"job {spec.job}", spec.worker, spec.port)
+    client.admit(f"job {spec.job}", spec.workers, spec.slots, check=spec.check)
+    attach = partial(client.attach, f"job {spec.job}", spec.worker, spec.port, moves=spec.moves)
+    grant = attach()
     config = WorkerConfig(
         worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
         slots=grant.slots, values=grant.values, rto_min=spec.rto_min, rto_max=spec.rto_max, timeout=spec.timeout,
-        address=grant.address, switch=grant.switch,
+        rto_fixed=spec.rto_fixed, check=grant.check, key=grant.key, address=grant.address, switch=grant.switch,
     )  # fmt: skip
     tensors = [spec.tensor(worker) for worker in range(spec.workers)]
     reduction = choose_reduction(grant.protocol, spec.dtype)
     right, allowed = expected(tensors, len(tensors), grant.protocol, reduction)
     own = tensors[spec.worker]
-    port = open_worker_port(grant, Faults(**spec.faults) if spec.faults else None)
-    with Endpoint(config, port, client.fileno()) as endpoint:
-        endpoint.run(np.zeros(1, spec.dtype), reduction=reduction)
+
+    def opened(grant: Attachment) -> Endpoint:
+        port = open_worker_port(grant, Faults(**spec.faults) if spec.faults else None)
+        return Endpoint(replace(config, job=grant.number, life=grant.life, address=grant.address, switch=grant.switch), port,
+                        client.fileno())  # fmt: skip
+
+    def begun(endpoint: Endpoint) -> AbstractContextManager[Moving | Staying]:
+        if not spec.moves:
+            return nullcontext(Staying(endpoint))
+        return moving(Moving(spec.worker, spec.workers, client, endpoint, grant, lambda: opened(attach())), spec.store)
+
+    with opened(grant) as endpoint, begun(endpoint) as worker:
+        worker.run(np.zeros(1, spec.dtype), reduction)
         print(json.dumps("ready"), flush=True)
         sys.stdin.readline()
-        before, began = endpoint.stats, time.monotonic()
-        endpoint.run(own, reduction=reduction)
-        ended, after = time.monotonic(), endpoint.stats
+        before, began = worker.stats, time.monotonic()
+        worker.run(own, reduction)
+        ended, after = time.monotonic(), worker.stats
         deviation = float(np.abs(own - right.astype(np.float64)).max())
         if deviation > allowed:
             raise WrongSum(f"job {spec.job}: worker {spec.worker}'s result is off by {deviation:g}, expected at most {allowed:g}")
         stats = {key: after[key] - before[key] for key in after if not key.endswith("_ps")}
-        print(json.dumps({"began": began, "ended": ended, "stats": stats}), flush=True)
+        print(json.dumps({"began": began, "ended": ended, "stats": stats, "stalls": worker.stalls}), flush=True)
         sys.stdin.readline()  # the others may need its retransmissions: it leaves when all are done
     client.release()
     client.close()

@@ -46,9 +46,36 @@ class Group:
         """Back ends or jobs that any of the results has."""
         return {report.row_name(summary) for _, summary in self.rows()}
 
+    def line(self, result: Result, summary: dict, by: Sequence[str]) -> str:
+        """Returns the name of a row's line in a plot with a line for each combination of the values of keys ``by``."""
+        parts = [f"{key} {format_value(getattr(result.config, key), key)}" for key in by]
+        if len(self.names) > 1 or not parts:
+            parts.append(report.row_name(summary))
+        return ", ".join(parts)
 
-def points(folder: Path) -> list[Result]:
-    """Returns the finished runs of a results folder: of a sweep, all its points; else the one run.
+
+def readable(folders: Sequence[Path], skipped: Callable[[ResultsError], None]) -> list[Result]:
+    """Returns the finished runs of all folders; ``skipped`` hears of those that cannot be read. Raises ResultsError: none can."""
+    results: list[Result] = []
+    for folder in folders:
+        try:
+            results += points(folder, skipped)
+        except ResultsError as error:
+            if len(folders) == 1:
+                raise
+            skipped(error)
+    if not results:
+        raise ResultsError("none of these folders has results")
+    return results
+
+
+def _refuse(error: ResultsError) -> None:
+    raise error
+
+
+def points(folder: Path, skipped: Callable[[ResultsError], None] = _refuse) -> list[Result]:
+    """Returns the finished runs of a results folder: of a sweep, all its points; else the one run. ``skipped`` hears of points
+    that cannot be read; without it they are an error.
 
     Raises:
         ResultsError: it is not a results folder, or no run in it is finished.
@@ -59,7 +86,12 @@ def points(folder: Path) -> list[Result]:
             paths = [folder / point["folder"] for point in plan["points"]]
         except (KeyError, TypeError):
             raise ResultsError(f"{folder / 'experiment.json'}: expected 'points', each with its 'folder'") from None
-        results = [load(path) for path in paths if (path / "metrics.json").exists()]
+        results = []
+        for path in paths:
+            try:
+                results += [load(path)] if (path / "metrics.json").exists() else []
+            except ResultsError as error:
+                skipped(error)
     elif (folder / "metrics.json").exists():
         results = [load(folder)]
     else:
@@ -164,7 +196,7 @@ def _total(columns: Sequence[Column]) -> int:
 # ---- plots -------------------------------------------------------------------------------------------------------
 
 
-def _across(group: Group) -> str | None:
+def horizontal_key(group: Group) -> str | None:
     """Returns the key of the horizontal axis: the one with the most values, numbers before words; repetitions (seed) last."""
 
     def rank(key: str) -> tuple:
@@ -182,12 +214,8 @@ def _lines(group: Group, across: str | None, figure: str) -> Lines:
         y = summary.get(figure)
         if y is None:
             continue
-        parts = [f"{key} {format_value(getattr(result.config, key), key)}" for key in by]
-        if len(group.names) > 1 or not parts:
-            parts.append(report.row_name(summary))
-        name = ", ".join(parts)
         x = getattr(result.config, across) if across else result.path.name
-        lines.setdefault(name, []).append((x, y))
+        lines.setdefault(group.line(result, summary, by), []).append((x, y))
     return lines
 
 
@@ -232,13 +260,22 @@ def line_style(index: int) -> Style:
             "markersize": 3 + 2 * size}  # fmt: skip
 
 
+def scale_places(axes: Axes, places: Sequence[float], across: str, logarithmic: bool = False) -> None:
+    """Scales the horizontal axis of values of key ``across``: ``logarithmic``, as also where they are far apart, and then linear
+    below the least positive one if there is another; with a tick at each where they are few."""
+    positive = [x for x in places if x > 0]
+    if logarithmic or (len(positive) > 2 and max(positive) / min(positive) >= 8):
+        axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
+    if len(places) <= 10:
+        axes.set_xticks(places, [format_value(x, across) for x in places])
+        axes.minorticks_off()
+
+
 def _draw(axes: Axes, lines: Lines, across: str, heading: str) -> None:
     every = list(dict.fromkeys(x for line in lines.values() for x, _ in line))
     places = sorted(x for x in every if isinstance(x, (int, float)))
     if len(places) < len(every):
         return _bars(axes, lines, every, across, heading)
-    positive = [x for x in places if x > 0]
-    wide = len(positive) > 2 and max(positive) / min(positive) >= 8
     for index, (name, line) in enumerate(lines.items()):
         at = {x: statistics.median(y for other, y in line if other == x) for x in places if x in {x for x, _ in line}}
         if name.startswith(MODEL):
@@ -249,11 +286,7 @@ def _draw(axes: Axes, lines: Lines, across: str, heading: str) -> None:
         if len(line) > len(at):
             style |= {"linestyle": "none", "alpha": 0.4, "markersize": 3}
             axes.plot([x for x, _ in line], [y for _, y in line], **style)
-    if wide:
-        axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
-    if len(places) <= 10:
-        axes.set_xticks(places, [format_value(x, across) for x in places])
-        axes.minorticks_off()
+    scale_places(axes, places, across)
     axes.set(xlabel=axis(across), ylabel=heading)
     high = [y for line in lines.values() for _, y in line if y > 0]
     if max(high) / min(high) > 50 and len(high) == sum(map(len, lines.values())):
@@ -307,7 +340,7 @@ def _curve(group: Group, curve: Curve) -> tuple[str, str]:
 
 
 def _plots(group: Group) -> list[tuple[str, str]]:
-    across = _across(group)
+    across = horizontal_key(group)
     plots = [_curve(group, group.kind.curve)] if group.kind.curve else []
     for key, heading, _, pattern in group.kind.rows:
         if key in UNPLOTTED:
@@ -354,7 +387,7 @@ def page(title: str, about: str, results: Sequence[Result]) -> str:
             [*identity, *report.cells(columns, summary)]
             for identity, (_, summary) in zip(identities, group.rows(), strict=True)
         ]
-        parts += [report.html_figures(_plots(group)), report.html_table(head, rows)]
+        parts += [report.html_figures(_plots(group)), report.html_table(head, rows), report.html_words(columns)]
         same = {k: v for k, v in group.results[0].config.as_dict().items() if k not in group.keys}
         summary = f"The same in all {group.kind.kind} runs"
         parts.append(f"<details><summary>{summary}</summary>{report.definition_table(same)}</details>")

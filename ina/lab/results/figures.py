@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ina.aggregation import protocols
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
-from ina.lab import plan, sweep
+from ina.lab import library, plan, sweep
 from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.kinds.workload import Workload
 from ina.lab.results import compare, report
@@ -122,7 +122,7 @@ FIGURES = (
     Figure(
         "switchml-rate", "SwitchML: aggregated tensor elements per second", "switchml-rate", "workers", ("rate", "values"),
         "aggregated elements, 10^6/s", elements_per_second, _ceilings((10e9, 100e9), (32, 64, 256), (4, 8, 16)),
-        "the line-rate ceiling R k / 8(4k + 76), computed (SwitchML NSDI'21 reports its measured rates near it)",
+        "the line-rate ceiling R k / 8(4k + 88), computed (SwitchML NSDI'21 reports its measured rates near it)",
         "The ceiling has no first packet and no last round trip, which are 0.3 % of 2 million elements at most. It does not "
         "depend on the number of workers, neither here nor there.",
     ),
@@ -146,7 +146,7 @@ FIGURES = (
         "aggregated elements, 10^6/s", elements_per_second,
         {("in-network",): {4: 2830, 8: 2820, 16: 2810}, ("ring",): {4: 1380, 8: 1255, 16: 970}},
         "read in the published implementation's documentation (RDMA, NCCL-RDMA)",
-        "SwitchML's published rates are those of RDMA frames, whose headers are 26 bytes longer (RoCEv2, ICRC): that ceiling is "
+        "SwitchML's published rates are those of RDMA frames, whose headers are 14 bytes longer (RoCEv2, ICRC): that ceiling is "
         "2842. NCCL's ring is far below what the links allow, which is what is computed here: an ideal window "
         "and hosts that cost nothing. 2(n-1)/n of the tensor must pass a link, so a ring cannot exceed 1930, 1650 and 1540.",
     ),
@@ -287,7 +287,7 @@ def _make(folder: Path, root: Path, console: Console, names: Sequence[str], proc
         if names and figure.name not in names:
             continue
         console.rule(figure.title)
-        runs = sweep.sweep(plan.load(plan.find(figure.experiment)), root, console, processes=processes, tables=False)
+        runs = sweep.sweep(plan.load(library.find(figure.experiment)), root, console, processes=processes, tables=False)
         compared = points(figure, compare.points(runs))
         svg = plot(figure, compared)
         (folder / f"{figure.name}.svg").write_text('<?xml version="1.0" encoding="utf-8"?>\n' + svg)

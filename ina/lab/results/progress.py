@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from ina.worlds.virtual.fabric import Fabric
 
 LONG = 3.0  # seconds after which progress is shown
+EVERY = 5.0  # seconds between its lines where there is no terminal
 
 
 def say_where(console: Console, label: str, path: Path) -> None:
@@ -31,17 +32,23 @@ class Watch:
             console=console, transient=True, refresh_per_second=4,
         )  # fmt: skip
         self._task = self._bar.add_task("", total=1.0)
-        self._shown = False
+        self._shown, self._said = False, LONG - EVERY
 
     def __call__(self, fabric: Fabric) -> None:
         self._hops, self._now = fabric.stats()["frames"], fabric.now / 1e12
-        if self._seconds < LONG or not self._console.is_terminal:
+        if self._seconds < LONG:
+            return
+        done = fabric.progress() or 0.0
+        text = f"{1e3 * self._now:.3f} virtual ms, {self._rate / 1e6:.2f} M packet-hops/s"
+        if not self._console.is_terminal:
+            if self._seconds >= self._said + EVERY:
+                self._said = self._seconds
+                self._console.print(f"{done:.0%}: {text}", highlight=False)
             return
         if not self._shown:
             self._bar.start()
             self._shown = True
-        text = f"{1e3 * self._now:.3f} virtual ms, {self._rate / 1e6:.2f} M packet-hops/s"
-        self._bar.update(self._task, completed=fabric.progress() or 0.0, description=text)
+        self._bar.update(self._task, completed=done, description=text)
 
     @property
     def _seconds(self) -> float:

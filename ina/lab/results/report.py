@@ -15,6 +15,7 @@ from ina.aggregation.entries import programs
 from ina.base.extras import extra
 from ina.lab.kind import Experiment, Measured, Row
 from ina.lab.results.record import Folder
+from ina.lab.results.words import WORDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +25,7 @@ OTHERS = ("#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 COLOURS = {"ina": "#1668b8", "gloo": "#c65a11", **dict(zip(protocols.names(), OTHERS, strict=False))}
 NAMES = {"ina": "ina (P4 switch)", "gloo": "gloo (loopback)", **{program.name: program.title for program in programs()}}
 TESTBED_NAMES = {**NAMES, "gloo": "gloo (same links)"}
+BLACK = "#000000"  # as matplotlib writes it
 LINES = ("-", "--", ":", "-.", (0, (1, 3)))  # the lower line shows through the gaps
 
 
@@ -59,14 +61,15 @@ def table(kind: type[Experiment], runs: Sequence[Measured]) -> Table:
 
 
 def svg(draw: Callable[[Axes], None]) -> str:
-    """Returns an inline SVG of the plot of ``draw(axes)``."""
+    """Returns an inline SVG of the plot of ``draw(axes)``, in the page's colours: no background, and what is black is as text."""
     with extra("report"):
         import matplotlib
 
         matplotlib.use("Agg")
         from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6.4, 3.4))
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.4), facecolor="none")
+    axes.set_facecolor("none")
     draw(axes)
     axes.grid(alpha=0.25)
     for side in ("top", "right"):
@@ -75,12 +78,12 @@ def svg(draw: Callable[[Axes], None]) -> str:
     figure.savefig(stream, format="svg", metadata={"Date": None}, bbox_inches="tight")  # also for a legend beside the axes
     pyplot.close(figure)
     text = stream.getvalue()
-    return text[text.index("<svg") :]
+    return text[text.index("<svg") :].replace(BLACK, "currentColor").replace("<svg ", '<svg fill="currentColor" ', 1)
 
 
 def legend(axes: Axes) -> None:
     """Draws the legend beside the axes, where it covers nothing."""
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
 
 
 def whole_numbers(axis: Axis) -> None:
@@ -109,11 +112,13 @@ def smooth(values: list[float], width: int = 10) -> list[float]:
 
 
 STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#1d2733}
+:root{color-scheme:light dark;--text:#1d2733;--page:#fff;--rule:#d5dce4;--code:#f3f5f8}
+@media(prefers-color-scheme:dark){:root{--text:#e6eaf0;--page:#14181d;--rule:#3a4450;--code:#222a33}}
+body{font:16px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:var(--text);background:var(--page)}
 .wide{overflow-x:auto;font-size:.85rem}.wide td{white-space:nowrap}
-table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .5rem;border-bottom:1px solid #d5dce4;text-align:right}
+table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .5rem;border-bottom:1px solid var(--rule);text-align:right}
 td:first-child,th:first-child{text-align:left}figure{margin:1.5rem 0}figcaption{font-weight:600}
-svg{max-width:100%;height:auto}code,pre{background:#f3f5f8;padding:.1rem .3rem;border-radius:3px}details{margin:1rem 0}
+svg{max-width:100%;height:auto}code,pre{background:var(--code);padding:.1rem .3rem;border-radius:3px}details{margin:1rem 0}
 """
 
 
@@ -135,6 +140,13 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<div class=wide><table><tr>{first}</tr>{rest}</table></div>"
 
 
+def html_words(shown: Sequence[Row]) -> str:
+    """Returns what the table's headings mean, as far as they need words."""
+    terms = [(heading, WORDS[key]) for key, heading, _, _ in shown if key in WORDS]
+    items = "".join(f"<dt>{html.escape(heading)}</dt><dd>{html.escape(text)}</dd>" for heading, text in terms)
+    return f"<details><summary>What the headings mean</summary><dl>{items}</dl></details>" if items else ""
+
+
 def html_figures(plots: Sequence[tuple[str, str]]) -> str:
     return "".join(f"<figure><figcaption>{html.escape(c)}</figcaption>{drawn}</figure>" for c, drawn in plots)
 
@@ -142,7 +154,8 @@ def html_figures(plots: Sequence[tuple[str, str]]) -> str:
 def html_page(title: str, body: str) -> str:
     """Returns a whole page; it needs no other file."""
     return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
+        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'>"
+        f"<title>{html.escape(title)}</title>"
         f"<style>{STYLE}</style><h1>{html.escape(title)}</h1>{body}</html>\n"
     )
 
@@ -164,7 +177,7 @@ def page(
     figures = html_figures([*config.figures(runs), *plots])
     return html_page(
         config.name,
-        f"<p>{config.describe(runs)}</p>{html_table(head, rows)}{compared}{figures}{stats}"
+        f"<p>{config.describe(runs)}</p>{html_table(head, rows)}{html_words(shown)}{compared}{figures}{stats}"
         f"<details><summary>Configuration</summary>{definition_table(config.as_dict())}</details>"
         f"<details><summary>Machine and versions</summary>{definition_table(folder.environment)}</details>",
     )

@@ -13,16 +13,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ina.lab.kind import Finding
 from ina.lab.results.record import Result
 
 BUSY = 0.85  # of the time: the bottleneck
+SPOILT = {  # counters of struct ina_worker_stats
+    "drop_corrupt": "frames did not fit their checksum or check words: something on the way changes bits",
+    "drop_version": "frames were of another wire version: a machine nearby has another ina",
+    "refusals": "packets were refused by a switch of another wire version",
+}
 
 
 def explain(result: Result) -> list[Finding]:
-    """Returns a finding for each job or back end; `unknown` where a run has no figures."""
-    return [result.config.why(run, summary) for run, summary in zip(result.runs, result.summary, strict=True)]
+    """Returns a finding for each job or back end; `unknown` where a run has no figures. Frames that failed a check are named with
+    it, values that were flushed to zero, and what codec = "auto" chose."""
+    findings = (result.config.why(run, summary) for run, summary in zip(result.runs, result.summary, strict=True))
+    return [replace(finding, shown=finding.shown + "".join(f"; {text}" for text in (*spoilt(run), *flushed(run), *planned(run))))
+            for finding, run in zip(findings, result.runs, strict=True)]  # fmt: skip
+
+
+def spoilt(run: dict) -> list[str]:
+    """Returns a text for each kind of frame that workers dropped because it was spoilt, or of another version."""
+    stats = run.get("stats") or {}
+    worker = stats.get("workers") or stats.get("worker") or {}
+    return [f"{worker[name]} {text}" for name, text in SPOILT.items() if worker.get(name)]
+
+
+def flushed(run: dict) -> list[str]:
+    """Returns a text if values became zero on their way, far below the largest of their block."""
+    stats = run.get("stats") or {}
+    counts = [stats.get("worker", {}), stats.get("workers", {}), *stats.get("codecs", {}).values()]
+    values = sum(each.get("flushed", 0) for each in counts)
+    return [f"{values:,} values other than zero became zero: codec = 'two-limb' or 'exact' keeps them"] if values else []
+
+
+def planned(run: dict) -> list[str]:
+    """Returns a text for each tensor whose way was chosen by measured times."""
+    return [f"{tensor} by {reason}" for tensor, reason in (run.get("stats") or {}).get("plans", {}).items()]
 
 
 def measured(world: str, summary: dict) -> Finding:
@@ -37,7 +66,11 @@ def measured(world: str, summary: dict) -> Finding:
     if use >= BUSY:
         return Finding(name, "link", text)
     if summary["retransmissions"]:
-        return Finding(name, "recovery", f"{summary['retransmissions']} of {summary['packets']} packets were sent again; {text}")
+        again = f"{summary['retransmissions']} of {summary['packets']} packets were sent again"
+        needless = f", {summary['spurious']} needlessly" if "spurious" in summary else ""
+        delays = summary.get("delays") if summary.get("spurious") else 0
+        busy = f"; processors are busy: {delays} times a process ran too late" if delays else ""
+        return Finding(name, "recovery", f"{again}{needless}{busy}; {text}")
     return Finding(name, "unknown", f"{text}, and no processor was measured in world {world}")
 
 

@@ -14,17 +14,17 @@ with extra("torch"):
     import torch
     from torch import nn
 
-from ina.lab.training import rank
+from ina.lab.training.models import MODELS
 from ina.lab.virtual import layers
 
 
 def measure_layers(model: nn.Module, batch: torch.Tensor, labels: torch.Tensor, repeats: int = 30) -> list[layers.Layer]:
-    """Measures each leaf module of a sequential model: medians over ``repeats`` training steps after three that do not count.
+    """Measures each module of a sequential model: medians over ``repeats`` training steps after three that do not count.
 
     A layer's backward time is from the gradient of its output, which is there when the layer after it is done, to that of its
     input.
     """
-    leaves = [(name, module) for name, module in model.named_modules() if not list(module.children())]
+    leaves = list(model.named_children())
     marks: dict[str, dict[str, float]] = {name: {} for name, _ in leaves}
     times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name, _ in leaves}
 
@@ -62,7 +62,7 @@ def write_fashion_mnist(path: Path, name: str = "cnn", batch: int = 64) -> list[
     torch.set_num_threads(1)
     torch.manual_seed(1)
     images, labels = torch.randn(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
-    model = measure_layers(rank.cnn(*rank.MODELS[name]), images, labels)
+    model = measure_layers(MODELS[name](), images, labels)
     layers.write(path, model, f"Model {name} of the Fashion-MNIST training, {batch} images a worker.\nTimes measured with torch "
                               f"{torch.__version__}, one thread, {platform.machine()}.")  # fmt: skip
     return model

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,10 +23,12 @@ with extra("torch"):
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
+from ina import codecs
 from ina.lab.kind import from_dict
-from ina.lab.kinds.training import Config
+from ina.lab.kinds.training import Training
 from ina.lab.training import data
 from ina.lab.training.launch import die_with_parent, leave, say_where_on_request
+from ina.lab.training.models import MODELS
 from ina.lab.training.recording import Recorder
 
 
@@ -33,42 +36,44 @@ def say(kind: str, **fields: object) -> None:
     print(json.dumps({"kind": kind, **fields}), flush=True)
 
 
-def cnn(channels: int, hidden: int) -> nn.Module:
-    """Two convolutions, of ``channels`` and twice as many, and two linear layers with ``hidden`` units between them.
+TRIED = 2000  # test images of an accuracy on the way
 
-    Smooth on purpose: with ReLU and max pooling, differences of one rounding grow ten-thousandfold within 100 steps
-    (measured), and comparing the back ends' parameters would say nothing about their sums.
-    """
-    return nn.Sequential(
-        nn.Conv2d(1, channels, 3, padding=1), nn.GELU(), nn.AvgPool2d(2),
-        nn.Conv2d(channels, 2 * channels, 3, padding=1), nn.GELU(), nn.AvgPool2d(2),
-        nn.Flatten(), nn.Linear(2 * channels * 7 * 7, hidden), nn.GELU(), nn.Linear(hidden, 10),
-    )  # fmt: skip
+Reduce = Callable[[dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
 
-MODELS = {"cnn": (16, 256), "small": (8, 48)}  # kinds/training.py has their numbers of parameters
+def averaged(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Averages a bucket as DDP itself does."""
+    tensor = bucket.buffer().div_(dist.get_world_size())
+    return dist.all_reduce(tensor, async_op=True).get_future().then(lambda future: future.value()[0])
+
+
+def coded(codec: str) -> Reduce:
+    """Returns what averages a bucket by a codec of its own."""
+    from ina.backend.hooks import Choice, per_bucket
+
+    choice = Choice(codec=codec)
+    return lambda bucket: per_bucket(lambda _: choice, bucket)
 
 
 class AllReduceClock:
-    """DDP communication hook: averages buckets as DDP itself does, and notes when each starts and ends."""
+    """DDP communication hook: averages buckets by ``reduce``, and notes when each starts and ends."""
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    def __init__(self, reduce: Reduce) -> None:
+        self.reduce = reduce
         self.spans: list[list[float]] = []
         self.bytes = 0
 
     def hook(self, _state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         span = [time.perf_counter(), 0.0]
         self.spans.append(span)
-        tensor = bucket.buffer().div_(self.workers)
-        self.bytes += tensor.numel() * tensor.element_size()
-        future = dist.all_reduce(tensor, async_op=True).get_future()
+        gradients = bucket.buffer()
+        self.bytes += gradients.numel() * gradients.element_size()
 
         def done(result: torch.futures.Future) -> torch.Tensor:
             span[1] = time.perf_counter()
-            return result.value()[0]
+            return result.value()
 
-        return future.then(done)
+        return self.reduce(bucket).then(done)
 
     def take(self) -> tuple[float, int]:
         """Returns seconds in which at least one all-reduce was under way, and bytes reduced, since the last call."""
@@ -82,15 +87,22 @@ class AllReduceClock:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, dataset: data.Dataset) -> float:
-    hits = 0
-    for start in range(0, len(dataset.test_labels), 1000):
-        images = torch.from_numpy(dataset.normalised(dataset.test_images[start : start + 1000]))
-        hits += int((model(images).argmax(1).numpy() == dataset.test_labels[start : start + 1000]).sum())
-    return hits / len(dataset.test_labels)
+def accuracy(model: nn.Module, dataset: data.Dataset, count: int | None = None) -> float:
+    """Returns the share of right answers among the first ``count`` test images (None: all); each rank tries a part."""
+    model.eval()
+    labels = dataset.test_labels[:count]
+    own = slice(dist.get_rank(), None, dist.get_world_size())
+    images, wanted = dataset.test_images[:count][own], torch.from_numpy(labels[own])
+    hits = torch.zeros(1, dtype=torch.int64)
+    for start in range(0, len(wanted), 500):
+        here = slice(start, start + 500)
+        hits += (model(torch.from_numpy(dataset.normalised(images[here]))).argmax(1) == wanted[here]).sum()
+    dist.all_reduce(hits)
+    model.train()
+    return int(hits) / len(labels)
 
 
-def train(config: Config, backend: str, folder: Path) -> None:
+def train(config: Training, backend: str, folder: Path) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     dataset, source = data.load(config.data)
     count = len(dataset.train_labels)
@@ -100,8 +112,8 @@ def train(config: Config, backend: str, folder: Path) -> None:
     total = min(config.steps or steps_per_epoch * config.epochs, steps_per_epoch * config.epochs)
 
     torch.manual_seed(config.seed)
-    model = DistributedDataParallel(cnn(*MODELS[config.model]), bucket_cap_mb=config.bucket_mb)
-    clock = AllReduceClock(world)
+    model = DistributedDataParallel(MODELS[config.model](), bucket_cap_mb=config.bucket_mb)
+    clock = AllReduceClock(coded(config.codec) if backend != "gloo" and config.for_buckets else averaged)
     model.register_comm_hook(None, clock.hook)
     optimiser = torch.optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum)
     criterion = nn.CrossEntropyLoss()
@@ -110,7 +122,12 @@ def train(config: Config, backend: str, folder: Path) -> None:
         say("start", steps=total, data=dataset.name, source=source, parameters=parameters, time=time.time())
 
     recorder = Recorder(model) if config.record and rank == 0 and backend == config.backends[0] else None
+    if backend != "gloo":
+        import ina.backend
+
+        ina.backend.reset_stats()  # DDP has sent the parameters
     began = time.perf_counter()
+    trials = 0.0  # seconds of measuring accuracy, which do not count
     step = 0
     with recorder or contextlib.nullcontext():
         while step < total:
@@ -132,12 +149,19 @@ def train(config: Config, backend: str, folder: Path) -> None:
                     if step == min(config.compare_step, total):
                         flat = torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
                         np.save(folder / f"parameters-{backend}-step{step}.npy", flat)
-    seconds = time.perf_counter() - began
+                if config.evaluate and step % config.evaluate == 0:
+                    start = time.perf_counter()
+                    found = accuracy(model.module, dataset, TRIED)
+                    trials += time.perf_counter() - start
+                    if rank == 0:
+                        say("accuracy", step=step, accuracy=found)
+    seconds = time.perf_counter() - began - trials
     if recorder is not None:
         recorder.write(Path(config.record))
-    model.eval()
+    stats = backend_stats(backend)
+    found = accuracy(model.module, dataset)
     if rank == 0:
-        say("end", accuracy=accuracy(model.module, dataset), seconds=seconds, stats=backend_stats(backend))
+        say("end", accuracy=found, seconds=seconds, stats=stats)
     dist.barrier()
 
 
@@ -156,11 +180,14 @@ def main() -> None:
     torch.set_num_threads(1)
     config_path, backend, folder = sys.argv[1:]
     whole = from_dict(json.loads(Path(config_path).read_text()))
-    assert isinstance(whole, Config)  # only trainings have ranks
+    assert isinstance(whole, Training)  # only trainings have ranks
     config = whole.with_backend(backend)
     os.environ["INA_PROTOCOL"] = config.protocol
+    os.environ["INA_CODEC"] = codecs.DEFAULT if config.for_buckets else config.codec
     os.environ["INA_PROGRAM"] = str(config.program_path.absolute())
     os.environ["INA_VALUES"], os.environ["INA_SLOTS"] = str(config.values), str(config.slots)
+    if config.check:
+        os.environ["INA_CHECK"] = config.check
     if config.faults:
         os.environ["INA_FAULT"] = config.faults
     if config.pcap:

@@ -49,8 +49,10 @@ def network(config: Virtual, run: dict, share: float, milliseconds: float) -> Fi
         return Finding(job, "pool", f"{crowded}, of which there are {config.pool}; {facts[0]}")
     if link >= BUSY:
         return Finding(job, "link", facts[0])
-    if lost and worker["timeouts"]:
-        shown = f"{lost} packets were lost, {worker['timeouts']} time-outs, {resent:.2%} of the packets were sent again"
+    if lost and worker["retransmissions"]:
+        needless = f", {worker['spurious']} of them needlessly" if "spurious" in worker else ""
+        again = f"{resent:.2%} of the packets were sent again{needless}"
+        shown = f"{lost} packets were lost, {worker['timeouts']} time-outs, {again}"
         return Finding(job, "recovery", f"{shown}; {facts[0]}")
     if each < FEW * window:
         return Finding(job, "latency", f"a worker sends {each:.0f} packets, and may have {window} under way; {facts[0]}")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.base import documents
-from ina.base.settings import ConfigError
+from ina.base.settings import ConfigError, shown
 
 HINT = "pip install --no-deps mlc-chakra protobuf (or 'ina[chakra]', with all that its converters need)"
 COMPUTE, NOTHING, SEND, RECEIVE = "compute", "nothing", "send", "receive"
@@ -127,11 +127,17 @@ def read(prefix: str, groups: str = "", roofline: Roofline = UNKNOWN) -> Traces:
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:
     try:
-        return {str(name): tuple(map(int, ranks)) for name, ranks in documents.json_of(path).items()}
+        content = documents.json_of(path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except (ValueError, TypeError, AttributeError):
-        raise ConfigError(f'{path}: expected process groups in JSON, such as {{"0": [0, 1], "1": [2, 3]}}') from None
+    except documents.Unreadable as error:
+        raise ConfigError(str(error)) from None
+    if not isinstance(content, dict):
+        raise ConfigError(f'{path}: expected process groups, such as {{"0": [0, 1], "1": [2, 3]}}')
+    for name, ranks in content.items():
+        if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
+            raise ConfigError(f"{path}: key {name!r}: {shown(ranks)}: expected a list of ranks, such as [0, 1]")
+    return {name: tuple(ranks) for name, ranks in content.items()}
 
 
 def _check(path: Path, node: Node, rank: int, groups: dict[str, tuple[int, ...]]) -> None:

@@ -70,13 +70,18 @@ class Virtual(Simulated):
                          choices=("ideal", "dctcp"))  # fmt: skip
     rto_min: float = key(0.0, "least retransmission time-out, s; 0: 100 us in virtual time, 10 ms in processes", limits.TIME)
     rto_max: float = key(0.0, "largest, s; 0: 10 ms in virtual time, 500 ms in processes", limits.TIME)
+    rto: str = key("adaptive", "adaptive; or fixed: each packet has a time-out of rto_min, as published (SwitchML)",
+                   choices=("adaptive", "fixed"))  # fmt: skip
+    check: str = key("", "how check words protect sums: off, sum or keyed; empty: sum, where the protocol has them and packets"
+                         " have values", choices=("", *protocols.CHECKS))  # fmt: skip
     timeout: float = key(30.0, "seconds after which a tensor has failed", limits.TIME)
     sample: float = simulated.sample()
     payload: bool = key(True, simulated.PAYLOAD)
 
     def derived(self) -> dict[str, object]:
         least, largest = (100e-6, 10e-3) if self.world == "virtual" else (10e-3, 500e-3)
-        return {"rto_min": self.rto_min or least, "rto_max": self.rto_max or largest}
+        check = protocols.default_check(self.protocol) if self.payload else protocols.CHECKS[0]
+        return {"rto_min": self.rto_min or least, "rto_max": self.rto_max or largest, "check": self.check or check}
 
     def checks(self) -> Iterator[Check]:
         yield from super().checks()
@@ -97,6 +102,9 @@ class Virtual(Simulated):
         room = self.window >= 1 and (self.window * shares <= self.pool or not reserved)
         yield room, "pool", f"room for {shares} jobs"
         yield 0 < self.rto_min <= self.rto_max, "rto_min", "more than 0, and no more than rto_max"
+        own = protocols.checks(self.protocol)
+        yield self.check in own, "check", f"{' or '.join(own)} with {self.protocol}"
+        yield self.payload or self.check == "off", "check", "off with payload = false: packets have no values"
 
     @property
     def most_workers(self) -> int:

@@ -33,7 +33,9 @@ class Timeline:
     """Spans and samples. ``every``: s between two samples, 0: none. A packet counts for a link's use where its sending begins.
 
     ``links``: by direction, (end, share of the time in use, packets waiting on average); ``pools``: by switch and job,
-    (time, slots held); times in s. ``jobs``: spans of each worker.
+    (time, slots held); times in s. ``jobs``: spans of each worker. ``progress``: returns by job the bits of its tensor that a
+    worker has; ``goodput``: by job, (end, bit/s since the sample before). ``outages``: name, beginning and end of a link's; None:
+    it lasts.
     """
 
     every: float = 0.0
@@ -41,6 +43,10 @@ class Timeline:
     jobs: list[tuple[str, list[list[Span]]]] = field(default_factory=list)
     links: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
     pools: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
+    progress: Callable[[], Mapping[str, float]] | None = None
+    goodput: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    outages: list[tuple[str, float, float | None]] = field(default_factory=list)
+    _bits: dict[str, float] = field(default_factory=dict)
     _before: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)  # busy and queue, cumulative
     _last: int = 0
 
@@ -63,6 +69,9 @@ class Timeline:
             self._before[traffic.link, traffic.source] = busy, queue
         for place, slots in fabric.held().items():
             self.pools.setdefault(place, []).append((now / PS, slots))
+        for job, bits in (self.progress() if self.progress else {}).items():
+            self.goodput.setdefault(job, []).append((now / PS, (bits - self._bits.get(job, 0.0)) * PS / span))
+            self._bits[job] = bits
         self._last = now
 
     # ---- for Perfetto
@@ -107,6 +116,9 @@ class Timeline:
         queues = {name: [(t, waiting) for t, _, waiting in self.links[name]] for name in longest}
         figures = [("Use of the busiest links", _plot(use, "use of the link, %")),
                    ("The longest queues", _plot(queues, "packets that wait"))]  # fmt: skip
+        if self.goodput:
+            rates = {job: [(t, 1e-9 * rate) for t, rate in samples] for job, samples in self.goodput.items()}
+            figures.insert(0, ("Goodput of a worker, and links that are down or slow", _plot(rates, "Gb/s", self.outages)))
         if fullest:
             slots_held = {f"{switch}, {job}": self.pools[switch, job] for switch, job in fullest}
             figures.append(("Slots that hold sums which are not complete", _plot(slots_held, "slots of the switch")))
@@ -150,10 +162,16 @@ def _mean(samples: Sequence[tuple[float, float, float]], column: int) -> float:
     return sum(s[column] * (s[0] - begin) for s, begin in zip(samples, begins, strict=False)) / samples[-1][0]
 
 
-def _plot(lines: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> str:
+def _plot(
+    lines: Mapping[str, Sequence[tuple[float, float]]], ylabel: str, outages: Sequence[tuple[str, float, float | None]] = ()
+) -> str:
     def draw(axes: Axes) -> None:
         for name, samples in lines.items():
             axes.step([1e3 * t for t, _ in samples], [y for _, y in samples], where="pre", label=name, linewidth=1)
+        last = max(samples[-1][0] for samples in lines.values())
+        for number, (name, begin, end) in enumerate(outages):
+            color = f"C{len(lines) + number % 4}"
+            axes.axvspan(1e3 * begin, 1e3 * (last if end is None else end), color=color, alpha=0.25, label=name)
         axes.set(xlabel="virtual time, ms", ylabel=ylabel, ylim=(0, None), xlim=(0, None))
         report.legend(axes)
 

@@ -20,7 +20,7 @@ from ina.net.ports import PS, Faults
 from ina.p4.compiler.build import compile_program
 from ina.topology import Topology, TopologyError, routes
 from ina.worlds.virtual import collectives
-from ina.worlds.virtual.fabric import Fabric, FabricJob
+from ina.worlds.virtual.fabric import Fabric, FabricJob, WorkerOptions
 from ina.worlds.virtual.parameter_servers import Servers
 
 LEAST_SLOTS = 512  # smaller pools use the same program, which is compiled already
@@ -142,9 +142,8 @@ def _longest(config: Virtual) -> int:
     return max(protocols.frame_bytes(config.protocol, config.values), collectives.HEADERS + 4 * config.values, 256)
 
 
-def admit(fabric: Fabric, config: Virtual, place: Place) -> list[FabricJob]:
-    """Admits all jobs, with their workers. Raises AdmissionError, ConfigError."""
-    above = servers(fabric, config, place)
+def admit(fabric: Fabric, config: Virtual, place: Place, above: Servers | None) -> list[FabricJob]:
+    """Admits all jobs, with their workers. ``above``: of ``servers``. Raises AdmissionError, ConfigError."""
     return [admit_one(fabric, config, place, hosts, f"job {number}", config.window, above)
             for number, hosts in enumerate(place.hosts(config))]  # fmt: skip
 
@@ -155,13 +154,18 @@ def admit_one(
     """Admits a job whose workers are at ``hosts``, with the experiment's algorithm. ``above``: the protocol's parameter
     servers."""
     if config.algorithm == "in-network":
-        job = fabric.admit(hosts, slots, config.values, name=name, stripes=config.stripes,
-                           rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout)  # fmt: skip
+        job = fabric.admit(hosts, slots, config.values, name=name, stripes=config.stripes, **waits(config))
         if above:
             above.serve(job, slots, config.values)
         return job
     return fabric.collective(hosts, schedule(config, place, hosts), config.values, name=name, window=config.flow,
                              congestion=CONGESTION[config.transport], rto=config.rto_min)  # fmt: skip
+
+
+def waits(config: Virtual) -> WorkerOptions:
+    """Returns the workers' time-outs, and how they make check words."""
+    return {"rto_min": config.rto_min, "rto_max": config.rto_max, "rto_fixed": config.rto == "fixed", "timeout": config.timeout,
+            "check": config.check}  # fmt: skip
 
 
 def _needs_server(config: Virtual) -> bool:
@@ -212,7 +216,8 @@ def counters(
 ) -> dict[str, dict]:
     """Returns sums over these jobs' workers, the ``whole`` network's (default: as it is now), and the use of the busiest host's
     cores."""
-    each = [(fabric.worker_stats if job.jobs else fabric.collective_stats)(machine) for job in jobs for machine in job.machines]
+    each = [(fabric.worker_stats if job.jobs else fabric.collective_stats)(machine) for job in jobs
+            for machine in (*job.machines, *job.former)]  # fmt: skip
     first = each[0] if each else dict.fromkeys(("tx_packets", "retransmissions", "timeouts"), 0)
     keys = [key for key in first if not key.endswith("_ps")]
     busy = max(fabric.cpu_busy(fabric.host(host)) for host in hosts)

@@ -14,11 +14,12 @@ import queue
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ina.base.extras import extra
+from ina.p4.runtime import Closing
 
 with extra("p4runtime"):
     import grpc
@@ -26,14 +27,12 @@ with extra("p4runtime"):
 
 from ina.p4.bfrt.description import PACKAGE, SERVICE
 from ina.p4.bfrt.entities import of_row
-from ina.p4.bfrt.info import Info
+from ina.p4.bfrt.info import MATCH_TABLES, Info
 from ina.p4.bfrt.messages import Status, bfrt
-from ina.p4.bfrt.program_info import MATCH_TABLES
 from ina.p4.bfrt.rows import Change, Row, message_of, row_of
-from ina.p4.rpc.codes import code_name
 from ina.p4.rpc.connections import Access
-from ina.p4.runtime.entities import Match, TableEntry
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.rpc.errors import code_name
+from ina.p4.runtime import EntityError, Match, TableEntry
 
 ALL_PIPES = 0xFFFF
 ANY = 0xFF  # direction and parser
@@ -53,7 +52,7 @@ class WriteFailed(EntityError):
         self.failed = failed
 
 
-class Client:
+class Client(Closing):
     """A connection to the server at `address` (HOST:PORT) for the program `program` (default: the first that the device runs).
     `client_id` (default: a random number) serves one connection at a time; a driver takes it as in use until it learns that the
     connection has ended.
@@ -86,12 +85,6 @@ class Client:
     def close(self) -> None:
         self._requests.put(None)
         self._channel.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- session
 
@@ -258,10 +251,9 @@ class Client:
 
     # ---- calls
 
-    def _method(self, name: str) -> Callable[..., Any]:
-        method: Callable[..., Any] = self._channel.unary_unary(SERVICE + name, getattr(bfrt, f"{name}Request").SerializeToString,
-                                                               getattr(bfrt, f"{name}Response").FromString)  # fmt: skip
-        return method
+    def _method(self, name: str) -> Any:
+        serialize, parse = getattr(bfrt, f"{name}Request").SerializeToString, getattr(bfrt, f"{name}Response").FromString
+        return self._channel.unary_unary(SERVICE + name, serialize, parse)
 
     def _call(self, name: str, request: Message) -> Any:
         try:

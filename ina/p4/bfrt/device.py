@@ -1,6 +1,6 @@
 """BFRuntime's tables of an embedded switch: translates rows into the switch's entities, and back.
 
-A table's type decides which part serves it: the program's tables here, ports in ports_table.py, replication and mirroring in
+A table's type decides which part serves it: the program's tables here, ports in ports.py, replication and mirroring in
 replication.py. A part has `write(type, table, row, where)` and `read(table, row, where)`; a row without a key stands for the
 whole table. Every refusal is an EntityError.
 """
@@ -13,36 +13,30 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ina.p4.bfrt import cell_fields, entities
-from ina.p4.bfrt.attributes import Attributes
-from ina.p4.bfrt.cell_fields import BYTES, INDEX, PACKETS
-from ina.p4.bfrt.direct import DirectCells, register_of
+from ina.p4.bfrt import entities
+from ina.p4.bfrt.attributes import Attributes, Idle
+from ina.p4.bfrt.cells import BYTES, INDEX, PACKETS, DirectCells, FilterTables, counts, meter_config, register_of, total
 from ina.p4.bfrt.entities import MEMBER, STATUS
-from ina.p4.bfrt.filters import FilterTables
 from ina.p4.bfrt.fixed_tables import fixed_tables
 from ina.p4.bfrt.hashes import HashTables
-from ina.p4.bfrt.idle import Idle
-from ina.p4.bfrt.info import Info, Table
-from ina.p4.bfrt.part import Part
+from ina.p4.bfrt.info import MATCH_TABLES, Info, Table, own_name
 from ina.p4.bfrt.pktgen import PktgenTables
-from ina.p4.bfrt.ports_table import PortTables
-from ina.p4.bfrt.program_info import MATCH_TABLES, own_name
+from ina.p4.bfrt.ports import PortTables
 from ina.p4.bfrt.replication import Replication
-from ina.p4.bfrt.rows import EVERYWHERE, Fields, Row, Where
+from ina.p4.bfrt.rows import EVERYWHERE, Fields, Part, Row, Where
 from ina.p4.bfrt.schema import bfrt_json
 from ina.p4.bfrt.value_sets import ValueSetTables
-from ina.p4.runtime.embedded import Switch
-from ina.p4.runtime.entities import (
+from ina.p4.runtime import (
     DirectCounterEntry,
     DirectMeterEntry,
-    E,
+    EntityError,
     ProfileGroup,
     ProfileMember,
     RegisterEntry,
+    Switch,
     TableEntry,
     Update,
 )
-from ina.p4.runtime.p4info import EntityError
 
 SIZE = "$MAX_GROUP_SIZE"
 DEFAULT_HANDLE = 1  # of a table's default entry
@@ -83,8 +77,7 @@ class Device:
             raise EntityError(f"an update of type {type_}: expected one of {', '.join(TYPES)}")
         table = self.info.table(row.table)
         for name in row.data:
-            field = table.field(name, table.action(row.action) if row.action else None)
-            if field.read_only:
+            if table.field(name, table.action(row.action) if row.action else None).read_only:
                 raise EntityError(f"table {table.name}: {name} can only be read", "PERMISSION_DENIED")
         where = self._checked(where)
         self.attributes.check(table, where)
@@ -170,13 +163,9 @@ class ProgramTables:
     kinds = (*MATCH_TABLES, "Action", "Selector", "Counter", "Meter", "Register", "RegisterParam")
 
     def __init__(self, device: Device):
-        self.device, self.switch = device, device.switch
+        self.device, self.switch, self.info, self._write = device, device.switch, device.info, device.write_entities
         self.direct = DirectCells(device)
         self._groups: dict[tuple[str, int], Fields] = {}  # data of selectors' groups, as written
-
-    @property
-    def info(self) -> Info:
-        return self.device.info
 
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
         pipe = where.pipe
@@ -195,9 +184,6 @@ class ProgramTables:
             self._default(type_, table, row, pipe)
         else:
             self._entry(type_, table, row, pipe)
-
-    def _write(self, updates: Iterable[Update]) -> None:
-        self.device.write_entities(updates)
 
     # ---- match-action tables and profiles
 
@@ -237,25 +223,17 @@ class ProgramTables:
     @staticmethod
     def _full_key(table: Table, key: Mapping[str, Any]) -> Fields:
         """The key with wildcards for the fields that it leaves out, and the first priority."""
-        fields = {}
-        for k in table.keys:
-            mask = (1 << k.width) - 1
-            wild = {"exact": 0, "ternary": (0, 0), "lpm": (0, 0), "range": (0, mask), "optional": None}[k.match]
-            fields[k.name] = key.get(k.name, wild)
-        return fields
+        wild = {"exact": 0, "ternary": (0, 0), "lpm": (0, 0), "optional": None}
+        return {k.name: key.get(k.name, (0, (1 << k.width) - 1) if k.match == "range" else wild[k.match]) for k in table.keys}
 
     def _direct(self, table: Table, row: Row, entity: TableEntry) -> list[Update]:
         """Updates of direct counters, meters, registers and filters for which a row has values."""
         updates: list[Update] = []
         if PACKETS in row.data or BYTES in row.data:
-            updates.append(
-                Update(
-                    "MODIFY",
-                    DirectCounterEntry(entity, cell_fields.total(row.data.get(PACKETS)), cell_fields.total(row.data.get(BYTES))),
-                )
-            )
+            counter = DirectCounterEntry(entity, total(row.data.get(PACKETS)), total(row.data.get(BYTES)))
+            updates.append(Update("MODIFY", counter))
         if any(name.startswith("$METER_SPEC") for name in row.data):
-            updates.append(Update("MODIFY", DirectMeterEntry(entity, cell_fields.meter_config(table, row.data))))
+            updates.append(Update("MODIFY", DirectMeterEntry(entity, meter_config(table, row.data))))
         return updates + self.direct.write(table, row, entity)
 
     def _not_empty(self, table: Table, number: int) -> None:
@@ -297,30 +275,27 @@ class ProgramTables:
     def _matching(self, table: Table, row: Row, pipe: int | None) -> list[Any]:
         """Entities with the row's key; all of the table for a row without one."""
         if row.key and table.kind in MATCH_TABLES:
-            if pipe is None and self.switch.entry_scope(own_name(table.name)).groups:
+            if pipe is None and self._groups_of(table):
                 raise EntityError(f"table {table.name}: pipes have entries of their own: name one", "NOT_FOUND")
             pattern = self._of_pipe(entities.of_row(Row(row.table, row.key), self.info), pipe)
             if pattern.match:  # the switch takes an entry that matches everything for a pattern of all
-                return self._read(pattern)
+                return self.switch.read([pattern])
         key = self._full_key(table, row.key) if row.key else None
         number = next(iter(row.key.values()), 0) if table.kind in ("Action", "Selector") else 0
         pairs = ((e, entities.to_row(e, self.info)) for e in self._entities(table, pipe, number))
         return [e for e, r in pairs if key in (None, self._full_key(table, r.key))]
 
     def usage(self, table: Table, pipe: int | None) -> int:
-        return len(self._entities(table, pipe if self.switch.entry_scope(own_name(table.name)).groups else None))
+        return len(self._entities(table, pipe if self._groups_of(table) else None))
 
     def _entities(self, table: Table, pipe: int | None, number: int = 0) -> list[Any]:
         """Entities of the table. `number`: of one member or group; 0: all of them, including one with number 0."""
         name = own_name(table.name)
         if table.kind == "Action":
-            return self._read(ProfileMember(name, number))
+            return self.switch.read([ProfileMember(name, number)])
         if table.kind == "Selector":
-            return self._read(ProfileGroup(own_name(self.info.table(table.depends_on[0]).name), number))
-        return self._read(TableEntry(name, pipe=pipe))
-
-    def _read(self, pattern: E) -> list[E]:
-        return self.switch.read([pattern])
+            return self.switch.read([ProfileGroup(own_name(self.info.table(table.depends_on[0]).name), number)])
+        return self.switch.read([TableEntry(name, pipe=pipe)])
 
     # ---- handles
 
@@ -330,7 +305,7 @@ class ProgramTables:
         return pipe is None or any(pipe == group[0] for group in groups)
 
     def handle(self, table: Table, row: Row, where: Where) -> int:
-        scoped = self.switch.entry_scope(own_name(table.name)).groups
+        scoped = self._groups_of(table)
         entries = self._matching(table, row, where.pipe if scoped else None) if row.key else []
         if not entries:
             raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
@@ -340,7 +315,7 @@ class ProgramTables:
     def read_handle(self, table: Table, handle: int, where: Where) -> list[Row]:
         if handle == DEFAULT_HANDLE:
             return [replace(row, is_default=False) for row in self.read(table, Row(table.name, is_default=True), where)]
-        groups = self.switch.entry_scope(own_name(table.name)).groups
+        groups = self._groups_of(table)
         pipe, number = handle >> PIPE_BITS, (handle & (1 << PIPE_BITS) - 1) - DEFAULT_HANDLE - 1
         other = where.pipe is not None and not any(pipe in g and where.pipe in g for g in groups)
         if not where.fresh and (other or not self._has_copy(groups, where.pipe)):
@@ -391,9 +366,7 @@ class ProgramTables:
 
     @staticmethod
     def _of_pipe(entity: Any, pipe: int | None) -> Any:
-        if pipe is None:
-            return entity
-        return replace(entity, pipe=pipe)
+        return entity if pipe is None else replace(entity, pipe=pipe)
 
     # ---- reading
 
@@ -403,7 +376,7 @@ class ProgramTables:
             return self._read_registers(table, row, pipe)
         if table.kind in INDEX:
             return self._read_cells(table, row, pipe)
-        scoped = self.switch.entry_scope(own_name(table.name)).groups if table.kind in MATCH_TABLES else ()
+        scoped = self._groups_of(table) if table.kind in MATCH_TABLES else ()
         if not scoped:  # pipes share their entries, but each has its own counters and cells
             entry_pipe = None
         if row.is_default:
@@ -425,9 +398,8 @@ class ProgramTables:
         names = {f.name for f in table.data}
         if isinstance(entity, TableEntry):
             if names & {PACKETS, BYTES}:
-                counts = self.switch.read([DirectCounterEntry(entity, pipe=where.pipe)])
-                octets, packets = sum(c.bytes for c in counts), sum(c.packets for c in counts)
-                data |= {n: v for n, v in ((BYTES, octets), (PACKETS, packets)) if n in names}
+                cells = self.switch.read([DirectCounterEntry(entity, pipe=where.pipe)])
+                data |= counts(table, sum(c.packets for c in cells), sum(c.bytes for c in cells))
             if any(n.startswith("$METER_SPEC") for n in names):
                 meter, *_ = self.switch.read([DirectMeterEntry(entity)])
                 data |= entities.to_row(meter, self.info).data

@@ -2,7 +2,7 @@
 
 A kind is one class, which `@kind_of(EntityClass)` registers: here those whose entity is one row of a program's table. Differences
 in meaning: priorities are reversed (the lowest `$MATCH_PRIORITY` wins, 24 bits); an entry without a member of an action profile
-names its action. remote_entities.py has those that a client writes as several rows; replication.py rows of Tofino's own tables.
+names its action. remote_switch.py has those that a client writes as several rows; replication.py rows of Tofino's own tables.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from ina.p4.bfrt.cell_fields import (
+from ina.p4.bfrt.cells import (
     BYTES,
     INDEX,
     PACKETS,
@@ -24,22 +24,23 @@ from ina.p4.bfrt.cell_fields import (
     register_value,
     total,
 )
-from ina.p4.bfrt.info import Field, Info, Table
-from ina.p4.bfrt.program_info import MATCH_TABLES, own_name
+from ina.p4.bfrt.info import MATCH_TABLES, Field, Info, Table, own_name
 from ina.p4.bfrt.rows import PRIORITY, Change, Row
 from ina.p4.bfrt.schema import key_name
-from ina.p4.runtime.entities import (
+from ina.p4.runtime import (
     CounterEntry,
     DirectCounterEntry,
     DirectMeterEntry,
     Entity,
+    EntityError,
     MeterEntry,
     ProfileGroup,
     ProfileMember,
     RegisterEntry,
     TableEntry,
+    ValueSetEntry,
+    find,
 )
-from ina.p4.runtime.p4info import EntityError, find
 
 HIGHEST = 1 << 24  # priority of $MATCH_PRIORITY 0; its last, 2^24 - 1, is priority 1
 MEMBER, GROUP, STATUS = "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMBER_STATUS"
@@ -47,7 +48,7 @@ MEMBER, GROUP, STATUS = "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMB
 K = TypeVar("K", bound=Entity)
 
 
-class Client(Protocol):
+class Reader(Protocol):
     """The part of a client (client.py) that kinds need."""
 
     info: Info
@@ -71,12 +72,12 @@ class Kind(ABC, Generic[K]):
         """The reverse of `row`, for a row of one of `tables`. Raises EntityError."""
         raise EntityError(f"table {table.name} of type {table.kind} is no entity", "UNIMPLEMENTED")
 
-    def changes(self, client: Client, type_: str, entity: K) -> list[Change]:
+    def changes(self, client: Reader, type_: str, entity: K) -> list[Change]:
         """The rows of an update, in the order in which to write them. May read current entries. Raises EntityError."""
         row = self.row(entity, client.info)
         return [(type_, Row(row.table, row.key) if type_ == "DELETE" else row)]
 
-    def read(self, client: Client, pattern: K) -> list[K]:
+    def read(self, client: Reader, pattern: K) -> list[K]:
         """The entities that match, as a server has them. Raises EntityError."""
         row = self.row(pattern, client.info)
         table = client.info.table(row.table)
@@ -85,7 +86,7 @@ class Kind(ABC, Generic[K]):
 
 
 KINDS: dict[type[Entity], Kind[Any]] = {}
-BY_TABLE: dict[str, Kind[Any]] = {}  # by the type of the table
+BY_TABLE: dict[str, Kind[Entity]] = {}  # by the type of the table
 C = TypeVar("C", bound=type[Kind[Any]])
 
 
@@ -102,10 +103,9 @@ def kind_of(entity: type[Entity]) -> Callable[[C], C]:
 
 def kind(entity: K) -> Kind[K]:
     """The kind of an entity. Raises EntityError: it has none."""
-    entry = KINDS.get(type(entity))
-    if entry is None:
+    if type(entity) not in KINDS:
         raise no_table(entity)
-    return entry
+    return KINDS[type(entity)]
 
 
 def no_table(entity: Entity) -> EntityError:
@@ -122,8 +122,7 @@ def of_row(row: Row, info: Info) -> Entity:
     table = info.table(row.table)
     if table.kind not in BY_TABLE:
         raise EntityError(f"table {table.name} of type {table.kind} is no entity", "UNIMPLEMENTED")
-    entity: Entity = BY_TABLE[table.kind].entity(row, table, info)
-    return entity
+    return BY_TABLE[table.kind].entity(row, table, info)
 
 
 def table_of(info: Info, name: str | int, *kinds: str) -> Table:
@@ -158,20 +157,20 @@ class TableEntries(Kind[TableEntry]):
         name = own_name(table.name)
         match = {own_key(k): v for k, v in row.key.items() if k != PRIORITY and not _wild(v, table.key(k))}
         has_priority = any(k.name == PRIORITY for k in table.keys) and not row.is_default
+        priority = HIGHEST - row.key.get(PRIORITY, 0) if has_priority else 0
         if MEMBER in row.data or GROUP in row.data:
-            return TableEntry(name, match, member=row.data.get(MEMBER), group=row.data.get(GROUP), is_default=row.is_default,
-                              priority=HIGHEST - row.key.get(PRIORITY, 0) if has_priority else 0)  # fmt: skip
+            member, group = row.data.get(MEMBER), row.data.get(GROUP)
+            return TableEntry(name, match, priority=priority, is_default=row.is_default, member=member, group=group)
         fields = table.action(row.action).fields if row.action else ()
         params = {f.name: row.data.get(f.name, 0) for f in fields}  # missing parameters are zero
-        return TableEntry(name, match, own_name(row.action) or None, params, is_default=row.is_default,
-                          priority=HIGHEST - row.key.get(PRIORITY, 0) if has_priority else 0)  # fmt: skip
+        return TableEntry(name, match, own_name(row.action) or None, params, priority, row.is_default)
 
-    def changes(self, client: Client, type_: str, entity: TableEntry) -> list[Change]:
+    def changes(self, client: Reader, type_: str, entity: TableEntry) -> list[Change]:
         if entity.is_default:
             return [("MODIFY" if entity.action else "DELETE", self.row(entity, client.info))]
         return super().changes(client, type_, entity)
 
-    def read(self, client: Client, pattern: TableEntry) -> list[TableEntry]:
+    def read(self, client: Reader, pattern: TableEntry) -> list[TableEntry]:
         if not pattern.table:
             tables = [own_name(t.name) for t in client.info.of_kind(*MATCH_TABLES)]
             return [entry for table in tables for entry in self.read(client, replace(pattern, table=table))]
@@ -192,7 +191,7 @@ def _wild(value: Any, key: Field) -> bool:
     return key.match in ("ternary", "lpm") and isinstance(value, tuple) and value[1] == 0
 
 
-def _direct(client: Client, entry: TableEntry) -> Row:
+def _direct(client: Reader, entry: TableEntry) -> Row:
     """The row with the direct objects of an entry."""
     (row,) = client.read([replace(to_row(entry, client.info), data={}, action="")])
     return row
@@ -204,7 +203,7 @@ class DirectCounters(Kind[DirectCounterEntry]):
         row = to_row(entity.entry, info)
         return replace(row, data=counts(info.table(row.table), entity.packets, entity.bytes), action="")
 
-    def read(self, client: Client, pattern: DirectCounterEntry) -> list[DirectCounterEntry]:
+    def read(self, client: Reader, pattern: DirectCounterEntry) -> list[DirectCounterEntry]:
         data = _direct(client, pattern.entry).data
         return [replace(pattern, packets=total(data.get(PACKETS)), bytes=total(data.get(BYTES)))]
 
@@ -215,7 +214,7 @@ class DirectMeters(Kind[DirectMeterEntry]):
         row = to_row(entity.entry, info)
         return replace(row, data=rates(info.table(row.table), entity.config), action="")
 
-    def read(self, client: Client, pattern: DirectMeterEntry) -> list[DirectMeterEntry]:
+    def read(self, client: Reader, pattern: DirectMeterEntry) -> list[DirectMeterEntry]:
         row = _direct(client, pattern.entry)
         return [replace(pattern, config=meter_config(client.info.table(row.table), row.data))]
 
@@ -257,7 +256,7 @@ class Groups(Kind[ProfileGroup]):
             own_name(action_table.name), row.key.get(GROUP, 0), tuple((m, active.count(m)) for m in dict.fromkeys(members))
         )
 
-    def changes(self, client: Client, type_: str, entity: ProfileGroup) -> list[Change]:
+    def changes(self, client: Reader, type_: str, entity: ProfileGroup) -> list[Change]:
         if type_ == "DELETE":
             return super().changes(client, type_, entity)
         row = self.row(entity, client.info)
@@ -270,6 +269,15 @@ def selector_of(info: Info, profile: str | int) -> Table:
         if action_table.id in table.depends_on:
             return table
     raise EntityError(f"action profile {profile} has no selector, so no groups")
+
+
+# ---- value sets
+
+
+def value_set_rows(e: ValueSetEntry, info: Info) -> list[Row]:
+    table = table_of(info, e.value_set, "ParserValueSet")
+    keys = [k for k in table.keys if k.name != PRIORITY]
+    return [Row(table.name, dict(m) if isinstance(m, dict) else {keys[0].name: m}) for m in e.members]
 
 
 # ---- cells
@@ -311,5 +319,5 @@ class Registers(Kind[RegisterEntry]):
     def entity(self, row: Row, table: Table, info: Info) -> RegisterEntry:
         return RegisterEntry(own_name(table.name), row.key.get(INDEX["Register"]), register_value(table, row.data))
 
-    def read(self, client: Client, pattern: RegisterEntry) -> list[RegisterEntry]:
+    def read(self, client: Reader, pattern: RegisterEntry) -> list[RegisterEntry]:
         return [replace(e, register=pattern.register) for e in super().read(client, pattern)]

@@ -11,18 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ina.p4.bfrt.info import Table
-from ina.p4.bfrt.part import Owner
-from ina.p4.bfrt.program_info import own_name
-from ina.p4.bfrt.rows import Fields, Row, Where
-from ina.p4.runtime.entities import ProfileGroup, RegisterEntry, Update
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.bfrt.info import Table, own_name
+from ina.p4.bfrt.rows import Fields, Owner, Row, Where
+from ina.p4.runtime import EntityError, ProfileGroup, RegisterEntry, Update
 
 HEAD, KINDS = 8, {"identity": 0, "xor": 1, "crc": 2}
 ORDER, START, LENGTH = "order", "start_bit", "length"
-# By name: polynomial, reversed, init, final xor (Intel's names; p4c, bf-utils/dynamic_hash)
-CRCS: dict[str, tuple[int, int, bool, int, int]] = {}
-for _line in """
+# By name: width, polynomial, reversed (r), init, final xor (Intel's names; p4c, bf-utils/dynamic_hash)
+_CRCS = """
 CRC_8 8 07 n 0 0|CRC_8_DARC 8 39 r 0 0|CRC_8_I_CODE 8 1d n fd 0|CRC_8_ITU 8 07 n 55 55|CRC_8_MAXIM 8 31 r 0 0
 CRC_8_ROHC 8 07 r ff 0|CRC_8_WCDMA 8 9b r 0 0|CRC_16 16 8005 r 0 0|CRC_16_BYPASS 16 8005 n 0 0|CRC_16_DDS_110 16 8005 n 800d 0
 CRC_16_DECT 16 0589 n 1 1|CRC_16_DECT_R 16 0589 n 0 1|CRC_16_DECT_X 16 0589 n 0 0|CRC_16_DNP 16 3d65 r 0 ffff
@@ -34,10 +30,9 @@ CRC_32_BZIP2 32 04c11db7 n ffffffff ffffffff|CRC_32C 32 1edc6f41 r ffffffff ffff
 CRC_32_MPEG 32 04c11db7 n ffffffff 0|POSIX 32 04c11db7 n 0 ffffffff|CRC_32Q 32 814141ab n 0 0|JAMCRC 32 04c11db7 r ffffffff 0
 XFER 32 000000af n 0 0|CRC_64 64 42f0e1eba9ea3693 n 0 0|CRC_64_GO_ISO 64 1b r ffffffffffffffff ffffffffffffffff
 CRC_64_WE 64 42f0e1eba9ea3693 n ffffffffffffffff ffffffffffffffff|CRC_64_JONES 64 ad93d23594c935a9 r ffffffffffffffff 0
-""".replace("|", "\n").split("\n"):
-    if _line:
-        _name, _width, _poly, _way, _init, _xor = _line.split()
-        CRCS[_name] = int(_width), int(_poly, 16), _way == "r", int(_init, 16), int(_xor, 16)
+"""
+CRCS = {name: (int(width), int(poly, 16), way == "r", int(init, 16), int(xor, 16))
+        for name, width, poly, way, init, xor in map(str.split, _CRCS.strip().replace("|", "\n").splitlines())}  # fmt: skip
 ALGORITHMS = ("IDENTITY", "RANDOM", "XOR", *CRCS)
 RANDOM = CRCS["CRC_64_JONES"]  # any fixed function will do: the compiler chooses it
 
@@ -184,9 +179,8 @@ class HashTables:
             return [Row(table.name, {}, self.configured(hash_), is_default=True)]
         if table.kind == "DynHashCompute":
             return [Row(table.name, row.key, {"hash_value": self.compute(hash_, row.key)})]
-        if hash_["name"] in self._algorithms:
-            return [self._algorithms[hash_["name"]]]
-        return []  # the program's own algorithm, which has no name here
+        algorithm = self._algorithms.get(hash_["name"])
+        return [algorithm] if algorithm is not None else []  # the program's own has no name here
 
     def compute(self, hash_: Fields, key: Mapping[str, int]) -> int:
         """The hash of these fields as the data plane computes it, cut to the bits that the program uses."""

@@ -1,7 +1,10 @@
-"""A bfrt.json as Python values: the tables of a switch with the names, ids and types of their fields.
+"""A bfrt.json as Python values: the tables of a switch with the names, ids and types of their fields; and the P4Info that it
+implies, which our controllers need of a switch that speaks only BFRuntime.
 
-A table has key fields, data fields of its own, and actions with theirs. Objects are found by their full name or any
-suffix of it (after a dot) that only one of them has: `pipe.SwitchIngress.forward` is `SwitchIngress.forward` and `forward`.
+A table has key fields, data fields of its own, and actions with theirs. Objects are found by their full name or any suffix of
+it (after a dot) that only one of them has: `pipe.SwitchIngress.forward` is `SwitchIngress.forward` and `forward`. BFRuntime's
+names begin with the pipeline's; a program with one pipeline has its own names, without it ("pipe.SwitchIngress.forward" is
+`SwitchIngress.forward`). Ids are BFRuntime's.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.base import documents
-from ina.p4.runtime.p4info import EntityError, N, find
+from ina.p4.runtime.p4info import EntityError, Json, N, P4Info, find
 
 STORED = {"atcam": "exact", "dleft_hash": "exact"}  # ways in which the hardware stores a table: how its keys match
 WIDTHS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -83,14 +86,14 @@ class Table:
             raise EntityError(f"table {self.name}: {error}", error.code) from None
 
 
-def _text(spec: dict[str, Any], key: str) -> str:
+def _text(spec: Json, key: str) -> str:
     text = spec[key]
     if not isinstance(text, str):
         raise TypeError(f"{key} is {text!r:.100}, expected a text")
     return text
 
 
-def _field(spec: dict[str, Any], match: str = "", read_only: bool = False, mandatory: bool = False) -> Field:
+def _field(spec: Json, match: str = "", read_only: bool = False, mandatory: bool = False) -> Field:
     kind = spec.get("type") or {"type": "container"}
     name = kind["type"]
     items = tuple(_field(item["singleton"]) for item in spec.get("container", ()))
@@ -102,21 +105,22 @@ def _field(spec: dict[str, Any], match: str = "", read_only: bool = False, manda
                  tuple(kind.get("choices", ())), items)  # fmt: skip
 
 
-def _action(spec: dict[str, Any]) -> Action:
+def _action(spec: Json) -> Action:
     fields = tuple(map(_field, spec.get("data", ())))
     return Action(int(spec["id"]), _text(spec, "name"), spec.get("action_scope", "TableAndDefault"), fields)
 
 
-def _table(spec: dict[str, Any]) -> Table:
-    data: list[Field] = []
-    for item in spec.get("data", ()):
-        for one in [item["singleton"]] if "singleton" in item else item["oneof"]:
-            data.append(_field(one, read_only=bool(item.get("read_only")), mandatory=bool(item.get("mandatory"))))
+def _table(spec: Json) -> Table:
+    data = tuple(
+        _field(one, read_only=bool(item.get("read_only")), mandatory=bool(item.get("mandatory")))
+        for item in spec.get("data", ())
+        for one in ([item["singleton"]] if "singleton" in item else item["oneof"])
+    )
     return Table(
         int(spec["id"]), _text(spec, "name"), _text(spec, "table_type"), int(spec.get("size", 0)),
         tuple(_field(k, k["match_type"], mandatory=bool(k.get("mandatory"))) for k in spec["key"]),
         tuple(map(_action, spec.get("action_specs", ()))),
-        tuple(data), tuple(spec.get("attributes", ())), tuple(spec.get("supported_operations", ())),
+        data, tuple(spec.get("attributes", ())), tuple(spec.get("supported_operations", ())),
         bool(spec.get("has_const_default_action")), tuple(spec.get("depends_on", ())),
         tuple(_text(note, "name") for note in spec.get("annotations", ())),
     )  # fmt: skip
@@ -127,7 +131,7 @@ class Info:
 
     Raises EntityError: one is no bfrt.json."""
 
-    def __init__(self, program: bytes | dict[str, Any], fixed: bytes | dict[str, Any] | None = None):
+    def __init__(self, program: bytes | Json, fixed: bytes | Json | None = None):
         self.tables: dict[str, Table] = {}
         self.learns: dict[str, Action] = {}  # digests: an "action" with a digest's fields
         for name, part in (("program", program), ("fixed tables", fixed)):
@@ -139,10 +143,8 @@ class Info:
                 raise EntityError(f"bfrt.json of the {name}: not as BFRuntime defines it: {error!r}"[:500]) from None
         self._by_id = {t.id: t for t in self.tables.values()}
 
-    def _add(self, part: dict[str, Any]) -> None:
-        for item in part.get("tables", ()):
-            table = _table(item)
-            self.tables[table.name] = table
+    def _add(self, part: Json) -> None:
+        self.tables |= {table.name: table for table in map(_table, part.get("tables", ()))}
         for item in part.get("learn_filters", ()):
             name = _text(item, "name")
             self.learns[name] = Action(int(item["id"]), name, "", tuple(_field(f) for f in item["fields"]))
@@ -154,3 +156,85 @@ class Info:
 
     def of_kind(self, *kinds: str) -> list[Table]:
         return [t for t in self.tables.values() if t.kind in kinds]
+
+
+PIPE = "pipe."
+MATCH_TABLES = ("MatchAction_Direct", "MatchAction_Indirect", "MatchAction_Indirect_Selector")
+
+
+def own_name(name: str) -> str:
+    return name.removeprefix(PIPE)
+
+
+def p4info_of(info: Info) -> P4Info:
+    message: Json = {"actions": [], "tables": [], "actionProfiles": [], "counters": [], "meters": [], "registers": [],
+                               "directCounters": [], "directMeters": [], "valueSets": []}  # fmt: skip
+    actions: dict[int, Json] = {}
+    for table in info.tables.values():
+        for action in table.actions if table.name.startswith("$") is False else ():
+            params = [{"id": f.id, "name": f.name, "bitwidth": f.width or 1} for f in action.fields]
+            actions[action.id] = {"preamble": _preamble(action.id, action.name), "params": params}
+        if table.kind in MATCH_TABLES:
+            message["tables"].append(_match_table(table, info))
+        elif table.kind == "Action":
+            selector = next((t for t in info.of_kind("Selector") if t.depends_on == (table.id,)), None)
+            tables = [t.id for t in info.of_kind(*MATCH_TABLES) if {table.id, getattr(selector, "id", None)} & set(t.depends_on)]
+            message["actionProfiles"].append({"preamble": _preamble(table.id, table.name), "size": table.size,
+                                              "withSelector": selector is not None, "tableIds": tables})  # fmt: skip
+        elif table.kind == "Register":
+            width = sum(f.width for f in table.data)
+            message["registers"].append({"preamble": _preamble(table.id, table.name), "size": table.size,
+                                         "typeSpec": {"bitstring": {"bit": {"bitwidth": width}}}})  # fmt: skip
+        elif table.kind in ("Counter", "Meter"):
+            message[f"{table.kind.lower()}s"].append({"preamble": _preamble(table.id, table.name), "size": table.size,
+                                                      "spec": {"unit": unit_of(table.data)}})  # fmt: skip
+        elif table.kind == "ParserValueSet":
+            message["valueSets"].append({"preamble": _preamble(table.id, table.name), "size": table.size,
+                                         "match": [_match(f) for f in table.keys]})  # fmt: skip
+    for table in info.of_kind(*MATCH_TABLES):
+        for kind, sign in (("directCounters", "$COUNTER"), ("directMeters", "$METER")):
+            if fields := [f for f in table.data if f.name.startswith(sign)]:
+                message[kind].append({"preamble": _preamble(table.id | 1 << 31, f"{table.name}.{kind}"),
+                                      "spec": {"unit": unit_of(fields)}, "directTableId": table.id})  # fmt: skip
+    message["actions"] = list(actions.values())
+    return P4Info(message)
+
+
+def unit_of(fields: Any) -> str:
+    names = " ".join(f.name for f in fields)
+    bytes_, packets = "BYTES" in names or "KBPS" in names, "PKTS" in names or "PPS" in names
+    return "BOTH" if bytes_ and packets else "BYTES" if bytes_ else "PACKETS"
+
+
+def _preamble(number: int, name: str) -> Json:
+    name = own_name(name)
+    return {"id": number, "name": name, "alias": name.rpartition(".")[2]}
+
+
+def _match(key: Field) -> Json:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "bitwidth": key.width,
+        "matchType": key.match.upper(),
+    }
+
+
+def _match_table(table: Table, info: Info) -> Json:
+    scopes = {"TableAndDefault": "TABLE_AND_DEFAULT", "TableOnly": "TABLE_ONLY", "DefaultOnly": "DEFAULT_ONLY"}
+    profile = 0
+    references = table.actions
+    for number in table.depends_on:
+        dependency = info.table(number)
+        if dependency.kind == "Selector":
+            dependency = info.table(dependency.depends_on[0])
+        if dependency.kind == "Action":
+            profile, references = dependency.id, dependency.actions
+    return {
+        "preamble": _preamble(table.id, table.name) | {"annotations": list(table.annotations)}, "size": table.size,
+        "implementationId": profile,
+        "matchFields": [_match(k) for k in table.keys if k.name != "$MATCH_PRIORITY"],
+        "actionRefs": [{"id": a.id, "scope": scopes[a.scope]} for a in references],
+        "constDefaultActionId": (table.actions[0].id if table.actions else 1) if table.const_default else 0,
+        "isConstTable": "ConstTable" in table.attributes,
+    }  # fmt: skip

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from ina.p4.bfrt.device import Device
 from ina.p4.bfrt.entities import own_key
+from ina.p4.bfrt.info import MATCH_TABLES, own_name
 from ina.p4.bfrt.messages import bfrt
-from ina.p4.bfrt.program_info import MATCH_TABLES, own_name
 from ina.p4.bfrt.rows import Where
-from ina.p4.rpc.codes import CODES
+from ina.p4.rpc.errors import CODES
 from ina.p4.runtime.p4info import EntityError
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ina.p4.bfrt.info import Table
-from ina.p4.bfrt.part import Owner
-from ina.p4.bfrt.rows import Fields, Row, Where
+from ina.p4.bfrt.rows import Fields, Owner, Row, Where
 from ina.p4.runtime.p4info import EntityError
-from ina.p4.runtime.pktgen import PktgenApp
+from ina.p4.runtime.parts import PktgenApp
 
 ACTIONS = {"trigger_timer_one_shot": "one_shot", "trigger_timer_periodic": "periodic", "trigger_port_down": "port_down",
            "trigger_recirc_pattern": "pattern"}  # fmt: skip
@@ -117,8 +116,7 @@ class PktgenTables:
             data.get("pattern_value", 0), data.get("pattern_mask", 0), data["pipe_local_source_port"],
             data["increment_source_port"],
         )  # fmt: skip
-        counts = [row.data.get(n) for n in COUNTERS]
-        counters = zip(counts, (triggers, batches, packets), strict=True)
+        counters = zip([row.data.get(n) for n in COUNTERS], (triggers, batches, packets), strict=True)
         self.switch.set_app_counters(pipe, number, *(now if count is None else count for count, now in counters))
         self.switch.set_app(pipe, number, app)
         self._apps[pipe, number] = Row(table.name, {"app_id": number}, data, action)

@@ -1,4 +1,10 @@
-"""Ports of a real switch, as people write them: place on the front panel, speed, FEC, autonegotiation, loopback."""
+"""Ports as people write them (place on the front panel, speed, FEC, autonegotiation, loopback), and $PORT, $PORT_STAT,
+$PORT_HDL_INFO and $PORT_STR_INFO of an embedded switch.
+
+A row of $PORT configures a port: speed, FEC and autonegotiation are stored and returned; loopback is carried out;
+enabled sets whether it is up. The front panel is numbered as in Tofino's model: connection n, channel c is device port
+(n - 1) // 16 * 128 + (n - 1) % 16 * 4 + c; a real switch's driver has its own map.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ina.p4.bfrt.rows import Row
+from ina.p4.bfrt.fixed_tables import STATISTICS
+from ina.p4.bfrt.info import Table
+from ina.p4.bfrt.rows import Fields, Owner, Row, Where
+from ina.p4.runtime.entities import check_existence
+from ina.p4.runtime.p4info import EntityError
 
 SPEEDS = {"1G": 1, "10G": 10, "25G": 25, "40G": 40, "50G": 50, "100G": 100}
 LANES = {"1G": 1, "10G": 1, "25G": 1, "40G": 4, "50G": 2, "100G": 4}
@@ -73,3 +83,159 @@ def differs(expected: Row, actual: Row) -> str:
         if canonical(current) != canonical(value):
             wrong.append(f"{name} is {current}, not {value}")
     return ", ".join(wrong)
+
+
+# --- tables of ports --------------------------------------------------------------------------------------------------
+
+CONNECTIONS = range(1, 33)
+CHANNELS = range(4)
+KEY = "$DEV_PORT"
+DEFAULTS: Fields = {
+    "$SPEED": "BF_SPEED_NONE", "$FEC": "BF_FEC_TYP_NONE", "$N_LANES": 1, "$PORT_ENABLE": False,
+    "$AUTO_NEGOTIATION": "PM_AN_DEFAULT", "$LOOPBACK_MODE": "BF_LPBK_NONE",
+    "$TX_MTU": 10240, "$RX_MTU": 10240, "$PORT_DIR": "PM_PORT_DIR_DEFAULT",
+}  # fmt: skip
+
+
+def dev_port(connection: int, channel: int) -> int:
+    """A device port by its place on the model's front panel. Raises EntityError: it has no such connection or channel."""
+    if connection not in CONNECTIONS or channel not in CHANNELS:
+        raise EntityError(f"port {connection}/{channel}: expected a connection of 1..32 and a channel of 0..3", "NOT_FOUND")
+    return (connection - 1) // 16 * 128 + (connection - 1) % 16 * 4 + channel
+
+
+def panel(port: int) -> tuple[int, int] | None:
+    """Connection and channel of a device port; None: it is not on the front panel (recirculation, the processor's)."""
+    pipe, local = divmod(port, 128)
+    return (pipe * 16 + local // 4 + 1, local % 4) if local < 64 and pipe < 2 else None
+
+
+class PortTables:
+    kinds = ("PortConfigure", "PortStat", "PortHdlInfo", "PortStrInfo", "DevConfigure")
+
+    def __init__(self, device: Owner):
+        self.switch = device.switch
+        self.pipes = device.pipes
+        self._loopbacks: set[int] = set()  # loopback ports that exist because of a row
+        self._ports: dict[int, Fields] = {}
+        self._settings: Fields = {}
+
+    def configured(self, port: int) -> bool:
+        return port in self._ports
+
+    def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
+        if table.kind == "PortStat":
+            raise EntityError("table $PORT_STAT: the embedded switch's statistics cannot be set", "UNIMPLEMENTED")
+        elif table.kind == "DevConfigure":
+            # Settings of a driver: stored, and returned
+            self._settings = {} if type_ in ("DELETE", "RESET") else self._settings | dict(row.data)
+        elif table.kind != "PortConfigure":
+            raise EntityError(f"table {table.name} can only be read", "PERMISSION_DENIED")
+        elif not row.key and type_ == "DELETE":
+            for port in list(self._ports):
+                self._delete(port)
+        else:
+            self._configure(type_, row)
+
+    def _configure(self, type_: str, row: Row) -> None:
+        port = row.key.get(KEY)
+        if port is None:
+            raise EntityError("table $PORT: which port? $DEV_PORT is missing")
+        exists = port in self._ports
+        if type_ == "INSERT_OR_MODIFY":
+            type_ = "MODIFY" if exists else "INSERT"
+        check_existence(type_, exists, f"table $PORT: port {port}")
+        if port >= 128 * self.pipes:
+            raise EntityError(
+                f"table $PORT: port {port}: this switch has pipes 0..{self.pipes - 1}, so ports to {128 * self.pipes - 1}"
+            )
+        if type_ == "DELETE":
+            self._delete(port)
+            return
+        if type_ == "INSERT" and row.data.get("$SPEED", "BF_SPEED_NONE") == "BF_SPEED_NONE":
+            raise EntityError(f"table $PORT: port {port}: $SPEED is missing")
+        config = self._ports.get(port, DEFAULTS) | dict(row.data)
+        self._apply(port, config)
+        if row.data.get("$PORT_ENABLE") is not None and port in self.switch.ports:
+            self.switch.set_port(port, up=bool(row.data["$PORT_ENABLE"]))
+        self._ports[port] = config
+
+    def _delete(self, port: int) -> None:
+        self._apply(port, DEFAULTS)
+        if port in self.switch.ports:  # the state of a port without configuration
+            self.switch.set_port(port, up=True)
+        del self._ports[port]
+
+    def _apply(self, port: int, config: Fields) -> None:
+        """Sets a port's loopback; adds a loopback port if the switch has no port with this number."""
+        loopback = config["$LOOPBACK_MODE"] != "BF_LPBK_NONE"
+        try:
+            if loopback and port not in self.switch.ports:
+                self.switch.add_port(port, loopback=True)
+                self._loopbacks.add(port)
+            elif not loopback and port in self._loopbacks:
+                self.switch.remove_port(port)
+                self._loopbacks.remove(port)
+            elif loopback and port not in self._loopbacks:
+                self.switch.set_port(port, loopback=True)
+        except ValueError as error:
+            raise EntityError(f"table $PORT: {error}") from None
+
+    def read(self, table: Table, row: Row, _where: Where) -> list[Row]:
+        if table.kind == "DevConfigure":
+            return [Row(table.name, {}, self._device() | self._settings, is_default=True)]
+        if table.kind in ("PortHdlInfo", "PortStrInfo"):
+            return self._panel(table, row)
+        port = row.key.get(KEY)
+        ports = self._ports if table.kind == "PortConfigure" else sorted({*self._ports, *self.switch.ports})
+        rows = [self._row(table, p) for p in ports if port in (None, p)]
+        rows = [r for r in rows if port is None or port in r.key.values()]
+        if port is not None and not rows:
+            raise EntityError(f"table {table.name}: port {port} is not there", "NOT_FOUND")
+        return rows
+
+    def _device(self) -> Fields:
+        front = [dev_port(n, c) for n in CONNECTIONS for c in CHANNELS if dev_port(n, c) < 128 * self.pipes]
+        recirculation = [128 * pipe + local for pipe in range(self.pipes) for local in range(68, 72)]
+        cpu = 64 if self.pipes == 1 else 192
+        return {
+            "sku": "BFN-T10-032D", "num_pipes": self.pipes, "num_stages": 12, "num_max_ports": 72 * self.pipes,
+            "num_front_ports": len(front), "pcie_cpu_port": cpu, "eth_cpu_port_list": [64, 65, 66, 67],
+            "internal_port_list": recirculation, "external_port_list": front, "recirc_port_list": recirculation,
+            "intr_based_link_monitoring": False, "flow_learn_intr_mode": False, "lrt_dr_timeout_usec": 0,
+            "flow_learn_timeout_usec": 500, "inactive_node_delete": False, "selector_member_order": False,
+        }  # fmt: skip
+
+    def _row(self, table: Table, port: int) -> Row:
+        if table.kind == "PortStat":
+            return Row(table.name, {KEY: port}, self._statistics(port))
+        config = self._ports[port]
+        place = panel(port)
+        up = config["$PORT_ENABLE"] and (port in self.switch.ports or config["$LOOPBACK_MODE"] != "BF_LPBK_NONE")
+        state = {"$IS_VALID": True, "$IS_INTERNAL": place is None, "$PORT_UP": up,
+                 "$PORT_NAME": f"{place[0]}/{place[1]}" if place else f"-/{port}",
+                 "$CONN_ID": place[0] if place else 0, "$CHNL_ID": place[1] if place else 0}  # fmt: skip
+        return Row(table.name, {KEY: port}, config | state)
+
+    def _statistics(self, port: int) -> dict[str, int]:
+        values = dict.fromkeys(STATISTICS, 0)
+        if port in self.switch.ports:
+            s = self.switch.port_stats(port)
+            for direction, packets, octets in (("Received", s.rx_packets, s.rx_bytes), ("Transmitted", s.tx_packets, s.tx_bytes)):
+                values[f"$Frames{direction}OK"] = values[f"$Frames{direction}All"] = packets
+                total = "$OctetsReceived" if direction == "Received" else "$OctetsTransmittedTotal"
+                good = "$OctetsReceivedinGoodFrames" if direction == "Received" else "$OctetsTransmittedwithouterror"
+                values[total] = values[good] = octets
+        return values
+
+    def _panel(self, table: Table, row: Row) -> list[Row]:
+        named = table.kind == "PortStrInfo"
+        keys = {dev_port(n, c): {"$PORT_NAME": f"{n}/{c}"} if named else {"$CONN_ID": n, "$CHNL_ID": c}
+                for n in CONNECTIONS for c in CHANNELS}  # fmt: skip
+        rows = [Row(table.name, key, {KEY: port}) for port, key in keys.items() if not row.key or key == dict(row.key)]
+        if not rows:
+            raise EntityError(
+                f"table {table.name}: there is no port {'/'.join(str(v) for v in row.key.values())} on the front panel",
+                "NOT_FOUND",
+            )
+        return rows

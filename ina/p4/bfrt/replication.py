@@ -9,13 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ina.p4.bfrt.info import Table
-from ina.p4.bfrt.part import Owner
-from ina.p4.bfrt.program_info import own_name
-from ina.p4.bfrt.rows import Fields, Row, Where
-from ina.p4.runtime.entities import Update
-from ina.p4.runtime.p4info import EntityError
-from ina.p4.runtime.tna_entities import (
+from ina.p4.bfrt.info import Table, own_name
+from ina.p4.bfrt.rows import Fields, Owner, Row, Where
+from ina.p4.runtime import (
+    EntityError,
     MirrorSession,
     MulticastEcmp,
     MulticastLag,
@@ -25,6 +22,7 @@ from ina.p4.runtime.tna_entities import (
     MulticastTree,
     PortMetadata,
     ReplicationConfig,
+    Update,
 )
 
 COLORS = ("GREEN", "YELLOW", "YELLOW", "RED")  # by Tofino's number
@@ -131,7 +129,7 @@ class Replication:
     kinds = (*FORMS, "PortMetadata")
 
     def __init__(self, device: Owner):
-        self.device, self.switch = device, device.switch
+        self.switch, self._write = device.switch, device.write_entities
         self._sessions: dict[int, Fields] = {}  # data of mirror sessions as written, with fields that are not valid
 
     def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
@@ -152,6 +150,8 @@ class Replication:
         if type_ in ("INSERT_OR_MODIFY",):
             type_ = "MODIFY" if entities else "INSERT"
         if type_ in ("MODIFY_INC", "MODIFY_DEC"):
+            if not entities or table.kind not in INCREMENTAL:
+                raise EntityError(f"table {table.name}: MODIFY_INC of what is not there, or of no list", "NOT_FOUND")
             change = self._with_members if type_ == "MODIFY_INC" else self._without_members
             type_, data = "MODIFY", change(table, entities, data)
         if type_ == "MODIFY" and entities:  # fields that the row leaves out stay
@@ -171,8 +171,6 @@ class Replication:
     @staticmethod
     def _with_members(table: Table, entities: list[Any], data: Fields) -> Fields:
         """The entity's data with more members at the end of its lists."""
-        if not entities or table.kind not in INCREMENTAL:
-            raise EntityError(f"table {table.name}: MODIFY_INC of what is not there, or of no list", "NOT_FOUND")
         before = FORMS[table.kind][3](entities[0])[1]
         more = FORMS[table.kind][3](FORMS[table.kind][1](0, data))[1]
         return {name: before[name] + more[name] for name in before}
@@ -180,8 +178,6 @@ class Replication:
     @staticmethod
     def _without_members(table: Table, entities: list[Any], data: Fields) -> Fields:
         """The entity's data without the members that `data` lists."""
-        if not entities or table.kind not in INCREMENTAL:
-            raise EntityError(f"table {table.name}: MODIFY_INC of what is not there, or of no list", "NOT_FOUND")
         lists = dict(FORMS[table.kind][3](entities[0])[1])
         for field in INCREMENTAL[table.kind]:
             removed = set(data.get(field) or ())
@@ -200,9 +196,6 @@ class Replication:
             now = replace(now, **change)
             self._write([Update("MODIFY", now)])
         return now
-
-    def _write(self, updates: list[Update]) -> None:
-        self.device.write_entities(updates)
 
     def _entities(self, table: Table, number: int | None) -> list[Any]:
         field, _, entity, data_of = FORMS[table.kind]
@@ -251,8 +244,8 @@ class Replication:
     def _read_port_metadata(self, table: Table, row: Row) -> list[Row]:
         key = table.keys[0].name
         port = row.key.get(key)
-        entities = self.switch.read([PortMetadata(port, parser=own_name(table.name))])
+        name = own_name(table.name)
+        entities = self.switch.read([PortMetadata(port, parser=name)])
         if port is not None and not entities:
             raise EntityError(f"table {table.name}: nothing is set for port {port}", "NOT_FOUND")
-        name = own_name(table.name)
         return [Row(table.name, {key: e.port}, self._data(table, name, e.fields)) for e in entities]

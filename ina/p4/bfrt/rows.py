@@ -7,14 +7,13 @@ then a tuple.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ina.p4.bfrt.info import Action, Field, Info, Table
 from ina.p4.bfrt.messages import bfrt
-from ina.p4.runtime.entities import as_int, as_match
-from ina.p4.runtime.p4info import EntityError, MatchField
+from ina.p4.runtime import EntityError, MatchField, Switch, Update, as_int, as_match
 
 PRIORITY = "$MATCH_PRIORITY"
 Fields = dict[str, Any]  # values by the names of fields, in the forms that `Row` has
@@ -229,3 +228,28 @@ def _container(message: bfrt.DataField.ContainerArray.Container, place: str, fie
             raise EntityError(f"{place}: no field {part.field_id} in it; it has: {', '.join(i.name for i in field.items)}")
         values[inner.name] = _data(part, f"{place}, {inner.name}", inner)
     return values
+
+
+# ---- parts of a Device (device.py), each of which serves the tables of some types
+
+
+class Owner(Protocol):
+    """The Device as its parts know it."""
+
+    switch: Switch
+    info: Info
+    pipes: int
+    clock: Callable[[], float]
+
+    def write_entities(self, updates: Iterable[Update]) -> None: ...
+
+    def has_port(self, port: int) -> bool: ...
+
+
+class Part(Protocol):
+    @property
+    def kinds(self) -> Iterable[str]: ...
+
+    def write(self, type_: str, table: Table, row: Row, where: Where) -> None: ...
+
+    def read(self, table: Table, row: Row, where: Where) -> list[Row]: ...

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ina.p4.bfrt.filters import FIELDS as FILTER_FIELDS
-from ina.p4.bfrt.filters import INDEX as FILTER_INDEX
-from ina.p4.bfrt.hash_schema import hash_tables
-from ina.p4.bfrt.program_info import PIPE
+from ina.p4.bfrt.cells import FILTER_FIELDS, FILTER_INDEX
+from ina.p4.bfrt.hashes import ALGORITHMS
+from ina.p4.bfrt.info import PIPE
 from ina.p4.compiler.p4info.p4info import one_at_a_time
+from ina.p4.runtime.p4info import Json
 
 SCHEMA = "1.0.0"
 FIRST = 1 << 16  # ids of fields with a dollar are FIRST + 1 and up, in this order; "": the id of a name with several ids
@@ -44,12 +44,12 @@ WRITTEN = {"atcam_partition_index": "ATCAM", "dleft_hash": "DLEFT_HASH"}  # keys
 PORTS = 288  # entries of a table of ports: four pipes of 72
 
 
-def bfrt_json(p4info: dict[str, Any], layout: dict[str, Any] | None = None, pipelines: int = 1) -> dict[str, Any]:
+def bfrt_json(p4info: Json, layout: Json | None = None, pipelines: int = 1) -> Json:
     """`p4info`: protobuf's JSON mapping; `layout`: the compiled program's, with facts that P4Info has no place for."""
     return _Schema(p4info, layout or {}, PIPE if pipelines == 1 else "").build()
 
 
-def id_of(byte: int, message: dict[str, Any]) -> int:
+def id_of(byte: int, message: Json) -> int:
     """The P4Info's id with another first byte; 0: unchanged."""
     number = int(message["preamble"]["id"])
     return byte << 24 | number & 0xFFFFFF if byte else number
@@ -61,42 +61,42 @@ def key_name(name: str) -> str:
     return re.sub(r"\[(\d+)\]", r"$\1", name.removesuffix("$") if name.endswith("$valid$") else name)
 
 
-def notes(message: dict[str, Any]) -> list[dict[str, Any]]:
+def notes(message: Json) -> list[Json]:
     """Annotations of a P4Info message, as p4c writes them: the text of each is its name."""
     return [{"name": text} for text in message.get("annotations", ())]
 
 
-def _typed(kind: str, **more: Any) -> dict[str, Any]:
+def _typed(kind: str, **more: Any) -> Json:
     return {"type": kind, **more}
 
 
-def _field(number: int, name: str, kind: dict[str, Any], repeated: bool = False) -> dict[str, Any]:
+def _field(number: int, name: str, kind: Json, repeated: bool = False) -> Json:
     return {"id": number, "name": name, "repeated": repeated, "annotations": [], "type": kind}
 
 
-def _dollar(name: str, kind: dict[str, Any], repeated: bool = False) -> dict[str, Any]:
+def _dollar(name: str, kind: Json, repeated: bool = False) -> Json:
     return _field(DOLLARS[name], name, kind, repeated)
 
 
-def _single(field: dict[str, Any], mandatory: bool = False) -> dict[str, Any]:
+def _single(field: Json, mandatory: bool = False) -> Json:
     return {"mandatory": mandatory, "read_only": False, "singleton": field}
 
 
-def _key(field: dict[str, Any], match: str = "Exact", mandatory: bool = True) -> dict[str, Any]:
+def _key(field: Json, match: str = "Exact", mandatory: bool = True) -> Json:
     return {**field, "mandatory": mandatory, "match_type": match}
 
 
-def _bytes(width: Any) -> dict[str, Any]:
+def _bytes(width: Any) -> Json:
     return _typed("bytes", width=int(width or 1))
 
 
 class _Schema:
-    def __init__(self, p4info: dict[str, Any], layout: dict[str, Any], prefix: str):
+    def __init__(self, p4info: Json, layout: Json, prefix: str):
         self.p4info, self.layout, self.prefix = p4info, layout, prefix
         self.actions = {int(a["preamble"]["id"]): a for a in p4info.get("actions", ())}
-        self.tables: list[dict[str, Any]] = []
+        self.tables: list[Json] = []
 
-    def build(self) -> dict[str, Any]:
+    def build(self) -> Json:
         info = self.p4info
         for table in info.get("tables", ()):
             self._match_table(table)
@@ -128,14 +128,15 @@ class _Schema:
             self._add(values, "ParserValueSet", keys, [], attributes=["EntryScope"])
         for metadata in self.layout.get("port_metadata", ()):
             self._port_metadata(metadata)
-        self.tables += hash_tables(self.layout.get("hashes", ()), self.prefix, self._hash_id, DOLLARS)
+        for hash_ in self.layout.get("hashes", ()):
+            self._hash_tables(hash_)
         digests = [{"name": self.prefix + d["preamble"]["name"], "id": id_of(DIGEST_BYTE, d),
                     "annotations": notes(d["preamble"]),
                     "fields": [self._member(n, *m) for n, m in enumerate(self._members(d.get("typeSpec", {})), 1)]}
                    for d in info.get("digests", ())]  # fmt: skip
         return {"schema_version": SCHEMA, "tables": self.tables, "learn_filters": digests}
 
-    def _add(self, message: dict[str, Any], kind: str, keys: list[Any], data: list[Any], operations: Any = (),
+    def _add(self, message: Json, kind: str, keys: list[Any], data: list[Any], operations: Any = (),
              attributes: Any = (), depends_on: Any = (), **more: Any) -> None:  # fmt: skip
         preamble = message["preamble"]
         self.tables.append({
@@ -145,7 +146,7 @@ class _Schema:
             "supported_operations": list(operations), "attributes": list(attributes), **more,
         })  # fmt: skip
 
-    def _match_table(self, table: dict[str, Any]) -> None:
+    def _match_table(self, table: Json) -> None:
         keys = []
         key_lists = [t["keys"] for t in self.layout.get("tables", ()) if t["name"] == table["preamble"]["name"]]
         match_kinds = {k["name"]: k["written"] for keys in key_lists for k in keys if "written" in k}
@@ -164,7 +165,7 @@ class _Schema:
         selector = profile and any(int(p["preamble"]["id"]) == profile and p.get("withSelector")
                                    for p in self.p4info.get("actionProfiles", ()))  # fmt: skip
         data, operations, attributes = [], [], []
-        more: dict[str, Any] = {"has_const_default_action": bool(int(table.get("constDefaultActionId", 0)))}
+        more: Json = {"has_const_default_action": bool(int(table.get("constDefaultActionId", 0)))}
         if selector:
             member, group = (_dollar(n, _typed("uint32")) for n in ("$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID"))
             data.append({"mandatory": True, "read_only": False, "oneof": [member, group]})
@@ -200,7 +201,7 @@ class _Schema:
         depends += [ID_BYTES["Action"] << 24 | profile & 0xFFFFFF] if profile else []
         self._add(table, kind, keys, data, operations, attributes, depends, **more)
 
-    def _direct_objects(self, name: str, params: int, operations: list[str]) -> list[dict[str, Any]]:
+    def _direct_objects(self, name: str, params: int, operations: list[str]) -> list[Json]:
         """Fields of a table's direct registers, whose ids follow those of parameters, and of its direct filters."""
         data = []
         for register in self.p4info.get("registers", ()):
@@ -216,7 +217,7 @@ class _Schema:
                 data += self._filter_fields(cells["type"].capitalize())
         return data
 
-    def _actions(self, table: dict[str, Any]) -> list[dict[str, Any]]:
+    def _actions(self, table: Json) -> list[Json]:
         specs = []
         for reference in table.get("actionRefs", ()):
             action = self.actions[int(reference["id"])]
@@ -226,7 +227,7 @@ class _Schema:
                          "data": data, "action_scope": SCOPES[reference.get("scope", "TABLE_AND_DEFAULT")]})  # fmt: skip
         return specs
 
-    def _profile(self, profile: dict[str, Any]) -> None:
+    def _profile(self, profile: Json) -> None:
         number = int(profile["preamble"]["id"])
         tables = [t for t in self.p4info.get("tables", ()) if int(t.get("implementationId", 0)) == number]
         key = _key(_dollar("$ACTION_MEMBER_ID", _typed("uint32")))
@@ -261,30 +262,29 @@ class _Schema:
         return ID_BYTES[kind] << 24 | one_at_a_time(self.prefix + name) & 0xFFFFFF
 
     @staticmethod
-    def _counts(counter: dict[str, Any]) -> list[dict[str, Any]]:
+    def _counts(counter: Json) -> list[Json]:
         unit = counter.get("spec", {}).get("unit", "BOTH")
         names = {"BYTES": ["$COUNTER_SPEC_BYTES"], "PACKETS": ["$COUNTER_SPEC_PKTS"]}
         return [_single(_dollar(n, _typed("uint64", default_value=0)))
                 for n in names.get(unit, ["$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS"])]  # fmt: skip
 
     @staticmethod
-    def _rates(meter: dict[str, Any]) -> list[dict[str, Any]]:
-        units = ("CIR_PPS", "PIR_PPS", "CBS_PKTS", "PBS_PKTS")
-        if meter.get("spec", {}).get("unit") == "BYTES":
-            units = ("CIR_KBPS", "PIR_KBPS", "CBS_KBITS", "PBS_KBITS")
+    def _rates(meter: Json) -> list[Json]:
+        in_bytes = meter.get("spec", {}).get("unit") == "BYTES"
+        units = ("CIR_KBPS", "PIR_KBPS", "CBS_KBITS", "PBS_KBITS") if in_bytes else ("CIR_PPS", "PIR_PPS", "CBS_PKTS", "PBS_PKTS")
         return [_single(_dollar(f"$METER_SPEC_{u}", _typed("uint64", default_value=(1 << 64) - 1))) for u in units]
 
-    def _cells(self, name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    def _cells(self, name: str, spec: Json) -> list[Json]:
         members = [self._member(n, f"{name}.{member}", kind) for n, (member, kind) in enumerate(self._members(spec), 1)]
         # Fields with one value for each pipe: clients make a list of them
         return [_single(m | {"annotations": [{"name": "$bfrt_field_class", "value": "register_data"}]}, True) for m in members]
 
-    def _member(self, number: int, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    def _member(self, number: int, name: str, spec: Json) -> Json:
         if "bool" in spec:
             return _field(number, name, _typed("bool", default_value=True))
         return _field(number, name, _bytes(self._width(spec)))
 
-    def _width(self, spec: dict[str, Any]) -> int:
+    def _width(self, spec: Json) -> int:
         """Bits of a value; declared types are looked up in the P4Info's type_info."""
         if "bitstring" in spec or "bit" in spec:
             bits = spec.get("bitstring", spec)
@@ -297,32 +297,66 @@ class _Schema:
             return self._width(new_type["originalType"])
         return int(new_type["translatedType"]["sdnBitwidth"])
 
-    def _members(self, spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    def _members(self, spec: Json) -> list[tuple[str, Json]]:
         """Names and types of a struct's members; a plain value is one member, f1."""
         info = self.p4info.get("typeInfo", {})
         for kind, group in (("struct", "structs"), ("header", "headers")):
             if kind in spec:
-                members = info[group][spec[kind]["name"]].get("members", ())
-                return [(m["name"], m["typeSpec"]) for m in members]
+                return [(m["name"], m["typeSpec"]) for m in info[group][spec[kind]["name"]].get("members", ())]
         if "tuple" in spec:
             return [(f"f{n}", m) for n, m in enumerate(spec["tuple"].get("members", ()), 1)]
         return [("f1", spec)]
 
-    def _filter(self, cells: dict[str, Any]) -> None:
+    def _filter(self, cells: Json) -> None:
         kind = cells["type"].capitalize()
         data = self._filter_fields(kind)
         message = {"preamble": {"id": self._hash_id(kind, cells["name"]), "name": cells["name"]}, "size": cells["size"]}
         self._add(message, kind, [_key(_dollar(FILTER_INDEX[kind], _typed("uint32")))], data)
 
     @staticmethod
-    def _filter_fields(kind: str) -> list[dict[str, Any]]:
-        data = []
-        for name, type_ in FILTER_FIELDS[kind]:
-            choices = type_.split("|")
-            data.append(_single(_dollar(name, _typed("string", choices=choices) if len(choices) > 1 else _typed(type_)), True))
-        return data
+    def _filter_fields(kind: str) -> list[Json]:
+        types = {name: _typed("string", choices=type_.split("|")) if "|" in type_ else _typed(type_)
+                 for name, type_ in FILTER_FIELDS[kind]}  # fmt: skip
+        return [_single(_dollar(name, type_), True) for name, type_ in types.items()]
 
-    def _port_metadata(self, metadata: dict[str, Any]) -> None:
+    def _hash_tables(self, hash_: Json) -> None:
+        """The tables of a hash that can change at run time: its algorithm, the fields that it reads, its value."""
+
+        def data(name: str, kind: str, **more: Any) -> Json:
+            return _single(_dollar(name, _typed(kind, **more)))
+
+        def action(name: str, *data: Json) -> Json:
+            return {"id": DOLLARS[name], "name": name, "action_scope": "TableAndDefault", "annotations": [], "data": list(data)}
+
+        def member(number: int, name: str, kind: str, mandatory: bool = False, **more: Any) -> Json:
+            return {**_field(number, name, _typed(kind, **more)), "mandatory": mandatory, "read_only": False}
+
+        def add(suffix: str, kind: str, key: list[Any], data: list[Any], **more: Any) -> None:
+            configure = self._hash_id("DynHashConfigure", hash_["name"])
+            message = {"preamble": {"id": self._hash_id(kind, hash_["name"]), "name": f"{hash_['name']}.{suffix}"}, "size": 1}
+            self._add(message, kind, key, data, depends_on=() if kind == "DynHashConfigure" else [configure], **more)
+
+        algorithm = member(1, "algorithm_name", "string", choices=list(ALGORITHMS), default_value="RANDOM")
+        actions = [action("pre_defined", algorithm), action(
+            "user_defined", member(1, "reverse", "bool", default_value=False), member(2, "polynomial", "uint64", True),
+            member(3, "init", "uint64", default_value=0), member(4, "final_xor", "uint64", default_value=0),
+            member(5, "hash_bit_width", "uint64"))]  # fmt: skip
+        common = [data("rotate", "uint32", default_value=0), data("seed", "uint32", default_value=0),
+                  data("msb", "bool", default_value=False), data("extend", "bool", default_value=False)]  # fmt: skip
+        add("algorithm", "DynHashAlgorithm", [], common, action_specs=actions)
+        fields = []
+        for number, f in enumerate(hash_["fields"], 1):
+            items = [data("start_bit", "uint64", default_value=0), data("length", "uint64", default_value=f["width"]),
+                     data("order", "uint64") | {"mandatory": True}]  # fmt: skip
+            notes = [{"name": "bfrt_p4_constant"}] if f["constant"] else []
+            fields.append(_single({"id": number, "name": f["name"], "repeated": True, "annotations": notes, "container": items}))
+        add("configure", "DynHashConfigure", [], fields)
+        variables = [f for f in hash_["fields"] if not f["constant"]]
+        keys = [_key(_field(n, f["name"], _bytes(f["width"])), mandatory=False) for n, f in enumerate(variables, 1)]
+        value = data("hash_value", "bytes", width=hash_["width"]) | {"read_only": True}
+        add("compute", "DynHashCompute", keys, [value], read_only=True)
+
+    def _port_metadata(self, metadata: Json) -> None:
         """`metadata`: the table's name ("SwitchIngressParser.$PORT_METADATA") and its fields, as the layout has them."""
         fields = [(f["name"], f["width"]) for f in metadata["fields"] if metadata.get("unpacked", True)]
         data = [_single(_field(i, name, _bytes(width)), True) for i, (name, width) in enumerate(fields, 1)]

@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
 from ina.base import documents
 from ina.base.extras import extra
+from ina.p4.runtime import Closing
 
 with extra("p4runtime"):
     import grpc
@@ -31,12 +32,9 @@ from ina.p4.bfrt.info import Action
 from ina.p4.bfrt.messages import Status, bfrt
 from ina.p4.bfrt.missing_keys import Absent
 from ina.p4.bfrt.rows import Row, Where, message_of, row_of
-from ina.p4.rpc import enums
-from ina.p4.rpc.codes import CODES
 from ina.p4.rpc.connections import OPTIONS, Access
-from ina.p4.rpc.refusals import abort
-from ina.p4.runtime.p4info import EntityError
-from ina.p4.runtime.records import Digest
+from ina.p4.rpc.errors import CODES, abort, check_enums
+from ina.p4.runtime import Digest, EntityError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -73,7 +71,7 @@ class Stream:
                     self.messages.get_nowait()
 
 
-class Server:
+class Server(Closing):
     """Serves `device` (Device) at `address` (HOST:PORT, port 0: any that is free; unix:PATH), to clients that `access` admits.
     `device` may be a function without arguments that returns the current device, or None while no program runs."""
 
@@ -113,11 +111,7 @@ class Server:
         self._server.stop(1).wait(60)
         self._watcher.join(60)
 
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    close = stop
 
     # ---- calls
 
@@ -154,7 +148,7 @@ class Server:
 
     def _write(self, request: bfrt.WriteRequest, context: grpc.ServicerContext) -> bfrt.WriteResponse:
         device = self._guarded(context, lambda: self._device_of(request))
-        self._guarded(context, lambda: enums.check(request, skip="updates"))
+        self._guarded(context, lambda: check_enums(request, skip="updates"))
         atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
         metadata = _metadata(context)
         is_waiting = self._is_waiting(context, metadata)
@@ -165,11 +159,6 @@ class Server:
         if any(e.canonical_code for e in errors):  # whatever the metadata: clients look for the failure there
             _abort(context, errors)
         return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
-
-    @staticmethod
-    def _is_port(device: Device, update: bfrt.Update) -> bool:
-        """Tells whether an update is of $PORT, for which the published driver returns no code."""
-        return device.info.table(update.entity.table_entry.table_id).kind == "PortConfigure"
 
     @classmethod
     def _is_waiting(cls, context: grpc.ServicerContext, metadata: dict[str, str]) -> Callable[[], bool]:
@@ -203,7 +192,8 @@ class Server:
             except Exception as error:  # any input of one item: the others still get their answers
                 errors.append(_internal(error))
             if ignore_not_found and errors[-1].canonical_code == CODES["NOT_FOUND"]:  # then `code` reports it
-                code = 0 if self._is_port(device, update) else CODES["NOT_FOUND"]
+                kind = device.info.table(update.entity.table_entry.table_id).kind  # of $PORT the published driver returns no code
+                code = 0 if kind == "PortConfigure" else CODES["NOT_FOUND"]
                 errors[-1] = bfrt.Error(code=code, message=errors[-1].message)
             if atomic and errors[-1].canonical_code:
                 for type_, row, where in reversed(undo):
@@ -218,7 +208,7 @@ class Server:
         self, device: Device, update: bfrt.Update, target: bfrt.TargetDevice, undo: list[tuple[str, Row, Where]] | None
     ) -> bfrt.Error:
         """Makes an update; returns its bfrt.Error, whose `code` tells if it modified an entry instead."""
-        enums.check(update)
+        check_enums(update)
         kind = update.entity.WhichOneof("entity")
         if kind == "table_operation":
             operation = update.entity.table_operation
@@ -255,8 +245,9 @@ class Server:
         device = self._guarded(context, lambda: self._device_of(request))
         entities: list[bfrt.Entity] = []
         errors: list[bfrt.Error] = []
+        metadata = _metadata(context)
         absent = Absent(device, _where(None, request.target))
-        is_waiting = self._is_waiting(context, _metadata(context))
+        is_waiting = self._is_waiting(context, metadata)
         for number, entity in enumerate(request.entities):
             if number % WAITS == 0 and not is_waiting():
                 context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{number} of {len(request.entities)} reads were made in time")
@@ -270,7 +261,7 @@ class Server:
                 errors.append(_error(error.code, str(error)))
             except Exception as error:  # any input of one item: the others still get their answers
                 errors.append(_internal(error))
-        in_response = _metadata(context).get("error_in_resp") == "1"
+        in_response = metadata.get("error_in_resp") == "1"
         failed = any(e.canonical_code for e in errors)
         for at in range(0, len(entities), ENTITIES):
             yield bfrt.ReadResponse(entities=entities[at : at + ENTITIES])
@@ -280,7 +271,7 @@ class Server:
             yield bfrt.ReadResponse(status=errors)
 
     def _answers(self, device: Device, entity: bfrt.Entity, target: bfrt.TargetDevice) -> list[bfrt.Entity]:
-        enums.check(entity)
+        check_enums(entity)
         kind = entity.WhichOneof("entity")
         if kind == "table_entry":
             entry = entity.table_entry
@@ -289,23 +280,17 @@ class Server:
             names = {
                 table.field(f.field_id, table.action(pattern.action) if pattern.action else None).name for f in entry.data.fields
             }
-            answers = []
-            fresh = entry.table_flags.from_hw or entry.table_read_flag.from_hw
-            where = _where(entry, target, fresh)
-            if entry.WhichOneof("value") == "handle_id":
-                rows = device.read_handle(table, entry.handle_id, where)
-            else:
-                rows = device.read(Row(pattern.table, pattern.key, is_default=pattern.is_default), where)
+            where = _where(entry, target, entry.table_flags.from_hw or entry.table_read_flag.from_hw)
+            by_handle = entry.WhichOneof("value") == "handle_id"
+            rows = device.read_handle(table, entry.handle_id, where) if by_handle else device.read(
+                Row(pattern.table, pattern.key, is_default=pattern.is_default), where)  # fmt: skip
             if pattern.action and not pattern.is_default:  # only entries of this action
                 rows, all_rows = [row for row in rows if row.action in ("", pattern.action)], rows
                 if all_rows and not rows and (pattern.key or entry.handle_id):
                     raise EntityError(f"table {table.name}: the entry's action is {all_rows[0].action}, not {pattern.action}")
-            for row in rows:
-                data = {k: v for k, v in row.data.items() if not names or k in names}
-                answers.append(
-                    bfrt.Entity(table_entry=message_of(Row(row.table, row.key, data, row.action, row.is_default), device.info))
-                )
-            return answers
+            if names:
+                rows = [replace(row, data={k: v for k, v in row.data.items() if k in names}) for row in rows]
+            return [bfrt.Entity(table_entry=message_of(row, device.info)) for row in rows]
         if kind == "table_usage":
             table = device.info.table(entity.table_usage.table_id)
             return [bfrt.Entity(table_usage=bfrt.TableUsage(table_id=table.id, usage=device.usage(table)))]
@@ -326,7 +311,7 @@ class Server:
         self, request: bfrt.SetForwardingPipelineConfigRequest, context: grpc.ServicerContext
     ) -> bfrt.SetForwardingPipelineConfigResponse:
         def set_pipeline() -> bfrt.SetForwardingPipelineConfigResponse:
-            enums.check(request)
+            check_enums(request)
             device = self._current(request.device_id)
             action = bfrt.SetForwardingPipelineConfigRequest.Action.Name(request.action)
             if action not in ("BIND", "VERIFY"):

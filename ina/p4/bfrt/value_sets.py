@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ina.p4.bfrt.info import Table
-from ina.p4.bfrt.part import Owner
-from ina.p4.bfrt.program_info import own_name
-from ina.p4.bfrt.remote_entities import value_set_rows
-from ina.p4.bfrt.rows import PRIORITY, Fields, Row, Where
-from ina.p4.runtime.entities import Update, ValueSetEntry
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.bfrt.entities import value_set_rows
+from ina.p4.bfrt.info import Table, own_name
+from ina.p4.bfrt.rows import PRIORITY, Fields, Owner, Row, Where
+from ina.p4.runtime import EntityError, Update, ValueSetEntry
 
 
 @dataclass

@@ -90,16 +90,57 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler.errors import Span
-from ina.p4.compiler.types import UNCHECKED, Parameter, RecordType, Type
 
 MAX_DEPTH = 2000
 """Deepest nesting of expressions and statements that the parser accepts (operator chains count): a recursive pass over the
 tree needs at most that many levels."""
 
 
+class Type:
+    """Base of all semantic types (types.py). `str(t)` is P4 syntax."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked(Type):
+    """The type of a node that the checker has not reached, or in which it found an error; never in a checked tree."""
+
+    def __str__(self) -> str:
+        return "?"
+
+
+UNCHECKED = Unchecked()
+
+
 @dataclass(eq=False, slots=True)
 class Node:
     span: Span
+
+
+@dataclass(eq=False, slots=True)
+class Annotated(Node):
+    annotations: list[Annotation] = field(default_factory=list, kw_only=True)
+
+    def annotation(self, name: str) -> Annotation | None:
+        return next((a for a in self.annotations if a.name == name), None)
+
+
+@dataclass(eq=False, slots=True)
+class Parameter:
+    """A parameter with its type resolved. `direction` is "", "in", "out" or "inout" ("" = directionless).
+
+    `optional` is True for `@optional` parameters; `decl.default` is the default value's expression, if any.
+    """
+
+    name: str
+    direction: str
+    type: Type
+    optional: bool = False
+    decl: Param | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.direction} {self.type} {self.name}".strip()
 
 
 # --- annotations ------------------------------------------------------------------------------------------------------
@@ -110,7 +151,7 @@ class Annotation(Node):
     """An annotation `@name`, `@name(body)` or `@name[body]`.
 
     Unstructured: `tokens` is the text of the body's tokens. Structured: `exprs` or `pairs` (checked constants). `(...)` bodies
-    that parse as a list of expressions have `exprs` as well as `tokens`; those of `@ina_program(...)` have `pairs`.
+    that parse as a list of expressions have `exprs` as well as `tokens`; those of `@ina_...(...)` have `pairs`.
     """
 
     name: str
@@ -144,7 +185,6 @@ class BaseTypeRef(TypeRef):
 
     kind: str
     width: Expr | None = None
-    sized_int: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -352,13 +392,17 @@ class Call(Expr):
         assert arg is not None
         return arg
 
+    def named(self) -> dict[str, Expr]:
+        """Returns the arguments that are given, by the names of their parameters."""
+        return {p.name: a for p, a in zip(self.params, self.args, strict=True) if a is not None}
+
 
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
-class Statement(Node):
-    pass
+class Statement(Annotated):
+    """A statement; blocks and loops may have annotations."""
 
 
 @dataclass(eq=False, slots=True)
@@ -383,7 +427,6 @@ class Block(Statement):
     """A block. `statements` may contain declarations: VarDecl, ConstDecl, Instantiation (parser-local)."""
 
     statements: list[Node]
-    annotations: list[Annotation] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
@@ -414,7 +457,6 @@ class ForC(Statement):
     condition: Expr
     update: list[Statement]
     body: Statement
-    annotations: list[Annotation] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
@@ -424,7 +466,6 @@ class ForIn(Statement):
     target: VarDecl
     collection: Expr
     body: Statement
-    annotations: list[Annotation] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
@@ -451,14 +492,10 @@ class Exit(Statement):
 
 
 @dataclass(eq=False, slots=True)
-class Declaration(Node):
+class Declaration(Annotated):
     """A declaration with a name. `span` is the name's place."""
 
     name: str
-    annotations: list[Annotation] = field(default_factory=list, kw_only=True)
-
-    def annotation(self, name: str) -> Annotation | None:
-        return next((a for a in self.annotations if a.name == name), None)
 
     @property
     def cp_name(self) -> str:
@@ -475,30 +512,34 @@ class TypeDeclaration(Declaration):
 
 
 @dataclass(eq=False, slots=True)
-class Param(Declaration):
+class TypedDeclaration(Declaration):
+    """A declaration of something that has a type."""
+
+    type: Type = field(default=UNCHECKED, init=False, repr=False)
+
+
+@dataclass(eq=False, slots=True)
+class Param(TypedDeclaration):
     direction: str
     type_ref: TypeRef
     default: Expr | None = None
     is_ctor: bool = False
-    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
-class VarDecl(Declaration):
+class VarDecl(TypedDeclaration):
     type_ref: TypeRef
     init: Expr | None
-    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
-class ConstDecl(Declaration):
+class ConstDecl(TypedDeclaration):
     type_ref: TypeRef
     value: Expr
-    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
-class Instantiation(Declaration):
+class Instantiation(TypedDeclaration):
     """An instance `T<..>(args) name;`, with `body` = `{ abstract method implementations, nested instantiations }`.
 
     `args`: constructor arguments bound to `params` as in Call.
@@ -507,7 +548,6 @@ class Instantiation(Declaration):
     type_ref: TypeRef
     arguments: list[Argument]
     body: list[Node] | None = None
-    type: Type = field(default=UNCHECKED, init=False, repr=False)
     params: list[Parameter] = field(default_factory=list, init=False, repr=False)
     args: list[Expr | None] = field(default_factory=list, init=False, repr=False)
 
@@ -519,6 +559,14 @@ class ActionDecl(Declaration):
 
 
 @dataclass(eq=False, slots=True)
+class ExternFunctionDecl(Declaration):
+    return_ref: TypeRef
+    type_params: list[Name]
+    params: list[Param]
+    return_type: Type = field(default=UNCHECKED, init=False, repr=False)
+
+
+@dataclass(eq=False, slots=True)
 class FunctionDecl(Declaration):
     """A function with a body, or an implementation of an abstract method."""
 
@@ -526,14 +574,6 @@ class FunctionDecl(Declaration):
     type_params: list[Name]
     params: list[Param]
     body: Block
-    return_type: Type = field(default=UNCHECKED, init=False, repr=False)
-
-
-@dataclass(eq=False, slots=True)
-class ExternFunctionDecl(Declaration):
-    return_ref: TypeRef
-    type_params: list[Name]
-    params: list[Param]
     return_type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
@@ -599,23 +639,27 @@ class TypedefDecl(TypeDeclaration):
 
 
 @dataclass(eq=False, slots=True)
-class ValueSetDecl(Declaration):
+class ValueSetDecl(TypedDeclaration):
     """A value set `value_set<element>(size) name;`."""
 
     element_ref: TypeRef
     size: Expr
-    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 # --- parsers ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
-class ParserTypeDecl(TypeDeclaration):
-    """A parser type without a body: `parser P<H>(packet_in p, out H h);`."""
+class BlockDeclaration(TypeDeclaration):
+    """A parser, control or package, or the type of one."""
 
     type_params: list[Name]
     params: list[Param]
+
+
+@dataclass(eq=False, slots=True)
+class ParserTypeDecl(BlockDeclaration):
+    """A parser type without a body: `parser P<H>(packet_in p, out H h);`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -653,9 +697,7 @@ class ParserState(Declaration):
 
 
 @dataclass(eq=False, slots=True)
-class ParserDecl(TypeDeclaration):
-    type_params: list[Name]
-    params: list[Param]
+class ParserDecl(BlockDeclaration):
     ctor_params: list[Param]
     locals: list[Node]
     state_list: list[ParserState]
@@ -666,54 +708,40 @@ class ParserDecl(TypeDeclaration):
 
 
 @dataclass(eq=False, slots=True)
-class ControlTypeDecl(TypeDeclaration):
-    type_params: list[Name]
-    params: list[Param]
+class ControlTypeDecl(BlockDeclaration):
+    """A control type without a body."""
 
 
 @dataclass(eq=False, slots=True)
-class ControlDecl(TypeDeclaration):
+class ControlDecl(BlockDeclaration):
     """A control. `locals`: ConstDecl, VarDecl, Instantiation, ActionDecl, TableDecl in order. `body` is the apply block."""
 
-    type_params: list[Name]
-    params: list[Param]
     ctor_params: list[Param]
     locals: list[Node]
     body: Block
 
 
 @dataclass(eq=False, slots=True)
-class TableKey(Node):
-    """A key of a table. `match_kind` is checked against the declared ones. `cp_name` for the control plane: `@name`, or the
-    expression's text."""
+class TableKey(Annotated):
+    """A key of a table. `match_kind` is checked against the declared ones."""
 
     expr: Expr
     match_kind: str
-    annotations: list[Annotation] = field(default_factory=list)
-
-    @property
-    def cp_name(self) -> str:
-        for annotation in self.annotations:
-            if annotation.name == "name" and annotation.string is not None:
-                return annotation.string
-        return _key_text(self.expr)
-
 
 @dataclass(eq=False, slots=True)
-class ActionRef(Node):
+class ActionRef(Annotated):
     """An action `name` or `name(arguments)` in a table; `absolute`: written with a leading dot."""
 
     name: str
     arguments: list[Argument] | None
     absolute: bool = False
-    annotations: list[Annotation] = field(default_factory=list)
     decl: ActionDecl = field(init=False, repr=False)
     params: list[Parameter] = field(default_factory=list, init=False, repr=False)
     args: list[Expr | None] = field(default_factory=list, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
-class TableEntry(Node):
+class TableEntry(Annotated):
     """An entry in the program. `is_const`: it is immutable. `priority` is written or computed (`priority_delta`) if the table
     has a key that is not exact or lpm, else None; larger ones win unless the property `largest_priority_wins` is false.
 
@@ -724,22 +752,20 @@ class TableEntry(Node):
     action: ActionRef
     is_const: bool = False
     priority_expr: Expr | None = None
-    annotations: list[Annotation] = field(default_factory=list)
     priority: int | None = field(default=None, init=False)
 
 
 @dataclass(eq=False, slots=True)
-class Property(Node):
+class Property(Annotated):
     """A table property other than those above, `name = value`."""
 
     name: str
     value: Expr
     is_const: bool = False
-    annotations: list[Annotation] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
-class TableDecl(Declaration):
+class TableDecl(TypedDeclaration):
     keys: list[TableKey] = field(default_factory=list)
     actions: list[ActionRef] = field(default_factory=list)
     entries: list[TableEntry] = field(default_factory=list)
@@ -750,13 +776,11 @@ class TableDecl(Declaration):
     properties: dict[str, Property] = field(default_factory=dict)
     default_action: ActionRef = field(init=False, repr=False)
     size: int | None = field(default=None, init=False)
-    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
-class PackageDecl(TypeDeclaration):
-    type_params: list[Name]
-    params: list[Param]
+class PackageDecl(BlockDeclaration):
+    """A package type."""
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------
@@ -768,22 +792,6 @@ class Program:
 
     filename: str
     declarations: list[Node]
-
-
-def _key_text(expr: Expr) -> str:
-    """Returns `source_text`, but with fields by their `@name`; one that begins with a dot replaces all before it, as in p4c."""
-    match expr:
-        case Member(kind="field"):
-            t = expr.base.type
-            record_field = t.fields.get(expr.member) if isinstance(t, RecordType) else None
-            name = expr.member if record_field is None or record_field.decl is None else record_field.decl.cp_name
-            return name[1:] if name.startswith(".") else f"{_key_text(expr.base)}.{name}"
-        case Index(base=Member()) if isinstance(expr.index.const, int):
-            return f"{_key_text(expr.base)}[{expr.index.const}]"
-        case Call(callee=Member(member="isValid", base=header)):
-            return f"{_key_text(header)}.$valid$"
-        case _:
-            return source_text(expr)
 
 
 def source_text(expr: Expr) -> str:

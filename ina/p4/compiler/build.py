@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ def compile_program(
     arguments = [toolchain_digest(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
     arguments += [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
     bodies = user.load(Path(externs)) if externs is not None else None
-    own = _own_code(command, bodies, cflags, folder) if bodies is not None else ""
+    quoted = [f"-iquote{bodies.folder}"] if bodies is not None else []
+    own = _own_code([*command, *quoted], bodies, cflags, folder) if bodies is not None else ""
     arguments.append(own)
     arguments.append("\0".join(cflags) if cflags is not None else "default")
     record_path = folder / f"{Path(path).stem}-{key_of(arguments)}.known.json"
@@ -99,7 +101,7 @@ def compile_program(
         warnings = render(program.warnings, sources, "warning")
         with cache.problems(folder):
             cache.write(c, c_text.encode())
-            compile_c(command, c, so, cflags)
+            compile_c([*command, *quoted], c, so, cflags)
             record = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings}
             cache.write_record(folder / f"{stem}.json", record, [so, c])
         compiled = CompiledProgram(so, c, p4info, layouts, digest, Path(path).name, warnings)
@@ -115,17 +117,24 @@ def key_of(parts: Sequence[str]) -> str:
 
 def _own_code(command: list[str], externs: user.UserBodies, cflags: Sequence[str] | None, folder: Path) -> str:
     """Returns a digest of all that the switch has of a user's externs, with what their C text includes. Raises CompileError for
-    names that C has already."""
+    names that C has already. The C compiler reads them only if they, or a file that they include, are not as they were."""
     begin = "ina_own_externs_begin"
     flags = [*(["-O3", "-march=native"] if cflags is None else cflags), *(f"-I{d}" for d in paths.include_dirs())]
+    record_path = folder / f"externs-{key_of([toolchain_digest(tuple(command)), *flags, externs.key()])}.json"
+    record = cache.read_record(record_path)
+    if record is not None and all(cache.digest(Path(f)) == expected for f, expected in record["sources"].items()):
+        return str(record["digest"])
     with cache.problems(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
         source = Path(scratch, "externs.c")
         source.write_text(
             f'#include "program.h"\n#include "table.h"\n{PRELUDE.read_text()}\n{begin}\n{externs.c_text()}\n', "utf-8"
         )
-        text = preprocessed([*command, "-std=gnu11", *flags, "-dD"], source)
-    externs.check_names(text.partition(begin)[0])
-    return key_of([externs.key(), text])
+        text = preprocessed([*command, "-std=gnu11", *flags, "-dD", "-MD", "-MF", str(Path(scratch, "read"))], source)
+        read = shlex.split(Path(scratch, "read").read_text().replace("\\\n", " "))[2:]
+        externs.check_names(text.partition(begin)[0])
+        digest = key_of([externs.key(), text])
+        cache.write_record(record_path, {"digest": digest, "sources": {f: cache.digest(Path(f)) for f in read}})
+    return digest
 
 
 def _comments_digest(path: str | Path, sources: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 
 class Span(NamedTuple):
@@ -78,6 +78,10 @@ class CompileError(Exception):
 
     def __str__(self) -> str:
         return render(self.diagnostics, self.sources)
+
+
+def fail(span: Span, message: str, notes: Iterable[Note | str] = ()) -> NoReturn:
+    raise CompileError(span, message, notes)
 
 
 class InternalError(CompileError):

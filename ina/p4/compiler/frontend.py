@@ -18,7 +18,7 @@ from ina.p4.compiler.check.check import check_program
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError, internal_errors
 from ina.p4.compiler.front.lexer import tokenize
-from ina.p4.compiler.front.parser import Parser
+from ina.p4.compiler.front.parser import parse_program
 from ina.p4.compiler.front.preprocess import preprocess
 
 _P4_14 = re.compile(r"^\s*(header_type\s+\w+\s*\{|parser\s+start\s*\{|control\s+ingress\s*\{)", re.MULTILINE)
@@ -74,7 +74,7 @@ def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) 
     """
     try:
         with internal_errors(filename), deep_recursion():
-            return Parser(tokenize(text, filename, sources)).parse_program(filename)
+            return parse_program(tokenize(text, filename, sources), filename)
     except CompileError as error:
         if _P4_14.search(text):
             notes = ["translate it once, with p4c: p4test --std p4-14 --pp NEW.p4 OLD.p4"]

@@ -1,8 +1,9 @@
-"""Walks over the running program: its instances, the extern objects of table properties, the calls in a body."""
+"""Walks over the running program: its instances, the extern objects of table properties, the nodes below a node; names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from ina.p4.compiler import ast
@@ -10,7 +11,6 @@ from ina.p4.compiler.arch.architecture import architecture_of
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.types import CallableType, RecordType, SerEnumType, StructType, TupleType, Type, strip_new
-from ina.p4.compiler.walk import walk
 
 
 def instances_of(program: CheckedProgram) -> Iterator[Instance]:
@@ -42,12 +42,9 @@ def property_instance(program: CheckedProgram, owner: Instance, table: str, prop
     if isinstance(value, ast.Name):
         return owner.children[value.name] if value.name in owner.children else program.globals[value.name]
     assert isinstance(value.type, CallableType)
-    return Instance(property_instance_name(table, prop), value.type.decl, value.type, dict(owner.properties[prop]))
-
-
-def property_instance_name(table: str, prop: ast.Property) -> str:
     note = next((a.string for a in prop.annotations if a.name == "name"), None)
-    return f"{table}.{prop.name}" if note is None else note.removeprefix(".")
+    name = f"{table}.{prop.name}" if note is None else note.removeprefix(".")
+    return Instance(name, value.type.decl, value.type, dict(owner.properties[prop]))
 
 
 def table_size(program: CheckedProgram, owner: Instance, decl: ast.TableDecl) -> int:
@@ -178,14 +175,15 @@ def annotation_constant(program: CheckedProgram, e: ast.Expr) -> Any:
     """
     if e.const is not None:
         return e.const
-    if isinstance(e, ast.IntLiteral | ast.StringLiteral | ast.BoolLiteral):
-        return e.value
-    if isinstance(e, ast.Name):
-        constants = (d for d in program.declarations if isinstance(d, ast.ConstDecl) and d.name == e.name)
-        return next((d.value.const for d in constants), None)
-    if isinstance(e, ast.Member) and isinstance(e.base, ast.Name):
-        t = program.types.get(e.base.name)
-        return t.members.get(e.member) if isinstance(t, SerEnumType) else None
+    match e:
+        case ast.IntLiteral() | ast.StringLiteral() | ast.BoolLiteral():
+            return e.value
+        case ast.Name():
+            constants = (d for d in program.declarations if isinstance(d, ast.ConstDecl) and d.name == e.name)
+            return next((d.value.const for d in constants), None)
+        case ast.Member() if isinstance(e.base, ast.Name):
+            t = program.types.get(e.base.name)
+            return t.members.get(e.member) if isinstance(t, SerEnumType) else None
     return None
 
 
@@ -221,3 +219,50 @@ def value_set_fields(t: Type, kind: str, name: str = "") -> list[tuple[str, Type
     else:
         result.append((name or "value", t, kind))
     return result
+
+
+def key_name(key: ast.TableKey) -> str:
+    """Returns the control plane's name of a table's key: `@name`, or the expression's text (§18.3.2)."""
+    note = key.annotation("name")
+    return (note.string if note else None) or _key_text(key.expr)
+
+
+def _key_text(expr: ast.Expr) -> str:
+    """Returns `source_text`, but with fields by their `@name`; one that begins with a dot replaces all before it, as in p4c."""
+    match expr:
+        case ast.Member(kind="field"):
+            decl = expr.base.type.fields[expr.member].decl if isinstance(expr.base.type, RecordType) else None
+            name = expr.member if decl is None else decl.cp_name
+            return name[1:] if name.startswith(".") else f"{_key_text(expr.base)}.{name}"
+        case ast.Index(base=ast.Member()) if isinstance(expr.index.const, int):
+            return f"{_key_text(expr.base)}[{expr.index.const}]"
+        case ast.Call(callee=ast.Member(member="isValid", base=header)):
+            return f"{_key_text(header)}.$valid$"
+        case _:
+            return ast.source_text(expr)
+
+
+_child_names: dict[type[ast.Node], tuple[str, ...]] = {}
+
+
+def walk(node: object) -> Iterator[ast.Node]:
+    """Yields a node, or those of a list, and all below it, in order of the text.
+
+    It follows the parser's fields, not the checker's, and leaves out annotations.
+    """
+    match node:
+        case ast.Node():
+            yield node
+            for name in _children(type(node)):
+                yield from walk(getattr(node, name))
+        case list() | tuple():
+            for item in node:
+                yield from walk(item)
+        case dict():
+            yield from walk(list(node.values()))
+
+
+def _children(kind: type[ast.Node]) -> tuple[str, ...]:
+    if kind not in _child_names:
+        _child_names[kind] = tuple(f.name for f in fields(kind) if f.init and f.name not in ("span", "annotations"))
+    return _child_names[kind]

@@ -15,7 +15,7 @@ language).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -170,29 +170,30 @@ class Register:
 
 
 @dataclass(eq=False, slots=True)
-class Counter:
-    """A counter. `kind`: packets, bytes or packets_and_bytes. Cell i: uint64 packets, uint64 bytes at `offset + 16 * i` of the
-    statistics. `table`: cell i counts that table's entry i, at each hit unless the program counts (`explicit`)."""
+class Cells:
+    """An object of `size` cells. `table`: cell i belongs to that table's entry i. `offset`: its place, after layout."""
 
     name: str
     kind: str
     size: int
     table: str | None = None
     offset: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Counter(Cells):
+    """A counter. `kind`: packets, bytes or packets_and_bytes. Cell i: uint64 packets, uint64 bytes at `offset + 16 * i` of the
+    statistics. `table`: cell i counts that table's entry i, at each hit unless the program counts (`explicit`)."""
+
     explicit: bool = False
 
 
 @dataclass(eq=False, slots=True)
-class Meter:
+class Meter(Cells):
     """A meter. `kind`: packets or bytes. Cell i: `struct ina_meter` (prelude.h) at `offset + 64 * i` of the state block.
     `table`, `explicit`: see Counter. `adjust`: the control plane's correction of a packet's bytes, which replaces the
     program's: twice the number, plus 1 if it is set (TNA)."""
 
-    name: str
-    kind: str
-    size: int
-    table: str | None = None
-    offset: int = 0
     explicit: bool = False
     adjust: Register | None = None
 
@@ -212,15 +213,9 @@ class DynamicHash:
 
 
 @dataclass(eq=False, slots=True)
-class Filter:
+class Filter(Cells):
     """A filter. `kind`: lpf (low-pass filter) or wred (weighted random early drop). Cell i: `struct ina_filter` (prelude_tna.h)
     at `offset + 64 * i` of the state block."""
-
-    name: str
-    kind: str
-    size: int
-    table: str | None = None
-    offset: int = 0
 
 
 @dataclass(slots=True)
@@ -486,6 +481,11 @@ class Module:
     hashes: list[DynamicHash] = field(default_factory=list)
     c_text: list[str] = field(default_factory=list)
 
+    def statements(self) -> Iterator[Stmt]:
+        """Yields every statement of both phases, outer ones first."""
+        yield from walk(self.ingress.body)
+        yield from walk(self.egress.body)
+
 
 # --- traversal ------------------------------------------------------------------------------------------------------
 
@@ -551,6 +551,43 @@ def writes(stmt: Stmt) -> Sequence[Var | Elem]:
             return ()
 
 
+def drop(body: list[Stmt], unwanted: Callable[[Stmt], bool]) -> bool:
+    """Drops statements, inner ones too; returns True if there were any."""
+    before = len(body)
+    body[:] = [stmt for stmt in body if not unwanted(stmt)]
+    changed = len(body) != before
+    for stmt in body:
+        for inner in blocks(stmt):
+            changed |= drop(inner, unwanted)
+    return changed
+
+
+def replace_leaves(stmt: Stmt, leaf: Callable[[Expr], Expr]) -> None:
+    """Puts `leaf(e)` in the place of each leaf of the expressions that a statement itself evaluates."""
+
+    def new(e: Expr) -> Expr:
+        if not isinstance(e, Op):
+            return leaf(e)
+        args = tuple(new(a) for a in e.args)
+        return Op(e.op, args, e.width, e.signed) if any(a is not b for a, b in zip(args, e.args, strict=True)) else e
+
+    match stmt:
+        case Assign():
+            stmt.value = new(stmt.value)
+        case RegRead():
+            stmt.index = new(stmt.index)
+        case RegWrite():
+            stmt.index, stmt.value = new(stmt.index), new(stmt.value)
+        case If():
+            stmt.condition = new(stmt.condition)
+        case Switch():
+            stmt.subject = new(stmt.subject)
+        case Lookup():
+            stmt.keys = [new(k) for k in stmt.keys]
+        case Operation():
+            stmt.args = [new(a) for a in stmt.args]
+
+
 def leaves(expr: Expr) -> Iterator[Expr]:
     """Yields the leaves of an expression, left to right."""
     stack = [expr]
@@ -563,3 +600,26 @@ def leaves(expr: Expr) -> Iterator[Expr]:
             yield e
         else:
             yield e
+
+
+def key(e: Expr) -> object:
+    """Returns a key that is equal for expressions of equal text."""
+    match e:
+        case Const():
+            return e.value
+        case Elem():
+            return (e.array, e.index)
+        case Op():
+            return (e.op, e.width, *(key(a) for a in e.args))
+        case Native():
+            return e.text
+        case Wire():
+            return (key(e.pos), e.bit, e.width)
+    return e
+
+
+def in_range(register: Register, index: Expr) -> bool:
+    """Returns True if the index is inside by its value or its width."""
+    if isinstance(index, Const):
+        return index.value < register.size
+    return index.width < 32 and (1 << index.width) <= register.size

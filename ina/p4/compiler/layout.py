@@ -10,6 +10,7 @@ Meta:   [struct ina_tna] carried variables, largest first | digests | preserved 
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -131,9 +132,8 @@ def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
     def entry(t: ir.Table, i: int) -> dict[str, Any]:
         e = t.entries[i]
         names = [("low", "high") if k.match == "range" else ("value", "mask") for k in t.keys]
-        keys = [{a: str(v), b: str(m)} for (a, b), (v, m) in zip(names, e.keys, strict=True)]
         return {
-            "keys": keys,
+            "keys": [{a: str(v), b: str(m)} for (a, b), (v, m) in zip(names, e.keys, strict=True)],
             "action": e.action,
             "params": [str(w) for w in e.params],
             "const": e.const,
@@ -246,3 +246,29 @@ def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
         ],
         "errors": module.errors,
     }
+
+
+# --- rows of registers ------------------------------------------------------------------------------------------------
+
+
+def groups(module: ir.Module) -> list[list[ir.Register]]:
+    """Returns all registers, in groups that share a row; within one in order of first use, which is how loops will run over them.
+
+    The layout is right whatever the program does; it is fast when one packet touches the same row of all of them. So registers go
+    together when they have one size and are most often indexed by one expression.
+    """
+    used: dict[ir.Register, Tally[object]] = {}
+    first: dict[ir.Register, int] = {}
+    for stmt in module.statements():
+        if isinstance(stmt, ir.RegRead | ir.RegWrite):
+            used.setdefault(stmt.register, Tally())[ir.key(stmt.index)] += 1
+            first.setdefault(stmt.register, len(first))
+    by_key: dict[object, list[ir.Register]] = {}
+    # Registers of pairs: all first words, then all second ones.
+    for register in sorted(module.registers, key=lambda r: (r.part, first.get(r, len(first)))):
+        tally = used.get(register)
+        # One of several indices, if it is a constant or a variable, means a scalar or an array with a life of its own.
+        index = tally.most_common(1)[0][0] if tally else None
+        alone = tally is None or index is None or isinstance(index, int | ir.Expr) and register.size > 1 and len(tally) > 1
+        by_key.setdefault(register if alone else (register.size, index), []).append(register)
+    return list(by_key.values())

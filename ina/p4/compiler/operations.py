@@ -147,7 +147,7 @@ class Emitted(ir.Operation):
 
 @dataclass(eq=False, slots=True)
 class Access(ir.Operation):
-    """Marks an access to a Register (arch/tna_registers.py)."""
+    """Marks an access to a Register (arch/lower_tna.py)."""
 
     register: Instance
     span: Span

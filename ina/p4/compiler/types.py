@@ -9,74 +9,63 @@ A type declared with `type bit<9> Port;` is a `NewType`; `underlying(t)` strips 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from ina.p4.compiler import ast
-
-
-class Type:
-    """Base of all semantic types. `str(t)` is P4 syntax."""
-
-    __slots__ = ()
+from ina.p4.compiler import ast
+from ina.p4.compiler.ast import Parameter as Parameter
+from ina.p4.compiler.ast import Type as Type
 
 
 @dataclass(frozen=True, slots=True)
-class Unchecked(Type):
-    """The type of a node that the checker has not reached, or in which it found an error; never in a checked tree."""
+class PlainType(Type):
+    """A type of one word."""
+
+    text: ClassVar[str]
 
     def __str__(self) -> str:
-        return "?"
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
-class VoidType(Type):
-    def __str__(self) -> str:
-        return "void"
+class VoidType(PlainType):
+    text = "void"
 
 
 @dataclass(frozen=True, slots=True)
-class BoolType(Type):
-    def __str__(self) -> str:
-        return "bool"
+class BoolType(PlainType):
+    text = "bool"
 
 
 @dataclass(frozen=True, slots=True)
-class InfIntType(Type):
+class InfIntType(PlainType):
     """The type `int`: arbitrary precision, compile time only (P4_16 v1.2.5 §7.1.6.5)."""
 
-    def __str__(self) -> str:
-        return "int"
+    text = "int"
 
 
 @dataclass(frozen=True, slots=True)
-class StringType(Type):
-    def __str__(self) -> str:
-        return "string"
+class StringType(PlainType):
+    text = "string"
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorType(Type):
+class ErrorType(PlainType):
     """The one `error` type; `CheckedProgram.errors` lists its members in order of declaration."""
 
-    def __str__(self) -> str:
-        return "error"
+    text = "error"
 
 
 @dataclass(frozen=True, slots=True)
-class MatchKindType(Type):
-    def __str__(self) -> str:
-        return "match_kind"
+class MatchKindType(PlainType):
+    text = "match_kind"
 
 
 @dataclass(frozen=True, slots=True)
-class AnyType(Type):
+class AnyType(PlainType):
     """The type argument `_`: inferred or irrelevant."""
 
-    def __str__(self) -> str:
-        return "_"
+    text = "_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +109,28 @@ class TupleType(Type):
 
 
 @dataclass(frozen=True, slots=True)
-class ListType(Type):
-    """The type `list<T>`: compile time only."""
+class ElementsType(Type):
+    """A type of any number of elements."""
 
     element: Type
+    text: ClassVar[str]
 
     def __str__(self) -> str:
-        return f"list<{self.element}>"
+        return f"{self.text}<{self.element}>"
 
 
 @dataclass(frozen=True, slots=True)
-class SetType(Type):
+class ListType(ElementsType):
+    """The type `list<T>`: compile time only."""
+
+    text = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class SetType(ElementsType):
     """Type of masks, ranges, `_` and value sets: a set of `element` values."""
 
-    element: Type
-
-    def __str__(self) -> str:
-        return f"set<{self.element}>"
+    text = "set"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,41 +149,37 @@ class StackType(Type):
 
 
 @dataclass(eq=False, slots=True)
-class EnumType(Type):
-    """The type of `enum E { A, B }`: no representation is defined; back ends may use the index in `members`."""
-
+class NamedType(Type):
     name: str
-    members: list[str]
-    decl: ast.EnumDecl | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return self.name
 
 
 @dataclass(eq=False, slots=True)
-class SerEnumType(Type):
+class EnumType(NamedType):
+    """The type of `enum E { A, B }`: no representation is defined; back ends may use the index in `members`."""
+
+    members: list[str]
+    decl: ast.EnumDecl | None = field(default=None, repr=False)
+
+
+@dataclass(eq=False, slots=True)
+class SerEnumType(NamedType):
     """The type of `enum bit<16> E { A = 1 }`: `members` maps names to values of `underlying`, a BitType. Several names may
     share a value."""
 
-    name: str
     underlying: BitType
     members: dict[str, int]
     decl: ast.EnumDecl | None = field(default=None, repr=False)
 
-    def __str__(self) -> str:
-        return self.name
-
 
 @dataclass(eq=False, slots=True)
-class NewType(Type):
+class NewType(NamedType):
     """The type of `type base name;`: same values as `base`, converted only by explicit casts."""
 
-    name: str
     base: Type
     decl: ast.TypedefDecl | None = field(default=None, repr=False)
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(eq=False, slots=True)
@@ -257,23 +247,6 @@ class UnionType(RecordType):
     """A `header_union`: at most one of its header fields is valid."""
 
     __slots__ = ()
-
-
-@dataclass(eq=False, slots=True)
-class Parameter:
-    """A parameter with its type resolved. `direction` is "", "in", "out" or "inout" ("" = directionless).
-
-    `optional` is True for `@optional` parameters; `decl.default` is the default value's expression, if any.
-    """
-
-    name: str
-    direction: str
-    type: Type
-    optional: bool = False
-    decl: ast.Param | None = field(default=None, repr=False)
-
-    def __str__(self) -> str:
-        return f"{self.direction} {self.type} {self.name}".strip()
 
 
 @dataclass(eq=False, slots=True)
@@ -384,9 +357,25 @@ class MetaType(Type):
         return f"type {self.type}"
 
 
-UNCHECKED, VOID, BOOL, INT, STRING, ERROR, MATCH_KIND, ANY = (
-    Unchecked(), VoidType(), BoolType(), InfIntType(), StringType(), ErrorType(), MatchKindType(), AnyType(),
+VOID, BOOL, INT, STRING, ERROR, MATCH_KIND, ANY = (
+    VoidType(), BoolType(), InfIntType(), StringType(), ErrorType(), MatchKindType(), AnyType(),
 )  # fmt: skip
+
+
+def zero(t: Type) -> int | str | None:
+    """Returns the default value of a scalar type (§7.3); None for others."""
+    match strip_new(t):
+        case BitType() | InfIntType() | SerEnumType():
+            return 0
+        case BoolType():
+            return False
+        case ErrorType():
+            return "NoError"
+        case EnumType(members=members):
+            return members[0]
+        case StringType():
+            return ""
+    return None
 
 
 def underlying(t: Type) -> Type:
@@ -407,30 +396,38 @@ def strip_new(t: Type) -> Type:
     return t
 
 
+def size_in_bits(t: Type, *, largest: bool | None) -> int | None:
+    """Returns the least or largest number of bits that a `t` has on the wire; None for types that never are on a wire.
+
+    A varbit has 0 bits to its maximum, a header union as many as its smallest to its largest header. `largest` None: the one
+    size of a type, which neither of them has.
+    """
+    t = underlying(t)
+    match t:
+        case BitType():
+            return t.width
+        case BoolType():
+            return 1
+        case VarbitType():
+            return None if largest is None else t.max_width if largest else 0
+        case StackType():
+            element = size_in_bits(t.element, largest=largest)
+            return None if element is None else element * t.size
+        case TupleType():
+            parts = [size_in_bits(p, largest=largest) for p in t.elements]
+        case RecordType():
+            parts = [size_in_bits(f.type, largest=largest) for f in t.fields.values()]
+        case _:
+            return None
+    sizes = [p for p in parts if p is not None]
+    if len(sizes) != len(parts):
+        return None
+    if isinstance(t, UnionType):
+        return None if largest is None else (max if largest else min)(sizes, default=0)
+    return sum(sizes) + (sum(t.padding().values()) if isinstance(t, HeaderType) else 0)
+
+
 def fixed_width(t: Type) -> int | None:
     """Returns the width in bits of a type that has one fixed width (bool counts as 1), else None. Structs, headers (with the
     padding of `@flexible` fields) and stacks: the sum."""
-    t = underlying(t)
-    if isinstance(t, BitType):
-        return t.width
-    if isinstance(t, BoolType):
-        return 1
-    if isinstance(t, StackType):
-        width = fixed_width(t.element)
-        return None if width is None else width * t.size
-    if isinstance(t, UnionType):
-        return None
-    parts: Iterator[Type]
-    if isinstance(t, RecordType):
-        parts = (f.type for f in t.fields.values())
-    elif isinstance(t, TupleType):
-        parts = iter(t.elements)
-    else:
-        return None
-    total = sum(t.padding().values()) if isinstance(t, HeaderType) else 0
-    for part in parts:
-        width = fixed_width(part)
-        if width is None:
-            return None
-        total += width
-    return total
+    return size_in_bits(t, largest=None)

@@ -11,6 +11,12 @@ OK, NOT_FOUND, ALREADY_EXISTS = 0, 5, 6  # google.rpc.Code
 CONTROLLERS = 16  # live ones for each role
 
 
+Request = (
+    p4.WriteRequest | p4.ReadRequest | p4.SetForwardingPipelineConfigRequest | p4.GetForwardingPipelineConfigRequest
+    | p4.MasterArbitrationUpdate
+)
+
+
 class Refused(Exception):
     """An RPC or stream that ends with canonical status `code` (its name)."""
 
@@ -23,8 +29,7 @@ def election_of(message: p4.MasterArbitrationUpdate | p4.WriteRequest | p4.SetFo
     """The election id of a message; None: it is unset, which is less than 0 (§15.3.1)."""
     if not message.HasField("election_id"):
         return None
-    election: int = message.election_id.high << 64 | message.election_id.low
-    return election
+    return int(message.election_id.high << 64 | message.election_id.low)
 
 
 @dataclass(eq=False)
@@ -57,9 +62,7 @@ class Arbitration:
         """Handles a MasterArbitrationUpdate of `controller`; notifies everyone concerned. Raises Refused: the stream must end."""
         first = controller.role is None
         name = message.role.name if message.HasField("role") else ""
-        if message.device_id != self.device_id:
-            code = "NOT_FOUND" if first else "FAILED_PRECONDITION"
-            raise Refused(code, f"no device {message.device_id}: this is device {self.device_id}")
+        self.check_device(message, "NOT_FOUND" if first else "FAILED_PRECONDITION")
         if not first and controller.role != name:
             raise Refused("FAILED_PRECONDITION", f"this stream has role {controller.role!r}: open another for {name!r}")
         if message.role.HasField("config"):
@@ -92,10 +95,13 @@ class Arbitration:
         if was_primary:
             self._notify(controller.role or "", role.controllers)
 
+    def check_device(self, request: Request, code: str = "NOT_FOUND") -> None:
+        if request.device_id != self.device_id:
+            raise Refused(code, f"no device {request.device_id}: this is device {self.device_id}")
+
     def check(self, request: p4.WriteRequest | p4.SetForwardingPipelineConfigRequest) -> None:
         """Raises Refused: the sender of a request that changes something is not a primary (§13, §14)."""
-        if request.device_id != self.device_id:
-            raise Refused("NOT_FOUND", f"no device {request.device_id}: this is device {self.device_id}")
+        self.check_device(request)
         if request.role and request.role not in self.roles:
             raise Refused("NOT_FOUND", f"no role {request.role!r}: no controller has arbitrated for it")
         role = self.roles.get(request.role)
@@ -123,13 +129,9 @@ class Arbitration:
                 message.role.name = name
             if role.highest is not None:
                 message.election_id.high, message.election_id.low = role.highest >> 64, role.highest & (1 << 64) - 1
+            message.status.code, message.status.message = NOT_FOUND, "there is no primary"
+            if primary is not None:
+                message.status.code, message.status.message = ALREADY_EXISTS, "another controller is the primary"
             if controller is primary:
-                message.status.code = OK
-                message.status.message = "you are the primary"
-            elif primary is not None:
-                message.status.code = ALREADY_EXISTS
-                message.status.message = "another controller is the primary"
-            else:
-                message.status.code = NOT_FOUND
-                message.status.message = "there is no primary"
+                message.status.code, message.status.message = OK, "you are the primary"
             controller.send(response)

@@ -28,6 +28,7 @@ from ina.net.ports import Port, open_packet
 from ina.p4.compiler.build import source_hash
 from ina.p4.compiler.front.preprocess import preprocess
 from ina.p4.p4runtime.remote_switch import RemoteSwitch
+from ina.p4.runtime import Closing
 from ina.p4.runtime.p4info import P4Info
 
 SWITCH = ("INA_SIMPLE_SWITCH_GRPC", "simple_switch_grpc")
@@ -153,7 +154,7 @@ def make_interfaces(ports: Iterable[int], mtu: int) -> None:
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True, capture_output=True)
 
 
-class Bmv2:
+class Bmv2(Closing):
     """A running simple_switch_grpc, still without a program: `remote` loads one.
 
     `ports`: their numbers; `port(n)` is the far end of each, which the caller may hand to a switch of his own. `socket`: the path
@@ -250,9 +251,3 @@ class Bmv2:
         for path in (self._socket, Path(f"{self._socket}.notifications")):
             with suppress(FileNotFoundError):
                 path.unlink()
-
-    def __enter__(self) -> Bmv2:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -18,8 +18,7 @@ with extra("p4runtime"):
 
 from ina.p4.p4runtime.messages import p4
 from ina.p4.p4runtime.program import ProgramMessages
-from ina.p4.runtime import EntityError, SwitchTarget, Update
-from ina.p4.runtime.entities import Entity
+from ina.p4.runtime import Entity, EntityError, SwitchTarget, Update
 
 K = TypeVar("K", bound=Entity)
 M = TypeVar("M", bound=Message)

@@ -10,14 +10,14 @@ from typing import Any
 
 from ina.net.ports import Port, memory_pair
 from ina.p4.p4runtime import pipeline as pipelines
+from ina.p4.p4runtime.digests import ControllerHeader
 from ina.p4.p4runtime.messages import p4
-from ina.p4.p4runtime.packet_io import ControllerHeader
 from ina.p4.p4runtime.pipeline import Pipeline
 from ina.p4.p4runtime.translate import type_name
-from ina.p4.rpc import enums
-from ina.p4.rpc.codes import CODES
+from ina.p4.rpc.errors import CODES, check_enums
 from ina.p4.runtime import (
     CloneSessionEntry,
+    Closing,
     DirectCounterEntry,
     DirectMeterEntry,
     EntityError,
@@ -27,12 +27,12 @@ from ina.p4.runtime import (
     ProfileGroup,
     ProfileMember,
     Program,
-    Switch,
     TableEntry,
     Update,
     ValueSetEntry,
     modify,
 )
+from ina.p4.runtime.shards import LocalSwitch
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def cpu_port_of(pipes: int) -> int:
     return {1: 64, 2: 192}.get(pipes, 320)
 
 
-def number_in(switch: Switch, number: int) -> int:
+def number_in(switch: LocalSwitch, number: int) -> int:
     """A port's number in that switch: CPU_PORT stands for a TNA switch's own."""
     return cpu_port_of(switch.pipes) if switch.pipes and number == CPU_PORT else number
 
@@ -67,7 +67,7 @@ def error_of(code: str = "OK", message: str = "") -> p4.Error:
     return p4.Error(canonical_code=CODES[code], message=message, space="ina" if message else "")
 
 
-class Device:
+class Device(Closing):
     """A device: calls `on_packet_in` and `on_digests` with a PacketIn or a DigestList, in a thread of its own.
 
     `arch` ("v1model", "tna"): pipelines of another architecture are refused. `pipes`: of TNA programs, as for `Switch`.
@@ -78,7 +78,7 @@ class Device:
 
     def __init__(self, device_id: int = 0, cpu_port: int | None = CPU_PORT,
                  max_frame: int = 9216, arch: str | None = None, pipes: int = 0,
-                 make: Callable[[Program], Switch] | None = None, **start: Any):
+                 make: Callable[[Program], LocalSwitch] | None = None, **start: Any):
         self.device_id = device_id
         self.on_packet_in: Callable[[p4.PacketIn], None] = lambda message: None
         self.on_digests: Callable[[p4.DigestList], None] = lambda message: None
@@ -93,13 +93,10 @@ class Device:
         self._cpu_sending = threading.Lock()
         self._closed = threading.Event()
         if cpu_port is not None:
-            self._open_cpu(cpu_port, max_frame)
+            self._cpu_inside, self._cpu = memory_pair(CPU_FRAMES, max_frame)
+            self.add_port(cpu_port, self._cpu_inside)
         self._observer = threading.Thread(target=self._observe, name="p4runtime-observer", daemon=True)
         self._observer.start()
-
-    def _open_cpu(self, number: int, max_frame: int) -> None:
-        self._cpu_inside, self._cpu = memory_pair(CPU_FRAMES, max_frame)
-        self.add_port(number, self._cpu_inside)
 
     def close(self) -> None:
         """Stops the switch; ports are their owners' again, except the CPU port."""
@@ -114,12 +111,6 @@ class Device:
             if self._cpu is not None:
                 self._cpu.close()
                 self._cpu_inside.close()
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- ports
 
@@ -141,7 +132,7 @@ class Device:
     # ---- pipelines
 
     @property
-    def switch(self) -> Switch | None:
+    def switch(self) -> LocalSwitch | None:
         """The switch that runs, or None."""
         return self._committed.switch if self._committed else None
 
@@ -267,15 +258,14 @@ class Device:
             pipeline = self._current()
             for pattern in patterns:
                 try:
-                    enums.check(pattern)
+                    check_enums(pattern)
                     entities += pipeline.read(pattern)
                     errors.append(error_of())
                 except EntityError as error:
                     errors.append(error_of(error.code, str(error)))
                 except (OSError, TimeoutError) as error:
                     errors.append(error_of("INTERNAL", str(error)))
-        failed = any(e.canonical_code for e in errors)
-        return entities, BatchError(errors) if failed else None
+        return entities, BatchError(errors) if any(e.canonical_code for e in errors) else None
 
     # ---- packets and digests
 
@@ -354,7 +344,7 @@ class _Batch:
         """The switch's updates of update `i`; None: it is wrong, and its error is set."""
         update = self.updates[i]
         try:
-            enums.check(update)
+            check_enums(update)
             if update.entity.WhichOneof("entity") == "digest_entry":
                 self.digests = self.pipeline.digests.updated(self.digests, type_name(update), update.entity.digest_entry)
                 return []

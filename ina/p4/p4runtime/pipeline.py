@@ -32,8 +32,9 @@ from ina.p4.p4runtime.digests import DigestQueue
 from ina.p4.p4runtime.messages import config as p4config
 from ina.p4.p4runtime.messages import p4
 from ina.p4.p4runtime.translate import Translator
-from ina.p4.rpc.enums import is_repeated
+from ina.p4.rpc.errors import is_repeated
 from ina.p4.runtime import EntityError, Program, Switch
+from ina.p4.runtime.shards import LocalSwitch
 
 with extra("p4runtime"):
     from google.protobuf import json_format
@@ -54,7 +55,7 @@ UNESSENTIAL = {
 class Pipeline:
     """A switch with its program, and P4Runtime's state of it. `config`: the ForwardingPipelineConfig as received."""
 
-    switch: Switch
+    switch: LocalSwitch
     config: p4.ForwardingPipelineConfig
     message: p4config.P4Info  # the program's own
     translator: Translator = field(init=False)
@@ -80,10 +81,10 @@ class Wanted:
 
     arch: str | None = None
     pipes: int = 0
-    make: Callable[[Program], Switch] | None = None  # another switch than `Switch`
+    make: Callable[[Program], LocalSwitch] | None = None  # another switch than `Switch`
     own: dict[str, str] = field(default_factory=dict)
 
-    def switch(self, program: Program) -> Switch:
+    def switch(self, program: Program) -> LocalSwitch:
         if self.arch not in (None, program.architecture):
             raise EntityError(f"{program.name} is a program for {program.architecture}, and this switch takes {self.arch}")
         if self.make is not None:

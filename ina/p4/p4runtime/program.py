@@ -1,16 +1,110 @@
-"""A program's P4Info, and translations that many kinds of entities share: matches, actions, keys, indices (§9.1)."""
+"""A program's P4Info, and translations that many kinds of entities share: numbers as byte strings (P4Runtime §8.4) and as P4Data
+(§8.5), matches, actions, keys, indices (§9.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from ina.p4.p4runtime.messages import config, p4
-from ina.p4.p4runtime.values import decode, encode
-from ina.p4.runtime import EntityError, P4Info, TableEntry
-from ina.p4.runtime.entities import Match, Value, as_int, as_match
-from ina.p4.runtime.loaded_program import Layout
-from ina.p4.runtime.p4info import ActionInfo, ArrayInfo, MatchField, N, TableInfo
+from ina.p4.runtime import (
+    ActionInfo,
+    ArrayInfo,
+    EntityError,
+    Layout,
+    Match,
+    MatchField,
+    N,
+    P4Info,
+    TableEntry,
+    TableInfo,
+    Value,
+    as_int,
+)
+from ina.p4.runtime.entities import as_key
+
+
+def encode(value: int) -> bytes:
+    """The shortest big-endian string of a number: the canonical one."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def decode(data: bytes, width: int, place: str) -> int:
+    """The number in a byte string, which may have leading zeros (§8.4). Raises EntityError (OUT_OF_RANGE)."""
+    if not data:
+        raise EntityError(f"{place}: empty byte string: 0 is one zero byte", "OUT_OF_RANGE")
+    value = int.from_bytes(data, "big")
+    if value >> width:
+        raise EntityError(f"{place}: {value:#x} does not fit {width} bits", "OUT_OF_RANGE")
+    return value
+
+
+def encode_signed(value: int, width: int) -> bytes:
+    """`value` as the unsigned number of `width` bits that the data plane holds, in two's complement."""
+    signed = value - (1 << width) if value >> (width - 1) else value
+    bits = (signed if signed >= 0 else ~signed).bit_length() + 1
+    return signed.to_bytes((bits + 7) // 8, "big", signed=True)
+
+
+def decode_signed(data: bytes, width: int, place: str) -> int:
+    if not data:
+        raise EntityError(f"{place}: empty byte string: 0 is one zero byte", "OUT_OF_RANGE")
+    value = int.from_bytes(data, "big", signed=True)
+    if not -(1 << (width - 1)) <= value < 1 << (width - 1):
+        raise EntityError(f"{place}: {value} does not fit {width} signed bits", "OUT_OF_RANGE")
+    return value & ((1 << width) - 1)
+
+
+def to_data(value: int, spec: config.P4DataTypeSpec, width: int, place: str) -> p4.P4Data:
+    """P4Data of one number. Raises EntityError: the type is none of one number."""
+    kind = spec.WhichOneof("type_spec")
+    if kind not in ("bitstring", "bool", "serializable_enum", "new_type"):
+        raise EntityError(f"{place}: data of type {kind} are not served", "UNIMPLEMENTED")
+    return structure(spec, iter([(value, width)]), config.P4TypeInfo())
+
+
+def from_data(data: p4.P4Data, spec: config.P4DataTypeSpec, width: int, place: str) -> int:
+    """The number in a P4Data of type bitstring or bool. Raises EntityError."""
+    kind, data_kind = spec.WhichOneof("type_spec"), data.WhichOneof("data")
+    if kind == "bool" and data_kind == "bool":
+        return int(data.bool)
+    if kind == "bitstring" and data_kind == "bitstring":
+        signed = spec.bitstring.WhichOneof("type_spec") == "int"
+        return (decode_signed if signed else decode)(data.bitstring, width, place)
+    if kind not in ("bool", "bitstring"):
+        raise EntityError(f"{place}: data of type {kind} are not served: bit<W>, int<W> and bool are", "UNIMPLEMENTED")
+    raise EntityError(f"{place}: data of kind {data_kind or 'none'}: expected {kind}")
+
+
+def structure(spec: config.P4DataTypeSpec, leaves: Iterator[tuple[int, int]], types: config.P4TypeInfo) -> p4.P4Data:
+    """P4Data of leaf values in order, each as (value, width in bits): those of a digest, say. `types`: P4TypeInfo."""
+    data = p4.P4Data()
+    kind = spec.WhichOneof("type_spec")
+    if kind in ("struct", "tuple"):
+        members = (
+            [m.type_spec for m in types.structs[spec.struct.name].members] if kind == "struct" else spec.tuple.members
+        )
+        getattr(data, kind).SetInParent()
+        getattr(data, kind).members.extend(structure(m, leaves, types) for m in members)
+        return data
+    if kind == "new_type":
+        original = types.new_types[spec.new_type.name]
+        if original.WhichOneof("representation") == "original_type":
+            return structure(original.original_type, leaves, types)
+    value, width = next(leaves)
+    if kind == "bool":
+        data.bool = bool(value)
+    elif kind == "serializable_enum":
+        data.enum_value = encode(value)
+    elif kind == "enum":
+        data.enum = types.enums[spec.enum.name].members[value].name
+    elif kind == "error":
+        data.error = types.error.members[value]
+    elif kind == "bitstring" and spec.bitstring.WhichOneof("type_spec") == "int":
+        data.bitstring = encode_signed(value, width)
+    else:
+        data.bitstring = encode(value)
+    return data
 
 
 def by_id(kind: str, items: Iterable[N], number: int) -> N:
@@ -80,10 +174,8 @@ class ProgramMessages:
         if kind != field.match:
             raise EntityError(f"{place}: a match of kind {kind or 'none'}: expected {field.match}")
         width = field.width
-        if kind == "exact":
-            return decode(m.exact.value, width, place)
-        if kind == "optional":
-            return decode(m.optional.value, width, place)
+        if kind in ("exact", "optional"):
+            return decode(getattr(m, kind).value, width, place)
         if kind == "lpm":
             if not 1 <= m.lpm.prefix_len <= width:
                 raise EntityError(f"{place}: prefix length {m.lpm.prefix_len}: expected 1..{width}; leave out a field "
@@ -101,15 +193,7 @@ class ProgramMessages:
 
     def key(self, entry: TableEntry) -> tuple[tuple[int, int], ...]:
         """The key that identifies an entry, beside its priority: (value, mask), or (low, high), of each field."""
-        out: list[tuple[int, int]] = []
-        for field in self.info.tables[str(entry.table)].fields:
-            if field.name in entry.match:
-                out.append(as_match(entry.match[field.name], field, field.name))
-            elif field.match == "exact":
-                raise EntityError(f"table {entry.table}: exact match field {field.name!r} ({field.width} bits) is missing")
-            else:
-                out.append((0, (1 << field.width) - 1 if field.match == "range" else 0))
-        return tuple(out)
+        return as_key(entry.match, self.info.tables[str(entry.table)].fields, f"table {entry.table}")
 
     @staticmethod
     def match_messages(fields: Sequence[MatchField], key: Sequence[tuple[int, int]]) -> list[p4.FieldMatch]:

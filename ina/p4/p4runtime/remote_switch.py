@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from ina.base.extras import extra
+from ina.p4.runtime import Closing
 
 with extra("p4runtime"):
     import grpc
@@ -16,10 +17,12 @@ with extra("p4runtime"):
 
 from ina.p4.p4runtime.messages import Status, p4
 from ina.p4.p4runtime.translate import RemoteEntities
-from ina.p4.rpc.codes import CODES, code_name
 from ina.p4.rpc.connections import Access
+from ina.p4.rpc.errors import CODES, code_name
 from ina.p4.runtime import (
     CloneSessionEntry,
+    E,
+    Entity,
     EntityError,
     MulticastGroupEntry,
     P4Info,
@@ -29,14 +32,13 @@ from ina.p4.runtime import (
     TableEntry,
     Update,
 )
-from ina.p4.runtime.entities import E, Entity
 
 SERVICE = "/p4.v1.P4Runtime/"
 RESTORED = (TableEntry, MulticastGroupEntry, CloneSessionEntry, ProfileMember, ProfileGroup)
 METADATA = 1 << 20  # bytes of error details that are accepted
 
 
-class RemoteSwitch(SwitchTarget):
+class RemoteSwitch(SwitchTarget, Closing):
     """The primary controller of device `device_id` at `address`, with `election_id`; None: a read-only one.
 
     Raises EntityError: the switch refuses (PERMISSION_DENIED: there is a primary with a higher id); TimeoutError: it does
@@ -96,12 +98,6 @@ class RemoteSwitch(SwitchTarget):
         """Ends the stream, and with it the role of primary."""
         self._requests.put(None)
         self._channel.close()
-
-    def __enter__(self) -> RemoteSwitch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- pipeline
 
@@ -218,8 +214,7 @@ class _BatchFailed(EntityError):
 
     def __init__(self, failed: dict[int, p4.Error]):
         first = min(failed)
-        code = code_name(failed[first].canonical_code)
-        super().__init__(f"update {first}: {failed[first].message}", code, first)
+        super().__init__(f"update {first}: {failed[first].message}", code_name(failed[first].canonical_code), first)
         self.updates = set(failed)
 
 

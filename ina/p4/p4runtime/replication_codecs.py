@@ -7,8 +7,7 @@ from typing import Generic, Self, TypeVar
 
 from ina.p4.p4runtime.codecs import Codec, K, codec
 from ina.p4.p4runtime.messages import p4
-from ina.p4.p4runtime.program import ProgramMessages
-from ina.p4.p4runtime.values import decode, encode
+from ina.p4.p4runtime.program import ProgramMessages, decode, encode
 from ina.p4.runtime import CloneSessionEntry, EntityError, MulticastGroupEntry, Replica, SwitchTarget
 
 R = TypeVar("R", p4.MulticastGroupEntry, p4.CloneSessionEntry)

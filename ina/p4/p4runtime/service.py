@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
 from ina.base.extras import extra
+from ina.p4.runtime import Closing
 
 with extra("p4runtime"):
     import grpc
@@ -17,19 +18,12 @@ with extra("p4runtime"):
 from ina.p4.p4runtime.arbitration import Arbitration, Controller, Refused
 from ina.p4.p4runtime.device import PIPELINE_ACTIONS, BatchError, Device
 from ina.p4.p4runtime.messages import Status, p4
-from ina.p4.rpc import enums
-from ina.p4.rpc.codes import CODES
 from ina.p4.rpc.connections import OPTIONS, Access
-from ina.p4.rpc.refusals import DETAILS, abort
+from ina.p4.rpc.errors import CODES, DETAILS, abort, check_enums
 from ina.p4.runtime import EntityError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Request = (
-    p4.WriteRequest | p4.ReadRequest | p4.SetForwardingPipelineConfigRequest | p4.GetForwardingPipelineConfigRequest
-    | p4.MasterArbitrationUpdate
-)
-
 VERSION = "1.4.0"
 STREAMS = 32  # open ones; each takes a thread
 CALLS = 32  # unary calls and reads at once
@@ -64,7 +58,7 @@ class Stream:
             yield item
 
 
-class Server:
+class Server(Closing):
     """Serves `device` at `address` ("host:port", port 0: any; "unix:path"), to clients that `access` admits. Raises OSError: it
     cannot listen there."""
 
@@ -108,21 +102,13 @@ class Server:
             stream.end()
         self._server.stop(grace=1.0).wait()
 
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    close = stop
 
     # ---- calls
 
-    def _check_device(self, request: Request) -> None:
-        if request.device_id != self.device.device_id:
-            raise Refused("NOT_FOUND", f"no device {request.device_id}: this is device {self.device.device_id}")
-
     def _write(self, request: p4.WriteRequest, context: grpc.ServicerContext) -> p4.WriteResponse:
         def write() -> p4.WriteResponse:
-            enums.check(request, skip="updates")
+            check_enums(request, skip="updates")
             with self._lock:
                 self._arbitration.check(request)
                 self.device.write(request.updates, request.atomicity != p4.WriteRequest.CONTINUE_ON_ERROR)
@@ -132,7 +118,7 @@ class Server:
 
     def _read(self, request: p4.ReadRequest, context: grpc.ServicerContext) -> Iterator[p4.ReadResponse]:
         def read() -> tuple[list[p4.Entity], BatchError | None]:
-            self._check_device(request)
+            self._arbitration.check_device(request)
             return self.device.read(request.entities)
 
         entities, failure = self._guarded(context, read)
@@ -145,7 +131,7 @@ class Server:
         self, request: p4.SetForwardingPipelineConfigRequest, context: grpc.ServicerContext
     ) -> p4.SetForwardingPipelineConfigResponse:
         def set_pipeline() -> p4.SetForwardingPipelineConfigResponse:
-            enums.check(request, skip="config")
+            check_enums(request, skip="config")
             action = p4.SetForwardingPipelineConfigRequest.Action.Name(request.action)
             with self._lock:
                 self._arbitration.check(request)
@@ -166,8 +152,8 @@ class Server:
         self, request: p4.GetForwardingPipelineConfigRequest, context: grpc.ServicerContext
     ) -> p4.GetForwardingPipelineConfigResponse:
         def get_pipeline() -> p4.GetForwardingPipelineConfigResponse:
-            enums.check(request)
-            self._check_device(request)
+            check_enums(request)
+            self._arbitration.check_device(request)
             response = p4.GetForwardingPipelineConfigResponse()
             config = self.device.config()
             if config is None:
@@ -212,8 +198,7 @@ class Server:
             self._streams[stream.controller] = stream
         if not context.add_callback(stream.end):
             stream.end()
-        reader = threading.Thread(target=self._receive, args=(stream, requests), name="p4runtime-stream", daemon=True)
-        reader.start()
+        threading.Thread(target=self._receive, args=(stream, requests), name="p4runtime-stream", daemon=True).start()
         try:
             yield from stream.messages()
         except Refused as refused:

@@ -5,15 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Self
 
-from ina.p4.p4runtime.action_sets import ActionSets
-from ina.p4.p4runtime.cell_data import answered_config, counts_of, message_of, refuse_counts, requested_config, with_config
+from ina.p4.p4runtime.cell_codecs import (
+    answered_config,
+    counts_of,
+    merge,
+    message_of,
+    refuse_counts,
+    requested_config,
+    with_config,
+)
 from ina.p4.p4runtime.codecs import Codec, codec
 from ina.p4.p4runtime.messages import p4
-from ina.p4.p4runtime.pipes import merge
+from ina.p4.p4runtime.profile_codecs import ActionSets
 from ina.p4.p4runtime.program import ProgramMessages, by_id
-from ina.p4.runtime import DirectCounterEntry, DirectMeterEntry, EntityError, MeterConfig, SwitchTarget, TableEntry, Update
-from ina.p4.runtime.entities import Value, as_params
-from ina.p4.runtime.p4info import TableInfo
+from ina.p4.runtime import (
+    DirectCounterEntry,
+    DirectMeterEntry,
+    EntityError,
+    MeterConfig,
+    SwitchTarget,
+    TableEntry,
+    TableInfo,
+    Update,
+    Value,
+    as_params,
+)
+from ina.p4.runtime.entities import check_names
 
 
 @codec(TableEntry, "table_entry")
@@ -56,7 +73,7 @@ class TableEntries(Codec[TableEntry, p4.TableEntry]):
         if request.HasField("counter_data"):
             yield Update("MODIFY", direct_counter(self.program, request, entry, request.counter_data))
         if request.HasField("meter_config"):
-            check_metered(self.program, request.table_id, entry)
+            check_direct("meter", self.program.metered, request.table_id, entry)
             config = requested_config(p4.DirectMeterEntry(config=request.meter_config), f"table {entry.table}: meter")
             yield Update("MODIFY", DirectMeterEntry(entry, config))
         elif request.table_id in self.program.metered and not entry.is_default:  # without a config a MODIFY resets it (§9.1.6)
@@ -162,10 +179,7 @@ def client_key(program: ProgramMessages, entry: TableEntry) -> p4.TableEntry:
     table = program.info.table(entry.table)
     message = p4.TableEntry(table_id=table.id, priority=entry.priority, is_default_action=entry.is_default)
     if entry.match:  # else all entries, where it is a pattern
-        unknown = sorted(set(entry.match) - {f.name for f in table.fields})
-        if unknown:
-            names = ", ".join(f.name for f in table.fields)
-            raise EntityError(f"table {table.name}: no match field {unknown[0]!r}; it has: {names or 'none'}")
+        check_names(entry.match, table.fields, f"table {table.name}: no match field")
         message.match.extend(program.match_messages(table.fields, program.key(TableEntry(table.name, entry.match))))
     return message
 
@@ -191,12 +205,9 @@ def _action(
     if (kind == "action") == bool(table.profile) and not e.is_default_action:
         reason = f"has the action profile {table.profile}" if table.profile else "has no action profile"
         raise EntityError(f"{place}: its entries cannot name an {kind}: it {reason}")
-    if kind == "action_profile_action_set":
-        return None, {}, None, None  # action_sets.py makes a group of it
-    if kind == "action_profile_member_id":
-        return None, {}, e.action.action_profile_member_id, None
-    if kind == "action_profile_group_id":
-        return None, {}, None, e.action.action_profile_group_id
+    if kind != "action":  # profile_codecs.py makes a group of an action set
+        member = e.action.action_profile_member_id if kind == "action_profile_member_id" else None
+        return None, {}, member, e.action.action_profile_group_id if kind == "action_profile_group_id" else None
     of_table = set(table.entry_actions) | set(table.default_actions)
     candidates = [a for a in program.info.actions.values() if a.name in of_table]
     action, params = program.action(e.action.action, candidates, place)
@@ -229,18 +240,16 @@ def meter(row: TableEntry, switch: SwitchTarget) -> MeterConfig | None:
 
 
 def direct_counter(program: ProgramMessages, e: p4.TableEntry, entry: TableEntry, data: p4.CounterData) -> DirectCounterEntry:
-    if e.table_id not in program.counted:
-        raise EntityError(f"table {entry.table} has no direct counter")
-    if entry.is_default:
-        raise EntityError(f"table {entry.table}: its default entry has no counter of its own", "UNIMPLEMENTED")
+    check_direct("counter", program.counted, e.table_id, entry)
     return DirectCounterEntry(entry, *counts_of(data))
 
 
-def check_metered(program: ProgramMessages, table_id: int, entry: TableEntry) -> None:
-    if table_id not in program.metered:
-        raise EntityError(f"table {entry.table} has no direct meter")
+def check_direct(kind: str, tables: set[int], table_id: int, entry: TableEntry) -> None:
+    """Raises EntityError: an entry has no direct object of this kind. `tables`: ids of those that have one."""
+    if table_id not in tables:
+        raise EntityError(f"table {entry.table} has no direct {kind}")
     if entry.is_default:
-        raise EntityError(f"table {entry.table}: its default entry has no meter of its own", "UNIMPLEMENTED")
+        raise EntityError(f"table {entry.table}: its default entry has no {kind} of its own", "UNIMPLEMENTED")
 
 
 def direct_rows(
@@ -285,7 +294,7 @@ class DirectMeters(Codec[DirectMeterEntry, p4.DirectMeterEntry]):
 
     def entity(self, type_: str, request: p4.DirectMeterEntry) -> DirectMeterEntry:
         entry = self.program.key_entry(request.table_entry)
-        check_metered(self.program, request.table_entry.table_id, entry)
+        check_direct("meter", self.program.metered, request.table_entry.table_id, entry)
         refuse_counts(request)
         return DirectMeterEntry(entry, requested_config(request, f"table {entry.table}: meter"))
 

@@ -18,9 +18,8 @@ from ina.p4.p4runtime import cell_codecs, profile_codecs, replication_codecs, ta
 from ina.p4.p4runtime.codecs import CODECS, REPLICATION, Codec, content, wrapped
 from ina.p4.p4runtime.messages import config, p4
 from ina.p4.p4runtime.program import ProgramMessages
-from ina.p4.runtime import EntityError, P4Info, SwitchTarget, Update
-from ina.p4.runtime.entities import Entity
-from ina.p4.runtime.loaded_program import Layout
+from ina.p4.runtime import Entity, EntityError, Layout, P4Info, SwitchTarget, Update
+from ina.p4.runtime.entities import checked
 
 
 def unserved(kind: str | None) -> EntityError:
@@ -91,20 +90,19 @@ class RemoteEntities:
         self.info = info
         registers = [{"name": r.name, "width": r.width} for r in info.registers.values()]
         program = ProgramMessages(info, message, {"registers": registers})
-        self._codecs: Mapping[type[Entity], Codec[Any, Any]] = {entity: c(program) for entity, c in CODECS.items()}
+        self._codecs: Mapping[type[Entity], Codec[Entity, Any]] = {entity: c(program) for entity, c in CODECS.items()}
         self._by_field = {codec.field: codec for codec in self._codecs.values()}
 
     def message(self, entity: Entity) -> p4.Entity:
         """The message for an update, or as a pattern to read. Raises EntityError."""
-        codec = self._codecs.get(type(entity))
-        if codec is None:
+        if type(entity) not in self._codecs:
             raise EntityError(f"{entity!r} is no entity of a switch")
-        return wrapped(codec.field, codec.request(entity))
+        codec = self._codecs[type(entity)]
+        return wrapped(codec.field, codec.request(checked(entity, is_pattern=True)))
 
     def entity(self, message: p4.Entity) -> Entity:
         """The entity in a server's answer. Raises EntityError: it is of a kind that is never requested."""
         kind, answer = content(message)
         if kind is None or kind not in self._by_field:
             raise EntityError(f"the switch answers with a {kind}, which was not asked for", "INTERNAL")
-        entity: Entity = self._by_field[kind].answered(answer)
-        return entity
+        return self._by_field[kind].answered(answer)

@@ -83,7 +83,7 @@ class _Authority:
     """A certificate authority: its key and certificate."""
 
     def __init__(self, key: Any, certificate: Any):
-        self._key, self._certificate = key, certificate
+        self._key, self._certificate, self.key_pem = key, certificate, _key_pem(key)
 
     @classmethod
     def new(cls) -> _Authority:
@@ -100,12 +100,7 @@ class _Authority:
 
     @property
     def pem(self) -> bytes:
-        pem: bytes = self._certificate.public_bytes(serialization.Encoding.PEM)
-        return pem
-
-    @property
-    def key_pem(self) -> bytes:
-        return _key_pem(self._key)
+        return bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def sign(self, common: str, names: list[str] | None = None, client: bool = False) -> tuple[bytes, bytes]:
         """A new key, and its certificate: of a client, or of a server with these names and addresses."""
@@ -118,8 +113,7 @@ class _Authority:
         )
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), False)
-        certificate = builder.sign(self._key, hashes.SHA256())
-        return _key_pem(key), certificate.public_bytes(serialization.Encoding.PEM)
+        return _key_pem(key), builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def _subject(common: str) -> Any:
@@ -141,5 +135,4 @@ def _general(name: str) -> Any:
 
 def _key_pem(key: Any) -> bytes:
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    pem: bytes = key.private_bytes(encoding, form, serialization.NoEncryption())
-    return pem
+    return bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))

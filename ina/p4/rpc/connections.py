@@ -18,6 +18,7 @@ OPTIONS = [
     ("grpc.server_handshake_timeout_ms", 20_000),  # silent strangers hold a descriptor each; gRPC gives them two minutes
 ]
 """gRPC options of servers."""
+CONNECTED = 2.0  # seconds for a switch to answer its controller, unless a command says otherwise
 
 
 @dataclass(frozen=True)

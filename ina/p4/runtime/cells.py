@@ -1,24 +1,40 @@
-"""Cells of counters, meters and registers in a program's state block: their places, and commands that write them."""
+"""Cells of counters, meters, registers and filters in a program's state block: their places, and commands that write them.
+
+A command is run between two bursts of packets: fields of struct ina_command (c/switch.h), by name.
+"""
 
 from __future__ import annotations
 
 import math
 import struct
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from ina.base.native import ffi, lib
-from ina.p4.runtime.command import Command, Memory, Span
+from ina.base.native import CData, ffi, lib
 from ina.p4.runtime.entities import MeterConfig, TableEntry
-from ina.p4.runtime.filters import Filters
-from ina.p4.runtime.loaded_program import Program
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.loaded_program import Layout, Program
+from ina.p4.runtime.p4info import EntityError, find
 from ina.p4.runtime.tables import Tables
+from ina.p4.runtime.tna_entities import LpfConfig, WredConfig
+
+Command = dict[str, int | CData]
+Span = dict[str, int]  # the fields of a command that name cells of the program's state: offset, stride, size, count
+Memory = list[CData]  # what commands point to, which must live until they have run
+
+
+# struct ina_meter of the compiled program (prelude.h); of a filter: configured, rise, fall, out, low, high, average, last
+CELL = struct.Struct("<Q6dQ")
+
+
+class _Layout(NamedTuple):
+    name: str
+    id: None
+    layout: Layout
+
 
 Pipes = int | tuple[int, ...] | None
 CELL_BYTES = {"counter": 16, "meter": 64, "filter": 64, "hits": 1}
-_METER = struct.Struct("<Q6dQ")  # struct ina_meter of the compiled program (prelude.h)
 
 
 class Cells:
@@ -28,18 +44,17 @@ class Cells:
         self.program = program
         self.pipes = pipes
         self.stride = stride
-        self.filters = Filters(tuple(program.layout.get("filters", ())))
 
-    def layout(self, kind: str, name: str | int) -> dict[str, Any]:
+    def layout(self, kind: str, name: str | int) -> Layout:
         """The layout of a counter, meter, register or filter; "name.member" is one of the two words in a register of pairs."""
-        if kind == "filter":
-            return self.filters.layout(str(name))
+        if kind == "filter":  # its full name, or a suffix that only one has
+            return find("filter", [_Layout(f["name"], None, f) for f in self.program.layout.get("filters", ())], name).layout
         if kind == "hits":
             table = next((t for t in self.program.layout["tables"] if t["name"] == name and t.get("hits") is not None), None)
             if table is None:
                 raise EntityError(f"table {name} has no idle time-outs", "NOT_FOUND")
             return {**table, "offset": table["hits"]}
-        layouts: list[dict[str, Any]] = self.program.layout.get(f"{kind}s", [])
+        layouts: list[Layout] = self.program.layout.get(f"{kind}s", [])
         for layout in layouts:
             if layout["name"] == name:
                 return layout
@@ -49,7 +64,7 @@ class Cells:
                 return layout
         raise EntityError(f"{kind} {info.name}: the program declares it and never uses it", "NOT_FOUND")
 
-    def pipes_of(self, layout: dict[str, Any], pipe: Pipes) -> list[int]:
+    def pipes_of(self, layout: Layout, pipe: Pipes) -> list[int]:
         """Pipes that run the pipeline of the object with `layout`: `pipe`, those of several, or (None) all of them."""
         pipelines = len(self.program.pipelines)
         pipes = [p for p in range(self.pipes) if p % pipelines == layout.get("pipeline", 0)]
@@ -95,14 +110,21 @@ class Cells:
         return self.fill(kind, name, index, pipes, (int(layout["initial"]) % (1 << 8 * size)).to_bytes(size, "little"), memory)
 
     @staticmethod
-    def register_index(layout: dict[str, Any], entry: TableEntry, tables: Tables) -> int:
-        """The index of an entry's cell in a direct register."""
-        if layout.get("table") != tables.p4info.table(entry.table).name:
-            raise EntityError(f"register {layout['name']}: it is not a direct one of table {entry.table}")
+    def index(kind: str, layout: Layout, index: int | None, entry: TableEntry | None, tables: Tables) -> int | None:
+        """The index of a cell, which is an entry's in a direct object; None: all of them. Raises EntityError."""
+        if kind == "filter" and (layout["table"] is None) != (entry is None):
+            expected = f"a direct one: name an entry of table {layout['table']}"
+            wrong = expected if entry is None else "not a direct one: it has an index, and no entry"
+            raise EntityError(f"{layout['name']}: {wrong}")
+        if entry is None:
+            return index
+        if tables.p4info.table(entry.table).name != layout.get("table"):
+            wrong = f"belongs to table {layout['table']}, not to" if kind == "filter" else "is not a direct one of table"
+            raise EntityError(f"{'' if kind == 'filter' else 'register '}{layout['name']}: it {wrong} {entry.table}")
         return tables.row_id(entry)
 
     @staticmethod
-    def register_values(layout: dict[str, Any], raw: bytes) -> np.ndarray:
+    def register_values(layout: Layout, raw: bytes) -> np.ndarray:
         """Values of a register's cells: unsigned integers, or Python integers (dtype object) if wider than 64 bits."""
         size = layout["bytes"]
         if size <= 8:
@@ -113,15 +135,44 @@ class Cells:
 def meter_cell(config: MeterConfig | None) -> bytes:
     """A meter with full buckets; None: one that is always green."""
     if config is None:
-        return bytes(_METER.size)
+        return bytes(CELL.size)
     rates = (config.peak_rate, config.peak_burst, config.committed_rate, config.committed_burst)
     if not all(math.isfinite(r) and r >= 0 for r in rates):
         raise EntityError(f"{config}: rates and bursts are finite and not negative")
-    return _METER.pack(1, *map(float, rates), float(config.peak_burst), float(config.committed_burst), 0)
+    return CELL.pack(1, *map(float, rates), float(config.peak_burst), float(config.committed_burst), 0)
 
 
 def meter_configs(raw: bytes) -> list[MeterConfig | None]:
-    configs: list[MeterConfig | None] = []
-    for configured, pir, pburst, cir, cburst, _, _, _ in _METER.iter_unpack(raw):
-        configs.append(MeterConfig(cir, int(cburst), pir, int(pburst)) if configured else None)
-    return configs
+    return [MeterConfig(cir, int(cburst), pir, int(pburst)) if configured else None
+            for configured, pir, pburst, cir, cburst, _, _, _ in CELL.iter_unpack(raw)]  # fmt: skip
+
+
+def filter_cell(layout: Layout, config: LpfConfig | WredConfig | None) -> bytes:
+    """A filter that has just been configured. Raises EntityError."""
+    if config is None:
+        return bytes(CELL.size)
+    place = f"{layout['name']}: {config}"
+    if not isinstance(config, LpfConfig if layout["type"] == "lpf" else WredConfig):
+        raise EntityError(f"{place}: it is a {layout['type']}")
+    if isinstance(config, LpfConfig):
+        values: tuple[float, ...] = (config.rise, config.fall)
+        if not 0 <= config.scale_down <= 31:
+            raise EntityError(f"{place}: scale_down: expected 0..31")
+        packed = (2 if config.rate else 1, config.rise, config.fall, 2.0**-config.scale_down, 0.0, 0.0)
+    else:
+        values = (config.time_constant, config.low, config.high, config.probability)
+        if config.probability > 1 or config.low > config.high:
+            raise EntityError(f"{place}: expected a probability of 0 to 1, and low not above high")
+        packed = (1, config.time_constant, config.time_constant, config.probability, config.low, config.high)
+    if not all(math.isfinite(v) and v >= 0 for v in values):
+        raise EntityError(f"{place}: times and thresholds are finite and not negative")
+    return CELL.pack(*packed, 0.0, 0)
+
+
+def filter_configs(layout: Layout, raw: bytes) -> list[LpfConfig | WredConfig | None]:
+    return [
+        None if not configured
+        else LpfConfig(rise, fall, configured == 2, round(-math.log2(out))) if layout["type"] == "lpf"
+        else WredConfig(rise, low, high, out)
+        for configured, rise, fall, out, low, high, _, _ in CELL.iter_unpack(raw)
+    ]  # fmt: skip

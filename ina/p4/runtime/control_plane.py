@@ -7,16 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ina.base.native import lib
-from ina.p4.runtime import cell_kinds, replication, table_kinds  # noqa: F401 (they register the kinds of entities)
-from ina.p4.runtime.command import Command
-from ina.p4.runtime.entities import E, ProfileGroup, ProfileMember, TableEntry, Update
+from ina.base.native import ffi, lib
+from ina.p4.runtime import replication  # noqa: F401 (it registers kinds of entities)
+from ina.p4.runtime.cells import Command
+from ina.p4.runtime.entities import E, ProfileGroup, ProfileMember, SwitchTarget, TableEntry, Update, checked, own
 from ina.p4.runtime.kinds import Batch, ReplicationEngine, View, kind
-from ina.p4.runtime.own import own
 from ina.p4.runtime.p4info import EntityError, P4Info
-from ina.p4.runtime.switch_part import SwitchPart
+from ina.p4.runtime.parts import SwitchPart
 from ina.p4.runtime.tables import TableImage, Tables
-from ina.p4.runtime.target import SwitchTarget
 
 IN_PLACE = (TableEntry, ProfileMember, ProfileGroup)  # a change of one of these succeeds or fails as a whole
 
@@ -38,6 +36,7 @@ class ControlPlane(SwitchPart, SwitchTarget):
         """Makes all updates between two bursts of packets, in order, or none of them."""
         updates = list(updates)
         with self._lock:
+            self._need_open()
             in_place = self._batched and len(updates) == 1 and isinstance(updates[0].entity, IN_PLACE)
             if in_place:
                 self._tables.forget_reused()
@@ -74,6 +73,10 @@ class ControlPlane(SwitchPart, SwitchTarget):
                 commands.append({"op": lib.INA_TNA_SET_PIPE_TABLES, "id": pipe, "tables": images[-1].pointer, "count": count})
         return images, commands
 
+    def image_sizes(self) -> list[int]:
+        """Bytes of the image of each table that the data plane has, of the first pipeline's, in order."""
+        return [ffi.sizeof(part) for part in self._images[0].memory[1:]]
+
     @contextlib.contextmanager
     def batch(self, timeout: float = 60.0) -> Iterator[None]:
         """Delays entries written within until it ends, when all reach the data plane together: for many writes of few entries."""
@@ -100,9 +103,10 @@ class ControlPlane(SwitchPart, SwitchTarget):
         member or group (id 0: all of the profile), a value set."""
         answers: list[E] = []
         with self._lock:
+            self._need_open()
             view = View(self._cells, self._tables, self._engine, self.pipes, lambda span: self._read_cells(span, timeout))
             for pattern in entities:
-                answers += map(own, kind(pattern).read(view, pattern))
+                answers += map(own, kind(pattern).read(view, checked(pattern, is_pattern=True)))
         return answers
 
     def counter(

@@ -15,17 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.base.native import CData, ffi, lib
-from ina.p4.runtime.cells import Cells
-from ina.p4.runtime.command import Command
+from ina.p4.runtime.cells import Cells, Command
+from ina.p4.runtime.closing import Closing
 from ina.p4.runtime.control_plane import ControlPlane
 from ina.p4.runtime.loaded_program import Program
-from ina.p4.runtime.pipe_scope import PipeScope
-from ina.p4.runtime.pktgen import Generators
+from ina.p4.runtime.parts import Generators, PipeScope, Telemetry
 from ina.p4.runtime.records import DROP_REASONS, PortStats
-from ina.p4.runtime.replication import Groups
+from ina.p4.runtime.replication import Groups, TrafficManager
 from ina.p4.runtime.tables import Tables
-from ina.p4.runtime.telemetry import Telemetry
-from ina.p4.runtime.traffic_manager import TrafficManager
 
 PS = 10**12
 
@@ -40,7 +37,7 @@ class Link:
     ecn: int = 0
 
 
-class Switch(ControlPlane, Telemetry, PipeScope, Generators):
+class Switch(ControlPlane, Telemetry, PipeScope, Generators, Closing):
     """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
 
     `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffer`: bytes that may wait in the
@@ -137,12 +134,6 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators):
             self.pointer = ffi.NULL
             self._ports.clear()
 
-    def __enter__(self) -> Switch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __del__(self) -> None:
         # The thread would run code of an object after its unloading; a forked child has no thread to stop.
         if getattr(self, "pointer", None) and self._process == os.getpid():
@@ -153,16 +144,14 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators):
         return self._dataplane is not None
 
     def _need(self, running: bool) -> None:
-        if self.pointer == ffi.NULL:
-            raise RuntimeError("the switch is closed")
+        self._need_open()
         if self.running != running:
             raise RuntimeError(f"the data plane {'runs: stop() it first' if self.running else 'does not run'}")
 
     def _execute(self, commands: Sequence[Command], timeout: float = 60.0) -> CData:
         """Runs commands in order, up to the first error; returns them (a cffi array: its items live as long as it does) with
         their results."""
-        if self.pointer == ffi.NULL:
-            raise RuntimeError("the switch is closed")
+        self._need_open()
         array = ffi.new("struct ina_command[]", commands)
         if self._dataplane is None:
             lib.ina_switch_execute_all(self.pointer, array, len(commands), 1)
@@ -187,17 +176,9 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators):
         again; ports for which `recirculates` is true do so without being added (once added with a `link`, at its rate).
         """
         handle = ffi.NULL if port is None else getattr(port, "handle", port)
-        config = ffi.NULL
-        if link is not None:
-            config = ffi.new(
-                "struct ina_link_config *",
-                {
-                    "rate_bps": round(link.rate),
-                    "delay_ps": round(link.delay * PS),
-                    "queue_bytes": link.queue,
-                    "ecn_bytes": link.ecn,
-                },
-            )
+        config = ffi.NULL if link is None else ffi.new("struct ina_link_config *", {
+            "rate_bps": round(link.rate), "delay_ps": round(link.delay * PS), "queue_bytes": link.queue, "ecn_bytes": link.ecn,
+        })  # fmt: skip
         if not 0 <= number < lib.INA_DROP_PORT:
             raise ValueError(f"port {number}: expected 0..{lib.INA_DROP_PORT - 1}")
         with self._lock:
@@ -220,9 +201,17 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators):
         """Removes the port and drops frames that wait for it. Returns the port that add_port got."""
         with self._lock:
             if number not in self._ports:
-                raise ValueError(f"port {number} is not there; there are: {sorted(self._ports)}")
+                raise self._no_port(number)
             self._execute([{"op": lib.INA_REMOVE_PORT, "id": number}, *self._loop_commands(number, self.recirculates(number))])
             return self._ports.pop(number)
+
+    def set_link(self, number: int, rate: float, delay: float) -> None:
+        """Changes rate and delay of a port's link, for frames that it sends from now on."""
+        config = ffi.new("struct ina_link_config *", {"rate_bps": round(rate), "delay_ps": round(delay * PS)})
+        with self._lock:
+            if number not in self._ports:
+                raise self._no_port(number)
+            self._execute([{"op": lib.INA_SET_LINK, "id": number, "link": config}])
 
     @staticmethod
     def _loop_commands(number: int, on: bool = True) -> list[Command]:
@@ -263,6 +252,17 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators):
             settings = ((lib.INA_TNA_SET_LOOPBACK, loopback), (lib.INA_TNA_SET_ENABLED, up))
             self._execute([{"op": op, "id": number, "count": int(on)} for op, on in settings if on is not None])
 
+    def _no_port(self, number: int) -> ValueError:
+        """The error about a port that is not there; it names ranges of those that are."""
+        runs: list[list[int]] = []
+        for port in self.ports:
+            if runs and port == runs[-1][-1] + 1:
+                runs[-1].append(port)
+            else:
+                runs.append([port])
+        names = ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+        return ValueError(f"port {number!r} is not there; there are: {names or 'none'}")
+
     @property
     def ports(self) -> list[int]:
         return sorted(self._ports)
@@ -278,12 +278,15 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators):
 
     # ---- stepping
 
-    def step(self, frame: bytes, port: int, now: int = 0) -> list[tuple[int, bytes]]:
+    def step(self, frame: bytes | bytearray | memoryview, port: int, now: int = 0) -> list[tuple[int, bytes]]:
         """Takes a frame in at `now` (ps); returns the frames that ports without a `struct ina_port` send at that time."""
+        if not isinstance(frame, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a frame is a {type(frame).__name__}: expected bytes, a bytearray or a memoryview")
+        frame = bytes(frame)
         with self._lock:
             self._need(running=False)
             if port not in self._ports:
-                raise ValueError(f"port {port} is not there; there are: {sorted(self._ports)}")
+                raise self._no_port(port)
             error = lib.ina_switch_input_frame(self.pointer, frame, len(frame), port, now)
             if error:
                 raise ValueError(f"frame of {len(frame)} bytes: {os.strerror(-error)}")

@@ -18,12 +18,18 @@ pipes.
 
 from __future__ import annotations
 
+import copy
+import functools
 import ipaddress
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from types import UnionType
+from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
-from ina.p4.runtime.p4info import EntityError, MatchField, Param
+import numpy as np
+
+from ina.p4.runtime.p4info import EntityError, MatchField, Named, Param
 
 Value = int | bytes | str
 Match = Value | tuple[Value, Value]
@@ -203,6 +209,14 @@ def delete(*entities: Entity) -> list[Update]:
     return [Update("DELETE", e) for e in entities]
 
 
+def check_existence(type_: str, exists: bool, label: str) -> None:
+    """Raises EntityError: an INSERT of what is there, or a change of what is not."""
+    if type_ == "INSERT" and exists:
+        raise EntityError(f"{label} is there already", "ALREADY_EXISTS")
+    if type_ != "INSERT" and not exists:
+        raise EntityError(f"{label} is not there", "NOT_FOUND")
+
+
 def as_int(value: Match, width: int, place: str) -> int:
     """`value` as an integer of `width` bits. Raises EntityError, which names `place`: it is none, but a pair, say."""
     try:
@@ -261,6 +275,19 @@ def as_match(value: Match, info: MatchField, place: str) -> tuple[int, int]:
     return number, mask
 
 
+def as_key(match: Mapping[str, Match], fields: Iterable[MatchField], place: str) -> tuple[tuple[int, int], ...]:
+    """The key of a match: a pair as `as_match` returns for each field. Raises EntityError, which names `place` and field."""
+    key = []
+    for f in fields:
+        if f.name in match:
+            key.append(as_match(match[f.name], f, f"{place}: field {f.name}"))
+        elif f.match == "exact":
+            raise EntityError(f"{place}: exact match field {f.name!r} ({f.width} bits) is missing")
+        else:
+            key.append((0, (1 << f.width) - 1 if f.match == "range" else 0))
+    return tuple(key)
+
+
 def match_of(pair: tuple[int, int], info: MatchField) -> Match | None:
     """The reverse of `as_match`; None for a field that matches anything."""
     value, mask = pair
@@ -274,12 +301,120 @@ def match_of(pair: tuple[int, int], info: MatchField) -> Match | None:
     return (value, mask.bit_count()) if info.match == "lpm" else value if info.match == "optional" else pair
 
 
+def check_names(names: Iterable[str], infos: Iterable[Named], label: str) -> None:
+    """Raises EntityError, which begins with `label`: one of the names is none of these objects'."""
+    known = [info.name for info in infos]
+    for name in sorted(set(names).difference(known)):
+        raise EntityError(f"{label} {name!r}; it has: {', '.join(known) or 'none'}")
+
+
 def as_params(params: Mapping[str, Value], infos: tuple[Param, ...], place: str) -> dict[str, int]:
     """All parameters of an action, by name."""
-    unknown = sorted(set(params) - {p.name for p in infos})
-    if unknown:
-        raise EntityError(f"{place}: no parameter {unknown[0]!r}; it has: {', '.join(p.name for p in infos) or 'none'}")
+    check_names(params, infos, f"{place}: no parameter")
     missing = [p.name for p in infos if p.name not in params]
     if missing:
         raise EntityError(f"{place}: parameter {missing[0]!r} is missing")
     return {p.name: as_int(params[p.name], p.width, f"{place}({p.name})") for p in infos}
+
+
+class SwitchTarget(Protocol):
+    """A loaded program's tables, groups, sessions, counters and registers, in P4Runtime's terms.
+
+    The embedded switch is one, on one processor (`Switch`) or several (`ShardedSwitch`); so is a switch behind P4Runtime, BMv2
+    or another (`RemoteSwitch`), and a Tofino behind BFRuntime (`BfRuntimeTarget`); and what worlds put in front of these.
+    """
+
+    @abstractmethod
+    def write(self, updates: Iterable[Update]) -> None:
+        """Makes all updates, in order, or none.
+
+        Raises EntityError (its message begins with the number of the update) or TimeoutError.
+        """
+
+    @abstractmethod
+    def read(self, entities: Sequence[E]) -> list[E]:
+        """Returns the entities that match each of `entities`, which serve as patterns: see `Switch.read`."""
+
+
+# ---- entities as a switch takes them: it keeps no object of a caller, and gives none of its own away
+
+
+Test = Callable[[Any], bool]
+PLAIN = {int, bool, str, bytes, float, type(None)}
+ACCEPTED: dict[Any, tuple[type, ...]] = {int: (int, np.integer), bool: (int, np.bool_), float: (int, float, np.number)}
+
+
+def own(entity: E) -> E:
+    """A copy with mappings of its own, and tuples instead of lists; an entity without either is returned as it is."""
+    names: tuple[str, ...] = entity.__slots__
+    values = {name: getattr(entity, name) for name in names}
+    changed = {name: new for name, value in values.items() if (new := _own_value(value)) is not value}
+    if not changed:
+        return entity
+    twin = copy.copy(entity)
+    for name, value in changed.items():
+        object.__setattr__(twin, name, value)
+    return twin
+
+
+def _own_value(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _own_value(item) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        items = tuple(_own_value(item) for item in value)
+        is_same = isinstance(value, tuple) and all(new is old for new, old in zip(items, value, strict=True))
+        return value if is_same else items
+    if isinstance(value, bytearray):
+        return bytes(value)
+    return own(value) if isinstance(value, Entity) else value
+
+
+def checked(entity: E, is_pattern: bool = False) -> E:
+    """An own copy of an entity whose fields have values of their types; None is a value of any field of a pattern to read. Raises
+    EntityError, which names entity, field and what was expected. `as_int` judges values of matches and parameters."""
+    entity = own(entity)
+    _check(entity, is_pattern, "")
+    return entity
+
+
+def _check(thing: Any, is_pattern: bool, path: str) -> None:
+    kind: type = type(thing)
+    for name, expected, plain, test in _fields(kind):
+        value = getattr(thing, name)
+        if type(value) in plain or (value is None and is_pattern):
+            continue
+        if not test(value):
+            first = getattr(thing, thing.__slots__[0])
+            label = f"{type(thing).__name__} {first!r:.80}" if isinstance(first, (int, str)) else type(thing).__name__
+            raise EntityError(f"{label}: {path}{name}: {value!r:.80}: expected {expected.replace(' | ', ' or ')}")
+        if is_dataclass(value):
+            _check(value, is_pattern, f"{path}{name}.")
+
+
+@functools.cache
+def _fields(kind: type[object]) -> tuple[tuple[str, str, set[type], Test], ...]:
+    """Names of a class's fields, their types as they stand in the source, those whose values need no test, and a test.
+
+    Counts in configurations, which are no entities, may be fractions."""
+    fields = []
+    for name, hint in get_type_hints(kind).items():
+        test = _test(float if hint is int and not issubclass(kind, Entity) else hint)
+        plain = PLAIN & set(get_args(hint) if isinstance(hint, UnionType) else [hint])
+        fields.append((name, kind.__annotations__[name], plain, test))
+    return tuple(fields)
+
+
+def _test(hint: Any) -> Test:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Mapping:
+        return lambda value: isinstance(value, Mapping) and set(map(type, value)) <= {str}
+    if origin is tuple:
+        items = [_test(part) for part in parts if part is not ...]
+        if ... in parts:
+            return lambda value: isinstance(value, tuple) and all(map(items[0], value))
+        return lambda value: isinstance(value, tuple) and len(value) == len(items) and all(
+            test(part) for test, part in zip(items, value, strict=True))  # fmt: skip
+    if {bytes, str} <= set(parts):  # a value of a match
+        return lambda value: True
+    types = tuple(accepted for part in parts or (hint,) for accepted in ACCEPTED.get(part, (part,)))
+    return lambda value: isinstance(value, types)

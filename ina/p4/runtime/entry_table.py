@@ -1,15 +1,126 @@
-"""One match-action table of the control plane's copy: its entries, its default entry, its image."""
+"""One match-action table of the control plane's copy: its entries, its default entry, and its image: the bytes (table.h) in which
+compiled programs look up keys."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ina.p4.runtime.entities import TableEntry, as_match, as_params
-from ina.p4.runtime.image import DEFAULT_PARAM_WORDS, EXACT, KINDS, Bound, ImageRow, Key, build, words_of
-from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
+import numpy as np
+import numpy.typing as npt
+
+from ina.base.native import ffi
+from ina.p4.runtime.entities import TableEntry, as_key, as_params, check_names
+from ina.p4.runtime.p4info import EntityError, Json, P4Info, TableInfo
 from ina.p4.runtime.profiles import Profiles
+
+EXACT, TERNARY, RANGE = 0, 1, 2
+KINDS = {"exact": EXACT, "lpm": TERNARY, "ternary": TERNARY, "optional": TERNARY, "range": RANGE}
+DEFAULT_PARAM_WORDS = 64
+ACTION_GROUP = 0x7FFFFFFF
+_EMPTY = 0xFFFFFFFF
+_HEADER_WORDS = 5 + DEFAULT_PARAM_WORDS  # struct ina_table, in 64-bit words
+
+Key = tuple[tuple[int, int], ...]
+Bound = tuple[int, list[int]]  # an action's index and its parameter words
+
+
+def words_of(value: int, width: int) -> list[int]:
+    """`value` in ceil(width / 64) words, least significant first."""
+    return [(value >> (64 * i)) & 0xFFFFFFFFFFFFFFFF for i in range(max(1, (width + 63) // 64))]
+
+
+def key_hash(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """`ina_key_hash` of table.h for keys of shape (n, words), uint64."""
+    h = np.zeros(len(keys), np.uint64)
+    nothing = np.zeros(len(keys), np.uint64)
+    for w in range(0, keys.shape[1], 2):
+        other = keys[:, w + 1] if w + 1 < keys.shape[1] else nothing
+        a, b = keys[:, w] ^ np.uint64(0x9E3779B97F4A7C15), other ^ np.uint64(0xFF51AFD7ED558CCD)
+        h = (h << np.uint64(23) | h >> np.uint64(41)) ^ a * b ^ _high_half(a, b)
+    return h
+
+
+def _high_half(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Bits 127..64 of the products of 64-bit numbers."""
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    cross, other = (a & low) * (b >> half), (a >> half) * (b & low)
+    carry = ((a & low) * (b & low) >> half) + (cross & low) + (other & low)
+    high: npt.NDArray[np.uint64] = (a >> half) * (b >> half) + (cross >> half) + (other >> half) + (carry >> half)
+    return high
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRow:
+    """An entry: `key` as (value, mask or high bound) in the order of `keys`, and the action or group that it runs."""
+
+    key: Key
+    id: int
+    action: Bound | None
+    group: Sequence[Bound] | None = None
+
+
+def build(
+    keys: list[Json], key_words: int, param_words: int, rows: Sequence[ImageRow], default: Bound
+) -> Any:
+    """The image as cffi-owned 64-bit words. `keys`: width, match, first word (and bit in it) of each field, as in the
+    layout; the first of `rows` wins.
+    """
+    kind = max((KINDS[k["match"]] for k in keys), default=EXACT)
+    exact = kind == EXACT
+    n, kw = len(rows), key_words
+    param_offset = kw if exact else 2 * kw
+    entry_words = 1 + param_offset + param_words
+    body = np.zeros((n, entry_words), np.uint64)
+    buckets = np.zeros(0, np.uint32)
+    bucket_mask = 0
+    if exact:
+        count = 2
+        while count < 2 * n:
+            count *= 2
+        bucket_mask = count - 1
+        buckets = np.full(count, _EMPTY, np.uint32)
+    groups: list[int] = []
+    groups_at = _HEADER_WORDS + len(buckets) // 2 + body.size
+    places: dict[int, int] = {}
+    for r, row in enumerate(rows):
+        words = [0] * entry_words
+        for k, (value, mask) in zip(keys, row.key, strict=True):
+            at, length = 1 + k["word"], len(words_of(0, k["width"]))
+            if exact and length == 1:
+                words[at] |= value << k.get("shift", 0)
+                continue
+            words[at : at + length] = words_of(value, k["width"])
+            if not exact:
+                words[at + kw : at + kw + length] = words_of(mask, k["width"])
+        if row.group is not None:
+            words[0] = ACTION_GROUP | row.id << 32
+            if id(row.group) not in places:
+                places[id(row.group)] = groups_at + len(groups)
+                for action, params in row.group:
+                    groups += [action, *params, *[0] * (param_words - len(params))]
+            words[1 + param_offset] = places[id(row.group)] | len(row.group) << 32
+        else:
+            action, params = row.action or (0, [])
+            words[0] = action | row.id << 32
+            words[1 + param_offset : 1 + param_offset + len(params)] = params
+        body[r] = words
+    if exact:
+        for i, at in enumerate((key_hash(body[:, 1 : 1 + kw]) & np.uint64(bucket_mask)).tolist()):
+            while buckets[at] != _EMPTY:
+                at = (at + 1) & bucket_mask
+            buckets[at] = 4 * len(buckets) + i * entry_words * 8
+    header = np.zeros(_HEADER_WORDS, np.uint64)
+    header[:4].view(np.uint32)[:] = [kind, kw, param_offset, entry_words * 8, n, bucket_mask, default[0], 0]
+    header[4] = sum(1 << k["word"] for k in keys if k["match"] == "range")
+    header[5 : 5 + len(default[1])] = default[1]
+    blob = header.tobytes() + buckets.tobytes() + body.tobytes() + np.array(groups, np.uint64).tobytes()
+    memory = ffi.new("uint64_t[]", (len(blob) + 7) // 8)
+    ffi.memmove(memory, blob, len(blob))
+    return memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +142,7 @@ class Row:
 class EntryTable:
     """One table of the image: its layout, its rows by identity (key and priority), its default."""
 
-    def __init__(self, info: TableInfo, p4info: P4Info, layout: dict[str, Any]):
+    def __init__(self, info: TableInfo, p4info: P4Info, layout: Json):
         self.info = info
         self.p4info = p4info
         self.layout = layout
@@ -59,28 +170,18 @@ class EntryTable:
 
     def check(self, entry: TableEntry) -> tuple[tuple[tuple[int, int], ...], str | None, dict[str, int]]:
         info, place = self.info, f"table {self.info.name}"
-        names = {f.name for f in info.fields}
-        for name in entry.match:
-            if name not in names:
-                raise EntityError(f"{place}: no match field {name!r}; it has: {', '.join(sorted(names)) or 'none'}")
-        key = []
-        for f in info.fields:
-            if f.name in entry.match:
-                key.append(as_match(entry.match[f.name], f, f"{place}: field {f.name}"))
-            elif f.match == "exact":
-                raise EntityError(f"{place}: exact match field {f.name!r} ({f.width} bits) is missing")
-            else:
-                key.append((0, (1 << f.width) - 1 if f.match == "range" else 0))
+        check_names(entry.match, sorted(info.fields, key=lambda f: f.name), f"{place}: no match field")
+        key = as_key(entry.match, info.fields, place)
         if info.needs_priority and entry.priority <= 0:
             raise EntityError(f"{place}: priority {entry.priority}: expected a positive one, entries may overlap")
         if not info.needs_priority and entry.priority:
             raise EntityError(f"{place}: priority {entry.priority}: expected none, its entries cannot tie")
         if self.masks:
-            key = [(v & self.masks.get(f.name, m), m) for f, (v, m) in zip(info.fields, key, strict=True)]
+            key = tuple((v & self.masks.get(f.name, m), m) for f, (v, m) in zip(info.fields, key, strict=True))
         if entry.action is None:
-            return tuple(key), None, {}
+            return key, None, {}
         action = self.p4info.action(info, entry.action)
-        return tuple(key), action.name, as_params(entry.params, action.params, f"{place}: action {action.name}")
+        return key, action.name, as_params(entry.params, action.params, f"{place}: action {action.name}")
 
     def without_entries(self) -> EntryTable:
         """A copy with the program's own entries only; counts numbers that it gave out before as reused when given out again."""
@@ -159,8 +260,7 @@ class EntryTable:
             self.users[row.member, row.group] += count
 
     def copy(self) -> EntryTable:
-        twin = object.__new__(EntryTable)
-        twin.__dict__.update(self.__dict__)
+        twin = copy.copy(self)
         twin.rows, twin.users, twin.free_ids, twin.reused = dict(self.rows), Counter(self.users), list(self.free_ids), []
         return twin
 
@@ -204,5 +304,4 @@ class EntryTable:
         if len(default_words) > DEFAULT_PARAM_WORDS:
             limit = DEFAULT_PARAM_WORDS
             raise EntityError(f"table {self.info.name}: default action with more than {limit} parameter words")
-        default = (default_action, default_words)
-        return build(self.layout["keys"], self.key_words, self.param_words, rows, default)
+        return build(self.layout["keys"], self.key_words, self.param_words, rows, (default_action, default_words))

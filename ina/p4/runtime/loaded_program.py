@@ -41,7 +41,7 @@ class Program:
         return "tna" if self.pointer.architecture == lib.INA_TNA else "v1model"
 
     @property
-    def port_metadata(self) -> list[dict[str, Any]]:
+    def port_metadata(self) -> list[Layout]:
         """Port metadata that each pipeline's ingress parser reads in front of frames (TNA): name, and fields with their bits."""
         layouts = (json.loads(_text(p.layout) or "{}").get("port_metadata") for p in self.pipelines)
         return [metadata for metadata in layouts if metadata]
@@ -49,11 +49,10 @@ class Program:
     @property
     def meta_size(self) -> int:
         """Bytes of metadata that accompany a digest."""
-        size: int = max(p.meta_size for p in self.pipelines)
-        return size
+        return int(max(p.meta_size for p in self.pipelines))
 
 
-def _merged(layouts: list[dict[str, Any]]) -> dict[str, Any]:
+def _merged(layouts: list[Layout]) -> Layout:
     """One layout of all pipelines: its lists have the objects of all, each with its `pipeline`; all else is the first's."""
     if len(layouts) == 1:
         return layouts[0]
@@ -66,7 +65,7 @@ def _merged(layouts: list[dict[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _objects(section: Any) -> list[dict[str, Any]]:
+def _objects(section: Any) -> list[Layout]:
     return [item for item in section if isinstance(item, dict)] if isinstance(section, list) else []
 
 

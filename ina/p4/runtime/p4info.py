@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+Json = dict[str, Any]
 
 class Named(Protocol):
     """A thing that `find` looks for; it may have an `alias`, too."""
@@ -111,15 +112,10 @@ class ProfileInfo:
     max_group_size: int = 0  # of a selector; 0: no limit is known
 
 
-def _preamble(message: dict[str, Any]) -> dict[str, Any]:
+def _preamble(message: Json) -> Json:
     preamble = message.get("preamble", {})
     name = preamble["name"]
     return {"id": int(preamble["id"]), "name": name, "alias": preamble.get("alias", name)}
-
-
-def _scope(reference: dict[str, Any]) -> str:
-    scope: str = reference.get("scope", "TABLE_AND_DEFAULT")
-    return scope
 
 
 def find(kind: str, items: Iterable[N], name: str | int) -> N:
@@ -139,7 +135,7 @@ def find(kind: str, items: Iterable[N], name: str | int) -> N:
     raise EntityError(f"no {kind} {name!r}; {hint}", "NOT_FOUND")
 
 
-def _constant(value: dict[str, Any]) -> int | str:
+def _constant(value: Json) -> int | str:
     return int(value["int64Value"]) if "int64Value" in value else str(value.get("stringValue", ""))
 
 
@@ -165,7 +161,7 @@ def _pairs(text: str) -> dict[str, int | str]:
 class P4Info:
     """Views of the message (its protobuf JSON form, as a dict) that the rest of the switch works with."""
 
-    message: dict[str, Any] = field(repr=False)
+    message: Json = field(repr=False)
     tables: dict[str, TableInfo] = field(init=False)
     actions: dict[str, ActionInfo] = field(init=False)
     counters: dict[str, ArrayInfo] = field(init=False)
@@ -213,8 +209,8 @@ class P4Info:
                     MatchField(int(f["id"]), f["name"], int(f.get("bitwidth", 0)), f.get("matchType", "EXACT").lower())
                     for f in t.get("matchFields", ())
                 ),
-                entry_actions=tuple(by_id[int(r["id"])] for r in references if _scope(r) != "DEFAULT_ONLY"),
-                default_actions=tuple(by_id[int(r["id"])] for r in references if _scope(r) != "TABLE_ONLY"),
+                entry_actions=tuple(by_id[int(r["id"])] for r in references if r.get("scope") != "DEFAULT_ONLY"),
+                default_actions=tuple(by_id[int(r["id"])] for r in references if r.get("scope") != "TABLE_ONLY"),
                 size=int(t.get("size", 0)),
                 is_const=bool(t.get("isConstTable", False)),
                 const_default=bool(int(t.get("constDefaultActionId", 0))),

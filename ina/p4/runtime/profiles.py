@@ -6,15 +6,18 @@ table's, so a change makes new images of the tables that use the profile.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ina.p4.runtime.entities import ProfileGroup, ProfileMember, as_params
+from ina.p4.runtime.entities import ProfileGroup, ProfileMember, as_int, as_params, check_existence
 from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
 
-MOST_WEIGHT = 65535  # of a group's members together, where its profile says no less: each unit takes a place in the table's image
+# Limits of weights, each unit of which takes a place in the table's image
+MOST_WEIGHT = 65535  # of a group's members together, where its profile says no less
+MOST_WEIGHTS = 1 << 20  # of all groups of a profile together
 
 P = TypeVar("P", ProfileMember, ProfileGroup)
 
@@ -27,13 +30,14 @@ class Profiles:
         self.members: dict[str, dict[int, ProfileMember]] = {name: {} for name in p4info.profiles}
         self.groups: dict[str, dict[int, ProfileGroup]] = {name: {} for name in p4info.profiles}
         self._grouped: dict[str, Counter[int]] = {name: Counter() for name in p4info.profiles}  # number of groups with a member
+        self._weights: Counter[str] = Counter()  # of all groups of a profile
 
     def copy(self) -> Profiles:
-        twin = object.__new__(Profiles)
-        twin.p4info = self.p4info
+        twin = copy.copy(self)
         twin.members = {name: dict(items) for name, items in self.members.items()}
         twin.groups = {name: dict(items) for name, items in self.groups.items()}
         twin._grouped = {name: Counter(items) for name, items in self._grouped.items()}
+        twin._weights = Counter(self._weights)
         return twin
 
     def apply(
@@ -49,9 +53,10 @@ class Profiles:
         return info.name
 
     def _apply_member(self, type_: str, entity: ProfileMember, in_use: Callable[[str, int | None, int | None], bool]) -> None:
-        info, number = self.p4info.profile(entity.profile), entity.member_id
+        info = self.p4info.profile(entity.profile)
+        number = as_int(entity.member_id, 32, f"action profile {info.name}: member number")
         label, members = f"action profile {info.name}: member {number}", self.members[info.name]
-        self._check_existence(type_, number in members, label)
+        check_existence(type_, number in members, label)
         if type_ == "DELETE":
             self._check_unused(in_use(info.name, number, None) or self._grouped[info.name][number] > 0, label)
             del members[number]
@@ -62,39 +67,34 @@ class Profiles:
 
     def _apply_group(self, type_: str, entity: ProfileGroup, name: str,
                      in_use: Callable[[str, int | None, int | None], bool]) -> None:
-        number = entity.group_id
+        number = as_int(entity.group_id, 32, f"action profile {name}: group number")
         label, groups, grouped = f"action profile {name}: group {number}", self.groups[name], self._grouped[name]
-        self._check_existence(type_, number in groups, label)
+        check_existence(type_, number in groups, label)
         if type_ == "DELETE":
             self._check_unused(in_use(name, None, number), label)
         else:
             self._group(entity, name, label)
         if number in groups:
             grouped.subtract({member for member, _ in groups[number].members})
+            self._weights[name] -= _weight(groups[number])
         if type_ == "DELETE":
             del groups[number]
             return
         groups[number] = entity
         grouped.update({member for member, _ in entity.members})
-
-    @staticmethod
-    def _check_existence(type_: str, exists: bool, label: str) -> None:
-        if type_ == "INSERT" and exists:
-            raise EntityError(f"{label} is there already", "ALREADY_EXISTS")
-        if type_ != "INSERT" and not exists:
-            raise EntityError(f"{label} is not there", "NOT_FOUND")
+        self._weights[name] += _weight(entity)
 
     @staticmethod
     def _check_unused(in_use: bool, label: str) -> None:
         if in_use:
             raise EntityError(f"{label} is in use: change what names it first", "FAILED_PRECONDITION")
 
-    def read_members(self, pattern: ProfileMember) -> list[ProfileMember]:
-        """The member of the pattern's profile with its number; 0: all."""
-        return _numbered(self.members[self.p4info.profile(pattern.profile).name], pattern.member_id)
-
-    def read_groups(self, pattern: ProfileGroup) -> list[ProfileGroup]:
-        return _numbered(self.groups[self.p4info.profile(pattern.profile).name], pattern.group_id)
+    def read(self, pattern: P) -> list[P]:
+        """The member or group of the pattern's profile with its number; 0: all."""
+        name = self.p4info.profile(pattern.profile).name
+        items: Mapping[int, Any] = self.members[name] if isinstance(pattern, ProfileMember) else self.groups[name]
+        number = pattern.member_id if isinstance(pattern, ProfileMember) else pattern.group_id
+        return list(items.values()) if number == 0 else [items[number]] if number in items else []
 
     def _member(self, entity: ProfileMember, tables: tuple[str, ...], label: str) -> ProfileMember:
         action = None
@@ -113,10 +113,12 @@ class Profiles:
                 raise EntityError(f"{label}: no member {member}", "NOT_FOUND")
             if weight < 0:
                 raise EntityError(f"{label}: member {member} has weight {weight}: expected at least 1, or 0: not active")
-        weight, limit = sum(weight for _, weight in entity.members), info.max_group_size or info.size or MOST_WEIGHT
-        if weight > min(limit, MOST_WEIGHT):
-            raise EntityError(f"{label}: its weights add up to {weight}, at most {min(limit, MOST_WEIGHT)} are possible",
-                              "RESOURCE_EXHAUSTED")  # fmt: skip
+        weight, limit = _weight(entity), min(info.max_group_size or info.size or MOST_WEIGHT, MOST_WEIGHT)
+        before = self.groups[name].get(entity.group_id)
+        total = self._weights[name] + weight - (_weight(before) if before is not None else 0)
+        for whose, amount, most in (("its weights", weight, limit), ("weights of all groups", total, MOST_WEIGHTS)):
+            if amount > most:
+                raise EntityError(f"{label}: {whose} add up to {amount}, at most {most} are possible", "RESOURCE_EXHAUSTED")
 
     def check(self, table: TableInfo, member: int | None, group: int | None) -> None:
         """Raises EntityError: an entry of `table` may not name this member or group."""
@@ -138,7 +140,5 @@ class Profiles:
         return [self.member(profile, m) for m, weight in members for _ in range(weight)]
 
 
-def _numbered(items: Mapping[int, P], number: int) -> list[P]:
-    if number == 0:
-        return list(items.values())
-    return [items[number]] if number in items else []
+def _weight(group: ProfileGroup) -> int:
+    return sum(weight for _, weight in group.members)

@@ -1,4 +1,4 @@
-"""Records that a switch returns: counters of its ports, the packet trace, digests."""
+"""Records that a switch returns: counters of its ports, digests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ DROP_REASONS = (
     "ingress", "egress", "no_port", "no_group", "no_session", "tail", "back_pressure", "too_long", "passes",
     "no_buffer", "malformed", "assertion", "loop_limit", "reentries", "no_memory",
 )  # fmt: skip
-VERDICTS = ("drop", "unicast", "multicast", "resubmit", "recirculate", "failed", "endless")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,23 +21,6 @@ class PortStats:
     ecn_marks: int
     recirculated: int
     drops: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class TraceRecord:
-    """A frame as it came in (`direction` "in", `target`: egress port or group) or went out ("out", replication id).
-
-    `time` in ps; `data`: its first bytes.
-    """
-
-    time: int
-    port: int
-    direction: str
-    verdict: str
-    target: int
-    instance_type: int
-    length: int
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)

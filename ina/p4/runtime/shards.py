@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.closing import Closing
+from ina.p4.runtime.embedded import Link, Switch
 from ina.p4.runtime.entities import (
     CounterEntry,
     DirectCounterEntry,
@@ -27,12 +28,12 @@ from ina.p4.runtime.entities import (
     Entity,
     MeterEntry,
     RegisterEntry,
+    SwitchTarget,
     Update,
 )
 from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.p4.runtime.records import Digest, PortStats
-from ina.p4.runtime.target import SwitchTarget
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def shard_key(p4info: P4Info) -> ShardKey | None:
     return ShardKey(first, count)
 
 
-class ShardedSwitch(SwitchTarget):
+class ShardedSwitch(SwitchTarget, Closing):
     """A `Switch` for each of `shards` shards; ports are lists, one for each shard. `cpus`: processors of their threads, in turn.
 
     Registers and meters belong to a shard, and cannot be reached from outside; neither can frames one by one.
@@ -72,12 +73,8 @@ class ShardedSwitch(SwitchTarget):
         if key is None or not 1 <= shards <= key.count:
             limit = "declares no shards: it runs on one processor" if key is None else f"has up to {key.count} shards"
             raise ValueError(f"{shards} shards: {program.name} {limit} (@shards, docs/guide/dpdk.md)")
-        self.program, self.cpus = program, list(cpus)
+        self.program, self.p4info, self.cpus = program, program.p4info, list(cpus)
         self.switches = [Switch(program) for _ in range(shards)]
-
-    @property
-    def p4info(self) -> P4Info:
-        return self.program.p4info
 
     # ---- life
 
@@ -95,15 +92,9 @@ class ShardedSwitch(SwitchTarget):
         for switch in self.switches:
             switch.close()
 
-    def __enter__(self) -> ShardedSwitch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # ---- ports
 
-    def add_port(self, number: int, ports: Sequence[Any], link: None = None) -> None:
+    def add_port(self, number: int, ports: Any, link: Link | None = None) -> None:
         """Adds a port. `ports`: one for each shard, all to the same peer. No links: each shard would have its own."""
         if not isinstance(ports, Sequence) or len(ports) != len(self.switches) or link is not None:
             raise ValueError(f"port {number}: a switch of {len(self.switches)} shards takes a port for each, without links; "
@@ -160,14 +151,23 @@ class ShardedSwitch(SwitchTarget):
         each = [switch.counters() for switch in self.switches]
         return {name: reduce(np.add, (cells[name] for cells in each)) for name in each[0]}
 
+    def snapshot(self) -> bytes:
+        """The state of all shards, one after the other."""
+        return b"".join(switch.snapshot() for switch in self.switches)
+
+    def restore(self, state: bytes) -> None:
+        """The reverse of snapshot."""
+        size = len(state) // len(self.switches)
+        for shard, switch in enumerate(self.switches):
+            switch.restore(state[shard * size : (shard + 1) * size])
+
     def digests(self, limit: int = 256) -> tuple[list[Digest], int]:
         """Digests of all shards, one after the other, and how many were overwritten before they were read."""
-        digests: list[Digest] = []
-        lost = 0
-        for switch in self.switches:
-            new, more_lost = switch.digests(limit)
-            digests, lost = digests + new, lost + more_lost
-        return digests, lost
+        each = [switch.digests(limit) for switch in self.switches]
+        return [digest for digests, _ in each for digest in digests], sum(lost for _, lost in each)
+
+
+LocalSwitch = Switch | ShardedSwitch  # a switch of this process
 
 
 @contextmanager

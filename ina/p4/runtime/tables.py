@@ -10,15 +10,15 @@ The program's layout has, for each table of the image by `index`: `key_words`, `
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ina.base.native import CData, ffi
-from ina.p4.runtime.entities import ProfileGroup, ProfileMember, TableEntry, ValueSetEntry, as_int, match_of
-from ina.p4.runtime.entry_table import EntryTable, Row
-from ina.p4.runtime.image import words_of
-from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
+from ina.p4.runtime.entities import ProfileGroup, ProfileMember, TableEntry, as_int, check_names, match_of
+from ina.p4.runtime.entry_table import EntryTable, Row, words_of
+from ina.p4.runtime.p4info import EntityError, Json, P4Info, TableInfo
 from ina.p4.runtime.profiles import Profiles
 from ina.p4.runtime.tna_entities import EntryScope, KeyMask
 from ina.p4.runtime.value_sets import ValueSets
@@ -35,7 +35,7 @@ class TableImage:
 class Tables:
     """The entries, profiles and value sets of a program. Not thread-safe."""
 
-    def __init__(self, p4info: P4Info, layout: dict[str, Any]):
+    def __init__(self, p4info: P4Info, layout: Json):
         self.p4info = p4info
         in_image = [t for t in layout.get("tables", ()) if t["index"] >= 0]
         in_image.sort(key=lambda t: t["index"])
@@ -64,7 +64,7 @@ class Tables:
                 table.next_id += 1
 
     @staticmethod
-    def _params(action: dict[str, Any], all_words: Sequence[str | int]) -> dict[str, int]:
+    def _params(action: Json, all_words: Sequence[str | int]) -> dict[str, int]:
         """Parameters by name of an action of the layout, from 64-bit words."""
         params = {}
         for p in action["params"]:
@@ -72,7 +72,7 @@ class Tables:
             params[p["name"]] = sum(int(w) << (64 * i) for i, w in enumerate(words))
         return params
 
-    def _initial(self, info: TableInfo, layout: dict[str, Any], row: dict[str, Any], priority: int, number: int) -> Row:
+    def _initial(self, info: TableInfo, layout: Json, row: Json, priority: int, number: int) -> Row:
         """One of the program's own entries: `keys` as value and mask, or low and high."""
         action = layout["actions"][row["action"]]
         key = tuple((int(k.get("value", k.get("low"))), int(k.get("mask", k.get("high")))) for k in row["keys"])
@@ -140,9 +140,7 @@ class Tables:
         if any(t.rows for _, t in self._variants(info.name)):
             raise EntityError(f"{label}: it has entries: its key mask cannot change", "FAILED_PRECONDITION")
         widths = {f.name: f.width for f in info.fields}
-        for name in entity.masks:
-            if name not in widths:
-                raise EntityError(f"{label}: no match field {name!r}; it has: {', '.join(widths)}")
+        check_names(entity.masks, info.fields, f"{label}: no match field")
         masks = {name: as_int(v, widths[name], f"{label}: mask of {name}") for name, v in entity.masks.items()}
         words = [(1 << 64) - 1] * layout["key_words"]
         for k in layout["keys"]:
@@ -211,19 +209,8 @@ class Tables:
     def _is_used(self, profile: str, member: int | None, group: int | None) -> bool:
         return any(t.users[member, group] > 0 for _, t in self._variants() if t.info.profile == profile)
 
-    def apply_value_set(self, type_: str, entity: ValueSetEntry) -> None:
-        """MODIFY of a value set, which replaces its members (P4Runtime §9.7)."""
-        self.value_sets.apply(type_, entity)
-
-    def direct_counter(self, entry: TableEntry) -> tuple[str, int]:
-        """Name of the counter of `entry`'s table and the entry's cell in it."""
-        return self._direct("counter", entry)
-
-    def direct_meter(self, entry: TableEntry) -> tuple[str, int]:
-        """Name of the meter of `entry`'s table and the entry's cell in it."""
-        return self._direct("meter", entry)
-
-    def _direct(self, kind: str, entry: TableEntry) -> tuple[str, int]:
+    def direct(self, kind: str, entry: TableEntry) -> tuple[str, int]:
+        """Name of the counter or meter of `entry`'s table and the entry's cell in it."""
         table = self._table(entry.table, entry.pipe)
         name = table.layout.get(f"direct_{kind}")
         if name is None:
@@ -306,9 +293,7 @@ class Tables:
 
     def copy(self) -> Tables:
         """A copy, for changes that are made all or not at all."""
-        twin = object.__new__(Tables)
-        twin.p4info, twin._order, twin._const, twin._layouts = self.p4info, self._order, self._const, self._layouts
-        twin._direct_objects = self._direct_objects
+        twin = copy.copy(self)
         twin._tables = {name: t.copy() for name, t in self._tables.items()}
         twin.scopes = {name: {group: t.copy() for group, t in parts.items()} for name, parts in self.scopes.items()}
         twin.profiles, twin.value_sets = self.profiles.copy(), self.value_sets.copy()

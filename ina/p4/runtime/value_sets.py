@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ina.p4.runtime.entities import ValueSetEntry, as_match
-from ina.p4.runtime.image import ImageRow, Key, build
+from ina.p4.runtime.entities import ValueSetEntry, as_key, check_names
+from ina.p4.runtime.entry_table import ImageRow, Key, build
 from ina.p4.runtime.p4info import EntityError, MatchField, P4Info
 from ina.p4.runtime.tna_entities import EntryScope
 
@@ -68,6 +68,7 @@ class ValueSets:
                 and (None in (entity.parser, parser) or entity.parser == parser)]  # fmt: skip
 
     def apply(self, type_: str, entity: ValueSetEntry) -> None:
+        """MODIFY of a value set, which replaces its members (P4Runtime §9.7)."""
         name = self.p4info.value_set(entity.value_set)
         label = f"value set {name}"
         if type_ != "MODIFY":
@@ -92,20 +93,9 @@ class ValueSets:
             if len(keys) != 1:
                 raise EntityError(f"{label}: a member has {len(keys)} fields: {', '.join(k['name'] for k in keys)}")
             member = {keys[0]["name"]: member}
-        unknown = sorted(set(member) - {k["name"] for k in keys})
-        if unknown:
-            raise EntityError(f"{label}: no field {unknown[0]!r}; it has: {', '.join(k['name'] for k in keys)}")
-        key = []
-        for i, k in enumerate(keys):
-            full_mask = (1 << k["width"]) - 1
-            if k["name"] in member:
-                place = f"{label}: field {k['name']}"
-                key.append(as_match(member[k["name"]], MatchField(i + 1, k["name"], k["width"], k["match"]), place))
-            elif k["match"] == "exact":
-                raise EntityError(f"{label}: exact field {k['name']!r} is missing")
-            else:
-                key.append((0, full_mask if k["match"] == "range" else 0))
-        return tuple(key)
+        fields = [MatchField(number, k["name"], k["width"], k["match"]) for number, k in enumerate(keys, 1)]
+        check_names(member, fields, f"{label}: no field")
+        return as_key(member, fields, label)
 
     def parsers(self, pipe: int) -> list[int]:
         """The parsers of a pipe that have members of their own."""
@@ -123,8 +113,7 @@ class ValueSets:
             group = next((g for g in scope.groups if pipe in g), None)
             place = name, (group, parser if scope.parsers else None)
             if place not in self._images:
-                keys = self.keys.get(place, ())
-                rows = [ImageRow(key, i, None) for i, key in enumerate(dict.fromkeys(keys))]
+                rows = [ImageRow(key, i, None) for i, key in enumerate(dict.fromkeys(self.keys.get(place, ())))]
                 self._images[place] = build(layout["keys"], layout["key_words"], 0, rows, (0, []))
             images[layout["index"]] = self._images[place]
         return images

@@ -15,11 +15,10 @@ from ina.p4.compiler.errors import Diagnostic, Note, Span, render
 from ina.p4.compiler.frontend import deep_recursion
 from ina.p4.tofino import resources, rules, stages, stateful
 from ina.p4.tofino.fields import Scope
-from ina.p4.tofino.pipelines import Gress, pipelines
 from ina.p4.tofino.resources import Containers, TableUse
 from ina.p4.tofino.stages import Bound
 from ina.p4.tofino.stateful import Shape
-from ina.p4.tofino.units import STATEFUL, Access, Item, branches, flat, units_of, without
+from ina.p4.tofino.units import STATEFUL, Access, Gress, Item, branches, flat, pipelines, units_of, without
 
 DIRECT = ("registers", "counters", "meters", "filters")
 ALU_USERS = ("register", "meter", "filter", "selector")
@@ -70,20 +69,21 @@ class Report:
 def check(program: CheckedProgram) -> Report:
     """Checks a program. Raises NotTna."""
     with deep_recursion():
-        controls: list[Control] = []
         findings: list[Finding] = []
-        for pipeline in pipelines(program):
-            for gress in pipeline.gresses:
-                controls.append(_control(gress, findings))
-        pipes: dict[str, list[Bound]] = {}
-        for c in controls:
-            pipes.setdefault(c.gress.name.rpartition(".")[0], []).append(c.bound)
-        crowded = max(map(stages.crowded, pipes.values()), default=(0, ""))
+        controls = [_control(gress, findings) for pipeline in pipelines(program) for gress in pipeline.gresses]
+        crowded = max((stages.crowded([c.bound for c in pipe]) for pipe in _by_pipeline(controls)), default=(0, ""))
         report = Report(program.filename, controls, findings, crowded, program.sources)
         _sizes(report, next((d.span for d in program.declarations if getattr(d, "name", "") == "main"), None))
         findings[:] = {(f.span, f.text): f for f in findings}.values()
         findings.sort(key=lambda f: (f.level != "error", f.span.file, f.span.line, f.span.col))
         return report
+
+
+def _by_pipeline(controls: list[Control]) -> list[list[Control]]:
+    pipes: dict[str, list[Control]] = {}
+    for c in controls:
+        pipes.setdefault(c.gress.name.rpartition(".")[0], []).append(c)
+    return list(pipes.values())
 
 
 def _control(gress: Gress, findings: list[Finding]) -> Control:
@@ -173,18 +173,14 @@ def _of_one_register(register: Instance, actions: list[Instance], shapes: list[S
 
 def _within(control: Instance) -> list[Instance]:
     """Returns the control and those that are instantiated in it."""
-    controls = [control]
-    for child in control.children.values():
-        if isinstance(child.decl, ast.ControlDecl):
-            controls += _within(child)
-    return controls
+    inner = (child for child in control.children.values() if isinstance(child.decl, ast.ControlDecl))
+    return [control, *(c for child in inner for c in _within(child))]
 
 
 def _sizes(report: Report, span: Span | None) -> None:
     """Adds an error for each resource of which the program needs more than a Tofino 1 has, even by the lower bounds."""
     place = span or report.controls[0].gress.control.decl.span
-    totals = report_totals(report)
-    for resource, (bound, limit) in totals.items():
+    for resource, (bound, limit) in report_totals(report).items():
         if bound > limit:
             longest = [c for c in report.controls if resource == "stages" and c.bound.stages == bound][:1]
             chain: list[tuple[Span | None, str]] = [
@@ -196,12 +192,8 @@ def _sizes(report: Report, span: Span | None) -> None:
 
 def report_totals(report: Report) -> dict[str, tuple[int, int]]:
     """Returns by resource the estimate of the fullest pipeline (a lower bound), and what a pipeline of Tofino 1 has."""
-    pipes: dict[str, list[Control]] = {}
-    for c in report.controls:
-        pipes.setdefault(c.gress.name.rpartition(".")[0], []).append(c)
-
     def most(amount: Any) -> int:
-        return max((sum(amount(c) for c in controls) for controls in pipes.values()), default=0)
+        return max((sum(map(amount, controls)) for controls in _by_pipeline(report.controls)), default=0)
 
     def hash_bits(c: Control) -> int:
         """Sums hash bits; exact tables with the same key may share them."""
@@ -256,8 +248,7 @@ def _control_text(c: Control) -> list[str]:
         memory = ", ".join(f"{n} {w}" for n, w in ((use.sram, "SRAM"), (use.tcam, "TCAM")) if n) or "no memory"
         size = f"{use.entries} x {use.key_bits} bits" if use.key_bits else ""
         out.append(f"    from stage {stage.get(use.name, 0):2}  {use.name:56} {use.kind:8} {size:16} {memory}")
-    registers = [o for o in c.objects if o.kind == "register"]
-    for o in _runs(registers):
+    for o in _runs([o for o in c.objects if o.kind == "register"]):
         out.append(f"    {o}")
     for kind in ("counter", "meter", "hash"):
         objects = [o for o in c.objects if o.kind == kind]

@@ -2,7 +2,7 @@
 
 `P4C_TOFINO` names it, or else it is on PATH: `bf-p4c` of an SDE or of open-p4studio, or `p4c-barefoot`, the open back end of p4c
 by itself (which stops before the assembler). With `-g` it writes resources.json and phv.json for each pipeline (p4c,
-backends/tofino/compiler_interfaces/schemas), which are read here.
+backends/tofino/compiler_interfaces/schemas), which are read here, and compared with the estimates of `ina tofino check`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.base import paths
+from ina.p4.tofino.check import Report, report_totals
 
 VARIABLE, NAMES = "P4C_TOFINO", ("bf-p4c", "p4c-barefoot")
 DEADLINE = 1800.0  # seconds for a program
@@ -127,3 +128,28 @@ def report(compiled: Compiled) -> str:
         lines += [f"  {line}" for line in messages[:20]]
     lines.append(f"  everything that it wrote: {compiled.folder}")
     return "\n".join(lines)
+
+
+# Titles of kinds in the compiler's reports, by the names of check's totals.
+TITLES = {"stateful and meter ALUs": "SALU/meter", "SRAM blocks": "SRAM", "TCAM blocks": "TCAM", "hash bits": "hash bits"}
+
+
+def taken(compiled: Compiled) -> dict[str, int]:
+    """Returns the use of the fullest pipeline, by the names of check's totals. `stages`: up to the last that is not empty."""
+    totals = {"stages": max((last(stages) for stages in compiled.stages.values()), default=0)}
+    totals["bits of containers for headers"] = max(compiled.phv.values(), default=0)
+    for name, title in TITLES.items():
+        totals[name] = max((sum(s[title] for s in stages) for stages in compiled.stages.values()), default=0)
+    return totals
+
+
+def last(stages: list[dict[str, int]]) -> int:
+    return max((number for number, stage in enumerate(stages, 1) if any(stage.values())), default=0)
+
+
+def compared(report: Report, compiled: Compiled) -> str:
+    """Returns the table of both; the compiler's containers hold metadata too."""
+    real = taken(compiled)
+    rows = [f"    {name:30}{bound:10,}{f'{real[name]:,}' if name in real else '':>10}{limit:12,}"
+            for name, (bound, limit) in report_totals(report).items()]  # fmt: skip
+    return "\n".join([f"{'':34}{'at least':>10}{'taken':>10}{'there are':>12}", *rows])

@@ -18,9 +18,7 @@ VALID = "$valid"
 
 def width_of(t: types.Type) -> int:
     plain = types.strip_new(t)
-    if isinstance(plain, types.BoolType):
-        return 1
-    return types.fixed_width(plain) or 0
+    return 1 if isinstance(plain, types.BoolType) else types.fixed_width(plain) or 0
 
 
 def leaves(path: str, t: types.Type) -> Iterator[Ref]:
@@ -102,25 +100,18 @@ class Scope:
         return [r for part in parts(e) for r in self.reads(part)]
 
 
+# Attributes of each class of expressions that have the expressions directly inside one
+PARTS: dict[type[ast.Expr], tuple[str, ...]] = {
+    ast.Binary: ("left", "right"), ast.Unary: ("operand",), ast.Cast: ("operand",), ast.Mask: ("value", "mask"),
+    ast.Ternary: ("condition", "then", "otherwise"), ast.ListExpr: ("values",), ast.StructInit: ("values",),
+    ast.Member: ("base",), ast.Slice: ("base",), ast.Index: ("base", "index"), ast.Call: ("receiver", "args"),
+}  # fmt: skip
+
+
 def parts(e: ast.Expr) -> list[ast.Expr]:
     """Returns the expressions directly inside `e`."""
-    if isinstance(e, ast.Binary):
-        return [e.left, e.right]
-    if isinstance(e, (ast.Unary, ast.Cast)):
-        return [e.operand]
-    if isinstance(e, ast.Ternary):
-        return [e.condition, e.then, e.otherwise]
-    if isinstance(e, (ast.ListExpr, ast.StructInit)):
-        return list(e.values)
-    if isinstance(e, (ast.Member, ast.Slice)):
-        return [e.base]
-    if isinstance(e, ast.Index):
-        return [e.base, e.index]
-    if isinstance(e, ast.Call):
-        return [*([e.receiver] if e.receiver is not None else []), *(a for a in e.args if a is not None)]
-    if isinstance(e, ast.Mask):
-        return [e.value, e.mask]
-    return []
+    values = [getattr(e, name) for name in PARTS.get(type(e), ())]
+    return [part for value in values for part in ([value] if isinstance(value, ast.Expr) else value or ()) if part is not None]
 
 
 def calls(e: ast.Expr) -> Iterator[ast.Call]:

@@ -18,9 +18,8 @@ from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import Span
 from ina.p4.compiler.instances import calls_in
 from ina.p4.tofino.fields import VALID, Ref, leaves, width_of
-from ina.p4.tofino.pipelines import Gress
 from ina.p4.tofino.stateful import bits_of, cells_of
-from ina.p4.tofino.units import Item, Unit, flat
+from ina.p4.tofino.units import Gress, Item, Unit, flat
 
 SRAM_ROWS, SRAM_WIDTH, SRAM_BLOCKS = 1024, 128, 960
 TCAM_ROWS, TCAM_WIDTH, TCAM_BLOCKS = 512, 44, 288
@@ -136,10 +135,9 @@ def object_use(instance: Instance, entries: int = 0, data: int = 0) -> TableUse 
     kind, span = instance.decl.name, instance.site.span if instance.site else None
     if kind in ("Register", "DirectRegister"):
         cells = entries or cells_of(instance)
-        use = TableUse(instance.name, "register", span, cells, data_bits=bits_of(instance))
         # One more block, so that a cell can be read and written in one cycle.
-        use.sram = blocks(cells, bits_of(instance)) + 1
-        return use
+        sram = blocks(cells, bits_of(instance)) + 1
+        return TableUse(instance.name, "register", span, cells, data_bits=bits_of(instance), sram=sram)
     if kind.removeprefix("Direct") in ("Counter", "Meter", "Lpf", "Wred"):
         cells, kind = entries or cells_of(instance), kind.removeprefix("Direct")
         bits = COUNTED.get(str(instance.args.get("type", "")).rpartition(".")[2].upper(), 32) if kind == "Counter" else 128
@@ -149,10 +147,8 @@ def object_use(instance: Instance, entries: int = 0, data: int = 0) -> TableUse 
         width = width_of(instance.type.args[0]) if instance.type.args else 0
         return TableUse(instance.name, "hash", span, 0, hash_bits=width if width <= 32 else 0)  # of wider hashes, a part is used
     if kind in ("ActionProfile", "ActionSelector"):
-        size = instance.args.get("size", 0)
-        use = TableUse(instance.name, "profile", span, size if isinstance(size, int) else 0, data_bits=data)
-        use.sram = blocks(use.entries, data)
-        return use
+        size = cells_of(instance)
+        return TableUse(instance.name, "profile", span, size, data_bits=data, sram=blocks(size, data))
     return None
 
 

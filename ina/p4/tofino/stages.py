@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.tofino.fields import Ref
@@ -35,8 +36,7 @@ Reason = tuple[int, Placed | None, str]
 NOTHING: Reason = (0, None, "")
 
 
-def _stage(reason: Reason) -> int:
-    return reason[0]
+_stage = itemgetter(0)
 
 
 @dataclass

@@ -24,7 +24,6 @@ WORDS = (8, 16, 32)
 RELATIONS = ("==", "!=", "<", "<=", ">", ">=")
 COMPUTES = ("+", "-", "|+|", "|-|", "&", "|", "^")
 COMPARES = ("+", "-", "&")
-METHODS = ("predicate", "execute", "min", "max", "min8", "min16", "max8", "max16")
 
 
 @dataclass
@@ -78,7 +77,7 @@ def shape(action: Instance, register: Instance, scope: Scope) -> Shape:
 def register_problem(register: Instance) -> str:
     """Returns why the cells of a register are not possible; "": they are."""
     bindings = register.type.args
-    plain = types.strip_new(bindings[0]) if bindings else types.UNCHECKED
+    plain = types.strip_new(bindings[0]) if bindings else ast.UNCHECKED
     fields = [f.type for f in plain.fields.values()] if isinstance(plain, types.RecordType) else [plain]
     words = words_of(register)
     widths = " + ".join(f"{w} bits" for w in words)
@@ -196,13 +195,9 @@ class _Body:
         if self.shape.words == (64,) and (isinstance(value, ast.Binary) or name == self.words[0].name and value.const is None):
             self._add(value.span, f"{text}: the stateful ALU computes with 32 bits")
 
-    def _of_cell(self, e: ast.Expr) -> bool:
-        """Returns True if `e` is a slice of a word of the cell."""
-        return isinstance(e, ast.Slice) and bool(self.words) and source(e.base).partition(".")[0] == self.words[0].name
-
     def _side(self, side: ast.Expr, text: str) -> None:
         """Checks one side of a comparison."""
-        if self._of_cell(side):
+        if isinstance(side, ast.Slice) and self.words and source(side.base).partition(".")[0] == self.words[0].name:
             self._add(side.span, f"{text}: a condition is of whole words, not of a slice")
         if isinstance(side, ast.Binary):
             if isinstance(side.left, ast.Binary) or isinstance(side.right, ast.Binary):

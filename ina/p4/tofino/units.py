@@ -1,4 +1,4 @@
-"""Statements of a control in order: tables, other statements, and the conditions on which they depend.
+"""The pipelines of a checked TNA program, and the statements of a control in order: tables, other statements, conditions.
 
 A `Unit` is the content of one match-action table: a table of the program, or a statement outside of any (which becomes a table
 without a key). A `Branch` is a condition with the units of its branches. Sub-controls, actions and functions are inlined.
@@ -10,10 +10,56 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.checked_program import Instance
-from ina.p4.compiler.errors import Span
+from ina.p4.compiler.checked_program import CheckedProgram, Instance
+from ina.p4.compiler.errors import CompileError, Span
 from ina.p4.compiler.instances import decided
 from ina.p4.tofino.fields import VALID, Ref, Scope, calls, leaves, parts
+
+
+class NotTna(ValueError):
+    """The program is for another architecture."""
+
+
+@dataclass(frozen=True)
+class Gress:
+    """Ingress or egress of one pipeline. `name`: "ingress", or "pipe_a.ingress" where there are several pipelines."""
+
+    name: str
+    parser: Instance
+    control: Instance
+    deparser: Instance
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    name: str
+    gresses: tuple[Gress, ...]
+
+
+def pipelines(program: CheckedProgram) -> list[Pipeline]:
+    """Returns the program's pipelines. Raises NotTna."""
+    main = program.main
+    if main is None or main.decl.name not in ("Switch", "MultiParserSwitch"):
+        package = f"a {main.decl.name}" if main else "no main package"
+        raise NotTna(
+            f"{program.filename} has {package}: expected a program for Tofino (TNA), whose main is Switch(Pipeline(...))"
+        )
+    pipes = [a for a in main.args.values() if isinstance(a, Instance)]
+    result = []
+    for pipe in pipes:
+        blocks = [a for a in pipe.args.values() if isinstance(a, Instance)]
+        parsers = [b for b in blocks if isinstance(b.decl, ast.ParserDecl)]
+        controls = [b for b in blocks if isinstance(b.decl, ast.ControlDecl)]
+        if len(parsers) != 2 or len(controls) < 4:
+            raise CompileError((pipe.site or main.origin).span,
+                               "a pipeline with other than two parsers and four controls is not looked into")  # fmt: skip
+        prefix = f"{pipe.site.name}." if len(pipes) > 1 and pipe.site else ""
+        result.append(Pipeline(pipe.site.name if pipe.site else "pipe", (
+            Gress(f"{prefix}ingress", parsers[0], controls[0], controls[1]),
+            Gress(f"{prefix}egress", parsers[1], controls[2], controls[3]),
+        )))  # fmt: skip
+    return result
+
 
 STATEFUL = ("RegisterAction", "RegisterAction2", "RegisterAction3", "RegisterAction4", "DirectRegisterAction", "LearnAction",
             "MinMaxAction", "SelectorAction")  # fmt: skip
@@ -201,8 +247,7 @@ class _Walk:
     def _control(self, call: ast.Call) -> Iterator[Item]:
         receiver = call.on
         assert isinstance(receiver, ast.Name)
-        instance = self.scope.instance.children[receiver.name]
-        inner = Scope(instance)
+        inner = Scope(self.scope.instance.children[receiver.name])
         for param, argument in zip(call.decl.params, call.args, strict=True):
             inner.bind(param, argument, self.scope)
         yield from _Walk(inner).block(call.decl.body)
@@ -305,8 +350,7 @@ class _Effects:
         if instance is None:
             return
         kind = instance.decl.name
-        refs = [r for a in call.args for r in self.scope.reads(a)]
-        self.effect.matched += refs
+        self.effect.matched += [r for a in call.args for r in self.scope.reads(a)]
         if kind in STATEFUL:
             register = instance.args.get("reg")
             if isinstance(register, Instance):

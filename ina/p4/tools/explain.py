@@ -16,7 +16,7 @@ from ina.p4.compiler.build import CompiledProgram
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.emit.emit import c_file
 from ina.p4.compiler.frontend import deep_recursion
-from ina.p4.compiler.instances import action_name, instances_below, property_instance, table_size, tables_of
+from ina.p4.compiler.instances import action_name, instances_below, key_name, property_instance, table_size, tables_of
 from ina.p4.compiler.lower.lower import lower
 from ina.p4.compiler.optimise.optimise import optimise
 from ina.p4.compiler.p4info import p4info
@@ -175,7 +175,7 @@ def _table(program: CheckedProgram, instance: Instance, decl: ast.TableDecl) -> 
     name = instance.cp_names[decl.name]
     yield f"{name}  ({decl.span.file}:{decl.span.line})"
     for key in decl.keys:
-        yield f"    key      {key.cp_name}  {key.expr.type}  {key.match_kind}"
+        yield f"    key      {key_name(key)}  {key.expr.type}  {key.match_kind}"
     for ref in decl.actions:
         params = ", ".join(f"{p.type} {p.cp_name}" for p in ref.decl.params if p.direction == "")
         notes = "".join(f"  @{a.name}" for a in ref.annotations if a.name in ("defaultonly", "tableonly"))

@@ -236,7 +236,7 @@ def _place(layers: list[list[Node]], top: float) -> tuple[float, float]:
 
 
 def svg(drawings: list[Graph]) -> str:
-    """Draws the graphs below each other. Colours follow the viewer's `currentColor`."""
+    """Draws the graphs below each other, on a page of their own: dark where the viewer prefers it."""
     parts: list[str] = []
     width, top = 0.0, float(MARGIN)
     for g in drawings:
@@ -265,16 +265,19 @@ def svg(drawings: list[Graph]) -> str:
         parts += [part for n in g.nodes for part in _box(n)] + labels
         width, top = max(width, w + 12 * len(backs)), bottom + 2 * MARGIN
     style = (
+        "svg{color:#1d2733}.page{fill:#fff;stroke:none}"
         "text{font:12px monospace;fill:currentColor;text-anchor:middle}.title{text-anchor:start;font-weight:bold}"
         ".name{font-weight:bold}rect,path{fill:none;stroke:currentColor}.back{stroke-dasharray:4 3}"
         ".label{font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:4px;fill:#205090}"
+        "@media(prefers-color-scheme:dark){svg{color:#e6eaf0}.page{fill:#14181d}.label{stroke:#14181d;fill:#9cc4ff}}"
     )
     arrow = (
         '<defs><marker id="to" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" style="fill:currentColor"/></marker></defs>'
     )
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {top:.0f}" width="{width:.0f}">'
-    return "\n".join([head, f"<style>{style}</style>", arrow, *parts, "</svg>", ""])
+    page = '<rect class="page" width="100%" height="100%"/>'
+    return "\n".join([head, f"<style>{style}</style>", arrow, page, *parts, "</svg>", ""])
 
 
 def _top(n: Node) -> float:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ina.base.cc import BuildError
 from ina.base.native import lib
-from ina.p4.compiler import frontend, stf
+from ina.p4.compiler import frontend
 from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.front.preprocess import preprocess
@@ -22,10 +23,19 @@ from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter, InterpreterError
 from ina.p4.compiler.reference.tables import TableError
 from ina.p4.runtime.p4info import EntityError
+from ina.p4.tools import stf_file as stf
 from ina.p4.tools.stf_target import PORTS, CompiledTarget, InterpreterTarget
 
 DROP_PORT = lib.INA_DROP_PORT
 Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; the reason
+
+
+class Options(NamedTuple):
+    """Preprocessor macros, include folders, and a Python file with the bodies of the program's own externs."""
+
+    defines: Mapping[str, str]
+    include_dirs: Sequence[Path]
+    externs: Path | None = None
 
 
 def tests_in(folder: Path) -> list[tuple[Path, Path]]:
@@ -48,15 +58,16 @@ def is_ours(program: Path) -> bool:
         return True
 
 
-def run(program: Path, test: Path, target: str, defines: Mapping[str, str], includes: Sequence[Path]) -> Outcome:
+def run(program: Path, test: Path, target: str, options: Options) -> Outcome:
     """Runs a test on `target` ("compiled" or "interpreter")."""
     try:
         text = test.read_text(encoding="utf-8")
         if target == "interpreter":
-            checked = frontend.load(program, defines=defines, include_dirs=includes)
-            result = stf.run(text, InterpreterTarget(Interpreter(checked), p4info.build(checked)), str(test))
+            checked = frontend.load(program, defines=options.defines, include_dirs=options.include_dirs)
+            interpreter = Interpreter(checked, externs=options.externs)
+            result = stf.run(text, InterpreterTarget(interpreter, p4info.build(checked)), str(test))
         else:
-            compiled = CompiledTarget(compile_program(program, defines=defines, include_dirs=includes), ports(text))
+            compiled = CompiledTarget(compile_program(program, **options._asdict()), ports(text))
             with compiled.switch:
                 result = stf.run(text, compiled, str(test))
     except CompileError as error:
@@ -77,22 +88,14 @@ def ports(text: str) -> set[int]:
     return set(range(PORTS)) | {int(port) for port in names if re.fullmatch("[0-9]{1,9}", port) and int(port) < DROP_PORT}
 
 
-def rows(
-    tests: Sequence[tuple[Path, Path]], targets: Sequence[str], defines: Mapping[str, str], includes: Sequence[Path]
-) -> Iterator[tuple[str, list[Outcome]]]:
-    for program, test in tests:
-        yield test.stem, [run(program, test, target, defines, includes) for target in targets]
-
-
-def report(
-    tests: Sequence[tuple[Path, Path]], targets: Sequence[str], defines: Mapping[str, str], includes: Sequence[Path]
-) -> int:
+def report(tests: Sequence[tuple[Path, Path]], targets: Sequence[str], options: Options) -> int:
     """Prints a line for each test, reasons below it, and the sums. Returns 0 when everything passed, else 1."""
     width = max(len(test.stem) for _, test in tests)
     sums: dict[str, Counter[str]] = {target: Counter() for target in targets}
     print(f"{'':{width}}  " + "  ".join(f"{target:11}" for target in targets))
-    for name, outcomes in rows(tests, targets, defines, includes):
-        print(f"{name:{width}}  " + "  ".join(f"{verdict:11}" for verdict, _ in outcomes).rstrip(), flush=True)
+    for program, test in tests:
+        outcomes = [run(program, test, target, options) for target in targets]
+        print(f"{test.stem:{width}}  " + "  ".join(f"{verdict:11}" for verdict, _ in outcomes).rstrip(), flush=True)
         for target, (verdict, reason) in zip(targets, outcomes, strict=True):
             sums[target][verdict] += 1
             if reason:

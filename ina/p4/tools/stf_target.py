@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from ina.p4.compiler.build import CompiledProgram
 from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
 from ina.p4.compiler.reference.values import number
-from ina.p4.compiler.stf import Json, MatchValue
-from ina.p4.runtime import Switch
-from ina.p4.runtime.entities import (
+from ina.p4.runtime import (
     CloneSessionEntry,
     DirectCounterEntry,
     DirectMeterEntry,
@@ -20,10 +18,12 @@ from ina.p4.runtime.entities import (
     ProfileMember,
     RegisterEntry,
     Replica,
+    Switch,
     TableEntry,
     Update,
     ValueSetEntry,
 )
+from ina.p4.tools.stf_file import Json, MatchValue
 
 PORTS = 32
 PERIOD = 1_000_000_000  # ps from one packet to the next
@@ -31,7 +31,7 @@ NEEDS_PRIORITY = {"TERNARY", "RANGE", "OPTIONAL"}
 
 
 class CompiledTarget:
-    """`ina.p4.compiler.stf.Target` on an embedded switch that is stepped. Clones go out by replication id 0."""
+    """`ina.p4.tools.stf_file.Target` on an embedded switch that is stepped. Clones go out by replication id 0."""
 
     def __init__(self, compiled: CompiledProgram, ports: Iterable[int] = range(PORTS)) -> None:
         self.p4info: Json = compiled.p4info
@@ -46,7 +46,9 @@ class CompiledTarget:
         self.member_groups: dict[str, int] = {}
 
     def insert(self, table: str, match: dict[str, MatchValue], action: str, args: dict[str, int], priority: int) -> TableEntry:
-        entry = TableEntry(table, match, action, dict(args), self._priority(table, priority))
+        return self._insert(TableEntry(table, match, action, dict(args), self._priority(table, priority)))
+
+    def _insert(self, entry: TableEntry) -> TableEntry:
         self.switch.write([Update("INSERT", entry)])
         self.entries.append(entry)
         return entry
@@ -69,10 +71,8 @@ class CompiledTarget:
         return self.switch.step(frame, port, self.now)
 
     def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
-        if group is None:
-            assert port is not None
-            replicas = [(port, 0)]
-        else:
+        replicas = [] if port is None else [(port, 0)]
+        if group is not None:
             replicas = self.groups[group]
         entry = CloneSessionEntry(session, tuple(Replica(p, rid) for p, rid in replicas))
         self.switch.write([Update("MODIFY" if session in self.sessions else "INSERT", entry)])
@@ -89,7 +89,6 @@ class CompiledTarget:
 
     def read_direct_counter(self, table: str, entry: TableEntry) -> tuple[int, int]:
         (counter,) = self.switch.read([DirectCounterEntry(entry)])
-        assert isinstance(counter, DirectCounterEntry)
         return counter.packets, counter.bytes
 
     def read_register(self, name: str, index: int) -> int:
@@ -102,14 +101,10 @@ class CompiledTarget:
         return len(self.switch.register(name))
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
-        (committed, committed_burst), (peak, peak_burst) = rates
-        config = MeterConfig(committed, committed_burst, peak, peak_burst)
-        self.switch.write([Update("MODIFY", MeterEntry(name, index, config))])
+        self.switch.write([Update("MODIFY", MeterEntry(name, index, MeterConfig(*rates[0], *rates[1])))])
 
     def configure_direct_meter(self, table: str, entry: TableEntry, rates: list[tuple[float, int]]) -> None:
-        (committed, committed_burst), (peak, peak_burst) = rates
-        config = MeterConfig(committed, committed_burst, peak, peak_burst)
-        self.switch.write([Update("MODIFY", DirectMeterEntry(entry, config))])
+        self.switch.write([Update("MODIFY", DirectMeterEntry(entry, MeterConfig(*rates[0], *rates[1])))])
 
     def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
         """Adds a member; members and groups count from 0, as in BMv2 and the interpreter."""
@@ -125,10 +120,7 @@ class CompiledTarget:
     def point(
         self, table: str, match: dict[str, MatchValue], *, member: int | None = None, group: int | None = None, priority: int = 0
     ) -> TableEntry:
-        entry = TableEntry(table, match, priority=self._priority(table, priority), member=member, group=group)
-        self.switch.write([Update("INSERT", entry)])
-        self.entries.append(entry)
-        return entry
+        return self._insert(TableEntry(table, match, priority=self._priority(table, priority), member=member, group=group))
 
     def fill_value_set(self, name: str, members: list[int]) -> None:
         self.switch.write([Update("MODIFY", ValueSetEntry(name, tuple(members)))])
@@ -138,7 +130,7 @@ class CompiledTarget:
 
 
 class InterpreterTarget:
-    """`ina.p4.compiler.stf.Target` on the reference interpreter."""
+    """`ina.p4.tools.stf_file.Target` on the reference interpreter."""
 
     def __init__(self, interpreter: Interpreter, p4info: Json) -> None:
         self.interpreter, self.p4info = interpreter, p4info
@@ -179,17 +171,15 @@ class InterpreterTarget:
         self.interpreter.registers[name][index] = value
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
-        (committed_rate, committed_burst), (peak_rate, peak_burst) = rates
-        self.interpreter.meters[name].configure(index, committed_rate, committed_burst, peak_rate, peak_burst)
+        self.interpreter.meters[name].configure(index, *rates[0], *rates[1])
 
     def register_size(self, name: str) -> int:
         return len(self.interpreter.registers[name])
 
     def configure_direct_meter(self, table: str, entry: int, rates: list[tuple[float, int]]) -> None:
-        (committed, committed_burst), (peak, peak_burst) = rates
         states = self.interpreter.tables[table].meter_states
         assert states is not None
-        states.configure(entry, committed, committed_burst, peak, peak_burst)
+        states.configure(entry, *rates[0], *rates[1])
 
     def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
         return self.interpreter.profiles[profile].add_member(action, args)

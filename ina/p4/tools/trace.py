@@ -7,18 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import hexdigits
 
-from ina.p4.compiler import stf
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.p4info import p4info
-from ina.p4.compiler.reference.architecture import Item, Output
 from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.compiler.reference.machine import Item, Observer, Output
 from ina.p4.compiler.reference.objects import RegisterArray
-from ina.p4.compiler.reference.observer import Observer
 from ina.p4.compiler.reference.places import Argument, Place
 from ina.p4.compiler.reference.signals import PacketFailed, ParserError
 from ina.p4.compiler.reference.tables import BoundAction, Entry, Table
 from ina.p4.compiler.reference.values import Value, leaves
 from ina.p4.compiler.types import RecordType, strip_new
+from ina.p4.tools import stf_file as stf
 from ina.p4.tools.explain import runs
 from ina.p4.tools.stf_target import InterpreterTarget
 
@@ -65,10 +64,12 @@ def packets(source: str, limit: int) -> Iterator[tuple[float, bytes]]:
 
 
 class Tracer(Observer):
-    """A switch with `program` and the entries of `entries` (STF commands, from `file`), that reports its steps."""
+    """A switch with `program` and the entries of `entries` (STF commands, from `file`), that reports its steps.
 
-    def __init__(self, program: CheckedProgram, entries: str = "", file: str = "") -> None:
-        self._switch = Interpreter(program)
+    `externs`: a Python file with the bodies of the program's own externs."""
+
+    def __init__(self, program: CheckedProgram, entries: str = "", file: str = "", externs: Path | None = None) -> None:
+        self._switch = Interpreter(program, externs=externs)
         # A test's packets become empty lines, so that lines keep their numbers; the others are the control plane's.
         control = ["" if line.lstrip().startswith(("packet", "expect")) else line for line in entries.splitlines()]
         stf.run("\n".join(control), InterpreterTarget(self._switch, p4info.build(program)), file)
@@ -80,6 +81,9 @@ class Tracer(Observer):
     def packet(self, number: int, frame: bytes, port: int, seconds: float) -> Iterator[str]:
         """Yields the trace of one frame, in lines."""
         yield f"packet {number}: {len(frame)} bytes into port {port} at {seconds:.6f} s"
+        if not frame:
+            yield "  dropped: malformed"
+            return
         queue: list[Item] = [self._switch.architecture.item(frame, port, round(seconds * 1e12))]
         while queue:
             item = queue.pop(0)
@@ -110,8 +114,7 @@ class Tracer(Observer):
         return results, problem
 
     def _take_lines(self) -> list[str]:
-        self._end_states()
-        self._end_writes()
+        self._end()
         lines, self._lines = self._lines, []
         return lines
 

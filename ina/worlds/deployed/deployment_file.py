@@ -43,35 +43,69 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ina.base import documents
-from ina.base.settings import ConfigError, Problems, key, keys, nearest
-from ina.p4.bfrt.ports import SPEEDS, PortConfig
+from ina.base.bounds import Range
+from ina.base.settings import REQUIRED, ConfigError, Form, Problems, key
+from ina.p4.bfrt.ports import AUTONEG, FECS, LOOPBACKS, SPEEDS, PortConfig
 from ina.topology.topology import Link, Node, Topology, TopologyError
 
-MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+UNICAST = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
+MAC = Form("six bytes such as 0c:42:a1:00:00:01, no multicast address", UNICAST.fullmatch)
+NAME = Form("a name of letters, digits, '-', '_' and '.'", re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*").fullmatch)
+ENDS = Form('two ports of switches, such as ["leaf1:32/0", "root:1/0"]',
+            lambda ends: len(ends) == 2 and all(end.count(":") == 1 for end in ends))  # fmt: skip
+SERVICE = Form("HOST:PORT such as '10.0.255.1:5588'", re.compile(r"|[^:\s]+:\d{1,5}").fullmatch)
 TABLES = ("ports", "switch", "link", "host", "mirror")
 ONE_SWITCH = ("ports", "at", "ip")  # keys of [tofino] that several switches have each
-DIRECTIONS = ("ingress", "egress", "both")
 ALONE = "s1"  # name of the only switch, which the file need not name
 
 
 Table = TypeVar("Table", "Server", "Mirror")
 
 
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+ADDRESS = Form("an IPv4 address", _is_address)
+ADDRESS_OR_NONE = Form(ADDRESS.noun, lambda text: not text or _is_address(text))
+
+
+@dataclass(frozen=True)
+class PortKeys:
+    """Keys of a port; PortConfig checks that they fit together."""
+
+    speed: str = key("100G", "of each direction", choices=SPEEDS)
+    fec: str = key("none", "forward error correction", choices=FECS)
+    autoneg: str = key("default", "autonegotiation", choices=AUTONEG)
+    loopback: str = key("none", "what comes back to the switch", choices=LOOPBACKS)
+    enabled: bool = key(True, "whether the port is up")
+
+
 @dataclass(frozen=True)
 class SwitchKeys:
     """Keys of a [[tofino.switch]], beside its ports."""
 
-    name: str = key("", "the switch's name")
+    name: str = key(REQUIRED, "the switch's name", form=NAME)
     p4_name: str = key("", "as the driver was started with; default: that of [tofino]")
     at: str = key("", "where the driver is served")
-    ip: str = key("", "the switch's own address; default: 10.255.0.n")
+    ip: str = key("", "the switch's own address; default: 10.255.0.n", form=ADDRESS_OR_NONE)
+
+
+@dataclass(frozen=True)
+class LinkKeys:
+    """Keys of a [[tofino.link]]."""
+
+    ends: tuple[str, ...] = key(REQUIRED, "a port of each of two switches", form=ENDS)
 
 
 @dataclass(frozen=True)
@@ -80,8 +114,8 @@ class TopKeys:
 
     p4_name: str = key("", "as the driver was started with; default: the protocol's name")
     at: str = key("", "where the driver of the only switch is served; default: --at")
-    ip: str = key("", "the only switch's own address; default: 10.255.0.1")
-    controller: str = key("", "HOST:PORT where `ina tofino controller` is reached, for the hosts' command lines")
+    ip: str = key("", "the only switch's own address; default: 10.255.0.1", form=ADDRESS_OR_NONE)
+    controller: str = key("", "HOST:PORT where `ina tofino controller` is reached, for the hosts' command lines", form=SERVICE)
 
 
 @dataclass(frozen=True)
@@ -98,7 +132,7 @@ class Tofino:
 
     @property
     def node(self) -> Node:
-        return Node(self.name, like=f"s{self.number}", ip=self.ip)
+        return Node(self.name, like=f"s{self.number}", own_ip=self.ip)
 
     def port(self, name: str) -> PortConfig | None:
         return next((p for p in self.ports if p.name == name), None)
@@ -110,8 +144,8 @@ class Server:
 
     name: str
     port: str
-    mac: str
-    ip: str
+    mac: str = key(REQUIRED, "of its NIC", form=MAC)
+    ip: str = key(REQUIRED, "of its NIC", form=ADDRESS)
     interface: str = "eth0"
     switch: str = ""
 
@@ -130,11 +164,11 @@ class Cable:
 class Mirror:
     """A mirror session: to the port `port`, or to the multicast group `group`."""
 
-    session: int
+    session: int = key(REQUIRED, "number of the session, as the program names it", Range(1, 1015))
     port: str = ""
-    group: int = 0
-    direction: str = "both"
-    max_length: int = 16384
+    group: int = key(0, "multicast group; 0: none", Range(0, 65535))
+    direction: str = key("both", "packets to copy", choices=("ingress", "egress", "both"))
+    max_length: int = key(16384, "bytes of a packet that are copied", Range(1, 65535))
     switch: str = ""
 
 
@@ -170,7 +204,7 @@ class Deployment:
 
         Raises TopologyError, and what `dev_port` raises.
         """
-        hosts = [Node(h.name, like=f"h{i}", ip=h.ip, mac=h.mac) for i, h in enumerate(self.hosts, 1)]
+        hosts = [Node(h.name, like=f"h{i}", own_ip=h.ip, own_mac=h.mac) for i, h in enumerate(self.hosts, 1)]
         links, numbers = [], []
         for h in self.hosts:
             links.append(Link(h.name, h.switch, rate=self._rate(h.switch, h.port)))
@@ -234,13 +268,11 @@ class _Reader:
         self._path, self._document, self._table, self._problems = path, document, table, Problems()
 
     def read(self, config: object) -> Deployment:
-        top = TopKeys(**self._problems.values(TopKeys, self._table, self._place, TABLES))
+        top = self._problems.settings(TopKeys, self._table, self._place, TABLES) or TopKeys()
         switches = self._switches(top, top.p4_name or getattr(config, "protocol", ""))
         only = switches[0].name if len(switches) == 1 else ""
         hosts, mirrors = self._tables("host", Server, only), self._tables("mirror", Mirror, only)
         cables = [self._cable(number, entry) for number, entry in enumerate(self._list("link"))]
-        if top.controller and not re.fullmatch(r"[^:\s]+:\d{1,5}", top.controller):
-            self._add(f"controller = {top.controller!r}: expected HOST:PORT such as '10.0.255.1:5588'", "controller")
         self._problems.check()
         deployment = Deployment(self._path, config, top.controller, switches, tuple(filter(None, cables)), hosts, mirrors)
         _Check(deployment, self._document, self._problems).all()
@@ -266,34 +298,23 @@ class _Reader:
 
     def _tables(self, name: str, kind: type[Table], only: str) -> tuple[Table, ...]:
         """Returns hosts or mirrors; at the only switch, if they name none."""
-        items: list[Table] = []
-        for number, entry in enumerate(self._list(name)):
-            values = self._problems.values(kind, entry, partial(self._place, name, number))
-            missing = [each.name for each in keys(kind).values() if each.default is MISSING and each.name not in values]
-            for each in missing:
-                if each not in entry:
-                    self._add(f"{each} is missing", name, number)
-            if not missing:
-                item = kind(**values)
-                items.append(item if item.switch else replace(item, switch=only))
-        return tuple(items)
+        entries = enumerate(self._list(name))
+        items = [self._problems.settings(kind, entry, partial(self._place, name, number)) for number, entry in entries]
+        return tuple(item if item.switch else replace(item, switch=only) for item in items if item)
 
     def _switches(self, top: TopKeys, p4_name: str) -> tuple[Tofino, ...]:
         entries = self._list("switch")
         if not entries:
-            return (Tofino(ALONE, 1, p4_name, top.at, self._ports(self._table, "tofino"), self._ip(top.ip)),)
+            return (Tofino(ALONE, 1, p4_name, top.at, self._ports(self._table, "tofino"), top.ip),)
         for name in ONE_SWITCH:
             if name in self._table:
                 self._add(f"{name}: where there are tables [[tofino.switch]], each has its own", name)
         switches = []
         for number, entry in enumerate(entries):
-            values = SwitchKeys(**self._problems.values(SwitchKeys, entry, partial(self._place, "switch", number), ("ports",)))
-            if not NAME.fullmatch(values.name):
-                text = f"name = {values.name!r}: expected a name of letters, digits, '-', '_' and '.'"
-                self._add(text, "switch", number, "name")
+            values = self._problems.settings(SwitchKeys, entry, partial(self._place, "switch", number), ("ports",))
             ports = self._ports(entry, "tofino.switch", "switch", number)
-            switches.append(Tofino(values.name, number + 1, values.p4_name or p4_name, values.at, ports,
-                                   self._ip(values.ip, "switch", number)))  # fmt: skip
+            if values:
+                switches.append(Tofino(values.name, number + 1, values.p4_name or p4_name, values.at, ports, values.ip))
         return tuple(switches)
 
     def _ports(self, table: dict[str, Any], path: str, *where: str | int) -> tuple[PortConfig, ...]:
@@ -302,37 +323,21 @@ class _Reader:
         if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
             self._add(f'ports = {entries!r}: expected tables [{path}.ports."1/0"]', *where, "ports")
             return ()
-        known, configs = [f.name for f in fields(PortConfig) if f.name != "name"], []
+        configs = []
         for name, entry in entries.items():
-            title = f'[{path}.ports."{name}"]'
-            unknown = [each for each in entry if each not in known]
-            for each in unknown:
-                place = self._document.at("tofino", *where, "ports", name, each)
-                self._problems.add(place, f"{title}: unknown key {each!r}{nearest(each, sorted(known))}")
-            try:
-                configs += [] if unknown else [PortConfig(name, **entry)]
-            except (TypeError, ValueError) as error:
-                self._problems.add(self._document.at("tofino", *where, "ports", name), f"{title}: {error}")
+            def place(key: str, name: str = name) -> str:
+                return f"""{self._document.at("tofino", *where, "ports", name, key)}: [{path}.ports."{name}"]"""
+
+            if keys := self._problems.settings(PortKeys, entry, place):
+                try:
+                    configs.append(PortConfig(name, **asdict(keys)))
+                except ValueError as error:
+                    self._problems.add(place(""), str(error))
         return tuple(configs)
 
-    def _ip(self, text: str, *where: str | int) -> str:
-        """Returns the address of a switch as it is written."""
-        try:
-            return text and str(ipaddress.IPv4Address(text))
-        except ValueError:
-            self._add(f"ip = {text!r}: expected an IPv4 address", *where, "ip")
-            return ""
-
     def _cable(self, number: int, entry: dict[str, Any]) -> Cable | None:
-        for name in entry:
-            if name != "ends":
-                self._add(f"unknown key {name!r}{nearest(name, ['ends'])}", "link", number, name)
-        ends = entry.get("ends")
-        if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) and e.count(":") == 1 for e in ends):
-            text = f'ends = {ends!r}: expected two ports of switches, such as ["leaf1:32/0", "root:1/0"]'
-            self._add(text, "link", number, "ends")
-            return None
-        return Cable(*(part for end in ends for part in end.split(":")))
+        keys = self._problems.settings(LinkKeys, entry, partial(self._place, "link", number))
+        return Cable(*(part for end in keys.ends for part in end.split(":"))) if keys else None
 
 
 class _Check:
@@ -381,13 +386,6 @@ class _Check:
             other = self._owners.setdefault((h.switch, h.port), who)
             of = f" of {h.switch}" if d.several else ""
             self._need(other == who, f"two hosts have port = {h.port!r}{of}", *where, "port")
-        if self._need(bool(MAC.fullmatch(h.mac)), f"{who}: mac = {h.mac!r}: expected six bytes such as 0c:42:a1:00:00:01", *where,
-                      "mac"):  # fmt: skip
-            self._need(int(h.mac[:2], 16) % 2 == 0, f"{who}: mac = {h.mac!r} is a multicast address", *where, "mac")
-        try:
-            ipaddress.IPv4Address(h.ip)
-        except ValueError:
-            self._need(False, f"{who}: ip = {h.ip!r}: expected an IPv4 address", *where, "ip")
         for s in d.switches:
             text = f"{who} has the address of {s.name}: {s.node.ip}, {s.node.mac}"
             self._need(h.ip != s.node.ip and h.mac != s.node.mac, text, *where)
@@ -408,7 +406,6 @@ class _Check:
 
     def _mirror(self, number: int, m: Mirror) -> None:
         d, who, where = self._deployment, f"mirror session {m.session}", ("mirror", number)
-        self._need(1 <= m.session <= 1015, f"{who}: expected 1 to 1015", *where, "session")
         self._need(bool(m.port) != bool(m.group), f"{who}: expected port or group, one of them", *where)
         at = d.switch(m.switch)
         if at is None:
@@ -417,8 +414,6 @@ class _Check:
         else:
             there = not m.port or m.port.isdigit() or at.port(m.port) is not None
             self._need(there, f"{who}: port = {m.port!r} is none of [tofino.ports]", *where, "port")
-        directions = f"{who}: direction = {m.direction!r}: expected {', '.join(DIRECTIONS)}"
-        self._need(m.direction in DIRECTIONS, directions, *where, "direction")
 
     def _end(self, who: str, switch: str, port: str, *where: str | int) -> bool:
         """Checks that the switch has this port, for `who` to be connected to."""

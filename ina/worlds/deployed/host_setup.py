@@ -18,6 +18,7 @@ from ina.worlds.deployed.deployable import DeploymentError
 from ina.worlds.deployed.deployment_file import Deployment, Server
 
 PEERS = 4  # hosts at its own switch that a host's doctor asks; with those beyond, twice as many
+VALUES = 2048  # of a packet, where neither the experiment nor INA_VALUES says it
 PATIENCE = 60.0  # seconds for one of iproute2's commands
 
 
@@ -37,7 +38,7 @@ def network(d: Deployment, h: Server) -> list[str]:
     device = f"dev {h.interface}"
     peers: list[Node | Server] = [d.switch_of(h).node, *_others(d, h)]
     return [
-        f"ip link set {h.interface} mtu {1500 if getattr(d.config, 'values', 256) <= 256 else 9000} up",
+        f"ip link set {h.interface} mtu {1500 if _values(d) <= 256 else 9000} up",
         f"ip addr replace {h.ip}/32 {device}",
         *(f"ip route replace {peer.ip}/32 {device} src {h.ip}" for peer in peers),
         *(f"ip neigh replace {peer.ip} lladdr {peer.mac} nud permanent {device}" for peer in peers),
@@ -45,12 +46,17 @@ def network(d: Deployment, h: Server) -> list[str]:
     ]
 
 
+def _values(d: Deployment) -> int:
+    """Returns the integers of a packet."""
+    return getattr(d.config, "values", 0) or VALUES
+
+
 def _checks(d: Deployment, rank: int, h: Server) -> list[str]:
     others = _others(d, h)
     near = [o for o in others if o.switch == h.switch][:PEERS]
     peers = near + [o for o in others if o.switch != h.switch][: 2 * PEERS - len(near)]  # some of its switch, some beyond
-    return ["ina doctor --target tofino --agent 600 &",
-            " ".join([f"ina doctor --target tofino --interface {h.interface}", *(f"--peer {o.ip}" for o in peers)])]
+    probe = f"ina doctor --target tofino --values {_values(d)} --interface {h.interface}"
+    return ["ina doctor --target tofino --agent 600 &", " ".join([probe, *(f"--peer {o.ip}" for o in peers)])]
 
 
 def _training(d: Deployment, rank: int, h: Server) -> str:

@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.embedded import protocol_of
+from ina.aggregation.controller.embedded import job_program_of
 from ina.aggregation.controller.forwarding import GUARD, guards, has_guard
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.aggregation.controller.reconcile import agree
 from ina.aggregation.controller.switch_host import Summary, plug_in
 from ina.aggregation.controller.worker_ports import Plug
-from ina.aggregation.entries import PUBLISHED, Sizes, program_named, recognise
+from ina.aggregation.entries import PUBLISHED, JobProgram, Sizes
 from ina.aggregation.worker import SERVER, worker_address
-from ina.p4.rpc.connections import Access
-from ina.p4.runtime.entities import CounterEntry, E, Update
+from ina.p4.rpc.connections import CONNECTED, Access
+from ina.p4.runtime.entities import CounterEntry, E, SwitchTarget, Update
 from ina.p4.runtime.p4info import EntityError, P4Info
-from ina.p4.runtime.target import SwitchTarget
 from ina.topology.topology import Topology, TopologyError
 
-CONNECTED = 2.0  # seconds for a switch to answer, unless a command says otherwise
 NAMED = 32  # hosts in an error
 FINAL = ("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "UNIMPLEMENTED")  # it works
 
@@ -154,15 +152,17 @@ class SwitchesElsewhere:
         self.topology, self.targets, self.language = topology, dict(targets), language
         self.packet_lifetime = packet_lifetime
         try:
-            programs = {name: _protocol_of(name, target) for name, target in self.targets.items()}
+            programs = {name: _job_program_of(name, target) for name, target in self.targets.items()}
         except BaseException:
             self.close()
             raise
-        self.protocol, self.sizes = programs[min(programs)]
-        for name, (protocol, sizes) in programs.items():
-            if (protocol, sizes.values) != (self.protocol, self.sizes.values):
-                raise ValueError(f"switch {name} speaks {protocol} with {sizes.values} values per packet, but {min(programs)} "
-                                 f"{self.protocol} with {self.sizes.values}: all switches of a network run one program")
+        first, sizes = programs[min(programs)]
+        for name, (program, own) in programs.items():
+            if (program.name, own.values) != (first.name, sizes.values):
+                raise ValueError(f"switch {name} speaks {program.name} with {own.values} values per packet, but {min(programs)} "
+                                 f"{first.name} with {sizes.values}: all switches of a network run one program")
+        self.job_program = min((program for program, _ in programs.values()), key=lambda program: program.max_workers)
+        self.protocol, self.sizes = first.name, sizes
         self._guards = guards(topology)
         try:
             for name in self.targets:
@@ -171,7 +171,7 @@ class SwitchesElsewhere:
             self.close()
             raise unreached(f"switch {name}: ", error) from error
         self.slots = min(sizes.slots for _, sizes in programs.values())
-        self._udp_port = program_named(self.protocol).udp_port
+        self._udp_port = self.job_program.udp_port
         self._source = protocols.program(self.protocol, twin)
 
     def describe(self) -> Summary:
@@ -204,6 +204,14 @@ class SwitchesElsewhere:
         if has_guard(self.targets[switch].p4info):
             agree(self.targets[switch], GUARD, [update.entity for update in self._guards[switch]])
 
+    @property
+    def links(self) -> None:
+        """None: P4Runtime says nothing of ports."""
+        return None
+
+    def reroute(self, down: Collection[str]) -> None:
+        """No-op: these switches' layer 2 is not the controller's."""
+
     def counters(self) -> dict[str, Any]:
         """Returns ``program``: sums over the switches that answer; ``switches``: by name, ``program`` of each, or the ``error``
         of one that does not answer."""
@@ -224,16 +232,17 @@ class SwitchesElsewhere:
             target.close()
 
 
-def _protocol_of(name: str, target: Reconnecting[Any]) -> tuple[str, Sizes]:
-    """Returns protocol and sizes of a switch's program. Raises ValueError with its name, and what connecting raises."""
+def _job_program_of(name: str, target: Reconnecting[Any]) -> tuple[JobProgram, Sizes]:
+    """Returns JobProgram and sizes of a switch's program. Raises ValueError with its name, and what connecting raises."""
     try:
         p4info = target.p4info
     except (EntityError, TimeoutError) as error:
         raise unreached(f"switch {name}: ", error) from error
     place = Path(f"{target.address} ({name})")
-    if (recognise(p4info) or (None,))[0] is PUBLISHED:
+    program, sizes = job_program_of(place, p4info)
+    if program is PUBLISHED:
         raise ValueError(f"{place}: {PUBLISHED.only_local}")
-    return protocol_of(place, p4info)
+    return program, sizes
 
 
 def _counter_cells(target: Reconnecting[Any]) -> dict[str, list[list[int]]]:

@@ -13,10 +13,10 @@ from typing import Any
 
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.p4.bfrt.remote_switch import BfRuntimeTarget
-from ina.p4.rpc.connections import Access
+from ina.p4.rpc.connections import CONNECTED, Access
 from ina.p4.runtime.p4info import EntityError
 from ina.worlds.deployed.deployment_file import Deployment
-from ina.worlds.deployed.remote import CONNECTED, Reconnecting, SwitchesElsewhere, unreached
+from ina.worlds.deployed.remote import Reconnecting, SwitchesElsewhere, unreached
 
 # Counters of a port in $PORT_STAT, by direction: packets and bytes.
 WAYS = {"received": ("$FramesReceivedOK", "$OctetsReceived"), "sent": ("$FramesTransmittedOK", "$OctetsTransmittedTotal")}

@@ -17,14 +17,13 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ina.aggregation.controller.access import add_arguments as add_users
+from ina.aggregation.control_socket.peers import add_user_option
 from ina.base import signals, tokens
 from ina.base.bounds import SECONDS, real, whole
 from ina.base.extras import Missing
@@ -49,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
                           "(net_af_packet0,iface=eth1); once for each port")  # fmt: skip
     top.add_argument("--control", metavar="SOCKET",
                      help="where jobs are admitted: an abstract name, a path with a '/', or tcp:HOST:PORT")
-    add_users(top)
+    add_user_option(top)
     top.add_argument("--shards", type=whole(0, 16), default=0, metavar="N",
                      help="processors that slots are spread over, a power of two (default: as many as EAL's arguments name "
                           "lcores, if the program declares that it can be)")
@@ -145,16 +144,16 @@ def _compiled(args: argparse.Namespace) -> Any:
 def _longest(args: argparse.Namespace, program: Any) -> int:
     """Returns the longest frame in bytes: --max-frame, or what the program's protocol needs, or Ethernet's 1514."""
     from ina.aggregation import protocols
-    from ina.aggregation.controller.embedded import protocol_of
+    from ina.aggregation.controller.embedded import job_program_of
 
     if args.max_frame:
         longest: int = args.max_frame
         return longest
     try:
-        name, sizes = protocol_of(args.program, program.p4info)
+        job_program, sizes = job_program_of(args.program, program.p4info)
     except ValueError:
         return 1514
-    return max(1514, protocols.frame_bytes(name, sizes.values))
+    return max(1514, protocols.frame_bytes(job_program.name, sizes.values))
 
 
 def _run(args: argparse.Namespace, eal: list[str], devices_by_port: dict[int, str]) -> None:
@@ -182,16 +181,6 @@ def _cpus(eal: list[str]) -> list[int]:
         return []
     dpdk.start(eal)
     return dpdk.cpus()
-
-
-def _clear(path: Path) -> None:
-    """Removes the socket of a switch that was killed; one that somebody listens at stays, and listening there will fail."""
-    if path.is_socket():
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink()
 
 
 class Running:
@@ -247,18 +236,12 @@ class Running:
     def start(self) -> None:
         """Starts the control socket, then adds the ports: all is in place before the first packet."""
         if self.args.control:
-            from ina.aggregation.control_socket.channel import elsewhere, listen
+            from ina.aggregation.control_socket.channel import elsewhere, listening
             from ina.aggregation.controller import access
             from ina.aggregation.controller.server import Server
 
             self.token = tokens.make() if elsewhere(self.args.control) else ""
-
-            path = Path(self.args.control) if "/" in self.args.control else None
-            if path is not None:
-                _clear(path)
-            listener = listen(self.args.control, everybody=bool(self.args.user))
-            if path is not None:
-                self._closing.callback(path.unlink, missing_ok=True)
+            listener = self._closing.enter_context(listening(self.args.control, everybody=bool(self.args.user)))
             self.server = Server(listener, self.host, job_slots=self.args.job_slots, starts_server=True,
                                  access=access.Access(os.geteuid(), access.users(self.args.user)), token=self.token)
             self._closing.callback(self.server.close)

@@ -69,6 +69,8 @@ def parser() -> argparse.ArgumentParser:
                           help="integers per packet (default: the controller's, or 256)")
     protocol.add_argument("--window", type=whole(0, 8192), default=0, metavar="SLOTS",
                           help="slots of the job (default: the controller's, or 128)")
+    protocol.add_argument("--check", choices=protocols.CHECKS, default="",
+                          help="how check words protect sums, the same for all workers (default: the job's, or sum)")
     protocol.add_argument("--rto", type=real(1e-6, SECONDS), default=10e-3, metavar="SECONDS",
                           help="least retransmission time-out (default: %(default)g)")
     protocol.add_argument("--rto-max", type=real(1e-6, SECONDS), default=0.5, metavar="SECONDS",
@@ -150,7 +152,7 @@ def _admit(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[Worke
     client = _connect(args.control, args.timeout)
     stack.callback(client.close)
     client.join(args.job, args.worker)
-    client.admit(args.job, args.workers, args.window or None)
+    client.admit(args.job, args.workers, args.window or None, check=args.check)
     grant = client.attach(args.job, args.worker, dpdk_port.KIND.name + ("" if args.at is None else f"@{args.at}"), args.protocol,
                           args.values)
     for fd in grant.fds:
@@ -158,7 +160,8 @@ def _admit(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[Worke
     config = _config(
         args, worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
         slots=grant.slots, values=grant.values, address=grant.address, switch=grant.switch,
-        options=grant.port.get("options", {}), server=grant.switch)  # the switch relays to the parameter server
+        options=grant.port.get("options", {}), check=grant.check, key=grant.key,
+        server=grant.switch)  # it relays to the parameter server
     return config, -1 if grant.outlives else client.fileno(), client.release
 
 

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ina.aggregation.controller.forwarding import forwarding
 from ina.base import paths
 from ina.p4.compiler.build import compile_program
 from ina.p4.p4runtime.bmv2 import Bmv2, Bmv2Program
@@ -26,6 +25,7 @@ from ina.p4.runtime.entities import CounterEntry, E, TableEntry, Update, insert
 from ina.p4.runtime.loaded_program import Program
 from ina.worlds.testbed.description import Description, Trunk
 from ina.worlds.testbed.forwarder import Cable, PortedSwitch
+from ina.worlds.testbed.link_board import LinkBoard
 
 ENDING = 1.0  # s: from the end of a process's connections to its own
 INNER = 256  # port n of BMv2 is patched to port n by way of port n + 256; port numbers have 9 bits, the last is for drops
@@ -34,11 +34,12 @@ INNER = 256  # port n of BMv2 is patched to port n by way of port n + 256; port 
 class Bmv2Forwarder(PortedSwitch):
     """Switch ``name`` of ``description``, which runs ``program``. Raises what opening ports and starting BMv2 raise."""
 
-    def __init__(self, name: str, program: Bmv2Program, description: Description, cables: dict[Trunk, Cable] | None = None):
+    def __init__(self, name: str, program: Bmv2Program, description: Description, board: LinkBoard,
+                 cables: dict[Trunk, Cable] | None = None):  # fmt: skip
         self._bmv2: Bmv2 | None = None
         self._remote: RemoteSwitch | None = None
         patch = compile_program(paths.p4_dir() / "patch.p4")
-        super().__init__(name, Program(patch.so_path), description, cables)
+        super().__init__(name, Program(patch.so_path), description, board, cables)
         try:
             numbers = sorted(self._opened)
             if numbers and numbers[-1] >= INNER - 1:
@@ -50,7 +51,7 @@ class Bmv2Forwarder(PortedSwitch):
                 self.switch.add_port(INNER + number, self._bmv2.port(number).handle)
                 self.switch.write(insert(_patch(number, INNER + number), _patch(INNER + number, number)))
             self._remote = self._bmv2.remote(program)
-            self.write([*forwarding(description.routes[name], description.flood[name]), *description.guards[name]])
+            self.write([*description.layer2[name], *description.guards[name]])
         except BaseException:
             self.close()
             raise

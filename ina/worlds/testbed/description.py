@@ -6,11 +6,12 @@ It is a JSON file that ina/worlds/testbed/mininet.py writes. All else (ports, ro
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ina.aggregation.controller.forwarding import guards
+from ina.aggregation.controller.forwarding import forwarding, guards
 from ina.base import documents
 from ina.net.ports import Faults
 from ina.p4.runtime.embedded import Link as Egress
@@ -20,6 +21,8 @@ from ina.topology.topology import Link, Node, Topology
 
 ETHERNET = 14  # bytes of a frame's header
 SEEDS = 10_000  # more than a network has links
+LINK_PROBE = 50e-3  # s
+LINK_MISSES = 3
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,13 @@ class Wire:
 
 @dataclass(frozen=True)
 class HostPort:
-    """A port of ``switch``: its number, the switch's interface, and the host at its far end."""
+    """A port of ``switch``: its number, the switch's interface, the number of its link, the switch's side of that (0: the link's
+    end a), and the host at its far end."""
 
     switch: str
     number: int
+    link: int
+    side: int
     interface: str
     host: Node
     wire: Wire
@@ -54,8 +60,10 @@ class HostPort:
 
 @dataclass(frozen=True)
 class Trunk:
-    """A link between two switches: its name; name, port number and interface of each. ``simplex``: from a to b only."""
+    """A link between two switches: its number and name; name, port number and interface of each. ``simplex``: from a to b
+    only."""
 
+    number: int
     name: str
     a: str
     a_port: int
@@ -77,7 +85,8 @@ class Description:
     """The network. ``namespaces``: inode of each host's network namespace. ``kind`` of its switches: a key of
     ``ina.worlds.testbed.switch_kinds.KINDS``. ``cables``: what links between switches are made of, ``memory`` (then all switches
     are in one process) or ``veth``. ``captures``: by interface, the pcap file. ``folder``: where switches may have files, named
-    after them; the writer of the description removes it."""
+    after them; the writer of the description removes it. ``link_probe``: s between two probes of each link between switches, 0:
+    no probes; ``link_misses``: probes in a row that have not come when it is down."""
 
     topology: Topology
     namespaces: dict[str, int]
@@ -86,12 +95,15 @@ class Description:
     seed: int = 1
     captures: dict[str, str] = field(default_factory=dict)
     folder: str = ""
+    link_probe: float = LINK_PROBE
+    link_misses: int = LINK_MISSES
 
     def write(self, path: Path) -> None:
         topology = self.topology
         plain = {"name": topology.name, "mtu": topology.mtu, "buffer": topology.buffer,
                  "nodes": [node.name for node in topology.nodes], "links": [asdict(link) for link in topology.links]}  # fmt: skip
-        fields = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures", "folder")}
+        fields = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures", "folder", "link_probe",
+                                                       "link_misses")}
         path.write_text(json.dumps({"topology": plain, **fields}))
 
     @classmethod
@@ -119,16 +131,17 @@ class Description:
         """Ports that hosts are at, in the order of the links."""
         ports = []
         for number, (link, ends) in enumerate(zip(self.topology.links, self.topology.ends, strict=True)):
-            for host, here in (ends, ends[::-1]):
+            for side, (host, here) in ((1, ends), (0, ends[::-1])):
                 if host.node[0] == "h":
-                    ports.append(HostPort(here.node, here.port, here.name, Node(host.node), self._wire(number, link)))
+                    wire = self._wire(number, link)
+                    ports.append(HostPort(here.node, here.port, number, side, here.name, Node(host.node), wire))
         return tuple(ports)
 
     @cached_property
     def trunks(self) -> tuple[Trunk, ...]:
         names = self.topology.link_names()
         return tuple(
-            Trunk(names[number], a.node, a.port, a.name, b.node, b.port, b.name, link.simplex, self._wire(number, link))
+            Trunk(number, names[number], a.node, a.port, a.name, b.node, b.port, b.name, link.simplex, self._wire(number, link))
             for number, (link, (a, b)) in enumerate(zip(self.topology.links, self.topology.ends, strict=True))
             if a.node[0] == b.node[0] == "s"
         )
@@ -136,18 +149,18 @@ class Description:
     def _wire(self, number: int, link: Link) -> Wire:
         return Wire(link.rate, link.delay, link.queue, link.loss, self.seed * SEEDS + number)
 
+    def forwarding(self, down: Collection[str] = ()) -> dict[str, list[Update]]:
+        """Returns by switch the entries of its layer 2: routes to hosts, and broadcasts; around links that are ``down``."""
+        ways, flood = routes.tables(self.topology, down), routes.flood_ports(self.topology, down)
+        return {switch: forwarding({Node(host).mac: hop.port for host, hop in way.items()}, flood[switch])
+                for switch, way in ways.items()}  # fmt: skip
+
     @cached_property
-    def routes(self) -> dict[str, dict[str, int]]:
-        """Switch -> MAC address of a host -> port."""
-        ways = routes.tables(self.topology)
-        return {switch: {Node(host).mac: hop.port for host, hop in way.items()} for switch, way in ways.items()}
+    def layer2(self) -> dict[str, list[Update]]:
+        """``forwarding`` of the whole network."""
+        return self.forwarding()
 
     @cached_property
     def guards(self) -> dict[str, list[Update]]:
         """Switch -> entries that make it check senders."""
         return guards(self.topology)
-
-    @cached_property
-    def flood(self) -> dict[str, list[int]]:
-        """Switch -> ports that broadcasts leave by."""
-        return routes.flood_ports(self.topology)

@@ -20,14 +20,13 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Protocol
 
-from ina.aggregation.controller.forwarding import forwarding
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.net.ports import Port, memory_pair, open_packet
 from ina.p4.runtime.embedded import Switch
-from ina.p4.runtime.entities import E, Update
-from ina.p4.runtime.target import SwitchTarget
+from ina.p4.runtime.entities import E, SwitchTarget, Update
 from ina.p4.runtime.tna_entities import front_panel
 from ina.worlds.testbed.description import Description, HostPort, Trunk, Wire
+from ina.worlds.testbed.link_board import LinkBoard
 
 NAP = 50e-6  # s: frames gather for so long; a wake-up for each would cost more than the frame
 PRIORITY = -15  # nice
@@ -62,6 +61,9 @@ class Forwarder(SwitchTarget, Protocol):
     def ports(self) -> dict[int, PortCounts]:
         """Returns the counters of its ports, by number."""
 
+    def set_link(self, number: int, rate: float, delay: float, inbound: bool) -> None:
+        """Changes rate and delay of the link at a port: of what it sends or, ``inbound``, of what it receives from a host."""
+
     def close(self) -> None:
         """Ends it and gives its interfaces back."""
 
@@ -90,11 +92,12 @@ class Cable:
 class PortedSwitch:
     """An embedded switch in this process at the ports of switch ``name`` of ``description``, with their links; not started.
 
-    ``cables``: those of memory, by trunk. Raises what loading the program and opening ports raise.
+    ``board``: of all links. ``cables``: those of memory, by trunk. Raises what loading the program and opening ports raise.
     """
 
-    def __init__(self, name: str, program: Any, description: Description, cables: dict[Trunk, Cable] | None = None):
-        self._description = description
+    def __init__(self, name: str, program: Any, description: Description, board: LinkBoard,
+                 cables: dict[Trunk, Cable] | None = None):  # fmt: skip
+        self._description, self._board = description, board
         self._opened: dict[int, Port] = {}
         self._from_host: set[int] = set()
         self._lossy: set[int] = set()
@@ -111,6 +114,7 @@ class PortedSwitch:
             for trunk in description.trunks:
                 for side, number, interface in trunk.ends(name):
                     opened = cables[trunk].open(side) if cables else open_packet(interface, description.max_frame, self._ring)
+                    opened.with_probes(board.end(trunk.number, side), board.session, trunk.number, side)
                     if trunk.wire.loss:
                         opened.with_faults(rx=trunk.wire.faults(side))
                     self._add(number, opened, interface, trunk.wire)
@@ -131,6 +135,7 @@ class PortedSwitch:
         wire, description = port.wire, self._description
         opened = open_packet(port.interface, description.max_frame, self._ring)
         try:
+            opened.with_probes(self._board.end(port.link, port.side), self._board.session, port.link, port.side)
             if path := description.captures.get(f"{port.host.name}-eth0"):  # as the host sees it: before this switch's links
                 opened.with_capture(path)
             opened.with_link(wire.rate, wire.delay, wire.queue)
@@ -148,6 +153,12 @@ class PortedSwitch:
         if path := self._description.captures.get(interface):
             port.with_capture(path)
         self.switch.add_port(number, port.handle, wire.egress)
+
+    def set_link(self, number: int, rate: float, delay: float, inbound: bool) -> None:
+        if inbound:
+            self._opened[number].set_link(rate, delay)
+        else:
+            self.switch.set_link(number, rate, delay)
 
     def ports(self) -> dict[int, PortCounts]:
         return {number: self._counts(number, port) for number, port in self._opened.items()}
@@ -176,10 +187,11 @@ class PortedSwitch:
 class EmbeddedForwarder(PortedSwitch):
     """The embedded switch that runs the network's program, with its layer 2 in place."""
 
-    def __init__(self, name: str, program: Any, description: Description, cables: dict[Trunk, Cable] | None = None):
-        super().__init__(name, program, description, cables)
+    def __init__(self, name: str, program: Any, description: Description, board: LinkBoard,
+                 cables: dict[Trunk, Cable] | None = None):  # fmt: skip
+        super().__init__(name, program, description, board, cables)
         try:
-            self.write([*forwarding(description.routes[name], description.flood[name]), *description.guards[name]])
+            self.write([*description.layer2[name], *description.guards[name]])
             self.start()
         except BaseException:
             self.close()
@@ -227,6 +239,9 @@ class ForkedForwarder:
     def ports(self) -> dict[int, PortCounts]:
         ports: dict[int, PortCounts] = self._call("ports")
         return ports
+
+    def set_link(self, number: int, rate: float, delay: float, inbound: bool) -> None:
+        self._call("set_link", number, rate, delay, inbound)
 
     def close(self) -> None:
         """Asks the process to end, waits up to PATIENCE, and kills it."""

@@ -30,7 +30,7 @@ from ina.aggregation.worker import SWITCH
 from ina.net.state import State, interface_exists, run_dir
 from ina.topology.points import points
 from ina.topology.topology import Node, Topology, TopologyError, check_size
-from ina.worlds.testbed.description import Description
+from ina.worlds.testbed.description import LINK_MISSES, LINK_PROBE, Description
 from ina.worlds.testbed.switch_kinds import KINDS
 
 if TYPE_CHECKING:
@@ -111,12 +111,14 @@ class Network:
     ``program`` and ``defines``: the P4 program of the switches. ``seed``: of the losses. ``capture``: a folder that gets pcap
     files of the packets at ``points`` (ina/topology/points.py). ``job_slots``: as the switch process's. ``kind`` of the switches:
     embedded (all in one process), process (each in one) or bmv2. ``cables`` between switches: memory or veth; default memory
-    where the kind can, else veth.
+    where the kind can, else veth. ``link_probe`` (s between probes of links between switches, 0: none) and ``link_misses``:
+    as Description's.
     """
 
     def __init__(self, topology: Topology, program: Path, defines: dict[str, str], *, seed: int = 1,
                  capture: Path | None = None, points: Sequence[str] = ("all",), job_slots: int | None = None,
-                 kind: str = "embedded", cables: str | None = None):
+                 kind: str = "embedded", cables: str | None = None, link_probe: float = LINK_PROBE,
+                 link_misses: int = LINK_MISSES):
         self.topology = topology
         for kinds, members, most, reason in (("hosts", topology.hosts, MOST_HOSTS, "each is a namespace and a process here"),
                                              ("links", topology.links, MOST_CABLES, "each is two network interfaces here")):
@@ -138,7 +140,7 @@ class Network:
         if len(self.socket) > MAX_UNIX_PATH:
             raise TopologyError(f"INA_RUN_DIR: {self.socket} is too long for the path of a socket")
         self._program, self._defines, self._job_slots = program, defines, job_slots
-        self._seed = seed
+        self._seed, self._probes = seed, (link_probe, link_misses)
         self._state: State | None = None
         self._process: SwitchProcess | None = None
 
@@ -234,7 +236,8 @@ class Network:
         p4runtime_sockets = [run_dir() / f"{switch.name}.p4runtime" for switch in self.topology.switches]
         state.add(files=[path, Path(self.socket), *p4runtime_sockets])
         namespaces = {host.name: os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino for host in hosts}
-        Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures, str(run_dir())).write(path)
+        Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures, str(run_dir()),
+                    *self._probes).write(path)  # fmt: skip
         Path(self.socket).unlink(missing_ok=True)  # left by an earlier network: nobody listens, as we hold the lock
         process = self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots,
                                                 module="ina.worlds.testbed.switch_process", arguments=["--network", str(path)])

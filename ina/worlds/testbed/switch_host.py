@@ -11,17 +11,22 @@ tree over the switches.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ina.aggregation.controller.embedded import protocol_of
+from ina.aggregation.controller.embedded import job_program_of
+from ina.aggregation.controller.forwarding import changed
 from ina.aggregation.controller.switch_host import Summary, plug_in
+from ina.aggregation.controller.transaction import REFUSED
 from ina.aggregation.controller.worker_ports import Plug
-from ina.aggregation.entries import PUBLISHED, program_named, recognise
+from ina.aggregation.entries import PUBLISHED
 from ina.aggregation.worker import SERVER, worker_address
 from ina.worlds.testbed import switch_kinds
 from ina.worlds.testbed.description import Description
 from ina.worlds.testbed.forwarder import PortCounts
+from ina.worlds.testbed.links import Links, probed
 
 
 class NetworkSwitch:
@@ -35,13 +40,16 @@ class NetworkSwitch:
         self.topology = description.topology
         kind = switch_kinds.KINDS[description.kind]
         loaded = kind.load(program, defines)
-        protocol, sizes = protocol_of(program, loaded.p4info)
-        if (recognise(loaded.p4info, program) or (None,))[0] is PUBLISHED:
+        self.job_program, sizes = job_program_of(program, loaded.p4info)
+        if self.job_program is PUBLISHED:
             raise ValueError(f"{program}: {PUBLISHED.only_local}")
         self._summary: Summary = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
-                                  "slots": sizes.slots, "protocol": protocol}  # fmt: skip
-        self._udp_port = program_named(protocol).udp_port
-        self.targets = kind.make(loaded, description)
+                                  "slots": sizes.slots, "protocol": self.job_program.name}  # fmt: skip
+        self._udp_port = self.job_program.udp_port
+        self._board = probed(description)
+        self.targets = kind.make(loaded, description, self._board)
+        self._layer2 = dict(description.layer2)  # as the switches have it
+        self.links = Links(description, self._board, self.targets)
 
     def describe(self) -> Summary:
         return self._summary
@@ -72,6 +80,13 @@ class NetworkSwitch:
     def protect(self, switch: str) -> None:
         """No-op: switches get their guard entries when they start, and end with this process."""
 
+    def reroute(self, down: Collection[str]) -> None:
+        for switch, entries in self._description.forwarding(down).items():
+            if switch not in down and (updates := changed(self._layer2[switch], entries)):
+                with suppress(*REFUSED):
+                    self.targets[switch].write(updates)
+                    self._layer2[switch] = entries
+
     def counters(self) -> dict[str, Any]:
         """Returns ``program``: sums over the switches; ``links``: by host, and by the names of both switches ("s1-s9"), bytes on
         the wire (with Ethernet's overhead) and drops both ways: ``up`` is from the host or the first switch."""
@@ -98,6 +113,7 @@ class NetworkSwitch:
         return links
 
     def close(self) -> None:
+        self.links.close()
         switch_kinds.close(self.targets)
 
 

@@ -16,6 +16,7 @@ from ina.p4.runtime.loaded_program import Program
 from ina.p4.runtime.p4info import P4Info
 from ina.worlds.testbed.description import Description, Trunk
 from ina.worlds.testbed.forwarder import Cable, EmbeddedForwarder, ForkedForwarder, Forwarder
+from ina.worlds.testbed.link_board import LinkBoard
 
 Cables = dict[Trunk, Cable] | None
 
@@ -33,12 +34,12 @@ class Loaded(Protocol):
 @dataclass(frozen=True)
 class Kind:
     """One kind. ``load``: from a program's path and preprocessor definitions to what ``make`` takes. ``make``: a running
-    Forwarder for every switch of a description; where it raises, none is left. ``cables`` that it can have between switches, the
-    default first. ``missing``: the reason why this machine cannot; empty: it can. ``twin``: the folder beside a protocol's
-    program that has the one for this kind; empty: it is the program itself."""
+    Forwarder for every switch of a description, with the board of its links; where it raises, none is left. ``cables`` that it
+    can have between switches, the default first. ``missing``: the reason why this machine cannot; empty: it can. ``twin``: the
+    folder beside a protocol's program that has the one for this kind; empty: it is the program itself."""
 
     load: Callable[[Path, Mapping[str, str]], Loaded]
-    make: Callable[[Any, Description], dict[str, Forwarder]]
+    make: Callable[[Any, Description, LinkBoard], dict[str, Forwarder]]
     cables: tuple[str, ...]
     missing: Callable[[], str] = lambda: ""
     twin: str = ""
@@ -48,9 +49,9 @@ def compiled(program: Path, defines: Mapping[str, str]) -> Program:
     return Program(compile_program(program, defines=defines, include_dirs=[paths.p4_dir()]).so_path)
 
 
-def embedded(program: Program, description: Description) -> dict[str, Forwarder]:
+def embedded(program: Program, description: Description, board: LinkBoard) -> dict[str, Forwarder]:
     """Starts all switches in this process."""
-    return together(description, lambda name, cables: EmbeddedForwarder(name, program, description, cables))
+    return together(description, lambda name, cables: EmbeddedForwarder(name, program, description, board, cables))
 
 
 def together(description: Description, make: Callable[[str, Cables], Forwarder]) -> dict[str, Forwarder]:
@@ -71,12 +72,12 @@ def together(description: Description, make: Callable[[str, Cables], Forwarder])
     return forwarders
 
 
-def processes(program: Program, description: Description) -> dict[str, Forwarder]:
+def processes(program: Program, description: Description, board: LinkBoard) -> dict[str, Forwarder]:
     """Forks a process for each switch."""
     forwarders: dict[str, ForkedForwarder] = {}
     try:
         for name in description.switches:
-            forwarders[name] = ForkedForwarder(name, partial(EmbeddedForwarder, name, program, description))
+            forwarders[name] = ForkedForwarder(name, partial(EmbeddedForwarder, name, program, description, board))
         for forwarder in forwarders.values():
             forwarder.wait_ready()
     except BaseException:
@@ -101,10 +102,10 @@ def _bmv2_load(program: Path, defines: Mapping[str, str]) -> Loaded:
     return compile_bmv2(program, defines)
 
 
-def _bmv2(program: Any, description: Description) -> dict[str, Forwarder]:
+def _bmv2(program: Any, description: Description, board: LinkBoard) -> dict[str, Forwarder]:
     from ina.worlds.testbed.bmv2 import Bmv2Forwarder
 
-    return together(description, lambda name, cables: Bmv2Forwarder(name, program, description, cables))
+    return together(description, lambda name, cables: Bmv2Forwarder(name, program, description, board, cables))
 
 
 def _bmv2_missing() -> str:

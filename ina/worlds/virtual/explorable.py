@@ -16,6 +16,7 @@ from ina.aggregation.controller.admission import Controller, switch_address
 from ina.aggregation.ps.state_machine import ParameterServer
 from ina.aggregation.wire import layout
 from ina.aggregation.worker.config import WorkerConfig
+from ina.aggregation.worker.route import Route
 from ina.aggregation.worker.worker import Worker
 from ina.base.native import ffi, lib
 from ina.p4.runtime.embedded import Switch
@@ -59,12 +60,14 @@ class SwitchMachine(Machine):
 
 @dataclass(frozen=True)
 class Tensor:
-    """A worker's tensor; the sum, or maximum, that it must get, to the bit; and whether an overflow must be reported."""
+    """A worker's tensor; the sum, or other ``reduction``, or along a ``route``, that it must get, to the bit (0: it gets
+    nothing there); and whether an overflow must be reported."""
 
     source: np.ndarray
     expected: np.ndarray
     overflow: bool = False
-    maximum: bool = False
+    reduction: int = protocols.SUM
+    route: Route | None = None
 
 
 @dataclass
@@ -83,7 +86,7 @@ class WorkerMachine(Machine):
 
     def start(self) -> Sent:
         for tensor, out in zip(self.tensors, self.out, strict=True):
-            self.worker.submit(tensor.source, out, reduction=protocols.MAX if tensor.maximum else protocols.SUM)
+            self.worker.submit(tensor.source, out, reduction=tensor.reduction, route=tensor.route)
         return self._speak()
 
     def receive(self, port: int, frame: bytes) -> Sent:
@@ -145,26 +148,30 @@ def tensors(seed: int, first: int, count: int, workers: int, elements: int, dtyp
             maximum: bool = False) -> list[list[Tensor]]:
     """Returns ``count`` tensors for each worker, by worker: those from turn ``first`` on (samples.py)."""
     samples = [exact(seed, first + number, workers, elements, dtype, values, maximum) for number in range(count)]
-    return [[Tensor(sample.rows[worker], sample.expected, sample.overflow, maximum) for sample in samples]
+    reduction = protocols.MAX if maximum else protocols.SUM
+    return [[Tensor(sample.rows[worker], sample.expected, sample.overflow, reduction) for sample in samples]
             for worker in range(workers)]  # fmt: skip
 
 
 def job(
     program: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
     strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
+    check: str = "off", protocol: str = protocols.DEFAULT, work: Sequence[Sequence[Tensor]] | None = None,
 ) -> Explorer:  # fmt: skip
     """Makes one SwitchML job of a worker at each host, along the topology's aggregation tree.
 
     ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``strict`` False, with one switch only: as for unmodified
     SwitchML clients, without the tsi check. ``count``: tensors of so many ``elements``, every third one with an overflow.
-    ``maximum``: maxima of int32 instead of sums. ``restarts``: of switches, at any time.
+    ``maximum``: maxima of int32 instead of sums. ``restarts``: of switches, at any time. ``check``: how check words are made;
+    without them, what is wrong shows as a wrong sum. ``protocol``: one with SwitchML's headers; ``work``: tensors by worker,
+    instead of these.
     """
     hosts = [host.name for host in topology.hosts]
     switches = {node.name: Switch(program) for node in topology.switches}
-    controller = Controller(switches, slots, topology=topology, chance=random.Random(1))
+    controller = Controller(switches, slots, protocol=protocol, topology=topology, chance=random.Random(1))
     tree = aggregation_tree(topology, hosts) if strict else None
-    admitted = controller.admit("explored", len(hosts), slots, strict, tree=tree)
-    work = tensors(1, 0, count, len(hosts), elements, dtype, values, maximum)
+    admitted = controller.admit("explored", len(hosts), slots, strict, tree=tree, check=check)
+    work = work or tensors(1, 0, count, len(hosts), elements, dtype, values, maximum)
     wires, machines = [], []
     for link, (a, b) in zip(topology.links, topology.ends, strict=True):
         wires.append(((link.a, a.port), (link.b, b.port)))
@@ -178,6 +185,7 @@ def job(
         config = WorkerConfig(
             worker=index, workers=len(hosts), job=admitted.number, life=admitted.life, slots=slots, values=values,
             address=child.address, switch=switch_address(at.node), rto_min=1.0, rto_max=1.0, timeout=1e5,
+            check=admitted.check, key=admitted.key, protocol=protocol,
         )  # fmt: skip
         machines.append(WorkerMachine(host, Worker(config), work[index]))
     return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, describe)

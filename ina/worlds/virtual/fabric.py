@@ -25,13 +25,15 @@ import numpy as np
 from ina.aggregation import protocols
 from ina.aggregation.controller.admission import Controller, Job, switch_address
 from ina.aggregation.controller.forwarding import forwarding, guards
-from ina.aggregation.entries import PUBLISHED, recognise
+from ina.aggregation.entries import PUBLISHED, program_named, recognise
 from ina.aggregation.worker import worker_address
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import WorkerConfig
+from ina.aggregation.worker.route import Route
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Address, Faults
 from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.entities import delete
 from ina.p4.runtime.loaded_program import Program
 from ina.topology import Node, Topology, load, routes
 from ina.topology.tree import Tree
@@ -65,9 +67,11 @@ class WorkerOptions(TypedDict, total=False):
 
     rto_min: float
     rto_max: float
+    rto_fixed: bool
     timeout: float
     reply_in_place: bool
     first_packet: int
+    check: str
     options: Mapping[str, int]
 
 
@@ -77,8 +81,8 @@ class Traffic:
 
     ``utilisation``: share of the time in which it sent; None without a rate. ``max_queue``: bytes that waited at most;
     ``mean_queue``: packets that waited on average; ``mean_wait``: of a packet, s.
-    ``dropped``: packets that the queue refused; ``lost``: packets lost on the wire; ``marked``: met a queue over the ECN
-    threshold.
+    ``dropped``: packets that the queue refused; ``lost``: packets lost on the wire; ``down``: lost because it was down;
+    ``marked``: met a queue over the ECN threshold.
     """
 
     source: str
@@ -93,6 +97,7 @@ class Traffic:
     dropped: int
     lost: int
     marked: int
+    down: int = 0
 
     @property
     def name(self) -> str:
@@ -103,12 +108,14 @@ class Traffic:
 @dataclass(frozen=True)
 class FabricJob:
     """A job in a fabric. ``stripes``: the machines of its workers in order, for each part of the tensor that goes its own way:
-    over a tree of its own, which is one of ``jobs`` to the switches. A collective is one stripe, and no job to the switches."""
+    over a tree of its own, which is one of ``jobs`` to the switches. A collective is one stripe, and no job to the switches.
+    ``former``: machines that it had before it was moved."""
 
     name: str
     hosts: tuple[str, ...]
     stripes: tuple[tuple[int, ...], ...]
     jobs: tuple[Job, ...] = ()
+    former: tuple[int, ...] = ()
 
     @property
     def machines(self) -> tuple[int, ...]:
@@ -174,8 +181,10 @@ class Fabric(Network):
         for number, link in enumerate(topology.links):
             a, b = (self.end(number, side) for side in (0, 1))
             self.connect(a, b, self.wire(number, 0), None if link.simplex else self.wire(number, 1))
-        self._ways, self._forwards = ways, False
-        self.controller = Controller(self.switch_at, pool, protocol=protocol, topology=topology, chance=random.Random(seed))
+        self._ways: routes.Tables | None = ways
+        self._forwards: routes.Tables | None = None  # the written tables
+        served = program_named(protocol).limited(loaded.p4info)
+        self.controller = Controller(self.switch_at, pool, served, topology, chance=random.Random(seed))
 
     def add_machine(self, host: int, protocol: CData, state: CData, udp_port: int, workers: int) -> int:
         """Adds a machine, as Network's method does; switches forward between hosts from now on."""
@@ -184,13 +193,29 @@ class Fabric(Network):
 
     def _forward(self) -> None:
         """Writes forwarding tables, once, and only if hosts send to each other: a thousand hosts at 320 switches take a while."""
-        if self._forwards:
+        if self._forwards is not None:
             return
-        self._forwards = True
-        macs = {host.name: host.mac for host in self.topology.hosts}
         guard = guards(self.topology)
-        for name, table in (routes.tables(self.topology) if self._ways is None else self._ways).items():
-            self.switch_at[name].write([*forwarding({macs[host]: hop.port for host, hop in table.items()}), *guard[name]])
+        self._forwards = self._tables()
+        for name, table in self._forwards.items():
+            ports = {self.topology.by_name[host].mac: hop.port for host, hop in table.items()}
+            self.switch_at[name].write([*forwarding(ports), *guard[name]])
+
+    def _tables(self) -> routes.Tables:
+        down = self.controller.down_links
+        return routes.tables(self.topology, down) if down or self._ways is None else self._ways
+
+    def reroute(self) -> None:
+        """Changes forwarding tables, where there are any, to ways around the links that the controller knows to be down."""
+        if self._forwards is None:
+            return
+        before, self._forwards = self._forwards, self._tables()
+        for name, table in self._forwards.items():
+            old, new = ({self.topology.by_name[host].mac: hop.port for host, hop in each.items()}
+                        for each in (before[name], table))  # fmt: skip
+            lost = {mac: port for mac, port in old.items() if new.get(mac) != port}
+            changed = {mac: port for mac, port in new.items() if old.get(mac) != port}
+            self.switch_at[name].write([*delete(*(update.entity for update in forwarding(lost))), *forwarding(changed)])
 
     def wire(self, link: int, direction: int) -> Wire:
         """Returns one direction of a link, 0: as the topology names its ends. A host does not drop its own packets for want of
@@ -266,13 +291,19 @@ class Fabric(Network):
         if not trees and strict:
             trees = self.controller.place(name, hosts, slots, stripes)
         jobs, machines = [], []
+        check = self.check_words(options)
         for number, tree in enumerate(trees or [None]):
             label = f"{name}/{number + 1}" if len(trees) > 1 else name
-            jobs.append(self.controller.admit(label, len(hosts), slots, strict, tree, hosts if tree else ()))
-            machines.append(tuple(self._worker(jobs[-1], i, host, slots, values, options) for i, host in enumerate(hosts)))
+            jobs.append(self.controller.admit(label, len(hosts), slots, strict, tree, hosts if tree else (), check))
+            machines.append(tuple(self.join(jobs[-1], i, host, slots, values, options) for i, host in enumerate(hosts)))
         return FabricJob(name, tuple(hosts), tuple(machines), tuple(jobs))
 
-    def _worker(self, job: Job, index: int, host: str, slots: int, values: int, options: WorkerOptions) -> int:
+    def check_words(self, options: WorkerOptions) -> str:
+        """Returns how a job of these options makes check words. Frames without values have none, unless ``check`` says so."""
+        return options.get("check") or ("" if self.payload else protocols.CHECKS[0])
+
+    def join(self, job: Job, index: int, host: str, slots: int, values: int, options: WorkerOptions) -> int:
+        """Attaches a worker to a job of the controller, at ``host``. Returns its machine."""
         switch = self.topology.switch_of(host)
         port = next(end.port for node, _, end in self.topology.host_links(switch) if node.name == host)
         node = Node(host)
@@ -287,42 +318,48 @@ class Fabric(Network):
         switch, node = self.topology.switch_of(host), Node(host)
         address = Address(node.mac, node.ip, worker_address(job.number, index).port)
         above = switch_address(switch, self.controller.program.udp_port)  # which also relays to a parameter server
+        options["check"] = job.check
         return WorkerConfig(
             worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
-            address=address, switch=above, server=above, protocol=self.protocol, **options,
+            address=address, switch=above, server=above, protocol=self.protocol, key=job.key, **options,
         )  # fmt: skip
 
     def submit_all(
         self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,
-        tag: int = 0, reduction: int = protocols.SUM,
+        tag: int = 0, reduction: int = protocols.SUM, route: Route | None = None,
     ) -> list[int]:  # fmt: skip
-        """Queues the all-reduce of ``arrays`` (one a worker, in place) now, or each ``starts`` ps after now; returns its
-        tickets."""
+        """Queues the all-reduce of ``arrays`` (one a worker, in place), or their sum along a ``route``, now, or each ``starts``
+        ps after now; returns its tickets."""
         return [
             ticket
             for worker, array in enumerate(arrays)
             for ticket in self.submit_one(job, worker, array, average=average, tag=tag, reduction=reduction,
-                                          after=starts[worker] if starts else 0)
+                                          route=route, after=starts[worker] if starts else 0)
         ]
 
     def submit_one(
         self, job: FabricJob, worker: int, array: np.ndarray, out: np.ndarray | None = None, *, average: bool = False,
-        tag: int = 0, after: int = 0, reduction: int = protocols.SUM,
+        tag: int = 0, after: int = 0, reduction: int = protocols.SUM, route: Route | None = None,
     ) -> list[int]:  # fmt: skip
-        """Queues one worker's part of that, `after` ps from now; returns a ticket for each stripe."""
+        """Queues one worker's part of that, `after` ps from now; returns a ticket for each stripe. ValueError: a ``route`` of
+        several stripes."""
+        if route is not None and len(job.stripes) > 1:
+            raise ValueError(f"route: job {job.name} has {len(job.stripes)} stripes, expected one")
         parts = zip(job.stripes, job.parts(array), job.parts(array if out is None else out), strict=True)
         return [
-            self.submit(stripe[worker], part, into, average=average, tag=tag, at=self.now + after, reduction=reduction)
+            self.submit(stripe[worker], part, into, average=average, tag=tag, at=self.now + after, reduction=reduction,
+                        route=route)
             for stripe, part, into in parts
             if part.size or len(job.stripes) == 1
         ]
 
     def all_reduce(
-        self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None
-    ) -> Outcome:
-        """Sums `arrays` (one a worker) in place; `starts`: ps after now at which each worker submits."""
+        self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,
+        reduction: int = protocols.SUM, route: Route | None = None,
+    ) -> Outcome:  # fmt: skip
+        """Reduces `arrays` (one a worker) in place, or along a ``route``; `starts`: ps after now at which each worker submits."""
         began = self.now
-        self.submit_all(job, arrays, average=average, starts=starts)
+        self.submit_all(job, arrays, average=average, starts=starts, reduction=reduction, route=route)
         self.run()
         done = tuple(self.completions())
         return Outcome((max(c.time for c in done) - began) / PS, done)
@@ -343,7 +380,7 @@ class Fabric(Network):
         return Traffic(
             source, target, link, stats["link_packets"], stats["link_bytes"], busy, stats["link_max_queue_bytes"],
             stats["link_queue_ps"] / max(1, self.now), stats["link_waited_ps"] / PS / max(1, stats["link_packets"]),
-            stats["link_tail_drops"], stats["lost"] + stats["corrupted"], stats["link_ecn_marks"],
+            stats["link_tail_drops"], stats["lost"] + stats["corrupted"], stats["link_ecn_marks"], stats["down"],
         )  # fmt: skip
 
     def held(self) -> dict[tuple[str, str], int]:
@@ -363,9 +400,10 @@ class Fabric(Network):
 
     def drops(self) -> dict[str, int]:
         """Returns packets that were dropped other than by the program, by reason, over all switches (``tail``: at a full queue;
-        ``no_buffer``: of a full switch); ``wire``: lost between two nodes. A host's NIC drops none."""
+        ``no_buffer``: of a full switch); ``wire``: lost between two nodes; ``link down``: on a link that was down. A host's NIC
+        drops none."""
         stats = self.stats()
-        counts: Counter[str] = Counter({"wire": stats["lost"] + stats["corrupted"]})
+        counts: Counter[str] = Counter({"wire": stats["lost"] + stats["corrupted"], "link down": stats["down"]})
         for end in (end for pair in self.topology.ends for end in pair if end.node in self.switch_at):
             drops = self.switch_at[end.node].port_stats(end.port).drops
             counts.update({reason: n for reason, n in drops.items() if n and reason != "ingress"})
@@ -382,10 +420,10 @@ class Fabric(Network):
         for link, side in self._directions:
             stats = self.wire_stats(self.end(link, side))
             name = " to ".join(self.topology.ends[link][s].name for s in (side, 1 - side))
-            expected = stats["link_packets"] + stats["duplicated"] - stats["lost"] - stats["corrupted"]
+            expected = stats["link_packets"] + stats["duplicated"] - stats["lost"] - stats["corrupted"] - stats["down"]
             if expected != stats["arrived"]:
                 raise Unbalanced(f"{name}: {expected} packets should have arrived, {stats['arrived']} did")
-            expected = stats["link_bytes"] + stats["duplicated_bytes"] - stats["lost_bytes"]
+            expected = stats["link_bytes"] + stats["duplicated_bytes"] - stats["lost_bytes"] - stats["down_bytes"]
             if expected != stats["arrived_bytes"]:
                 raise Unbalanced(f"{name}: {expected} bytes should have arrived, {stats['arrived_bytes']} did")
             if stats["link_waited_ps"] != stats["link_queue_ps"]:

@@ -6,7 +6,9 @@ picoseconds, `stats()["digest"]`.
 
 from __future__ import annotations
 
+import heapq
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -16,6 +18,7 @@ from ina.aggregation import protocols
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import WorkerConfig, fill_tensor
 from ina.aggregation.worker.errors import Event, event_from_c
+from ina.aggregation.worker.route import Route
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Faults
 from ina.p4.runtime.embedded import Switch
@@ -86,10 +89,14 @@ class Network:
             )
         self.switches: list[Switch] = []
         self._workers: dict[int, int] = {}  # machine -> workers of its job
+        self._ranks: dict[int, int] = {}  # machine -> which of them it is
         self._values: dict[int, int] = {}  # of workers: elements of a packet
         self._submitted: dict[int, int] = {}  # of them: elements submitted
-        self._tensors: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # arrays of a ticket, kept until its completion is read
+        self._tensors: dict[int, tuple[np.ndarray, np.ndarray, Route | None]] = {}  # of a ticket, until its completion is read
         self._states: list[object] = []  # states of machines
+        self._ended: dict[int, dict[str, int]] = {}  # counters of workers that have ended
+        self._agenda: list[tuple[int, int, Callable[[], None]]] = []  # a heap: ps, number, action
+        self._actions = 0  # ever planned
 
     def close(self) -> None:
         """Frees everything. Idempotent."""
@@ -151,7 +158,7 @@ class Network:
         protocol = protocols.named(config.protocol)
         added = lib.ina_emulator_add_worker(self.pointer, host, protocol, config.to_c())
         machine = self._check(added, f"worker {config.worker} at host {host}")
-        self._workers[machine] = config.workers
+        self._workers[machine], self._ranks[machine] = config.workers, config.worker
         self._values[machine], self._submitted[machine] = config.values, 0
         return machine
 
@@ -165,8 +172,20 @@ class Network:
 
     def stop_machine(self, machine: int) -> None:
         """Ends the machine like a process that is killed; its UDP port is free, and its tensors never complete."""
+        if machine in self._submitted:
+            self._ended[machine] = self.worker_stats(machine)
         self._check(lib.ina_emulator_stop_machine(self.pointer, machine), f"machine {machine}")
         self._submitted.pop(machine, None)
+
+    def set_up(self, end: End, up: bool) -> None:
+        """Takes the direction of a wire that begins at ``end`` down, or up again. A frame is lost if the wire is down at any time
+        between its last bit's leaving and its arrival; what waits before it goes on to leave, and is lost meanwhile."""
+        self._check(lib.ina_emulator_set_up(self.pointer, end.native(), up), f"wire at {end}")
+
+    def set_rate(self, end: End, rate: float) -> None:
+        """Changes the rate of that direction, bit/s (0: no limit), for frames that begin to leave from now on, and of a host,
+        those that its machines send from now on."""
+        self._check(lib.ina_emulator_set_rate(self.pointer, end.native(), round(rate)), f"wire at {end}")
 
     def close_port(self, end: End) -> None:
         """Takes a switch's port down: frames that wait there are lost, and so are all that arrive from now on."""
@@ -193,17 +212,21 @@ class Network:
         tag: int = 0,
         at: int | None = None,
         reduction: int = protocols.SUM,
+        route: Route | None = None,
     ) -> int:
-        """Queues the all-reduce of a contiguous int32 or float32 array (default: in place) at `at` ps (or now).
+        """Queues the all-reduce of a contiguous int32 or float32 array (default: in place), or its sum along a ``route``, at
+        `at` ps (or now).
 
         OSError (EINVAL): a ``reduction`` that the machine's protocol does not have, or a time before that of an earlier one.
         """
         out = source if out is None else out
         tensor = ffi.new("struct ina_tensor *")
         fill_tensor(tensor, source, out, average, tag, reduction)
+        if route is not None:
+            route.fill(tensor, self._workers[machine], self._ranks[machine])
         ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
         self._check(ticket, f"tensor of {source.size} elements at machine {machine}")
-        self._tensors[ticket] = (source, out)
+        self._tensors[ticket] = (source, out, route)
         if machine in self._submitted:
             self._submitted[machine] += source.size
         return ticket
@@ -214,8 +237,25 @@ class Network:
         return lib.ina_emulator_now(self.pointer)
 
     def run(self, until: int = NEVER - 1, max_events: int = NEVER) -> bool:
-        """Runs to `until` (ps) or until no event is left, which returns True."""
+        """Runs to `until` (ps) or until no event is left, which returns True. Executes the actions that are due meanwhile; when
+        no event is left, later ones wait for the next run that has some."""
+        while self._agenda and self._agenda[0][0] <= until:
+            due, before = self._agenda[0][0], self.events
+            if self._run(max(due, self.now), max_events):
+                return True
+            if self.now < due:
+                return False
+            max_events -= self.events - before
+            heapq.heappop(self._agenda)[2]()
+        return self._run(until, max_events)
+
+    def _run(self, until: int, max_events: int) -> bool:
         return bool(self._check(lib.ina_emulator_run(self.pointer, until, max_events), "emulator"))
+
+    def plan(self, time: int, action: Callable[[], None]) -> None:
+        """Plans an action at ``time`` (ps), after the events and the earlier actions of that time."""
+        self._actions += 1
+        heapq.heappush(self._agenda, (time, self._actions, action))
 
     def stop_at_completions(self) -> None:
         """Makes `run` also end, with False, when there are completions."""
@@ -247,7 +287,9 @@ class Network:
         return events
 
     def worker_stats(self, machine: int) -> dict[str, int]:
-        """Returns counters of a worker."""
+        """Returns counters of a worker, which may have ended."""
+        if machine in self._ended:
+            return self._ended[machine]
         raw = ffi.new("struct ina_worker_stats *")
         self._check(lib.ina_emulator_worker_stats(self.pointer, machine, raw), f"worker {machine}")
         return stats_dict(raw)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from ina.aggregation.controller.admission import switch_address
+from ina.aggregation.controller.admission import Job, switch_address
 from ina.aggregation.entries import Parent
 from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker import SERVER
@@ -84,12 +84,20 @@ class Servers:
     def serve(self, job: FabricJob, slots: int, values: int) -> None:
         """Serves a job of ``fabric.admit``, with the same ``slots`` and ``values``."""
         for admitted in job.jobs:
-            assert admitted.tree is not None  # the controller has placed it
-            server = self._servers[admitted.tree.root]
-            server.add(ServerConfig(workers=admitted.workers, job=admitted.number, life=admitted.life, slots=slots, values=values,
-                                    multicast=self.fabric.controller.program.multicasts, address=server.parent.address,
-                                    switch=server.parent.own))  # fmt: skip
-            self._root[admitted.number] = admitted.tree.root
+            self._serve(admitted, slots, values)
+
+    def _serve(self, job: Job, slots: int, values: int) -> None:
+        assert job.tree is not None  # the controller has placed it
+        server = self._servers[job.tree.root]
+        server.add(ServerConfig(workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
+                                multicast=self.fabric.controller.program.multicasts, address=server.parent.address,
+                                switch=server.parent.own, key=job.key))  # fmt: skip
+        self._root[job.number] = job.tree.root
+
+    def replace(self, old: Job, moved: Job, slots: int, values: int) -> None:
+        """Serves a job that was moved, and no longer what it was before."""
+        self._servers[self._root.pop(old.number)].remove(old.number)
+        self._serve(moved, slots, values)
 
     def stats(self, number: int) -> dict[str, int]:
         """Returns counters of a job's server (``struct ina_ps_stats``), by the job's number."""

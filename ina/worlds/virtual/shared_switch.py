@@ -73,18 +73,19 @@ class Shared(Fabric):
         if program.needs_server:
             server = Address(hosts[-1].mac, hosts[-1].ip, SERVER.port)
             self.controller.servers["s1"] = Parent(self._port(hosts[-1]), server, switch)
-        job = self.controller.admit(name, workers, slots)
+        job = self.controller.admit(name, workers, slots, check=self.check_words(options))
         if server is not None:
             config = ServerConfig(workers=workers, job=job.number, life=job.life, slots=slots, values=values,
-                                  multicast=program.multicasts, address=server, switch=switch)  # fmt: skip
+                                  multicast=program.multicasts, address=server, switch=switch, key=job.key)  # fmt: skip
             self._add_server(hosts[-1].name, config)
         machines = []
+        options["check"] = job.check
         for index, host in enumerate(hosts[:workers]):
             address = Address(host.mac, host.ip, WORKER_PORT + job.number)
             self.controller.attach(job, index, self._port(host), address)
             worker = WorkerConfig(
                 worker=index, workers=workers, job=job.number, life=job.life, slots=slots, values=values,
-                address=address, switch=switch, server=switch, protocol=program.name, **options,
+                address=address, switch=switch, server=switch, protocol=program.name, key=job.key, **options,
             )  # fmt: skip
             machines.append(self.add_worker(self.host(host.name), worker))
         names = tuple(host.name for host in hosts)

@@ -6,13 +6,16 @@
 A protocol's compiled program, its C workers, its parameter server, and the real controller over a small network whose wires
 lose, duplicate and reorder frames. After any event any of them may end and come back: a switch without its registers and entries,
 a worker without its state, a parameter server without its jobs, or without their sums, the controller with its latest state, an
-older one, or none, also in the middle of a write, which a switch has then applied whole, in part, or not at all. Jobs are
-all-reduces without an end (applications.py); when a part of a job is lost it begins anew, as another job of its name.
+older one, or none, also in the middle of a write, which a switch has then applied whole, in part, or not at all. Links are cut,
+flap, or become slow, both ways or one; a job whose tree has one that the controller knows to be down is moved to another tree.
+Jobs are all-reduces without an end (applications.py); when a part of a job is lost it begins anew, as another job of its name.
 Checked:
 
-- no wrong sum: every life of a job has data of its own, so that a contribution from elsewhere, or a second one, shows;
+- no wrong sum: every life of a job has data of its own, so that a contribution from elsewhere, or a second one, shows; with even
+  seeds also where no check words catch it;
 - no entry that the controller does not know of, at a switch of which it is sure; no job that only the parameter server serves; no
   slots, and no aggregators, that are held by nobody;
+- no route and no tree over a link that the controller knows to be down; no job that was moved with the incarnation that it had;
 - no stuck job: one that no fault hinders after it began makes progress, and all do when all is up again and stays up. Some lives
   are spared until their first sum, since with a fault every few milliseconds nothing is stuck for long.
 
@@ -30,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ina.aggregation import protocols
-from ina.aggregation.controller.admission import AdmissionError, Controller
+from ina.aggregation.controller.admission import AdmissionError, Controller, Job
 from ina.aggregation.controller.ps_client import ServerGone
 from ina.aggregation.controller.reconcile import repair
 from ina.aggregation.controller.transaction import REFUSED
@@ -41,6 +44,7 @@ from ina.worlds.virtual.applications import VALUES, Application, Violation
 from ina.worlds.virtual.control_plane import Calls, Fate, Killed, ServerProcess, SimulatedTarget
 from ina.worlds.virtual.fabric import Fabric, Source
 from ina.worlds.virtual.leaks import check_server, check_slots, check_switch
+from ina.worlds.virtual.link_faults import LinkFaults, check_routes
 
 __all__ = ["Report", "Simulation", "macros"]
 
@@ -89,6 +93,7 @@ class Simulation:
 
     def __init__(self, program: Source, seed: int, protocol: str = protocols.DEFAULT):
         self.seed, self.chance = seed, random.Random(seed)
+        self.check = "" if seed % 2 else "off"  # workers drop what check words find: a wrong program would only be slow
         chance, self.protocol = self.chance, copy(program_named(protocol))
         loss = chance.choice((0, 0.001, 0.02, 0.15))
         faults = Faults(loss, chance.choice((0, 0.01, 0.1, 0.4)), chance.choice((0, 0.01, 0.1)), 0, LATE, 100e-6, seed)
@@ -106,6 +111,8 @@ class Simulation:
         self.story: list[str] = []
         self._clock, self.quiet_until, self.settling = 0, 0, False
         self._returns: list[tuple[int, str, object]] = []  # ps, what comes back, and its subject
+        self.links = LinkFaults(self.fabric, chance, lambda node: node not in self.targets or self.targets[node].up)
+        self.known_down: set[int] = set()  # links that the controller knows to be down
         self.controller: Controller | None = None
         self.calls: Calls | None = None  # the controller's, to the parameter server
         self.servers: list[ServerProcess] = []  # those that are up
@@ -226,7 +233,7 @@ class Simulation:
         if self._nothing_fails():
             return
         served = self.protocol.needs_server
-        kinds = {"nothing": 90, "switch": 3, "worker": 4, "controller": 4, "server": 3 * served, "sums": 3 * served}
+        kinds = {"nothing": 90, "switch": 3, "worker": 4, "controller": 4, "link": 4, "server": 3 * served, "sums": 3 * served}
         kind = self.chance.choices(list(kinds), list(kinds.values()))[0]
         alive = [(application, worker) for application in self.applications for worker in application.machines]
         up = [target for target in self.targets.values() if target.up]
@@ -236,6 +243,8 @@ class Simulation:
             self._kill_worker(*self.chance.choice(alive))
         elif kind == "controller" and self.controller is not None:
             self._kill_controller()
+        elif kind == "link":
+            self._fail_link()
         elif kind == "server" and self.servers:
             self._kill_server(self.chance.choice(self.servers))
         elif kind == "sums" and self.servers:
@@ -258,6 +267,15 @@ class Simulation:
         for link, side in self._ends(target.name):
             self.fabric.close_port(self.fabric.end(link, side))
         self._return(0, 3e-3, "switch", target)
+
+    def _fail_link(self) -> None:
+        jobs = [application.job for application in self.applications if application.job is not None]
+        used = {link for job in jobs if job.tree is not None for link in job.tree.links}
+        what, link = self.links.begin(self.now, used)
+        self.faults["links that are slow" if "slow" in what else "links cut"] += 1
+        self._record(what)
+        self._hinder()
+        self._return(0, 3e-3, "link", link)
 
     def _kill_worker(self, application: Application, worker: int) -> None:
         self.faults["workers killed"] += 1
@@ -326,6 +344,12 @@ class Simulation:
             elif kind == "end of a parameter server":
                 subject.end()
                 self._server_ended(subject)
+        elif kind == "link" and isinstance(subject, int):
+            if self.links.go_on(subject, self.now, heal=self._nothing_fails()):
+                self._return(20e-6, 1e-3, "link", subject)
+            state = "cut again" if subject in self.links.down_since else "as it should be"
+            self._record(f"{self.links.names[subject]} is {state}")
+            self._hinder()
         elif kind == "controller":
             self._start_controller(str(subject))
         elif kind == "parameter server":
@@ -352,6 +376,7 @@ class Simulation:
         elif self.states:
             self.faults["lost states"] += 1
         self.controller = self.fabric.controller = controller
+        self.known_down.clear()
         self.calls = Calls(controller, VALUES)
         self.quiet_until = self.now + LIFETIME if self.states else 0
         try:
@@ -430,6 +455,54 @@ class Simulation:
         for application in self.applications:
             if application.name in lost:
                 self._end(application, f"{name} was lost")
+        self._watch_links(controller)
+
+    def _watch_links(self, controller: Controller) -> None:
+        """Notices links that have been down for some time, or are up again; moves jobs to trees without them."""
+        before, self.known_down = self.known_down, self.links.noticed(self.now)
+        if before == self.known_down:
+            return
+        controller.down_links = {self.links.names[link]: "its probes are not answered" for link in self.known_down}
+        self._record(f"the controller knows to be down: {', '.join(controller.down_links) or 'no link'}")
+        check_routes(self.topology, self.known_down)
+        for application in self.applications:
+            job = application.job
+            if job is None or application.name not in controller.jobs or not self.known_down & controller.links_of(job):
+                continue
+            if self.protocol.needs_server:
+                self._end(application, "a link of its tree is down")
+            else:
+                self._move(application, controller, job)
+
+    def _move(self, application: Application, controller: Controller, old: Job) -> None:
+        """Moves a job to another tree, if there is one, as ina/aggregation/controller/failures.py does."""
+        try:
+            controller.alternative(application.name)
+        except AdmissionError:
+            return
+        try:
+            job = controller.move(application.name)
+            for worker in range(job.workers):
+                controller.attach(job, worker)
+                self._save(controller)
+        except AdmissionError as error:
+            self._end(application, f"it cannot be moved: {error}")
+            return
+        self.faults["jobs moved"] += 1
+        if job.incarnation == old.incarnation:
+            raise Violation(f"{application.name} was moved with the incarnation that it had, {old.incarnation:08x}")
+        self._check_tree(controller, job)
+        self._record(f"{application.name} goes on as job {job.number}, life {job.life}, incarnation {job.incarnation:08x}, "
+                     f"at {', '.join(job.branches)}")  # fmt: skip
+        for worker in list(application.machines):
+            application.stop(worker)
+        application.begin(job, spared=False, starts=[self.now] * job.workers)
+        application.hindered = True
+
+    def _check_tree(self, controller: Controller, job: Job) -> None:
+        if over := self.known_down & controller.links_of(job):
+            names = ", ".join(self.links.names[link] for link in over)
+            raise Violation(f"a tree over what is down: {job.name}'s has {names}")
 
     def _lose_server(self, calls: Calls) -> None:
         """Ends every job that the parameter server served, as ina/aggregation/controller/api.py does."""
@@ -448,7 +521,8 @@ class Simulation:
         try:
             self._release(name)
             (tree,) = controller.place(name, application.hosts, application.slots)
-            job = controller.admit(name, len(application.hosts), application.slots, tree=tree, hosts=application.hosts)
+            job = controller.admit(name, len(application.hosts), application.slots, tree=tree, hosts=application.hosts,
+                                   check=self.check)  # fmt: skip
             calls.add(job)
             self._save(controller)
             for worker in range(job.workers):
@@ -460,6 +534,7 @@ class Simulation:
             return
         self._record(f"{name} begins as job {job.number}, life {job.life}, incarnation {job.incarnation:08x}, "
                      f"at {', '.join(job.branches)}")  # fmt: skip
+        self._check_tree(controller, job)
         self.faults["lives"] += 1
         lag = LIFETIME if self.chance.random() < LAGGING else 0
         starts = [self.now + self.chance.randint(0, lag) for _ in range(job.workers)]
@@ -467,6 +542,7 @@ class Simulation:
         if not self._nothing_fails() and self.chance.random() < YOUNG:
             late = (max(starts) - self.now) / PS
             self._return(late, late + 0.1e-3, YOUNG_END, application)
+        application.hindered |= bool(self.links.down_since)
 
     def _release(self, name: str) -> None:
         """Releases a job that is over, as ina/aggregation/controller/api.py does."""

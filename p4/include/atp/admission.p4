@@ -19,7 +19,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         meta.lifetime = lifetime;
     }
     // At a table, not at main: BFRuntime, too, tells controllers what is there.
-    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS)
+    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS, wire=WIRE)
     table job {
         key = { hdr.atp.job: exact; }
         actions = { set_job; NoAction; }
@@ -46,21 +46,31 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
     }
 
     apply {
+        // Of another version: all that is known of it is where the version is, and what lies in front.
+        bool other = hdr.check.version != WIRE_VERSION;
         bit<16> payload = hdr.udp.length - UDP_LENGTH;
         bool result = hdr.atp.msg_type == Type.RESULT || hdr.atp.msg_type == Type.FLOAT_RESULT;
         bool pending = hdr.atp.msg_type == Type.PENDING;
-        if (standard.parser_error != error.NoError || standard.checksum_error == 1
-                || hdr.ipv4.total_len != hdr.udp.length + (IPV4_LENGTH - UDP_LENGTH)
-                || ((payload == VALUES_LENGTH || payload == PENDING_LENGTH)
-                    && (bit<32>)hdr.ipv4.total_len + 14 > standard.packet_length)
-                || (bit<4>)hdr.atp.msg_type == 0 || (bit<4>)hdr.atp.msg_type > LAST_TYPE) {
+        if (standard.parser_error != error.NoError) {
             meta.drop = Drop.MALFORMED;
-        } else if (pending ? payload != PENDING_LENGTH : payload != 0 && payload != VALUES_LENGTH) {
+        } else if (standard.checksum_error == 1) {
+            meta.drop = Drop.CORRUPT;
+        } else if (!other && (hdr.ipv4.total_len != hdr.udp.length + (IPV4_LENGTH - UDP_LENGTH)
+                   || ((payload == VALUES_LENGTH || payload == PENDING_LENGTH)
+                       && (bit<32>)hdr.ipv4.total_len + 14 > standard.packet_length)
+                   || (bit<4>)hdr.atp.msg_type == 0 || (bit<4>)hdr.atp.msg_type > LAST_TYPE)) {
+            meta.drop = Drop.MALFORMED;
+        } else if (!other && (pending ? payload != PENDING_LENGTH : payload != 0 && payload != VALUES_LENGTH)) {
             meta.drop = Drop.WRONG_SIZE;
         } else if (!job.apply().hit) {
             meta.drop = Drop.UNKNOWN_JOB;
-        } else if (!worker.apply().hit || (meta.downwards == 1) != (result || pending)) {
+        } else if (!worker.apply().hit || (!other && (meta.downwards == 1) != (result || pending))) {
             meta.drop = Drop.WRONG_SOURCE;
+        } else if (other) {
+            meta.drop = Drop.VERSION;
+            if (meta.downwards == 0 && hdr.atp.msg_type != Type.REFUSED) {
+                meta.refuse = 1;
+            }
         } else if (hdr.atp.life != own_life) {
             meta.drop = Drop.OLD_LIFE;
         } else if (meta.downwards == 0 && (hdr.atp.bitmap == 0 || hdr.atp.bitmap & ~meta.workers != 0)) {

@@ -5,16 +5,20 @@
 #include "headers.p4"
 #include "metadata.p4"
 
-/* One register per payload value; sums wrap modulo 2^32, so their order never matters. */
+/* One register per payload value, and one for each check word; sums wrap modulo 2^32, so their order never matters. */
 control Sums(inout headers_t hdr, in metadata_t meta) {
     register<bit<8>>(SLOTS) exponents;
     register<bit<8>>(SLOTS) flags;  // collision, ECN
     register<bit<32>>(SLOTS) overflows;
+    register<bit<32>>(SLOTS) check0;
+    register<bit<32>>(SLOTS) check1;
 #define VALUE_REGISTER(i) register<bit<32>>(SLOTS) value##i;
     FOR_EACH_VALUE(VALUE_REGISTER)
 
     action store() {
         overflows.write(meta.row, (bit<32>)hdr.atp.overflow << 31);
+        check0.write(meta.row, hdr.check.check0);
+        check1.write(meta.row, hdr.check.check1);
 #define STORE(i) value##i.write(meta.row, hdr.values.v##i);
         FOR_EACH_VALUE(STORE)
     }
@@ -23,6 +27,11 @@ control Sums(inout headers_t hdr, in metadata_t meta) {
         bit<32> overflow;
         overflows.read(overflow, meta.row);
         overflow = overflow | (bit<32>)hdr.atp.overflow << 31;
+        bit<32> word;
+        check0.read(word, meta.row);
+        check0.write(meta.row, word + hdr.check.check0);
+        check1.read(word, meta.row);
+        check1.write(meta.row, word + hdr.check.check1);
 #define ADD(i) { bit<32> old; value##i.read(old, meta.row); \
                  bit<32> sum = old + hdr.values.v##i; \
                  overflow = overflow | ((old ^ sum) & (hdr.values.v##i ^ sum)); \
@@ -41,6 +50,8 @@ control Sums(inout headers_t hdr, in metadata_t meta) {
         bit<32> overflow;
         overflows.read(overflow, meta.row);
         hdr.atp.overflow = overflow[31:31];  // two operands of one sign, a sum of the other
+        check0.read(hdr.check.check0, meta.row);
+        check1.read(hdr.check.check1, meta.row);
 #define LOAD(i) value##i.read(hdr.values.v##i, meta.row);
         FOR_EACH_VALUE(LOAD)
     }

@@ -20,7 +20,8 @@ const bit<16> ATP_MASK = 0xFFF0;
  * |                             bitmap                            |
  * +---------------------------------------------------------------+
  * type         1 data, 2 floats, 6 maxima: data of which the largest of each value counts (upwards);
- *              3 result, 4 result in floats, 5 pending (downwards)
+ *              3 result, 4 result in floats, 5 pending (downwards), 7 refused (to a worker or switch below: "your version is not
+ *              mine", which is in the check header; nothing follows)
  * R            resend: the worker has waited for the result; a switch gives away what it holds of this number
  * C            collision: some switch had the aggregator taken by something else; workers then choose another
  * E            ECN: some queue on the way was long
@@ -37,13 +38,14 @@ enum bit<4> Type {
     RESULT       = 3,
     FLOAT_RESULT = 4,
     PENDING      = 5,
-    MAXIMA       = 6
+    MAXIMA       = 6,
+    REFUSED      = 7
 }
-const bit<4> LAST_TYPE = 6;
+const bit<4> LAST_TYPE = 6;  // of those that a switch passes on
 
-// What IPv4 and UDP say of their lengths, payload not counted: ATP 16, UDP 8, IPv4 20.
-const bit<16> UDP_LENGTH     = 24;
-const bit<16> IPV4_LENGTH    = 44;
+// What IPv4 and UDP say of their lengths, payload not counted: check 12, ATP 16, UDP 8, IPv4 20.
+const bit<16> UDP_LENGTH     = 36;
+const bit<16> IPV4_LENGTH    = 56;
 const bit<16> VALUES_LENGTH  = 4 * VALUES;
 const bit<16> PENDING_LENGTH = 4;  // the bitmap of workers that the server has; switches do not look at it
 
@@ -66,6 +68,7 @@ struct headers_t {
     ipv4_t     ipv4;
     udp_t      udp;
     atp_t      atp;
+    check_t    check;
     values_t   values;  // of data and maxima only: what else has values is passed on as it is
 }
 

@@ -7,16 +7,18 @@
 /* Why an aggregation packet was dropped: the index into the counter `drops`. */
 enum bit<8> Drop {
     NONE            = 0,
-    MALFORMED       = 1,  // too short, bad IPv4 header, wrong length in IPv4 or UDP, unknown type
+    MALFORMED       = 1,  // too short, wrong length in IPv4 or UDP, unknown type
     WRONG_SIZE      = 2,  // not the payload size of this program, or not the kind of the others of its number
     UNKNOWN_JOB     = 3,
     WRONG_SOURCE    = 4,  // nobody of that job has this address, port and ingress port, or may send this type
     WRONG_WORKERS   = 5,  // it speaks for workers that are not behind its source
     OLD_LIFE        = 6,  // of an earlier job with the same number
     REPEATED        = 7,  // the aggregator has it already
-    LOST            = 8   // the aggregator lacks a packet that has been counted; only where packets go round
+    LOST            = 8,  // the aggregator lacks a packet that has been counted; only where packets go round
+    CORRUPT         = 9,  // a checksum does not fit: IPv4's, or `headers` of the check header
+    VERSION         = 10  // of another version; a child is told (refused)
 }
-const bit<32> DROPS = 9;
+const bit<32> DROPS = 11;
 
 /* What became of a data or floats packet: the index, for each job, into the counter `fates`. */
 enum bit<8> Fate {
@@ -41,6 +43,7 @@ struct metadata_t {
     bit<16> group;        // multicast group of the job
     bit<1>  aggregate;    // 0: everything is passed on
     bit<1>  downwards;    // it comes from above
+    bit<1>  refuse;       // back to where it came from: its version is not this switch's
     bit<19> ecn_depth;    // packets queued from which ECN is set; 0: never
     bit<32> lifetime;     // us for which what an aggregator says is believed
     // of the aggregator

@@ -31,6 +31,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
     }
     state atp {
         packet.extract(hdr.atp);
+        packet.extract(hdr.check);
         transition select(hdr.atp.msg_type, hdr.udp.length) {
             (Type.DATA, UDP_LENGTH + VALUES_LENGTH): values;
             (Type.MAXIMA, UDP_LENGTH + VALUES_LENGTH): values;
@@ -46,15 +47,21 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
 #define IPV4_FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_len, hdr.ipv4.identification, \
     hdr.ipv4.flags, hdr.ipv4.frag_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
 
+#define CHECK_FIELDS { hdr.atp.msg_type, hdr.atp.resend, hdr.atp.collision, hdr.atp.ecn, hdr.atp.overflow, hdr.atp.exponent, \
+    hdr.atp.index, hdr.atp.life, hdr.atp.job, hdr.atp.sequence, hdr.atp.bitmap, \
+    hdr.check.version, hdr.check.flags, hdr.check.check0, hdr.check.check1 }
+
 control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.atp.isValid(), IPV4_FIELDS, hdr.ipv4.hdr_checksum, HashAlgorithm.csum16);
+        verify_checksum(hdr.check.isValid(), CHECK_FIELDS, hdr.check.headers, HashAlgorithm.csum16);
     }
 }
 
 control UpdateChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.atp.isValid(), IPV4_FIELDS, hdr.ipv4.hdr_checksum, HashAlgorithm.csum16);
+        update_checksum(hdr.check.isValid(), CHECK_FIELDS, hdr.check.headers, HashAlgorithm.csum16);
     }
 }
 
@@ -64,6 +71,7 @@ control SwitchDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.atp);
+        packet.emit(hdr.check);
         packet.emit(hdr.values);
     }
 }

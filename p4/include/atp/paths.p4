@@ -59,6 +59,32 @@ control Down(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
     }
 }
 
+/* Back to the child that speaks another version: the switch's own version, nothing else. */
+control Refusal(inout headers_t hdr, inout standard_metadata_t standard) {
+    apply {
+        bit<48> mac = hdr.ethernet.src_addr;
+        hdr.ethernet.src_addr = hdr.ethernet.dst_addr;
+        hdr.ethernet.dst_addr = mac;
+        bit<32> ip = hdr.ipv4.src_addr;
+        hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
+        hdr.ipv4.dst_addr = ip;
+        hdr.ipv4.ttl = 64;
+        bit<16> port = hdr.udp.src_port;
+        hdr.udp.src_port = hdr.udp.dst_port;
+        hdr.udp.dst_port = port;
+        hdr.udp.checksum = 0;
+        hdr.ipv4.total_len = IPV4_LENGTH;
+        hdr.udp.length = UDP_LENGTH;
+        hdr.atp.msg_type = Type.REFUSED;
+        hdr.check.version = WIRE_VERSION;
+        hdr.check.flags = 0;
+        hdr.check.check0 = 0;
+        hdr.check.check1 = 0;
+        hdr.values.setInvalid();
+        standard.egress_spec = standard.ingress_port;
+    }
+}
+
 /* Egress: address each replica to its child; the replication id is the child's number. */
 control Replicas(inout headers_t hdr, in standard_metadata_t standard) {
     action to_worker(bit<48> mac, bit<32> ip, bit<16> port) {

@@ -32,9 +32,11 @@ control Exponents(inout headers_t hdr, in metadata_t meta) {
     }
 }
 
-/* One register per payload value; sums wrap modulo 2^32, so their order never matters. */
+/* One register per payload value, and one for each check word; sums wrap modulo 2^32, so their order never matters. */
 control Values(inout headers_t hdr, in metadata_t meta) {
     register<bit<32>>(ROWS) overflows;
+    register<bit<32>>(ROWS) check0;
+    register<bit<32>>(ROWS) check1;
 #define VALUE_REGISTER(i) register<bit<32>>(ROWS) value##i;
     FOR_EACH_VALUE(VALUE_REGISTER)
 
@@ -42,6 +44,11 @@ control Values(inout headers_t hdr, in metadata_t meta) {
 #define STORE(i) value##i.write(meta.row, hdr.values.v##i);
         FOR_EACH_VALUE(STORE)
         overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);
+    }
+
+    action store_words() {
+        check0.write(meta.row, hdr.check.check0);
+        check1.write(meta.row, hdr.check.check1);
     }
 
     action add() {
@@ -54,6 +61,14 @@ control Values(inout headers_t hdr, in metadata_t meta) {
                  value##i.write(meta.row, sum); }
         FOR_EACH_VALUE(ADD)
         overflows.write(meta.row, overflow);
+    }
+
+    action add_words() {
+        bit<32> word;
+        check0.read(word, meta.row);
+        check0.write(meta.row, word + hdr.check.check0);
+        check1.read(word, meta.row);
+        check1.write(meta.row, word + hdr.check.check1);
     }
 
     action maximum() {
@@ -70,19 +85,33 @@ control Values(inout headers_t hdr, in metadata_t meta) {
         FOR_EACH_VALUE(LOAD)
     }
 
+    action load_words() {
+        check0.read(hdr.check.check0, meta.row);
+        check1.read(hdr.check.check1, meta.row);
+    }
+
     apply {
         if (hdr.values.isValid()) {
             if (meta.first == 1) {
                 store();
+                if (hdr.check.isValid()) {  // published clients have none
+                    store_words();
+                }
             } else if (meta.repeated == 0) {
                 if (hdr.switchml.msg_type == SWITCHML_MAXIMUM) @unlikely {
                     maximum();
                 } else {
                     add();
+                    if (hdr.check.isValid()) {
+                        add_words();
+                    }
                 }
             }
             if (meta.complete == 1) {
                 load();
+                if (hdr.check.isValid()) {
+                    load_words();
+                }
             }
         } else {
             hdr.switchml.overflow = 0;

@@ -13,24 +13,27 @@ const bit<16> SWITCHML_MASK  = 0xFFF0;
  * +-------+-+-----+---------------+-------------------------------+
  * | type  |O|size |      job      |              tsi              :
  * +-------+-+-----+---------------+-+-+---------------------------+
- * :              tsi              |S|0|            slot           |
+ * :              tsi              |S|C|            slot           |
  * +-------------------------------+-+-+---------------------------+
- * type  1 data to be summed, 2 pending (down only: "yours is here, others are missing"), 3 data of which the largest is wanted
+ * type  1 data to be summed, 2 pending (down only: "yours is here, others are missing"), 3 data of which the largest is wanted,
+ *       4 refused (down only: "your version is not mine", which is in the check header; nothing follows)
  * O     a signed overflow happened in what is summed here (the published header leaves this bit unused)
  * size  payload: 0 = 128 B, 1 = 256, 2 = 512, 3 = 1024, 4 = 4096, 5 = 8192, 7 = none
  * tsi   number of this packet in the life of the job, modulo 2^32 (published clients: anything)
  * S     set (version) of the slot
+ * C     a check header follows the exponents: in every frame of ours, in none of a published client
  */
 const bit<4> SWITCHML_DATA    = 1;
 const bit<4> SWITCHML_PENDING = 2;
 const bit<4> SWITCHML_MAXIMUM = 3;
+const bit<4> SWITCHML_REFUSED = 4;
 const bit<3> SIZE_NONE        = 7;
 
-// What IPv4 and UDP say of their lengths, payload not counted: SwitchML 8, exponents 2, UDP 8, IPv4 20.
+// What IPv4 and UDP say of their lengths, check header and payload not counted: SwitchML 8, exponents 2, UDP 8, IPv4 20.
 const bit<16> UDP_LENGTH     = 18;
 const bit<16> IPV4_LENGTH    = 38;
 const bit<16> PENDING_LENGTH = 4;  // what a pending frame has in the place of values
-const bit<32> PENDING_FRAME  = 56; // shortest frame, with Ethernet
+const bit<32> PENDING_FRAME  = 68; // shortest frame, with Ethernet
 
 header switchml_t {
     bit<4>  msg_type;
@@ -39,7 +42,7 @@ header switchml_t {
     bit<8>  job;
     bit<32> tsi;
     bit<1>  set;
-    bit<1>  reserved;
+    bit<1>  checked;
     bit<14> slot;
 }
 
@@ -59,13 +62,19 @@ header pending_t {
     bit<32> missing;
 }
 
+#ifndef MORE_PAYLOADS  // of a program that includes this file (p4/include/thc/headers.p4)
+#define MORE_PAYLOADS
+#endif
+
 struct headers_t {
     ethernet_t  ethernet;
     ipv4_t      ipv4;
     udp_t       udp;
     switchml_t  switchml;
     exponents_t exponents;
+    check_t     check;
     pending_t   pending;
+    MORE_PAYLOADS
     values_t    values;
 }
 

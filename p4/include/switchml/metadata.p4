@@ -4,12 +4,12 @@
 
 #include "../size.p4"
 
-const bit<32> ROWS = 2 * SLOTS;  // a row is one set of one slot
+const bit<32> ROWS = 2 * (SLOTS);  // a row is one set of one slot
 
 /* Why an aggregation packet was dropped: the index into the counter `drops`. */
 enum bit<8> Drop {
     NONE            = 0,
-    MALFORMED       = 1,  // too short, bad IPv4 header, wrong length in IPv4 or UDP, unknown type
+    MALFORMED       = 1,  // too short, wrong length in IPv4 or UDP, unknown type
     WRONG_SIZE      = 2,  // not the payload size of this program, or not the size and type of the other packets of its phase
     UNKNOWN_JOB     = 3,
     WRONG_SOURCE    = 4,  // no child of that job has this address, port and ingress port; nor, for pending frames, its parent
@@ -18,9 +18,11 @@ enum bit<8> Drop {
     STALE           = 7,  // of a phase that is over, or not yet due
     REPEATED        = 8,  // the row already has it: the answer from above; and of published clients, if it is not complete
     NO_PARENT       = 9,  // table `job` says that there is a switch above, table `parent` not where
-    LOST            = 10  // the row lacks a packet that has been counted; only where packets go round
+    LOST            = 10, // the row lacks a packet that has been counted; only where packets go round
+    CORRUPT         = 11, // a checksum does not fit: IPv4's, or `headers` of the check header
+    VERSION         = 12  // of another version; a child is told (refused)
 }
-const bit<32> DROPS = 11;
+const bit<32> DROPS = 13;
 
 /* Where what is sent because of a packet goes. */
 enum bit<8> To {

@@ -21,20 +21,29 @@
 #include "headers.p4"
 #include "metadata.p4"
 
+#ifndef KIND  // of a packet: all of a phase have the same
+#define KIND_BITS 8
+#define KIND hdr.switchml.msg_type ++ 1w0 ++ hdr.switchml.size
+#endif
+#ifndef EXPECTED  // workers below this switch that the phase waits for
+#define EXPECTED meta.full
+#define COUNT_DOWN
+#endif
+
 control Phase(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(ROWS) incarnations;
     register<bit<32>>(ROWS) tsis;
     register<bit<32>>(ROWS) bitmaps;
     register<bit<8>>(ROWS) missing;  // children, and the parent, that this phase still waits for
-    register<bit<8>>(ROWS) kinds;
+    register<bit<KIND_BITS>>(ROWS) kinds;
 
     apply {
         bit<32> incarnation;
         bit<32> tsi;
         bit<32> seen;
         bit<8> left;
-        bit<8> kind;
-        bit<8> own = hdr.switchml.msg_type ++ 1w0 ++ hdr.switchml.size;
+        bit<KIND_BITS> kind;
+        bit<KIND_BITS> own = KIND;
         incarnations.read(incarnation, meta.row);
         tsis.read(tsi, meta.row);
         bitmaps.read(seen, meta.row);
@@ -76,14 +85,14 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
             }
             if (seen & meta.worker != 0) @unlikely {
                 meta.repeated = 1;
-                if (left == 1 && meta.parent == 1 && meta.worker & meta.full & -meta.full != 0) {
+                if (left == 1 && meta.parent == 1 && meta.worker & EXPECTED & -EXPECTED != 0) {
                     meta.complete = 1;
                     meta.to = To.PARENT;
                 } else if (left == 0) {
                     meta.complete = 1;
                     meta.to = To.SENDER;
                 } else if (meta.strict == 1) {
-                    meta.missing = meta.full & ~seen;
+                    meta.missing = EXPECTED & ~seen;
                     meta.to = To.SENDER;
                 } else {
                     meta.drop = Drop.REPEATED;
@@ -91,6 +100,7 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
             } else {
                 seen = seen | meta.worker;
                 left = left - 1;
+                COUNT_DOWN
                 incarnations.write(meta.row, meta.incarnation);
                 tsis.write(meta.row, hdr.switchml.tsi);
                 bitmaps.write(meta.row, seen);

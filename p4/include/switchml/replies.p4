@@ -43,6 +43,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.udp.checksum = 0;
     }
 
+    /* Published clients get no pending frame, so there is a check header. */
     action pending() {
         hdr.switchml.msg_type = SWITCHML_PENDING;
         hdr.switchml.overflow = 0;
@@ -50,8 +51,23 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.values.setInvalid();
         hdr.pending.setValid();
         hdr.pending.missing = meta.missing;
-        hdr.ipv4.total_len = IPV4_LENGTH + PENDING_LENGTH;
-        hdr.udp.length = UDP_LENGTH + PENDING_LENGTH;
+        hdr.ipv4.total_len = IPV4_LENGTH + CHECK_LENGTH + PENDING_LENGTH;
+        hdr.udp.length = UDP_LENGTH + CHECK_LENGTH + PENDING_LENGTH;
+    }
+
+    action refused() {
+        hdr.switchml.msg_type = SWITCHML_REFUSED;
+        hdr.switchml.overflow = 0;
+        hdr.switchml.size = SIZE_NONE;
+        hdr.switchml.checked = 1;
+        hdr.values.setInvalid();
+        hdr.check.setValid();
+        hdr.check.version = WIRE_VERSION;
+        hdr.check.flags = 0;
+        hdr.check.check0 = 0;
+        hdr.check.check1 = 0;
+        hdr.ipv4.total_len = IPV4_LENGTH + CHECK_LENGTH;
+        hdr.udp.length = UDP_LENGTH + CHECK_LENGTH;
     }
 
     apply {
@@ -64,7 +80,9 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
                 meta.result = 1;
             } else {
                 standard.egress_spec = standard.ingress_port;
-                if (meta.complete == 0) {
+                if (meta.drop == Drop.VERSION) {
+                    refused();
+                } else if (meta.complete == 0) {
                     pending();
                 }
             }

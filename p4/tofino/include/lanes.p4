@@ -1,4 +1,5 @@
-/* Lanes: 32 values, which is what one pass handles. A packet with more goes round once for each 32 of them (docs/design/tna-programs.md).
+/* Lanes: 32 values (-DLANES=16: 16), which is what one pass handles. A packet with more goes round once for each 32 of them
+ * (docs/design/tna-programs.md).
  *
  * One lane is one stateful ALU: a pair of 32-bit words for each cell, the sum and its overflow flag, four instructions of at
  * most two conditions, one access in a pass, one word out of it. So what a packet adds, and what the sum then is, are two
@@ -96,15 +97,19 @@ control Lanes(inout lanes_t lanes, inout flags_t flags, in bridge_t bridge) {
 #define LANE(i) Lane() value##i;
     FOR_EACH_LANE(LANE)
 
+#ifndef PARSER_FORGETS
     action forget() {
 #define FORGET(i) lanes.v##i = 0;
         FOR_EACH_LANE(FORGET)
     }
+#endif
 
     apply {
+#ifndef PARSER_FORGETS
         if (bridge.op == Op.LOOK) {
             forget();
         }
+#endif
 #define APPLY(i) value##i.apply(lanes.v##i, flags.f##i, bridge);
         FOR_EACH_LANE(APPLY)
     }

@@ -25,12 +25,24 @@ enum bit<8> Pass {
     LOAD   = 2,  // sums are put before the values that it has
     FINISH = 3,  // the state is told that it leaves, and it is addressed
     LEAVE  = 4,  // to the egress
-    FLOOD  = 5   // to the egress: a broadcast
+    FLOOD  = 5,  // to the egress: a broadcast
+    // of floats (fpisa.p4), in the place of ADD and LOAD
+    COMPARE   = 6,
+    SUM       = 7,
+    EXPONENTS = 8,
+    MANTISSAS = 9
 }
 
+#ifndef LANES
+#define LANES 32
+#endif
+#if LANES == 32
 #define FOR_EACH_LANE(M) FOR_16(M, 0) FOR_16(M, 1)
+#else
+#define FOR_EACH_LANE(M) FOR_16(M, 0)
+#endif
 
-const bit<8> CHUNKS = VALUES / 32;          // in a packet
+const bit<8> CHUNKS = VALUES / LANES;       // in a packet
 const bit<8> LAST_CHUNK = CHUNKS - 1;
 
 /* What a pass does with the lanes that it has. */

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 import uuid
+from dataclasses import replace
 
 import pytest
 from capabilities import need
@@ -24,8 +25,9 @@ from ina.aggregation.controller.access import Access, Principal
 from ina.aggregation.controller.api import JOINING, UNJOINED, Operations, Session
 from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.controller.server import Server
-from ina.aggregation.controller.state import StateFile
+from ina.aggregation.controller.state import StateFile, job_from_json, job_to_json
 from ina.aggregation.controller.switch_host import plug_in
+from ina.base.native import lib
 
 
 class FakeNetwork:
@@ -36,6 +38,7 @@ class FakeNetwork:
         self.packet_lifetime = 0.0
         self.targets = {switch.name: FakeTarget() for switch in topology.switches}
         self.opened, self.protected = [], []
+        self.links, self.routed_around = None, []
 
     def describe(self):
         return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": self.protocol}
@@ -54,6 +57,9 @@ class FakeNetwork:
 
     def protect(self, switch):
         self.protected.append(switch)
+
+    def reroute(self, down):
+        self.routed_around.append(sorted(down))
 
     def counters(self):
         return {"program": {"drops": [[0, 0]]}}
@@ -76,7 +82,8 @@ class Someone(Session):
         service.sessions.append(self)
 
     def ask(self, op, **arguments):
-        self.service.answer(self, {"op": op, **arguments})
+        wire = {"wire": lib.INA_WIRE_VERSION} if op == "join" else {}
+        self.service.answer(self, {"op": op, **wire, **arguments})
         self.service.retry()
         return self.messages[-1]
 
@@ -98,6 +105,81 @@ def joined(service, *pids, job="job", **options):
     return workers
 
 
+# ---- versions and check words
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("wire", "older"), [
+    ({"wire": lib.INA_WIRE_VERSION - 1}, "the worker's machine"),
+    ({"wire": lib.INA_WIRE_VERSION + 1}, "the switch's machine, and load its program anew"),
+])
+def test_a_worker_of_another_wire_version_is_refused_when_it_joins(service, wire, older):
+    worker, own = Someone(service, 1), lib.INA_WIRE_VERSION
+    answer = worker.ask("join", job="job", worker=0, **wire)
+    text = f"worker 0 of job 'job' speaks wire version {wire['wire']}, the switch's program {own}: upgrade ina on {older}"
+    assert (answer["code"], answer["error"]) == ("version", text)
+    assert not worker.job
+    assert worker.ask("join", job="job", worker=0)["ok"], "the connection stays usable"
+    assert worker.ask("ping")["wire"] == own
+
+
+@pytest.mark.fast
+def test_a_worker_without_a_wire_version_is_one_of_version_1(service):
+    worker = Someone(service, 1)
+    service.answer(worker, {"op": "join", "job": "job", "worker": 0})
+    assert worker.messages[-1]["code"] == "version" and "speaks wire version 1" in worker.messages[-1]["error"]
+
+
+@pytest.mark.fast
+def test_a_controller_that_knows_no_wire_versions_is_the_older_side():
+    name = f"ina-test-{uuid.uuid4()}"
+    with listen(name) as listener:
+        client = Client(name, timeout=5)
+        far, _ = listener.accept()
+        with far:
+            client.join("job", 0)
+            refusal = {"ok": False, "code": "invalid", "error": "join: unknown field 'wire'; expected job, worker, token, host"}
+            far.sendall(2 * (json.dumps(refusal).encode() + b"\n"))  # of join, and of admit
+            with pytest.raises(ControlError, match="speaks wire version 1, this worker 2: upgrade ina on the switch's") as error:
+                client.admit("job", 1)
+        client.close()
+    assert error.value.code == "version"
+
+
+@pytest.mark.fast
+def test_workers_of_a_job_make_the_same_check_words(service):
+    first, second = joined(service, 1, 3)
+    assert first.ask("admit", job="job", workers=2, check="off")["check"] == "off"
+    refusal = second.ask("admit", job="job", workers=2, check="sum")
+    assert refusal["code"] == "mismatch" and "admitted with check='off'; this worker asks for 'sum'" in refusal["error"]
+    assert second.ask("admit", job="job", workers=2)["check"] == "off", "it has no opinion"
+    for index, worker in enumerate((first, second)):
+        assert worker.ask("attach", job="job", worker=index, port="udp")["check"] == "off"
+    assert first.ask("jobs")["jobs"]["job"]["check"] == "off"
+
+
+@pytest.mark.fast
+def test_a_keyed_job_has_a_secret_that_only_its_workers_get(service):
+    workers = joined(service, 1, 3)
+    for worker in workers:
+        assert "key" not in worker.ask("admit", job="job", workers=2, check="keyed")
+    keys = {worker.ask("attach", job="job", worker=i, port="udp")["key"] for i, worker in enumerate(workers)}
+    assert len(keys) == 1 and len(bytes.fromhex(keys.pop())) == 16
+    admitted = service.controller.jobs["job"]
+    answers = json.dumps([workers[0].ask(op) for op in ("jobs", "ping", "switches")])
+    assert admitted.key.hex() not in answers and admitted.secret not in answers and admitted.secret not in repr(admitted)
+    kept = job_from_json(json.loads(json.dumps(job_to_json(admitted))))
+    assert kept.key == admitted.key, "a restarted controller knows it"
+    assert replace(admitted, incarnation=admitted.incarnation + 1).key != admitted.key
+
+
+@pytest.mark.fast
+def test_check_words_that_a_protocol_does_not_have_are_refused(service):
+    (worker,) = joined(service, 1)
+    refusal = worker.ask("admit", job="job", workers=1, check="maybe")
+    assert (refusal["code"], "check: 'maybe': the protocol 'switchml' has off, sum" in refusal["error"]) == ("invalid", True)
+
+
 # ---- several switches
 
 
@@ -112,7 +194,7 @@ def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
     assert service.pending == []
     admitted = service.controller.jobs["job"]
     assert first.messages[-1] == {"ok": True, "number": 0, "incarnation": admitted.incarnation, "life": admitted.life,
-                                  "slot_base": 0, "slots": 16, "workers": 2}  # fmt: skip
+                                  "slot_base": 0, "slots": 16, "workers": 2, "check": "sum"}  # fmt: skip
     reply = second.ask("attach", job="job", worker=1)
     assert reply["address"] == ("00:00:00:00:00:03", "10.0.0.3", 4000)
     assert reply["switch"] == ("02:ff:00:00:00:02", "10.255.0.2", 0xBEE0)

@@ -68,3 +68,12 @@ def test_a_switch_process_of_another_version_is_told_so(line):
                 other.sendall(line.encode() + b"\n")
                 assert client.poll()
         client.close()
+
+
+def test_the_socket_of_a_killed_process_is_replaced_and_that_of_a_running_one_is_not(tmp_path):
+    name = str(tmp_path / "control")
+    channel.listen(name).close()  # as after kill -9: the file stays
+    in_use = pytest.raises(OSError, match="cannot listen at socket .*in use")
+    with channel.listening(name), in_use, channel.listening(name):
+        pass
+    assert not (tmp_path / "control").exists()

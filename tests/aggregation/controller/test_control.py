@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ class FakeHost(FakeTarget):
     """A switch without a data plane: its ports are real."""
 
     topology = None
+    links = None
 
     def __init__(self):
         super().__init__()
@@ -95,8 +97,7 @@ def served(monkeypatch, request):
 
 
 def abstract_sockets() -> str:
-    with open("/proc/net/unix") as file:
-        return file.read()
+    return os.fsdecode(Path("/proc/net/unix").read_bytes())  # any process may name sockets, with any bytes
 
 
 def attach(name, job, worker, workers, **kwargs):

@@ -32,7 +32,8 @@ from ina.aggregation.controller.api import JOBS, Operations
 from ina.aggregation.controller.client import Client, ControlError
 from ina.aggregation.controller.server import SHARE, Server
 from ina.base import tokens
-from ina.cli.jobs import add_arguments, counters_tables, jobs_table
+from ina.cli.jobs import add_arguments
+from ina.cli.running import counters_tables, jobs_table
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 UID = STRANGER.uid  # of nobody here
@@ -63,6 +64,7 @@ def test_every_operation_has_a_rule_and_the_documentation_says_the_same():
 
 MINIMAL = {"join": {"job": "job", "worker": 1}, "admit": {"job": "job", "workers": 1}, "attach": {"job": "job", "worker": 0},
            "end": {"job": "job"}}  # fmt: skip
+LEAST = {**MINIMAL, "links": {"events": ["at 0s fail s1-s3"]}}
 
 
 @pytest.mark.fast
@@ -70,7 +72,7 @@ MINIMAL = {"join": {"job": "job", "worker": 1}, "admit": {"job": "job", "workers
 def test_who_is_nobody_here_may_only_look(service, op):
     (worker,) = joined(service, 1, token="secret")
     assert worker.ask("admit", job="job", workers=1, token="secret")["ok"]
-    reply = Someone(service, 2, STRANGER).ask(op, **MINIMAL.get(op, {}))
+    reply = Someone(service, 2, STRANGER).ask(op, **LEAST.get(op, {}))
     if RULES[REQUESTS[op]].role is Role.ANYONE:
         assert reply["ok"] and "secret" not in json.dumps(reply)
     else:
@@ -216,11 +218,12 @@ def name():
 @pytest.mark.root
 def test_another_user_of_the_machine_may_look_and_no_more(name):
     with as_user(UID) as run, connected(name) as mine:
-        assert say(mine, {"op": "join", "job": "mine", "worker": 0}, {"op": "admit", "job": "mine", "workers": 1})[1]["ok"]
+        join = {"op": "join", "job": "mine", "worker": 0, "wire": 2}
+        assert say(mine, join, {"op": "admit", "job": "mine", "workers": 1})[1]["ok"]
 
         def everything():
             with connected(name) as sock:
-                return say(sock, *({"op": op, **MINIMAL.get(op, {}), **({"job": "mine"} if op in MINIMAL else {})}
+                return say(sock, *({"op": op, **LEAST.get(op, {}), **({"job": "mine"} if op in MINIMAL else {})}
                                    for op in REQUESTS))  # fmt: skip
 
         replies = dict(zip(REQUESTS, run(everything), strict=True))
@@ -474,7 +477,7 @@ def test_counters_of_others_move_no_cursor():
 
 @pytest.mark.build
 def test_an_answer_that_makes_no_sense_is_no_traceback(machine, monkeypatch, capsys):
-    monkeypatch.setattr("ina.cli.jobs._ask", lambda name, *operations: {each: {} for each in operations})
+    monkeypatch.setattr("ina.cli.running._ask", lambda name, *operations: {each: {} for each in operations})
     args = argparse.ArgumentParser()
     add_arguments(args.add_subparsers())
     args = args.parse_args(["jobs", "--switch", machine])

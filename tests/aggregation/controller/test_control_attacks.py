@@ -64,7 +64,7 @@ WRONG = [
     ({"op": "join", "job": "x", "worker": -1}, "got -1"),
     ({"op": "join", "job": "x", "worker": 2**63}, f"got {2**63}"),
     ({"op": "join", "job": "x"}, "join: worker is missing; expected an integer"),
-    ({"op": "join", "job": "x", "worker": 0, "self": 1}, "join: unknown field 'self'; expected job, worker, token, host"),
+    ({"op": "join", "job": "x", "worker": 0, "self": 1}, "join: unknown field 'self'; expected job, worker, wire, token, host"),
     ({"op": "join", "job": "x", "worker": 0, "host": None}, "host: expected text of 0 to 100 printable characters, got null"),
     ({"op": "admit", "job": "x", "workers": 1, "hosts": ["h1", 2]}, "hosts: expected a list of up to 1024"),
     ({"op": "admit", "job": "x", "workers": 1, "hosts": "h1"}, "hosts: expected a list of up to 1024"),
@@ -171,7 +171,7 @@ def test_when_descriptors_run_out_connections_are_refused_and_nothing_else():
     name = f"ina-test-{uuid.uuid4().hex[:12]}"
     with control_process(name, descriptors=64) as process:
         first = connected(name)
-        assert say(first, {"op": "join", "job": "x", "worker": 0})[0]["ok"]
+        assert say(first, {"op": "join", "job": "x", "worker": 0, "wire": 2})[0]["ok"]
         many = []
         for _ in range(200):
             many.append(connected(name))
@@ -233,6 +233,7 @@ def test_admissions_without_joining_lock_nobody_out(name):
         replies = say(sock, *({"op": "admit", "job": f"job {i}", "workers": 2, "slots": 1} for i in range(JOBS)))
         assert "that nobody has joined" in replies[-1]["error"] and replies[-1]["code"] == "full"
         with connected(name) as other:
-            mine = [{"op": "join", "job": "mine", "worker": 0}, {"op": "admit", "job": "mine", "workers": 1}, {"op": "release"}]
+            join = {"op": "join", "job": "mine", "worker": 0, "wire": 2}
+            mine = [join, {"op": "admit", "job": "mine", "workers": 1}, {"op": "release"}]
             assert [reply["ok"] for reply in say(other, *mine)] == [True, True, True]
     until(lambda: ask(name, {"op": "jobs"})[0]["jobs"] == {}, "the end of its jobs with the connection that asked for them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -12,17 +13,19 @@ import child
 import numpy as np
 import pytest
 from capabilities import need
+from rich.console import Console
 from waiting import LONG
 
 from ina import cli
 from ina.aggregation.control_socket import discovery
+from ina.aggregation.controller.api import DEFAULT_SLOTS
 from ina.aggregation.controller.client import Client, start_server
 from ina.aggregation.controller.counter_cells import labels
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.backend import launcher
 from ina.base import paths
-from ina.cli.jobs import counters_tables, rates_between
+from ina.cli.running import counters_tables, rates_between, switches_tables, top_tables
 from ina.lab.training import launch
 from ina.net import state
 
@@ -38,7 +41,7 @@ def job():
         client.admit("a/b", 2)
         a = client.attach("a/b", worker)
         config = WorkerConfig(worker=worker, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                              rto_min=5.0, rto_max=5.0)  # fmt: skip
+                              rto_min=5.0, rto_max=5.0, rto_fixed=True)  # fmt: skip
         endpoints.append(Endpoint(config, open_worker_port(a), client.fileno()))
         for fd in a.fds:
             os.close(fd)
@@ -177,20 +180,31 @@ def test_help(command, text, capsys):
 
 @pytest.mark.fast
 @pytest.mark.parametrize(("arguments", "text"), [
-    (["--topology", "star", "--switch", "s1"], "--switch s1: expected NAME=HOST:PORT"),
+    (["--topology", "star", "--switch", "s1"], "--switch: s1: expected NAME=HOST:PORT"),
     (["--topology", "star", "--switch", "s7=127.0.0.1:1"], "star has no switch 's7'; it has: s1"),
     (["--topology", "stars", "--switch", "s1=127.0.0.1:1"], "there is no topology 'stars'"),
 ])
 def test_a_controller_that_cannot_be(arguments, text, tmp_path, capsys):
     need("p4runtime")
-    assert cli.main(["controller", *arguments, "--name", "ina-test-nowhere", "--state", str(tmp_path / "jobs.json")]) == 1
+    try:
+        status = cli.main(["controller", *arguments, "--name", "ina-test-nowhere", "--state", str(tmp_path / "jobs.json")])
+    except SystemExit as end:  # the options cannot be parsed
+        status = end.code
+    assert status == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.fast
+def test_help_names_the_slots_of_a_job_that_asks_for_none(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["controller", "--help"])
+    assert f"(default: {DEFAULT_SLOTS})" in capsys.readouterr().out
 
 
 @pytest.mark.fast
 def test_nothing_runs(monkeypatch, capsys):
     monkeypatch.delenv("INA_SWITCH", raising=False)
-    monkeypatch.setattr("ina.cli.jobs.running", list)
+    monkeypatch.setattr("ina.cli.running.running", list)
     assert cli.main(["jobs"]) == 1
     assert "no switch process runs here" in capsys.readouterr().err
 
@@ -198,8 +212,8 @@ def test_nothing_runs(monkeypatch, capsys):
 @pytest.mark.fast
 def test_cells_are_called_as_the_program_calls_them(tmp_path):
     program = str(paths.p4_dir() / "switchml.p4")
-    assert labels(program, "SwitchIngress.drops", 11)[1] == "malformed"
-    assert labels(program, "SwitchIngress.drops", 22)[12] == "job 1: malformed"
+    assert labels(program, "SwitchIngress.drops", 13)[1] == "malformed"
+    assert labels(program, "SwitchIngress.drops", 26)[14] == "job 1: malformed"
     assert labels(program, "SwitchIngress.drops", 7) == list("0123456")
     assert labels(str(tmp_path / "gone.p4"), "SwitchIngress.drops", 2) == ["0", "1"]
 
@@ -224,3 +238,22 @@ def test_whatever_others_call_their_processes(read):
         process.stdout.readline()
         assert read(process.pid) > 0
         process.stdin.close()
+
+
+@pytest.mark.fast
+def test_links_that_are_down_are_shown_with_jobs_that_moved_or_wait():
+    def shown(group):
+        console = Console(width=160, file=io.StringIO())
+        console.print(group)
+        return console.file.getvalue()
+
+    down = {"link": "s1-s9", "state": "down", "reason": "s1-eth3: it has no carrier", "began": 1e9, "noticed": 1e9, "ended": None,
+            "lost": 12, "moved": {"job 0": "s18"}, "waited": ["job 1"]}  # fmt: skip
+    slow = {**down, "link": "h3", "state": "slow", "reason": "1 Gb/s", "ended": 1e9 + 5, "lost": 0, "moved": {}, "waited": []}
+    reply = {"switches": {}, "links": [slow, down]}
+    text = shown(switches_tables(reply, {}))
+    assert all(word in text for word in ("s1-s9", "it has no carrier", "12", "job 0 moved to root s18", "job 1 waits", "1 Gb/s"))
+    look = {"at": 1.0, "jobs": {"jobs": {}}, "counters": {}, "switches": reply,
+            "ping": {"pid": 1, "program": "p", "values": 1, "free_slots": 1}}  # fmt: skip
+    text = shown(top_tables("s", look, rates_between(look, {**look, "at": 2.0})))
+    assert "s1-s9" in text and "1 Gb/s" not in text, "only what is down or slow now"

@@ -13,7 +13,7 @@ import child
 import pytest
 from capabilities import need
 from dying_controller import STATUS
-from test_recovery import ROOT, Running, total
+from test_recovery_processes import ROOT, Running, total
 from waiting import LONG, until
 
 from ina.aggregation.controller.client import Client, ControlError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from fake_target import FakeTarget
 from hypothesis import given, settings
@@ -14,8 +16,7 @@ from ina.aggregation.entries.atp import ATP
 from ina.aggregation.worker import worker_address
 from ina.base.paths import p4_dir
 from ina.net.ports import Address
-from ina.p4.bfrt.info import Info
-from ina.p4.bfrt.program_info import p4info_of
+from ina.p4.bfrt.info import Info, p4info_of
 from ina.p4.bfrt.schema import bfrt_json
 from ina.p4.compiler.frontend import load
 from ina.p4.compiler.p4info.p4info import build as p4info
@@ -102,16 +103,29 @@ def test_a_program_is_recognised_by_what_it_declares():
                   for key, value in pairs.items()]  # fmt: skip
         return P4Info({"pkgInfo": {"structuredAnnotations": [{"name": "ina_program", "kvPairList": {"kvPairs": listed}}]}})
 
-    program, sizes = recognise(declared(protocol="switchml", values=64, slots=32))
-    assert (program.name, sizes.values, sizes.slots) == ("switchml", 64, 32)
+    program, sizes = recognise(declared(protocol="switchml", values=64, slots=32, wire=2))
+    assert (program.name, sizes.values, sizes.slots, program.max_workers) == ("switchml", 64, 32, 1024)
+    assert recognise(declared(protocol="switchml", values=64, slots=32, wire=2, workers=4))[0].max_workers == 4
     assert recognise(declared(protocol="pigeon", values=64, slots=32)) is None
     assert recognise(P4Info({})) is None
     for wrong in ({"protocol": "switchml", "values": 64}, {"protocol": "switchml", "values": 0, "slots": 1},
                   {"protocol": 1, "values": 64, "slots": 32}, {"protocol": "switchml", "values": 63, "slots": 32},
                   {"protocol": "switchml", "values": 64, "slots": 1 << 31},
+                  {"protocol": "switchml", "values": 64, "slots": 32, "wire": 2, "workers": 0},
                   {"protocol": "switchml", "values": 64, "slots": 32, "colour": 1}):  # fmt: skip
-        with pytest.raises(ValueError, match=r'expected @ina_program\[protocol="NAME", values=VALUES, slots=SLOTS\]'):
+        with pytest.raises(ValueError, match=r'expected @ina_program\[protocol="NAME", values=VALUES, .*wire=VERSION\]'):
             recognise(declared(**wrong))
+
+
+@pytest.mark.parametrize(("wire", "message"), [
+    ({}, "the program speaks wire version 1, this ina 2; the program is older: compile it"),
+    ({"wire": 1}, "the program speaks wire version 1, this ina 2; the program is older: compile it"),
+    ({"wire": 3}, "the program speaks wire version 3, this ina 2; this ina is older: upgrade it"),
+])  # fmt: skip
+def test_a_program_of_another_wire_version_is_refused(wire, message):
+    pairs = ", ".join(f"{key}={value}" for key, value in wire.items())
+    with pytest.raises(ValueError, match=message):
+        recognise(stated_at_a_table(f'@ina_program(protocol="switchml", values=32, slots=8{", " if pairs else ""}{pairs})'))
 
 
 def stated_at_a_table(*texts):
@@ -121,7 +135,7 @@ def stated_at_a_table(*texts):
 
 def test_a_statement_at_a_table_as_another_compiler_writes_it():
     """Literals only: the text of an expression is not evaluated here."""
-    program, sizes = recognise(stated_at_a_table('@ina_program( protocol = "switchml", values=0x20,slots = 1_024 )'))
+    program, sizes = recognise(stated_at_a_table('@ina_program( protocol = "switchml", values=0x20,slots = 1_024,wire=2 )'))
     assert (program.name, sizes.values, sizes.slots) == ("switchml", 32, 1024)
 
 
@@ -158,15 +172,30 @@ def test_stated_sizes_are_evaluated(folder, slots):
         assert (sizes.values, sizes.slots) == (64, 8)
 
 
-@pytest.mark.parametrize("name", ["switchml", "atp", "ps"])
-@pytest.mark.parametrize("folder", ["", "tofino"])
-def test_every_program_states_its_protocol_and_sizes(name, folder):
+@pytest.mark.parametrize("path", [path for folder in ("", "tofino")
+                                  for name in ("switchml", "atp", "ps", "thc", "omnireduce", "fpisa", "receivers")
+                                  if (path := p4_dir() / folder / f"{name}.p4").is_file()])  # fmt: skip
+def test_every_program_states_its_protocol_and_sizes(path):
     """In P4Info, and in what BFRuntime's schema keeps of it."""
-    path = p4_dir() / folder / f"{name}.p4"
     message = p4info(load(path, defines={"VALUES": "64", "SLOTS": "32"}, include_dirs=[p4_dir()]))
     for info in (P4Info(message), p4info_of(Info(bfrt_json(message)))):
         program, sizes = recognise(info)
-        assert (program.name, sizes.values, sizes.slots) == (name, 64, 32)
+        assert (program.name, sizes.values, sizes.slots) == (path.stem, 64, 32)
+
+
+@pytest.mark.parametrize(("name", "register", "cells"), [
+    ("switchml", "SwitchIngress.phase.incarnations", 2), ("tofino/switchml", "SwitchIngress.phase.incarnations", 2),
+    ("atp", "SwitchIngress.aggregator.owners", 1), ("tofino/atp", "SwitchIngress.aggregator.stamps", 1),
+])  # fmt: skip
+def test_more_slots_than_registers_have_are_refused(name, register, cells):
+    message = p4info(load(p4_dir() / f"{name}.p4", defines={"VALUES": "64", "SLOTS": "32"}, include_dirs=[p4_dir()]))
+    (text,) = (text for table in message["tables"] for text in table["preamble"].get("annotations", ()) if "ina_program" in text)
+    for table in message["tables"]:
+        if table["preamble"].get("annotations") == [text]:
+            table["preamble"]["annotations"] = [text.replace("slots=32", "slots=33")]
+    words = f"slots=33 .*register {re.escape(register)} has {32 * cells} cells, {cells} for each slot: expected slots=32 at most"
+    with pytest.raises(ValueError, match=words):
+        recognise(P4Info(message))
 
 
 def test_entries_of_a_job_with_a_parameter_server():

@@ -12,7 +12,7 @@ from waiting import LONG
 torch = pytest.importorskip("torch", reason="the back end needs torch")
 
 from ina.aggregation.controller.client import ControlError  # noqa: E402
-from ina.backend.failures import Keeper  # noqa: E402
+from ina.aggregation.controller.keeper import Keeper  # noqa: E402
 
 pytestmark = pytest.mark.fast
 
@@ -29,7 +29,8 @@ def test_a_move_that_fails_says_why(error, text):
     over, ends, ours = [], threading.Event(), socket.socketpair()
     client = SimpleNamespace(fileno=ours[0].fileno, moved=[(7, "switch root is lost; the job goes on over root2")], failure="",
                              gone=False, poll=lambda: "")  # fmt: skip
-    member = SimpleNamespace(rank=0, size=1, client=client, lock=threading.Lock(), reopen=reopen, abort=over.append)
+    member = SimpleNamespace(rank=0, size=1, client=client, lock=threading.Lock(), reopen=reopen, abort=over.append,
+                             tell=lambda: None)  # fmt: skip
     movable = SimpleNamespace(halt=lambda: {"next": 0, "parts": {}}, give=lambda rank, reports: {}, missing=lambda reports: [],
                               resume=None, give_up=ends.set)  # fmt: skip
     keeper = Keeper(member, movable, torch.distributed.HashStore(), comes_back=False)

@@ -13,11 +13,12 @@ from waiting import LONG, until
 from ina.aggregation.controller.admission import Controller
 from ina.aggregation.controller.client import Client, start_server
 from ina.aggregation.controller.ps_client import PsClient
+from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.ps.server import Server, ServerConfig
 from ina.aggregation.worker import SERVER, Endpoint, WorkerConfig, worker_address
 from ina.base import paths
-from ina.cli.jobs import counters_tables
+from ina.cli.running import counters_tables
 from ina.net.ports import memory_pair
 
 pytestmark = pytest.mark.build
@@ -117,3 +118,37 @@ def test_a_server_that_cannot_start_is_not_started_again_and_again(monkeypatch):
     assert not upstream.expected() and upstream.failure == f"the parameter server (process {upstream.pid}) ended before it served"
     upstream.close()
     welcomed[0].close()
+
+
+@pytest.mark.parametrize("check", ["sum", "keyed"])
+def test_the_server_gets_its_jobs_key(check):
+    """Sums of floats that integers cannot represent are the server's own: workers take them only with its check words."""
+    process = start_server(paths.p4_dir() / "atp.p4", {"VALUES": "32", "SLOTS": "64"}, job_slots=16)
+    clients, endpoints, outs = [], [], []
+    try:
+        clients = [Client(process.name) for _ in range(2)]
+        for index, client in enumerate(clients):
+            client.join("job", index)
+        for client in clients:
+            assert client.admit("job", 2, check=check)["check"] == check
+        for index, client in enumerate(clients):
+            grant = client.attach("job", index)
+            settings = WorkerConfig(
+                index, 2, job=grant.number, life=grant.life, slots=grant.slots, values=grant.values, protocol=grant.protocol,
+                address=grant.address, switch=grant.switch, server=grant.switch, check=grant.check, key=grant.key,
+                rto_min=0.05, rto_max=1.0, options=grant.port.get("options", {}),
+            )  # fmt: skip
+            endpoints.append(Endpoint(settings, open_worker_port(grant, None), client.fileno()))
+        source = np.resize(np.array([1e30, 1e-30, np.inf, 3.0], np.float32), 500)
+        tickets = []
+        for endpoint in endpoints:
+            outs.append(np.zeros_like(source))
+            tickets.append(endpoint.submit(source, outs[-1]))
+        for endpoint, ticket in zip(endpoints, tickets, strict=True):
+            endpoint.wait(ticket, 30)
+        stats = [endpoint.stats for endpoint in endpoints]
+    finally:
+        for each in (*endpoints, *clients, process):
+            each.close()
+    assert all((out == 2 * source).all() for out in outs)
+    assert all(each["float_blocks"] > 0 and each["drop_corrupt"] == 0 for each in stats)

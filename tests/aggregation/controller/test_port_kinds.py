@@ -22,7 +22,8 @@ OTHERS = {
     "base/manifest.py": "host/dpdk",  # files of the library
     "net/dpdk.py": "",
     "cli/switch.py": "where.",  # ports of `ina switch`
-    "lab/doctor/machine.py": "target",  # ina doctor --target
+    "cli/doctor.py": "target",  # ina doctor --target
+    "lab/doctor/machine.py": "target",
     "backend/settings.py": "found.errors",  # the key
 }
 
@@ -88,7 +89,8 @@ def test_a_worker_refuses_an_attachment_with_a_port_of_no_kind():
     name = f"ina-test-{uuid.uuid4()}"
     address = ["02:00:00:00:00:01", "10.0.0.1", 1]
     reply = {"ok": True, "worker": 0, "workers": 1, "number": 0, "incarnation": 1, "life": 1, "slots": 16, "values": 32,
-             "protocol": "switchml", "address": address, "switch": address, "outlives": False, "moves": False}  # fmt: skip
+             "protocol": "switchml", "address": address, "switch": address, "outlives": False, "check": "sum", "key": "",
+             "moves": False}  # fmt: skip
     with listen(name) as listener:
         for kind in ("udp", "pigeon"):
             client = Client(name)

@@ -10,8 +10,11 @@ from marks import marked
 from model_switch import ip_checksum
 from switchml_targets import TARGETS, Job, World, close_targets, open_target
 
+from ina.aggregation.wire import layout
 from ina.aggregation.worker import SWITCH, worker_address
 from ina.p4.runtime.entities import as_int
+
+WIRE = layout.load(32)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,6 +48,7 @@ def total(*vectors) -> list[int]:
 
 def check_head(job: Job, frame: bytes, worker: int, payload: int) -> dict[str, dict[str, int]]:
     """The answer's lengths, addresses and checksums; returns its headers."""
+    payload += job.head_size - 52
     assert len(frame) == 52 + payload
     headers, own = job.world.parse(frame), worker_address(job.number, worker)
     assert headers["ethernet"] == {
@@ -58,6 +62,18 @@ def check_head(job: Job, frame: bytes, worker: int, payload: int) -> dict[str, d
     return headers
 
 
+def check_words(headers: dict[str, dict], packets: list[dict[str, dict]]) -> None:
+    """Checks version, checksum and, with values that are summed, the sums of the check words of all workers' `packets`."""
+    if "check" not in packets[0]:
+        return
+    check = headers["check"]
+    covered = b"".join(WIRE[name].pack(headers[name]) for name in ("switchml", "exponents", "check"))
+    assert (check["version"], layout.checksum(covered)) == (WIRE.constants["WIRE_VERSION"], 0)
+    if "values" in headers and headers["switchml"]["msg_type"] == WIRE.constants["SWITCHML_DATA"]:
+        for word in ("check0", "check1"):
+            assert check[word] == sum(packet["check"][word] for packet in packets) % 2**32
+
+
 def check_result(job: Job, sent, values, tsi: int, e0: int = -96, *, overflow: int = 0, e1: int | None = None,
                  to: list[int] | None = None, set_: int | None = None, slot: int | None = None) -> None:  # fmt: skip
     """`sent` is the result `values` (None: no payload), once to each of workers `to` (default: all), nobody else."""
@@ -67,7 +83,8 @@ def check_result(job: Job, sent, values, tsi: int, e0: int = -96, *, overflow: i
     for worker in workers:
         headers = check_head(job, frames[job.ports[worker]], worker, 0 if values is None else 4 * len(values))
         request = job.fields(worker, tsi, values, slot=slot, set_=set_)
-        assert headers["switchml"] == {**request["switchml"], "overflow": overflow, "reserved": 0}
+        assert headers["switchml"] == {**request["switchml"], "overflow": overflow}
+        check_words(headers, [job.fields(w, tsi, values) for w in range(len(job.ports))])
         assert headers["exponents"] == {"e0": e0, "e1": request["exponents"]["e1"] if e1 is None else e1}
         if values is not None:
             assert signed(headers["values"]["v"]) == signed(values)
@@ -78,7 +95,8 @@ def check_pending(job: Job, sent, worker: int, tsi: int, seen: int, e0: int = -9
     assert [port for port, _ in sent] == [job.ports[worker]]
     headers = check_head(job, sent[0][1], worker, 4)
     request = job.fields(worker, tsi, None, e0)
-    assert headers["switchml"] == {**request["switchml"], "msg_type": 2, "size": 7, "overflow": 0, "reserved": 0}
+    assert headers["switchml"] == {**request["switchml"], "msg_type": 2, "size": 7, "overflow": 0}
+    assert layout.checksum(sent[0][1][42:64]) == 0
     assert headers["exponents"] == request["exponents"]
     assert headers["pending"] == {"missing": (1 << len(job.ports)) - 1 & ~seen}
 

@@ -274,15 +274,15 @@ def test_deadline_names_who_is_missing(pool):
 
 
 def test_a_straggler_finds_the_others_at_the_server():
-    """The early workers' sums are evicted to the server; what comes late goes there at once."""
+    """The early workers ask about the oldest number alone: its sum goes to the server, the others stay in the switch."""
     network = Network([JobSpec(4, 16)], pool=256)
     rows = tensors(4, 3200, np.int32, 1)
     expected = rows.sum(axis=0, dtype=np.int32)
     network.submit(0, rows, only=[0, 1, 2])
     network.run(until=20_000 * US)
     early = network.jobs[0].workers[0].stats
-    assert network.jobs[0].server.stats["merged_partial"] == 16, "the whole window"
-    assert early["pending_replies"] > 16 and early["retransmissions"] < 200
+    assert network.jobs[0].server.stats["merged_partial"] == 1
+    assert early["pending_replies"] > 10 and early["retransmissions"] < 30
     start = network.now
     network.submit(0, rows, only=[3])
     all_done(network.run()[0], 1)
@@ -327,5 +327,6 @@ def test_ten_million_elements():
 def test_worker_and_server_are_clean_under_sanitizers(tmp_path):
     """Exact-size buffers, lossy runs, wrong bytes."""
     need("sanitizers")
-    sources = ["atp.c", "atp_frame.c", "ps.c", "slots.c", "tensors.c", "internet.c", "rto.c", "codec.c"]
+    sources = ["atp.c", "check.c", "keyed.c", "atp_frame.c", "ps.c", "slots.c", "route.c", "tensors.c",
+               "internet.c", "rto.c", "codec.c"]
     run_c(tmp_path, "atp", sources, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_switch import ip_checksum
 
 from ina.aggregation.ps.state_machine import ParameterServer, ServerConfig
 from ina.aggregation.worker import Worker, WorkerConfig, worker_address
@@ -62,10 +63,18 @@ def test_a_plain_server_hears_each_worker_only_from_its_own_address():
     first.submit(np.zeros(1, np.int32))
     frame = bytearray(first.frames_to_send(0)[0])
     frame[57] = 0b010
-    ps.receive(bytes(frame), 0)
+    ps.receive(resealed(frame), 0)
     frame[57] = 0b011
-    ps.receive(bytes(frame), 0)
+    ps.receive(resealed(frame), 0)
     assert ps.stats["drop_foreign"] == 2 and ps.frames_to_send(0) == []
+
+
+def resealed(frame: bytes | bytearray) -> bytes:
+    """The frame, changed in its headers, with a right checksum."""
+    frame = bytearray(frame)
+    frame[60:62] = bytes(2)
+    frame[60:62] = ip_checksum(frame[42:70]).to_bytes(2, "big")
+    return bytes(frame)
 
 
 @pytest.mark.parametrize("padding", [b"", bytes(2), bytes([0x5A]) * 18])
@@ -95,40 +104,62 @@ def test_cut_frames_are_dropped_and_padded_ones_are_whole(padding):
 
 
 def test_parts_that_overlap_are_not_added_and_a_resend_hears_whom_the_server_has():
-    ps, workers = server(3), [worker(i, 3) for i in range(3)]
+    ps, workers = server(3), [worker(i, 3, options={"check": 0}) for i in range(3)]
     for w in workers:
         w.submit(np.ones(20, np.int32))
     frames = [relayed(w.frames_to_send(0)[0]) for w in workers]
     part = bytearray(frames[0])
     part[57] = 0b011
-    ps.receive(bytes(part), 0)
+    ps.receive(resealed(part), 0)
     for resend in (0, 8):
         again = bytearray(frames[1])
         again[42] |= resend
-        ps.receive(bytes(again), 0)
+        ps.receive(resealed(again), 0)
     (pending,) = ps.frames_to_send(0)
-    assert pending[42] >> 4 == 5 and pending[54:58] == bytes([0, 0, 0, 0b010]) and pending[58:62] == bytes([0, 0, 0, 0b011])
+    assert pending[42] >> 4 == 5 and pending[54:58] == bytes([0, 0, 0, 0b010]) and pending[70:74] == bytes([0, 0, 0, 0b011])
     assert ps.stats["overlaps"] == 2 and ps.stats["merged_partial"] == 1
     ps.receive(frames[2], 0)
     (result,) = ps.frames_to_send(0)
     assert result[42] >> 4 == 3 and result[57] == 0b111
     again = bytearray(frames[1])
     again[42] |= 8
-    ps.receive(bytes(again), 0)
+    ps.receive(resealed(again), 0)
     (repeated,) = ps.frames_to_send(0)
-    assert repeated[:42] == result[:42] and repeated[57] == 0b010 and repeated[58:] == result[58:]
+    assert repeated[:42] == result[:42] and repeated[57] == 0b010 and repeated[62:] == result[62:]
+
+
+def test_a_packet_whose_check_words_do_not_fit_leaves_a_complete_row_as_it_is():
+    """Were the row begun anew for it, late packets of the old phase would fill it in part, and no other would get it."""
+    ps, workers = server(2), [worker(i, 2) for i in range(2)]
+    for w in workers:
+        w.submit(np.ones(20, np.int32))
+    frames = [relayed(w.frames_to_send(0)[0]) for w in workers]
+    for frame in frames:
+        ps.receive(frame, 0)
+    (result,) = ps.frames_to_send(0)
+    later, floats = bytearray(frames[0]), bytearray(frames[0])
+    later[53] = 2 * 4  # the next number of the row, of which these are not the words
+    floats[42] = 0x28
+    for frame in (later, floats):
+        ps.receive(resealed(frame), 0)
+    assert ps.stats["drop_corrupt"] == 2 and ps.frames_to_send(0) == []
+    again = bytearray(frames[1])
+    again[42] |= 8
+    ps.receive(resealed(again), 0)
+    (repeated,) = ps.frames_to_send(0)
+    assert repeated[42] >> 4 == 3 and repeated[62:] == result[62:]
 
 
 def test_a_worker_that_the_server_lacks_sends_again_at_once():
     w = worker(1, 3)
     w.submit(np.ones(20, np.int32))
     (frame,) = w.frames_to_send(0)
-    pending = bytearray(to_worker(relayed(frame), 1)[:58] + bytes(4))
-    pending[16:18], pending[38:40] = (48).to_bytes(2, "big"), (28).to_bytes(2, "big")
+    pending = bytearray(to_worker(relayed(frame), 1)[:70] + bytes(4))
+    pending[16:18], pending[38:40] = (60).to_bytes(2, "big"), (40).to_bytes(2, "big")
     pending[42] = 0x50
     for seen, dest, again in ((0b010, 0b111, 0), (0b001, 0b001, 0), (0b001, 0b010, 1), (0b101, 0b111, 1)):
-        pending[57], pending[61] = dest, seen
-        w.receive(bytes(pending), 0)
+        pending[57], pending[73] = dest, seen
+        w.receive(resealed(pending), 0)
         sent = w.frames_to_send(0)
         assert [f[42] for f in sent] == [0x18] * again
 
@@ -157,9 +188,11 @@ def test_any_bytes_are_dropped_and_counted(data):
         workers[0].receive(frame, 1)
         ps.frames_to_send(1)
         workers[0].frames_to_send(1)
-    outcomes = ("merged_raw", "merged_partial", "overlaps", "drop_malformed", "drop_foreign", "drop_stale")
+    outcomes = ("merged_raw", "merged_partial", "overlaps", "drop_malformed", "drop_foreign", "drop_stale", "drop_corrupt",
+                "drop_version")
     assert sum(ps.stats[k] - before[0][k] for k in outcomes) == count
-    drops = ("results", "duplicates", "pending_replies", "drop_malformed", "drop_foreign", "drop_stale")
+    drops = ("results", "duplicates", "pending_replies", "drop_malformed", "drop_foreign", "drop_stale", "drop_corrupt",
+             "drop_version")
     mismatch = len(workers[0].events())  # a result whose fingerprint is another's ends the job
     assert sum(workers[0].stats[k] - before[1][k] for k in drops) + mismatch == count
 
@@ -208,7 +241,7 @@ def test_the_congestion_window():
         for frame in ps.frames_to_send(0):
             marked = bytearray(to_worker(frame, 0))
             marked[42] |= 2 * (n in (5, 6, 20))
-            w.receive(bytes(marked), 0)
+            w.receive(resealed(marked), 0)
     assert windows[:6] == [4, 8, 16, 32, 64, 64]
     assert windows[6] == 32 and windows[7] == 16 and windows[8:13] == [16, 17, 18, 19, 20]
     assert windows[21] == windows[20] // 2 and w.stats["marked"] > 3

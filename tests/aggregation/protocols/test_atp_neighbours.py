@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from atp_network import US, Faults, JobSpec, Network
 from capabilities import need
+from forger import sealed
 
 from ina.aggregation.worker import Worker
 
 pytestmark = pytest.mark.build
 need("cc")
+CHECK = 58  # where ATP's check header begins
 
 
 def rows_of(workers: int, count: int, seed: int = 1) -> np.ndarray:
@@ -37,7 +39,8 @@ class Mean:
             frame = bytearray(self.own)
             frame[44:46] = self.random.randbytes(2)
             frame[49:54] = self.sequence.to_bytes(5, "big")
-            frame[58:] = self.random.randbytes(len(frame) - 58)
+            frame[62:] = self.random.randbytes(len(frame) - 62)
+            frame[:] = sealed(frame, CHECK)
         else:
             frame = bytearray(self.random.choice(self.victims))
             if kind < 0.7:  # its own address, the victim's job and life
@@ -46,6 +49,7 @@ class Mean:
                 frame[:42], frame[46:49] = self.own[:42], self.own[46:49]
                 frame[42] = self.random.choice([0x10, 0x18, 0x20, 0x30, 0x40, 0x50])
                 frame[54:58] = self.random.randbytes(4)
+                frame[:] = sealed(frame, CHECK)
             elif kind < 0.9:  # the victim's frames as they are, from the wrong port
                 pass
             elif kind < 0.95:

@@ -65,7 +65,8 @@ def check_up(job: Job, sent, values, bitmap: int, sequence: int, **atp) -> dict:
                                    "ethertype": 0x0800}  # fmt: skip
     assert (headers["ipv4"]["src_addr"], headers["ipv4"]["dst_addr"]) == (as_int(own.ip, 32, "ip"), as_int(above.ip, 32, "ip"))
     assert headers["ipv4"]["ttl"] == 64 and ip_checksum(sent[0][1][14:34]) == 0
-    length = 24 + (0 if values is None else 4 * VALUES)
+    assert ip_checksum(sent[0][1][42:70]) == 0 and headers["check"]["version"] == 2
+    length = 36 + (0 if values is None else 4 * VALUES)
     assert headers["udp"] == {"src_port": own.port, "dst_port": above.port, "length": length, "checksum": 0}
     expected = {"msg_type": 1, "resend": 0, "collision": 0, "ecn": 0, "overflow": 0, "exponent": -96, "index": 3,
                 "life": job.life, "job": job.number, "sequence": sequence % 2**40,
@@ -94,8 +95,8 @@ def test_a_result_goes_to_every_worker(world, job):
         assert headers["ethernet"]["src_addr"] == as_int(ATP_SWITCH.mac, 48, "mac")
         assert headers["ipv4"]["dst_addr"] == as_int(own.ip, 32, "ip")
         assert headers["ipv4"]["src_addr"] == as_int(ATP_SWITCH.ip, 32, "ip") and ip_checksum(frame[14:34]) == 0
-        assert headers["udp"] == {"src_port": ATP_SWITCH.port, "dst_port": own.port, "length": 152, "checksum": 0}
-        assert frame[58:] == payload
+        assert headers["udp"] == {"src_port": ATP_SWITCH.port, "dst_port": own.port, "length": 164, "checksum": 0}
+        assert frame[70:] == payload
         atp = headers["atp"]
         assert (atp["msg_type"], atp["ecn"], atp["collision"], atp["exponent"], atp["bitmap"]) == (RESULT, 1, 1, 7, 0b111)
 
@@ -236,9 +237,7 @@ def test_maxima(world, job):
 
 def test_floats_are_passed_on(world, job):
     for child in range(3):
-        frame = job.data(child, 0, numbers(child))
-        floats = bytes([FLOATS << 4]) + frame[43:]
-        sent = world.send(frame[:42] + floats, child)
+        sent = world.send(job.data(child, 0, numbers(child), msg_type=FLOATS), child)
         check_up(job, sent, numbers(child), 1 << child, 0, msg_type=FLOATS)
 
 
@@ -298,7 +297,7 @@ def test_a_leaf_sends_its_rack_up_and_a_worker_s_answer_down(world):
 @pytest.mark.fast
 def test_drop_reasons_are_all_tested():
     assert members("Drop") == ["NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "WRONG_WORKERS",
-                               "OLD_LIFE", "REPEATED", "LOST"]  # fmt: skip
+                               "OLD_LIFE", "REPEATED", "LOST", "CORRUPT", "VERSION"]  # fmt: skip
 
 
 def dropped(world: World, job: Job, reason: str, frame: bytes, port: int = 0) -> None:
@@ -313,9 +312,40 @@ def dropped(world: World, job: Job, reason: str, frame: bytes, port: int = 0) ->
     job.result(sequence)
 
 
-@pytest.mark.parametrize("length", [42, 43, 49, 50, 57, 58, 59, 60, 100, 57 + 4 * VALUES])
+@pytest.mark.parametrize("length", [42, 43, 49, 50, 57, 58, 69, 70, 71, 100, 69 + 4 * VALUES])
 def test_truncated_in_or_after_the_atp_header(world, job, length):
     dropped(world, job, "MALFORMED", job.data(0, 0, numbers(1))[:length])
+
+
+@pytest.mark.parametrize("bit", range(8 * 42, 8 * 70, 3))
+def test_any_bit_of_the_checked_headers(world, job, bit):
+    frame = bytearray(job.data(0, 0, numbers(1)))
+    frame[bit // 8] ^= 0x80 >> bit % 8
+    dropped(world, job, "CORRUPT", bytes(frame))
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
+def test_another_version_is_refused(world, job, version):
+    headers = job.fields(job.addresses[0], 1, 0, 0b001, 0)
+    headers["check"]["version"] = version
+    sent = world.send(world.bytes(headers), 0)
+    assert [(port, parse(frame)["atp"]["msg_type"], parse(frame)["check"]["version"]) for port, frame in sent] == [(0, 7, 2)]
+    assert parse(sent[0][1])["ipv4"]["dst_addr"] == as_int(job.addresses[0].ip, 32, "ip")
+    assert ip_checksum(sent[0][1][42:70]) == 0 and world.drops() == {"VERSION": 1}
+    headers["atp"]["msg_type"] = 7
+    assert world.send(world.bytes(headers), 0) == []
+    assert world.drops() == {"VERSION": 2}
+
+
+def test_check_words_are_added_like_values(world, job):
+    def up(child, **rest):
+        return job.send(child, 5, numbers(child), **rest)
+
+    assert up(0) == [] and up(1) == []
+    check = parse(up(2)[0][1])["check"]
+    packets = [parse(job.data(child, 5, numbers(child)))["check"] for child in range(3)]
+    for word in ("check0", "check1"):
+        assert check[word] == sum(packet[word] for packet in packets) % 2**32
 
 
 def test_truncated_before_the_atp_header_is_not_aggregation(world, job):
@@ -323,28 +353,28 @@ def test_truncated_before_the_atp_header_is_not_aggregation(world, job):
 
 
 def test_truncated_without_payload(world, job):
-    for length in (42, 56, 57):
+    for length in (42, 57, 69):
         dropped(world, job, "MALFORMED", job.data(0, 0)[:length])
 
 
 @pytest.mark.parametrize(("kind", "payload"), [(RESULT, 128), (FLOAT_RESULT, 128), (RESULT, 0), (PENDING, 4)])
 def test_truncated_from_above(world, job, kind, payload):
     whole = job.down(7, kind=kind, bitmap=0b001, payload=bytes(payload))
-    for length in {42, 57, len(whole) - 1}:
+    for length in {42, 69, len(whole) - 1}:
         dropped(world, job, "MALFORMED", whole[:length], port=PARENT)
 
 
 def test_ethernet_padding_is_no_payload(world, job):
-    """A frame without payload has 58 bytes, which Ethernet makes 60: bytes behind the datagram are ignored, up and down."""
+    """A frame without payload may be followed by padding: bytes behind the datagram are ignored, up and down."""
     padding = bytes.fromhex("5a5a")
     for child in (0, 2):
         assert world.send(job.data(child, 0) + padding, child) == []
     sent = world.send(job.data(1, 0) + padding, 1)
-    check_up(job, [(port, frame[:58]) for port, frame in sent], None, 0b111, 0)
+    check_up(job, [(port, frame[:70]) for port, frame in sent], None, 0b111, 0)
     answered = world.send(job.down(0, payload=b"") + padding, PARENT)
     assert [port for port, _ in answered] == [0, 1, 2]
     for _, frame in answered:
-        assert parse(frame[:58])["atp"]["msg_type"] == RESULT and frame[58:] in (b"", padding)
+        assert parse(frame[:70])["atp"]["msg_type"] == RESULT and frame[70:] in (b"", padding)
     assert world.drops() == {}
 
 
@@ -353,7 +383,7 @@ def test_a_short_frame_of_no_size_of_ours_is_counted_alike(world, job, payload, 
     """A Tofino's ingress does not know a frame's length: if its parser needs no more bytes, it does not notice missing ones."""
     address = job.addresses[0]
     frame = world.bytes(job.fields(address, 1, 0, 0b001, payload))
-    assert len(frame) == 58
+    assert len(frame) == 70
     dropped(world, job, reason, frame)
 
 
@@ -374,7 +404,7 @@ def test_short_frames_between_whole_ones_change_no_sum(world, job):
 
 @pytest.mark.parametrize(
     ("header", "field", "value"),
-    [("ipv4", "hdr_checksum", 1), ("ipv4", "total_len", 171), ("ipv4", "total_len", 4000), ("atp", "msg_type", 0),
+    [("ipv4", "total_len", 171), ("ipv4", "total_len", 4000), ("atp", "msg_type", 0),
      ("atp", "msg_type", 7), ("atp", "msg_type", 15)],
 )  # fmt: skip
 def test_malformed(world, job, header, field, value):

@@ -15,7 +15,7 @@ from ina.base.settings import ConfigError
 from ina.lab.kinds import allreduce, sharing
 from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.kinds.sharing import Sharing
-from ina.lab.kinds.training import Config
+from ina.lab.kinds.training import Training
 from ina.lab.virtual.virtual_network import WrongSum
 
 pytestmark = pytest.mark.build
@@ -137,7 +137,7 @@ def test_experiments_refuse_what_the_protocol_does_not_declare(maxima, nothing, 
             AllReduce(workers=3, **keys)
     assert AllReduce(workers=3, protocol=silent, payload=False).reduction == protocols.OWN
     with pytest.raises(ConfigError, match="has no sums: it declares maxima"):
-        Config(protocol=maxima)
+        Training(protocol=maxima)
 
 
 def test_workers_refuse_what_the_protocol_does_not_declare(maxima, nothing):

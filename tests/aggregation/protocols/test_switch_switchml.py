@@ -117,7 +117,8 @@ def test_sums_wrap_as_numpy_does(program, workers):
         check_sums(endpoints, (1, 31, 32, 33, 5000))
         assert switch.counter("drops").sum() == 0
         stats = [switch.port_stats(i) for i in range(workers)]
-        assert len({s.tx_packets for s in stats}) == 1
+        sent, again = [s.tx_packets for s in stats], sum(endpoint.stats["retransmissions"] for endpoint in endpoints)
+        assert max(sent) - min(sent) <= again, "each is answered alone"
         # What ingress absorbs is the program's verdict; nothing else is dropped.
         assert all(set(k for k, v in s.drops.items() if v) <= {"ingress"} for s in stats)
 

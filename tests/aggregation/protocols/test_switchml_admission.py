@@ -6,6 +6,7 @@ import pytest
 from switchml_job import close, job, numbers, reduce, world
 from switchml_targets import Job, World, check_cut_before_its_header, drop_reasons
 
+from ina.aggregation.wire import layout
 from ina.aggregation.worker import SWITCH
 
 FREE = 9  # a port without a worker
@@ -20,7 +21,7 @@ __all__ = ["close", "job", "world"]  # fixtures
 def test_drop_reasons_are_all_tested():
     assert drop_reasons() == [
         "NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "OLD_LIFE", "WRONG_SLOT", "STALE",
-        "REPEATED", "NO_PARENT", "LOST",
+        "REPEATED", "NO_PARENT", "LOST", "CORRUPT", "VERSION",
     ]  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def test_truncated_before_the_switchml_header_is_not_aggregation(world, job):
 
 
 def test_truncated_without_payload(world, job):
-    for length in (51, 50):
+    for length in (63, 50):
         assert world.send(job.frame(0, 0, None)[:length], 0) == []
     assert world.drops() == {"MALFORMED": 2}
 
@@ -55,16 +56,74 @@ def test_truncated_without_payload(world, job):
 @pytest.mark.parametrize("bit", [0, 7, 15])
 def test_wrong_ipv4_checksum(world, job, bit):
     right = int.from_bytes(job.frame(0, 0, numbers(world, 0))[24:26], "big")
-    dropped(world, job, "MALFORMED", lambda h: h["ipv4"].update(hdr_checksum=right ^ 1 << bit))
+    dropped(world, job, "CORRUPT", lambda h: h["ipv4"].update(hdr_checksum=right ^ 1 << bit))
 
 
-@pytest.mark.parametrize("kind", [0, 2, 4, 8, 15])
+@pytest.mark.parametrize("bit", range(8 * 42, 8 * 64))
+def test_any_bit_of_the_checked_headers(world, job, bit):
+    frame = bytearray(job.frame(0, 0, numbers(world, 0)))
+    frame[bit // 8] ^= 0x80 >> bit % 8
+    assert world.send(bytes(frame), 0) == []
+    assert len(world.drops()) == 1 and sum(world.drops().values()) == 1
+    reduce(job, 0)
+
+
+@pytest.mark.parametrize("kind", [0, 2, 4, 5, 8, 15])
 def test_unknown_message_type(world, job, kind):
     dropped(world, job, "MALFORMED", lambda h: h["switchml"].update(msg_type=kind))
 
 
-def test_reserved_bit(world, job):
-    dropped(world, job, "MALFORMED", lambda h: h["switchml"].update(reserved=1))
+def refusals(world, sent) -> list[tuple[int, int, int]]:
+    """Port, type and version of each frame in `sent`."""
+    parsed = [(port, world.wire.unpack(frame, layout.HEAD)) for port, frame in sent]
+    assert all(layout.checksum(frame[42:64]) == 0 for _, frame in sent)
+    assert all(h["ipv4"]["total_len"] == 50 and h["udp"]["length"] == 30 for _, h in parsed)
+    return [(port, h["switchml"]["msg_type"], h["check"]["version"]) for port, h in parsed]
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
+@pytest.mark.parametrize("values", [True, False])
+def test_another_version_is_refused(world, job, version, values):
+    headers = job.fields(0, 0, numbers(world, 0) if values else None)
+    headers["check"]["version"] = version
+    assert refusals(world, world.send(world.bytes(headers), 0)) == [(0, 4, 2)]
+    assert world.drops() == {"VERSION": 1}
+    reduce(job, 0)
+
+
+def test_a_frame_of_another_version_may_have_other_lengths_types_and_sizes(world, job):
+    headers = job.fields(1, 0, numbers(world, 0))
+    headers["check"]["version"] = 3
+    headers["switchml"].update(msg_type=9, size=6)
+    headers["ipv4"]["total_len"] += 5
+    assert refusals(world, world.send(world.bytes(headers), 1)) == [(1, 4, 2)]
+    assert world.drops() == {"VERSION": 1}
+
+
+def test_a_packet_without_check_header_is_version_1(world, job):
+    headers = job.fields(0, 0, numbers(world, 0))
+    del headers["check"]
+    headers["switchml"]["checked"] = 0
+    headers["ipv4"]["total_len"] -= 12
+    headers["udp"]["length"] -= 12
+    assert refusals(world, world.send(world.bytes(headers), 0)) == [(0, 4, 2)]
+    assert world.drops() == {"VERSION": 1}
+    reduce(job, 0)
+
+
+def test_refusals_are_not_answered(world, job):
+    headers = job.fields(0, 0, None)
+    headers["check"]["version"] = 3
+    headers["switchml"]["msg_type"] = 4
+    assert world.send(world.bytes(headers), 0) == []
+    assert world.drops() == {"VERSION": 1}
+
+
+def test_strangers_are_not_told_a_version(world, job):
+    headers = job.fields(0, 0, None)
+    headers["check"]["version"] = 3
+    assert world.send(world.bytes(headers), FREE) == []
+    assert world.drops() == {"WRONG_SOURCE": 1}
 
 
 @pytest.mark.parametrize(("header", "field"), [("ipv4", "total_len"), ("udp", "length")])

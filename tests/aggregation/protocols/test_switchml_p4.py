@@ -316,21 +316,21 @@ def test_reply_keeps_what_is_the_flow_s_and_sets_what_is_its_own(world, job):
     assert [port for port, _ in sent] == [0, 1, 2]
     for port, frame in sent:
         reply, own = world.parse(frame), worker_address(job.number, port)
-        assert reply["udp"] == {"src_port": 0xBEEA, "dst_port": own.port, "length": 18 + 4 * world.values, "checksum": 0}
+        assert reply["udp"] == {"src_port": 0xBEEA, "dst_port": own.port, "length": 30 + 4 * world.values, "checksum": 0}
         assert (reply["ipv4"]["ttl"], reply["ipv4"]["tos"], reply["ipv4"]["identification"]) == (64, 0x2E, 0xABCD)
         assert ip_checksum(frame[14:34]) == 0
 
 
 def test_ethernet_padding_is_no_payload(world, job):
-    """52 bytes are less than Ethernet's 60: a network card's padding is not taken for a bitmap or for values."""
+    """A network card's padding is not taken for a bitmap or for values."""
     frames = [job.frame(worker, 0, None, worker) + bytes(8) for worker in range(3)]
     assert world.send(frames[0], 0) == []
     ((port, pending),) = world.send(frames[0], 0)
-    check_pending(job, [(port, pending[:56])], 0, 0, 0b001, 0)
-    assert pending[56:] == bytes(8)
+    check_pending(job, [(port, pending[:68])], 0, 0, 0b001, 0)
+    assert pending[68:] == bytes(8)
     assert world.send(frames[1], 1) == []
     sent = world.send(frames[2], 2)
-    check_result(job, [(p, frame[:52]) for p, frame in sent], None, 0, 2)
+    check_result(job, [(p, frame[:64]) for p, frame in sent], None, 0, 2)
 
 
 # ---- jobs

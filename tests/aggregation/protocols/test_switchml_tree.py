@@ -85,13 +85,14 @@ class Member:
         headers = {
             "ethernet": {"dst_addr": as_int(self.own.mac, 48, "mac"), "src_addr": as_int(peer.address.mac, 48, "mac"),
                          "ethertype": 0x0800},
-            "ipv4": {"version": 4, "ihl": 5, "total_len": 38 + payload, "flags": 2, "ttl": 9, "protocol": 17,
+            "ipv4": {"version": 4, "ihl": 5, "total_len": 50 + payload, "flags": 2, "ttl": 9, "protocol": 17,
                      "src_addr": as_int(peer.address.ip, 32, "ip"), "dst_addr": as_int(self.own.ip, 32, "ip")},
-            "udp": {"src_port": peer.address.port, "dst_port": self.own.port, "length": 18 + payload},
+            "udp": {"src_port": peer.address.port, "dst_port": self.own.port, "length": 30 + payload},
             "switchml": {"msg_type": constants["SWITCHML_DATA" if missing is None else "SWITCHML_PENDING"],
                          "size": constants["SIZE_NONE" if values is None else "SIZE_CODE"], "job": self.job.number,
-                         "tsi": tsi, "slot": tsi % 4, "set": tsi // 4 % 2},
+                         "tsi": tsi, "slot": tsi % 4, "checked": 1, "set": tsi // 4 % 2},
             "exponents": {"e0": e0, "e1": (self.job.life ^ 128) - 128},
+            "check": {"version": constants["WIRE_VERSION"], "check0": sum(values or ()) % 2**32, "check1": tsi},
         }  # fmt: skip
         if missing is not None:
             headers["pending"] = {"missing": missing}
@@ -119,20 +120,20 @@ class Member:
         for peer in to:
             frame = frames[peer.port]
             payload = 4 if missing is not None else 0 if values is None else 4 * self.world.values
-            assert len(frame) == 52 + payload
+            assert len(frame) == 64 + payload and layout.checksum(frame[42:64]) == 0
             kinds = layout.PENDING if missing is not None else layout.HEAD if values is None else layout.DATA
             headers = wire.unpack(frame, kinds)
             assert headers["ethernet"]["src_addr"] == as_int(self.own.mac, 48, "mac")
             assert headers["ethernet"]["dst_addr"] == as_int(peer.address.mac, 48, "mac")
             assert (headers["ipv4"]["src_addr"], headers["ipv4"]["dst_addr"]) == (
                 as_int(self.own.ip, 32, "ip"), as_int(peer.address.ip, 32, "ip"))  # fmt: skip
-            assert (headers["ipv4"]["total_len"], headers["ipv4"]["ttl"]) == (38 + payload, 64)
+            assert (headers["ipv4"]["total_len"], headers["ipv4"]["ttl"]) == (50 + payload, 64)
             assert ip_checksum(frame[14:34]) == 0
-            assert headers["udp"] == {"src_port": self.own.port, "dst_port": peer.address.port, "length": 18 + payload,
+            assert headers["udp"] == {"src_port": self.own.port, "dst_port": peer.address.port, "length": 30 + payload,
                                       "checksum": 0}  # fmt: skip
             assert headers["switchml"] == {
                 "msg_type": kind if missing is None else 2, "overflow": overflow, "size": 7 if values is None else 0,
-                "job": self.job.number, "tsi": tsi, "set": tsi // 4 % 2, "reserved": 0, "slot": tsi % 4,
+                "job": self.job.number, "tsi": tsi, "set": tsi // 4 % 2, "checked": 1, "slot": tsi % 4,
             }  # fmt: skip
             assert headers["exponents"] == {"e0": e0, "e1": (self.job.life ^ 128) - 128}
             if missing is not None:
@@ -366,7 +367,7 @@ def test_a_child_does_not_say_who_is_missing(member):
     assert member.drops() == {"WRONG_SOURCE": 1}
 
 
-@pytest.mark.parametrize("length", [52, 55])
+@pytest.mark.parametrize("length", [64, 67])
 def test_a_pending_frame_without_its_bitmap(member, length):
     member.collect(0, member.vectors())
     assert member.world.send(member.frame(member.up, 0, missing=1)[:length], member.up.port) == []
@@ -452,7 +453,7 @@ ODD = st.builds(
     overflow=st.integers(0, 1),
     missing=st.none() | st.integers(0, 31),
     port=st.none() | st.integers(0, 5),
-    flip=st.none() | st.tuples(st.integers(14, 55), st.integers(1, 255)),
+    flip=st.none() | st.tuples(st.integers(14, 67), st.integers(1, 255)),
 )
 STEPS = st.lists(st.sampled_from([RIGHT] * 5 + [ODD]).flatmap(lambda kind: kind), min_size=30, max_size=60)
 

@@ -12,14 +12,22 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import test_switchml_tree
+from switchml_kin import made
 from switchml_targets import TnaTarget, World, close_targets, open_target
+from test_omnireduce_switch import sparse
+from test_thc_switch import words
 
+from ina.aggregation import protocols
+from ina.aggregation.controller.admission import Controller
+from ina.aggregation.entries import program_named
+from ina.aggregation.worker import Worker, WorkerConfig
 from ina.p4.runtime import Link
 
 pytestmark = pytest.mark.build
 RECIRCULATION = 68
 PHASES = 8
-PASSES = ("ARRIVE", "ADD", "LOAD", "FINISH")  # the first byte of a frame that goes round: enum Pass
+# By the first byte of a frame that goes round: enum Pass.
+PASSES = ("ARRIVE", "ADD", "LOAD", "FINISH", "LEAVE", "FLOOD", "COMPARE", "SUM", "EXPONENTS", "MANTISSAS")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -229,3 +237,44 @@ def test_a_frame_that_ends_before_its_header_says_does_not_spoil_the_phase(victi
     assert sums == dict.fromkeys(range(2), tuple(np.arange(256) * 3))
 
 
+
+
+def exact_in_any_order(workers: int, count: int, seed: int) -> np.ndarray:
+    """Bits of floats that FPISA-A adds without a loss: of one exponent."""
+    rng = np.random.default_rng(seed)
+    return (rng.choice([-1, 1], (workers, count)) * rng.integers(64, 128, (workers, count))).astype(np.float32).view(np.int32)
+
+
+OWN = {"thc": (64, words), "omnireduce": (64, lambda workers, count, seed: sparse(workers, 2 * count, 0.1, seed)),
+       "fpisa": (32, exact_in_any_order)}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", OWN)
+def test_no_sum_of_indices_zeros_or_floats_is_ever_wrong(protocol):
+    """Workers whose packets have something else in the place of values, through a switch that loses one pass in 25."""
+    rng, now, workers, (values, work) = random.Random(4), 0, 3, OWN[protocol]
+    world = Lossy(made(protocol, TnaTarget, values, {}))
+    world.lose = lambda *_: rng.random() < 1 / 25
+    controller = Controller(world.target, 16, protocol=protocol, chance=random.Random(1))
+    admitted = controller.admit("job", workers, 4)
+    addresses = [controller.attach(admitted, rank, rank).address for rank in range(workers)]
+    machines = [Worker(WorkerConfig(rank, workers, job=admitted.number, life=admitted.life, slots=4, values=values, rto_min=1e-4,
+                                    rto_max=4e-4, timeout=10.0, protocol=protocol, address=address))
+                for rank, address in enumerate(addresses)]  # fmt: skip
+    for seed in range(4):
+        arrays = work(workers, 1500, seed)
+        expected, left = program_named(protocol).reduced(np.array(arrays)), workers
+        for machine, array in zip(machines, arrays, strict=True):
+            machine.submit(array, reduction=protocols.OWN, now=now)
+        while left:
+            now += 10_000_000  # picoseconds
+            order = rng.sample(range(workers), workers)
+            frames = [(rank, frame) for rank in order for frame in machines[rank].frames_to_send(now)]
+            for port, frame in world.send_all(frames):
+                machines[port].receive(frame, now)
+            events = [event for machine in machines for event in machine.events()]
+            assert not any(event.code for event in events), events
+            left -= len(events)
+        assert all(np.array_equal(array, expected) for array in arrays)
+    assert world.lost > 20 and set(world.drops()) <= {"LOST", "STALE"}
+    world.target.close()

@@ -16,8 +16,10 @@ from capabilities import need, tool
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ina.aggregation import protocols
 from ina.aggregation.wire import c_header, dissector, layout
 from ina.aggregation.wire.layout import DATA, HEAD, PENDING, LayoutError, load
+from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base import manifest
 from ina.cli import wire as cli
 
@@ -49,13 +51,14 @@ def test_places_are_those_of_the_standards():
         ("udp", "dst_port"): (36, 0, 16), ("udp", "checksum"): (40, 0, 16), ("switchml", "msg_type"): (42, 0, 4),
         ("switchml", "size"): (42, 5, 3), ("switchml", "job"): (43, 0, 8), ("switchml", "tsi"): (44, 0, 32),
         ("switchml", "set"): (48, 0, 1), ("switchml", "slot"): (48, 2, 14), ("exponents", "e0"): (50, 0, 8),
-        ("exponents", "e1"): (51, 0, 8), ("values", "v"): (52, 0, 32),
+        ("exponents", "e1"): (51, 0, 8), ("check", "version"): (52, 0, 8), ("check", "headers"): (54, 0, 16),
+        ("values", "v"): (64, 0, 32),
     }  # fmt: skip
     for (name, field_name), (byte, bit, width) in expected.items():
         field = WIRE[name][field_name]
         assert (8 * WIRE.offset(name) + field.offset, field.width) == (8 * byte + bit, width), field_name
-    assert WIRE.offset("pending", PENDING) == 52
-    assert [WIRE.size(frame) for frame in (DATA, HEAD, PENDING)] == [180, 52, 56]
+    assert WIRE.offset("pending", PENDING) == 64
+    assert [WIRE.size(frame) for frame in (DATA, HEAD, PENDING)] == [192, 64, 68]
     assert list(WIRE.headers) == [*HEAD, "pending", "values"]
 
 
@@ -84,7 +87,7 @@ def test_numpy_sees_the_same(headers):
     assert record["exponents"]["e0"] == headers["exponents"]["e0"]
     assert bytes(record["ethernet"]["src_addr"]) == headers["ethernet"]["src_addr"].to_bytes(6, "big")
     assert tuple(record["values"]["v"].tolist()) == headers["values"]["v"]
-    unit = next(u for u in WIRE["switchml"].units if u.name == "set_reserved_slot")
+    unit = next(u for u in WIRE["switchml"].units if u.name == "set_checked_slot")
     for field in unit.fields:
         value = (int(record["switchml"][unit.name]) & unit.mask(field)) >> unit.shift(field)
         assert value == headers["switchml"][field.name]
@@ -157,7 +160,9 @@ HOST_MEMBERS = {
     "net.src_ip": "ipv4 src_addr", "net.dst_ip": "ipv4 dst_addr", "net.src_port": "udp src_port",
     "net.dst_port": "udp dst_port", "net.udp_len": "udp length", "net.udp_checksum": "udp checksum",
     "type_overflow_size": "switchml msg_type_overflow_size", "job": "switchml job", "tsi": "switchml tsi",
-    "set_slot": "switchml set_reserved_slot", "e0": "exponents e0", "e1": "exponents e1",
+    "set_slot": "switchml set_checked_slot", "e0": "exponents e0", "e1": "exponents e1",
+    "check.version": "check version", "check.flags": "check flags", "check.headers": "check headers",
+    "check.check0": "check check0", "check.check1": "check check1",
 }  # fmt: skip
 HOST_CONSTANTS = {
     "INA_INTERNET_ETHERTYPE_IPV4": "P4_ETHERTYPE_IPV4", "INA_INTERNET_PROTOCOL_UDP": "P4_IPPROTO_UDP",
@@ -165,11 +170,12 @@ HOST_CONSTANTS = {
     "INA_WIRE_MAXIMUM": "P4_SWITCHML_MAXIMUM",
     "INA_WIRE_SIZE_NONE": "P4_SIZE_NONE", "INA_WIRE_OVERFLOW": "P4_SWITCHML_OVERFLOW_MASK",
     "INA_WIRE_SIZE": "P4_SWITCHML_SIZE_MASK", "INA_WIRE_SET": "P4_SWITCHML_SET_MASK",
-    "INA_WIRE_RESERVED": "P4_SWITCHML_RESERVED_MASK", "INA_WIRE_SLOT": "P4_SWITCHML_SLOT_MASK",
+    "INA_WIRE_CHECKED": "P4_SWITCHML_CHECKED_MASK", "INA_WIRE_REFUSED": "P4_SWITCHML_REFUSED",
+    "INA_WIRE_VERSION": "P4_WIRE_VERSION", "INA_WIRE_SLOT": "P4_SWITCHML_SLOT_MASK",
     "INA_INTERNET_IP": "P4_IPV4_OFFSET", "INA_INTERNET_UDP": "P4_UDP_OFFSET", "INA_INTERNET_SIZE": "P4_SWITCHML_OFFSET",
     "INA_WIRE_PAYLOAD": "P4_PAYLOAD_OFFSET", "INA_WIRE_PENDING_PAYLOAD": "sizeof(struct p4_pending)",
-    "INA_WIRE_PAYLOAD - INA_INTERNET_IP": "P4_IPV4_LENGTH",
-    "INA_WIRE_PAYLOAD - INA_INTERNET_UDP": "P4_UDP_LENGTH",
+    "INA_WIRE_PAYLOAD - INA_INTERNET_IP": "P4_IPV4_LENGTH + P4_CHECK_LENGTH",
+    "INA_WIRE_PAYLOAD - INA_INTERNET_UDP": "P4_UDP_LENGTH + P4_CHECK_LENGTH",
 }  # fmt: skip
 
 
@@ -201,7 +207,10 @@ def test_every_member_of_the_host_s_frame_is_compared():
                 for name in code.removeprefix("struct ").partition(" ")[2].split(",")]  # fmt: skip
 
     front = [f"net.{name}" for name in members("net/internet.h", "ina_internet")]
-    assert [*front, *members("protocol/wire.h", "ina_wire_frame")[1:]] == [*HOST_MEMBERS, "payload"]
+    own = members("protocol/wire.h", "ina_wire_frame")[1:]
+    at = own.index("ina_check_header check") if "ina_check_header check" in own else own.index("check")
+    own[at : at + 1] = [f"check.{name}" for name in members("protocol/check.h", "ina_check_header")]
+    assert [*front, *own] == [*HOST_MEMBERS, "payload"]
 
 
 PLACES = re.compile(r"(?<![\w.])(34|42|52|58|0x0800|0x45)(?![\w.])|->data\s*[+\[]\s*\d")
@@ -247,7 +256,7 @@ int main(void)
     const struct p4_switchml *h = (const void *)(frame + P4_SWITCHML_OFFSET);
     const struct p4_exponents *e = (const void *)(frame + P4_EXPONENTS_OFFSET);
     const struct p4_values *v = (const void *)(frame + P4_PAYLOAD_OFFSET);
-    const unsigned place = ntohs(h->set_reserved_slot);
+    const unsigned place = ntohs(h->set_checked_slot);
     printf("%d %u %d %d %d %u", h->msg_type_overflow_size >> P4_SWITCHML_MSG_TYPE_SHIFT, ntohl(h->tsi),
            (place & P4_SWITCHML_SET_MASK) >> P4_SWITCHML_SET_SHIFT, place & P4_SWITCHML_SLOT_MASK, e->e0,
            ntohl(v->v[31]));
@@ -256,7 +265,7 @@ int main(void)
     program = compile_c(tmp_path, text)
     frame = WIRE.pack(
         ethernet={}, ipv4={}, udp={}, switchml={"msg_type": 9, "tsi": 0xFEDCBA98, "set": 1, "slot": 0x1234},
-        exponents={"e0": -77}, values={"v": range(1, 33)},
+        exponents={"e0": -77}, check={}, values={"v": range(1, 33)},
     )  # fmt: skip
     out = subprocess.run([program], input=frame, capture_output=True, check=True).stdout
     assert out.split() == b"9 4275878552 1 4660 -77 32".split()
@@ -300,24 +309,27 @@ def test_scapy_layers_read_and_build_each_kind_of_frame():
     need("scapy")
     from scapy.layers.l2 import Ether
 
-    from ina.aggregation.wire.scapy_layers import Exponents, Pending, SwitchML, Values
+    from ina.aggregation.wire.scapy_layers import Check, Exponents, Pending, SwitchML, Values
 
     for values in layout.VALUES:
         wire = load(values)
         sml = {"msg_type": 1, "overflow": 1, "size": wire.constants["SIZE_CODE"], "job": 200, "tsi": 2**32 - 2,
-               "set": 1, "slot": 16383}  # fmt: skip
+               "set": 1, "checked": 1, "slot": 16383}  # fmt: skip
+        check = {"version": 2, "check0": 2**32 - 5, "check1": 6}
+        head = wire.pack(switchml=sml, exponents={"e0": -96, "e1": 127}, check=check)
         numbers = tuple((i * 0x01234567) % 2**32 for i in range(values))
-        body = wire.pack(switchml=sml, exponents={"e0": -96, "e1": 127}, values={"v": numbers})
+        body = wire.pack(switchml=sml, exponents={"e0": -96, "e1": 127},
+                         check={**check, "headers": layout.checksum(head)}, values={"v": numbers})  # fmt: skip
         packet = Ether(over_udp(wire, body))
         assert {k: getattr(packet[SwitchML], k) for k in sml} == sml
         assert (packet[Exponents].e0, packet[Exponents].e1) == (-96, 127)
         assert tuple(packet[Values].v) == numbers
-        built = SwitchML(**sml) / Exponents(e0=-96, e1=127) / Values(v=list(numbers))
+        built = SwitchML(**sml) / Exponents(e0=-96, e1=127) / Check(**check) / Values(v=list(numbers))
         assert bytes(built) == body
     pending = WIRE.pack(switchml={"msg_type": 2, "size": 7}, exponents={}, pending={"missing": 0x80000001})
     assert Ether(over_udp(WIRE, pending))[Pending].missing == 0x80000001
-    assert bytes(SwitchML(msg_type=2, size=7) / Exponents() / Pending(missing=0x80000001)) == pending
-    bare = Ether(over_udp(WIRE, WIRE.pack(switchml={"msg_type": 1, "size": 7}, exponents={"e0": 5})))
+    assert bytes(SwitchML(msg_type=2, size=7, checked=0) / Exponents() / Pending(missing=0x80000001)) == pending
+    bare = Ether(over_udp(WIRE, WIRE.pack(switchml={"msg_type": 1, "size": 7}, exponents={"e0": 5})))  # published
     assert bare[Exponents].e0 == 5 and Values not in bare and Pending not in bare
 
 
@@ -329,12 +341,24 @@ def pcap(path, frames: list[bytes]) -> None:
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))
 
 
-@pytest.mark.build
-def test_wireshark_reads_each_kind_of_frame(tmp_path):
+def dissected(tmp_path, frames: list[bytes], names: list[str]) -> list[dict[str, str]]:
+    """Returns what Wireshark shows of each frame."""
     need("tshark")
     script, capture = tmp_path / "switchml.lua", tmp_path / "run.pcap"
-    script.write_text(dissector.generate(load(256), layout.size_codes(), SOURCE))
+    script.write_text(dissector.generate(load(256), layout.size_codes(), layout.kinds(), SOURCE))
+    pcap(capture, frames)
+    command = [tool("INA_TSHARK", "tshark"), "-X", f"lua_script:{script}", "-r", str(capture), "-T", "fields"]
+    command += [part for name in names for part in ("-e", f"switchml.{name}")]
+    home = tmp_path / "home"
+    home.mkdir()
+    done = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(home), "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    assert "lua" not in done.stderr.lower(), done.stderr
+    return [dict(zip(names, line.split("\t"), strict=True)) for line in done.stdout.rstrip("\n").split("\n")]
 
+
+@pytest.mark.build
+def test_wireshark_reads_each_kind_of_frame(tmp_path):
     def frame(wire, message, exponents, **payload) -> bytes:
         return over_udp(wire, wire.pack(switchml=message, exponents=exponents, **payload))
 
@@ -347,16 +371,7 @@ def test_wireshark_reads_each_kind_of_frame(tmp_path):
         frame(load(2048), {"msg_type": 1, "size": 5, "slot": 2}, {}, values={"v": range(2048)}),
     ]  # fmt: skip
     frames.append(frames[0][:46])  # cut off in its header: not taken for SwitchML
-    pcap(capture, frames)
-    names = ["msg_type", "overflow", "size", "job", "tsi", "set", "slot", "e0", "e1", "missing", "v"]
-    command = [tool("INA_TSHARK", "tshark"), "-X", f"lua_script:{script}", "-r", str(capture), "-T", "fields"]
-    command += [part for name in names for part in ("-e", f"switchml.{name}")]
-    home = tmp_path / "home"
-    home.mkdir()
-    done = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(home), "PATH": "/usr/bin:/bin"})
-    assert done.returncode == 0, done.stderr
-    assert "lua" not in done.stderr.lower(), done.stderr
-    rows = [dict(zip(names, line.split("\t"), strict=True)) for line in done.stdout.rstrip("\n").split("\n")]
+    rows = dissected(tmp_path, frames, ["msg_type", "overflow", "size", "job", "tsi", "set", "slot", "e0", "e1", "missing", "v"])
     assert len(rows) == 5
     assert rows[0] == {"msg_type": "1", "overflow": "1", "size": "0", "job": "9", "tsi": "4294967295", "set": "1",
                        "slot": "8191", "e0": "-5", "e1": "3", "missing": "",
@@ -365,6 +380,55 @@ def test_wireshark_reads_each_kind_of_frame(tmp_path):
     assert (rows[2]["e0"], rows[2]["e1"], rows[2]["v"], rows[2]["missing"]) == ("-128", "-1", "", "")
     assert rows[3]["v"] == ",".join(map(str, range(2048)))
     assert set(rows[4].values()) == {""}
+
+
+# What a worker of each program sends of 64 words, 32 a packet, the last of them zeros, and what both tools show of it:
+# message type, size code, and the first packet's payload.
+SENT = {
+    "switchml": (protocols.MAX, np.int32, "3", "0", {"v": list(range(32))}),
+    "thc": (protocols.OWN, np.int32, "5", "0", {"index": [0x1234 + i for i in range(32)]}),
+    "omnireduce": (protocols.OWN, np.int32, "1", "0", {"v": [0x1020304 + i for i in range(32)]}),
+    "fpisa": (protocols.OWN, np.float32, "7", "0", {"float": [i / 4 for i in range(32)]}),
+}
+
+
+def sent(protocol: str) -> tuple[list[bytes], str, str, dict[str, list]]:
+    reduction, dtype, kind, size, shown = SENT[protocol]
+    (values,) = shown.values()
+    words = np.zeros(64, dtype)
+    words[:32] = [spread(each) for each in values] if protocol == "thc" else values
+    worker = Worker(WorkerConfig(worker=0, workers=2, slots=8, values=32, life=1, protocol=protocol))
+    worker.submit(words.view(np.int32), reduction=reduction)
+    return worker.frames_to_send(0)[1:], kind, size, shown  # the first one opens the tensor
+
+
+def spread(index: int) -> int:
+    """Returns the word whose bytes are the four digits of 4 bits of ``index``."""
+    return sum((index >> 4 * place & 15) << 8 * place for place in range(4))
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("protocol", SENT)
+def test_wireshark_and_scapy_read_the_frames_of_each_program(tmp_path, protocol):
+    """The worker's own frames, as a capture has them. A packet of zeros is one to OmniReduce only."""
+    need("scapy")
+    from scapy.layers.l2 import Ether
+
+    from ina.aggregation.wire.scapy_layers import Floats, Indices, SwitchML, Values
+
+    frames, kind, size, shown = sent(protocol)
+    ((name, values),) = shown.items()
+    first, *_, last = dissected(tmp_path, frames, ["msg_type", "size", "v", "index", "float"])
+    assert (first["msg_type"], first["size"]) == (kind, size)
+    for field in ("v", "index", "float"):
+        read = [float(each) if field == "float" else int(each, 0) for each in first[field].split(",") if each]
+        assert read == (values if field == name else []), field
+    packet = Ether(frames[0])
+    assert str(packet[SwitchML].msg_type) == kind
+    assert list(packet[{"v": Values, "index": Indices, "float": Floats}[name]].v) == values
+    assert bytes(packet) == frames[0]
+    zeros = ("6", "7") if protocol == "omnireduce" else (kind, size)
+    assert (last["msg_type"], last["size"]) == zeros
 
 
 # ---- command line

@@ -7,7 +7,7 @@ import pytest
 from c_program import INCLUDES
 from capabilities import need, tool
 
-from ina.aggregation.wire import c_header, dissector_atp
+from ina.aggregation.wire import c_header, dissector_atp, layout
 from ina.aggregation.wire.layout import ATP_DATA, ATP_HEAD, load_atp
 
 pytestmark = pytest.mark.build
@@ -26,9 +26,10 @@ def over_udp(body: bytes) -> bytes:
 
 
 def test_places():
-    assert (WIRE.size(ATP_HEAD), WIRE.size(ATP_DATA)) == (58, 186)
+    assert (WIRE.size(ATP_HEAD), WIRE.size(ATP_DATA)) == (70, 198)
     assert WIRE["atp"].unpack(WIRE.pack(atp=HEAD)) == HEAD
-    assert dissector_atp.kinds() == {"DATA": 1, "FLOATS": 2, "RESULT": 3, "FLOAT_RESULT": 4, "PENDING": 5, "MAXIMA": 6}
+    assert dissector_atp.kinds() == {"DATA": 1, "FLOATS": 2, "RESULT": 3, "FLOAT_RESULT": 4, "PENDING": 5, "MAXIMA": 6,
+                                      "REFUSED": 7}
 
 
 # what host/protocol/atp_frame.h says -> what the P4 program says
@@ -75,7 +76,7 @@ def test_a_worker_s_frame_is_as_the_program_reads_it():
     assert {k: head["atp"][k] for k in ("msg_type", "resend", "exponent", "life", "job", "sequence", "bitmap")} == {
         "msg_type": 1, "resend": 0, "exponent": -96, "life": 0x1234, "job": 9, "sequence": 5, "bitmap": 8}  # fmt: skip
     assert head["values"]["v"][3:23] == tuple(range(20))
-    assert (head["ipv4"]["total_len"], head["udp"]["length"]) == (44 + 128, 24 + 128)
+    assert (head["ipv4"]["total_len"], head["udp"]["length"]) == (56 + 128, 36 + 128)
 
 
 @pytest.mark.parametrize("kind, payload", [(1, 32), (3, 2048), (1, 0), (5, 1)])
@@ -83,11 +84,13 @@ def test_scapy_reads_and_builds(kind, payload):
     need("scapy")
     from scapy.layers.l2 import Ether
 
-    from ina.aggregation.wire.scapy_atp import ATP, ATPValues
+    from ina.aggregation.wire.scapy_atp import ATP, ATPCheck, ATPValues
 
     numbers = [(i * 0x01234567) % 2**32 for i in range(payload)]
     values = b"".join(n.to_bytes(4, "big") for n in numbers)
-    body = WIRE.pack(atp=HEAD | {"msg_type": kind}) + values
+    head = {"atp": HEAD | {"msg_type": kind}, "check": {"version": 2, "check0": 7}}
+    head["check"]["headers"] = layout.checksum(WIRE.pack(**head))
+    body = WIRE.pack(**head) + values
     packet = Ether(over_udp(body))
     assert {k: getattr(packet[ATP], k) for k in HEAD} == HEAD | {"msg_type": kind}
     assert bytes(packet[ATP]) == body
@@ -95,15 +98,15 @@ def test_scapy_reads_and_builds(kind, payload):
         assert ATPValues not in packet
     else:
         assert packet[ATPValues].v == numbers
-        assert bytes(ATP(**HEAD | {"msg_type": kind}) / ATPValues(v=numbers)) == body
+        assert bytes(ATP(**HEAD | {"msg_type": kind}) / ATPCheck(check0=7) / ATPValues(v=numbers)) == body
 
 
 def test_wireshark_reads_it(tmp_path):
     need("tshark")
     script, capture = tmp_path / "atp.lua", tmp_path / "run.pcap"
     script.write_text(dissector_atp.generate(load_atp(), "p4/include/atp/headers.p4"))
-    frames = [over_udp(WIRE.pack(atp=HEAD) + bytes([0, 0, 0, 6])),
-              over_udp(WIRE.pack(atp=HEAD | {"msg_type": 1}, values={"v": [2**32 - 1 - i for i in range(32)]})),
+    frames = [over_udp(WIRE.pack(atp=HEAD, check={}) + bytes([0, 0, 0, 6])),
+              over_udp(WIRE.pack(atp=HEAD | {"msg_type": 1}, check={}, values={"v": [2**32 - 1 - i for i in range(32)]})),
               over_udp(WIRE.pack(atp=HEAD)[:10])]  # fmt: skip
     records = [struct.pack("<IIII", i, 0, len(f), len(f)) + f for i, f in enumerate(frames)]
     capture.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ina.base.native import ffi, lib
+
 TINY = 2.0**-149  # smallest denormal
 MAX = float(np.finfo(np.float32).max)
 
@@ -119,7 +121,7 @@ def test_values_out_of_reach_are_nan_on_every_rank_not_a_wrong_sum(value):
     rows = np.array([[1.0, 1.0, value], [1.0, 1.0, 0.0]], np.float32)
     result, agreed = all_reduce(rows)
     assert agreed == codec.EXP_NONFINITE and np.isnan(result).all()
-    assert codec.decode_exact(codec.encode_exact(rows[0])).tolist() == rows[0].tolist(), "the exact code reaches all"
+    assert codec.decode_exact(codec.encode_exact(rows[0]), 1).tolist() == rows[0].tolist(), "the exact code reaches all"
 
 
 @pytest.mark.fast
@@ -169,7 +171,7 @@ def test_exact_code_rounds_once(data, n, average):
     rows = data.draw(blocks(data.draw(st.sampled_from([finite, moderate])), n, max_count=8))
     encoded = [codec.encode_exact(row) for row in rows]
     divisor = n if average else 1
-    result = codec.decode_exact(wire_sum(encoded), divisor)
+    result = codec.decode_exact(wire_sum(encoded), n, average)
     for column in range(rows.shape[1]):
         exact = sum(Fraction(float(v)) for v in rows[:, column]) / divisor
         assert result[column] == nearest_float32(exact)
@@ -177,17 +179,22 @@ def test_exact_code_rounds_once(data, n, average):
 
 @pytest.mark.fast
 @pytest.mark.parametrize(
-    ("values", "divisor", "expected"),
+    ("values", "average", "expected"),
     [
-        ([MAX] * 32, 1, np.inf), ([-MAX] * 32, 1, -np.inf), ([MAX] * 32, 32, MAX), ([MAX, -MAX, TINY], 1, TINY),
-        ([1.0, 2.0**-24], 1, 1.0), ([1.0, 2.0**-24, TINY], 1, 1 + 2.0**-23),
-        ([1.0, 2.0**-23, 2.0**-24], 1, 1 + 2.0**-22),
-        ([TINY], 2, 0.0), ([TINY] * 3, 2, 2 * TINY), ([-0.0, -0.0], 1, 0.0), ([1.0, 0.0, 0.0], 3, np.float32(1 / 3)),
+        ([MAX] * 32, False, np.inf), ([-MAX] * 32, False, -np.inf), ([MAX] * 32, True, MAX), ([MAX, -MAX, TINY], False, TINY),
+        ([1.0, 2.0**-24], False, 1.0), ([1.0, 2.0**-24, TINY], False, 1 + 2.0**-23),
+        ([1.0, 2.0**-23, 2.0**-24], False, 1 + 2.0**-22),
+        ([TINY, 0.0], True, 0.0), ([TINY, TINY, TINY, 0.0], True, TINY), ([1.0, 0.0, 0.0], True, np.float32(1 / 3)),
+        ([-0.0] * 32, False, -0.0), ([-0.0] * 3, True, -0.0), ([-0.0] * 31 + [0.0], False, 0.0), ([-0.0, 1.0, -1.0], False, 0.0),
+        ([-0.0, -TINY * (2**24 - 1)], False, -TINY * (2**24 - 1)), ([-0.0, -np.inf, np.inf], False, np.nan),
     ],
 )  # fmt: skip
-def test_exact_code_corners(values, divisor, expected):
+def test_exact_code_corners(values, average, expected):
+    """A zero is negative if all workers' are."""
     total = wire_sum([codec.encode_exact(np.array([v], np.float32)) for v in values])
-    assert codec.decode_exact(total, divisor)[0] == np.float32(expected)
+    result = codec.decode_exact(total, len(values), average)
+    np.testing.assert_equal(result, np.array([expected], np.float32))
+    assert np.isnan(expected) or np.signbit(result[0]) == np.signbit(np.float32(expected))
 
 
 specials = st.sampled_from([np.nan, np.inf, -np.inf])
@@ -202,19 +209,19 @@ def test_exact_code_carries_infinities_and_nan_for_their_own_elements(data, n, a
     column = st.lists(st.one_of(specials, st.sampled_from([MAX, -MAX]), finite), min_size=n, max_size=n)
     rows = np.array(data.draw(st.lists(column, min_size=1, max_size=6)), np.float32).T
     divisor = n if average else 1
-    result = codec.decode_exact(wire_sum([codec.encode_exact(np.ascontiguousarray(row)) for row in rows]), divisor)
+    result = codec.decode_exact(wire_sum([codec.encode_exact(np.ascontiguousarray(row)) for row in rows]), n, average)
     with np.errstate(invalid="ignore"):
         for element, values in zip(result, rows.T, strict=True):
             expected = (nearest_float32(sum(Fraction(float(v)) for v in values) / divisor) if np.isfinite(values).all()
                         else values[~np.isfinite(values)].sum())
-            np.testing.assert_equal(element, expected)
+            np.testing.assert_equal(element + 0, expected)  # zeros without their sign
 
 
 @pytest.mark.fast
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
 def test_exact_code_of_specials_on_all_workers(special):
     encoded = [codec.encode_exact(np.array([special, 1], np.float32)) for _ in range(32)]
-    np.testing.assert_equal(codec.decode_exact(wire_sum(encoded), 32), np.array([special, 1], np.float32))
+    np.testing.assert_equal(codec.decode_exact(wire_sum(encoded), 32, True), np.array([special, 1], np.float32))
 
 
 @pytest.mark.fast
@@ -227,10 +234,27 @@ def test_exact_code_of_specials_on_all_workers(special):
         (lambda x: codec.encode(x, 0, 1025), ValueError, "1025 workers"),
         (lambda x: codec.encode(x, 0, 2, out=np.empty(3, ">i4")), ValueError, "shape"),
         (lambda x: codec.decode(x, 0, 2), TypeError, "expected >i4"),
-        (lambda x: codec.decode_exact(np.zeros(4, ">i4")), ValueError, "12"),
+        (lambda x: codec.decode_exact(np.zeros(4, ">i4"), 2), ValueError, "12"),
         (lambda x: codec.exponent(x.astype(np.int32)), TypeError, "int32"),
     ],
 )
 def test_arguments_are_checked(call, error, text):
     with pytest.raises(error, match=text):
         call(np.ones((4, 4), np.float32))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 1024])
+def test_values_are_flushed_if_they_encode_as_zero(workers):
+    rng = np.random.default_rng(workers)
+    for exponent in (-96, -60, 0, 5, 126):
+        unit = 2.0 ** (exponent - codec.shift(workers))
+        above = np.nextafter(np.float32(unit / 2), np.float32(1))
+        near = np.array([0.0, -0.0, unit / 2, -unit / 2, above, unit, 2.0**-149], np.float32)
+        with np.errstate(over="ignore", under="ignore"):
+            spread = (rng.standard_normal(300) * unit * 10.0 ** rng.uniform(-3, 3, 300)).astype(np.float32)
+        values = np.concatenate([near, spread])
+        small = (codec.encode(values, exponent, workers) == 0) & (values != 0)
+        pointer = ffi.cast("float *", values.ctypes.data)
+        assert lib.ina_codec_flushed(pointer, values.size, exponent, codec.shift(workers)) == small.sum() > 0
+    assert lib.ina_codec_flushed(pointer, values.size, codec.EXP_NONFINITE, 0) == 0

@@ -340,6 +340,24 @@ def cpu_ticks(task: str) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+def behind_a_slow_link(max_frame: int) -> tuple[Port, Port]:
+    """A memory port to whose worker a frame of some 400 bytes takes 3 ms."""
+    near, far = memory(max_frame)
+    return near, far.with_link(1e6)
+
+
+@pytest.mark.fast
+def test_counters_show_how_far_a_long_tensor_is():
+    values = np.ones(64 * 64, np.int32)
+    with job(1, behind_a_slow_link, slots=2, rto_min=0.5, rto_max=1.0) as [endpoint]:
+        endpoint.submit(values, values)
+        seen = set()
+        while not endpoint.next(1e-3):
+            seen.add(endpoint.stats["results"])
+        assert endpoint.stats["results"] >= 64
+    assert len(seen) > 16
+
+
 @pytest.mark.fast
 def test_deadline_when_the_port_is_full():
     """A switch that takes no frames: more to send than the ring has room for, and still an end."""
@@ -365,7 +383,7 @@ def test_ring_that_is_smaller_than_the_window():
 @pytest.mark.fast
 def test_port_that_is_too_small():
     near, far = memory(200)
-    with near, far, pytest.raises(OSError, match="port takes frames of 200 bytes, 308 are needed"):
+    with near, far, pytest.raises(OSError, match="port takes frames of 200 bytes, 320 are needed"):
         Endpoint(WorkerConfig(0, 2, life=1, values=64), near)
 
 

@@ -24,7 +24,7 @@ from ina.worlds.virtual.shared_switch import Shared
 pytestmark = pytest.mark.build
 need("cc")
 # What follows from values: sums that overflowed or are not finite, and the bytes that were compared or stored.
-OF_VALUES = {"digest", "memory", "overflows", "nonfinite_blocks"}
+OF_VALUES = {"digest", "memory", "overflows", "nonfinite_blocks", "flushed"}
 
 
 def program(name, pool, values=32):

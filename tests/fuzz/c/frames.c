@@ -9,6 +9,7 @@
 #include "frame.h"
 #include "fuzz.h"
 #include "ps.h"
+#include "sealing.h"
 
 static const uint32_t SIZES[] = {32, 64, 128, 256, 1024, 2048};
 
@@ -24,8 +25,9 @@ static struct ina_worker_config config_of(uint32_t bits)
 /* A result for the worker, as a switch would send it. */
 static void write_result(uint8_t *bytes, const struct ina_frame_template *t, const struct ina_worker_config *config)
 {
-    struct ina_packet pkt = {.data = bytes, .tailroom = ina_frame_length(t, 1)};
+    struct ina_packet pkt = {.data = bytes, .tailroom = ina_frame_length(t, INA_WIRE_DATA, 1)};
     struct ina_wire_frame *h = ina_frame_write(&pkt, t, INA_WIRE_DATA, 1, 7, 0, 0);
+    ina_check_seal(&h->check, INA_CHECK_SUM, (struct ina_check){{1, 2}}, &h->type_overflow_size);
     h->net.src_ip = htonl(config->peer.ip), h->net.src_port = htons(config->peer.port);
     h->net.dst_ip = htonl(config->self.ip), h->net.dst_port = htons(config->self.port);
     memset(h->payload, 0x5a, 4 * config->values);
@@ -36,8 +38,9 @@ static void write_sums(uint8_t *bytes, const struct ina_worker_config *config)
     struct ina_packet pkt = {.data = bytes, .tailroom = INA_ATP_PAYLOAD + 4 * config->values};
     struct ina_internet net;
     ina_internet_write(&net, &config->self, &config->peer, INA_ATP_PAYLOAD - INA_INTERNET_SIZE + 4 * config->values);
-    memset(ina_atp_write(&pkt, &net, INA_ATP_DATA, 0, 3, 1, ina_atp_identity(1, 1, 5), 3, 4 * config->values), 0x5a,
+    memset(ina_atp_write(&pkt, &net, INA_ATP_DATA, 0, 1, ina_atp_identity(1, 1, 5), 3, 4 * config->values), 0x5a,
            4 * config->values);
+    ina_atp_complete(&pkt, 3, INA_CHECK_SUM, (struct ina_check){{1, 2}});
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -47,18 +50,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint32_t bits = (uint32_t)take(&in, 1);
     const struct ina_worker_config config = config_of(bits);
     struct ina_frame_template template;
-    CHECK(ina_frame_prepare(&template, &config, bits & 2 ? 4 : 1) == 0);
+    CHECK(ina_frame_prepare(&template, &config, bits & 2 ? 4 : 1, INA_CHECK_SUM) == 0);
 
     uint32_t len = (uint32_t)(in.end - in.at);
     uint8_t *bytes;
     if (which & 0x80) {
-        const uint32_t whole = which & 1 ? INA_ATP_PAYLOAD + 4 * config.values : ina_frame_length(&template, 1);
+        const uint32_t whole = which & 1 ? INA_ATP_PAYLOAD + 4 * config.values : ina_frame_length(&template, INA_WIRE_DATA, 1);
         uint8_t *right = exactly(whole);
         if (which & 1)
             write_sums(right, &config);
         else
             write_result(right, &template, &config);
         edit(&in, right, 80);
+        if (which & 1 && which & 0x7c) /* else the checksum of the headers tells */
+            seal_again(&((struct ina_atp_wire *)right)->check, &((struct ina_atp_wire *)right)->type_flags);
+        else if (which & 0x7c)
+            seal_again(&((struct ina_wire_frame *)right)->check, &((struct ina_wire_frame *)right)->type_overflow_size);
         len = which & 2 ? whole - choose(&in, whole) : whole;
         bytes = memcpy(exactly(len), right, len);
         free(right);
@@ -70,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ina_frame_view any, result;
     const enum ina_frame_verdict verdict = ina_frame_parse_any(&any, &pkt, &template, &config);
     if (verdict == INA_FRAME_OK) {
-        CHECK(any.slot < config.slots && any.set <= 1 && any.values == bytes + INA_WIRE_PAYLOAD);
+        CHECK(any.slot < config.slots && any.set <= 1 && (any.refused || any.values == bytes + INA_WIRE_PAYLOAD));
         touch(any.values, any.pending ? 4 : any.with_values ? 4 * config.values : 0);
     }
     if (ina_frame_is_result(&result, &pkt, &template)) { /* the fast path takes nothing that the other one does not */
@@ -81,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     struct ina_atp_view atp;
     if (ina_atp_parse(&atp, &pkt, config.values) == 0) {
-        CHECK(atp.type >= INA_ATP_DATA && atp.type <= INA_ATP_MAXIMA && atp.seq <= INA_ATP_SEQUENCE_MASK);
+        CHECK(atp.type >= INA_ATP_DATA && atp.type <= INA_ATP_REFUSED && atp.seq <= INA_ATP_SEQUENCE_MASK);
         if (atp.values)
             touch(atp.values, 4 * config.values);
         CHECK(!ina_atp_upwards(atp.type) || ina_ps_job_of(&pkt) == atp.job);

@@ -7,6 +7,7 @@
 #include "atp_frame.h"
 #include "fuzz.h"
 #include "ps_jobs.h"
+#include "sealing.h"
 
 enum { OPERATIONS = 400, JOBS = 4, VALUES = 32 };
 static const struct ina_address SELF = {{2, 0, 0, 0, 0xff, 0xfd}, 0xbed0, 0x0a00fffd}, SWITCH = {{2, 0, 0, 0, 0xff, 0xfe}, 0xbef0, 0x0a00fffe};
@@ -40,12 +41,23 @@ static void frame(struct ina_ps_jobs *jobs, struct input *in, uint64_t now)
     ina_internet_write(&net, bits & 2 ? &SWITCH : &address, &SELF, len - INA_INTERNET_SIZE);
     static const uint8_t TYPES[] = {INA_ATP_DATA, INA_ATP_FLOATS, INA_ATP_MAXIMA, INA_ATP_DATA};
     const uint32_t bitmap = bits & 0x40 ? (uint32_t)take(in, 1) & 15 : 1u << from;
-    uint8_t *values = ina_atp_write(&pkt, &net, TYPES[bits >> 2 & 3], bits & 0x10 ? INA_ATP_RESEND : 0, (int)take(in, 1), 3,
-                                    ina_atp_identity(1, choose(in, JOBS), take(in, 1)), bitmap, len - INA_ATP_PAYLOAD);
-    if (with_values)
+    const uint32_t type = TYPES[bits >> 2 & 3], job = choose(in, JOBS);
+    const uint64_t seq = take(in, 1);
+    const int exponent = (int)take(in, 1);
+    uint8_t *values = ina_atp_write(&pkt, &net, type, bits & 0x10 ? INA_ATP_RESEND : 0, 3, ina_atp_identity(1, job, seq), bitmap,
+                                    len - INA_ATP_PAYLOAD);
+    const uint32_t kind = type == INA_ATP_FLOATS ? INA_CHECK_FLOATS : INA_CHECK_INTEGERS;
+    struct ina_check check = ina_check_begin(ina_atp_nonce(1, job, seq, kind, exponent), (uint32_t)__builtin_popcount(bitmap));
+    if (with_values) {
         memset(values, (int)take(in, 1), 4 * VALUES);
-    if (bits & 0x20)
-        edit(in, bytes, len < 70 ? len : 70);
+        ina_check_add(&check, values, VALUES);
+    }
+    ina_atp_complete(&pkt, exponent, INA_CHECK_SUM, check);
+    if (bits & 0x20) {
+        edit(in, bytes, len < 80 ? len : 80);
+        if (take(in, 1) & 7) /* else the checksum of the headers tells */
+            seal_again(&((struct ina_atp_wire *)bytes)->check, &((struct ina_atp_wire *)bytes)->type_flags);
+    }
     if (bits & 0x80) {
         len -= choose(in, len);
         uint8_t *shorter = memcpy(exactly(len), bytes, len);

@@ -179,8 +179,6 @@ static int execute(struct world *w, struct input *in)
         bytes = c.count * c.size;
         break;
     case INA_READ_PORT: bytes = sizeof(struct ina_switch_port_stats); break;
-    case INA_TRACE_START: c.count %= 8; break;
-    case INA_READ_TRACE: bytes = c.count * sizeof(struct ina_trace_record), numbers = false; break;
     case INA_READ_DIGESTS:
         c.count %= 8;
         c.stride = take(in, 2);

@@ -10,6 +10,7 @@
 #include "atp_frame.h"
 #include "fuzz.h"
 #include "protocols.h"
+#include "sealing.h"
 #include "wire.h"
 
 enum { KEPT = 8, OPERATIONS = 400, MOST = 700 /* elements */ };
@@ -113,6 +114,19 @@ static void receive(struct world *w, struct input *in, const uint8_t *bytes, uin
     free(frame);
 }
 
+/* As many equal contributions: what is linear is so many times that of one. */
+static void sum_of_all(uint8_t *frame, uint32_t len, struct ina_check_header *check, uint32_t workers)
+{
+    check->check0 = htonl(ntohl(check->check0) * workers);
+    check->check1 = htonl(ntohl(check->check1) * workers);
+    for (uint8_t *value = (uint8_t *)(check + 1); value + 4 <= frame + len; value += 4) {
+        uint32_t word;
+        memcpy(&word, value, 4);
+        word = htonl(ntohl(word) * workers);
+        memcpy(value, &word, 4);
+    }
+}
+
 /* A frame that was sent comes back: as it was, or as its answer. */
 static void answer(struct world *w, struct input *in)
 {
@@ -123,8 +137,10 @@ static void answer(struct world *w, struct input *in)
     memset(frame, 0, w->frame_size + 8);
     memcpy(frame, w->kept[slot], whole);
     struct ina_wire_frame *h = (struct ina_wire_frame *)frame;
+    struct ina_check_header *check = w->protocol == &ina_switchml ? &h->check : &((struct ina_atp_wire *)frame)->check;
     uint32_t len = whole;
     if (how & 1) {
+        sum_of_all(frame, whole, check, w->config.workers);
         const uint32_t ip = h->net.src_ip;
         const uint16_t port = h->net.src_port;
         h->net.src_ip = h->net.dst_ip, h->net.src_port = h->net.dst_port;
@@ -144,7 +160,9 @@ static void answer(struct world *w, struct input *in)
         h->net.udp_len = htons((uint16_t)(len - INA_INTERNET_UDP));
     }
     if (how & 4)
-        edit(in, frame, len < 70 ? len : 70);
+        edit(in, frame, len < 80 ? len : 80);
+    if (!(how & 0x80)) /* else the checksum of the headers tells */
+        seal_again(check, frame + INA_INTERNET_SIZE);
     if (how & 8)
         len -= choose(in, len);
     receive(w, in, frame, len);

@@ -2,8 +2,8 @@
 
 `INA_P4STUDIO` names a checkout's folder `pkgsrc`, `INA_PTF_PYTHON` a Python with ptf, grpcio-tools, googleapis-common-protos,
 six and crcmod. As a script it runs all of them, or those named (example[:Test,Test]), and prints each test's outcome;
-`--record` stores the outcomes in tests/ptf/results.json (a test's reason for not passing; "": it passes) and makes the table
-of docs/reference/tna-conformance.md from them.
+`--record` stores the outcomes in tests/ptf/results.json (a test's reason for not passing; "": it passes), of which
+`make docs` makes the table of docs/reference/p4-features.md.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ INTERNAL = {"tna_32q_2pipe": (1, 3)}  # pipes whose ports all lead back into the
 
 
 RESULTS = HERE / "ptf/results.json"
-PAGE = HERE.parent / "docs/reference/tna-conformance.md"
-BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
 # Part of a failure's text, and the reason it stands for
 REASONS = (
     ("snapshot", "snapshots"),
@@ -163,27 +161,6 @@ def reason(outcome: dict[str, Any]) -> str:
     return (outcome["why"].strip().splitlines() or [outcome["result"]])[-1].strip()[:120]
 
 
-def table(results: dict[str, dict[str, str]]) -> str:
-    """The page's table: the number of tests that pass, and the reasons for the others."""
-    lines = ["| example | tests that pass | the others |", "|---|---|---|"]
-    for name, tests in sorted(results.items()):
-        others: dict[str, list[str]] = {}
-        for test, cause in tests.items():
-            if cause:
-                others.setdefault(cause, []).append(test)
-        text = "; ".join(f"{cause}: {', '.join(f'`{t}`' for t in group)}" for cause, group in others.items())
-        lines.append(f"| `{name}` | {sum(not cause for cause in tests.values())} of {len(tests)} | {text} |")
-    every = [cause for tests in results.values() for cause in tests.values()]
-    lines += ["", f"Together {sum(not cause for cause in every)} of {len(every)} tests pass."]
-    return "\n".join(lines) + "\n"
-
-
-def page(results: dict[str, dict[str, str]]) -> str:
-    """docs/reference/tna-conformance.md with the table of these results."""
-    text = PAGE.read_text()
-    return text[: text.index(BEGIN) + len(BEGIN)] + table(results) + text[text.index(END) :]
-
-
 def main() -> None:
     arguments = [a for a in sys.argv[1:] if a != "--record"]
     results: dict[str, dict[str, str]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -203,7 +180,6 @@ def main() -> None:
                 print(f"error {name}: {error!r}"[:500], flush=True)
     if "--record" in sys.argv:
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-        PAGE.write_text(page(results))
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_cells_of_registers_and_counters(target, switch):
     target.write(modify(RegisterEntry("value_00", 3, 0x1_0001)))
     assert switch.register("value_00", 3)[0] == 0x1_0001
     assert target.read([RegisterEntry("value_00", 3)]) == [RegisterEntry("value_00", 3, 0x1_0001)]
-    assert len(target.read([CounterEntry("drops")])) == 11
+    assert len(target.read([CounterEntry("drops")])) == 13
     with pytest.raises(EntityError, match=r"value_00\[1024\]: expected an index of 0..1023"):
         target.write(modify(RegisterEntry("value_00", 1024, 1)))
 

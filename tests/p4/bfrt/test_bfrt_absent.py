@@ -253,5 +253,5 @@ def test_a_members_change_looks_at_no_other_member_entry_or_group(tmp_path):
         tables.apply("MODIFY", TableEntry("I.t", {"s.ingress_port": 2}, member=1))
         assert not refused(ProfileGroup(profile, 1)) and not refused(ProfileMember(profile, 5))
         assert refused(ProfileMember(profile, 1))
-        assert tables.profiles.read_members(ProfileMember(profile, 1))[0].params == {"port": 1}
-        assert tables.profiles.read_members(ProfileMember(profile, 2)) == []
+        assert tables.profiles.read(ProfileMember(profile, 1))[0].params == {"port": 1}
+        assert tables.profiles.read(ProfileMember(profile, 2)) == []

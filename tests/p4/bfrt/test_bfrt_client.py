@@ -19,6 +19,7 @@ from ina.p4.rpc.message_classes import described  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 from ina.p4.runtime.entities import TableEntry  # noqa: E402
 
+pytestmark = pytest.mark.hardware
 PLAIN = Access(insecure=True)  # all that the published client knows
 SESSION = r"""
 import sys

@@ -7,9 +7,8 @@ from capabilities import need
 
 need("p4runtime")
 
-from ina.p4.bfrt import entities, remote_entities  # noqa: E402
-from ina.p4.bfrt.info import Info  # noqa: E402
-from ina.p4.bfrt.program_info import MATCH_TABLES  # noqa: E402
+from ina.p4.bfrt import entities, remote_switch  # noqa: E402
+from ina.p4.bfrt.info import MATCH_TABLES, Info  # noqa: E402
 from ina.p4.bfrt.replication import FORMS  # noqa: E402
 from ina.p4.runtime import EntityError  # noqa: E402
 from ina.p4.runtime import entities as p4runtime_entities  # noqa: E402
@@ -37,7 +36,7 @@ def test_rows_of_every_table_of_a_program_are_entities_of_one_class():
     assert entities.BY_TABLE.keys() == {*MATCH_TABLES, "Action", "Selector", "Counter", "Meter", "Register"}
 
 
-@pytest.mark.parametrize("entity", [MulticastNode(1), remote_entities.MulticastGroupEntry(1)], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("entity", [MulticastNode(1), remote_switch.MulticastGroupEntry(1)], ids=lambda e: type(e).__name__)
 def test_an_entity_that_is_no_row_is_refused_by_name(entity):
     with pytest.raises(EntityError, match=f"{type(entity).__name__} has no table in BFRuntime") as refused:
         entities.to_row(entity, Info({}))
@@ -45,4 +44,4 @@ def test_an_entity_that_is_no_row_is_refused_by_name(entity):
 
 
 def test_entities_of_several_rows_are_those_that_the_module_names():
-    assert {c for c, kind in entities.KINDS.items() if isinstance(kind, remote_entities.Several)} == SEVERAL_ROWS
+    assert {c for c, kind in entities.KINDS.items() if isinstance(kind, remote_switch.Several)} == SEVERAL_ROWS

@@ -25,6 +25,7 @@ from ina.p4.rpc.connections import Access  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 from ina.p4.runtime.entities import TableEntry, modify  # noqa: E402
 
+pytestmark = pytest.mark.hardware
 PLAIN = Access(insecure=True)  # all that the published client knows
 PORTS = (0, 4, 8)  # front panel 1/0, 2/0, 3/0
 WORKERS = [(f"0C:42:A1:00:00:0{n}", f"10.0.0.{n}") for n in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""open-p4studio's PTF tests, unmodified, on the embedded switch: outcomes as in docs/reference/tna-conformance.md."""
+"""open-p4studio's PTF tests, unmodified, on the embedded switch: outcomes as in tests/ptf/results.json."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from capabilities import need
 
 pytestmark = pytest.mark.hardware
 RECORDED: dict[str, dict[str, str]] = json.loads(ptf_examples.RESULTS.read_text())
-
-
-def test_the_page_has_the_recorded_results():
-    assert ptf_examples.PAGE.read_text() == ptf_examples.page(RECORDED)
 
 
 @pytest.fixture(scope="module")

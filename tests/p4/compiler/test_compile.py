@@ -515,7 +515,7 @@ def test_switchml_compiles_without_warnings_and_in_loops(values):
         cflags=["-O2", "-march=native", "-Werror", "-Wshadow"],
     )  # fmt: skip
     c = compiled.c_path.read_text()
-    assert len(c.splitlines()) < 3000
+    assert len(c.splitlines()) < 3200
     assert c.count(f"i < {values}; i++") >= 3
     assert compiled.layout["state"]["size"] < 2 * 1024 * (4 * values + 128)
 

@@ -30,19 +30,23 @@ def aggregation_frame(rng: random.Random, values: int, size_code: int) -> tuple[
     payload_code = rng.choice([size_code] * 8 + [7])
     kind = 2 if worker == PARENT and payload_code == 7 else rng.choice([1] * 7 + [3])
     words = 1 if kind == 2 else 0 if payload_code == 7 else values
-    total = 20 + 8 + 8 + 2 + 4 * words
+    version = rng.choice([2] * 12 + [1, 3])  # 1: without a check header
+    total = 20 + 8 + 8 + 2 + (12 if version > 1 else 0) + 4 * words
     ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, total, rng.randrange(1 << 16), 0, 64, 17, 0,
                      bytes([10, 0, 0, 1 + worker]), bytes([10, 0, 255, 254]))  # fmt: skip
     ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
     tsi = rng.randrange(12)
-    slot, version = tsi % SLOTS, tsi // SLOTS & 1
+    slot, set_ = tsi % SLOTS, tsi // SLOTS & 1
     values_ = [rng.choice([rng.getrandbits(32), 0x7FFFFFFF, 0x80000000, 1]) for _ in range(words)]
+    headers = struct.pack("!BBIH", kind << 4 | payload_code, job, tsi, set_ << 15 | (version > 1) << 14 | slot)
+    headers += struct.pack("!bB", rng.randrange(-96, 127), 5)
+    if version > 1:
+        headers += struct.pack("!BBHII", version, 1, 0, rng.getrandbits(32), rng.getrandbits(32))
+        headers = headers[:12] + struct.pack("!H", checksum(headers)) + headers[14:]
     frame = (
         bytes([2, 0, 0, 0, 0xFF, 0xFE]) + bytes([0, 0, 0, 0, 0, worker + 1]) + b"\x08\0" + ip
         + struct.pack("!HHHH", 4001, 0xBEE0 + rng.randrange(16), total - 20, 0)
-        + struct.pack("!BBIH", kind << 4 | payload_code, job, tsi, version << 15 | slot)
-        + struct.pack("!bB", rng.randrange(-96, 127), 5)
-        + struct.pack(f"!{words}I", *values_) + rng.randbytes(rng.choice([0, 0, 0, 3]))
+        + headers + struct.pack(f"!{words}I", *values_) + rng.randbytes(rng.choice([0, 0, 0, 3]))
     )  # fmt: skip
     fault = rng.random()
     if fault < 0.1:

@@ -10,6 +10,7 @@ from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.front.lexer import tokenize
 from ina.p4.compiler.front.preprocess import preprocess
 from ina.p4.compiler.frontend import check, parse_text
+from ina.p4.compiler.instances import key_name
 from ina.p4.compiler.types import BitType
 
 pytestmark = pytest.mark.fast
@@ -195,7 +196,7 @@ def test_tables(statements):
     assert check_hit.condition.kind == "hit" and check_hit.condition.base.kind == "table_apply"
     table = check_hit.condition.base.decl
     assert table.size == 64 and table.default_action.decl.name == "NoAction"
-    assert [k.cp_name for k in table.keys] == ["hdr.h.a", "hdr.h.b", "flag"]
+    assert [key_name(k) for k in table.keys] == ["hdr.h.a", "hdr.h.b", "flag"]
     listed = table.actions[0]
     assert (
         [p.name for p in listed.params] == ["x", "y"] and listed.args[0].type == BitType(8) and listed.args[1] is None
@@ -524,3 +525,9 @@ def test_no_more_errors_than_can_be_read(run):
     with pytest.raises(CompileError) as caught:
         run("".join(f"const bit<8> a{i} = missing{i};\n" for i in range(100)))
     assert len(caught.value.diagnostics) == 20
+
+
+def test_what_follows_a_function_with_an_error_is_checked_as_if_it_had_none(run):
+    with pytest.raises(CompileError) as refused:
+        run("bit<8> f() { } Box<bit<8>>(4) box;")
+    assert [d.message for d in refused.value.diagnostics] == ["function 'f' can end without returning a bit<8>"]

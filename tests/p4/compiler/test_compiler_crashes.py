@@ -211,9 +211,9 @@ def test_internal_errors_say_that_they_are(tmp_path, monkeypatch):
 
 @pytest.mark.fast
 def test_internal_errors_of_the_front_end(monkeypatch):
-    def wrong(self, *args):
+    def wrong(*args):
         raise KeyError("x")
 
-    monkeypatch.setattr("ina.p4.compiler.front.parser.Parser.parse_program", wrong)
+    monkeypatch.setattr("ina.p4.compiler.frontend.parse_program", wrong)
     with pytest.raises(CompileError, match="internal error of the compiler: KeyError"):
         parse_text("", "program.p4")

@@ -8,6 +8,7 @@ from ina.p4.compiler import ast
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.front.lexer import integer, tokenize
 from ina.p4.compiler.frontend import parse_text
+from ina.p4.compiler.instances import key_name
 
 pytestmark = pytest.mark.fast
 
@@ -222,7 +223,7 @@ def test_tables():
     """)
     table = control.locals[1]
     assert [k.match_kind for k in table.keys] == ["exact", "ternary"]
-    assert [k.cp_name for k in table.keys] == ["h.a", "sum"]
+    assert [key_name(k) for k in table.keys] == ["h.a", "sum"]
     assert [a.name for a in table.actions] == ["a", "NoAction"] and table.actions[1].absolute
     assert (
         table.const_entries

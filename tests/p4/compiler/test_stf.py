@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from v1_program import check, source
 
-from ina.p4.compiler import stf
 from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.tools import stf_file as stf
 from ina.p4.tools.stf import ports as ports_of
 from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 

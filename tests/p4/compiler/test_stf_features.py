@@ -11,11 +11,12 @@ from bmv2_target import Bmv2Target, compile_sample
 from capabilities import need
 from folders import files
 
-from ina.p4.compiler import frontend, stf
+from ina.p4.compiler import frontend
 from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter
 from ina.p4.tools import stf as folders
+from ina.p4.tools import stf_file as stf
 from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 
 FOLDER = Path(__file__).parent.parent.parent / "stf"
@@ -31,6 +32,7 @@ NOT_ON_BMV2 = {
     "loops_over": "p4c: BMV2 does not support for-in loops",
     "no_match": "a select without a fitting case accepts the packet",
     "packet_length": "p4c: packet.length() not supported",
+    "registers_beyond": "an access beyond the end ends the process",
 }
 
 

@@ -235,3 +235,52 @@ def test_an_extern_may_have_the_name_of_a_parameter(tmp_path):
     path = program(tmp_path, types=TWICE.replace("twice", "a0"), ingress="hdr.data.a = a0(hdr.data.a);")
     [(_, frame)] = Switch(compile_p4(path, externs=externs(tmp_path, BODY.replace("twice", "a0")))).process(0, data(a=4))
     assert frame[:4] == (8).to_bytes(4)
+
+
+SHADOWS = """
+from ina.p4 import UserObject
+class First(UserObject):
+    names = ("a_b",)
+    c_source = "static uint64_t a_b_c(void *state) { return 1; }"
+class Second(UserObject):
+    names = ("a",)
+    c_source = "static uint64_t a_b_c(void *state) { return 1; }"
+"""
+
+
+@pytest.mark.fast
+def test_two_externs_that_need_one_c_function_are_refused(tmp_path):
+    types = "extern a_b { a_b(); bit<32> c(); } extern a { a(); bit<32> b_c(); }"
+    message = refused(
+        tmp_path, SHADOWS, types=types, ingress_locals="a_b() x; a() y;", ingress="hdr.data.a = x.c(); hdr.data.b = y.b_c();"
+    )
+    assert "own.p4:" in message and "the externs 'a_b' and 'a' both need a C function 'a_b_c'" in message
+
+
+@pytest.mark.fast
+def test_an_error_in_a_python_body_names_program_file_and_line(tmp_path):
+    own = externs(tmp_path, BODY.replace("return 2 * value\n", "return {}[value]\n"))
+    interpreter = Interpreter(frontend.load(program(tmp_path)), externs=own)
+    with pytest.raises(CompileError) as raised:
+        interpreter.process(data(5), 0)
+    message = str(raised.value)
+    assert "own.p4:" in message and f"{own}: Twice: its Python body call() failed in line 7: KeyError: 5" in message
+
+
+@pytest.mark.build
+def test_a_quoted_include_is_looked_for_beside_the_file(tmp_path):
+    c_source = '"static uint64_t twice(uint64_t value) { return 2 * value; }"'
+    own = externs(tmp_path, BODY.replace(c_source, "'#include \"twice.h\"'"))
+    for factor in (2, 3):
+        (tmp_path / "twice.h").write_text(f"static uint64_t twice(uint64_t value) {{ return {factor} * value; }}")
+        switch = Switch(compile_p4(program(tmp_path), externs=own))
+        [(_, answer)] = switch.process(0, data(5))
+        assert answer == data(5 * factor)
+
+
+@pytest.mark.build
+def test_the_c_compiler_reads_unchanged_externs_once(tmp_path, monkeypatch):
+    own = externs(tmp_path)
+    first = compile_p4(program(tmp_path), externs=own)
+    monkeypatch.setattr("ina.p4.compiler.build.preprocessed", None)
+    assert compile_p4(program(tmp_path), externs=own) == first

@@ -11,7 +11,7 @@ from controlled import MAC, arrived, fails, frame, group, replication  # noqa: E
 from p4runtime_client import update  # noqa: E402
 
 from ina.p4.p4runtime.messages import p4  # noqa: E402
-from ina.p4.rpc.codes import CODES  # noqa: E402
+from ina.p4.rpc.errors import CODES  # noqa: E402
 
 pytestmark = pytest.mark.build
 pytest_plugins = ("controlled",)  # its fixtures

@@ -17,7 +17,7 @@ from waiting import until  # noqa: E402
 from ina.base import paths  # noqa: E402
 from ina.p4.p4runtime import pipeline  # noqa: E402
 from ina.p4.p4runtime.messages import p4  # noqa: E402
-from ina.p4.rpc.codes import CODES  # noqa: E402
+from ina.p4.rpc.errors import CODES  # noqa: E402
 
 pytest_plugins = ("controlled",)  # its fixtures
 

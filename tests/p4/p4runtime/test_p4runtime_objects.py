@@ -18,7 +18,7 @@ from ina.p4.p4runtime.device import Device  # noqa: E402
 from ina.p4.p4runtime.messages import p4  # noqa: E402
 from ina.p4.p4runtime.pipeline import message_of  # noqa: E402
 from ina.p4.p4runtime.service import Server  # noqa: E402
-from ina.p4.rpc.codes import CODES  # noqa: E402
+from ina.p4.rpc.errors import CODES  # noqa: E402
 from ina.p4.runtime import Program  # noqa: E402
 
 pytestmark = pytest.mark.build

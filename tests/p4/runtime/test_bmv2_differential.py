@@ -27,6 +27,7 @@ from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 
 need("cc", "p4c", "bmv2", "netns")
 
+pytestmark = pytest.mark.hardware
 PACKETS = 30
 PATIENCE = 30.0  # seconds for BMv2 to send a frame that ours sent
 OWN = Path(__file__).parent.parent.parent / "programs"

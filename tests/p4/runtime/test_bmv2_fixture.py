@@ -9,6 +9,7 @@ from bmv2_switch import Bmv2, Bmv2Error, compile_p4
 from capabilities import need
 
 need("root", "netns", "bmv2", "p4c")
+pytestmark = pytest.mark.hardware
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 

@@ -10,6 +10,7 @@ from ina.aggregation.controller.admission import Controller
 from ina.aggregation.worker import Worker, WorkerConfig, worker_address
 from ina.base.paths import p4_dir
 from ina.p4.compiler.build import compile_program
+from ina.p4.p4runtime.device import Device
 from ina.p4.runtime import (
     CounterEntry,
     EntityError,
@@ -25,7 +26,7 @@ from ina.p4.runtime import (
 from ina.p4.runtime.shards import ShardedSwitch, ShardKey, shard_key
 
 pytestmark = pytest.mark.build
-need("cc")
+need("cc", "p4runtime")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,19 @@ def test_programs_that_declare_nothing_have_one_shard():
     assert shard_key(other.p4info) is None
     with pytest.raises(ValueError, match="declares no shards"):
         ShardedSwitch(other, 2)
+
+
+def test_a_pipeline_that_is_reconciled_keeps_the_state_of_all_shards(program):
+    name = program.layout["counters"][0]["name"]
+    with Device(1, None, make=lambda program: ShardedSwitch(program, 4)) as device:
+        device.load(program)
+        before = device.switch
+        for shard, switch in enumerate(before.switches):
+            switch.write(modify(CounterEntry(name, 0, 1 << shard, 0)))
+        state = before.snapshot()
+        device.set_pipeline("RECONCILE_AND_COMMIT", device.verify(device.config()))
+        assert device.switch is not before and device.switch.snapshot() == state
+        assert device.switch.read([CounterEntry(name, 0)]) == [CounterEntry(name, 0, 15, 0)]
 
 
 def test_one_control_plane_over_all_shards(program):

@@ -320,22 +320,6 @@ def test_a_snapshot_is_the_whole_state(switch):
     assert switch.snapshot() == before and switch.register("seen")[0] == 1
 
 
-def test_trace_keeps_the_newest(switch):
-    switch.trace_start(4)
-    for port in range(3):
-        switch.step(frame(UNICAST, 3, length=200), port, now=port)
-    records, lost = switch.trace()
-    assert lost == 2
-    assert [(r.time, r.direction, r.port, r.verdict) for r in records] == [
-        (1, "in", 1, "unicast"), (1, "out", 3, "unicast"), (2, "in", 2, "unicast"), (2, "out", 3, "unicast"),
-    ]  # fmt: skip
-    assert (records[0].target, records[0].length) == (3, 200)
-    assert records[0].data == frame(UNICAST, 3, length=200)[:104]
-    switch.trace_stop()
-    with pytest.raises(OSError):
-        switch.trace()
-
-
 def test_loading_what_is_no_program(tmp_path):
     text = tmp_path / "text.so"
     text.write_text("no object")
@@ -370,6 +354,10 @@ def run_sanitized(
 @pytest.mark.later
 def test_the_core_under_sanitizers(tmp_path):
     run_sanitized(tmp_path, "test_switch_core", "address,undefined", ("20000", "1"), ("20000", "2"), ("20000", "3"))
+
+
+def test_a_shared_switch_under_sanitizers(tmp_path):
+    run_sanitized(tmp_path, "shared_switch", "address,undefined", ())
 
 
 @pytest.mark.parametrize("sanitizers", ["thread", pytest.param("address,undefined", marks=pytest.mark.later)])

@@ -163,11 +163,22 @@ def test_addresses_for_grpc(address):
     ([str(SOURCE), "--grpc", "nonsense"], "nonsense"),
     ([str(SOURCE), "-i", "510@lo"], "-i 510@lo: this port is for packet-in"),
     ([str(SOURCE), "--device-id", "-1"], "--device-id: -1: expected 0"),
+    (["program.so", "--externs", "own.py"], "--externs own.py: it belongs to a P4 source"),
+    (["examples/own_extern/average.p4", "--externs", "own.py"], "own.py"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told(arguments, message):
     command = [sys.executable, "-m", "ina.cli", "switch", "run", *arguments]
     process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert process.returncode in (1, 2) and message in process.stderr and "Traceback" not in process.stderr
+
+
+@pytest.mark.build
+def test_a_program_with_externs_of_its_own_is_served():
+    folder = ROOT / "examples/own_extern"
+    with Switch(str(folder / "average.p4"), "--externs", str(folder / "average.py")) as switch:
+        request = p4.GetForwardingPipelineConfigRequest(device_id=1)
+        config = Client(switch.address).call("GetForwardingPipelineConfig", request).config
+        assert config.p4_device_config.startswith(b'{"compiled": "')
 
 
 @pytest.mark.build

@@ -424,7 +424,7 @@ def test_value_sets_and_other_match_kinds(tmp_path: Path) -> None:
              table t { key = { hdr.data.a: atcam_partition_index; hdr.data.b: lpm; } actions = { hit; NoAction; }
              implementation = atcam; size = 16; }""")  # fmt: skip
     assert p.ingress(data(c=5)).frame[11] == 0
-    p.tables.apply_value_set("MODIFY", ValueSetEntry("IP.known", ((5, 0xFFFF), (0x100, 0xFF00))))
+    p.tables.value_sets.apply("MODIFY", ValueSetEntry("IP.known", ((5, 0xFFFF), (0x100, 0xFF00))))
     assert [p.ingress(data(c=c)).frame[11] for c in (5, 4, 0x1FF, 0x200)] == [1, 0, 1, 0]
     p.add(TableEntry("I.t", {"hdr.data.a": 1, "hdr.data.b": (0x10000000, 8)}, "I.hit"))
     assert p.ingress(data(1, 0x10FFFFFF)).frame[10] == 7 and p.ingress(data(1, 0x11000000)).frame[10] == 0

@@ -63,7 +63,7 @@ def test_a_device_for_another_architecture_refuses_it(probe):
 
 
 def test_counters_of_all_pipes_are_one_and_meters_must_agree():
-    pipes = pytest.importorskip("ina.p4.p4runtime.pipes", reason="the P4Runtime server needs grpcio")
+    pipes = pytest.importorskip("ina.p4.p4runtime.cell_codecs", reason="the P4Runtime server needs grpcio")
     counters = [CounterEntry("c", i, 1 + i + 2 * pipe, 10 + i, pipe) for pipe in (0, 1) for i in (0, 1)]
     assert pipes.merge(counters) == [CounterEntry("c", 0, 4, 20), CounterEntry("c", 1, 6, 22)]
     plain = [CounterEntry("c", 0, 1, 10), CounterEntry("c", 1, 1, 10)]

@@ -377,24 +377,13 @@ def test_a_clone_session_is_a_mirror_session_with_one_port(switch):
     assert error.value.code == "ALREADY_EXISTS"
 
 
-# ---- digests and the trace
+# ---- digests
 
 
 def test_digests_come_with_the_pipes_port(switch):
     step(switch, frame((DIGEST, 0x1234)), 129)
     digests, lost = switch.digests()
     assert [(d.ingress_port, d.name, d.fields) for d in digests] == [(129, "learn", {"what": 0x1234})] and not lost
-
-
-def test_the_trace_tells_what_ingress_asked_for(switch):
-    switch.trace_start()
-    switch.write(insert(MulticastGroupEntry(3, (Replica(1, 4),))))
-    step(switch, frame((UCAST, 2)))
-    step(switch, frame((GROUP_A, 3)))
-    step(switch, frame())
-    records = [(r.direction, r.port, r.verdict, r.target) for r in switch.trace()[0]]
-    assert records == [("in", 0, "unicast", 2), ("out", 2, "unicast", 0), ("in", 0, "multicast", 3), ("out", 1, "unicast", 4),
-                       ("in", 0, "drop", 0)]
 
 
 def test_v1model_has_no_pipes(tmp_path):

@@ -12,7 +12,7 @@ from capabilities import need
 from ina.cli import main
 from ina.p4.compiler.frontend import load
 from ina.p4.tofino.check import as_json, check, report_totals, text
-from ina.p4.tofino.pipelines import NotTna
+from ina.p4.tofino.units import NotTna
 
 HEAD = """
 #include <core.p4>

@@ -397,6 +397,19 @@ def test_trace_shows_what_changed_in_a_frame(tmp_path, capsys):
 
 
 @pytest.mark.build
+def test_stf_and_trace_run_a_programs_own_externs(tmp_path, capsys):
+    program, test = ROOT / "examples/own_extern/average.p4", tmp_path / "average.stf"
+    own = program.with_suffix(".py")
+    frame = (1000).to_bytes(4).hex() + "00" * 12
+    test.write_text(f"packet 3 {frame}\nexpect 3 {frame[:8]} ******** 0000001f 00000027 $\n")
+    assert ina("stf", program, test, "--externs", own) == 0
+    assert re.search(r"^average +pass +pass$", capsys.readouterr().out, re.M)
+    assert ina("trace", program, frame, "--port", 3, "--externs", own) == 0
+    assert "0000001f00000027" in capsys.readouterr().out
+    assert ina("stf", program, test) == 1  # without the bodies
+
+
+@pytest.mark.build
 @pytest.mark.parametrize(("order", "magic", "unit"), [("<", 0xA1B2C3D4, 10**6), (">", 0xA1B2C3D4, 10**6),
                                                       ("<", 0xA1B23C4D, 10**9), (">", 0xA1B23C4D, 10**9)])  # fmt: skip
 def test_pcap_files(tmp_path, order, magic, unit):

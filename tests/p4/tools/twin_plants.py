@@ -16,8 +16,7 @@ from pathlib import Path
 from ina import cli
 from ina.aggregation import equal_scenarios
 from ina.base import paths
-from ina.p4.tools.equal.search import Bounds, Outcome, Search
-from ina.p4.tools.equal.shrink import shrink
+from ina.p4.tools.equal.search import Bounds, Outcome, Search, shrink
 from ina.p4.tools.equal.task import prepare
 
 SEQUENCES, DEPTH = 1000, 4  # limits within which a defect must show
@@ -58,13 +57,13 @@ PLANTS = (
     Plant(
         "a pending frame names those that are there",
         "include/switchml/phase.p4",
-        "meta.missing = meta.full & ~seen;",
-        "meta.missing = meta.full & seen;",
+        "meta.missing = EXPECTED & ~seen;",
+        "meta.missing = EXPECTED & seen;",
     ),
     Plant(
         "any child has the sums sent up again",
         "include/switchml/phase.p4",
-        "meta.worker & meta.full & -meta.full != 0",
+        "meta.worker & EXPECTED & -EXPECTED != 0",
         "meta.worker & meta.full != 0",
     ),
     Plant(
@@ -141,10 +140,28 @@ PLANTS = (
         "const default_action = NoAction();",
     ),
     Plant(
+        "the twin's check words are those of the first",
+        "tofino/include/switchml/aggregation.p4",
+        "sum = sum + word;",
+        "sum = sum;",
+    ),
+    Plant(
+        "the twin takes headers that do not fit their checksum",
+        "tofino/include/switchml/parsing.p4",
+        "meta.bad_headers = headers_checksum.verify();",
+        "meta.bad_headers = false;",
+    ),
+    Plant(
+        "the twin refuses nobody's version",
+        "tofino/include/switchml/admission.p4",
+        "(Drop.NONE, _, _, _,    0, OTHER,         _, _, _): outdated();",
+        "(Drop.NONE, _, _, _,    0, OTHER,         _, _, _): refuse(Drop.VERSION);",
+    ),
+    Plant(
         "the twin takes packets of an older life",
         "tofino/include/switchml/admission.p4",
-        "(Drop.NONE, _, _, _,    _, 1, _, _): refuse(Drop.OLD_LIFE);",
-        "(Drop.NONE, _, _, _,    _, 1, _, _): NoAction();",
+        "(Drop.NONE, _, _, _,    _, _,             1, _, _): refuse(Drop.OLD_LIFE);",
+        "(Drop.NONE, _, _, _,    _, _,             1, _, _): NoAction();",
     ),
     Plant(
         "the twin's guard is left out",
@@ -176,8 +193,8 @@ PLANTS = (
     Plant(
         "the twin's result does not free its aggregator",
         "tofino/include/atp/aggregator.p4",
-        "_, 0,                1, _): free_##name##_();  /* the result is there */",
-        "_, 0,                1, _): NoAction();",
+        "_, 0 &&& 0xffffff00, 1, _): free_##name##_();  /* the result is there */",
+        "_, 0 &&& 0xffffff00, 1, _): NoAction();",
         "atp",
     ),
     Plant(

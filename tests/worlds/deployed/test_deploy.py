@@ -186,7 +186,7 @@ def test_over_p4runtime(file, program, capsys):
 def test_entries_of_a_job_are_not_deployed(file, capsys):
     """A second run with them could get the sums of the first: a controller gives each run a lease of its own."""
     file.write_text(FILE.replace("[tofino.ports]", "job = true\n\n[tofino.ports]", 1))
-    assert main(["deploy", str(file), "--dry-run"]) == 1
+    assert main(["deploy", str(file), "--dry-run"]) == 2
     assert "[tofino]: job: entries of a job are not deployed any more" in capsys.readouterr().err
 
 
@@ -197,7 +197,8 @@ def test_what_is_done_on_each_host(file, capsys):
     assert first.startswith("# a\nip link set enp1s0 mtu 1500 up\nip addr replace 10.0.0.1/32 dev enp1s0\n")
     assert "ip neigh replace 10.0.0.2 lladdr 0c:42:a1:00:00:02" in first and "--node-rank 1" in second
     assert "INA_SWITCH=tcp:10.0.0.1:5588 INA_HOST=b" in second
-    assert "ina doctor --target tofino --agent 600 &\nina doctor --target tofino --interface enp1s0 --peer 10.0.0.2\n" in first
+    probe = "ina doctor --target tofino --values 256 --interface enp1s0 --peer 10.0.0.2"
+    assert f"ina doctor --target tofino --agent 600 &\n{probe}\n" in first
     file.write_text(FILE.replace('"10.0.0.', '"192.168.7.'))  # switches are at 10.255.0.1: none of these networks
     assert main(["deploy", str(file), "--hosts"]) == 0
     first, _ = capsys.readouterr().out.split("# b\n")
@@ -255,7 +256,7 @@ def test_a_host_keeps_its_management_network(file, capsys):
                 assert f"{peer} dev enp1s0 src 192.168.7.1" in ip("route", "get", peer)
             for machine in ("10.0.0.2", "10.255.0.1"):
                 assert "dev eno1 src 10.4.0.9" in ip("route", "get", machine)
-        assert main(["deploy", str(file), "--host", "c"]) == 1 and "has no such host; it has a, b" in capsys.readouterr().err
+        assert main(["deploy", str(file), "--host", "c"]) == 2 and "has no such host; it has a, b" in capsys.readouterr().err
         ip("link", "del", "enp1s0")
         assert main(["deploy", str(file), "--host", "a"]) == 1
         assert "this machine has no interface 'enp1s0'" in capsys.readouterr().err
@@ -279,14 +280,19 @@ def test_the_file_of_the_docs_is_one(tmp_path):
     ("p4_name", "p4name", "unknown key 'p4name'; did you mean 'p4_name'"),
     ('fec = "rs"', 'fec = "fc"', "port 1/0: fec = 'fc' does not exist at 100G: expected one of none, rs"),
     ('speed = "40G"', 'spead = "40G"', "unknown key 'spead'; did you mean 'speed'"),
-    ('"2/0" = { speed = "40G" }', '"2/0" = { speed = 40 }', "port 2/0: speed = 40: expected one of"),
+    ('"2/0" = { speed = "40G" }', '"2/0" = { speed = 40 }', "speed = 40: expected text"),
+    ('speed = "40G"', 'speed = ["x"]', "speed = ['x']: expected text"),
+    ('speed = "40G"', 'speed = "30G"', "speed = '30G': expected '1G' or '10G'"),
     ("workers = 2", "workers = 3", "workers = 3, but there are 2 tables"),
-    ('mac = "0c:42:a1:00:00:02"', 'mac = "0c:42"', "host 'b': mac = '0c:42': expected six bytes"),
+    ('mac = "0c:42:a1:00:00:02"', 'mac = "0c:42"', "number 2: mac = '0c:42': expected six bytes"),
+    ('mac = "0c:42:a1:00:00:02"', 'mac = "01:42:a1:00:00:02"', "such as 0c:42:a1:00:00:01, no multicast address"),
     ('mac = "0c:42:a1:00:00:02"', 'mac = "0c:42:a1:00:00:01"', "two hosts have mac = '0c:42:a1:00:00:01'"),
-    ('ip = "10.0.0.2"', 'ip = "10.0.0.999"', "host 'b': ip = '10.0.0.999': expected an IPv4 address"),
+    ('ip = "10.0.0.2"', 'ip = "10.0.0.999"', "number 2: ip = '10.0.0.999': expected an IPv4 address"),
     ('port = "2/0"', 'port = "7/0"', "host 'b': port = '7/0' is none of [tofino.ports]: 1/0, 2/0, 3/0"),
     ('port = "2/0"', 'port = "3/0"', "host 'b': port 3/0 is a loopback port"),
-    ("session = 5", "session = 5000", "mirror session 5000: expected 1 to 1015"),
+    ("session = 5", "session = 5000", "number 1: session = 5000: expected 1 to 1,015"),
+    ("session = 5", "session = 5\ngroup = 70000", "group = 70000: expected 0 to 65,535"),
+    ("max_length = 128", "max_length = 0", "max_length = 0: expected 1 to 65,535"),
     ("session = 5", 'session = "5"', "session = '5': expected a whole number"),
     ('"3/0" = {', '"2/2" = { speed = "25G" }\n"3/0" = {', "ports 2/0 and 2/2 share a lane of their connection"),
 ])  # fmt: skip
@@ -304,13 +310,14 @@ def test_all_errors_are_told_with_their_lines(file):
         deployment(file)
     places = [next(n for n, line in enumerate(lines, start=1) if line.startswith(text)) for text in ('mac = "0c:42"', "session")]
     assert str(error.value).splitlines() == [
-        f"{file}:{places[0]}: host 'b': mac = '0c:42': expected six bytes such as 0c:42:a1:00:00:01",
-        f"{file}:{places[1]}: mirror session 5000: expected 1 to 1015",
+        f"{file}:{places[0]}: [[tofino.host]] number 2: mac = '0c:42': expected six bytes such as 0c:42:a1:00:00:01, "
+        "no multicast address",
+        f"{file}:{places[1]}: [[tofino.mirror]] number 1: session = 5000: expected 1 to 1,015",
     ]
 
 
 def test_errors_of_the_command(file, address, capsys):
-    assert main(["deploy", str(file)]) == 1
+    assert main(["deploy", str(file)]) == 2
     assert "--at HOST:PORT is missing" in capsys.readouterr().err
     assert main(["deploy", str(file), "--at", "127.0.0.1:1", "--timeout", "0.3"]) == 1
     assert "no BFRuntime server answers at 127.0.0.1:1 within 0.3 s" in capsys.readouterr().err

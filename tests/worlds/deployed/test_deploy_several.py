@@ -229,7 +229,7 @@ def test_what_is_done_on_each_host(file, capsys):
     ("p4_name", 'at = "x:1"\np4_name', "at: where there are tables [[tofino.switch]], each"),
     ('at = "{leaf1}"', "aat = 1", "[[tofino.switch]] number 1: unknown key 'aat'; did you mean 'at'"),
     ('at = "{leaf1}"', "at = 1", "[[tofino.switch]] number 1: at = 1: expected text"),
-    ('"6/0" = {{}}', '"6/0" = {{ fec = "x" }}', '[tofino.switch.ports."6/0"]: port 6/0: fec = \'x\''),
+    ('"6/0" = {{}}', '"6/0" = {{ fec = "x" }}', '[tofino.switch.ports."6/0"]: fec = \'x\''),
     ('switch = "root"\nsession', 'switch = "top"\nsession', "mirror session 5: switch = 'top' is none of leaf1, leaf2, root"),
 ])  # fmt: skip
 def test_errors_name_the_key(tmp_path, old, new, message):
@@ -285,14 +285,14 @@ def test_the_doctor_looks_at_every_switch(file, switches, servers, capsys):
 def test_where_switches_are(file, capsys):
     for at, message in (("x:1", "--at x:1: which of leaf1, leaf2, root? Expected NAME=HOST:PORT"),
                         ("spine=x:1", f"--at spine=x:1: {file} has no switch 'spine'; it has leaf1, leaf2, root")):  # fmt: skip
-        assert main(["deploy", str(file), "--at", at]) == 1
+        assert main(["deploy", str(file), "--at", at]) == 2
         assert message in capsys.readouterr().err
     text = file.read_text()
     file.write_text(re.sub(r'(name = "leaf2"\n)at = .*\n', r"\1", text))
-    assert main(["deploy", str(file), "--dry-run"]) == 1
+    assert main(["deploy", str(file), "--dry-run"]) == 2
     assert "--at leaf2=HOST:PORT is missing" in capsys.readouterr().err
     file.write_text(re.sub(r"at = .*\n", 'at = "same:1"\n', text))
-    assert main(["deploy", str(file)]) == 1
+    assert main(["deploy", str(file)]) == 2
     assert "two switches are at same:1" in capsys.readouterr().err
 
 
@@ -300,7 +300,8 @@ def test_the_published_program_has_no_controller_here(tmp_path, program, monkeyp
     from ina.worlds.deployed import remote
     from ina.worlds.deployed.switch_host import DeployedHost
 
-    monkeypatch.setattr(remote, "recognise", lambda p4info, path=None: (remote.PUBLISHED, remote.PUBLISHED.sizes(p4info)))
+    published = remote.PUBLISHED
+    monkeypatch.setattr(remote, "job_program_of", lambda place, p4info: (published, published.sizes(p4info)))
     file = tmp_path / "racks.toml"
     with Switch(program.so_path, pipes=2) as switch, Server(Device(switch, "switchml")) as server:
         file.write_text(FILE.format(leaf1=server.address, leaf2="b:1", root="c:1") + HOSTS)

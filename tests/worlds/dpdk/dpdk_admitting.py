@@ -8,7 +8,7 @@ import random
 import ina.worlds.dpdk.switch
 from ina.aggregation.controller.admission import Controller, Job
 from ina.aggregation.worker import worker_address
-from ina.p4.runtime.target import SwitchTarget
+from ina.p4.runtime.entities import SwitchTarget
 
 SLOTS = 16
 

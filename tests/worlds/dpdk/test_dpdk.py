@@ -367,7 +367,7 @@ def test_wrong_arguments_are_named(module, arguments, message, capsys, monkeypat
     (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_nothing0", "--control", "x"], "net_nothing0"),
     (ina.worlds.dpdk.switch, ["--program", "examples/learn/learn.p4", "--port", "0=net_null0", "--control", "x"],
      "no aggregation program"),
-    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_null0", "--control", "x", "--max-frame", "500"], "have 1076"),
+    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0=net_null0", "--control", "x", "--max-frame", "500"], "have 1088"),
     (ina.worlds.dpdk.switch, ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--control", "x"], "EAL"),
     (ina.worlds.dpdk.switch, ["--program", "p4/atp.p4", "--port", "0=net_null0", "--control", "x", "--shards", "2"],
      "declares no"),

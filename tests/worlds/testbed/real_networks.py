@@ -31,7 +31,8 @@ client.admit("job", workers, 32)
 a = client.attach("job", rank, "udp")
 rto = float(os.environ.get("RTO", 10e-3))
 config = WorkerConfig(worker=rank, workers=workers, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                      rto_min=rto, rto_max=max(rto, 0.5), timeout=60, address=a.address, switch=a.switch)
+                      rto_min=rto, rto_max=max(rto, 0.5), rto_fixed="RTO" in os.environ, timeout=60,
+                      address=a.address, switch=a.switch)
 parts = [np.random.default_rng(r).integers(-2**31, 2**31, count, dtype=np.int32) for r in range(workers)]
 expected, out = np.sum(parts, axis=0, dtype=np.int32), np.zeros(count, np.int32)
 with Endpoint(config, open_worker_port(a), client.fileno()) as endpoint:
@@ -67,7 +68,8 @@ def ina(*arguments: str, cwd: Path = ROOT, timeout: float = 200) -> subprocess.C
 
 
 def run_workers(network: Network, count: int, hosts: list[str] | None = None, **variables: str) -> list[dict]:
-    """Workers of one job in ``hosts`` (default: all), with ``count`` integers each; they check the sums. Returns statistics."""
+    """Workers of one job in ``hosts`` (default: all), with ``count`` integers each; they check the sums. Returns statistics.
+    With ``RTO`` (seconds) a packet is sent again after this time only, whatever comes out of order meanwhile."""
     hosts = hosts or [host.name for host in network.topology.hosts]
     started = [
         subprocess.Popen(

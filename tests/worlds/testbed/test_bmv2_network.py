@@ -24,6 +24,7 @@ from ina.topology import Link, Node, Topology, load  # noqa: E402
 from ina.worlds.testbed.mininet import MininetMissing, Network  # noqa: E402
 
 __all__ = ["alone"]  # a fixture
+pytestmark = pytest.mark.hardware
 
 VALUES = 64
 

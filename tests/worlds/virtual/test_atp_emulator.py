@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 from capabilities import need
+from forger import sealed
 
 from ina.aggregation import protocols
 from ina.aggregation.entries.atp import ATP
@@ -138,7 +139,7 @@ class Mean:
             frame[48] = self._victim
         if self.sent % 8 == 1:
             frame[42:58] = self._random.randbytes(16)
-        ffi.memmove(packets[0].data, bytes(frame), len(frame))
+        ffi.memmove(packets[0].data, sealed(bytes(frame), 58), len(frame))  # where its check header begins
         packets[0].len = packets[0].wire_len = len(frame)
         packets[0].tailroom -= len(frame)
         return 1

@@ -58,7 +58,8 @@ def explorer(
     jobs: list[Job], *, pool: int = 1, slots: int = 1, leaves: int = 0, ages: bool = False, program: Program | None = None
 ) -> Explorer:
     """Jobs of a tensor each, built as tests/atp_network.py does."""
-    options = {"rto_min": 1.0, "rto_max": 1.0, "timeout": 1e5, "first_packet": 1}  # 0 is what empty aggregators say
+    options = {"rto_min": 1.0, "rto_max": 1.0, "timeout": 1e5, "check": "off",  # what is wrong shows
+               "first_packet": 1}  # 0 is what empty aggregators say  # fmt: skip
     specs = [JobSpec(t.workers, slots, options=options | fixed_point(t.exponent)) for t in jobs]
     network = Network(specs, pool=pool, leaves=leaves, lifetime=LIFETIME, compiled=program)
     names = {"switch": "s{}", "worker": "job {} worker {}", "server": "server {}"}

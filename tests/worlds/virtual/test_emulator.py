@@ -194,7 +194,7 @@ def test_time_is_what_the_cost_model_says(program):
         outcome = net.all_reduce(job, [np.ones(count, np.int32) for _ in range(4)])
         outcome.raise_failed()
         packets = count / 32
-        wire_seconds = packets * 8 * (52 + 4 * 32 + 24) / rate
+        wire_seconds = packets * 8 * (64 + 4 * 32 + 24) / rate
         assert outcome.seconds == pytest.approx(wire_seconds, rel=0.01)
         assert sum(net.worker_stats(h)["retransmissions"] for h in job.machines) == 0
 

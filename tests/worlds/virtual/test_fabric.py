@@ -127,8 +127,8 @@ def test_a_host_of_one_core_sends_and_receives_as_fast_as_that_works(program):
             outcome.raise_failed()
             star.check()
             seconds[cores] = outcome.seconds
-            assert star.cpu_busy(0) / 1e12 == pytest.approx(2 * 2001 * (1e-6 + 180e-9))
-    assert seconds[1] == pytest.approx(2 * 2001 * 1.18e-6, rel=0.02)
+            assert star.cpu_busy(0) / 1e12 == pytest.approx(2 * 2001 * (1e-6 + 192e-9))
+    assert seconds[1] == pytest.approx(2 * 2001 * 1.192e-6, rel=0.02)
     assert seconds[1] / seconds[4] == pytest.approx(4, rel=0.05)
 
 

@@ -14,7 +14,8 @@ from ina.base import paths
 
 need("cc")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.build]
-KILLED = {"switches killed", "workers killed", "controllers killed", "killed in a write", "lost states"}
+KILLED = {"switches killed", "workers killed", "controllers killed", "killed in a write", "lost states", "links cut",
+          "links that are slow"}  # fmt: skip
 SERVED = {"parameter servers killed", "parameter servers' sums forgotten", "calls without an answer"}
 
 
@@ -64,7 +65,8 @@ OFTEN = (
     "a packet is added to any phase", "overflows of an earlier phase are told", "maxima are added",
     "workers take a result of another phase", "workers do not wait for a block's exponent",
     "rows of another incarnation are used", "a job that ends keeps its entries", "slots are given twice",
-    "a new controller asks no switch",
+    "a new controller asks no switch", "a moved job keeps its incarnation", "a tree goes over a dead link",
+    "a route goes over a dead link", "a route goes to a host whose link is dead",
     "atp: what overlaps is added", "atp: results free no aggregator", "atp: overflows are not told", "atp: maxima are added",
     "atp: workers take a result of another number", "atp: workers do not say that they send again",
     "atp: the server answers from a previous life", "atp: the server adds what it has",

@@ -145,7 +145,8 @@ def test_a_thousand_hosts(program):
         hosts = [host.name for host in topology.hosts]
         jobs = [net.admit(hosts[i::32], 8, VALUES, rto_min=1e-3) for i in range(8)]
         assert all(job.jobs[0].tree.depth == 3 for job in jobs), "each has workers in all pods"
-        source, out = np.arange(VALUES * 20, dtype=np.int32), np.zeros(VALUES * 20, np.int32)
+        source = np.arange(VALUES * 20, dtype=np.int32) << 10  # some sums wrap
+        out = np.zeros(VALUES * 20, np.int32)
         for job in jobs:
             for worker in range(32):
                 net.submit_one(job, worker, source, out)  # all workers have the same sum: one array takes them all
@@ -221,10 +222,11 @@ def test_what_workers_of_a_large_job_hear_of_each_other(program):
         assert len(errors) == 128 and all(isinstance(error, JobMismatch) for error in errors)
 
 
-def test_one_job_of_a_thousand_workers(program):
+@pytest.mark.parametrize("check", ["sum", "keyed"])
+def test_one_job_of_a_thousand_workers(program, check):
     topology = topologies.load("fat-tree", k=16, rate=100e9, delay=1e-6)
     with Fabric(program, topology, pool=64, max_frame=256) as net:
-        job = net.admit([host.name for host in topology.hosts], 16, VALUES, rto_min=1e-3)
+        job = net.admit([host.name for host in topology.hosts], 16, VALUES, rto_min=1e-3, check=check)
         assert len(job.machines) == 1024 and len(job.jobs[0].tree.switches) == 145
         source, out = np.arange(VALUES * 20, dtype=np.int32), np.zeros(VALUES * 20, np.int32)
         for worker in range(1024):

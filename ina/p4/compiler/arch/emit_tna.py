@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ina.p4.compiler import ir
 from ina.p4.compiler.arch import tna_operations as ops
-from ina.p4.compiler.emit.bytes import packed
 from ina.p4.compiler.emit.expressions import c_type
+from ina.p4.compiler.emit.hashes import put_words
 from ina.p4.compiler.emit.names import c_comment
 from ina.p4.compiler.emit.operations import COMMON
-from ina.p4.compiler.emit.storage import store
+from ina.p4.compiler.emit.storage import packed, store
 from ina.p4.compiler.emit.writer import Handlers, Writer
 
 TNA = Handlers(COMMON)
@@ -16,18 +16,22 @@ TNA = Handlers(COMMON)
 
 @TNA.of(ops.Begin)
 def _begin(w: Writer, stmt: ops.Begin) -> None:
-    w.line("struct ina_tna *const tna = (struct ina_tna *)(void *)meta;")
-    w.line("const uint32_t octets = pkt->wire_len - tna->front + 4; /* counters and meters count the FCS */")
-    w.line("(void)octets;")
-    w.line("memset((uint8_t *)tna + 2, 0, offsetof(struct ina_tna, mirror_header) - 2);")
-    w.line("pkt->digest = pkt->clone = 0;")
+    w.line(
+        "struct ina_tna *const tna = (struct ina_tna *)(void *)meta;",
+        "const uint32_t octets = pkt->wire_len - tna->front + 4; /* counters and meters count the FCS */",
+        "(void)octets;",
+        "memset((uint8_t *)tna + 2, 0, offsetof(struct ina_tna, mirror_header) - 2);",
+        "pkt->digest = pkt->clone = 0;",
+    )
 
 
 @TNA.of(ops.ParserDrop)
 def _parser_drop(w: Writer, stmt: ops.ParserDrop) -> None:
-    w.line("tna->parser_drop = 1;")
-    w.line("pkt->verdict = INA_DROP;")
-    w.line("return;")
+    w.line(
+        "tna->parser_drop = 1;",
+        "pkt->verdict = INA_DROP;",
+        "return;",
+    )
 
 
 def _requests(w: Writer, names: list[str], values: list[ir.Expr]) -> None:
@@ -41,33 +45,34 @@ def _end_ingress(w: Writer, stmt: ops.EndIngress) -> None:
     _requests(w, stmt.names, stmt.args)
     if stmt.digest:
         w.line(f"pkt->digest = (uint8_t){w.c(stmt.args[-1])};")
-        w.line("if (pkt->digest) {")
-        w.depth += 1
-        store(w, [f.var for d in w.module.digests for f in d.fields])
-        w.depth -= 1
-        w.line("}")
-    w.line("if (tna->drop_ctl & INA_TNA_DROP_FORWARD)")
-    w.line("    tna->has_ucast = tna->has_mcast_a = tna->has_mcast_b = tna->resubmit = 0;")
-    w.line("if (tna->drop_ctl & INA_TNA_DROP_CPU) tna->copy_to_cpu = 0;")
-    w.line("if (tna->resubmit) {")
-    w.line("    tna->mirror = 0;")
-    w.line("    pkt->verdict = INA_RESUBMIT;")
-    w.line("    return;")
-    w.line("}")
-    w.line("if (!(tna->has_ucast | tna->has_mcast_a | tna->has_mcast_b | tna->copy_to_cpu)) {")
-    w.line("    pkt->verdict = INA_DROP;")
-    w.line("    return;")
-    w.line("}")
+        with w.braces("if (pkt->digest) {"):
+            store(w, [f.var for d in w.module.digests for f in d.fields])
+    w.line(
+        "if (tna->drop_ctl & INA_TNA_DROP_FORWARD)",
+        "    tna->has_ucast = tna->has_mcast_a = tna->has_mcast_b = tna->resubmit = 0;",
+        "if (tna->drop_ctl & INA_TNA_DROP_CPU) tna->copy_to_cpu = 0;",
+        "if (tna->resubmit) {",
+        "    tna->mirror = 0;",
+        "    pkt->verdict = INA_RESUBMIT;",
+        "    return;",
+        "}",
+        "if (!(tna->has_ucast | tna->has_mcast_a | tna->has_mcast_b | tna->copy_to_cpu)) {",
+        "    pkt->verdict = INA_DROP;",
+        "    return;",
+        "}",
+    )
 
 
 @TNA.of(ops.EndEgress)
 def _end_egress(w: Writer, stmt: ops.EndEgress) -> None:
     _requests(w, stmt.names, stmt.args)
-    w.line("if (tna->drop_ctl & INA_TNA_DROP_MIRROR) tna->mirror = 0;")
-    w.line("if (tna->drop_ctl & INA_TNA_DROP_FORWARD && !tna->mirror) {")
-    w.line("    pkt->verdict = INA_DROP;")
-    w.line("    return;")
-    w.line("}")
+    w.line(
+        "if (tna->drop_ctl & INA_TNA_DROP_MIRROR) tna->mirror = 0;",
+        "if (tna->drop_ctl & INA_TNA_DROP_FORWARD && !tna->mirror) {",
+        "    pkt->verdict = INA_DROP;",
+        "    return;",
+        "}",
+    )
 
 
 @TNA.of(ops.Sent)
@@ -87,9 +92,11 @@ def _header(w: Writer, field: str, values: list[ir.Expr]) -> None:
 @TNA.of(ops.Mirror)
 def _mirror(w: Writer, stmt: ops.Mirror) -> None:
     session, *fields = stmt.args
-    w.line("tna->mirror = 1;")
-    w.line(f"tna->mirror_session = (uint16_t){w.c(session)};")
-    w.line(f"tna->mirror_len = {sum(f.width for f in fields) // 8};")
+    w.line(
+        "tna->mirror = 1;",
+        f"tna->mirror_session = (uint16_t){w.c(session)};",
+        f"tna->mirror_len = {sum(f.width for f in fields) // 8};",
+    )
     _header(w, "mirror_header", fields)
 
 
@@ -102,17 +109,11 @@ def _resubmit(w: Writer, stmt: ops.Resubmit) -> None:
 @TNA.of(ops.ChangeableHash)
 def _changeable_hash(w: Writer, stmt: ops.ChangeableHash) -> None:
     dynamic, (static, *values) = stmt.dynamic, stmt.args
-    bits = sum(v.width for v in values)
     words = f"(const uint64_t *)(const void *)(state + {dynamic.configure.offset})"
     w.line(f"{w.name(stmt.target)} = {w.c(static)};")
-    w.line(f"if (*{words}) {{ {c_comment(f'hash {dynamic.name}: the control plane has changed it')}")
-    w.depth += 1
-    w.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
-    for i, (text, _) in enumerate(packed(w, values)):
-        w.line(f"ina_store64(bytes + {8 * i}, {text});")
-    w.line(f"{w.name(stmt.target)} = ({c_type(dynamic.width)})ina_dynamic_hash({words}, bytes);")
-    w.depth -= 1
-    w.line("}")
+    with w.braces(f"if (*{words}) {{ {c_comment(f'hash {dynamic.name}: the control plane has changed it')}"):
+        put_words(w, values)
+        w.line(f"{w.name(stmt.target)} = ({c_type(dynamic.width)})ina_dynamic_hash({words}, bytes);")
 
 
 @TNA.of(ops.Math)
@@ -123,10 +124,12 @@ def _math(w: Writer, stmt: ops.Math) -> None:
     if target.width < 32:
         largest = (1 << target.width) - 1
         call = f"({c_type(target.width)})({call} > {largest}u ? {largest}u : {call})"
-    w.line("{")
-    w.line(f"    static const uint8_t table[16] = {{{table}}};")
-    w.line(f"    {w.name(target)} = {call};")
-    w.line("}")
+    w.line(
+        "{",
+        f"    static const uint8_t table[16] = {{{table}}};",
+        f"    {w.name(target)} = {call};",
+        "}",
+    )
 
 
 def _filter(filter_: ir.Filter, index: str, call: str, otherwise: str) -> str:

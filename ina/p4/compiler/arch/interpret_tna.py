@@ -14,14 +14,13 @@ from ina.p4.compiler import ast
 from ina.p4.compiler.arch.tna_machine import Nothing, Phase, TnaMachine, Unset
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.externs.hashes import deposit
-from ina.p4.compiler.reference.architecture import Architecture, Item, Output
+from ina.p4.compiler.instances import instances_below, walk
 from ina.p4.compiler.reference.blocks import run_block
-from ina.p4.compiler.reference.machine import Frame, Semantics
+from ina.p4.compiler.reference.machine import Architecture, Frame, Item, Output, Semantics
 from ina.p4.compiler.reference.packet import PacketIn, PacketOut
 from ina.p4.compiler.reference.signals import ParserError
 from ina.p4.compiler.reference.values import Record, Value, default_record, number
 from ina.p4.compiler.types import ExternType, strip_new
-from ina.p4.compiler.walk import walk
 
 INGRESS_FRONT, EGRESS_FRONT = 16, 27
 DROP, UNICAST, RESUBMIT = 0, 1, 3
@@ -217,8 +216,7 @@ class Tna(Architecture):
         if item.passes + 1 >= MAX_PASSES:
             self.machine.drops["pass_limit"] += 1
             return []
-        again = self.item(frame, port, item.now_ps)
-        return [replace(again, kind="recirculated", passes=item.passes + 1)]
+        return [replace(self.item(frame, port, item.now_ps), kind="recirculated", passes=item.passes + 1)]
 
     def _mirrored(self, item: WorkItem, session: int, header: bytes, frame: bytes) -> list[Item]:
         target = self.machine.clone_sessions.get(session)
@@ -242,17 +240,9 @@ def _block(block: Instance) -> Instance:
 
 def _reads_error(*blocks: Instance) -> bool:
     """Returns True if the program reads parser_err behind the parser."""
-    waiting, seen = list(blocks), set()
-    while waiting:
-        block = waiting.pop()
-        if block in seen or not isinstance(block.decl, ast.ControlDecl):
-            continue
-        seen.add(block)
-        nodes = walk([*block.decl.locals, block.decl.body])
-        if any(isinstance(node, ast.Member) and node.member == "parser_err" for node in nodes):
-            return True
-        waiting += block.children.values()
-    return False
+    controls = (i.decl for block in blocks for i in instances_below(block) if isinstance(i.decl, ast.ControlDecl))
+    nodes = (node for decl in controls for node in walk([*decl.locals, decl.body]))
+    return any(isinstance(node, ast.Member) and node.member == "parser_err" for node in nodes)
 
 
 def ingress_front(port: int, now_ps: int = 0, data: bytes = bytes(8), *, resubmitted: bool = False) -> bytes:

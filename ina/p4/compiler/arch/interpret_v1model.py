@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 
 from ina.p4.compiler.arch.v1model_machine import DROP_PORT, Pass, Path, Requests, V1Machine
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
-from ina.p4.compiler.reference.architecture import Architecture, Item, Output
 from ina.p4.compiler.reference.blocks import run_block
-from ina.p4.compiler.reference.machine import Frame, Semantics
+from ina.p4.compiler.reference.machine import Architecture, Frame, Item, Output, Semantics
 from ina.p4.compiler.reference.packet import PacketIn, PacketOut
 from ina.p4.compiler.reference.signals import ParserError
 from ina.p4.compiler.reference.values import Record, Value, copy, default_record, number, store_part

@@ -11,24 +11,19 @@ from __future__ import annotations
 
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch import tna_operations as ops
-from ina.p4.compiler.arch.tna_registers import check_accesses
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
-from ina.p4.compiler.errors import NO_SPAN, CompileError
-from ina.p4.compiler.externs.cells import Cells
-from ina.p4.compiler.externs.checks import Messages
+from ina.p4.compiler.errors import NO_SPAN, CompileError, Note, Span
 from ina.p4.compiler.externs.copies import KeptIngress
-from ina.p4.compiler.externs.digests import Digests
+from ina.p4.compiler.externs.extern import Objects
 from ina.p4.compiler.externs.hashes import Sums, deposit_residuals
-from ina.p4.compiler.externs.profiles import Selectors
 from ina.p4.compiler.externs.tna_functions import PhaseState, field_places
-from ina.p4.compiler.externs.tna_hash import DynamicHashes
 from ina.p4.compiler.externs.user import UserCode
 from ina.p4.compiler.instances import instances_below
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import CALL
 from ina.p4.compiler.lower.inline import Argument
 from ina.p4.compiler.lower.lowering import ExternLowering, Lowering
-from ina.p4.compiler.lower.pipeline import name_fields
+from ina.p4.compiler.operations import Access
 
 PARSER_ERRORS = {"NoMatch": 0x0001, "PacketTooShort": 0x0002, "CounterRange": 0x0004}
 OTHER_ERROR = 0x0040  # errors that a Tofino does not have, such as a header stack's overflow
@@ -97,7 +92,7 @@ class _Pipeline:
         self.state = low.state(PhaseState)
 
     def lower(self) -> ir.Module:
-        low, cells = self.low, self.low.state(Cells)
+        low, objects = self.low, self.low.state(Objects)
         blocks = [self._block(self.pipeline.args[p.name]) for p in self.pipeline.decl.params]
         ingress, ingress_grow, fields = self._phase(*blocks[:3])
         unpacked = bool(self.state.port_metadata)
@@ -109,31 +104,31 @@ class _Pipeline:
         for body in (ingress, egress):
             check_accesses(body)
         tables = low.matching.tables.values()
-        hashes = list(low.state(DynamicHashes).hashes.values())
+        hashes = list(objects.hashes.values())
         module = ir.Module(
             low.program.filename,
             ir.Phase(ingress),
             ir.Phase(egress),
-            [r for registers in cells.registers.values() for r in registers] + list(cells.logs.values())
+            [r for registers in objects.registers.values() for r in registers] + list(objects.logs.values())
             + [t.key_mask for t in tables if t.key_mask is not None]
-            + [m.adjust for m in cells.meters.values() if m.adjust is not None]
+            + [m.adjust for m in objects.meters.values() if m.adjust is not None]
             + [h.configure for h in hashes] + list(low.state(UserCode).states.values()),
-            list(cells.counters.values()),
+            list(objects.counters.values()),
             sorted(tables, key=lambda t: t.index),
             self.context.storage.regions,
             max(ingress_grow, egress_grow),
             low.program.errors,
             self.context.uses_random,
-            digests=low.state(Digests).digests,
-            meters=list(cells.meters.values()),
-            messages=low.state(Messages).messages,
+            digests=objects.digests,
+            meters=list(objects.meters.values()),
+            messages=objects.messages,
             c_text=low.state(UserCode).text(),
-            filters=list(cells.filters.values()),
+            filters=list(objects.filters.values()),
             hashes=hashes,
             architecture="tna",
             pipeline=self.name,
             keep_ingress=low.state(KeptIngress).needed,
-            selectors=low.state(Selectors).of_profile,
+            selectors=objects.selectors,
             port_metadata=(f"{blocks[0].name}.$PORT_METADATA", metadata, unpacked, ingress_port(blocks[0])),
         )
         module.fields = {f"ingress.{k}": v for k, v in fields.items()} | {f"egress.{k}": v for k, v in more.items()}
@@ -188,7 +183,7 @@ class _Pipeline:
         self._note_validity(body)
         fields: dict[str, ir.Var | ir.Elem] = {}
         for name, place in (("hdr", low.places["H"]), ("md", low.places["M"])):
-            name_fields(fields, name, place)
+            value_trees.name_fields(fields, name, place)
         return body, grow, fields
 
     def _places(self, parser: Instance) -> dict[str, value_trees.Value]:
@@ -276,3 +271,51 @@ class _Pipeline:
         fields = {n: self._intrinsic("for_deparser", n) for n in ("drop_ctl", "mirror_type", "coalesce_flush", "coalesce_length")}
         fields |= {n: self._intrinsic("for_output_port", n) for n in ("capture_tstamp_on_tx", "update_delay_on_tx")}
         self.code.emit(ops.EndEgress(list(fields), args=list(fields.values())))
+
+
+# --- accesses to registers --------------------------------------------------------------------------------------------
+
+Seen = dict[Instance, Span]
+"""The register accesses on some path to a place, by register."""
+
+
+def check_accesses(body: list[ir.Stmt]) -> None:
+    """Raises CompileError for two accesses to one Register on one path through `body`: a Tofino's stateful ALU does one
+    in a pass. Removes the access statements.
+
+    Every path through a phase is explicit here: two accesses on one path are an error, in branches that exclude each other they
+    are not. Conditions are not compared: `if (a) ... if (!a) ...` counts as two paths that both accesses are on.
+    """
+    _walk(body, {}, {})
+    ir.drop(body, lambda stmt: isinstance(stmt, Access))
+
+
+def _walk(body: list[ir.Stmt], seen: Seen | None, waiting: dict[str, Seen]) -> Seen | None:
+    """Returns the accesses on paths to the end of `body`; None if no path leads there. Parsers, the only place of jumps
+    backward, do not access registers."""
+    for stmt in body:
+        match stmt:
+            case ir.Label():
+                jumped = waiting.pop(stmt.label, None)
+                if jumped is not None:
+                    seen = jumped | (seen or {})
+            case ir.Goto():
+                if seen is not None:
+                    waiting[stmt.label] = waiting.get(stmt.label, {}) | seen
+                seen = None
+            case Access(register=register, span=span) if seen is not None:
+                if register in seen:
+                    raise CompileError(
+                        span,
+                        f"register '{register.name}' is accessed twice in one pass of a packet",
+                        [
+                            Note("the other access on this way through the program", seen[register]),
+                            "a Tofino does one access: move the second to exclusive branches, or recirculate",
+                        ],
+                    )
+                seen = {**seen, register: span}
+            case ir.If() | ir.Switch():
+                ends = [_walk(block, seen, waiting) for block in ir.blocks(stmt)]
+                paths = [path for path in ends if path is not None]
+                seen = {k: v for path in paths for k, v in path.items()} if paths else None
+    return seen

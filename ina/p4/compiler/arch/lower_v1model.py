@@ -10,16 +10,13 @@ from ina.p4.compiler import fold, ir
 from ina.p4.compiler.arch import v1model_operations as ops
 from ina.p4.compiler.arch.v1model_machine import DROP_PORT
 from ina.p4.compiler.checked_program import CheckedProgram
-from ina.p4.compiler.externs.cells import Cells
-from ina.p4.compiler.externs.checks import Messages
 from ina.p4.compiler.externs.copies import Copies, cloned_headers
-from ina.p4.compiler.externs.digests import Digests
+from ina.p4.compiler.externs.extern import Objects
 from ina.p4.compiler.externs.user import UserCode
 from ina.p4.compiler.instances import instances_of
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import CALL
 from ina.p4.compiler.lower.lowering import ExternLowering, Lowering
-from ina.p4.compiler.lower.pipeline import name_fields
 from ina.p4.compiler.operations import Deparse
 
 _INGRESS_FIELDS = {
@@ -82,12 +79,8 @@ class _V1Switch:
         begin = len(code.out)
         low.inliner.control(egress, top)
         dropped = fold.eq(low.field("standard_metadata", "egress_spec"), fold.const(DROP_PORT, 9))
-        cloned = context.flag_or_zero("clone")
-        if isinstance(cloned, ir.Var):  # the clone of a dropped packet still needs its frame
-            dropped_now = fold.land(dropped, fold.eq(cloned, fold.const(0, 32)))
-        else:
-            dropped_now = dropped
-        code.emit(ir.If(dropped_now, [ops.Drop()]))
+        cloned = context.flag_or_zero("clone")  # the clone of a dropped packet still needs its frame
+        code.emit(ir.If(fold.land(dropped, fold.eq(cloned, fold.const(0, 32))), [ops.Drop()]))
         if "E2E" in self.copies.kinds:
             code.emit(ir.If(context.flag_or_zero("clone"), code.block(self._copy_headers)))
             code.out[begin:begin] = code.block(self._length_of_clone)
@@ -120,29 +113,29 @@ class _V1Switch:
         return self._module(ir.Phase(ingress_body, reject), ir.Phase(egress_body), grow)
 
     def _module(self, ingress: ir.Phase, egress: ir.Phase, grow: int) -> ir.Module:
-        low, cells = self.low, self.low.state(Cells)
+        low, objects = self.low, self.low.state(Objects)
         module = ir.Module(
             low.program.filename,
             ingress,
             egress,
-            [r for registers in cells.registers.values() for r in registers] + list(low.state(UserCode).states.values()),
-            list(cells.counters.values()),
+            [r for registers in objects.registers.values() for r in registers] + list(low.state(UserCode).states.values()),
+            list(objects.counters.values()),
             sorted((t for t in low.matching.tables.values()), key=lambda t: t.index),
             low.context.storage.regions,
             grow,
             low.program.errors,
             low.context.uses_random,
             preserved=self.copies.preserved,
-            digests=low.state(Digests).digests,
-            meters=list(cells.meters.values()),
-            messages=low.state(Messages).messages,
+            digests=objects.digests,
+            meters=list(objects.meters.values()),
+            messages=objects.messages,
             c_text=low.state(UserCode).text(),
         )
         for stmt in ir.walk(ingress.body):
             if isinstance(stmt, ops.Restore):
                 stmt.targets = [v for values in module.preserved.values() for v in values]
         for name, root in low.places.items():
-            name_fields(module.fields, name, root)
+            value_trees.name_fields(module.fields, name, root)
         return module
 
     def _stays(self, deparse: list[ir.Stmt]) -> ir.Var | None:
@@ -180,8 +173,7 @@ class _V1Switch:
             self.code.emit(ops.Restore(("INA_INGRESS_CLONE",)))
             self._to_egress(end)
 
-        body = self.code.block(restart)
-        self.code.emit(ir.If(fold.eq(_KIND, fold.const(1, 32)), body))
+        self.code.emit(ir.If(fold.eq(_KIND, fold.const(1, 32)), self.code.block(restart)))
 
     def _egress_clone(self, end: str) -> None:
         """Lowers a clone of egress. Its headers are those that egress left, without deparsing and parsing: they are stored with
@@ -207,8 +199,10 @@ class _V1Switch:
 
     def _to_egress(self, end: str) -> None:
         self._set_standard({"instance_type": "pkt->instance_type"})
-        self.code.emit(ops.Unicast(args=[ir.Native("pkt->egress_port", 32)]))
-        self.code.emit(ir.Goto(end))
+        self.code.emit(
+            ops.Decide("INA_UNICAST", args=[ir.Native("pkt->egress_port", 32)]),
+            ir.Goto(end),
+        )
 
     def _set_standard(self, fields: dict[str, str]) -> None:
         for name, text in fields.items():
@@ -226,13 +220,13 @@ class _V1Switch:
         group = self.low.field("standard_metadata", "mcast_grp")
         port = self.low.field("standard_metadata", "egress_spec")
         self._describe(self.context.flag_or_zero("digest"))
-        drop, unicast = ops.IngressDrop(), ops.Unicast(args=[port])
+        drop, unicast = ops.Decide("INA_DROP"), ops.Decide("INA_UNICAST", args=[port])
         one = ir.If(fold.eq(port, fold.const(DROP_PORT, 9)), [drop], [unicast])
         many = fold.lnot(fold.eq(group, fold.const(0, 16)))
-        verdict: list[ir.Stmt] = [ir.If(many, [ops.Multicast(args=[group])], [one])]
+        verdict: list[ir.Stmt] = [ir.If(many, [ops.Decide("INA_MULTICAST", args=[group])], [one])]
         resubmit = self.context.flag_or_zero("resubmit")
         if isinstance(resubmit, ir.Var):
-            again: list[ir.Stmt] = [ops.Resubmit(args=[self.context.flag_or_zero("resubmit_list")])]
+            again: list[ir.Stmt] = [ops.Decide("INA_RESUBMIT", args=[self.context.flag_or_zero("resubmit_list")])]
             verdict = [ir.If(fold.lnot(fold.eq(resubmit, fold.const(0, 32))), again, verdict)]
         self.code.out += verdict
 
@@ -240,7 +234,9 @@ class _V1Switch:
         clone = self.context.flag_or_zero("clone")
         if isinstance(clone, ir.Var):
             self._describe(fold.const(0, 32))
-            self.code.emit(ops.Preserve(args=[clone]))
-            self.code.emit(ir.If(dropped, [ops.Drop()]))
+            self.code.emit(
+                ops.Preserve(args=[clone]),
+                ir.If(dropped, [ops.Drop()]),
+            )
         again = [self.context.flag_or_zero(name) for name in ("recirculate", "recirculate_list")]
         self.code.emit(ops.Transmit(args=again))

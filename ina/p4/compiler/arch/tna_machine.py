@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.instances import calls_in
-from ina.p4.compiler.reference.arguments import Arguments
 from ina.p4.compiler.reference.machine import Machine, Semantics
-from ina.p4.compiler.reference.places import Place
+from ina.p4.compiler.reference.places import Arguments, Place
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import Entry, Table
 from ina.p4.compiler.reference.values import Value

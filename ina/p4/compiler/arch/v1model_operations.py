@@ -37,23 +37,11 @@ class Describe(ir.Operation):
 
 
 @dataclass(eq=False, slots=True)
-class Resubmit(ir.Operation):
-    """Sends the packet to ingress again. `args`: its field list."""
+class Decide(ir.Operation):
+    """Decides what becomes of the packet at the end of ingress: `verdict` of packet.h. `args`: the group or port that it goes to,
+    or the field list that it takes along."""
 
-
-@dataclass(eq=False, slots=True)
-class Multicast(ir.Operation):
-    """Sends the packet to the group in `args`."""
-
-
-@dataclass(eq=False, slots=True)
-class Unicast(ir.Operation):
-    """Sends the packet to the port in `args`."""
-
-
-@dataclass(eq=False, slots=True)
-class IngressDrop(ir.Operation):
-    """Drops the packet at the end of ingress."""
+    verdict: str
 
 
 @dataclass(eq=False, slots=True)

@@ -1,187 +1,276 @@
-"""Parsers and controls: parameters, locals, states, apply blocks (P4_16 v1.2.5 §13, §14)."""
+"""Parsers and controls: parameters, locals, states, apply blocks; functions and actions (P4_16 v1.2.5 §10, §13, §14)."""
 
 from __future__ import annotations
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.scope import suggest
-from ina.p4.compiler.check.tables import TableChecker
-from ina.p4.compiler.errors import Note
+from ina.p4.compiler.check.context import Context, suggest
+from ina.p4.compiler.check.conversions import coerce
+from ina.p4.compiler.check.tables import keyset_of, table_declaration
+from ina.p4.compiler.check.types import resolve, type_variables
+from ina.p4.compiler.check.values import constant_int, is_static, value_of
+from ina.p4.compiler.errors import Note, Span, fail
+from ina.p4.compiler.types import Parameter, Signature
 
 
-class BlockChecker(TableChecker):
-    # --- types of parsers and controls
+def block_type(ctx: Context, d: ast.ParserTypeDecl | ast.ControlTypeDecl | ast.PackageDecl) -> None:
+    """Checks parser, control and package types without a body."""
+    cls = {
+        ast.ParserTypeDecl: types.ParserType, ast.ControlTypeDecl: types.ControlType, ast.PackageDecl:
+        types.PackageType,
+    }[type(d)]  # fmt: skip
+    t = cls(d.name, decl=d)
+    with ctx.nested():
+        t.type_params = type_variables(ctx, d.type_params)
+        params = resolved_parameters(ctx, d.params)
+    if isinstance(d, ast.PackageDecl):
+        t.ctor_params = params
+    else:
+        t.params = params
+    d.type = t
+    ctx.declare(d)
 
-    def block_type(self, d: ast.ParserTypeDecl | ast.ControlTypeDecl | ast.PackageDecl) -> None:
-        """Checks parser, control and package types without a body."""
-        cls = {
-            ast.ParserTypeDecl: types.ParserType, ast.ControlTypeDecl: types.ControlType, ast.PackageDecl:
-            types.PackageType,
-        }[type(d)]  # fmt: skip
-        t = cls(d.name, decl=d)
-        with self.nested():
-            t.type_params = self.type_variables(d.type_params)
-            params = self.parameters(d.params)
-        if isinstance(d, ast.PackageDecl):
-            t.ctor_params = params
-        else:
-            t.params = params
-        d.type = t
-        self.scope.declare(d.name, d, d.span)
 
-    def _begin_block(self, d: ast.ParserDecl | ast.ControlDecl, t: types.ParserType | types.ControlType) -> None:
-        if d.type_params:
-            kind = "parser" if isinstance(d, ast.ParserDecl) else "control"
-            self.fail(d.type_params[0].span, f"{kind} '{d.name}' has a body: it cannot have type parameters")
-        t.params = self.parameters(d.params)
-        t.ctor_params = self.parameters(d.ctor_params)
-        for p in d.ctor_params:
-            if p.direction:
-                self.fail(p.span, f"constructor parameter '{p.name}' cannot have a direction")
-            if any(p.name == q.name for q in d.params):
-                self.fail(p.span, f"parameter '{p.name}' appears twice")
-        d.type = t
+def _begin_block(ctx: Context, d: ast.ParserDecl | ast.ControlDecl, t: types.ParserType | types.ControlType) -> None:
+    if d.type_params:
+        kind = "parser" if isinstance(d, ast.ParserDecl) else "control"
+        fail(d.type_params[0].span, f"{kind} '{d.name}' has a body: it cannot have type parameters")
+    t.params = resolved_parameters(ctx, d.params)
+    t.ctor_params = resolved_parameters(ctx, d.ctor_params)
+    for p in d.ctor_params:
+        if p.direction:
+            fail(p.span, f"constructor parameter '{p.name}' cannot have a direction")
+        if any(p.name == q.name for q in d.params):
+            fail(p.span, f"parameter '{p.name}' appears twice")
+    d.type = t
 
-    # --- controls
 
-    def control_declaration(self, d: ast.ControlDecl) -> None:
-        outer = self.context, self.owner_locals
-        try:
-            with self.nested():
-                self.context = ""
-                self._begin_block(d, types.ControlType(d.name, decl=d))
-                with self.nested():
-                    for local in d.locals:
-                        with self.declaring(local):
-                            self._control_local(local)
-                    self.context, self.owner_locals = "control", d.locals
-                    with self.nested():
-                        self.statements(d.body)
-        finally:
-            self.context, self.owner_locals = outer
-        self.scope.declare(d.name, d, d.span)
+def control_declaration(ctx: Context, d: ast.ControlDecl) -> None:
+    with ctx.nested():
+        _begin_block(ctx, d, types.ControlType(d.name, decl=d))
+        with ctx.nested():
+            for local in d.locals:
+                with ctx.declaring(local):
+                    _control_local(ctx, local)
+            with ctx.code_of("control", d.locals):
+                ctx.body(d.body)
+    ctx.declare(d)
 
-    def _control_local(self, local: ast.Node) -> None:
-        if isinstance(local, ast.ActionDecl):
-            self.action_declaration(local)
-        elif isinstance(local, ast.TableDecl):
-            self.table_declaration(local)
-        elif isinstance(local, ast.ValueSetDecl):
-            self.fail(local.span, "a value_set can only be declared in a parser")
-        else:
-            self.statement(local)
 
-    # --- parsers
+def _control_local(ctx: Context, local: ast.Node) -> None:
+    match local:
+        case ast.ActionDecl():
+            action_declaration(ctx, local)
+        case ast.TableDecl():
+            table_declaration(ctx, local)
+        case ast.ValueSetDecl():
+            misplaced_value_set(ctx, local)
+        case _:
+            ctx.statement(local)
 
-    def parser_declaration(self, d: ast.ParserDecl) -> None:
-        outer = self.context, self.owner_locals, self.in_parser
-        try:
-            with self.nested():
-                self.context, self.in_parser = "", True
-                self._begin_block(d, types.ParserType(d.name, decl=d))
-                with self.nested():
-                    for local in d.locals:
-                        with self.declaring(local):
-                            self._parser_local(local)
-                    self.context, self.owner_locals = "parser", d.locals
-                    self._states(d)
-        finally:
-            self.context, self.owner_locals, self.in_parser = outer
-        self.scope.declare(d.name, d, d.span)
 
-    def _parser_local(self, local: ast.Node) -> None:
-        if isinstance(local, ast.ValueSetDecl):
-            self.value_set_declaration(local)
-        elif isinstance(local, (ast.ActionDecl, ast.TableDecl)):
-            kind = "an action" if isinstance(local, ast.ActionDecl) else "a table"
-            self.fail(local.span, f"{kind} cannot be declared in a parser")
-        else:
-            self.statement(local)
+def parser_declaration(ctx: Context, d: ast.ParserDecl) -> None:
+    ctx.in_parser = True
+    try:
+        with ctx.nested():
+            _begin_block(ctx, d, types.ParserType(d.name, decl=d))
+            with ctx.nested():
+                for local in d.locals:
+                    with ctx.declaring(local):
+                        _parser_local(ctx, local)
+                with ctx.code_of("parser", d.locals):
+                    _states(ctx, d)
+    finally:
+        ctx.in_parser = False
+    ctx.declare(d)
 
-    def value_set_declaration(self, d: ast.ValueSetDecl) -> None:
-        element = self.resolve(d.element_ref)
-        d.size = self.expression(d.size)
-        if not self.is_static(d.size):
-            self.constant_int(d.size, "size of a value set")
-        d.type = types.SetType(element)
-        self.scope.declare(d.name, d, d.span)
 
-    def _states(self, d: ast.ParserDecl) -> None:
-        for state in d.state_list:
-            if state.name in ("accept", "reject"):
-                self.fail(state.span, f"state '{state.name}' is built in: it cannot be declared")
-            if state.name in d.states:
-                notes = [Note("first declared here", d.states[state.name].span)]
-                self.fail(state.span, f"state '{state.name}' is already declared", notes)
-            d.states[state.name] = state
-        if "start" not in d.states:
-            self.fail(d.span, f"parser '{d.name}' has no state 'start'")
-        for state in d.state_list:
-            with self.recover(), self.nested():
-                for s in state.statements:
-                    with self.recover():
-                        self.statement(s)
-                if state.transition is not None:
-                    self._transition(d, state.transition)
-        self._ends(d)
+def _parser_local(ctx: Context, local: ast.Node) -> None:
+    if isinstance(local, ast.ValueSetDecl):
+        value_set_declaration(ctx, local)
+    elif isinstance(local, (ast.ActionDecl, ast.TableDecl)):
+        kind = "an action" if isinstance(local, ast.ActionDecl) else "a table"
+        fail(local.span, f"{kind} cannot be declared in a parser")
+    else:
+        ctx.statement(local)
 
-    def _ends(self, d: ast.ParserDecl) -> None:
-        """Reports a parser that never ends, because its states only lead to each other."""
-        reached, waiting = set(), [d.states["start"]]
-        while waiting:
-            state = waiting.pop()
-            if state in reached:
-                continue
-            reached.add(state)
-            if state.transition is None:
-                return
-            for branch in state.transition.branches:
-                if branch.target is None:  # accept or reject, or an error that was reported
-                    return
-                waiting.append(branch.target)
-            if state.transition.cases and not any(isinstance(k, ast.DontCare) for k in state.transition.cases[-1].keys):
-                return  # NoMatch ends it
-        self.fail(d.span, f"parser '{d.name}' never reaches accept or reject")
 
-    def _transition(self, d: ast.ParserDecl, transition: ast.Transition) -> None:
-        if transition.target_name is not None:
-            transition.target = self._target(d, transition, transition.target_name)
+def value_set_declaration(ctx: Context, d: ast.ValueSetDecl) -> None:
+    element = resolve(ctx, d.element_ref)
+    d.size = ctx.expression(d.size)
+    if not is_static(d.size):
+        constant_int(ctx, d.size, "size of a value set")
+    d.type = types.SetType(element)
+    ctx.declare(d)
+
+
+def _states(ctx: Context, d: ast.ParserDecl) -> None:
+    for state in d.state_list:
+        if state.name in ("accept", "reject"):
+            fail(state.span, f"state '{state.name}' is built in: it cannot be declared")
+        if state.name in d.states:
+            notes = [Note("first declared here", d.states[state.name].span)]
+            fail(state.span, f"state '{state.name}' is already declared", notes)
+        d.states[state.name] = state
+    if "start" not in d.states:
+        fail(d.span, f"parser '{d.name}' has no state 'start'")
+    for state in d.state_list:
+        with ctx.recover(), ctx.nested():
+            for s in state.statements:
+                with ctx.recover():
+                    ctx.statement(s)
+            if state.transition is not None:
+                _transition(ctx, d, state.transition)
+    _ends(d)
+
+
+def _ends(d: ast.ParserDecl) -> None:
+    """Reports a parser that never ends, because its states only lead to each other."""
+    reached, waiting = set(), [d.states["start"]]
+    while waiting:
+        state = waiting.pop()
+        if state in reached:
+            continue
+        reached.add(state)
+        if state.transition is None:
             return
-        transition.keys = [self.value(key, "a key") for key in transition.keys]
-        for key in transition.keys:
-            if isinstance(key.type, types.InfIntType):
-                self.fail(key.span, "a select key needs a width: write the literal as in 8w1")
-            if isinstance(types.strip_new(key.type), (types.VarbitType, types.RecordType, types.StackType)):
-                self.fail(key.span, f"cannot select on {key.type}", ["select on its fields"])
-        count = len(transition.keys)
-        for case in transition.cases:
-            with self.recover():
-                case.target = self._target(d, case, case.target_name)
-                if len(case.keys) == 1 and count != 1:
-                    only = case.keys[0]
-                    if isinstance(only, ast.DontCare):
-                        case.keys = [ast.DontCare(only.span) for _ in transition.keys]
-                    elif self._is_tuple_value_set(only):
-                        continue
-                keys = transition.keys
-                if count == 1 and len(case.keys) > 1:  # one key of tuple or struct type
-                    case.keys = [ast.ListExpr(case.span, case.keys)]
-                if len(case.keys) != count:
-                    self.fail(case.span, f"{len(case.keys)} values in this case, but select has {count} keys")
-                case.keys = [self.keyset(e, key.type) for e, key in zip(case.keys, keys, strict=True)]
+        for branch in state.transition.branches:
+            if branch.target is None:  # accept or reject, or an error that was reported
+                return
+            waiting.append(branch.target)
+        if state.transition.cases and not any(isinstance(k, ast.DontCare) for k in state.transition.cases[-1].keys):
+            return  # NoMatch ends it
+    fail(d.span, f"parser '{d.name}' never reaches accept or reject")
 
-    def _is_tuple_value_set(self, e: ast.Expr) -> bool:
-        """Checks a value set of structs or tuples that is matched with all keys at once; returns False for anything else."""
-        if isinstance(e, ast.Name) and isinstance(self.scope.lookup(e.name), ast.ValueSetDecl):
-            self.expression(e)
-            return True
-        return False
 
-    def _target(self, d: ast.ParserDecl, node: ast.Node, name: str) -> ast.ParserState | None:
-        if name in ("accept", "reject"):
-            return None
-        state = d.states.get(name)
-        if state is None:
-            self.fail(
-                node.span, f"parser '{d.name}' has no state '{name}'", suggest(name, [*d.states, "accept", "reject"])
+def _transition(ctx: Context, d: ast.ParserDecl, transition: ast.Transition) -> None:
+    if transition.target_name is not None:
+        transition.target = _target(d, transition, transition.target_name)
+        return
+    transition.keys = [value_of(ctx, key, "a key") for key in transition.keys]
+    for key in transition.keys:
+        if isinstance(key.type, types.InfIntType):
+            fail(key.span, "a select key needs a width: write the literal as in 8w1")
+        if isinstance(types.strip_new(key.type), (types.VarbitType, types.RecordType, types.StackType)):
+            fail(key.span, f"cannot select on {key.type}", ["select on its fields"])
+    count = len(transition.keys)
+    for case in transition.cases:
+        with ctx.recover():
+            case.target = _target(d, case, case.target_name)
+            if len(case.keys) == 1 and count != 1:
+                only = case.keys[0]
+                if isinstance(only, ast.DontCare):
+                    case.keys = [ast.DontCare(only.span) for _ in transition.keys]
+                elif _is_tuple_value_set(ctx, only):
+                    continue
+            keys = transition.keys
+            if count == 1 and len(case.keys) > 1:  # one key of tuple or struct type
+                case.keys = [ast.ListExpr(case.span, case.keys)]
+            if len(case.keys) != count:
+                fail(case.span, f"{len(case.keys)} values in this case, but select has {count} keys")
+            case.keys = [keyset_of(ctx, e, key.type) for e, key in zip(case.keys, keys, strict=True)]
+
+
+def _is_tuple_value_set(ctx: Context, e: ast.Expr) -> bool:
+    """Checks a value set of structs or tuples that is matched with all keys at once; returns False for anything else."""
+    if isinstance(e, ast.Name) and isinstance(ctx.scope.lookup(e.name), ast.ValueSetDecl):
+        ctx.expression(e)
+        return True
+    return False
+
+
+def _target(d: ast.ParserDecl, node: ast.Node, name: str) -> ast.ParserState | None:
+    state = d.states.get(name)
+    if state is None and name not in ("accept", "reject"):
+        fail(node.span, f"parser '{d.name}' has no state '{name}'", suggest(name, [*d.states, "accept", "reject"]))
+    return state
+
+
+def misplaced_value_set(ctx: Context, d: ast.ValueSetDecl) -> None:
+    fail(d.span, "a value_set can only be declared in a parser")
+
+
+# --- functions and actions --------------------------------------------------------------------------------------------
+
+
+def resolved_parameters(ctx: Context, params: list[ast.Param]) -> list[Parameter]:
+    """Resolves the types of parameters and declares them in the current scope."""
+    resolved: list[Parameter] = []
+    seen: dict[str, Span] = {}
+    for p in params:
+        if p.name in seen:
+            fail(p.span, f"parameter '{p.name}' appears twice", [Note("first here", seen[p.name])])
+        seen[p.name] = p.span
+        p.type = resolve(ctx, p.type_ref)
+        if isinstance(p.type, types.VoidType):
+            fail(p.type_ref.span, f"parameter '{p.name}' cannot be void")
+        if p.direction and isinstance(p.type, (types.InfIntType, types.StringType)):
+            fail(
+                p.type_ref.span,
+                f"a parameter of type {p.type} is known at compile time: it cannot be '{p.direction}'",
             )
-        return state
+        if p.direction in ("out", "inout") and p.default is not None:
+            fail(p.span, f"'{p.direction}' parameter '{p.name}' cannot have a default value")
+        if isinstance(p.type, (types.ParserType, types.ControlType, types.PackageType)) and not p.is_ctor:
+            fail(
+                p.type_ref.span,
+                f"parameter '{p.name}' cannot be {p.type}: parsers and controls are constructor parameters",
+            )
+        if p.is_ctor and isinstance(p.type, (types.ParserType, types.ControlType)) and hasattr(p.type.decl, "ctor_params"):
+            kind = "parser" if isinstance(p.type, types.ParserType) else "control"
+            notes = [Note("declared here", p.type.decl.span)]
+            fail(p.type_ref.span, f"{kind} {p.type} has a body: the parameter needs a {kind} type without", notes)
+        if isinstance(p.type, types.ExternType) and p.type.type_params and not p.type.args:
+            count = len(p.type.type_params)
+            fail(p.type_ref.span, f"extern {p.type.name} needs {count} type arguments: {p.type.name}<...>")
+        if p.direction and isinstance(p.type, types.ExternType) and not p.type.args and p.type.name != "packet_in":
+            fail(p.span, f"parameter '{p.name}' of extern type {p.type} must be directionless")
+        resolved.append(Parameter(p.name, p.direction, p.type, p.annotation("optional") is not None, p))
+        ctx.scope.names[p.name] = p
+    for p in params:
+        if p.default is not None:
+            p.default = coerce(ctx, ctx.expression(p.default), p.type)
+            if p.default.const is None and isinstance(p.default, ast.Call) and p.default.kind != "constructor":
+                fail(p.default.span, f"the default value of parameter '{p.name}' must be known at compile time")
+    return resolved
+
+
+def function_body(ctx: Context, d: ast.FunctionDecl) -> None:
+    """Checks parameters, return type and body, in a scope of their own."""
+    d.return_type = resolve(ctx, d.return_ref)
+    with ctx.nested():
+        ctx.signatures[d] = Signature(d.name, (), resolved_parameters(ctx, d.params), d.return_type, d)
+        with ctx.code_of("function", return_type=d.return_type):
+            ctx.body(d.body)
+        if not isinstance(d.return_type, types.VoidType) and not _always_returns(d.body):
+            fail(d.span, f"function '{d.name}' can end without returning a {d.return_type}")
+
+
+def action_declaration(ctx: Context, d: ast.ActionDecl) -> None:
+    with ctx.nested():
+        params = resolved_parameters(ctx, d.params)
+        directionless = False
+        for p in d.params:
+            if directionless and p.direction:
+                fail(p.span, f"parameter '{p.name}' must stand before the directionless ones, which tables fill in")
+            directionless = directionless or not p.direction
+            if isinstance(p.type, types.InfIntType):
+                fail(p.span, "an action cannot take an int: it has no width")
+            if isinstance(p.type, types.CallableType):
+                fail(p.span, f"an action cannot take {p.type} as a parameter")
+        ctx.signatures[d] = Signature(d.name, (), params, types.VOID, d)
+        with ctx.code_of("action"):
+            ctx.body(d.body)
+    ctx.declare(d)
+
+
+def _always_returns(s: ast.Node | None) -> bool:
+    match s:
+        case ast.Return() | ast.Exit():
+            return True
+        case ast.Block():
+            return any(_always_returns(x) for x in s.statements)
+        case ast.If():
+            return s.otherwise is not None and _always_returns(s.then) and _always_returns(s.otherwise)
+        case ast.Switch():
+            return any(c.label is None for c in s.cases) and all(c.body is None or _always_returns(c.body) for c in s.cases)
+    return False

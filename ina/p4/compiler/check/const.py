@@ -37,31 +37,32 @@ def fold_binary(op: str, left: Any, right: Any, t: Type) -> Any:
 
     Raises ValueError with the reason (division by zero, negative operands of a division, absurd shifts).
     """
-    if op in ("==", "!="):
-        return (left == right) == (op == "==")
-    if op == "&&":
-        return left and right
-    if op == "||":
-        return left or right
-    if op in ("<", "<=", ">", ">="):
-        return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op]
-    if op in ("<<", ">>"):
-        return _shift(op, left, right, t)
-    if op in ("/", "%"):
-        if right == 0:
-            raise ValueError("division by zero")
-        if left < 0 or right < 0:
-            raise ValueError(f"'{op}' is not defined for negative numbers")
-        return left // right if op == "/" else left % right
-    if op in ("|+|", "|-|"):
-        value = left + right if op == "|+|" else left - right
-        width_type = underlying(t)
-        if not isinstance(width_type, BitType):
-            raise ValueError("saturating arithmetic needs operands with a width")
-        low, high = bounds(width_type)
-        return max(low, min(high, value))
-    if op == "*" and left.bit_length() + right.bit_length() > 2 * MAX_BITS:
-        raise ValueError(f"a product of more than {2 * MAX_BITS} bits")
+    match op:
+        case "==" | "!=":
+            return (left == right) == (op == "==")
+        case "&&":
+            return left and right
+        case "||":
+            return left or right
+        case "<" | "<=" | ">" | ">=":
+            return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op]
+        case "<<" | ">>":
+            return _shift(op, left, right, t)
+        case "/" | "%":
+            if right == 0:
+                raise ValueError("division by zero")
+            if left < 0 or right < 0:
+                raise ValueError(f"'{op}' is not defined for negative numbers")
+            return left // right if op == "/" else left % right
+        case "|+|" | "|-|":
+            value = left + right if op == "|+|" else left - right
+            width_type = underlying(t)
+            if not isinstance(width_type, BitType):
+                raise ValueError("saturating arithmetic needs operands with a width")
+            low, high = bounds(width_type)
+            return max(low, min(high, value))
+        case "*" if left.bit_length() + right.bit_length() > 2 * MAX_BITS:
+            raise ValueError(f"a product of more than {2 * MAX_BITS} bits")
     value = {
         "+": lambda: left + right,
         "-": lambda: left - right,

@@ -12,7 +12,7 @@ from ina.p4.compiler.arch.architecture import architecture_of
 from ina.p4.compiler.check.const import fold_binary, fold_cast, fold_concat, fold_slice, fold_unary
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError, Note
-from ina.p4.compiler.instances import instances_of, tables_of
+from ina.p4.compiler.instances import instances_below, instances_of, tables_of
 
 MOST_OBJECTS = 100_000  # in a program: nested instances multiply
 
@@ -75,12 +75,8 @@ def _instance(
     return instance
 
 
-def _arguments(
-    params: list[types.Parameter], args: Iterable[ast.Expr | None], environment: Environment
-) -> dict[str, Any]:
-    return {
-        p.name: None if arg is None else _evaluate(arg, environment) for p, arg in zip(params, args, strict=True)
-    }
+def _arguments(params: list[types.Parameter], args: Iterable[ast.Expr | None], environment: Environment) -> dict[str, Any]:
+    return {p.name: None if arg is None else _evaluate(arg, environment) for p, arg in zip(params, args, strict=True)}
 
 
 def _name_pipelines(program: CheckedProgram) -> None:
@@ -88,20 +84,11 @@ def _name_pipelines(program: CheckedProgram) -> None:
     args = program.main.args.values() if program.main is not None else ()
     pipelines = [a for a in args if isinstance(a, Instance) and isinstance(a.type, types.PackageType)]
     if len(pipelines) > 1:
-        visited = set(program.globals.values())
+        seen = set(program.globals.values())
         for pipeline in pipelines:
-            for block in pipeline.args.values():
-                _prefix(block, pipeline.name, visited)
-
-
-def _prefix(instance: object, name: str, visited: set[Instance]) -> None:
-    if not isinstance(instance, Instance) or instance in visited:
-        return
-    visited.add(instance)
-    instance.name = f"{name}.{instance.name}"
-    instance.cp_names = {key: f"{name}.{value}" for key, value in instance.cp_names.items()}
-    for inner in [*instance.children.values(), *instance.args.values()]:
-        _prefix(inner, name, visited)
+            for instance in (i for block in pipeline.args.values() for i in instances_below(block, seen)):
+                instance.name = f"{pipeline.name}.{instance.name}"
+                instance.cp_names = {key: f"{pipeline.name}.{value}" for key, value in instance.cp_names.items()}
 
 
 def _check_names(instances: Iterable[Instance]) -> None:
@@ -182,29 +169,30 @@ def _evaluate(e: ast.Expr, environment: Environment) -> Any:
     """Returns the value of a static expression: a const as in `Expr.const`, or an Instance."""
     if e.const is not None:
         return e.const
-    if isinstance(e, ast.Call) and e.kind == "constructor":
-        assert isinstance(e.type, types.CallableType)
-        return _instance(e.type, e.params, e.args, e.type.name, environment, None)
-    if isinstance(e, ast.Name) and e.decl in environment:
-        return environment[e.decl]
-    if isinstance(e, (ast.ListExpr, ast.StructInit)):
-        values = [_evaluate(v, environment) for v in e.values]
-        plain = types.strip_new(e.type)
-        return dict(zip(plain.fields, values, strict=True)) if isinstance(plain, types.RecordType) else values
-    if isinstance(e, ast.Cast):
-        return fold_cast(_evaluate(e.operand, environment), e.type)
-    if isinstance(e, ast.Unary):
-        return fold_unary(e.op, _evaluate(e.operand, environment), e.type)
-    if isinstance(e, ast.Ternary):
-        return _evaluate(e.then if _evaluate(e.condition, environment) else e.otherwise, environment)
-    if isinstance(e, ast.Binary):
-        return _binary(e, _evaluate(e.left, environment), _evaluate(e.right, environment))
-    if isinstance(e, ast.Slice):
-        return fold_slice(_evaluate(e.base, environment), e.hi_bit, e.lo_bit)
-    if isinstance(e, ast.Member):
-        return _evaluate(e.base, environment)[e.member]
-    if isinstance(e, ast.Index):
-        return _evaluate(e.base, environment)[_evaluate(e.index, environment)]
+    match e:
+        case ast.Call() if e.kind == "constructor":
+            assert isinstance(e.type, types.CallableType)
+            return _instance(e.type, e.params, e.args, e.type.name, environment, None)
+        case ast.Name() if e.decl in environment:
+            return environment[e.decl]
+        case ast.ListExpr() | ast.StructInit():
+            values = [_evaluate(v, environment) for v in e.values]
+            plain = types.strip_new(e.type)
+            return dict(zip(plain.fields, values, strict=True)) if isinstance(plain, types.RecordType) else values
+        case ast.Cast():
+            return fold_cast(_evaluate(e.operand, environment), e.type)
+        case ast.Unary():
+            return fold_unary(e.op, _evaluate(e.operand, environment), e.type)
+        case ast.Ternary():
+            return _evaluate(e.then if _evaluate(e.condition, environment) else e.otherwise, environment)
+        case ast.Binary():
+            return _binary(e, _evaluate(e.left, environment), _evaluate(e.right, environment))
+        case ast.Slice():
+            return fold_slice(_evaluate(e.base, environment), e.hi_bit, e.lo_bit)
+        case ast.Member():
+            return _evaluate(e.base, environment)[e.member]
+        case ast.Index():
+            return _evaluate(e.base, environment)[_evaluate(e.index, environment)]
     raise CompileError(e.span, f"'{ast.source_text(e)}' is not known when the program is instantiated")
 
 

@@ -3,302 +3,250 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.calls import CallChecker
-from ina.p4.compiler.check.scope import suggest
-from ina.p4.compiler.errors import Note
+from ina.p4.compiler.check.blocks import function_body
+from ina.p4.compiler.check.calls import instantiate
+from ina.p4.compiler.check.context import Context, suggest
+from ina.p4.compiler.check.conversions import coerce
+from ina.p4.compiler.check.types import resolve
+from ina.p4.compiler.check.values import condition_of, is_static, require_lvalue, value_of, why_not_constant
+from ina.p4.compiler.errors import Note, fail
 from ina.p4.compiler.types import BitType, Signature, Type
 
 _COMPOUND_BITS = frozenset(["+", "-", "*", "&", "|", "^", "|+|", "|-|", "/", "%"])
 _NO_VALUE = (types.VoidType, types.CallableType, types.CalleeType, types.TableType, types.MetaType)
 
 
-class StatementChecker(CallChecker):
-    def __init__(self) -> None:
-        super().__init__()
-        self.return_type: Type | None = None
-        """Return type of the function being checked; None outside of functions (actions and apply blocks return nothing)."""
-        self.loops = 0
+def _empty(ctx: Context, s: ast.EmptyStatement) -> None:
+    pass
 
-    # --- local declarations
 
-    def const_declaration(self, d: ast.ConstDecl) -> None:
-        t = self.resolve(d.type_ref)
-        if isinstance(t, _NO_VALUE):
-            self.fail(d.type_ref.span, f"constant '{d.name}' cannot have type {t}")
-        value = self.coerce(self.value(d.value), t, f"value of constant '{d.name}'")
-        if value.const is None and not isinstance(t, types.ListType) and not self.is_static(value):
-            self.fail(
-                d.value.span,
-                f"the value of constant '{d.name}' is not known at compile time",
-                self._why_not_constant(value),
-            )
-        d.value, d.type = value, t
-        self.scope.declare(d.name, d, d.span)
+def const_declaration(ctx: Context, d: ast.ConstDecl) -> None:
+    t = resolve(ctx, d.type_ref)
+    if isinstance(t, _NO_VALUE):
+        fail(d.type_ref.span, f"constant '{d.name}' cannot have type {t}")
+    value = coerce(ctx, value_of(ctx, d.value), t, f"value of constant '{d.name}'")
+    if value.const is None and not isinstance(t, types.ListType) and not is_static(value):
+        fail(
+            d.value.span,
+            f"the value of constant '{d.name}' is not known at compile time",
+            why_not_constant(value),
+        )
+    d.value, d.type = value, t
+    ctx.declare(d)
 
-    def variable_declaration(self, d: ast.VarDecl) -> None:
-        t = self.resolve(d.type_ref)
-        if isinstance(t, _NO_VALUE) or isinstance(
-            t, (types.InfIntType, types.StringType, types.ListType, types.MatchKindType)
-        ):
-            hint = ["give it a width, as in bit<32> or int<32>"] if isinstance(t, types.InfIntType) else []
-            if isinstance(t, types.CallableType):
-                hint = [f"an instance is declared as {t.name}(...) {d.name};"]
-            self.fail(d.type_ref.span, f"variable '{d.name}' cannot have type {t}", hint)
-        if d.init is not None:
-            d.init = self.coerce(self.value(d.init), t, f"initial value of '{d.name}'")
-        d.type = t
-        self.scope.declare(d.name, d, d.span)
 
-    def instance_declaration(self, d: ast.Instantiation) -> None:
-        if isinstance(d.type_ref, ast.StackTypeRef):
-            self.fail(d.span, "arrays of instances are not part of P4_16")
-        if self.context:
-            self.fail(
-                d.span, f"an instance cannot be made here: declare '{d.name}' before the apply block or the states"
-            )
-        self.instantiate(d)
-        if isinstance(d.type, types.PackageType) and self.scope is not self.globals:
-            self.fail(d.span, "packages can only be instantiated at the top level")
-        if isinstance(d.type, (types.ParserType, types.ControlType)) and self.scope is self.globals:
-            self.fail(
-                d.span,
-                f"{d.type} cannot be instantiated at the top level",
-                ["pass it to a package: Switch(MyParser(), ...)"],
-            )
-        self._abstract_methods(d)
-        self.scope.declare(d.name, d, d.span)
+def variable_declaration(ctx: Context, d: ast.VarDecl) -> None:
+    t = resolve(ctx, d.type_ref)
+    if isinstance(t, _NO_VALUE) or isinstance(t, (types.InfIntType, types.StringType, types.ListType, types.MatchKindType)):
+        hint = ["give it a width, as in bit<32> or int<32>"] if isinstance(t, types.InfIntType) else []
+        if isinstance(t, types.CallableType):
+            hint = [f"an instance is declared as {t.name}(...) {d.name};"]
+        fail(d.type_ref.span, f"variable '{d.name}' cannot have type {t}", hint)
+    if d.init is not None:
+        d.init = coerce(ctx, value_of(ctx, d.init), t, f"initial value of '{d.name}'")
+    d.type = t
+    ctx.declare(d)
 
-    def _abstract_methods(self, d: ast.Instantiation) -> None:
-        """Checks bodies of abstract methods: `Extern() x = { bit<8> f(in bit<8> a) { ... } };` (§11.3.1)."""
-        t = d.type
-        required = {}
-        if isinstance(t, types.ExternType):
-            required = {s.name: s for ss in t.methods.values() for s in ss if s.abstract}
-        bodies = [x for x in d.body or [] if isinstance(x, ast.FunctionDecl)]
-        with self.nested() as scope:
-            scope.names["this"] = t
-            for inner in d.body or []:
-                if isinstance(inner, ast.Instantiation):
-                    self.instance_declaration(inner)
-            for body in bodies:
-                signature = required.pop(body.name, None)
-                if signature is None:
-                    self.fail(body.span, f"{t} has no abstract method '{body.name}'", suggest(body.name, required))
-                outer, self.context = self.context, "function"
-                self.function_body(body)
-                self.context = outer
-                if not _implements(self.signatures[body], signature):
-                    self.fail(
-                        body.span, f"'{body.name}' differs from the abstract method: {signature.returns} {signature}"
-                    )
-        required = {name: s for name, s in required.items() if s.decl.annotation("optional") is None}
-        if required:
-            self.fail(d.span, f"{t} has abstract methods without a body here: {', '.join(required)}")
 
-    # --- functions and actions
+def instance_declaration(ctx: Context, d: ast.Instantiation) -> None:
+    if isinstance(d.type_ref, ast.StackTypeRef):
+        fail(d.span, "arrays of instances are not part of P4_16")
+    if ctx.owner:
+        fail(d.span, f"an instance cannot be made here: declare '{d.name}' before the apply block or the states")
+    instantiate(ctx, d)
+    if isinstance(d.type, types.PackageType) and ctx.scope is not ctx.globals:
+        fail(d.span, "packages can only be instantiated at the top level")
+    if isinstance(d.type, (types.ParserType, types.ControlType)) and ctx.scope is ctx.globals:
+        fail(
+            d.span,
+            f"{d.type} cannot be instantiated at the top level",
+            ["pass it to a package: Switch(MyParser(), ...)"],
+        )
+    _abstract_methods(ctx, d)
+    ctx.declare(d)
 
-    def function_body(self, d: ast.FunctionDecl) -> None:
-        """Checks parameters, return type and body, in a scope of their own."""
-        d.return_type = self.resolve(d.return_ref)
-        with self.nested():
-            params = self.parameters(d.params)
-            self.signatures[d] = Signature(d.name, (), params, d.return_type, d)
-            outer = self.return_type, self.context, self.loops
-            self.return_type, self.context, self.loops = d.return_type, "function", 0
-            with self.nested():
-                self.statements(d.body)
-            if not isinstance(d.return_type, types.VoidType) and not _always_returns(d.body):
-                self.fail(d.span, f"function '{d.name}' can end without returning a {d.return_type}")
-            self.return_type, self.context, self.loops = outer
 
-    def action_declaration(self, d: ast.ActionDecl) -> None:
-        with self.nested():
-            params = self.parameters(d.params)
-            directionless = False
-            for p in params:
-                if directionless and p.direction:
-                    assert p.decl is not None
-                    self.fail(
-                        p.decl.span,
-                        f"parameter '{p.name}' must stand before the directionless ones, which tables fill in",
-                    )
-                directionless = directionless or not p.direction
-                if isinstance(p.type, types.InfIntType):
-                    assert p.decl is not None
-                    self.fail(p.decl.span, "an action cannot take an int: it has no width")
-                if isinstance(p.type, types.CallableType):
-                    assert p.decl is not None
-                    self.fail(p.decl.span, f"an action cannot take {p.type} as a parameter")
-            self.signatures[d] = Signature(d.name, (), params, types.VOID, d)
-            outer = self.return_type, self.context, self.loops
-            self.return_type, self.context, self.loops = None, "action", 0
-            with self.nested():
-                self.statements(d.body)
-            self.return_type, self.context, self.loops = outer
-        self.scope.declare(d.name, d, d.span)
+def _abstract_methods(ctx: Context, d: ast.Instantiation) -> None:
+    """Checks bodies of abstract methods: `Extern() x = { bit<8> f(in bit<8> a) { ... } };` (§11.3.1)."""
+    t = d.type
+    required = {}
+    if isinstance(t, types.ExternType):
+        required = {s.name: s for ss in t.methods.values() for s in ss if s.abstract}
+    bodies = [x for x in d.body or [] if isinstance(x, ast.FunctionDecl)]
+    with ctx.nested() as scope:
+        scope.names["this"] = t
+        for inner in d.body or []:
+            if isinstance(inner, ast.Instantiation):
+                instance_declaration(ctx, inner)
+        for body in bodies:
+            signature = required.pop(body.name, None)
+            if signature is None:
+                fail(body.span, f"{t} has no abstract method '{body.name}'", suggest(body.name, required))
+            function_body(ctx, body)
+            if not _implements(ctx.signatures[body], signature):
+                fail(body.span, f"'{body.name}' differs from the abstract method: {signature.returns} {signature}")
+    required = {name: s for name, s in required.items() if s.decl.annotation("optional") is None}
+    if required:
+        fail(d.span, f"{t} has abstract methods without a body here: {', '.join(required)}")
 
-    # --- statements
 
-    def block(self, b: ast.Block) -> None:
-        with self.nested():
-            self.statements(b)
+def scoped(ctx: Context, s: ast.Node) -> None:
+    with ctx.nested():
+        ctx.statement(s)
 
-    def statements(self, b: ast.Block) -> None:
-        for s in b.statements:
-            with self.declaring(s):
-                _CHECKS[type(s)](self, s)
 
-    def statement(self, s: ast.Node) -> None:
-        _CHECKS[type(s)](self, s)
+def _assign(ctx: Context, s: ast.Assign) -> None:
+    s.target = value_of(ctx, s.target, "a variable")
+    require_lvalue(s.target, "assigned to")
+    t = s.target.type
+    value = value_of(ctx, s.value)
+    if s.op == "=":
+        s.value = coerce(ctx, value, t, f"value assigned to '{ast.source_text(s.target)}'")
+        return
+    bits = types.underlying(t)
+    if not isinstance(bits, BitType):
+        fail(s.target.span, f"'{s.op}=' needs a target of bits, not {t}")
+    if s.op in _COMPOUND_BITS:
+        s.value = coerce(ctx, value, t, f"right side of '{s.op}='")
+        if s.op in ("/", "%") and s.value.const == 0:
+            fail(s.value.span, "division by zero")
+    else:
+        amount = types.underlying(value.type)
+        if not isinstance(amount, (BitType, types.InfIntType)) or (isinstance(amount, BitType) and amount.signed):
+            fail(value.span, f"a shift amount must be unsigned, not {value.type}")
+        if value.const is not None and value.const < 0:
+            fail(value.span, "shift by a negative amount")
+        s.value = value
 
-    def scoped(self, s: ast.Node) -> None:
-        with self.nested():
-            self.statement(s)
 
-    def _assign(self, s: ast.Assign) -> None:
-        s.target = self.value(s.target, "a variable")
-        self.require_lvalue(s.target, "assigned to")
-        t = s.target.type
-        assert t is not None
-        value = self.value(s.value)
-        if s.op == "=":
-            s.value = self.coerce(value, t, f"value assigned to '{ast.source_text(s.target)}'")
-            return
-        bits = types.underlying(t)
-        if not isinstance(bits, BitType):
-            self.fail(s.target.span, f"'{s.op}=' needs a target of bits, not {t}")
-        if s.op in _COMPOUND_BITS:
-            s.value = self.coerce(value, t, f"right side of '{s.op}='")
-            if s.op in ("/", "%") and s.value.const == 0:
-                self.fail(s.value.span, "division by zero")
-        else:
-            amount = types.underlying(value.type)
-            if not isinstance(amount, (BitType, types.InfIntType)) or (isinstance(amount, BitType) and amount.signed):
-                self.fail(value.span, f"a shift amount must be unsigned, not {value.type}")
-            if value.const is not None and value.const < 0:
-                self.fail(value.span, "shift by a negative amount")
-            s.value = value
+def _call_statement(ctx: Context, s: ast.CallStatement) -> None:
+    call = ctx.expression(s.call)
+    assert isinstance(call, ast.Call)
+    s.call = call
 
-    def _call_statement(self, s: ast.CallStatement) -> None:
-        call = self.expression(s.call)
-        assert isinstance(call, ast.Call)
-        s.call = call
 
-    def _empty(self, s: ast.EmptyStatement) -> None:
-        pass
+def _if(ctx: Context, s: ast.If) -> None:
+    s.condition = condition_of(ctx, s.condition)
+    scoped(ctx, s.then)
+    if s.otherwise is not None:
+        scoped(ctx, s.otherwise)
 
-    def _if(self, s: ast.If) -> None:
-        s.condition = self.condition(s.condition)
-        self.scoped(s.then)
-        if s.otherwise is not None:
-            self.scoped(s.otherwise)
 
-    def _switch(self, s: ast.Switch) -> None:
-        s.subject = self.value(s.subject)
-        if self.context == "parser":
-            self.fail(s.span, "switch is not for parsers: use 'transition select'")
-        plain = types.underlying(s.subject.type)
-        if not isinstance(plain, (types.ActionRunType, BitType, types.BoolType, types.EnumType, types.ErrorType)):
-            self.fail(s.subject.span, f"cannot switch on {s.subject.type}")
-        defaults = [c for c in s.cases if c.label is None]
-        if len(defaults) > 1:
-            self.fail(defaults[1].span, "a switch has at most one 'default'")
-        if defaults and s.cases[-1].label is not None:
-            self.fail(defaults[0].span, "'default' must be the last case")
-        seen: dict[object, ast.SwitchCase] = {}
-        for case in s.cases:
-            with self.recover():
-                key = self._switch_label(case, s.subject.type)
-                if key is not None:
-                    if key in seen:
-                        self.fail(case.span, "this case appears twice", [Note("first here", seen[key].span)])
-                    seen[key] = case
-                if case.body is not None:
-                    self.block(case.body)
+def _switch(ctx: Context, s: ast.Switch) -> None:
+    s.subject = value_of(ctx, s.subject)
+    if ctx.owner == "parser":
+        fail(s.span, "switch is not for parsers: use 'transition select'")
+    plain = types.underlying(s.subject.type)
+    if not isinstance(plain, (types.ActionRunType, BitType, types.BoolType, types.EnumType, types.ErrorType)):
+        fail(s.subject.span, f"cannot switch on {s.subject.type}")
+    defaults = [c for c in s.cases if c.label is None]
+    if len(defaults) > 1:
+        fail(defaults[1].span, "a switch has at most one 'default'")
+    if defaults and s.cases[-1].label is not None:
+        fail(defaults[0].span, "'default' must be the last case")
+    seen: dict[object, ast.SwitchCase] = {}
+    for case in s.cases:
+        with ctx.recover():
+            key = _switch_label(ctx, case, s.subject.type)
+            if key is not None:
+                if key in seen:
+                    fail(case.span, "this case appears twice", [Note("first here", seen[key].span)])
+                seen[key] = case
+            if case.body is not None:
+                ctx.body(case.body)
 
-    def _switch_label(self, case: ast.SwitchCase, t: Type) -> object:
-        label = case.label
-        if label is None:
-            return None
-        if isinstance(t, types.ActionRunType):
-            if not isinstance(label, ast.Name):
-                self.fail(label.span, "a case of a switch on action_run is the name of an action")
-            for ref in t.table.actions:
-                if ref.name == label.name:
-                    case.action, label.decl, label.type = ref, ref.decl, t
-                    return label.name
-            names = [ref.name for ref in t.table.actions]
-            notes = suggest(label.name, names) or [f"it has {', '.join(names)}"]
-            self.fail(label.span, f"table '{t.table.name}' has no action '{label.name}'", notes)
-        case.label = label = self.coerce(self.value(label), t, "a case of this switch")
-        if label.const is None:
-            self.fail(label.span, "a case of a switch must be known at compile time", self._why_not_constant(label))
-        return label.const if not isinstance(label.const, (list, dict)) else None
 
-    def _for_c(self, s: ast.ForC) -> None:
-        with self.nested():
-            for init in s.init:
-                self.statement(init)
-            s.condition = self.condition(s.condition)
-            for update in s.update:
-                self.statement(update)
-            self._loop_body(s.body)
-
-    def _for_in(self, s: ast.ForIn) -> None:
-        with self.nested():
-            element = self._collection(s)
-            target = s.target.type = self.resolve(s.target.type_ref)
-            self.scope.declare(s.target.name, s.target, s.target.span)
-            if isinstance(s.collection, ast.Range):
-                if not isinstance(types.underlying(target), BitType):
-                    self.fail(s.span, f"a loop over a range needs a variable of bits, not {target}")
-                s.collection.lo = self.coerce(s.collection.lo, target, "the lower bound")
-                s.collection.hi = self.coerce(s.collection.hi, target, "the upper bound")
-                s.collection.type = types.SetType(target)
-            elif isinstance(s.collection, ast.ListExpr):
-                s.collection = self.coerce(s.collection, types.ListType(target), "elements of the list")
-            elif element != target and not isinstance(element, types.InfIntType):
-                self.fail(s.collection.span, f"the loop's variable is {target}, the elements are {element}")
-            self._loop_body(s.body)
-
-    def _collection(self, s: ast.ForIn) -> Type | None:
-        if isinstance(s.collection, ast.Range):
-            s.collection.lo, s.collection.hi = self.value(s.collection.lo), self.value(s.collection.hi)
-            return None
-        s.collection = self.value(s.collection, "a collection")
-        t = types.strip_new(s.collection.type)
-        if isinstance(t, (types.StackType, types.ListType)):
-            return t.element
-        if not isinstance(s.collection, ast.ListExpr):
-            self.fail(s.collection.span, f"a loop runs over a range, a list or a header stack, not {t}")
+def _switch_label(ctx: Context, case: ast.SwitchCase, t: Type) -> object:
+    label = case.label
+    if label is None:
         return None
+    if isinstance(t, types.ActionRunType):
+        if not isinstance(label, ast.Name):
+            fail(label.span, "a case of a switch on action_run is the name of an action")
+        for ref in t.table.actions:
+            if ref.name == label.name:
+                case.action, label.decl, label.type = ref, ref.decl, t
+                return label.name
+        names = [ref.name for ref in t.table.actions]
+        notes = suggest(label.name, names) or [f"it has {', '.join(names)}"]
+        fail(label.span, f"table '{t.table.name}' has no action '{label.name}'", notes)
+    case.label = label = coerce(ctx, value_of(ctx, label), t, "a case of this switch")
+    if label.const is None:
+        fail(label.span, "a case of a switch must be known at compile time", why_not_constant(label))
+    return label.const if not isinstance(label.const, (list, dict)) else None
 
-    def _loop_body(self, body: ast.Statement) -> None:
-        self.loops += 1
-        self.scoped(body)
-        self.loops -= 1
 
-    def _leave_loop(self, s: ast.Break | ast.Continue) -> None:
-        if not self.loops:
-            self.fail(s.span, f"'{'break' if isinstance(s, ast.Break) else 'continue'}' outside of a loop")
+def _for_c(ctx: Context, s: ast.ForC) -> None:
+    with ctx.nested():
+        for init in s.init:
+            ctx.statement(init)
+        s.condition = condition_of(ctx, s.condition)
+        for update in s.update:
+            ctx.statement(update)
+        _loop_body(ctx, s.body)
 
-    def _return(self, s: ast.Return) -> None:
-        expected = self.return_type
-        if self.context == "parser":
-            self.fail(s.span, "'return' is not for parsers: a state ends with its transition")
-        if expected is None or isinstance(expected, types.VoidType):
-            if s.value is not None:
-                self.fail(s.value.span, "nothing can be returned here")
-        elif s.value is None:
-            self.fail(s.span, f"this function must return a {expected}")
-        else:
-            s.value = self.coerce(self.value(s.value), expected, "the returned value")
 
-    def _exit(self, s: ast.Exit) -> None:
-        if self.context in ("parser", "function"):
-            self.fail(s.span, f"'exit' cannot be used in {self.context}s")
+def _for_in(ctx: Context, s: ast.ForIn) -> None:
+    with ctx.nested():
+        element = _collection(ctx, s)
+        target = s.target.type = resolve(ctx, s.target.type_ref)
+        ctx.scope.declare(s.target.name, s.target, s.target.span)
+        if isinstance(s.collection, ast.Range):
+            if not isinstance(types.underlying(target), BitType):
+                fail(s.span, f"a loop over a range needs a variable of bits, not {target}")
+            s.collection.lo = coerce(ctx, s.collection.lo, target, "the lower bound")
+            s.collection.hi = coerce(ctx, s.collection.hi, target, "the upper bound")
+            s.collection.type = types.SetType(target)
+        elif isinstance(s.collection, ast.ListExpr):
+            s.collection = coerce(ctx, s.collection, types.ListType(target), "elements of the list")
+        elif element != target and not isinstance(element, types.InfIntType):
+            fail(s.collection.span, f"the loop's variable is {target}, the elements are {element}")
+        _loop_body(ctx, s.body)
+
+
+def _collection(ctx: Context, s: ast.ForIn) -> Type | None:
+    if isinstance(s.collection, ast.Range):
+        s.collection.lo, s.collection.hi = value_of(ctx, s.collection.lo), value_of(ctx, s.collection.hi)
+        return None
+    s.collection = value_of(ctx, s.collection, "a collection")
+    t = types.strip_new(s.collection.type)
+    if isinstance(t, (types.StackType, types.ListType)):
+        return t.element
+    if not isinstance(s.collection, ast.ListExpr):
+        fail(s.collection.span, f"a loop runs over a range, a list or a header stack, not {t}")
+    return None
+
+
+def _loop_body(ctx: Context, body: ast.Statement) -> None:
+    ctx.loops += 1
+    scoped(ctx, body)
+    ctx.loops -= 1
+
+
+def _leave_loop(ctx: Context, s: ast.Break | ast.Continue) -> None:
+    if not ctx.loops:
+        fail(s.span, f"'{'break' if isinstance(s, ast.Break) else 'continue'}' outside of a loop")
+
+
+def _return(ctx: Context, s: ast.Return) -> None:
+    expected = ctx.return_type
+    if ctx.owner == "parser":
+        fail(s.span, "'return' is not for parsers: a state ends with its transition")
+    if expected is None or isinstance(expected, types.VoidType):
+        if s.value is not None:
+            fail(s.value.span, "nothing can be returned here")
+    elif s.value is None:
+        fail(s.span, f"this function must return a {expected}")
+    else:
+        s.value = coerce(ctx, value_of(ctx, s.value), expected, "the returned value")
+
+
+def _exit(ctx: Context, s: ast.Exit) -> None:
+    if ctx.owner in ("parser", "function"):
+        fail(s.span, f"'exit' cannot be used in {ctx.owner}s")
 
 
 def _implements(body: Signature, abstract: Signature) -> bool:
@@ -315,32 +263,20 @@ def _implements(body: Signature, abstract: Signature) -> bool:
     return all(w.optional for w in expected)
 
 
-def _always_returns(s: ast.Node | None) -> bool:
-    if isinstance(s, (ast.Return, ast.Exit)):
-        return True
-    if isinstance(s, ast.Block):
-        return any(_always_returns(x) for x in s.statements)
-    if isinstance(s, ast.If):
-        return s.otherwise is not None and _always_returns(s.then) and _always_returns(s.otherwise)
-    if isinstance(s, ast.Switch):
-        return any(c.label is None for c in s.cases) and all(c.body is None or _always_returns(c.body) for c in s.cases)
-    return False
-
-
-_CHECKS: dict[type, Callable[..., None]] = {
-    ast.ConstDecl: StatementChecker.const_declaration,
-    ast.VarDecl: StatementChecker.variable_declaration,
-    ast.Instantiation: StatementChecker.instance_declaration,
-    ast.Assign: StatementChecker._assign,
-    ast.CallStatement: StatementChecker._call_statement,
-    ast.EmptyStatement: StatementChecker._empty,
-    ast.Block: StatementChecker.block,
-    ast.If: StatementChecker._if,
-    ast.Switch: StatementChecker._switch,
-    ast.ForC: StatementChecker._for_c,
-    ast.ForIn: StatementChecker._for_in,
-    ast.Break: StatementChecker._leave_loop,
-    ast.Continue: StatementChecker._leave_loop,
-    ast.Return: StatementChecker._return,
-    ast.Exit: StatementChecker._exit,
+STATEMENTS: dict[type, Callable[[Context, Any], None]] = {
+    ast.ConstDecl: const_declaration,
+    ast.VarDecl: variable_declaration,
+    ast.Instantiation: instance_declaration,
+    ast.Assign: _assign,
+    ast.CallStatement: _call_statement,
+    ast.EmptyStatement: _empty,
+    ast.Block: Context.body,
+    ast.If: _if,
+    ast.Switch: _switch,
+    ast.ForC: _for_c,
+    ast.ForIn: _for_in,
+    ast.Break: _leave_loop,
+    ast.Continue: _leave_loop,
+    ast.Return: _return,
+    ast.Exit: _exit,
 }

@@ -128,8 +128,8 @@ class Emitter:
         lines = []
         for register in self.w.accessed:
             at = f"state + {register.offset} + (uint64_t)(i) * {register.stride}"
-            lines.append(c_comment(f"register {register.name}: {register.size} x {register.width} bits"))
-            lines.append(f"#define {self.w.accessors[register]}(i) ({cell(at, register.bytes)})")
+            comment = c_comment(f"register {register.name}: {register.size} x {register.width} bits")
+            lines += [comment, f"#define {self.w.accessors[register]}(i) ({cell(at, register.bytes)})"]
         return lines
 
     # --- the program ------------------------------------------------------------------------------------------------

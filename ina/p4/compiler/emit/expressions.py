@@ -189,8 +189,7 @@ class Expressions:
             return f"!{text}" if not isinstance(inner, ir.Op) or text[0] == "(" == text[-1] and _closed(text) else f"!({text})"
         if name in ("land", "lor"):
             sign = "&&" if name == "land" else "||"
-            parts = [self.test(a, name) for a in args]
-            text = f" {sign} ".join(parts)
+            text = f" {sign} ".join([self.test(a, name) for a in args])
             return f"({text})" if inside not in ("", name) else text
         side = self.as_signed if args[0].signed and name not in ("eq", "ne") else self.c
         text = f"{side(args[0])} {COMPARE[name]} {side(args[1])}"
@@ -218,29 +217,31 @@ class Expressions:
             return self._cast(args[0], width)
         if name in TRUTH:
             return f"({self.test(e)})"
-        if name == "not":
-            return mask(f"(~{self.c(args[0])})", width)
-        if name == "neg":
-            return mask(f"(0 - {self.c(args[0])})", width)
-        if name in ("shl", "shr"):
-            return self._shift(e)
+        match name:
+            case "not":
+                return mask(f"(~{self.c(args[0])})", width)
+            case "neg":
+                return mask(f"(0 - {self.c(args[0])})", width)
+            case "shl" | "shr":
+                return self._shift(e)
         a, b = self.c(args[0]), self.c(args[1])
         if name in SIMPLE:
             text = f"({a} {SIMPLE[name]} {b})"
             return mask(text, width) if name in ("add", "sub", "mul") else text
-        if name in ("div", "mod"):
-            operator = "/" if name == "div" else "%"
-            if isinstance(args[1], ir.Const) and args[1].value:
-                return f"({a} {operator} {b})"
-            return f"({b} ? {a} {operator} {b} : {number(0, width)})"
-        if name in ("satadd", "satsub"):
-            sign = "s" if e.signed else "u"
-            if width == 32:
-                return f"ina_{name}_{sign}32({a}, {b})"
-            bits = "" if name == "satsub" and not e.signed else f", {width}"
-            return f"({c_type(width)})ina_{name}_{sign}({a}, {b}{bits})"
-        if name == "concat":
-            return f"(({c_type(width)}){a} << {args[1].width} | {b})"
+        match name:
+            case "div" | "mod":
+                operator = "/" if name == "div" else "%"
+                if isinstance(args[1], ir.Const) and args[1].value:
+                    return f"({a} {operator} {b})"
+                return f"({b} ? {a} {operator} {b} : {number(0, width)})"
+            case "satadd" | "satsub":
+                sign = "s" if e.signed else "u"
+                if width == 32:
+                    return f"ina_{name}_{sign}32({a}, {b})"
+                bits = "" if name == "satsub" and not e.signed else f", {width}"
+                return f"({c_type(width)})ina_{name}_{sign}({a}, {b}{bits})"
+            case "concat":
+                return f"(({c_type(width)}){a} << {args[1].width} | {b})"
         raise TypeError(name)
 
     def _cast(self, a: ir.Expr, width: int) -> str:

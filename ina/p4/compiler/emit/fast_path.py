@@ -24,8 +24,7 @@ LONGEST = 200  # statements of an egress that is worth having twice
 
 def _save(w: Writer) -> Save | None:
     """Returns the statement that ends ingress, if egress leaves the headers where they are."""
-    saves = (s for s in ir.walk(w.module.ingress.body) if isinstance(s, Save))
-    save = next(saves, None)
+    save = next((s for s in ir.walk(w.module.ingress.body) if isinstance(s, Save)), None)
     return save if save is not None and save.targets else None
 
 
@@ -65,8 +64,10 @@ def mark_fast_path(w: Writer, stays: str, used: Used) -> None:
             if region is not None and region in used:
                 conditions.append(f"{w.name(region)} == ina_zeros")
     w.wrapped(f"if ({stays} && {' && '.join(conditions)}) {{ /* as in most packets */")
-    w.line(f"    {stays} = {FAST_PATH};")
-    w.line("}")
+    w.line(
+        f"    {stays} = {FAST_PATH};",
+        "}",
+    )
 
 
 def fast_path_constants(w: Writer) -> dict[ir.Storage, str] | None:
@@ -98,18 +99,15 @@ def fast_path_egress(w: Writer, body: list[ir.Stmt], block: Callable[[list[ir.St
     if constants is None or save is None:
         return
     constants[save.target] = f"{FAST_PATH}u"
-    w.line(f"if (ina_likely({meta_cell(w, save.target)} == {FAST_PATH}u)) {{")
-    w.depth += 1
-    for item in w.carried:
-        if item in constants:
-            w.line(f"{w.name(item)} = {constants[item]};")
-        else:
-            load(w, [item])
-    w.settled = {
-        item for item, text in constants.items() if isinstance(item, ir.Region) and text.startswith("data")
-    }  # egress leaves them there
-    block(body)
-    w.settled = set()
-    w.line("return;")
-    w.depth -= 1
-    w.line("}")
+    with w.braces(f"if (ina_likely({meta_cell(w, save.target)} == {FAST_PATH}u)) {{"):
+        for item in w.carried:
+            if item in constants:
+                w.line(f"{w.name(item)} = {constants[item]};")
+            else:
+                load(w, [item])
+        w.settled = {
+            item for item, text in constants.items() if isinstance(item, ir.Region) and text.startswith("data")
+        }  # egress leaves them there
+        block(body)
+        w.settled = set()
+        w.line("return;")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ina.p4.compiler import ir
-from ina.p4.compiler.emit.bytes import packed, put_bits
 from ina.p4.compiler.emit.expressions import c_type
+from ina.p4.compiler.emit.storage import packed, put_bits
 from ina.p4.compiler.emit.writer import Writer
 from ina.p4.compiler.operations import Crc, Hash
 
@@ -18,25 +18,17 @@ def write_hash(w: Writer, stmt: Hash) -> None:
     if algorithm == "csum16" and not any(varbits) and (not payload or bits % 16 == 0):
         _csum(w, target, values, rest)
         return
-    w.line("{")
-    w.depth += 1
-    size = str((bits + 7) // 8)
-    if any(varbits):
-        size = _put(w, values, varbits)
-    else:
-        w.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
-        for i, (text, _) in enumerate(packed(w, values)):
-            w.line(f"ina_store64(bytes + {8 * i}, {text});")
-    if not isinstance(algorithm, str):
-        w.line(f"{target} = {crc_text(w, algorithm, size)};")
-        w.depth -= 1
-        w.line("}")
-        return
-    more = f", data + {rest}, pkt->len - {rest}" if payload else ", 0, 0"
-    kind = algorithm.removesuffix("_custom")
-    w.line(f"{target} = ina_hash_{kind}(bytes, {size}{more});")
-    w.depth -= 1
-    w.line("}")
+    with w.braces("{"):
+        size = str((bits + 7) // 8)
+        if any(varbits):
+            size = _put(w, values, varbits)
+        else:
+            put_words(w, values)
+        if isinstance(algorithm, str):
+            more = f", data + {rest}, pkt->len - {rest}" if payload else ", 0, 0"
+            w.line(f"{target} = ina_hash_{algorithm.removesuffix('_custom')}(bytes, {size}{more});")
+        else:
+            w.line(f"{target} = {crc_text(w, algorithm, size)};")
 
 
 def crc_text(w: Writer, crc: Crc, size: str) -> str:
@@ -52,8 +44,7 @@ def crc_tables(w: Writer) -> list[str]:
     for crc, name in w.crcs.items():
         lines.append(f"static const uint64_t {name}[256] = {{ /* polynomial {crc.poly:#x} */")
         values = crc_table(crc)
-        for i in range(0, 256, 4):
-            lines.append("    " + " ".join(f"{v:#018x}ull," for v in values[i : i + 4]))
+        lines += ["    " + " ".join(f"{v:#018x}ull," for v in values[i : i + 4]) for i in range(0, 256, 4)]
         lines.append("};")
     return lines
 
@@ -73,10 +64,20 @@ def crc_table(crc: Crc) -> list[int]:
     return values
 
 
+def put_words(w: Writer, values: list[ir.Expr]) -> None:
+    """Declares `bytes` and fills it with the values, in words of 64 bits."""
+    bits = sum(v.width for v in values)
+    w.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
+    for i, (text, _) in enumerate(packed(w, values)):
+        w.line(f"ina_store64(bytes + {8 * i}, {text});")
+
+
 def _put(w: Writer, values: list[ir.Expr], varbits: list[bool]) -> str:
     """Declares `bytes` and fills it with the values bit by bit; returns the C expression of its size."""
-    w.line(f"uint8_t bytes[{(sum(v.width for v in values) + 7) // 8 + 1}] = {{0}};")
-    w.line("uint64_t at = 0;")
+    w.line(
+        f"uint8_t bytes[{(sum(v.width for v in values) + 7) // 8 + 1}] = {{0}};",
+        "uint64_t at = 0;",
+    )
     pending = iter(values)
     for is_varbit in varbits:
         value = next(pending)
@@ -96,22 +97,19 @@ def _csum(w: Writer, target: str, values: list[ir.Expr], payload_at: str | None)
             stretch, bits = [], 0
     if stretch:
         terms.append([*stretch, ir.Const(0, -bits % 16)] if bits % 16 else stretch)
-    w.line("{")
-    w.depth += 1
-    w.line("uint64_t sum = 0;")
-    loads = [_load_of(w, term) for term in terms]
-    if all(loads) and payload_at is None:  # the bytes' order can wait (RFC 1071)
-        for load in loads:
-            w.line(f"sum += {load};")
-        w.line(f"{target} = __builtin_bswap16((uint16_t)ina_csum_fold(sum));")
-    else:
-        for term in terms:
-            _sum(w, term)
-        if payload_at is not None:
-            w.line(f"sum = ina_csum_add(sum, data + {payload_at}, pkt->len - {payload_at});")
-        w.line(f"{target} = ina_csum_fold(sum);")
-    w.depth -= 1
-    w.line("}")
+    with w.braces("{"):
+        w.line("uint64_t sum = 0;")
+        loads = [_load_of(w, term) for term in terms]
+        if all(loads) and payload_at is None:  # the bytes' order can wait (RFC 1071)
+            for load in loads:
+                w.line(f"sum += {load};")
+            w.line(f"{target} = __builtin_bswap16((uint16_t)ina_csum_fold(sum));")
+        else:
+            for term in terms:
+                _sum(w, term)
+            if payload_at is not None:
+                w.line(f"sum = ina_csum_add(sum, data + {payload_at}, pkt->len - {payload_at});")
+            w.line(f"{target} = ina_csum_fold(sum);")
 
 
 def _load_of(w: Writer, values: list[ir.Expr]) -> str | None:

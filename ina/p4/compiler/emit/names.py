@@ -34,10 +34,9 @@ class Names:
         self.uses: dict[str, int] = {}
 
     def name(self, v: ir.Storage) -> str:
-        identifier = self.names.get(v)
-        if identifier is None:
-            identifier = self.names[v] = self.unique(v.name)
-        return identifier
+        if v not in self.names:
+            self.names[v] = self.unique(v.name)
+        return self.names[v]
 
     def unique(self, name: str) -> str:
         clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)

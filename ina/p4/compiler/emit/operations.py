@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ina.p4.compiler import ir, operations
-from ina.p4.compiler.emit.bytes import packed, put_bits
 from ina.p4.compiler.emit.expressions import c_type
 from ina.p4.compiler.emit.hashes import write_hash
+from ina.p4.compiler.emit.storage import packed, put_bits
 from ina.p4.compiler.emit.wide import is_wide, wide_type
 from ina.p4.compiler.emit.writer import Handlers, Writer
 from ina.p4.compiler.lower import value_trees
@@ -48,10 +48,12 @@ def _measure(w: Writer, stmt: operations.Measure) -> None:
 
 def count(w: Writer, counter: ir.Counter, index: str, less: ir.Expr | None = None) -> None:
     base = f"state + {counter.offset} + 16 * (uint64_t)({index})"
-    w.line(f"if ({index} < {counter.size}u) {{")
-    w.line(f"    *(ina_r64 *)({base}) += 1;")
-    w.line(f"    *(ina_r64 *)({base} + 8) += {_octets(w, less)};")
-    w.line("}")
+    w.line(
+        f"if ({index} < {counter.size}u) {{",
+        f"    *(ina_r64 *)({base}) += 1;",
+        f"    *(ina_r64 *)({base} + 8) += {_octets(w, less)};",
+        "}",
+    )
 
 
 @COMMON.of(operations.Count)
@@ -61,9 +63,11 @@ def _count(w: Writer, stmt: operations.Count) -> None:
 
 @COMMON.of(operations.Fail)
 def _fail(w: Writer, stmt: operations.Fail) -> None:
-    w.line(f"pkt->verdict = {stmt.verdict};")
-    w.line("pkt->clone = pkt->digest = 0;")
-    w.line(f"{w.leave};")
+    w.line(
+        f"pkt->verdict = {stmt.verdict};",
+        "pkt->clone = pkt->digest = 0;",
+        f"{w.leave};",
+    )
 
 
 @COMMON.of(operations.LeaveFastPath)
@@ -100,8 +104,10 @@ def _clear_region(w: Writer, stmt: operations.ClearRegion) -> None:
 def _copy_region(w: Writer, stmt: operations.CopyRegion) -> None:
     target, source = stmt.to, stmt.source
     w.own(target)
-    w.line(f"memmove({w.name(target)}, {w.name(source)}, {target.size});")
-    w.line(f"{w.name(target.valid)} = {w.name(source.valid)};")
+    w.line(
+        f"memmove({w.name(target)}, {w.name(source)}, {target.size});",
+        f"{w.name(target.valid)} = {w.name(source.valid)};",
+    )
 
 
 @COMMON.of(operations.ExtractBits)
@@ -112,12 +118,16 @@ def _extract_bits(w: Writer, stmt: operations.ExtractBits) -> None:
     if is_wide(target.width):
         w.line(f"{w.name(target)} = {wide_type(target.width)}_load({where});")
         return
-    w.line("{")
-    w.line("    uint64_t bits[2] = {0};")
-    w.line(f"    ina_get_bits(bits, {where});")
+    w.line(
+        "{",
+        "    uint64_t bits[2] = {0};",
+        f"    ina_get_bits(bits, {where});",
+    )
     value = "(ina_u128)bits[1] << 64 | bits[0]" if target.width > 64 else f"({c_type(target.width)})bits[0]"
-    w.line(f"    {w.name(target)} = {value};")
-    w.line("}")
+    w.line(
+        f"    {w.name(target)} = {value};",
+        "}",
+    )
 
 
 @COMMON.of(operations.Deparse)
@@ -130,51 +140,54 @@ def _deparse(w: Writer, stmt: operations.Deparse) -> None:
     cursor, total = (w.c(a) for a in stmt.args[:2])
     emitted = [(header, w.c(place)) for header, place in zip(stmt.headers, stmt.args[2:], strict=False)]
     regions = [(n, header.region, out) for n, (header, out) in enumerate(emitted) if header.region]
-    w.line("/* what leaves: the headers, then the rest of the frame */")
-    w.line(f"const uint32_t rest = pkt->len - {cursor};")
-    w.line(f"int64_t start = (int64_t){cursor} - {total};")
-    w.line("uint32_t push = 0;  /* how far the rest must move for want of headroom */")
-    w.line("if (__builtin_expect(start < -(int64_t)pkt->headroom, 0)) {")
-    w.line("    push = (uint32_t)(-(int64_t)pkt->headroom - start);")
-    w.line("    if (push > pkt->tailroom) {")
-    w.line("        pkt->verdict = INA_DROP;")
-    w.line("        return;")
-    w.line("    }")
-    w.line("    start += push;")
-    w.line("}")
+    w.line(
+        "/* what leaves: the headers, then the rest of the frame */",
+        f"const uint32_t rest = pkt->len - {cursor};",
+        f"int64_t start = (int64_t){cursor} - {total};",
+        "uint32_t push = 0;  /* how far the rest must move for want of headroom */",
+        "if (__builtin_expect(start < -(int64_t)pkt->headroom, 0)) {",
+        "    push = (uint32_t)(-(int64_t)pkt->headroom - start);",
+        "    if (push > pkt->tailroom) {",
+        "        pkt->verdict = INA_DROP;",
+        "        return;",
+        "    }",
+        "    start += push;",
+        "}",
+    )
     for n, region, out in regions:
         name = w.name(region)
-        w.line(f"const int move{n} = {out} && {name} != data + (start + {out} - 1);")
-        w.line(f"uint8_t scratch{n}[{region.size}];")
-        w.line(f"if (move{n}) memcpy(scratch{n}, {name}, {region.size});")
+        w.line(
+            f"const int move{n} = {out} && {name} != data + (start + {out} - 1);",
+            f"uint8_t scratch{n}[{region.size}];",
+            f"if (move{n}) memcpy(scratch{n}, {name}, {region.size});",
+        )
     w.line(f"if (push) memmove(data + {cursor} + push, data + {cursor}, rest);")
     for n, region, out in regions:
         w.line(f"if (move{n}) memcpy(data + (start + {out} - 1), scratch{n}, {region.size});")
     for header, out in emitted:
         if not header.region:
             _write_header(w, header, out)
-    w.line("pkt->data = data + start;")
-    w.line("pkt->headroom = (uint32_t)(pkt->headroom + start);")
-    w.line("pkt->tailroom -= push;")
-    w.line(f"pkt->wire_len += {total} - {cursor};")
-    w.line(f"pkt->len = {total} + rest;")
+    w.line(
+        "pkt->data = data + start;",
+        "pkt->headroom = (uint32_t)(pkt->headroom + start);",
+        "pkt->tailroom -= push;",
+        f"pkt->wire_len += {total} - {cursor};",
+        f"pkt->len = {total} + rest;",
+    )
 
 
 def _write_header(w: Writer, header: value_trees.Header, out: str) -> None:
-    w.line(f"if ({out}) {{")
-    w.depth += 1
-    w.line(f"uint8_t *const o = data + (start + {out} - 1);")
-    if value_trees.varbit(header.type):
-        _put_header(w, header)
-    at = 0
-    fixed = [] if value_trees.varbit(header.type) else list(value_trees.on_the_wire(header))
-    for text, bits in packed(w, fixed):
-        size = bits // 8
-        value = text if bits == 64 else f"({text}) >> {64 - bits}"
-        w.line(f"ina_store(o + {at}, {size}, {value});")
-        at += size
-    w.depth -= 1
-    w.line("}")
+    with w.braces(f"if ({out}) {{"):
+        w.line(f"uint8_t *const o = data + (start + {out} - 1);")
+        if value_trees.varbit(header.type):
+            _put_header(w, header)
+        at = 0
+        fixed = [] if value_trees.varbit(header.type) else list(value_trees.on_the_wire(header))
+        for text, bits in packed(w, fixed):
+            size = bits // 8
+            value = text if bits == 64 else f"({text}) >> {64 - bits}"
+            w.line(f"ina_store(o + {at}, {size}, {value});")
+            at += size
 
 
 def _put_header(w: Writer, header: value_trees.Header) -> None:

@@ -148,7 +148,7 @@ static inline __attribute__((unused)) uint64_t ina_crc_high(const uint64_t *tabl
     return crc;
 }
 
-/* A MathUnit (tna_math.py). */
+/* A MathUnit (arch/tna_operations.py). */
 static inline __attribute__((unused)) uint32_t ina_math(uint32_t x, const uint8_t *table, int invert, int shift, int scale)
 {
     int e = x < 16 ? 0 : 28 - __builtin_clz(x);

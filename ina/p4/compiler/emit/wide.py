@@ -107,8 +107,7 @@ class Wide:
         if is_wide(amount.width):
             by = f"{wide_type(amount.width)}_amount({by})"
         if not is_wide(e.width):  # only the amount is wide
-            inner = ir.Op(e.op, (value, ir.Native(by, 64)), e.width, e.signed)
-            return self.c(inner)
+            return self.c(ir.Op(e.op, (value, ir.Native(by, 64)), e.width, e.signed))
         if 64 < amount.width <= 128:
             by = f"({by} > 0xffffffffu ? 0xffffffffu : (uint64_t){by})"
         kind = wide_type(e.width)

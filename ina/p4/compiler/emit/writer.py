@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ina.p4.compiler import ir, layout
@@ -40,8 +41,22 @@ class Writer:
         self.cached_lookups = 0
         self.crcs: dict[Crc, str] = {}
 
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
+    def line(self, *texts: str) -> None:
+        self.lines += ["    " * self.depth + text for text in texts]
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    @contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        """Writes a block: its head, which ends in `{`, what the caller writes, and `}`."""
+        self.line(head)
+        with self.indented():
+            yield
+        self.line("}")
 
     def wrapped(self, text: str) -> None:
         """Writes a condition, on several lines if it is long."""

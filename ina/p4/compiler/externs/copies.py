@@ -1,4 +1,4 @@
-"""Packets that come again: v1model's clone, resubmit, recirculate and truncate; TNA's Mirror and Resubmit."""
+"""Requests to the switch: v1model's clone, resubmit, recirculate, truncate, digest; TNA's Mirror, Resubmit and Digest."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from ina.p4.compiler.arch.tna_machine import TnaMachine
 from ina.p4.compiler.arch.v1model_machine import Path, V1Machine
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
-from ina.p4.compiler.externs.cells import named_arguments
-from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
+from ina.p4.compiler.externs.extern import ExternFunction, ExternObject, Objects
 from ina.p4.compiler.instances import field_list
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
-from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.machine import Digest as Message
 from ina.p4.compiler.reference.machine import Frame
 from ina.p4.compiler.reference.packet import PacketOut
-from ina.p4.compiler.reference.values import Record
-from ina.p4.compiler.reference.values import Value as RunTimeValue
+from ina.p4.compiler.reference.places import Arguments
+from ina.p4.compiler.reference.values import Record, leaves, number
 
 NO_LIST = 0xFFFFFFFF  # field list of a clone that preserves nothing
 FIRST_VALUE_LIST = 0x10000  # numbers of lists written as values, beyond those of @field_list
@@ -85,19 +84,20 @@ def side(low: Lowering) -> str:
 class Clone(ExternFunction):
     names = ("clone", "clone_preserving_field_list", "clone3")
 
-    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+    def lower(self, low: Lowering, call: ast.Call) -> None:
         kind, context, copies = "E2E" if low.context.in_egress else "I2E", low.context, low.state(Copies)
         if call.given(0).const != kind:
             raise unsupported(call, f"a clone other than {kind} in {side(low)}")
         copies.kinds.add(kind)
         copies.needs_original |= not context.in_egress
-        low.emit(ir.Assign(context.flag("clone"), fold.const(1, 32)))
-        low.emit(ir.Assign(context.flag("clone_session"), fold.cast(low.scalar(call.given(1)), 32)))
+        low.emit(
+            ir.Assign(context.flag("clone"), fold.const(1, 32)),
+            ir.Assign(context.flag("clone_session"), fold.cast(low.scalar(call.given(1)), 32)),
+        )
         list_number = field_list_of(low, call.given(2)) if len(call.args) > 2 else fold.const(NO_LIST, 32)
         if context.in_egress:
             list_number = self._with_headers(low, list_number)
         low.emit(ir.Assign(context.flag("clone_list"), list_number))
-        return None
 
     def _with_headers(self, low: Lowering, list_number: ir.Const) -> ir.Const:
         """Returns the list that also preserves all headers."""
@@ -109,9 +109,8 @@ class Clone(ExternFunction):
             copies.preserved[number] = [*fields, *headers, copies.payload_at, copies.length]
         return fold.const(copies.with_headers[list_number.value], 32)
 
-    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
         machine.packet.requests.clone = (args.number(1), _preserved(machine, args, 2))
-        return None
 
 
 class Again(ExternFunction):
@@ -119,35 +118,33 @@ class Again(ExternFunction):
 
     names = ("resubmit", "recirculate", "resubmit_preserving_field_list", "recirculate_preserving_field_list")
 
-    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+    def lower(self, low: Lowering, call: ast.Call) -> None:
         kind = call.decl.name.split("_")[0]
         if (kind == "recirculate") != low.context.in_egress:
             raise unsupported(call, f"{kind} in {side(low)}")
         low.state(Copies).needs_original |= kind == "resubmit"
-        low.emit(ir.Assign(low.context.flag(kind), fold.const(1, 32)))
-        low.emit(ir.Assign(low.context.flag(f"{kind}_list"), field_list_of(low, call.given(0))))
-        return None
+        low.emit(
+            ir.Assign(low.context.flag(kind), fold.const(1, 32)),
+            ir.Assign(low.context.flag(f"{kind}_list"), field_list_of(low, call.given(0))),
+        )
 
-    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
         requests, preserved = machine.packet.requests, _preserved(machine, args, 0)
         if call.decl.name.startswith("resubmit"):
             requests.resubmit = preserved
         else:
             requests.recirculate = preserved
-        return None
 
 
 class Truncate(ExternFunction):
     names = ("truncate",)
 
-    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+    def lower(self, low: Lowering, call: ast.Call) -> None:
         low.emit(v1model_operations.Truncate(args=[low.scalar(call.given(0))]))
-        return None
 
-    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
         packet, length = machine.packet, max(args.number(0), 1)  # a frame has at least one byte
         packet.truncate = length if packet.truncate is None else min(length, packet.truncate)
-        return None
 
 
 @dataclass(slots=True)
@@ -179,34 +176,30 @@ def front_bytes(low: Lowering, call: ast.Call, data: ast.Expr | None, limit: int
 class Mirror(ExternObject):
     names = ("Mirror",)
 
-    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
-        args = named_arguments(call)
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> None:
+        args = call.named()
         low.state(KeptIngress).needed |= not low.context.in_egress
         session = fold.cast(low.scalar(args["session_id"]), 32)
         low.emit(tna_operations.Mirror(args=[session, *front_bytes(low, call, args.get("hdr"), MIRROR_BYTES, "mirror")]))
-        return None
 
-    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
         phase = machine.phase
         phase.mirror = _header_bytes(args)
         phase.requests |= {"mirror": 1, "mirror_session": args.number("session_id"), "mirror_len": len(phase.mirror)}
-        return None
 
 
 class Resubmit(ExternObject):
     names = ("Resubmit",)
 
-    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> None:
         if low.context.in_egress:
             raise unsupported(call, "Resubmit in egress")
         low.state(KeptIngress).needed = True
-        fields = front_bytes(low, call, named_arguments(call).get("hdr"), RESUBMIT_BYTES, "resubmit")
+        fields = front_bytes(low, call, call.named().get("hdr"), RESUBMIT_BYTES, "resubmit")
         low.emit(tna_operations.Resubmit(args=fields))
-        return None
 
-    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
         machine.phase.resubmit = _header_bytes(args).ljust(8, b"\0")
-        return None
 
 
 def _preserved(machine: V1Machine, args: Arguments, key: int) -> list[Path]:
@@ -249,5 +242,47 @@ def _header_bytes(args: Arguments) -> bytes:
     return out.data()
 
 
-COPIES = (Clone(), Again(), Truncate())
-TNA_COPIES = (Mirror(), Resubmit())
+# --- digests ----------------------------------------------------------------------------------------------------------
+
+
+def send(low: Lowering, value: Value, t: types.Type, name: str) -> None:
+    """Copies the fields of a value for a digest, and requests it."""
+    digests = low.state(Objects).digests
+    number = len(digests) + 1
+    names = list(t.fields) if isinstance(t, types.RecordType) else []
+    fields = []
+    for i, leaf in enumerate(map(value_trees.expression, value_trees.scalars(value))):
+        variable = ir.Var(f"digest{number}_{i}", leaf.width, leaf.signed)
+        low.emit(ir.Assign(variable, leaf))
+        fields.append(ir.DigestField(names[i] if i < len(names) else f"f{i}", variable))
+    low.emit(ir.Assign(low.context.flag("digest"), fold.const(number, 32)))
+    digests.append(ir.Digest(name or f"digest_{number}", number, fields))
+
+
+class DigestFunction(ExternFunction):
+    names = ("digest",)
+
+    def lower(self, low: Lowering, call: ast.Call) -> None:
+        if low.context.in_egress:
+            raise unsupported(call, "digest in egress")
+        t = call.params[1].type
+        send(low, low.value(call.given(1)), t, str(t) if isinstance(t, types.RecordType) and t.name else "")
+
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
+        t = args.type(1)
+        name = t.name if isinstance(t, types.RecordType) and t.name else "digest"
+        machine.packet.requests.digest = Message(name, tuple(leaf for leaf, _ in leaves(args.value(1), t)))
+
+
+class Digest(ExternObject):
+    names = ("Digest",)
+
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> None:
+        if low.context.in_egress:
+            raise unsupported(call, "Digest in egress")
+        send(low, low.value(call.given(0)), types.strip_new(call.params[0].type), instance.name)
+
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
+        values = tuple(int(number(leaf)) for leaf, _ in leaves(args.value(0), args.type(0)))
+        machine.phase.digest = (machine.digest_numbers[call], values)
+        machine.digests.append(Message(instance.name, values))

@@ -7,21 +7,40 @@ Each is one class with two halves. `lower` (`declare`, `attach`) makes intermedi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ina.p4.compiler import ast
+from ina.p4.compiler import ast, ir
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.table_description import TableUse
 from ina.p4.compiler.lower.value_trees import Value
-from ina.p4.compiler.reference.arguments import Arguments
 from ina.p4.compiler.reference.machine import Frame
+from ina.p4.compiler.reference.places import Arguments
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import Table
 from ina.p4.compiler.reference.values import Value as RunTimeValue
 
 MISSING = "an extern of one's own needs a file with its bodies: ina compile --externs FILE.py"
+
+
+@dataclass(slots=True)
+class Objects:
+    """The objects that a program publishes, while it is lowered. `logs`: the next cell of execute_log; `messages` of log_msg:
+    text, place in the program, and how often it was logged; `selectors`: of each action profile, its name and its number of
+    groups; `hashes`: those that the control plane can change."""
+
+    registers: dict[Instance, list[ir.Register]] = field(default_factory=dict)
+    counters: dict[Instance, ir.Counter] = field(default_factory=dict)
+    meters: dict[Instance, ir.Meter] = field(default_factory=dict)
+    filters: dict[Instance, ir.Filter] = field(default_factory=dict)
+    logs: dict[Instance, ir.Register] = field(default_factory=dict)
+    messages: list[tuple[str, str, ir.Counter]] = field(default_factory=list)
+    digests: list[ir.Digest] = field(default_factory=list)
+    selectors: dict[str, tuple[str, int]] = field(default_factory=dict)
+    hashes: dict[Instance, ir.DynamicHash] = field(default_factory=dict)
+
 
 
 class ExternFunction:
@@ -65,6 +84,7 @@ class ExternObject:
 
     def join(self, machine: Any, table: Table, prop: str, instance: Instance) -> None:
         """Attaches an object to a table of the interpreter, by one of `properties`."""
+        table.attached.append(instance)
 
 
 class Externs:
@@ -72,14 +92,8 @@ class Externs:
 
     def __init__(self, externs: Iterable[ExternFunction | ExternObject], attachable: tuple[str, ...] = ()) -> None:
         self.attachable, self._all = attachable, tuple(externs)
-        self._functions: dict[str, ExternFunction] = {}
-        self._objects: dict[str, ExternObject] = {}
-        for extern in self._all:
-            for name in extern.names:
-                if isinstance(extern, ExternFunction):
-                    self._functions[name] = extern
-                else:
-                    self._objects[name] = extern
+        self._functions = {name: e for e in self._all if isinstance(e, ExternFunction) for name in e.names}
+        self._objects = {name: e for e in self._all if isinstance(e, ExternObject) for name in e.names}
 
     def extended(self, others: Iterable[ExternFunction | ExternObject]) -> Externs:
         """Returns these externs and others."""

@@ -1,4 +1,5 @@
-"""Hashes and checksums: v1model's `hash`, its checksum functions and Checksum16; TNA's Checksum (tna_hash.py has its Hash)."""
+"""Hashes, checksums and random numbers: v1model's `hash`, checksum functions, Checksum16 and `random`; TNA's Checksum and Random
+(tna_hash.py has its Hash)."""
 
 from __future__ import annotations
 
@@ -7,19 +8,68 @@ from dataclasses import dataclass, field
 from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.arch.tna_machine import TnaMachine
 from ina.p4.compiler.arch.v1model_machine import V1Machine
+from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.checked_program import Instance
-from ina.p4.compiler.externs.cells import named_arguments
 from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
-from ina.p4.compiler.externs.hashing import algorithm_of, hashed
-from ina.p4.compiler.lower.context import shape_of
+from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.lower.context import shape_of, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
-from ina.p4.compiler.lower.value_trees import Value
-from ina.p4.compiler.reference.arguments import Arguments
-from ina.p4.compiler.reference.expressions import evaluate_record
-from ina.p4.compiler.reference.hashes import ALGORITHMS, MASK64, csum16, to_bytes
+from ina.p4.compiler.lower.value_trees import Header, Value, Varbit
+from ina.p4.compiler.operations import Crc
+from ina.p4.compiler.reference.expressions import evaluate_as
+from ina.p4.compiler.reference.hashes import ALGORITHMS, MASK64, csum16, folded, to_bytes
 from ina.p4.compiler.reference.machine import Frame, Machine
-from ina.p4.compiler.reference.values import Value as RunTimeValue
-from ina.p4.compiler.reference.values import wrap
+from ina.p4.compiler.reference.places import Arguments
+from ina.p4.compiler.reference.values import Record
+from ina.p4.compiler.types import fixed_width, underlying
+
+Part = ir.Expr | Header | Varbit
+WIDTHS = {
+    "crc32": 32, "crc32_custom": 32, "crc16": 16, "crc16_custom": 16, "csum16": 16, "xor16": 16, "identity": 64, "random": 64,
+}  # fmt: skip
+
+
+def algorithm_of(e: ast.Expr) -> str:
+    """Returns the HashAlgorithm that an argument of v1model names."""
+    if not isinstance(e.const, str) or e.const not in WIDTHS:
+        raise unsupported(e, f"hash algorithm {e.const if e.const is not None else 'chosen at run time'}")
+    return e.const
+
+
+def hashed(low: Lowering, algorithm: str, data: ast.Expr, payload: bool = False) -> ir.Var:
+    """Returns the hash of the data's fields one after the other; invalid headers contribute nothing."""
+    return hash_of(low, algorithm, low.values.parts(low.value(data)), payload)
+
+
+def hash_of(low: Lowering, algorithm: str | Crc, parts: list[Part], payload: bool = False) -> ir.Var:
+    result = low.code.temp(WIDTHS[algorithm] if isinstance(algorithm, str) else algorithm.width, name="hash")
+    if algorithm == "random":
+        low.context.uses_random = True
+        low.emit(operations.Random(targets=[result], args=[fold.const(0, 64), fold.const(0, 64)]))
+        return result
+    _hash_parts(low, result, algorithm, parts, [], payload)
+    return result
+
+
+def _hash_parts(
+    low: Lowering, result: ir.Var, algorithm: str | Crc, parts: list[Part], done: list[ir.Expr | Varbit], payload: bool
+) -> None:
+    at = next((i for i, part in enumerate(parts) if isinstance(part, Header)), len(parts))
+    done = done + [part for part in parts[:at] if not isinstance(part, Header)]
+    if at < len(parts):
+        header, rest = value_trees.header(parts[at]), parts[at + 1 :]
+        fields = [p for member in value_trees.members(header) for p in low.values.parts(member) if not isinstance(p, Header)]
+        then = low.code.block(lambda: _hash_parts(low, result, algorithm, rest, done + fields, payload))
+        without = low.code.block(lambda: _hash_parts(low, result, algorithm, rest, done, payload))
+        low.emit(ir.If(header.valid, then, without))
+        return
+    args: list[ir.Expr] = []
+    for part in done:
+        args += [low.values.scalar(part.bits), low.values.scalar(part.size)] if isinstance(part, Varbit) else [part]
+    shape = [isinstance(part, Varbit) for part in done]
+    if payload:
+        args.append(low.context.cursor)
+    low.emit(operations.Hash(algorithm, shape, payload, targets=[result], args=args))
 
 
 class Hash(ExternFunction):
@@ -27,7 +77,7 @@ class Hash(ExternFunction):
 
     names = ("hash",)
 
-    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+    def lower(self, low: Lowering, call: ast.Call) -> None:
         target = low.result(call, 0)
         width, signed = shape_of(call.params[0].type, call)
         computed = hashed(low, algorithm_of(call.given(1)), call.given(3))
@@ -37,18 +87,15 @@ class Hash(ExternFunction):
         if isinstance(limit, ir.Const) and limit.value == 0:
             result: ir.Expr = base
         else:
-            rest = ir.Op("mod", (value, limit), wide)
-            result = ir.Op("add", (base, rest), wide)
+            result = ir.Op("add", (base, ir.Op("mod", (value, limit), wide)), wide)
             if not isinstance(limit, ir.Const):
                 result = fold.cond(fold.eq(limit, fold.const(0, wide)), base, result)
         low.assign(target, fold.cast(result, width, signed), call)
-        return None
 
-    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
         base, limit = args.number(2), args.number(4)
         computed = digest(machine, args.text(1), args, 3)
         args.place(0).set(wrap(computed % max(limit, 1) + base & MASK64, types.underlying(call.params[0].type)))
-        return None
 
 
 class UpdateChecksum(ExternFunction):
@@ -59,7 +106,7 @@ class UpdateChecksum(ExternFunction):
     def use(self, low: Lowering, call: ast.Call, checksum: Value, computed: ir.Expr) -> None:
         low.assign(checksum, computed, call)
 
-    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+    def lower(self, low: Lowering, call: ast.Call) -> None:
         condition = low.scalar(call.given(0))
         checksum = low.expressions.lvalue(call.given(2))
         width, signed = shape_of(call.params[2].type, call)
@@ -70,15 +117,13 @@ class UpdateChecksum(ExternFunction):
             self.use(low, call, checksum, fold.cast(computed, width, signed))
 
         low.emit(ir.If(condition, low.code.block(body)))
-        return None
 
     def applies(self, low: Lowering, call: ast.Call) -> ir.Expr:
         return fold.TRUE
 
-    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
         if args.value(0):
             args.place(2).set(self._computed(machine, call, args))
-        return None
 
     @staticmethod
     def _computed(machine: V1Machine, call: ast.Call, args: Arguments) -> int:
@@ -103,19 +148,18 @@ class VerifyChecksum(UpdateChecksum):
         differs = ir.Op("ne", (low.values.scalar(checksum), computed), 1)
         low.emit(ir.If(differs, [ir.Assign(low.field("standard_metadata", "checksum_error"), fold.TRUE)]))
 
-    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
         if args.value(0) and not _owner_invalid(args.expression(2), frame):
             machine.packet.checksum_error |= self._computed(machine, call, args) != args.value(2)
-        return None
 
 
 class Checksum16(ExternObject):
     names = ("Checksum16",)
 
-    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> ir.Expr:
         return hashed(low, "csum16", call.given(0))
 
-    def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int:
         return csum16(to_bytes(args.value(0), args.type(0)))
 
 
@@ -133,8 +177,8 @@ class Checksum(ExternObject):
 
     names = ("Checksum",)
 
-    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
-        sums, args = low.state(Sums), named_arguments(call)
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> ir.Expr | None:
+        sums, args = low.state(Sums), call.named()
         total = sums.variables.setdefault(instance, ir.Var("sum", 32))
         match call.method:
             case "add":
@@ -158,7 +202,7 @@ class Checksum(ExternObject):
                 return result
         return None
 
-    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int | None:
         sums = machine.phase.sums
         total = sums.get(instance, 0)
         match call.method:
@@ -176,7 +220,7 @@ class Checksum(ExternObject):
                 checksum = _sum(args)
                 return 0xFFFF if checksum == 0 and args.number("zeros_as_ones", 0) else checksum
             case _:
-                return super().interpret(machine, instance, call, args, frame)
+                super().interpret(machine, instance, call, args, frame)
         return None
 
 
@@ -212,18 +256,11 @@ def _owner_invalid(field: ast.Expr, frame: Frame) -> bool:
     """Returns True for a field of an invalid header, whose checksum is not verified (BMv2)."""
     if not isinstance(field, ast.Member) or field.kind != "field" or not isinstance(field.base.type, types.HeaderType):
         return False
-    return not evaluate_record(field.base, frame).valid
+    return not evaluate_as(Record, field.base, frame).valid
 
 
 def _sum(args: Arguments) -> int:
     return csum16(to_bytes(args.value(0), args.type(0)))
-
-
-def folded(total: int) -> int:
-    """Returns a sum of 16-bit words in one's complement."""
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
 
 
 def deposit(machine: TnaMachine, payload: bytes) -> None:
@@ -232,5 +269,45 @@ def deposit(machine: TnaMachine, payload: bytes) -> None:
         place.set(folded(machine.phase.sums.get(instance, 0) + (~csum16(payload) & 0xFFFF)))
 
 
-HASHES = (Hash(), UpdateChecksum(), VerifyChecksum(), Checksum16())
-TNA_CHECKSUMS = (Checksum(),)
+# --- random numbers ---------------------------------------------------------------------------------------------------
+
+
+def random_number(low: Lowering, first: ir.Expr, size: ir.Expr) -> ir.Var:
+    """Returns one of `size` numbers from `first` on, 64 bits; `size` 0: of all 2^64."""
+    low.context.uses_random = True
+    result = low.code.temp(64, name="random")
+    low.emit(operations.Random(targets=[result], args=[first, size]))
+    return result
+
+
+class RandomFunction(ExternFunction):
+    names = ("random",)
+
+    def lower(self, low: Lowering, call: ast.Call) -> None:
+        target = low.result(call, 0)
+        width, signed = shape_of(call.params[0].type, call)
+        if width > 64:
+            raise unsupported(call, "random values of more than 64 bits")
+        first, last = low.scalar(call.given(1)), low.scalar(call.given(2))
+        wide_first, wide_last = (fold.cast(fold.cast(v, width, signed), 64) for v in (first, last))
+        empty = ir.Op("gt", (first, last), 1)
+        size = ir.Op("add", (ir.Op("sub", (wide_last, wide_first), 64), fold.const(1, 64)), 64)  # 0: all 2^64
+        result = random_number(low, wide_first, fold.cond(empty, fold.const(1, 64), size))
+        low.assign(target, fold.cast(result, width, signed), call)
+
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
+        args.place(0).set(machine.random.between(args.number(1), args.number(2)))
+
+
+class Random(ExternObject):
+    names = ("Random",)
+
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> ir.Expr:
+        width, signed = shape_of(call.type, call)
+        if width > 64:
+            raise unsupported(call, "random values of more than 64 bits")
+        result = random_number(low, fold.const(0, 64), fold.const(1 << width if width < 64 else 0, 64))
+        return fold.cast(result, width, signed)
+
+    def interpret(self, machine: Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int:
+        return wrap(machine.random.between(0, (1 << (fixed_width(call.type) or 0)) - 1), underlying(call.type))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import partial
 
-from ina.p4.compiler import ast, ir
+from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import Instance
-from ina.p4.compiler.externs.extern import ExternObject
-from ina.p4.compiler.externs.hashing import hash_of
+from ina.p4.compiler.externs.extern import ExternObject, Objects
+from ina.p4.compiler.externs.hashes import hash_of
 from ina.p4.compiler.externs.tna_hash import selector_hash
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.table_description import TableUse
+from ina.p4.compiler.reference.hashes import hash_bits
 from ina.p4.compiler.reference.machine import Machine
 from ina.p4.compiler.reference.tables import ActionProfile as Members
 from ina.p4.compiler.reference.tables import BoundAction, Table
-from ina.p4.compiler.reference.tna_hashes import hash_bits
 
 SELECTOR_GROUPS = 4  # p4c's default, for an ActionSelector with only a size
 
@@ -34,9 +34,20 @@ class HashedMembers(Members):
         return self.members[members[hash_bits(self.hash, width, bits) % len(members)]]
 
 
-class V1Profile(ExternObject):
-    names = ("action_profile", "action_selector")
+class Profile(ExternObject):
+    """An implementation of a table whose entries name members, or groups of them."""
+
     properties = ("implementation",)
+
+    def attach(self, low: Lowering, use: TableUse, prop: ast.Property, instance: Instance) -> None:
+        use.table.profile = instance.name
+
+    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
+        machine.state(instance, Members).serve(table)
+
+
+class V1Profile(Profile):
+    names = ("action_profile", "action_selector")
 
     def attach(self, low: Lowering, use: TableUse, prop: ast.Property, instance: Instance) -> None:
         use.table.profile = instance.name
@@ -47,46 +58,22 @@ class V1Profile(ExternObject):
     def create(self, machine: Machine, instance: Instance) -> Members:
         return Members(instance.name, instance.args["size"], instance.args.get("algorithm"), machine.random.next)
 
-    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
-        machine.state(instance, Members).serve(table)
 
-
-@dataclass(slots=True)
-class Selectors:
-    """The action selector of each action profile: its name and its number of groups."""
-
-    of_profile: dict[str, tuple[str, int]] = field(default_factory=dict)
-
-
-class ActionProfile(ExternObject):
+class ActionProfile(Profile):
     names = ("ActionProfile",)
-    properties = ("implementation",)
-
-    def attach(self, low: Lowering, use: TableUse, prop: ast.Property, instance: Instance) -> None:
-        use.table.profile = instance.name
 
     def create(self, machine: Machine, instance: Instance) -> Members:
         return HashedMembers(instance.name, instance.args["size"])
 
-    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
-        machine.state(instance, Members).serve(table)
 
-
-class ActionSelector(ExternObject):
+class ActionSelector(Profile):
     names = ("ActionSelector",)
-    properties = ("implementation",)
 
     def attach(self, low: Lowering, use: TableUse, prop: ast.Property, instance: Instance) -> None:
         profile = instance.args.get("action_profile")
         name = use.table.profile = profile.name if isinstance(profile, Instance) else instance.name
-        groups = int(instance.args.get("num_groups", SELECTOR_GROUPS))
-        low.state(Selectors).of_profile[name] = instance.name, groups
-        hash_ = instance.args["hash"]
-
-        def select(keys: list[ir.Expr]) -> ir.Var:
-            return selector_hash(low, hash_, keys)
-
-        use.selector = select
+        low.state(Objects).selectors[name] = instance.name, int(instance.args.get("num_groups", SELECTOR_GROUPS))
+        use.selector = partial(selector_hash, low, instance.args["hash"])
 
     def create(self, machine: Machine, instance: Instance) -> Members:
         profile = instance.args.get("action_profile")
@@ -98,16 +85,9 @@ class ActionSelector(ExternObject):
         selector.hash = instance.args["hash"]
         return selector
 
-    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
-        machine.state(instance, Members).serve(table)
-
 
 class Storage(ExternObject):
     """The way in which the hardware stores a table."""
 
     names = ("Atcam", "Alpm")
     properties = ("implementation",)
-
-
-PROFILES = (V1Profile(),)
-TNA_PROFILES = (ActionProfile(), ActionSelector(), Storage())

@@ -1,7 +1,7 @@
 """Registers: v1model's `register`; TNA's Register, RegisterAction, RegisterParam, MathUnit and their direct forms.
 
 A RegisterAction becomes a read, its inlined body, and a write of the parts that the body writes: the hardware does this in one
-stateful ALU. Each access leaves a statement that `arch/tna_registers.py` checks.
+stateful ALU. Each access leaves a statement that `arch/lower_tna.py` checks.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.arch import tna_operations
 from ina.p4.compiler.arch.tna_machine import TnaMachine
-from ina.p4.compiler.arch.tna_math import math_unit
+from ina.p4.compiler.arch.tna_operations import math_unit
 from ina.p4.compiler.arch.v1model_machine import V1Machine
+from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.checked_program import Instance
-from ina.p4.compiler.externs.cells import Cells, direct_entry, index32, named_arguments, scalars_of
-from ina.p4.compiler.externs.extern import ExternObject
+from ina.p4.compiler.externs.cells import direct_entry, index32, scalars_of
+from ina.p4.compiler.externs.extern import ExternObject, Objects
 from ina.p4.compiler.instances import abstract_method
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import shape_of, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.table_description import TableUse
 from ina.p4.compiler.lower.value_trees import Value
-from ina.p4.compiler.reference.arguments import Arguments
 from ina.p4.compiler.reference.machine import Frame, Machine
 from ina.p4.compiler.reference.objects import RegisterArray
+from ina.p4.compiler.reference.places import Arguments
 from ina.p4.compiler.reference.statements import run_body
-from ina.p4.compiler.reference.tables import Table
 from ina.p4.compiler.reference.values import Value as RunTimeValue
-from ina.p4.compiler.reference.values import copy, default_value, from_const, wrap
+from ina.p4.compiler.reference.values import copy, default_value, from_const
 
 
 class V1Register(ExternObject):
@@ -34,7 +34,7 @@ class V1Register(ExternObject):
 
     def cells(self, low: Lowering, instance: Instance, element: types.Type, node: ast.Node) -> list[ir.Register]:
         """Returns one register for each scalar of the element: `r`, or `r.x` and `r.y.z`."""
-        registers = low.state(Cells).registers
+        registers = low.state(Objects).registers
         if instance not in registers:
             registers[instance] = [
                 ir.Register(f"{instance.name}{path}", width, int(instance.args["size"]), signed)
@@ -82,19 +82,18 @@ class V1Register(ExternObject):
     def create(self, machine: Machine, instance: Instance) -> RegisterArray:
         return RegisterArray(instance.name, instance.type.args[0], instance.args["size"])
 
-    def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: V1Machine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
         register = machine.state(instance, RegisterArray)
         if call.method == "read":
             args.place(0).set(register.read(args.number(1)))
         else:
             register.write(args.number(0), args.value(1))
-        return None
 
 
 def tna_cells(low: Lowering, instance: Instance, node: ast.Node, size: int | None = None) -> list[ir.Register]:
     """Returns the registers of a Register, RegisterParam or DirectRegister (which its table has created): one for each scalar of
     its element."""
-    registers = low.state(Cells).registers
+    registers = low.state(Objects).registers
     if instance not in registers:
         element = instance.type.args[0]
         size = int(instance.args["size"]) if size is None else size
@@ -140,7 +139,7 @@ class Register(ExternObject):
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
         if call.method not in ("read", "write"):
             return super().lower(low, call, instance)
-        args = named_arguments(call)
+        args = call.named()
         direct = instance.decl.name == "DirectRegister"
         index = direct_entry(low, call, instance) if direct else index32(low, args["index"])
         cells = tna_cells(low, instance, call)
@@ -159,9 +158,6 @@ class Register(ExternObject):
         cells: dict[int, RunTimeValue] = {}
         return cells if instance.decl.name == "DirectRegister" else _array(instance, instance.args.get("size", 0))
 
-    def join(self, machine: Machine, table: Table, prop: str, instance: Instance) -> None:
-        table.attached.append(instance)
-
     def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
         if instance.decl.name == "DirectRegister":
             return super().interpret(machine, instance, call, args, frame)
@@ -178,7 +174,7 @@ class RegisterAction(ExternObject):
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
         match instance.decl.name, call.method:
             case "RegisterAction", "execute":
-                return self._execute(low, call, instance, index32(low, named_arguments(call)["index"]))
+                return self._execute(low, call, instance, index32(low, call.named()["index"]))
             case "RegisterAction", "execute_log":
                 return self._execute(low, call, instance, self._next_log(low, call, instance.args["reg"]))
             case "DirectRegisterAction", "execute":
@@ -230,7 +226,7 @@ class RegisterAction(ExternObject):
     def _next_log(self, low: Lowering, call: ast.Call, register: Instance) -> ir.Expr:
         """Returns the index for execute_log, which goes through the cells one after the other."""
         size = tna_cells(low, register, call)[0].size
-        log = low.state(Cells).logs.setdefault(register, ir.Register(f"{register.name}.$log", 32, 1))
+        log = low.state(Objects).logs.setdefault(register, ir.Register(f"{register.name}.$log", 32, 1))
         at = low.code.temp(32, name="log")
         low.emit(ir.RegRead(at, log, fold.const(0, 32)))
         following = fold.add(at, fold.const(1, 32))
@@ -242,7 +238,7 @@ class RegisterAction(ExternObject):
         """Returns one of four bits, selected by the values of (cmphi, cmplo)."""
         if low.context.this is None:
             raise unsupported(call, "predicate outside of a RegisterAction")
-        args = named_arguments(call)
+        args = call.named()
         small, large = (low.scalar(args[n]) if n in args else fold.FALSE for n in ("cmplo", "cmphi"))
         shape = shape_of(call.type, call)
         number = fold.add(fold.cast(small, 32), ir.Op("shl", (fold.cast(large, 32), fold.const(1, 32)), 32))
@@ -351,7 +347,3 @@ def _array(instance: Instance, size: int) -> RegisterArray:
     if initial is not None:
         register.values = [from_const(initial, t) for _ in range(size)]
     return register
-
-
-REGISTERS = (V1Register(),)
-TNA_REGISTERS = (Register(), RegisterAction(), RegisterParam(), MathUnit())

@@ -6,20 +6,19 @@ from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch.tna_machine import TnaMachine, Unset
+from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
-from ina.p4.compiler.externs.cells import named_arguments
 from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
 from ina.p4.compiler.lower.context import shape_of, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
-from ina.p4.compiler.reference.arguments import Arguments
 from ina.p4.compiler.reference.expressions import place
 from ina.p4.compiler.reference.machine import Frame, Machine
 from ina.p4.compiler.reference.packet import PacketIn
+from ina.p4.compiler.reference.places import Arguments
 from ina.p4.compiler.reference.signals import ParserError
 from ina.p4.compiler.reference.values import Value as RunTimeValue
-from ina.p4.compiler.reference.values import wrap
 
 
 @dataclass(slots=True)
@@ -61,20 +60,18 @@ class Extreme(ExternFunction):
 class FunnelShift(ExternFunction):
     names = ("funnel_shift_right",)
 
-    def lower(self, low: Lowering, call: ast.Call) -> Value | None:
+    def lower(self, low: Lowering, call: ast.Call) -> None:
         target = low.expressions.lvalue(call.given(0))
         first, second = low.scalar(call.given(1)), low.scalar(call.given(2))
         amount = fold.const(call.given(3).const, 32)
         both = ir.Op("shr", (fold.concat([first, second]), amount), first.width + second.width)
         low.assign(target, fold.cast(both, *shape_of(call.params[0].type, call)), call)
-        return None
 
-    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
         t = types.underlying(call.params[0].type)
         width = types.fixed_width(t) or 0
         mask = (1 << width) - 1
         args.place(0).set(wrap(((args.number(1) & mask) << width | args.number(2) & mask) >> args.number(3), t))
-        return None
 
 
 class Size(ExternFunction):
@@ -141,7 +138,7 @@ class ParserCounter(ExternObject):
     names = ("ParserCounter",)
 
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
-        args = named_arguments(call)
+        args = call.named()
         counter = low.state(PhaseState).counters.setdefault(instance, ir.Var("counter", 8, True))
         zero = fold.const(0, 8, True)
         match call.method:
@@ -160,8 +157,7 @@ class ParserCounter(ExternObject):
 
     def _set_from_field(self, low: Lowering, call: ast.Call, counter: ir.Var, args: dict[str, ast.Expr]) -> None:
         from_header = low.code.stable(fold.cast(low.scalar(args["field"]), 8))
-        fits = ir.Op("le", (from_header, low.scalar(args["max"])), 1)
-        low.context.check_parser(fits, "CounterRange", call)
+        low.context.check_parser(ir.Op("le", (from_header, low.scalar(args["max"])), 1), "CounterRange", call)
         rotate, mask = args["rotate"].const, args["mask"].const
         if rotate is None or mask is None:
             raise unsupported(call, "a parser counter's rotation or mask that is not constant")
@@ -197,11 +193,11 @@ class ParserPriority(ExternObject):
 
     names = ("ParserPriority",)
 
-    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
-        return None
+    def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> None:
+        return
 
-    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
-        return None
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
+        return
 
 
 def _loaded(args: Arguments) -> int:
@@ -211,8 +207,3 @@ def _loaded(args: Arguments) -> int:
         raise ParserError("CounterRange")
     turn = args.number("rotate") % 8
     return ((field >> turn | field << 8 - turn) & 255 & (1 << args.number("mask") + 1) - 1) + args.number("add")
-
-
-TNA_FUNCTIONS = (
-    Extreme(), FunnelShift(), Size(), Validity(), PortMetadataUnpack(), ParserCounter(), ParserPriority(),
-)  # fmt: skip

@@ -7,26 +7,25 @@ takes the low ones, or the high ones with `msb` (Tofino Native Architecture, sec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch import tna_operations
 from ina.p4.compiler.arch.tna_machine import TnaMachine
+from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.checked_program import Instance
-from ina.p4.compiler.externs.extern import ExternObject
-from ina.p4.compiler.externs.hashing import Part, hash_of
+from ina.p4.compiler.externs.extern import ExternObject, Objects
+from ina.p4.compiler.externs.hashes import Part, hash_of
 from ina.p4.compiler.instances import symmetric_places
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import hint, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
 from ina.p4.compiler.operations import Crc
-from ina.p4.compiler.reference.arguments import Arguments
+from ina.p4.compiler.reference.hashes import hash_bits
 from ina.p4.compiler.reference.machine import Frame
-from ina.p4.compiler.reference.tna_hashes import hash_bits
-from ina.p4.compiler.reference.values import Aggregate, Record, TupleValue, number, pack, wrap
-from ina.p4.compiler.reference.values import Value as RunTimeValue
+from ina.p4.compiler.reference.places import Arguments
+from ina.p4.compiler.reference.values import Aggregate, Record, TupleValue, number, pack
 
 STANDARD = {
     "CRC8": Crc(8, 0x07, False, 0, 0),
@@ -40,13 +39,6 @@ HEAD = 8  # words of a changed hash before those of its bits
 XOR = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
 
 
-@dataclass(slots=True)
-class DynamicHashes:
-    """The hashes that the control plane can change."""
-
-    hashes: dict[Instance, ir.DynamicHash] = field(default_factory=dict)
-
-
 class Hash(ExternObject):
     names = ("Hash",)
 
@@ -56,7 +48,7 @@ class Hash(ExternObject):
     def _dynamic(self, low: Lowering, instance: Instance, call: ast.Call, static: ir.Expr) -> ir.Expr:
         """Returns the hash as the control plane may have changed it, if it has one call with a list of fields; otherwise
         `static`."""
-        hashes = low.state(DynamicHashes).hashes
+        hashes = low.state(Objects).hashes
         dynamic = hashes.get(instance)
         if dynamic is not None and dynamic.call is not call:
             dynamic.call = None  # several calls: it has no tables
@@ -74,8 +66,7 @@ class Hash(ExternObject):
                 if constant:
                     name, constants = f"constant{constants}_{part.width}_{value.const}", constants + 1
                 fields.append((name, part.width, constant))
-            words = HEAD + sum(width for _, width, _ in fields)
-            cells = ir.Register(f"{instance.name}.$configure", 64, words)
+            cells = ir.Register(f"{instance.name}.$configure", 64, HEAD + sum(width for _, width, _ in fields))
             pairs = [list(pair) for pair in symmetric_places(instance, data)]
             initial = _initial_hash(instance, call) | {"symmetric": pairs}
             used = min(static.width, low.context.sliced.get(call, static.width))
@@ -99,7 +90,7 @@ class Hash(ExternObject):
             values[i] = values[j] = ir.Op("xor", (fold.cast(a, a.width), fold.cast(b, b.width)), a.width)
         return values
 
-    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
+    def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int:
         data, expression = args.value(0), args.expression(0)
         for i, j in symmetric_places(instance, call.args[0]):
             _make_exchangeable(data, i, j, expression)
@@ -211,7 +202,7 @@ def selector_hash(low: Lowering, hash_: Instance, keys: list[ir.Expr]) -> ir.Var
     return result
 
 
-def _make_exchangeable(data: RunTimeValue, i: int, j: int, expression: ast.Expr) -> None:
+def _make_exchangeable(data: object, i: int, j: int, expression: ast.Expr) -> None:
     """Replaces two values of a list by their exclusive or."""
     assert isinstance(expression, ast.ListExpr | ast.StructInit) and isinstance(data, Aggregate)
     mask = (1 << (types.fixed_width(expression.values[i].type) or 0)) - 1
@@ -222,6 +213,3 @@ def _make_exchangeable(data: RunTimeValue, i: int, j: int, expression: ast.Expr)
         data.set(**{names[i]: both, names[j]: both})
     elif isinstance(data, TupleValue):
         data.items[i] = data.items[j] = both
-
-
-TNA_HASHES = (Hash(),)

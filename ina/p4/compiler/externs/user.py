@@ -9,38 +9,40 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 
 from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError
+from ina.p4.compiler.externs.architectures import TNA, V1MODEL
 from ina.p4.compiler.externs.extern import ExternFunction, ExternObject, Externs
-from ina.p4.compiler.externs.tna import TNA
-from ina.p4.compiler.externs.v1model import V1MODEL
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.lower.value_trees import Value
 from ina.p4.compiler.operations import CallC
-from ina.p4.compiler.reference.arguments import Arguments
 from ina.p4.compiler.reference.machine import Frame
-from ina.p4.compiler.reference.values import Value as RunTimeValue
-from ina.p4.compiler.reference.values import wrap
+from ina.p4.compiler.reference.places import Arguments
 
+T = TypeVar("T")
 WIDEST = 64  # bits of a parameter or result
 LARGEST = 1 << 20  # bytes of an object's state
 
 
 @dataclass(slots=True)
 class UserCode:
-    """The C code of the externs that a program calls. `prototypes`: by function; `states`: the memory of each object."""
+    """The C code of the externs that a program calls. `prototypes`, `owners` (the externs): by function; `states`: the memory of
+    each object."""
 
     sources: dict[str, None] = field(default_factory=dict)
     prototypes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
     states: dict[Instance, ir.Register] = field(default_factory=dict)
 
     def text(self) -> list[str]:
@@ -87,10 +89,10 @@ class _Function(ExternFunction):
         self.body, self.place, self.names = body, place, tuple(body.names)
 
     def lower(self, low: Lowering, call: ast.Call) -> Value | None:
-        return _call(low, call, call.decl.name, self.body.c_source, [], None)
+        return _call(low, call, call.decl.name, call.decl.name, self.body.c_source, [], None)
 
-    def interpret(self, machine: Any, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
-        return _results(call, args, self.place, self.body.call(*_numbers(call, args)))
+    def interpret(self, machine: Any, call: ast.Call, args: Arguments, frame: Frame) -> int | None:
+        return _results(call, args, self.place, _run(self.body.call, self.place, call, *_numbers(call, args)))
 
 
 class _Object(ExternObject):
@@ -104,14 +106,15 @@ class _Object(ExternObject):
 
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> Value | None:
         self.declare(low, instance)
-        name, state = f"{instance.decl.name}_{call.method}", low.state(UserCode).states[instance]
-        return _call(low, call, name, self.body.c_source, constructor(instance), state)
+        extern, state = instance.decl.name, low.state(UserCode).states[instance]
+        return _call(low, call, f"{extern}_{call.method}", extern, self.body.c_source, constructor(instance), state)
 
     def create(self, machine: Any, instance: Instance) -> object | None:
-        return self.body.start(*constructor(instance))
+        return _run(self.body.start, self.place, instance.origin, *constructor(instance))
 
-    def interpret(self, machine: Any, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> RunTimeValue:
-        values = self.body.call(machine.objects.get(instance), call.method, *_numbers(call, args))
+    def interpret(self, machine: Any, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int | None:
+        state = machine.objects.get(instance)
+        values = _run(self.body.call, self.place, call, state, call.method, *_numbers(call, args))
         return _results(call, args, self.place, values)
 
 
@@ -133,14 +136,16 @@ def _shape(t: types.Type, node: ast.Node) -> tuple[int, bool]:
     return shape
 
 
-def _call(low: Lowering, call: ast.Call, name: str, source: str, constants: list[int], state: ir.Register | None) -> Value | None:
+def _call(
+    low: Lowering, call: ast.Call, name: str, extern: str, source: str, constants: list[int], state: ir.Register | None
+) -> Value | None:
     result = None if isinstance(call.type, types.VoidType) else _shape(call.type, call)
     shapes = [_shape(p.type, call) for p in call.params]
     heads = ["void *"] if state is not None else []
     heads += ["uint64_t"] * len(constants)
     for p, (_, signed) in zip(call.params, shapes, strict=True):
         heads.append(("int64_t" if signed else "uint64_t") + (" *" if p.direction in ("out", "inout") else ""))
-    _note(low, call, name, source, "void" if result is None else "int64_t" if result[1] else "uint64_t", heads)
+    _note(low, call, name, extern, source, "void" if result is None else "int64_t" if result[1] else "uint64_t", heads)
     targets: list[ir.Var | ir.Elem] = []
     returned = ir.Var("result", 64, result[1]) if result is not None else None
     if returned is not None:
@@ -178,12 +183,14 @@ _DIRECTIVE = re.compile(r"^\s*#", re.MULTILINE)  # a header or a macro may defin
 _DEFINITION = r"\b{}\s*\([^;{{}}]*\)[^;{{}}]*\{{"
 
 
-def _note(low: Lowering, call: ast.Call, name: str, source: str, result: str, heads: list[str]) -> None:
+def _note(low: Lowering, call: ast.Call, name: str, extern: str, source: str, result: str, heads: list[str]) -> None:
     """Notes the C code of an extern that the program calls."""
     text = _COMMENT.sub(" ", source)
     if not _DIRECTIVE.search(text) and not re.search(_DEFINITION.format(name), text):
         raise CompileError(call.span, f"the C source of this extern defines no function '{name}'")
     code = low.state(UserCode)
+    if (other := code.owners.setdefault(name, extern)) != extern:
+        raise CompileError(call.span, f"the externs '{other}' and '{extern}' both need a C function '{name}': rename one of them")
     parameters = ", ".join(f"{kind}{'' if kind.endswith('*') else ' '}ina_{i}" for i, kind in enumerate(heads)) or "void"
     body = f"{'' if result == 'void' else 'return '}{name}({', '.join(f'ina_{i}' for i in range(len(heads)))});"
     prototype = f"{result} {{}}({parameters})", body
@@ -195,6 +202,18 @@ def _note(low: Lowering, call: ast.Call, name: str, source: str, result: str, he
 # --- the interpreter --------------------------------------------------------------------------------------------------
 
 
+def _run(body: Callable[..., T], place: str, node: ast.Node, *args: object) -> T:
+    """Runs a Python body. Raises CompileError, with the line in the user's file, for whatever it raises."""
+    try:
+        return body(*args)
+    except Exception as error:
+        file = place.rpartition(": ")[0]
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+        where = f" in line {lines[-1]}" if lines else ""
+        problem = f"{place}: its Python body {body.__name__}() failed{where}: {type(error).__name__}: {error}"
+        raise CompileError(node.span, problem) from error
+
+
 def _numbers(call: ast.Call, args: Arguments) -> Iterator[int]:
     for i, p in enumerate(call.params):
         if p.direction != "out":
@@ -204,7 +223,7 @@ def _numbers(call: ast.Call, args: Arguments) -> Iterator[int]:
             yield int(value)
 
 
-def _results(call: ast.Call, args: Arguments, place: str, values: object) -> RunTimeValue:
+def _results(call: ast.Call, args: Arguments, place: str, values: object) -> int | None:
     """Writes `out` and `inout` arguments; returns the call's result."""
     outs = [i for i, p in enumerate(call.params) if p.direction in ("out", "inout")]
     void = isinstance(call.type, types.VoidType)
@@ -247,8 +266,9 @@ def externs_of(architecture: str, own: str | Path | UserBodies | None) -> Extern
 
 @dataclass(frozen=True, slots=True)
 class UserBodies:
-    """The externs of a user's Python file, by file and class, which errors name."""
+    """The externs of a user's Python file, by file and class, which errors name. `folder`: where `#include "..."` looks first."""
 
+    folder: Path
     bodies: dict[str, UserFunction | UserObject]
 
     def c_text(self) -> str:
@@ -308,7 +328,7 @@ def load(path: Path) -> UserBodies:
         bodies[place] = body
     if not bodies:
         raise CompileError(NO_SPAN, f"{path}: no subclass of UserFunction or UserObject")
-    return UserBodies(bodies)
+    return UserBodies(path.absolute().parent, bodies)
 
 
 def _check(body: UserFunction | UserObject, place: str) -> None:

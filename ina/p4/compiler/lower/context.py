@@ -73,16 +73,17 @@ class Code:
         self.here: Span | None = None
         self._statements = self._labels = 0
 
-    def emit(self, stmt: ir.Stmt) -> None:
-        stmt.origin = self.here
-        self._statements += 1
+    def emit(self, *stmts: ir.Stmt) -> None:
+        for stmt in stmts:
+            stmt.origin = self.here
+        self._statements += len(stmts)
         if self._statements > MAX_STATEMENTS:
             raise CompileError(
                 self.here or NO_SPAN,
                 f"the program has more than {MAX_STATEMENTS:,} statements once its calls are replaced by what they call",
                 ["a table that is applied, or a control or action that is called, in many places is there as many times"],
             )
-        self.out.append(stmt)
+        self.out += stmts
 
     def temp(self, width: int, signed: bool = False, name: str = "t") -> ir.Var:
         return ir.Var(name, width, signed)

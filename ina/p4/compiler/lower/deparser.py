@@ -53,9 +53,11 @@ class Deparsers:
                     ir.Assign(place, fold.add(self.context.out_length, fold.const(1, 32))),  # 0: not emitted
                     ir.Assign(self.context.out_length, fold.add(self.context.out_length, length)),
                 ]
-                self.code.emit(ir.Assign(place, fold.const(0, 32)))
-                self.code.emit(ir.If(value.valid, body))
-                self.code.emit(operations.Emitted(len(self.emitted)))
+                self.code.emit(
+                    ir.Assign(place, fold.const(0, 32)),
+                    ir.If(value.valid, body),
+                    operations.Emitted(len(self.emitted)),
+                )
                 self.emitted.append((value, place))
             case Stack() | value_trees.Sequence():
                 for item in value.items:

@@ -171,16 +171,12 @@ class Expressions:
                     item: Value = base.items[e.index.const]
                     return item
                 index = self.scalar(e.index)
-                return Choice(self.code.stable(fold.cast(index, 32) if self._fits(e.index) else index), base.items)
+                return Choice(self.code.stable(fold.cast(index, 32) if index.width <= 32 else index), base.items)
             case ast.Slice():
                 if isinstance(e.base, ast.Call):
                     self.context.sliced[e.base] = e.hi_bit + 1
                 return SliceOf(self.value(e.base), e.hi_bit, e.lo_bit)
         return self.value(e)
-
-    def _fits(self, e: ast.Expr) -> bool:
-        shape = value_trees.scalar_shape(e.type)
-        return shape is not None and shape[0] <= 32
 
     def _member(self, e: ast.Member) -> Value:
         match e.kind:

@@ -14,6 +14,7 @@ from functools import partial
 
 from ina.p4.compiler import ast, ir, types
 from ina.p4.compiler.checked_program import Instance
+from ina.p4.compiler.instances import calls_in
 from ina.p4.compiler.lower.context import CALL, Bound, Context, Frame, unsupported
 from ina.p4.compiler.lower.statements import Statements
 from ina.p4.compiler.lower.value_trees import Choice, Header, SliceOf, Value
@@ -21,23 +22,7 @@ from ina.p4.compiler.lower.value_trees import Choice, Header, SliceOf, Value
 
 def has_effects(e: ast.Expr) -> bool:
     """Returns True if evaluating `e` may have side effects: it calls something other than `isValid`."""
-    match e:
-        case ast.Call():
-            harmless = e.kind == "header_method" and e.method == "isValid"
-            return not harmless or any(has_effects(a) for a in e.args if a is not None)
-        case ast.Unary() | ast.Cast():
-            return has_effects(e.operand)
-        case ast.Binary():
-            return has_effects(e.left) or has_effects(e.right)
-        case ast.Ternary():
-            return any(has_effects(part) for part in (e.condition, e.then, e.otherwise))
-        case ast.Member() | ast.Slice():
-            return has_effects(e.base)
-        case ast.Index():
-            return has_effects(e.base) or has_effects(e.index)
-        case ast.ListExpr() | ast.StructInit():
-            return any(has_effects(value) for value in e.values)
-    return False
+    return any(call.kind != "header_method" or call.method != "isValid" for call in calls_in(e))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +177,6 @@ class Inliner:
         frame.copy_out.append(lambda: self.values.assign(value, place, node))
         return place
 
-    def apply_control(self, instance: Instance, e: ast.Call) -> None:
-        decl: ast.ControlDecl = instance.decl
-        values = self.arguments(decl.params, e.args, e)
-        self.enter_control(instance, values, e)
-
     def control(self, instance: Instance, values: Sequence[Argument]) -> None:
         """Lowers a control of the pipeline."""
         outer, self.context.exit_label = self.context.exit_label, self.code.label("exit")
@@ -207,16 +187,19 @@ class Inliner:
         self.context.exit_label = outer
 
     def enter_control(self, instance: Instance, values: Sequence[Argument], node: ast.Node) -> None:
-        """Inlines a control's apply block with `values` for its parameters."""
-        decl: ast.ControlDecl = instance.decl
+        self.enter(instance, values, node, lambda: self.statements.body(instance.decl.body))
+
+    def enter(self, instance: Instance, values: Sequence[Argument], node: ast.Node, body: Callable[[], None]) -> None:
+        """Inlines a parser or control with `values` for its parameters; `body` lowers what follows its local declarations."""
+        decl: ast.ParserDecl | ast.ControlDecl = instance.decl
         outer, self.context.instance = self.context.instance, instance
 
-        def body() -> None:
+        def inlined() -> None:
             self.bind_constructor(decl.ctor_params, instance, node)
             self.declare_locals(decl.locals)
-            self.statements.body(decl.body)
+            body()
 
-        self.inline_values(decl.params, values, node, body)
+        self.inline_values(decl.params, values, node, inlined)
         self.context.instance = outer
 
     def bind_constructor(self, params: list[ast.Param], instance: Instance, node: ast.Node) -> None:

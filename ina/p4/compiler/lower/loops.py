@@ -18,7 +18,7 @@ from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.const import fold_binary
 from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.errors import CompileError
-from ina.p4.compiler.instances import annotation_constant, calls_in
+from ina.p4.compiler.instances import annotation_constant, walk
 
 LOOP_LIMIT = 10_000
 LARGEST_LIMIT = 2**32 - 2  # they are counted in 32 bits
@@ -105,31 +105,12 @@ def _written(body: ast.Node) -> set[ast.Node]:
 
 
 def _targets(node: ast.Node) -> Iterator[ast.Expr]:
-    for call in calls_in(node):
-        for p, arg in zip(call.params, call.args, strict=True):
-            if arg is not None and p.direction in ("out", "inout"):
-                yield arg
-    yield from _assigned(node)
-
-
-def _assigned(node: ast.Node | None) -> Iterator[ast.Expr]:
-    match node:
-        case ast.Assign():
-            yield node.target
-        case ast.Block():
-            for inner in node.statements:
-                yield from _assigned(inner)
-        case ast.If():
-            yield from _assigned(node.then)
-            yield from _assigned(node.otherwise)
-        case ast.Switch():
-            for case in node.cases:
-                yield from _assigned(case.body)
-        case ast.ForC():
-            for inner in (*node.init, *node.update, node.body):
-                yield from _assigned(inner)
-        case ast.ForIn():
-            yield from _assigned(node.body)
+    for inner in walk(node):
+        if isinstance(inner, ast.Assign):
+            yield inner.target
+        elif isinstance(inner, ast.Call):
+            outputs = (arg for p, arg in zip(inner.params, inner.args, strict=True) if p.direction in ("out", "inout"))
+            yield from (arg for arg in outputs if arg is not None)
 
 
 def endless_states(parser: ast.ParserDecl) -> set[ast.ParserState]:

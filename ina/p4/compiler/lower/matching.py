@@ -71,8 +71,7 @@ class Matching:
     def value_set(self, decl: ast.ValueSetDecl) -> ir.Table:
         """Returns a parser's value set as a table: one key per field of its type; `@match` selects the match kind."""
         owner = self.context.instance
-        existing = self.tables.get((owner, decl))
-        if existing is not None:
+        if (existing := self.tables.get((owner, decl))) is not None:
             return existing
         name = owner.cp_names.get(decl.name, decl.cp_name)
         keys: list[ir.Key] = []

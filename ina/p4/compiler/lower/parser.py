@@ -27,20 +27,7 @@ class Parsers:
         self.inliner, self.matching = inliner, matching
 
     def enter_parser(self, instance: Instance, values: Sequence[Argument], node: ast.Node) -> None:
-        decl: ast.ParserDecl = instance.decl
-        outer, self.context.instance = self.context.instance, instance
-
-        def body() -> None:
-            self.inliner.bind_constructor(decl.ctor_params, instance, node)
-            self.inliner.declare_locals(decl.locals)
-            self._states(decl)
-
-        self.inliner.inline_values(decl.params, values, node, body)
-        self.context.instance = outer
-
-    def apply_parser(self, instance: Instance, e: ast.Call) -> None:
-        values = self.inliner.arguments(instance.decl.params, e.args, e)
-        self.enter_parser(instance, values, e)
+        self.inliner.enter(instance, values, node, lambda: self._states(instance.decl))
 
     def _states(self, decl: ast.ParserDecl) -> None:
         if "start" not in decl.states:
@@ -126,8 +113,7 @@ class Parsers:
                     self.code.emit(ir.Assign(stack.next, fold.add(stack.next, fold.const(1, 32))))
                 return None
             case "lookahead":
-                width = self.wire_width(e.type, e)
-                self.need(width, e)
+                self.need(self.wire_width(e.type, e), e)
                 return self.values.snapshot(self.wire_value(e.type, 0, e)[0])
             case "advance":
                 self._advance(self.expressions.scalar(e.given(0)), e)
@@ -194,8 +180,7 @@ class Parsers:
         if fixed % 8:
             raise CompileError(e.span, f"header {t} has {fixed} bits and a varbit, which is no whole number of bytes")
         size = self.code.stable(bits)
-        whole = fold.eq(fold.slice_bits(size, 2, 0), fold.const(0, 3))
-        self.context.check_parser(whole, "ParserInvalidArgument", e)
+        self.context.check_parser(fold.eq(fold.slice_bits(size, 2, 0), fold.const(0, 3)), "ParserInvalidArgument", e)
         octets = fold.cast(fold.slice_bits(size, size.width - 1, 3), 32)
         length = self.code.stable(fold.add(octets, fold.const(fixed // 8, 32)))
         left = ir.Op("sub", (ir.Native("pkt->len", 32), self.context.cursor), 32)
@@ -212,8 +197,10 @@ class Parsers:
             field = header.fields[name]
             if isinstance(field, value_trees.Varbit):
                 bits, used = value_trees.variables(field)
-                self.code.emit(operations.ExtractBits(bit, targets=[bits], args=[at, size]))
-                self.code.emit(ir.Assign(used, fold.cast(size, 32)))
+                self.code.emit(
+                    operations.ExtractBits(bit, targets=[bits], args=[at, size]),
+                    ir.Assign(used, fold.cast(size, 32)),
+                )
                 at = fold.add(self.context.cursor, octets)
                 continue
             value, bit = self.wire_value(f.type, bit, e, at)

@@ -78,13 +78,8 @@ class Statements:
         self.context.scope[node] = place
 
     def _if(self, node: ast.If) -> None:
-        if node.condition.const is not None:
-            branch = node.then if node.condition.const else node.otherwise
-            if branch is not None:
-                self.statement(branch)
-            return
         condition = self.expressions.scalar(node.condition)
-        if isinstance(condition, ir.Const):  # an argument of the constructor
+        if isinstance(condition, ir.Const):  # known at compile time, or an argument of the constructor
             branch = node.then if condition.value else node.otherwise
             if branch is not None:
                 self.statement(branch)
@@ -148,14 +143,15 @@ class Statements:
             self.statement(init)
         top, again, end = self.code.label("loop"), self.code.label("continue"), self.code.label("break")
         self.code.emit(ir.Label(top))
-        condition = self.expressions.scalar(node.condition)
-        self.code.emit(ir.If(fold.lnot(condition), [ir.Goto(end)]))
+        self.code.emit(ir.If(fold.lnot(self.expressions.scalar(node.condition)), [ir.Goto(end)]))
         self._repeated(node, end, again)
         self.code.emit(ir.Label(again))
         for update in node.update:
             self.statement(update)
-        self.code.emit(ir.Goto(top))
-        self.code.emit(ir.Label(end))
+        self.code.emit(
+            ir.Goto(top),
+            ir.Label(end),
+        )
 
     def _repeated(self, node: ast.ForC | ast.ForIn, end: str, again: str) -> None:
         outer = self.context.around
@@ -192,18 +188,20 @@ class Statements:
         high = self.code.stable(self.expressions.scalar(bounds.hi))
         counter = self.code.temp(low.width, low.signed, "i")
         top, again, end = self.code.label("loop"), self.code.label("continue"), self.code.label("break")
-        self.code.emit(ir.Assign(counter, low))
-        self.code.emit(ir.If(ir.Op("gt", (low, high), 1), [ir.Goto(end)]))
-        self.code.emit(ir.Label(top))
+        self.code.emit(
+            ir.Assign(counter, low),
+            ir.If(ir.Op("gt", (low, high), 1), [ir.Goto(end)]),
+            ir.Label(top),
+        )
         self.values.assign(target, counter, node)
         self._repeated(node, end, again)
-        self.code.emit(ir.Label(again))
         self.code.emit(
-            ir.If(fold.eq(counter, high), [ir.Goto(end)])
-        )  # before the increment: `high` may be the type's maximum
-        self.code.emit(ir.Assign(counter, fold.add(counter, fold.const(1, counter.width, counter.signed))))
-        self.code.emit(ir.Goto(top))
-        self.code.emit(ir.Label(end))
+            ir.Label(again),
+            ir.If(fold.eq(counter, high), [ir.Goto(end)]),  # before the increment: `high` may be the type's maximum
+            ir.Assign(counter, fold.add(counter, fold.const(1, counter.width, counter.signed))),
+            ir.Goto(top),
+            ir.Label(end),
+        )
 
 
 def likely(node: ast.If) -> bool | None:

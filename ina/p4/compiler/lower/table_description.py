@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ina.p4.compiler import ast, ir
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
-from ina.p4.compiler.instances import action_name, entry_priorities, property_instance, table_size
+from ina.p4.compiler.instances import action_name, entry_priorities, key_name, property_instance, table_size
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.matching import Matching, table_kind, words
@@ -71,7 +71,7 @@ class Descriptions:
             if match == "range" and shape[1] and not chained(decl):
                 raise unsupported(key, f"a range key of type {key.expr.type}, whose order control planes do not know,",
                                        f"cast it, as in (bit<{shape[0]}>){ast.source_text(key.expr)}")  # fmt: skip
-            keys.append(ir.Key(key.cp_name, shape[0], match, key.match_kind if match != key.match_kind else ""))
+            keys.append(ir.Key(key_name(key), shape[0], match, key.match_kind if match != key.match_kind else ""))
         kind = table_kind(keys)
         offset = self._place_keys(keys, packed=kind == "exact")
         if offset > MAX_KEY_WORDS:

@@ -243,6 +243,21 @@ def headers(value: Value) -> Iterator[Header]:
             yield from headers(member)
 
 
+def name_fields(fields: dict[str, ir.Var | ir.Elem], name: str, place: Value) -> None:
+    """Adds the scalars of a place to `fields`, by their P4 path."""
+    match place:
+        case Header() | Record() | Union():
+            if isinstance(place, Header):
+                fields[f"{name}.$valid$"] = place.flag
+            for key, part in place.fields.items():
+                name_fields(fields, f"{name}.{key}", part)
+        case Stack() | Sequence():
+            for i, part in enumerate(place.items):
+                name_fields(fields, f"{name}[{i}]", part)
+        case ir.Var() | ir.Elem():
+            fields[name] = place
+
+
 @dataclass(slots=True)
 class Storage:
     """Creates places and keeps the regions and arrays that the memory layout needs."""
@@ -351,6 +366,5 @@ class Storage:
             return place, offset
         place = variable(place)
         name = place.name if isinstance(place, ir.Var) else place.array.name
-        field = name.removeprefix(f"{region.name}_")
-        array = ir.Array(name, place.width, 1, place.signed, region, offset, (field,))
+        array = ir.Array(name, place.width, 1, place.signed, region, offset, (name.removeprefix(f"{region.name}_"),))
         return ir.Elem(array, 0), offset + place.width

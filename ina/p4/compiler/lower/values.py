@@ -237,24 +237,27 @@ class Values:
         self.resets.update(self.code.out[before:])
 
     def _reset(self, place: Value, node: ast.Node) -> None:
-        if isinstance(place, Choice):
-            first = place.items[0]
-            self.assign(place, fold.const(0, first.width, first.signed) if isinstance(first, ir.Expr)
-                        else self.default(value_trees.type_of(first)), node)  # fmt: skip
-        elif isinstance(place, ir.Var | ir.Elem):
-            self.code.emit(ir.Assign(place, fold.const(0, place.width, place.signed)))
-        elif isinstance(place, SliceOf):
-            self.assign(place, fold.const(0, place.hi - place.lo + 1), node)
-        elif isinstance(place, Header) and place.region:
-            self.code.emit(ir.Assign(place.flag, fold.FALSE))
-            self.code.emit(operations.ClearRegion(place.region))
-        else:
-            if isinstance(place, Header):
-                self.code.emit(ir.Assign(place.flag, fold.FALSE))
-            if isinstance(place, Stack) and place.next is not None:
-                self.code.emit(ir.Assign(place.next, fold.const(0, 32)))
-            for part in value_trees.members(place):
-                self._reset(part, node)
+        match place:
+            case Choice():
+                first = place.items[0]
+                self.assign(place, fold.const(0, first.width, first.signed) if isinstance(first, ir.Expr)
+                            else self.default(value_trees.type_of(first)), node)  # fmt: skip
+            case ir.Var() | ir.Elem():
+                self.code.emit(ir.Assign(place, fold.const(0, place.width, place.signed)))
+            case SliceOf():
+                self.assign(place, fold.const(0, place.hi - place.lo + 1), node)
+            case Header() if place.region:
+                self.code.emit(
+                    ir.Assign(place.flag, fold.FALSE),
+                    operations.ClearRegion(place.region),
+                )
+            case _:
+                if isinstance(place, Header):
+                    self.code.emit(ir.Assign(place.flag, fold.FALSE))
+                if isinstance(place, Stack) and place.next is not None:
+                    self.code.emit(ir.Assign(place.next, fold.const(0, 32)))
+                for part in value_trees.members(place):
+                    self._reset(part, node)
 
     # --- validity ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from collections import Counter as Tally
 from collections.abc import Iterator
 
 from ina.p4.compiler import fold, ir
-from ina.p4.compiler.optimise.rows import key
 
 MIN_ACCESSES = 2
 Index = tuple[int, object]  # size of the registers, key of the index
@@ -23,21 +22,14 @@ def split(module: ir.Module) -> None:
         _block(phase.body)
 
 
-def in_range(register: ir.Register, index: ir.Expr) -> bool:
-    """Returns True if the index is inside by its value or its width."""
-    if isinstance(index, ir.Const):
-        return index.value < register.size
-    return index.width < 32 and (1 << index.width) <= register.size
-
-
 def _accesses(body: list[ir.Stmt]) -> Iterator[ir.RegRead | ir.RegWrite]:
     for stmt in ir.walk(body):
-        if isinstance(stmt, ir.RegRead | ir.RegWrite) and not stmt.inside and not in_range(stmt.register, stmt.index):
+        if isinstance(stmt, ir.RegRead | ir.RegWrite) and not stmt.inside and not ir.in_range(stmt.register, stmt.index):
             yield stmt
 
 
 def _index(stmt: ir.RegRead | ir.RegWrite) -> Index:
-    return stmt.register.size, key(stmt.index)
+    return stmt.register.size, ir.key(stmt.index)
 
 
 def _block(body: list[ir.Stmt]) -> None:
@@ -89,44 +81,23 @@ def _copy(body: list[ir.Stmt], index: Index, inside: bool) -> list[ir.Stmt]:
 
 
 def _copied(stmt: ir.Stmt, index: Index, inside: bool) -> list[ir.Stmt]:
-    def inner(body: list[ir.Stmt]) -> list[ir.Stmt]:
-        return _copy(body, index, inside)
-
-    copy: ir.Stmt
-    match stmt:
-        case ir.RegRead():
-            here = _index(stmt) == index
-            copy = ir.RegRead(stmt.target, stmt.register, stmt.index, stmt.step, stmt.inside or here)
-            if here and not inside:
-                copy = ir.Assign(stmt.target, fold.const(0, stmt.target.width, stmt.target.signed))
-        case ir.RegWrite():
-            here = _index(stmt) == index
-            if here and not inside:
-                return []
-            copy = ir.RegWrite(stmt.register, stmt.index, stmt.value, stmt.step, stmt.inside or here)
-        case ir.Assign():
-            copy = ir.Assign(stmt.target, stmt.value)
+    copy = copies.copy(stmt)
+    match copy:
+        case ir.RegWrite() if _index(copy) == index and not inside:
+            return []
+        case ir.RegRead() if _index(copy) == index and not inside:
+            zero = ir.Assign(copy.target, fold.const(0, copy.target.width, copy.target.signed))
+            zero.origin = copy.origin
+            return [zero]
+        case ir.RegRead() | ir.RegWrite():
+            copy.inside = copy.inside or _index(copy) == index
         case ir.If():
-            copy = ir.If(stmt.condition, inner(stmt.then), inner(stmt.otherwise), stmt.likely)
-            if not copy.then and not copy.otherwise:
-                return []
+            copy.then, copy.otherwise = _copy(copy.then, index, inside), _copy(copy.otherwise, index, inside)
+            return [copy] if copy.then or copy.otherwise else []
         case ir.Switch():
-            copy = ir.Switch(stmt.subject, [(v, inner(b)) for v, b in stmt.cases], inner(stmt.default), stmt.names)
+            copy.cases = [(value, _copy(body, index, inside)) for value, body in copy.cases]
+            copy.default = _copy(copy.default, index, inside)
         case ir.Roll():
-            copy = ir.Roll(stmt.count, inner(stmt.body), stmt.independent, stmt.end)
-            if not copy.body:
-                return []
-        case ir.Goto():
-            copy = ir.Goto(stmt.label)
-        case ir.Label():
-            copy = ir.Label(stmt.label)
-        case ir.Lookup():
-            copy = ir.Lookup(
-                stmt.table, list(stmt.keys), stmt.hit, stmt.action, stmt.cursor, stmt.color, stmt.selector, stmt.entry
-            )
-        case ir.Operation():
-            copy = copies.copy(stmt)
-        case _:
-            raise TypeError(type(stmt).__name__)
-    copy.origin = stmt.origin
+            copy.body = _copy(copy.body, index, inside)
+            return [copy] if copy.body else []
     return [copy]

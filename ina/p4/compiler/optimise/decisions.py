@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ina.p4.compiler import ir
-from ina.p4.compiler.optimise.rows import key
 
 
 @dataclass(slots=True)
@@ -84,7 +83,7 @@ def _chain(stmt: ir.If, variable: ir.Var, read: set[ir.Expr]) -> object:
         if leaf is variable or not isinstance(leaf, ir.Var | ir.Const):
             return None
         read.add(leaf)
-    parts: list[object] = [key(stmt.condition)]
+    parts: list[object] = [ir.key(stmt.condition)]
     for block in (stmt.then, stmt.otherwise):
         match block:
             case []:

@@ -133,7 +133,5 @@ class _Trim:
             for inner in ir.blocks(stmt):
                 inner[:] = self.block(inner)
             self.clean = self.clean and not _lasting(stmt)
-        return [self._jump(stmt) if isinstance(stmt, ir.Goto) else stmt for stmt in body]
-
-    def _jump(self, stmt: ir.Goto) -> ir.Stmt:
-        return stmt if stmt.label in self.labels else operations.LeaveFastPath()
+        elsewhere = (isinstance(stmt, ir.Goto) and stmt.label not in self.labels for stmt in body)
+        return [operations.LeaveFastPath() if out else stmt for stmt, out in zip(body, elsewhere, strict=True)]

@@ -1,21 +1,18 @@
 """Passes over the IR before emission. The C compiler does what it is good at; these do what it cannot see.
 
-`propagate` makes equal index expressions look equal; `dead` drops what is then unused; `decisions` lets equal constant tables
-decide once; `rows` fuses registers; `roll` turns runs into loops, for which `arrays` puts variables side by side; `bounds`
-checks an index once for many accesses; `fast_path` adds a version of ingress without unlikely branches.
+`propagate` makes equal index expressions look equal, and drops what is then unused; `decisions` lets equal constant tables decide
+once; `layout` fuses registers; `roll` turns runs into loops, for which it puts variables side by side in arrays; `bounds` checks
+an index once for many accesses; `fast_path` adds a version of ingress without unlikely branches.
 """
 
 from __future__ import annotations
 
 from ina.p4.compiler import ir, layout
-from ina.p4.compiler.optimise.arrays import make_arrays
 from ina.p4.compiler.optimise.bounds import split
-from ina.p4.compiler.optimise.dead import drop_dead
 from ina.p4.compiler.optimise.decisions import decide_once
 from ina.p4.compiler.optimise.fast_path import fast_path, hinted
-from ina.p4.compiler.optimise.propagate import propagate
-from ina.p4.compiler.optimise.roll import roll
-from ina.p4.compiler.optimise.rows import groups
+from ina.p4.compiler.optimise.propagate import drop_dead, propagate
+from ina.p4.compiler.optimise.roll import make_arrays, roll
 
 
 def optimise(module: ir.Module) -> None:
@@ -28,7 +25,7 @@ def optimise(module: ir.Module) -> None:
         if decide_once(phase.body):
             propagate(phase.body)
             drop_dead(module)
-    rows = groups(module)
+    rows = layout.groups(module)
     layout.place_state(module, rows, set())
     while make_arrays(module, roll(module)):
         pass
@@ -47,25 +44,15 @@ def bulk_registers(module: ir.Module) -> set[ir.Register]:
     for register in module.registers:
         by_group.setdefault(register.group, []).append(register)
     registers: set[ir.Register] = set()
-    for phase in (module.ingress, module.egress):
-        for loop in ir.walk(phase.body):
-            if not isinstance(loop, ir.Roll):
-                continue
-            for stmt in ir.walk(loop.body):
-                if isinstance(stmt, ir.RegRead | ir.RegWrite) and stmt.step:
-                    ends = stmt.register.offset, stmt.register.offset + stmt.step * (loop.count - 1)
-                    registers |= {r for r in by_group[stmt.register.group] if min(ends) <= r.offset <= max(ends)}
+    for loop in (s for s in module.statements() if isinstance(s, ir.Roll)):
+        for stmt in ir.walk(loop.body):
+            if isinstance(stmt, ir.RegRead | ir.RegWrite) and stmt.step:
+                ends = stmt.register.offset, stmt.register.offset + stmt.step * (loop.count - 1)
+                registers |= {r for r in by_group[stmt.register.group] if min(ends) <= r.offset <= max(ends)}
     return registers
 
 
 def drop_unused_labels(body: list[ir.Stmt]) -> None:
     """Drops labels without jumps to them, since facts about variables end at labels."""
     targets = {stmt.label for stmt in ir.walk(body) if isinstance(stmt, ir.Goto)}
-
-    def clean(block: list[ir.Stmt]) -> None:
-        block[:] = [s for s in block if not isinstance(s, ir.Label) or s.label in targets]
-        for stmt in block:
-            for inner in ir.blocks(stmt):
-                clean(inner)
-
-    clean(body)
+    ir.drop(body, lambda stmt: isinstance(stmt, ir.Label) and stmt.label not in targets)

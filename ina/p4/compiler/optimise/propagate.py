@@ -1,4 +1,4 @@
-"""Forward propagation of copies and constants through structured code.
+"""Forward propagation of copies and constants through structured code, and removal of what is then unused.
 
 A variable that holds a copy of another one (or a constant) is replaced by it while neither has been written since.
 Versions of variables make this linear: a fact is (source, version of source, version of target), and every write moves
@@ -7,7 +7,12 @@ a version on. Facts from a branch end behind it: all that it wrote gets a new ve
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 from ina.p4.compiler import ir
+from ina.p4.compiler.lower import value_trees
+from ina.p4.compiler.operations import Deparse
 
 
 class _Facts:
@@ -16,14 +21,11 @@ class _Facts:
         self.facts: dict[ir.Expr, tuple[ir.Expr, int, int]] = {}
         self.log: list[ir.Expr] = []
 
-    def look_up(self, v: ir.Var) -> ir.Expr:
-        fact = self.facts.get(v)
-        if fact is None:
-            return v
-        source, source_version, version = fact
-        if self.version.get(v, 0) != version or self.version.get(source, 0) != source_version:
-            return v
-        return source
+    def current(self, e: ir.Expr) -> ir.Expr:
+        """Returns what a variable is a copy of, if neither has been written since; else `e` itself."""
+        source, source_version, version = self.facts.get(e, (e, 0, 0))
+        same = self.version.get(e, 0) == version and self.version.get(source, 0) == source_version
+        return source if same and (source.width, source.signed) == (e.width, e.signed) else e
 
     def write(self, target: ir.Expr) -> None:
         if isinstance(target, ir.Var):
@@ -45,7 +47,8 @@ def propagate(body: list[ir.Stmt]) -> None:
 
 def _block(body: list[ir.Stmt], facts: _Facts) -> None:
     for stmt in body:
-        _rewrite(stmt, facts)
+        if not isinstance(stmt, ir.Operation) or stmt.propagates:
+            ir.replace_leaves(stmt, facts.current)
         inner = ir.blocks(stmt)
         if inner:
             mark = len(facts.log)
@@ -63,30 +66,38 @@ def _block(body: list[ir.Stmt], facts: _Facts) -> None:
                 facts.learn(stmt.target, stmt.value)
 
 
-def _rewrite(stmt: ir.Stmt, facts: _Facts) -> None:
+# --- what is unused ---------------------------------------------------------------------------------------------------
+
+
+def drop_dead(module: ir.Module) -> None:
+    """Drops assignments to variables that nothing reads, and branches that became empty, in both phases, until nothing changes.
+
+    The C compiler would drop them too; here they would make the C text harder to read. Lookups, externs and writes to headers
+    and registers stay."""
+    changed = True
+    while changed:
+        read = {region.valid for region in module.regions} | {leaf for leaf in reads(module) if isinstance(leaf, ir.Var)}
+        changed = any([ir.drop(phase.body, partial(_is_dead, read)) for phase in (module.ingress, module.egress)])
+
+
+def reads(module: ir.Module) -> Iterator[ir.Expr]:
+    """Yields each leaf that something reads: a statement, the deparser, a digest, a further pass of the packet."""
+    for stmt in module.statements():
+        for header in stmt.headers if isinstance(stmt, Deparse) else ():
+            for place in value_trees.expressions(header):
+                yield from ir.leaves(place)
+        for e in ir.reads(stmt):
+            yield from ir.leaves(e)
+    yield from (v for values in module.preserved.values() for v in values)
+    yield from (f.var for digest in module.digests for f in digest.fields)
+
+
+def _is_dead(read: set[ir.Var], stmt: ir.Stmt) -> bool:
     match stmt:
-        case ir.Assign():
-            stmt.value = _expr(stmt.value, facts)
-        case ir.RegRead():
-            stmt.index = _expr(stmt.index, facts)
-        case ir.RegWrite():
-            stmt.index, stmt.value = _expr(stmt.index, facts), _expr(stmt.value, facts)
+        case ir.Assign() if stmt.value is stmt.target:
+            return isinstance(stmt.target, ir.Var)
+        case ir.Assign() | ir.RegRead():
+            return isinstance(stmt.target, ir.Var) and stmt.target not in read
         case ir.If():
-            stmt.condition = _expr(stmt.condition, facts)
-        case ir.Switch():
-            stmt.subject = _expr(stmt.subject, facts)
-        case ir.Lookup():
-            stmt.keys = [_expr(k, facts) for k in stmt.keys]
-        case ir.Operation(propagates=True):
-            stmt.args = [_expr(a, facts) for a in stmt.args]
-
-
-def _expr(e: ir.Expr, facts: _Facts) -> ir.Expr:
-    if isinstance(e, ir.Var):
-        source = facts.look_up(e)
-        return source if source.width == e.width and source.signed == e.signed else e
-    if isinstance(e, ir.Op):
-        args = tuple(_expr(a, facts) for a in e.args)
-        if any(a is not b for a, b in zip(args, e.args, strict=True)):
-            return ir.Op(e.op, args, e.width, e.signed)
-    return e
+            return not stmt.then and not stmt.otherwise
+    return False

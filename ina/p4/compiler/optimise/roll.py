@@ -9,6 +9,8 @@ differ are one variable of the loop if each of them lives within its iteration.
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter as Tally
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,6 +18,7 @@ from ina.p4.compiler import ir
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.operations import Deparse
 from ina.p4.compiler.optimise.bounds import copied
+from ina.p4.compiler.optimise.propagate import reads
 
 MIN_COUNT = 4
 MAX_PERIOD = 512
@@ -52,31 +55,10 @@ def roll(module: ir.Module) -> list[list[ir.Var]]:
     return array_candidates
 
 
-def _uses(module: ir.Module) -> dict[ir.Expr, int]:
+def _uses(module: ir.Module) -> Tally[ir.Expr]:
     """Counts how often each variable appears in the whole module; uses outside of statements count too, so that it is kept."""
-    uses: dict[ir.Expr, int] = {}
-
-    def add(e: ir.Expr) -> None:
-        if isinstance(e, ir.Var):
-            uses[e] = uses.get(e, 0) + 1
-
-    for phase in (module.ingress, module.egress):
-        for stmt in ir.walk(phase.body):
-            for e in (*ir.reads(stmt), *ir.writes(stmt)):
-                for leaf in ir.leaves(e):
-                    add(leaf)
-            if isinstance(stmt, Deparse):
-                for header in stmt.headers:
-                    for place in value_trees.expressions(header):
-                        for part in ir.leaves(place):
-                            add(part)
-    for values in module.preserved.values():
-        for v in values:
-            add(v)
-    for digest in module.digests:
-        for f in digest.fields:
-            add(f.var)
-    return uses
+    written = (leaf for stmt in module.statements() for e in ir.writes(stmt) for leaf in ir.leaves(e))
+    return Tally(itertools.chain(reads(module), written))
 
 
 # --- shapes ---------------------------------------------------------------------------------------------------------
@@ -140,7 +122,7 @@ def _expr_shape(e: ir.Expr, path: tuple[object, ...], out: list[Reference]) -> o
 # --- finding runs ---------------------------------------------------------------------------------------------------
 
 
-def _block(body: list[ir.Stmt], uses: dict[ir.Expr, int], array_candidates: list[list[ir.Var]]) -> None:
+def _block(body: list[ir.Stmt], uses: Tally[ir.Expr], array_candidates: list[list[ir.Var]]) -> None:
     if len(body) >= MIN_COUNT:
         finder = _Finder(body, uses)
         body[:] = finder.run()
@@ -152,7 +134,7 @@ def _block(body: list[ir.Stmt], uses: dict[ir.Expr, int], array_candidates: list
 
 
 class _Finder:
-    def __init__(self, body: list[ir.Stmt], uses: dict[ir.Expr, int]) -> None:
+    def __init__(self, body: list[ir.Stmt], uses: Tally[ir.Expr]) -> None:
         self.body, self.uses = body, uses
         self.array_candidates: list[list[ir.Var]] = []
         self.scanned = 0  # statements before this one have been searched for array candidates
@@ -224,8 +206,7 @@ class _Finder:
             return None
         good = 1
         for m in range(1, count):
-            other = self._references(start + m * period, period)
-            if not self._consistent(first, other, steps, private, m):
+            if not self._consistent(first, self._references(start + m * period, period), steps, private, m):
                 break
             good += 1
         if good < MIN_COUNT or not (any(private) is False or self._own(first, private)):
@@ -409,3 +390,59 @@ def _rebuild_expr(e: ir.Expr, steps: Iterator[int]) -> ir.Expr:
         case ir.Op():
             return ir.Op(e.op, tuple(_rebuild_expr(a, steps) for a in e.args), e.width, e.signed)
     return e
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+MIN_ELEMENTS = 8
+WIDTHS = (8, 16, 32, 64)
+
+
+def make_arrays(module: ir.Module, candidates: list[list[ir.Var]]) -> bool:
+    """Turns `candidates`, lists of variables that a program numbers itself (t0, t1, ... t255) in the order of the elements, into
+    arrays where possible: where all uses of a variable can be elements. Returns True if it did any."""
+    if not candidates:
+        return False
+    fixed = _fixed(module)
+    elements: dict[ir.Expr, ir.Elem] = {}
+    for variables in candidates:
+        first = variables[0]
+        if len(variables) < MIN_ELEMENTS or first.width not in WIDTHS or len(set(variables)) < len(variables):
+            continue
+        if any(v in fixed or v in elements or (v.width, v.signed) != (first.width, first.signed) for v in variables):
+            continue
+        array = ir.Array(first.name, first.width, len(variables), first.signed)
+        elements |= {v: ir.Elem(array, i) for i, v in enumerate(variables)}
+
+    def element(e: ir.Expr) -> ir.Expr:
+        return ir.Wire(element(e.pos), e.bit, e.width, e.signed) if isinstance(e, ir.Wire) else elements.get(e, e)
+
+    for stmt in module.statements() if elements else ():
+        ir.replace_leaves(stmt, element)
+        if isinstance(stmt, ir.Assign | ir.RegRead):
+            stmt.target = elements.get(stmt.target, stmt.target)
+    return bool(elements)
+
+
+def _fixed(module: ir.Module) -> set[object]:
+    """Returns the variables that cannot be elements: used by both phases, or by something else than an expression."""
+    fixed: set[object] = {region.valid for region in module.regions}
+    fixed |= {v for values in module.preserved.values() for v in values}
+    fixed |= {f.var for digest in module.digests for f in digest.fields}
+    used_by_phase: list[set[object]] = []
+    for phase in (module.ingress, module.egress):
+        used: set[object] = set()
+        for stmt in ir.walk(phase.body):
+            here = {leaf for e in (*ir.reads(stmt), *ir.writes(stmt)) for leaf in ir.leaves(e)}
+            used |= here
+            match stmt:
+                case ir.Operation():
+                    fixed |= here
+                    if isinstance(stmt, Deparse):
+                        fixed |= {part for h in stmt.headers for leaf in value_trees.expressions(h) for part in ir.leaves(leaf)}
+                case ir.Lookup():
+                    fixed |= {v for v in (stmt.hit, stmt.action, stmt.color, stmt.selector)}
+                case ir.Roll():  # may sum up in a variable, which memory would make slow and `ivdep` wrong
+                    fixed |= {x for s in ir.walk(stmt.body) for e in (*ir.reads(s), *ir.writes(s)) for x in ir.leaves(e)}
+        used_by_phase.append(used)
+    return fixed | used_by_phase[0] & used_by_phase[1]

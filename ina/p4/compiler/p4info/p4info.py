@@ -22,6 +22,7 @@ from ina.p4.compiler.instances import (
     action_name,
     calls_in,
     instances_of,
+    key_name,
     only_pipeline,
     property_instance,
     table_size,
@@ -79,6 +80,10 @@ EXTERN_PREFIXES = {
     "Wred": WRED,
     "DirectWred": DIRECT_WRED,
 }
+SECTIONS = {
+    COUNTER: "counters", METER: "meters", DIRECT_COUNTER: "directCounters", DIRECT_METER: "directMeters", REGISTER: "registers",
+    ACTION_PROFILE: "actionProfiles", DIGEST: "digests",
+}  # fmt: skip
 DIRECT = ("direct_counter", "direct_meter", "DirectCounter", "DirectMeter")
 TABLE_OBJECTS = ("counters", "meters", "registers", "filters")
 
@@ -190,12 +195,13 @@ class _Builder:
     def build(self) -> Json:
         self._package()
         for instance in instances_of(self.program):
-            if isinstance(instance.decl, ast.ControlDecl):
-                self._control(instance)
-            elif isinstance(instance.decl, ast.ParserDecl):
-                self._parser(instance)
-            elif isinstance(instance.decl, ast.ExternDecl):
-                self._extern(instance)
+            match instance.decl:
+                case ast.ControlDecl():
+                    self._control(instance)
+                case ast.ParserDecl():
+                    self._parser(instance)
+                case ast.ExternDecl():
+                    self._extern(instance)
         for decl in self.program.declarations:
             if (
                 isinstance(decl, ast.RecordDecl)
@@ -338,7 +344,7 @@ class _Builder:
             if key.match_kind == "selector":
                 continue
             t = key.expr.type
-            message = put({}, id=number, name=key.cp_name, bitwidth=bitwidth(t), typeName=self.types.named(t))
+            message = put({}, id=number, name=key_name(key), bitwidth=bitwidth(t), typeName=self.types.named(t))
             out.append(annotate({**message, **match_kind(key.match_kind)}, key.annotations))
         return out
 
@@ -357,31 +363,27 @@ class _Builder:
         args = instance.args
         size = args.get("size", self.direct_sizes.get(instance, 1 if instance.decl.name == "RegisterParam" else 0))
         spec = put({}, unit=UNITS.get(str(args.get("type")).lower()))
-        match prefix:
-            case 0x12 | 0x14:  # counter, meter
+        match SECTIONS.get(prefix):
+            case "counters" | "meters" as section:
                 index = self._index_type(instance.type.args, 1 if instance.decl.name == "Counter" else 0)
-                self._add(
-                    "counters" if prefix == COUNTER else "meters",
-                    put(message, spec=spec, size=str(size), indexTypeName=index),
-                )
-            case 0x13 | 0x15:  # direct ones: only where a table uses them
+                self._add(section, put(message, spec=spec, size=str(size), indexTypeName=index))
+            case "directCounters" | "directMeters" as section:  # only where a table uses them
                 if instance in self.direct_tables:
                     table = self.symbols.id(TABLE, self.direct_tables[instance])
-                    section = "directCounters" if prefix == DIRECT_COUNTER else "directMeters"
                     self._add(section, put(message, spec=spec, directTableId=table))
-            case 0x16:
+            case "registers":
                 t, index = instance.type.args[0], self._index_type(instance.type.args, 1)
                 self._add("registers", put(message, typeSpec=self.types.spec(t), size=size, indexTypeName=index))
-            case 0x11:
+            case "actionProfiles":
                 self._add("actionProfiles", self._profile(message, instance, annotations))
-            case 0x17:
+            case "digests":
                 self._add("digests", put(message, typeSpec=self.types.spec(instance.type.args[0])))
-            case 0x87 | 0x88 | 0x89 | 0x8A:
-                name = instance.decl.name
+            case None:
                 externs = self.info.setdefault("externs", [])
                 entry = next((e for e in externs if e["externTypeId"] == prefix), None)
                 if entry is None:
-                    externs.append(entry := {"externTypeId": prefix, "externTypeName": name, "instances": []})
+                    entry = {"externTypeId": prefix, "externTypeName": instance.decl.name, "instances": []}
+                    externs.append(entry)
                 entry["instances"].append(message)
 
     def _index_type(self, args: tuple[Type, ...], place: int) -> Json | None:
@@ -426,19 +428,20 @@ class _Builder:
         t = strip_new(getattr(decl.type, "element", decl.type))
         match: list[Json] = []
         plain = value_set_kind(self.program)
-        if isinstance(t, StructType):
-            members = list(t.fields.values())
-            notes = [f.decl.annotations if f.decl is not None else [] for f in members]
-            for f, annotations, number in zip(members, notes, field_ids(notes), strict=True):
-                kind = next(("".join(a.tokens) for a in annotations if a.name == "match"), plain)
-                entry = {"id": number, "name": f.name, "bitwidth": bitwidth(f.type), **match_kind(kind)}
-                match.append(annotate(entry, annotations, ("match",)))
-        elif isinstance(t, TupleType):
-            match += [{"id": i, "bitwidth": bitwidth(e), **match_kind(plain)} for i, e in enumerate(t.elements, 1)]
-        elif isinstance(t, BitType | SerEnumType | BoolType):
-            match.append({"id": 1, "bitwidth": bitwidth(t), **match_kind(plain)})
-        else:
-            raise ValueError(f"{decl.span}: a value set of {t} cannot be shown to a control plane")
+        match t:
+            case StructType():
+                members = list(t.fields.values())
+                notes = [f.decl.annotations if f.decl is not None else [] for f in members]
+                for f, annotations, number in zip(members, notes, field_ids(notes), strict=True):
+                    kind = next(("".join(a.tokens) for a in annotations if a.name == "match"), plain)
+                    entry = {"id": number, "name": f.name, "bitwidth": bitwidth(f.type), **match_kind(kind)}
+                    match.append(annotate(entry, annotations, ("match",)))
+            case TupleType():
+                match += [{"id": i, "bitwidth": bitwidth(e), **match_kind(plain)} for i, e in enumerate(t.elements, 1)]
+            case BitType() | SerEnumType() | BoolType():
+                match.append({"id": 1, "bitwidth": bitwidth(t), **match_kind(plain)})
+            case _:
+                raise ValueError(f"{decl.span}: a value set of {t} cannot be shown to a control plane")
         self._add("valueSets", put(message, match=match, size=decl.size.const))
 
     def _digest(self, call: ast.Call) -> None:

@@ -109,16 +109,19 @@ def _in_set(key: ast.Expr, value: Value, frame: Frame) -> bool:
 # --- controls and tables ----------------------------------------------------------------------------------------------
 
 
-def run_control(instance: Instance, frame: Frame) -> None:
-    """Initialises the locals, then runs the apply block (§14)."""
-    declare_variables(instance.decl.locals, frame)
-    run_body(instance.decl.body, frame)
+def run(instance: Instance, frame: Frame) -> None:
+    """Runs a parser, or a control: initialises the locals, then runs the apply block (§14)."""
+    if isinstance(instance.decl, ast.ParserDecl):
+        run_parser(instance, frame)
+    else:
+        declare_variables(instance.decl.locals, frame)
+        run_body(instance.decl.body, frame)
 
 
 def run_block(instance: Instance, frame: Frame) -> None:
     """Runs a parser or control of the architecture, with its arguments in `frame`. `exit` ends it (§12.5)."""
     try:
-        (run_parser if isinstance(instance.decl, ast.ParserDecl) else run_control)(instance, frame)
+        run(instance, frame)
     except ExitSignal:
         return
 

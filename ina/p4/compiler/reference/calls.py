@@ -5,70 +5,51 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ina.p4.compiler import ast
-from ina.p4.compiler.reference.arguments import Arguments
-from ina.p4.compiler.reference.blocks import apply_table, invoke, run_control, run_parser
+from ina.p4.compiler.reference.blocks import apply_table, invoke, run
 from ina.p4.compiler.reference.expressions import (
+    EVALUATORS,
     evaluate,
+    evaluate_as,
     evaluate_number,
-    evaluate_record,
-    evaluate_stack,
-    evaluates,
     instance_of,
     place,
     place_or_nowhere,
 )
 from ina.p4.compiler.reference.machine import Frame
 from ina.p4.compiler.reference.packet import PacketIn, PacketOut
-from ina.p4.compiler.reference.places import Argument
+from ina.p4.compiler.reference.places import Argument, Arguments
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.statements import run_body
-from ina.p4.compiler.reference.values import Record, Value, copy, default_record
+from ina.p4.compiler.reference.values import Record, Stack, Value, copy, default_record
 from ina.p4.compiler.types import UnionType, strip_new
 
 
-@evaluates(ast.Call)
 def call(c: ast.Call, frame: Frame) -> Value:
     """Runs a call; returns its result."""
-    run = CALLS.get(c.kind or "")
-    if run is None:
+    if c.kind not in CALLS:
         raise InterpreterError(c, f"a call of kind {c.kind} cannot be run")
-    return run(c, frame)
+    return CALLS[c.kind](c, frame)
 
 
 def _invoke_call(c: ast.Call, params: list[ast.Param], caller: Frame, callee: Frame, body: Callable[[], Value]) -> Value:
-    return invoke(params, [p.type for p in c.params], c.args, caller, callee, body, written_order(c))
-
-
-def written_order(c: ast.Call) -> list[int]:
-    """Returns the indices of parameters in the order in which their arguments are written; defaults come last."""
+    """Runs a body with a call's arguments, evaluated in the order in which they are written; defaults come last."""
     names = [p.name for p in c.params]
     order = [i if a.name is None else names.index(a.name) for i, a in enumerate(c.arguments)]
-    return order + [i for i in range(len(names)) if i not in order]
-
-
-def _action(c: ast.Call, frame: Frame) -> Value:
-    """Calls an action, which runs in the scope of its control (§14.1)."""
-    callee = frame.inner()
-    return _invoke_call(c, c.decl.params, frame, callee, lambda: run_body(c.decl.body, callee))
+    order += [i for i in range(len(names)) if i not in order]
+    return invoke(params, [p.type for p in c.params], c.args, caller, callee, body, order)
 
 
 def _function(c: ast.Call, frame: Frame) -> Value:
-    callee = Frame(frame.machine, frame.instance)
+    """Calls a function, or an action, which runs in the scope of its control (§14.1)."""
+    callee = frame.inner() if c.kind == "action" else Frame(frame.machine, frame.instance)
     return _invoke_call(c, c.decl.params, frame, callee, lambda: run_body(c.decl.body, callee))
 
 
-def _parser(c: ast.Call, frame: Frame) -> Value:
-    """Runs `apply` of a parser instance (§13.10)."""
+def _block(c: ast.Call, frame: Frame) -> Value:
+    """Runs `apply` of a parser or control instance (§13.10, §14.4)."""
     instance = instance_of(c.on, frame)
     callee = Frame(frame.machine, instance)
-    return _invoke_call(c, instance.decl.params, frame, callee, lambda: run_parser(instance, callee))
-
-
-def _control(c: ast.Call, frame: Frame) -> Value:
-    """Runs `apply` of a control instance (§14.4)."""
-    instance = instance_of(c.on, frame)
-    callee = Frame(frame.machine, instance)
-    return _invoke_call(c, instance.decl.params, frame, callee, lambda: run_control(instance, callee))
+    return _invoke_call(c, instance.decl.params, frame, callee, lambda: run(instance, callee))
 
 
 def _table(c: ast.Call, frame: Frame) -> Value:
@@ -76,7 +57,7 @@ def _table(c: ast.Call, frame: Frame) -> Value:
 
 
 def _header_method(c: ast.Call, frame: Frame) -> Value:
-    header = evaluate_record(c.on, frame)
+    header = evaluate_as(Record, c.on, frame)
     match c.method:
         case "isValid":
             return header.is_valid()
@@ -87,18 +68,16 @@ def _header_method(c: ast.Call, frame: Frame) -> Value:
     return None
 
 
-def _stack_method(c: ast.Call, frame: Frame) -> Value:
-    stack, count = evaluate_stack(c.on, frame), evaluate_number(c.given(0), frame)
+def _stack_method(c: ast.Call, frame: Frame) -> None:
+    stack, count = evaluate_as(Stack, c.on, frame), evaluate_number(c.given(0), frame)
     if c.method == "push_front":
         stack.push_front(count)
     else:
         stack.pop_front(count)
-    return None
 
 
 def _packet_in(c: ast.Call, frame: Frame) -> Value:
-    packet = evaluate(c.on, frame)
-    assert isinstance(packet, PacketIn)
+    packet = evaluate_as(PacketIn, c.on, frame)
     match c.method:
         case "extract":
             _extract(packet, c, frame)
@@ -128,14 +107,11 @@ def _extract(packet: PacketIn, c: ast.Call, frame: Frame) -> None:
     if isinstance(target, ast.Member) and target.kind == "field" and isinstance(strip_new(target.base.type), UnionType):
         target = target.base  # extract(hdr.unions.next.member)
     if isinstance(target, ast.Member) and target.kind == "next":
-        evaluate_stack(target.base, frame).next += 1
+        evaluate_as(Stack, target.base, frame).next += 1
 
 
-def _packet_out(c: ast.Call, frame: Frame) -> Value:
-    packet = evaluate(c.on, frame)
-    assert isinstance(packet, PacketOut)
-    packet.emit(evaluate(c.given(0), frame), c.given(0).type)
-    return None
+def _packet_out(c: ast.Call, frame: Frame) -> None:
+    evaluate_as(PacketOut, c.on, frame).emit(evaluate(c.given(0), frame), c.given(0).type)
 
 
 # --- externs ----------------------------------------------------------------------------------------------------------
@@ -159,17 +135,18 @@ def _method(c: ast.Call, frame: Frame) -> Value:
     return frame.machine.call_method(instance_of(c.on, frame), c, _arguments(c, frame), frame)
 
 
-CALLS: dict[str, Callable[[ast.Call, Frame], Value]] = {
-    "action": _action,
+CALLS: dict[str | None, Callable[[ast.Call, Frame], Value]] = {
+    "action": _function,
     "function": _function,
     "extern_function": _extern_function,
     "method": _method,
     "packet_in": _packet_in,
     "packet_out": _packet_out,
-    "parser_apply": _parser,
-    "control_apply": _control,
+    "parser_apply": _block,
+    "control_apply": _block,
     "table_apply": _table,
     "header_method": _header_method,
     "stack_method": _stack_method,
 }
 """The function that runs each kind of call (ast.py)."""
+EVALUATORS[ast.Call] = call

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ina.p4.compiler import ast
+from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.reference.machine import ApplyResult, Frame
 from ina.p4.compiler.reference.places import Location, Nowhere, Place, SliceLocation
@@ -22,25 +23,11 @@ from ina.p4.compiler.reference.values import (
     number,
     pack,
     store_part,
-    wrap,
 )
 from ina.p4.compiler.types import BitType, BoolType, HeaderType, RecordType, StackType, TupleType, Type, strip_new, underlying
 
-E = TypeVar("E", bound=ast.Expr)
+V = TypeVar("V")
 PLAIN = (int, str, bool)
-EVALUATORS: dict[type[ast.Expr], Callable[..., Value]] = {}
-"""The function that evaluates each class of expression."""
-
-
-def evaluates(*kinds: type[E]) -> Callable[[Callable[[E, Frame], Value]], Callable[[E, Frame], Value]]:
-    """Makes a function the evaluator of a class of expressions."""
-
-    def register(function: Callable[[E, Frame], Value]) -> Callable[[E, Frame], Value]:
-        EVALUATORS.update(dict.fromkeys(kinds, function))
-        return function
-
-    return register
-
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
@@ -63,36 +50,26 @@ def evaluate_number(e: ast.Expr, frame: Frame) -> int:
     return number(evaluate(e, frame))
 
 
-def evaluate_record(e: ast.Expr, frame: Frame) -> Record:
-    record = evaluate(e, frame)
-    assert isinstance(record, Record)
-    return record
+def evaluate_as(kind: type[V], e: ast.Expr, frame: Frame) -> V:
+    """Returns a value that the checker has found to be a `kind`."""
+    value = evaluate(e, frame)
+    assert isinstance(value, kind)
+    return value
 
 
-def evaluate_stack(e: ast.Expr, frame: Frame) -> Stack:
-    stack = evaluate(e, frame)
-    assert isinstance(stack, Stack)
-    return stack
-
-
-@evaluates(ast.Name)
 def _name(e: ast.Name, frame: Frame) -> Value:
     holder = frame.holder(e.decl)
     if holder is not None:
         return holder[e.decl]
-    if isinstance(e.decl, ast.Param) and e.decl.is_ctor:
-        return _constructor_argument(e.decl, frame)
-    if isinstance(e.decl, ast.Instantiation):
-        return instance_of(e, frame)
-    if isinstance(e.decl, ast.ConstDecl):
-        return from_const(e.decl.value.const, e.decl.type)
+    match e.decl:
+        case ast.Param() if e.decl.is_ctor:  # bound per instance (§15)
+            value = frame.instance.args[e.name] if frame.instance is not None else None
+            return value if isinstance(value, Instance) else from_const(value, e.decl.type)
+        case ast.Instantiation():
+            return instance_of(e, frame)
+        case ast.ConstDecl():
+            return from_const(e.decl.value.const, e.decl.type)
     raise InterpreterError(e, f"'{e.name}' has no value here")
-
-
-def _constructor_argument(param: ast.Param, frame: Frame) -> Value:
-    """Returns a constructor argument; they are bound per instance (§15)."""
-    value = frame.instance.args[param.name] if frame.instance is not None else None
-    return value if isinstance(value, Instance) else from_const(value, param.type)
 
 
 def instance_of(e: ast.Expr, frame: Frame) -> Instance:
@@ -105,40 +82,33 @@ def instance_of(e: ast.Expr, frame: Frame) -> Instance:
         if instance is not None and e.name in instance.children:
             return instance.children[e.name]
         return machine.program.globals[e.name]
-    value = evaluate(e, frame)
-    assert isinstance(value, Instance)
-    return value
+    return evaluate_as(Instance, e, frame)
 
 
-@evaluates(ast.Member)
 def _member(e: ast.Member, frame: Frame) -> Value:
     match e.kind:
         case "field":
-            return evaluate_record(e.base, frame).fields[e.member]
+            return evaluate_as(Record, e.base, frame).fields[e.member]
         case "next" | "last":
             return place(e, frame).get()
         case "lastIndex":  # §8.19
-            return (evaluate_stack(e.base, frame).next - 1) & 0xFFFFFFFF
+            return (evaluate_as(Stack, e.base, frame).next - 1) & 0xFFFFFFFF
         case "size":
-            return len(evaluate_stack(e.base, frame).items)
+            return len(evaluate_as(Stack, e.base, frame).items)
         case "hit" | "miss" | "action_run":  # §14.2.2
-            result = evaluate(e.base, frame)
-            assert isinstance(result, ApplyResult)
+            result = evaluate_as(ApplyResult, e.base, frame)
             return result.action if e.kind == "action_run" else result.hit == (e.kind == "hit")
     raise InterpreterError(e, f"member '{e.member}' of kind {e.kind} has no value")
 
 
-@evaluates(ast.Index)
 def _index(e: ast.Index, frame: Frame) -> Value:
     return place(e, frame).get()
 
 
-@evaluates(ast.Slice)
 def _slice(e: ast.Slice, frame: Frame) -> int:
     return evaluate_number(e.base, frame) >> e.lo_bit & ((1 << e.hi_bit - e.lo_bit + 1) - 1)
 
 
-@evaluates(ast.Unary)
 def _unary(e: ast.Unary, frame: Frame) -> int:
     value = evaluate_number(e.operand, frame)
     match e.op:
@@ -151,7 +121,6 @@ def _unary(e: ast.Unary, frame: Frame) -> int:
     return value
 
 
-@evaluates(ast.Binary)
 def _binary(e: ast.Binary, frame: Frame) -> Value:
     left = evaluate(e.left, frame)
     if e.op == "&&":  # short circuit, §8.5
@@ -159,19 +128,19 @@ def _binary(e: ast.Binary, frame: Frame) -> Value:
     if e.op == "||":
         return left or evaluate(e.right, frame)
     left = copy(left)
-    right = evaluate(e.right, frame)
-    return operate(e.op, left, right, e.type, e.left.type, e.right.type)
+    return operate(e.op, left, evaluate(e.right, frame), e.type, e.left.type, e.right.type)
 
 
 def operate(op: str, left: Value, right: Value, t: Type, left_type: Type, right_type: Type) -> int:
     """Applies a binary operator to values; `t` is the result's type (§8.2-§8.11, §8.17-§8.20)."""
-    if op == "==":
-        return equal(left, right)
-    if op == "!=":
-        return not equal(left, right)
-    if op == "++":  # §8.10.1: the left operand's bits are the more significant ones
-        (_, left_bits), (width, right_bits) = pack(left, left_type), pack(right, right_type)
-        return wrap(left_bits << width | right_bits, underlying(t))
+    match op:
+        case "==":
+            return equal(left, right)
+        case "!=":
+            return not equal(left, right)
+        case "++":  # §8.10.1: the left operand's bits are the more significant ones
+            (_, left_bits), (width, right_bits) = pack(left, left_type), pack(right, right_type)
+            return wrap(left_bits << width | right_bits, underlying(t))
     return OPERATIONS[op](number(left), number(right), underlying(t))
 
 
@@ -211,12 +180,10 @@ OPERATIONS: dict[str, Callable[[int, int, Type], int]] = {
 """Operators on numbers: `t` is the type of the result; arithmetic wraps, shifts take any amount (§8.7, §8.8, §8.10.2)."""
 
 
-@evaluates(ast.Ternary)
 def _ternary(e: ast.Ternary, frame: Frame) -> Value:
     return evaluate(e.then if evaluate(e.condition, frame) else e.otherwise, frame)
 
 
-@evaluates(ast.Cast)
 def _cast(e: ast.Cast, frame: Frame) -> Value:
     """Casts a value: keeps the low bits; int<w> sign-extends (§8.12)."""
     value, t = evaluate(e.operand, frame), underlying(e.type)
@@ -229,29 +196,24 @@ def _cast(e: ast.Cast, frame: Frame) -> Value:
     return value
 
 
-@evaluates(ast.ListExpr)
-def _list(e: ast.ListExpr, frame: Frame) -> Value:
-    return _aggregate(strip_new(e.type), [copy(evaluate(v, frame)) for v in e.values])
-
-
-@evaluates(ast.StructInit)
-def _struct(e: ast.StructInit, frame: Frame) -> Value:
+def _initialiser(e: ast.ListExpr | ast.StructInit, frame: Frame) -> Value:
     return _aggregate(strip_new(e.type), [copy(evaluate(v, frame)) for v in e.values])
 
 
 def _aggregate(t: Type, items: list[Value]) -> Value:
     """Returns `{...}` as the type that its context requires (§8.13, §8.14, §8.18, §8.19.1, §8.27)."""
-    if isinstance(t, TupleType):
-        return TupleValue(t, items)
-    if isinstance(t, StackType):
-        stack = Stack(t)
-        for i, item in enumerate(items):
-            store_part(stack.items, i, item)
-        return stack
-    if isinstance(t, RecordType):
-        record = _record(t, items)
-        record.valid = isinstance(t, HeaderType)
-        return record
+    match t:
+        case TupleType():
+            return TupleValue(t, items)
+        case StackType():
+            stack = Stack(t)
+            for i, item in enumerate(items):
+                store_part(stack.items, i, item)
+            return stack
+        case RecordType():
+            record = _record(t, items)
+            record.valid = isinstance(t, HeaderType)
+            return record
     return items
 
 
@@ -262,9 +224,25 @@ def _record(t: RecordType, items: list[Value]) -> Record:
     return record
 
 
-@evaluates(ast.InvalidHeader, ast.Dots)
 def _default(e: ast.Expr, frame: Frame) -> Value:
     return default_value(e.type)
+
+
+EVALUATORS: dict[type[ast.Expr], Callable[..., Value]] = {
+    ast.Name: _name,
+    ast.Member: _member,
+    ast.Index: _index,
+    ast.Slice: _slice,
+    ast.Unary: _unary,
+    ast.Binary: _binary,
+    ast.Ternary: _ternary,
+    ast.Cast: _cast,
+    ast.ListExpr: _initialiser,
+    ast.StructInit: _initialiser,
+    ast.InvalidHeader: _default,
+    ast.Dots: _default,
+}
+"""The function that evaluates each class of expression but calls (calls.py)."""
 
 
 # --- lvalues ----------------------------------------------------------------------------------------------------------
@@ -279,9 +257,9 @@ def place(e: ast.Expr, frame: Frame) -> Place:
                 raise InterpreterError(e, f"'{e.name}' is no variable")
             return Location(holder, e.decl)
         case ast.Member(kind="field"):
-            return Location(evaluate_record(e.base, frame).fields, e.member)
+            return Location(evaluate_as(Record, e.base, frame).fields, e.member)
         case ast.Member(kind="next" | "last"):  # §8.19: only in parsers; beyond the stack it is an error
-            stack = evaluate_stack(e.base, frame)
+            stack = evaluate_as(Stack, e.base, frame)
             index = stack.next - (e.kind == "last")
             if not 0 <= index < len(stack.items):
                 raise ParserError("StackOutOfBounds")

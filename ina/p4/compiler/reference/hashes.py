@@ -1,14 +1,23 @@
-"""v1model's HashAlgorithm members, computed as BMv2 computes them, and the interpreter's random numbers."""
+"""The interpreter's hashes, computed from their definitions, and its random numbers: v1model's HashAlgorithm members as BMv2
+computes them, TNA's with a CRC bit by bit."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
 
+from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.reference.values import Value, pack
-from ina.p4.compiler.types import Type
+from ina.p4.compiler.types import Type, fixed_width
 
-MASK64 = (1 << 64) - 1
+MASK32, MASK64 = (1 << 32) - 1, (1 << 64) - 1
+STANDARD_CRCS = {  # width, polynomial, reflected, initial value, final xor
+    "CRC8": (8, 0x07, False, 0, 0),
+    "CRC16": (16, 0x8005, True, 0, 0),
+    "CRC32": (32, 0x04C11DB7, True, MASK32, MASK32),
+    "CRC64": (64, 0x42F0E1EBA9EA3693, False, 0, 0),
+    "RANDOM": (64, 0xAD93D23594C935A9, True, MASK64, 0),
+}
 
 
 def to_bytes(value: Value, t: Type) -> bytes:
@@ -20,21 +29,20 @@ def to_bytes(value: Value, t: Type) -> bytes:
 
 def crc16(data: bytes) -> int:
     """Computes CRC-16/ARC: polynomial 0x8005 reflected, initial value and final xor 0."""
-    crc = 0
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0xA001 if crc & 1 else 0)
-    return crc
+    return crc(16, 0x8005, True, 0, 0, data)
+
+
+def folded(total: int) -> int:
+    """Returns a sum of 16-bit words in one's complement."""
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
 
 
 def csum16(data: bytes) -> int:
     """Computes the Internet checksum (RFC 1071); an odd last byte is the high half of its word."""
     data += bytes(len(data) % 2)
-    total = sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
+    return ~folded(sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))) & 0xFFFF
 
 
 def xor16(data: bytes) -> int:
@@ -61,6 +69,53 @@ ALGORITHMS: dict[str, Callable[[bytes], int]] = {
     "xor16": xor16,
     "identity": identity,
 }
+
+
+def hash_bits(instance: Instance, width: int, bits: int) -> int:
+    """Returns the hash of a number of `width` bits (Tofino Native Architecture, section 7.8)."""
+    algorithm, result_width = instance.args["algo"], fixed_width(instance.type.args[0]) or 0
+    if algorithm == "IDENTITY":
+        return int(bits & (1 << result_width) - 1)
+    if algorithm.startswith("XOR"):
+        size = int(algorithm[3:])
+        bits <<= -width % size
+        result = 0
+        while bits:
+            result, bits = result ^ bits & (1 << size) - 1, bits >> size
+        return result & (1 << result_width) - 1
+    extended = msb = False
+    if algorithm == "CUSTOM":
+        polynomial = instance.args["poly"].args
+        size = fixed_width(instance.args["poly"].type.args[0]) or 0
+        size -= size % 8 == 1
+        full = (1 << size) - 1
+        parameters = (
+            size, polynomial["coeff"] & full, polynomial["reversed"], polynomial["init"] & full, polynomial["xor"] & full
+        )  # fmt: skip
+        extended, msb = polynomial["extended"], polynomial["msb"]
+    else:
+        parameters = STANDARD_CRCS[algorithm]
+    result, size = crc(*parameters, bits.to_bytes((width + 7) // 8, "big")), parameters[0]
+    if extended:
+        result = sum(result << at for at in range(0, result_width, size))
+    elif msb and result_width < size:
+        result >>= size - result_width
+    return result & (1 << result_width) - 1
+
+
+def crc(width: int, poly: int, reflected: bool, init: int, xor: int, text: bytes) -> int:
+    """Computes a CRC bit by bit; `init` is the register's initial value."""
+    register, mask = init, (1 << width) - 1
+    mirrored = int(f"{poly:0{width}b}"[::-1], 2)
+    for byte in text:
+        for bit in range(8):
+            if reflected:
+                feedback = (register ^ byte >> bit) & 1
+                register = register >> 1 ^ (mirrored if feedback else 0)
+            else:
+                feedback = (register >> (width - 1) ^ byte >> (7 - bit)) & 1
+                register = (register << 1 ^ (poly if feedback else 0)) & mask
+    return register ^ xor
 
 
 class SplitMix64:

@@ -17,9 +17,9 @@ It walks only the checked tree. Each construct reads like its clause in the P4_1
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.arch.architecture import supported_architecture
@@ -38,9 +38,8 @@ from ina.p4.compiler.instances import (
     value_set_kind,
 )
 from ina.p4.compiler.reference import calls as calls
-from ina.p4.compiler.reference.architecture import Architecture, Item, Output
 from ina.p4.compiler.reference.expressions import evaluate, evaluate_number
-from ina.p4.compiler.reference.machine import CloneSession, Frame, Semantics
+from ina.p4.compiler.reference.machine import Architecture, CloneSession, Frame, Item, Output, Semantics
 from ina.p4.compiler.reference.objects import CounterArray, MeterArray, RegisterArray
 from ina.p4.compiler.reference.signals import InterpreterError, PacketFailed
 from ina.p4.compiler.reference.tables import ActionProfile, BoundAction, Entry, Match, Table, ValueSet, canonical
@@ -51,31 +50,19 @@ ARCHITECTURES: dict[str, Callable[[CheckedProgram, Semantics, int], Architecture
 TABLE_OBJECTS = ("implementation", "counters", "meters", "registers", "filters")
 
 
-class NameMap(Mapping[str, T], Generic[T]):
-    """A mapping of objects by control-plane name, or by any suffix after a dot that is unique. Unknown names raise KeyError."""
+class NameMap(dict[str, T]):
+    """Objects by control-plane name; `map[name]` also takes a suffix after a dot that is unique. Unknown names raise KeyError."""
 
     def __init__(self, kind: str) -> None:
+        super().__init__()
         self._kind = kind
-        self._objects: dict[str, T] = {}
 
-    def add(self, name: str, value: T) -> None:
-        self._objects[name] = value
-
-    def __getitem__(self, name: str) -> T:
-        if name in self._objects:
-            return self._objects[name]
-        matches = [n for n in self._objects if n.endswith("." + name)]
+    def __missing__(self, name: str) -> T:
+        matches = [n for n in self if n.endswith("." + name)]
         if len(matches) != 1:
-            raise KeyError(
-                f"{self._kind} '{name}' is {'ambiguous' if matches else 'unknown'}; there are: {', '.join(self._objects)}"
-            )
-        return self._objects[matches[0]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._objects)
-
-    def __len__(self) -> int:
-        return len(self._objects)
+            problem = "ambiguous" if matches else "unknown"
+            raise KeyError(f"{self._kind} '{name}' is {problem}; there are: {', '.join(self)}")
+        return self[matches[0]]
 
 
 class Interpreter:
@@ -109,7 +96,11 @@ class Interpreter:
     # --- data plane -----------------------------------------------------------------------------------------------
 
     def process(self, frame: bytes, port: int, now_ps: int = 0) -> list[tuple[int, bytes]]:
-        """Runs the whole switch; returns every (port, frame) that leaves because of this frame, first in first out."""
+        """Runs the whole switch; returns every (port, frame) that leaves because of this frame, first in first out. A frame
+        without bytes is dropped as malformed."""
+        if not frame:
+            self.drops["malformed"] += 1
+            return []
         queue = deque([self.architecture.item(frame, port, now_ps)])
         sent = []
         while queue:
@@ -138,13 +129,13 @@ class Interpreter:
             return
         match self.machine.create(instance):
             case RegisterArray() as register:
-                self.registers.add(register.name, register)
+                self.registers[register.name] = register
             case CounterArray() as counter:
-                self.counters.add(counter.name, counter)
+                self.counters[counter.name] = counter
             case MeterArray() as meter:
-                self.meters.add(meter.name, meter)
+                self.meters[meter.name] = meter
             case ActionProfile() as profile:
-                self.profiles.add(profile.name, profile)
+                self.profiles[profile.name] = profile
 
     def _create_tables(self, instance: Instance) -> None:
         if isinstance(instance.decl, ast.ControlDecl):
@@ -164,7 +155,7 @@ class Interpreter:
                 self._create_object(extern)
                 self.machine.join(table, name, extern)
         self.machine.tables[instance, decl] = table
-        self.tables.add(table.name, table)
+        self.tables[table.name] = table
         frame = Frame(self.machine, instance)
         for entry, priority in zip(decl.entries, entry_priorities(decl), strict=True):
             match = [
@@ -180,21 +171,22 @@ class Interpreter:
         types, kinds = [t for _, t, _ in fields], [kind for *_, kind in fields]
         value_set = ValueSet(instance.cp_names.get(decl.name, decl.cp_name), decl, types, kinds)
         self.machine.value_sets[instance, decl] = value_set
-        self.value_sets.add(value_set.name, value_set)
+        self.value_sets[value_set.name] = value_set
 
 
 def _entry_match(kind: str, key: ast.Expr, t: Type, frame: Frame) -> Match:
     """Returns a key of an entry in the program (§14.2.1.4) as a match."""
     width = fixed_width(t) or 0
-    if isinstance(key, ast.DontCare):
-        return None
-    if isinstance(key, ast.Mask):
-        value, mask = evaluate_number(key.value, frame), evaluate_number(key.mask, frame)
-        if kind == "lpm":
-            return value, (mask & ((1 << width) - 1)).bit_count()
-        return value, mask
-    if isinstance(key, ast.Range):
-        return evaluate_number(key.lo, frame), evaluate_number(key.hi, frame)
+    match key:
+        case ast.DontCare():
+            return None
+        case ast.Mask():
+            value, mask = evaluate_number(key.value, frame), evaluate_number(key.mask, frame)
+            if kind == "lpm":
+                return value, (mask & ((1 << width) - 1)).bit_count()
+            return value, mask
+        case ast.Range():
+            return evaluate_number(key.lo, frame), evaluate_number(key.hi, frame)
     exact = evaluate(key, frame)
     if isinstance(exact, str):  # an enum or error matches as a whole, whatever the match kind
         return exact

@@ -1,21 +1,44 @@
-"""The context of a run: the program's objects and tables, and the variables of one activation."""
+"""The context of a run: the program's objects and tables, the switch around it, an activation's variables, and observers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
-from ina.p4.compiler.reference.arguments import Arguments
 from ina.p4.compiler.reference.hashes import SplitMix64
 from ina.p4.compiler.reference.loop_budget import LoopBudget
-from ina.p4.compiler.reference.observer import Observer
+from ina.p4.compiler.reference.places import Argument, Arguments
 from ina.p4.compiler.reference.signals import InterpreterError
-from ina.p4.compiler.reference.tables import Entry, Table, ValueSet
+from ina.p4.compiler.reference.tables import BoundAction, Entry, Table, ValueSet
 from ina.p4.compiler.reference.values import Handle, Value
+
+
+class Observer:
+    """Receives each step before its effects. This one ignores them."""
+
+    def parser_state(self, parser: Instance, name: str) -> None:
+        """Reports that a parser enters a state; `accept` and `reject` are states too."""
+
+    def parser_failed(self, error: str) -> None:
+        """Reports a parser error, "NoError" for a transition to `reject`."""
+
+    def table_applied(self, table: Table, keys: list[Value], action: BoundAction, entry: Entry | None) -> None:
+        """Reports a look-up. `entry` None: a miss. The action has not run yet."""
+
+    def function_called(self, name: str, args: list[Argument]) -> None:
+        """Reports a call of an extern function with the values of its arguments (places for those that it writes)."""
+
+    def method_called(self, instance: Instance, method: str, args: list[Argument], state: object) -> None:
+        """Reports a method of an extern object; `state` is the object's state (RegisterArray, CounterArray, ...) or None."""
+
+    def register_changed(self, instance: Instance, index: int, before: Value, after: Value) -> None:
+        """Reports that a TNA RegisterAction has run on a cell of a register: its value before and after."""
+
 
 S = TypeVar("S")
 
@@ -134,6 +157,37 @@ class Machine(ABC):
             raise InterpreterError(call, f"{self.name} has no method '{instance.decl.name}.{call.method}'")
         self.observer.method_called(instance, call.method, args.all, self.objects.get(instance))
         return extern.interpret(self, instance, call, args, frame)
+
+
+class Item(ABC):
+    """A packet between two passes, with what the architecture remembers of it."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """Returns the name of the pass that comes next, for a trace."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A frame that leaves the switch."""
+
+    port: int
+    frame: bytes
+
+
+class Architecture(ABC):
+    """A switch around a program: it moves packets, and runs the program's parsers and controls on `machine`."""
+
+    machine: Machine
+
+    @abstractmethod
+    def item(self, frame: bytes, port: int, now_ps: int) -> Item:
+        """Returns the item for a frame that comes in."""
+
+    @abstractmethod
+    def step(self, item: Item) -> Sequence[Item | Output]:
+        """Runs the next pass of an item, ingress or egress; returns what comes of it."""
 
 
 class Frame:

@@ -117,25 +117,26 @@ class PacketOut(Handle):
 
     def emit(self, value: Value, t: Type) -> None:
         """Emits valid headers in order; structs, stacks and unions part by part (§16.1)."""
-        if isinstance(value, Record) and value.is_header:
-            if value.valid:
-                padding = value.type.padding()
+        match value:
+            case Record() if value.is_header:
+                if value.valid:
+                    padding = value.type.padding()
+                    for name, f in value.type.fields.items():
+                        for leaf, leaf_type in leaves(value.fields[name], f.type):
+                            width, bits = to_bits(leaf, leaf_type)
+                            self.width, self.bits = self.width + width, self.bits << width | bits
+                        self.width, self.bits = self.width + padding.get(name, 0), self.bits << padding.get(name, 0)
+            case Record():
                 for name, f in value.type.fields.items():
-                    for leaf, leaf_type in leaves(value.fields[name], f.type):
-                        width, bits = to_bits(leaf, leaf_type)
-                        self.width, self.bits = self.width + width, self.bits << width | bits
-                    self.width, self.bits = self.width + padding.get(name, 0), self.bits << padding.get(name, 0)
-        elif isinstance(value, Record):
-            for name, f in value.type.fields.items():
-                self.emit(value.fields[name], f.type)
-        elif isinstance(value, Stack):
-            for item in value.items:
-                self.emit(item, value.type.element)
-        elif isinstance(value, TupleValue):
-            for item, element in zip(value.items, value.type.elements, strict=True):
-                self.emit(item, element)
-        else:
-            raise TypeError(f"emit takes headers, not {t}")
+                    self.emit(value.fields[name], f.type)
+            case Stack():
+                for item in value.items:
+                    self.emit(item, value.type.element)
+            case TupleValue():
+                for item, element in zip(value.items, value.type.elements, strict=True):
+                    self.emit(item, element)
+            case _:
+                raise TypeError(f"emit takes headers, not {t}")
 
     def data(self) -> bytes:
         """Returns the emitted bytes; a last partial byte is filled with zeros."""

@@ -1,11 +1,13 @@
-"""Evaluated lvalues of the reference interpreter (P4_16 v1.2.5 §6.6)."""
+"""Evaluated lvalues and arguments of the reference interpreter (P4_16 v1.2.5 §6.6)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Generic, TypeAlias, TypeVar
 
-from ina.p4.compiler.reference.values import Storage, Value, default_value, number, store_part, wrap
+from ina.p4.compiler import ast
+from ina.p4.compiler.check.const import wrap
+from ina.p4.compiler.reference.values import Record, Storage, Value, default_value, number, store_part
 from ina.p4.compiler.types import Type
 
 K = TypeVar("K")
@@ -73,3 +75,64 @@ class Nowhere(Place):
 
 Argument: TypeAlias = Value | Place
 """An extern's argument: a Place for a parameter that is `out` or `inout`; None for one that is omitted."""
+
+
+# --- arguments of one call of an extern -------------------------------------------------------------------------------
+
+Key = int | str
+"""A parameter's position or its name in P4."""
+
+
+class Arguments:
+    """Values, and places for parameters that are `out` or `inout`, by position and by name; without the omitted ones. `all`: in
+    order, None for omitted ones."""
+
+    __slots__ = ("call", "all", "_by_key")
+
+    def __init__(self, call: ast.Call, values: list[Argument]) -> None:
+        self.call, self.all = call, values
+        self._by_key: dict[Key, tuple[int, Argument]] = {}
+        for i, value in enumerate(values):
+            if value is not None:
+                self._by_key[i] = self._by_key[call.params[i].name] = i, value
+
+    def __contains__(self, key: Key) -> bool:
+        """Returns True if the call has this argument."""
+        return key in self._by_key
+
+    def value(self, key: Key) -> Value:
+        value = self._by_key[key][1]
+        assert not isinstance(value, Place)
+        return value
+
+    def number(self, key: Key, default: int | None = None) -> int:
+        """Returns a number or a bool; `default` if it is omitted."""
+        if default is not None and key not in self:
+            return default
+        value = self.value(key)
+        assert isinstance(value, int)
+        return value
+
+    def text(self, key: Key) -> str:
+        """Returns a string, or the name of an enum's member."""
+        value = self.value(key)
+        assert isinstance(value, str)
+        return value
+
+    def place(self, key: Key) -> Place:
+        place = self._by_key[key][1]
+        assert isinstance(place, Place)
+        return place
+
+    def record(self, key: Key) -> Record:
+        """Returns the record at a place."""
+        record = self.place(key).get()
+        assert isinstance(record, Record)
+        return record
+
+    def type(self, key: Key) -> Type:
+        """Returns the type of the argument's expression."""
+        return self.expression(key).type
+
+    def expression(self, key: Key) -> ast.Expr:
+        return self.call.given(self._by_key[key][0])

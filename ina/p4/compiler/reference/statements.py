@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.reference.expressions import evaluate, evaluate_number, operate, place
@@ -11,20 +10,6 @@ from ina.p4.compiler.reference.machine import Frame
 from ina.p4.compiler.reference.signals import BreakSignal, ContinueSignal, ExitSignal, InterpreterError, ReturnSignal
 from ina.p4.compiler.reference.values import Aggregate, Value, copy, default_value, equal
 from ina.p4.compiler.types import ActionRunType
-
-N = TypeVar("N", bound=ast.Node)
-EXECUTORS: dict[type[ast.Node], Callable[..., None]] = {}
-"""The function that executes each class of statement."""
-
-
-def executes(*kinds: type[N]) -> Callable[[Callable[[N, Frame], None]], Callable[[N, Frame], None]]:
-    """Makes a function the executor of a class of statements."""
-
-    def register(function: Callable[[N, Frame], None]) -> Callable[[N, Frame], None]:
-        EXECUTORS.update(dict.fromkeys(kinds, function))
-        return function
-
-    return register
 
 
 def execute(s: ast.Node, frame: Frame) -> None:
@@ -50,29 +35,24 @@ def declare_variables(nodes: list[ast.Node], frame: Frame) -> None:
             execute(node, frame)
 
 
-@executes(ast.Block)
 def _block(s: ast.Block, frame: Frame) -> None:
     for statement in s.statements:
         execute(statement, frame)
 
 
-@executes(ast.VarDecl)
 def _declare(s: ast.VarDecl, frame: Frame) -> None:
     """Declares a variable (§11.2): without an initialiser it has the default value."""
     frame.vars[s] = default_value(s.type) if s.init is None else copy(evaluate(s.init, frame))
 
 
-@executes(ast.EmptyStatement, ast.ConstDecl, ast.Instantiation)
 def _nothing(s: ast.Node, frame: Frame) -> None:
     """Does nothing: the checker has dealt with these."""
 
 
-@executes(ast.CallStatement)
 def _call(s: ast.CallStatement, frame: Frame) -> None:
     evaluate(s.call, frame)
 
 
-@executes(ast.Assign)
 def _assign(s: ast.Assign, frame: Frame) -> None:
     """Assigns (§12.1): the target is evaluated before the value."""
     target = place(s.target, frame)
@@ -83,7 +63,6 @@ def _assign(s: ast.Assign, frame: Frame) -> None:
     target.set(copy(value))
 
 
-@executes(ast.If)
 def _if(s: ast.If, frame: Frame) -> None:
     if evaluate(s.condition, frame):
         execute(s.then, frame)
@@ -91,27 +70,14 @@ def _if(s: ast.If, frame: Frame) -> None:
         execute(s.otherwise, frame)
 
 
-@executes(ast.Return)
 def _return(s: ast.Return, frame: Frame) -> None:
     raise ReturnSignal(None if s.value is None else copy(evaluate(s.value, frame)))
 
 
-@executes(ast.Exit)
-def _exit(s: ast.Exit, frame: Frame) -> None:
-    raise ExitSignal
+def _leave(s: ast.Exit | ast.Break | ast.Continue, frame: Frame) -> None:
+    raise {ast.Exit: ExitSignal, ast.Break: BreakSignal, ast.Continue: ContinueSignal}[type(s)]
 
 
-@executes(ast.Break)
-def _break(s: ast.Break, frame: Frame) -> None:
-    raise BreakSignal
-
-
-@executes(ast.Continue)
-def _continue(s: ast.Continue, frame: Frame) -> None:
-    raise ContinueSignal
-
-
-@executes(ast.Switch)
 def _switch(s: ast.Switch, frame: Frame) -> None:
     """Runs the first label that matches, or `default` if none does; a label without a block falls through (§12.7)."""
     subject = evaluate(s.subject, frame)
@@ -134,7 +100,6 @@ def _switch(s: ast.Switch, frame: Frame) -> None:
             execute(body, frame)
 
 
-@executes(ast.ForC)
 def _for(s: ast.ForC, frame: Frame) -> None:
     """Runs a `for` loop with a condition (§12.8)."""
     for node in s.init:
@@ -144,7 +109,6 @@ def _for(s: ast.ForC, frame: Frame) -> None:
             execute(statement, frame)
 
 
-@executes(ast.ForIn)
 def _for_in(s: ast.ForIn, frame: Frame) -> None:
     """Runs a `for` loop over a collection, which is evaluated once (§12.8)."""
     for item in _items(s.collection, frame):
@@ -176,3 +140,23 @@ def _items(collection: ast.Expr, frame: Frame) -> Iterable[Value]:
     value = copy(evaluate(collection, frame))
     assert isinstance(value, Aggregate | list)
     return value.parts() if isinstance(value, Aggregate) else value
+
+
+EXECUTORS: dict[type[ast.Node], Callable[..., None]] = {
+    ast.Block: _block,
+    ast.VarDecl: _declare,
+    ast.EmptyStatement: _nothing,
+    ast.ConstDecl: _nothing,
+    ast.Instantiation: _nothing,
+    ast.CallStatement: _call,
+    ast.Assign: _assign,
+    ast.If: _if,
+    ast.Return: _return,
+    ast.Exit: _leave,
+    ast.Break: _leave,
+    ast.Continue: _leave,
+    ast.Switch: _switch,
+    ast.ForC: _for,
+    ast.ForIn: _for_in,
+}
+"""The function that executes each class of statement."""

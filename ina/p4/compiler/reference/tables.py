@@ -17,6 +17,7 @@ from typing import TypeAlias, TypeVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import Instance
+from ina.p4.compiler.instances import key_name
 from ina.p4.compiler.reference.hashes import ALGORITHMS
 from ina.p4.compiler.reference.objects import MeterArray
 from ina.p4.compiler.reference.values import Aggregate, Value, number, pack, to_bits, unpack_leaf
@@ -112,15 +113,13 @@ class Table:
 
     def __init__(self, name: str, decl: ast.TableDecl, actions: dict[str, ast.ActionRef]) -> None:
         self.name, self.decl, self.actions = name, decl, actions
-        self.key_names = [key.cp_name for key in decl.keys]
+        self.key_names = [key_name(key) for key in decl.keys]
         self.kinds = ["exact" if key.match_kind in EXACT else key.match_kind for key in decl.keys]
         self.key_types: list[Type] = [key.expr.type for key in decl.keys]
         self.needs_priority = any(kind in ("ternary", "range", "optional") for kind in self.kinds)
         self.entries: list[Entry] = []
         self.default: BoundAction = BoundAction(decl.default_action, [])
         self.profile: ActionProfile | None = None
-        self.direct_counter: Instance | None = None
-        self.direct_meter: Instance | None = None
         self.meter_states: MeterArray | None = None
         self.attached: list[Instance] = []  # direct objects that its actions use
         self._next_handle = 1

@@ -18,22 +18,19 @@ Behaviour that the language leaves open (P4_16 v1.2.5 §8.26) follows BMv2:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ina.p4.compiler import ast
+from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.types import (
     BitType,
     BoolType,
-    EnumType,
-    ErrorType,
     HeaderType,
-    InfIntType,
     RecordType,
-    SerEnumType,
     StackType,
-    StringType,
     StructType,
     TupleType,
     Type,
@@ -41,6 +38,7 @@ from ina.p4.compiler.types import (
     VarbitType,
     strip_new,
     underlying,
+    zero,
 )
 
 
@@ -57,26 +55,26 @@ class Handle:
     __slots__ = ()
 
 
-class Aggregate:
+class Aggregate(ABC):
     """Storage of several values: a Record, Stack or TupleValue."""
 
     __slots__ = ()
 
+    @abstractmethod
     def parts(self) -> list[Value]:
         """Returns the fields or elements, in order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def copy(self) -> Aggregate:
         """Returns a separate value of the same type."""
-        raise NotImplementedError
 
+    @abstractmethod
     def assign(self, source: Aggregate) -> None:
         """Copies `source`, which has the same shape, into this storage."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leaves(self) -> Iterator[tuple[Value, Type]]:
         """Yields the leaves with their types, invalid headers left out."""
-        raise NotImplementedError
 
 
 class Record(Aggregate):
@@ -171,14 +169,28 @@ class Record(Aggregate):
         return f"{mark}{self.type.name}{self.fields}"
 
 
-class Stack(Aggregate):
+class Items(Aggregate):
+    """Values by index."""
+
+    __slots__ = ("items",)
+    items: list[Value]
+
+    def parts(self) -> list[Value]:
+        return list(self.items)
+
+    def assign(self, source: Aggregate) -> None:
+        for i, value in enumerate(source.parts()):
+            store_part(self.items, i, value)
+
+
+class Stack(Items):
     """A header stack: `next` is the index that `.next` names (§8.19)."""
 
-    __slots__ = ("type", "items", "next")
+    __slots__ = ("type", "next")
 
     def __init__(self, t: StackType) -> None:
         self.type = t
-        self.items: list[Value] = [default_value(t.element) for _ in range(t.size)]
+        self.items = [default_value(t.element) for _ in range(t.size)]
         self.next = 0
 
     def push_front(self, count: int) -> None:
@@ -195,17 +207,13 @@ class Stack(Aggregate):
             store_part(self.items, i, self.items[i + count] if i + count < size else default_value(self.type.element))
         self.next = max(self.next - count, 0)
 
-    def parts(self) -> list[Value]:
-        return list(self.items)
-
     def copy(self) -> Stack:
         duplicate = Stack.__new__(Stack)
         duplicate.type, duplicate.items, duplicate.next = self.type, [copy(v) for v in self.items], self.next
         return duplicate
 
     def assign(self, source: Aggregate) -> None:
-        for i, value in enumerate(source.parts()):
-            store_part(self.items, i, value)
+        super().assign(source)
         if isinstance(source, Stack):
             self.next = source.next
 
@@ -217,24 +225,17 @@ class Stack(Aggregate):
         return f"{self.items}@{self.next}"
 
 
-class TupleValue(Aggregate):
+class TupleValue(Items):
     """A tuple."""
 
-    __slots__ = ("type", "items")
+    __slots__ = ("type",)
 
     def __init__(self, t: TupleType, items: list[Value] | None = None) -> None:
         self.type = t
-        self.items: list[Value] = [default_value(e) for e in t.elements] if items is None else items
-
-    def parts(self) -> list[Value]:
-        return list(self.items)
+        self.items = [default_value(e) for e in t.elements] if items is None else items
 
     def copy(self) -> TupleValue:
         return TupleValue(self.type, [copy(v) for v in self.items])
-
-    def assign(self, source: Aggregate) -> None:
-        for i, value in enumerate(source.parts()):
-            store_part(self.items, i, value)
 
     def leaves(self) -> Iterator[tuple[Value, Type]]:
         for item, element in zip(self.items, self.type.elements, strict=True):
@@ -263,16 +264,6 @@ def default_value(t: Type) -> Value:
     """Returns the value of an uninitialised location, and of `...` (§7.3, §8.27)."""
     t = strip_new(t)
     match t:
-        case BitType() | InfIntType() | SerEnumType():
-            return 0
-        case BoolType():
-            return False
-        case ErrorType():
-            return "NoError"
-        case EnumType():
-            return t.members[0]
-        case StringType():
-            return ""
         case VarbitType():
             return Varbit(0, 0)
         case RecordType():
@@ -281,7 +272,7 @@ def default_value(t: Type) -> Value:
             return Stack(t)
         case TupleType():
             return TupleValue(t)
-    return None
+    return zero(t)
 
 
 def default_record(t: Type) -> Record:
@@ -301,9 +292,8 @@ def equal(a: Value, b: Value) -> bool:
     if not isinstance(a, Aggregate):
         return bool(a == b)
     assert isinstance(b, Aggregate)
-    if isinstance(a, Record) and a.is_header and isinstance(b, Record):
-        if not (a.valid and b.valid):
-            return a.valid == b.valid
+    if isinstance(a, Record) and a.is_header and isinstance(b, Record) and not (a.valid and b.valid):
+        return a.valid == b.valid
     return all(equal(x, y) for x, y in zip(a.parts(), b.parts(), strict=True))
 
 
@@ -314,16 +304,6 @@ def number(value: Value) -> int:
 
 
 # --- bits ---------------------------------------------------------------------------------------------------------
-
-
-def wrap(value: int, t: Type) -> int:
-    """Returns `value` modulo 2^width, in the range of `t` (§8.7, §8.8); an `int` unchanged (§8.9)."""
-    if not isinstance(t, BitType):
-        return value
-    value &= (1 << t.width) - 1
-    if t.signed and t.width and value >> (t.width - 1):
-        value -= 1 << t.width
-    return value
 
 
 def to_bits(value: Value, t: Type) -> tuple[int, int]:

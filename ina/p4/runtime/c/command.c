@@ -128,14 +128,12 @@ int ina_switch_execute(struct ina_switch *sw, struct ina_command *c)
             return c->result = -EINVAL;
         memcpy(c->data, &sw->ports[c->id].stats, sizeof sw->ports[c->id].stats);
         return c->result = 0;
-    case INA_TRACE_START:
-        return c->result = c->count ? ina_trace_start(sw, c->count) : -EINVAL;
-    case INA_TRACE_STOP:
-        return c->result = ina_trace_start(sw, 0);
-    case INA_READ_TRACE:
-        c->count = c->data && sw->trace ? ina_trace_drain(sw, c->data, c->count, &lost) : 0;
-        c->offset = lost;
-        return c->result = sw->trace ? 0 : -ENOENT;
+    case INA_SET_LINK:
+        if (c->id >= INA_SWITCH_PORTS || !sw->ports[c->id].link || !c->link)
+            return c->result = -EINVAL;
+        ina_link_set_rate(sw->ports[c->id].link, c->link->rate_bps);
+        ina_link_set_delay(sw->ports[c->id].link, c->link->delay_ps);
+        return c->result = 0;
     case INA_READ_DIGESTS:
         if (!c->data || c->stride < sizeof(struct ina_digest) + sw->meta_size)
             return c->result = -EINVAL;

@@ -55,6 +55,7 @@ struct ina_switch {
     const struct ina_tables *tables;
     uint8_t *state;            /* TNA: of all pipes, state_stride apart */
     uint64_t state_size, state_stride;
+    bool borrowed;             /* the state is the caller's memory */
     uint64_t meta_size;        /* TNA: the largest of all pipelines */
     uint64_t carried;          /* bytes of metadata that go from ingress to egress with a packet */
     bool shared;               /* all copies of a packet have the same metadata, at one place */
@@ -82,10 +83,6 @@ struct ina_switch {
     struct ina_pool buffers;
     uint64_t waiting_bytes;    /* in all queues */
     uint32_t loop_head, loop_tail, loop_count;
-
-    struct ina_trace_record *trace;
-    uint32_t trace_capacity;
-    uint64_t trace_written, trace_read;
 
     uint8_t *digests;
     uint32_t digest_stride;
@@ -222,10 +219,7 @@ uint64_t ina_tna_next_due(const struct ina_switch *sw);
 int ina_tna_execute(struct ina_switch *sw, const struct ina_command *c); /* tna_control.c */
 
 /* observe.c */
-void ina_trace_add(struct ina_switch *sw, const struct ina_packet *pkt, uint16_t port, uint8_t direction, uint64_t now);
 void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint32_t number, uint64_t now);
-unsigned ina_trace_drain(struct ina_switch *sw, struct ina_trace_record *into, unsigned max, uint64_t *lost);
 unsigned ina_digest_drain(struct ina_switch *sw, uint8_t *into, uint64_t stride, unsigned max, uint64_t *lost);
-int ina_trace_start(struct ina_switch *sw, uint32_t records);
 
 #endif

@@ -71,8 +71,6 @@ static void apply_verdicts(struct ina_switch *sw, uint16_t number, struct ina_pa
             pkt->len = pkt->len < pkt->truncate_len ? pkt->len : pkt->truncate_len;
             pkt->wire_len = pkt->truncate_len;
         }
-        if (sw->trace)
-            ina_trace_add(sw, pkt, number, 1, now);
         if (pkt->digest)
             ina_digest_add(sw, pkt, pkt->digest, now);
         if (pkt->verdict == INA_UNICAST)
@@ -106,7 +104,7 @@ static void leave(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt
     }
     sw->program->egress(sw->state, sw->tables, pkts, n, now);
     const uint32_t most = longest(&sw->ports[number]);
-    uint32_t more = sw->trace != NULL;
+    uint32_t more = 0;
     uint64_t bytes = 0;
     for (const struct ina_packet *pkt = pkts; pkt != pkts + n; pkt++) {
         more |= (pkt->verdict != INA_UNICAST) | (pkt->wire_len > most) | !pkt->len | pkt->clone | pkt->digest | pkt->truncate_len;

@@ -106,8 +106,8 @@ void ina_switch_destroy(struct ina_switch *sw)
     ina_release(sw->sessions, INA_SWITCH_GROUPS * sizeof(void *));
     free(sw->emissions);
     free(sw->out);
-    free(sw->trace);
-    ina_release(sw->state, sw->state_size);
+    if (!sw->borrowed)
+        ina_release(sw->state, sw->state_size);
     ina_release(sw->ingress_meta, (size_t)sw->meta_stride * INA_BATCH);
     ina_release(sw->egress_meta, (size_t)sw->meta_stride * INA_BATCH);
     ina_release(sw->frames, (size_t)sw->frame_stride * INA_BATCH);
@@ -134,6 +134,14 @@ uint32_t ina_switch_headroom(const struct ina_switch *sw)
 void *ina_switch_state(struct ina_switch *sw)
 {
     return sw->state;
+}
+
+void ina_switch_use_state(struct ina_switch *sw, void *state)
+{
+    if (!sw->borrowed)
+        ina_release(sw->state, sw->state_size);
+    sw->state = state;
+    sw->borrowed = true;
 }
 
 uint64_t ina_switch_state_size(const struct ina_switch *sw)
@@ -256,17 +264,7 @@ static void process(struct ina_switch *sw, struct ina_packet *batch, unsigned n,
         ina_tna_process(sw, batch, n, again, now);
         return;
     }
-    uint64_t traced = sw->trace_written;
-    if (sw->trace)
-        for (unsigned i = 0; i < n; i++)
-            ina_trace_add(sw, &batch[i], batch[i].ingress_port, 0, now);
     sw->program->ingress(sw->state, sw->tables, batch, n, now);
-    if (sw->trace && sw->trace_capacity)
-        for (unsigned i = n > sw->trace_capacity ? n - sw->trace_capacity : 0; i < n; i++) {
-            struct ina_trace_record *record = &sw->trace[(traced + i) % sw->trace_capacity];
-            record->verdict = batch[i].verdict;
-            record->target = batch[i].verdict == INA_MULTICAST ? batch[i].mcast_grp : batch[i].egress_port;
-        }
     if (!again && to_one_group(sw, batch, n, now))
         return;
     for (unsigned i = 0; i < n; i++) {
@@ -368,8 +366,10 @@ static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n
 
 void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now)
 {
+    /* In virtual time passes take none: a packet leaves after its last one before the next packet enters. */
+    const unsigned most = sw->tna && sw->outlet.put ? 1 : INA_BATCH;
     while (n) {
-        unsigned taken = n < INA_BATCH ? n : INA_BATCH;
+        unsigned taken = n < most ? n : most;
         unsigned kept = admit(sw, pkts, taken, now);
         if (kept) {
             memset(sw->passes, 1, kept);
@@ -414,6 +414,14 @@ uint64_t ina_switch_next_due(const struct ina_switch *sw)
         due = next < due ? next : due;
     }
     return due;
+}
+
+int ina_switch_set_rate(struct ina_switch *sw, uint32_t port, uint64_t rate_bps)
+{
+    if (port >= INA_SWITCH_PORTS || !sw->ports[port].link)
+        return -EINVAL;
+    ina_link_set_rate(sw->ports[port].link, rate_bps);
+    return 0;
 }
 
 const struct ina_link_stats *ina_switch_link_stats(const struct ina_switch *sw, uint32_t port)

@@ -26,7 +26,6 @@ enum {
     INA_SWITCH_PORTS = 512,     /* port numbers 0..510; INA_DROP_PORT is never one */
     INA_BATCH = 64,             /* most packets that programs see in one call */
     INA_SWITCH_GROUPS = 65536,  /* multicast groups and clone sessions: 1..65535 */
-    INA_TRACE_BYTES = 104
 };
 
 /* Reason why a frame ended here; counted on the port it came from, or on the one it would have left by. */
@@ -70,19 +69,6 @@ struct ina_replica {
     uint16_t port, rid;
 };
 
-struct ina_trace_record {
-    uint64_t time;         /* ps */
-    uint32_t len;          /* of the frame */
-    uint16_t port;
-    uint16_t target;       /* in: egress port or multicast group that ingress chose; out: replication id */
-    uint8_t direction;     /* 0: in, as it came; 1: out, as it left or would have */
-    uint8_t verdict;       /* enum ina_verdict of ingress (in) or egress (out) */
-    uint8_t instance_type; /* enum ina_instance_type */
-    uint8_t reserved;
-    uint32_t stored;       /* bytes kept */
-    uint8_t bytes[104];    /* first INA_TRACE_BYTES of the frame */
-};
-
 struct ina_digest {        /* followed by the metadata, meta_size bytes */
     uint64_t time;         /* ps */
     uint32_t ingress_port;
@@ -99,10 +85,9 @@ enum ina_command_op {
     INA_READ_STATE = 5,     /* count elements of size bytes, stride apart from offset on, packed into data */
     INA_WRITE_STATE = 6,    /* the reverse */
     INA_READ_PORT = 7,      /* struct ina_switch_port_stats of port id into data */
-    INA_TRACE_START = 8,    /* count: records that the ring keeps (the newest) */
-    INA_TRACE_STOP = 9,
-    INA_READ_TRACE = 10,    /* up to count records, oldest first, into data; count becomes their number, offset those lost */
-    INA_READ_DIGESTS = 11   /* likewise struct ina_digest + metadata, stride bytes apart */
+    INA_READ_DIGESTS = 8,   /* up to count of struct ina_digest + metadata, oldest first, stride bytes apart, into data; count becomes
+                               their number, offset those lost */
+    INA_SET_LINK = 9        /* rate and delay of the link of port id, as in link, for frames whose transmission begins from now on */
 };
 
 struct ina_command {
@@ -151,6 +136,7 @@ uint32_t ina_switch_headroom(const struct ina_switch *sw); /* that ina_switch_in
 void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now);
 uint64_t ina_switch_next_due(const struct ina_switch *sw); /* ps; UINT64_MAX: no queue has anything */
 void ina_switch_poll(struct ina_switch *sw, uint64_t now);
+int ina_switch_set_rate(struct ina_switch *sw, uint32_t port, uint64_t rate_bps); /* of its link; 0, -EINVAL: it has none */
 const struct ina_link_stats *ina_switch_link_stats(const struct ina_switch *sw, uint32_t port); /* NULL: it has no link */
 
 int ina_switch_execute(struct ina_switch *sw, struct ina_command *command); /* command->result */
@@ -160,6 +146,9 @@ unsigned ina_switch_execute_all(struct ina_switch *sw, struct ina_command *comma
 uint32_t ina_switch_parked_bytes(const struct ina_switch *sw); /* of memory for one frame that waits, with its link's record */
 void *ina_switch_state(struct ina_switch *sw); /* ina_switch_state_size bytes, 64-byte aligned */
 uint64_t ina_switch_state_size(const struct ina_switch *sw);
+/* v1model: the caller's memory takes the place of the state, in any condition that a switch of this program has left it in, and stays the
+ * caller's: ina_switch_state_size bytes, 64-byte aligned. */
+void ina_switch_use_state(struct ina_switch *sw, void *state);
 uint32_t ina_switch_pipes(const struct ina_switch *sw);        /* 0: the program has none */
 uint64_t ina_switch_state_stride(const struct ina_switch *sw); /* from one pipe's state to the next one's (TNA) */
 

@@ -289,8 +289,6 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
 {
     uint32_t len[INA_BATCH], wire_len[INA_BATCH];
     uint8_t type[INA_BATCH];
-    const uint64_t traced = sw->trace_written;
-    unsigned entered = 0;
     for (unsigned i = 0, end; i < n; i = end) {
         type[i] = batch[i].instance_type;
         if (is_mirrored(type[i])) {
@@ -307,25 +305,12 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
             wire_len[end] = pkt->wire_len;
             if (type[end] == INA_RECIRCULATED)
                 ina_pktgen_recirculated(sw->tna, pkt, now);
-            if (sw->trace)
-                ina_trace_add(sw, pkt, pkt->ingress_port, 0, now);
             if (pipe->program->flags & INA_PROGRAM_KEEP_INGRESS && pkt->len <= sw->config.max_frame)
                 memcpy(sw->tna->originals + (size_t)end * sw->config.max_frame, pkt->data, pkt->len);
             ingress_front(sw, pkt, now);
             pkt->instance_type = INA_NORMAL;
         }
         pipe->program->ingress(pipe->state, tables, batch + i, end - i, now);
-    }
-    for (unsigned i = 0; sw->trace && i < n; i++) {
-        if (is_mirrored(type[i]))
-            continue;
-        struct ina_trace_record *record = &sw->trace[(traced + entered++) % sw->trace_capacity];
-        const struct ina_tna *want = tna_of(&batch[i]);
-        const bool multicast = want->has_mcast_a || want->has_mcast_b;
-        record->verdict = batch[i].verdict == INA_UNICAST && multicast ? INA_MULTICAST : batch[i].verdict;
-        if (want->resubmit)
-            record->verdict = INA_RESUBMIT;
-        record->target = want->has_ucast ? want->ucast_egress_port : want->has_mcast_a ? want->mcast_grp_a : want->mcast_grp_b;
     }
     for (unsigned i = 0; i < n; i++) {
         sw->uses[i] = 1; /* held while copies are being added */
@@ -370,8 +355,6 @@ void ina_tna_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packe
             pipe->program->egress(pipe->state, tables_of(pipe, number), pkts + i, end - i, now);
         for (unsigned k = i; k < end; k++) {
             pkts[k].instance_type &= (uint8_t)~INA_TNA_FIRST;
-            if (sw->trace)
-                ina_trace_add(sw, &pkts[k], number, 1, now);
             after_egress(sw, number, &pkts[k], passes[k], bypass);
         }
     }

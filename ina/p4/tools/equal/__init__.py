@@ -2,13 +2,11 @@
 
     mapping.py    names of the one by those of the other, and intended differences: a TOML file
     control.py    entries, recorded once and written into both
-    scenario.py   prior knowledge of a program: entries, packets (ina/aggregation/equal_scenarios.py)
     shapes.py     the parser's paths -> headers and fields
     values.py     constants that fields are compared with -> values worth a try
-    packets.py    random packets, and sequences of them
+    packets.py    random packets, and sequences of them; prior knowledge of a program (ina/aggregation/equal_scenarios.py)
     sides.py      a program, compiled or interpreted, that can go back to an earlier state
     comparison.py the same packet into both -> a difference, or none
-    search.py     systematic, then random
-    shrink.py     fewer packets, plainer fields
+    search.py     systematic, then random; then fewer packets, plainer fields
     report.py     the printed counter-example, and STF files to repeat it
 """

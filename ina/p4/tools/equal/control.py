@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import Any, TypeVar
 
 from ina.base.native import lib
-from ina.p4.compiler import stf
-from ina.p4.runtime.entities import Entity, MulticastGroupEntry, TableEntry, as_int
-from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime import Entity, EntityError, MulticastGroupEntry, P4Info, TableEntry, as_int
+from ina.p4.tools import stf_file as stf
 from ina.p4.tools.stf_target import PORTS
 
 PORT_BITS = 9
@@ -32,7 +32,7 @@ class Handle:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of `ina.p4.compiler.stf.Target`."""
+    """A call of `ina.p4.tools.stf_file.Target`."""
 
     method: str
     args: tuple[Any, ...]
@@ -40,7 +40,7 @@ class Call:
 
 @dataclass
 class Recorder:
-    """An `ina.p4.compiler.stf.Target` that records calls. `packets`: those that a file sends, (port, frame)."""
+    """An `ina.p4.tools.stf_file.Target` that records calls. `packets`: those that a file sends, (port, frame)."""
 
     p4info: Json
     calls: list[Call] = field(default_factory=list)
@@ -62,9 +62,6 @@ class Recorder:
     def point(self, table: str, match: Json, *, member: int | None = None, group: int | None = None, priority: int = 0) -> Handle:
         return self._entry("point", table, match, member, group, priority)
 
-    def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
-        self._record("set_default", table, action, args)
-
     def clear_tables(self) -> None:
         raise stf.StfError("'remove all': entries are those that the packets meet, and cannot go")
 
@@ -72,23 +69,17 @@ class Recorder:
         self.packets.append((port, frame))
         return []
 
-    def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
-        self._record("set_clone_session", session, port, group)
+    set_default = partialmethod(_record, "set_default")
+    set_clone_session = partialmethod(_record, "set_clone_session")
+    write_register = partialmethod(_record, "write_register")
+    configure_meter = partialmethod(_record, "configure_meter")
+    configure_direct_meter = partialmethod(_record, "configure_direct_meter")
 
     def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
         self._record("set_multicast_group", group, list(replicas))
 
-    def write_register(self, name: str, index: int, value: int) -> None:
-        self._record("write_register", name, index, value)
-
     def register_size(self, name: str) -> int:
         return P4Info(self.p4info).register(name).size
-
-    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
-        self._record("configure_meter", name, index, rates)
-
-    def configure_direct_meter(self, table: str, entry: Any, rates: list[tuple[float, int]]) -> None:
-        self._record("configure_direct_meter", table, entry, rates)
 
     def _number(self, kind: str, profile: str) -> int:
         number = self.numbers[kind, profile] = self.numbers.get((kind, profile), -1) + 1
@@ -216,12 +207,12 @@ class Translator:
         self.names, self.a, self.b = names, P4Info(a), P4Info(b)
 
     def calls(self, calls: Iterable[Call]) -> list[Call]:
-        return [Call(call.method, getattr(self, f"_{call.method}")(*call.args)) for call in calls]
+        return [Call(call.method, TRANSLATIONS[call.method](self, *call.args)) for call in calls]
 
     def table(self, name: str) -> str:
         return _named(self.b.table, name, self.names.tables).name
 
-    def _match(self, table: str, match: Json) -> Json:
+    def match(self, table: str, match: Json) -> Json:
         info, twin = self.a.table(table), self.b.table(self.table(table))
         widths = {f.name: f.width for f in info.fields}
         out: Json = {}
@@ -234,7 +225,7 @@ class Translator:
             out[exact[0]] = self.names.port(value) if widths[key] == PORT_BITS and isinstance(value, int) else value
         return out
 
-    def _action(self, table: str, name: str, args: dict[str, int], default: bool = False) -> tuple[str, dict[str, int]]:
+    def action(self, table: str, name: str, args: dict[str, int], default: bool = False) -> tuple[str, dict[str, int]]:
         twin = self.b.table(self.table(table))
         renamed, params = self.names.actions.get(table, {}), self.names.params.get(table, {})
         new_name = renamed.get(name, renamed.get(_last(name)))
@@ -250,39 +241,23 @@ class Translator:
             out[new] = self.names.port(value) if widths[key] == PORT_BITS else value
         return action.name, out
 
-    def _insert(self, table: str, match: Json, action: str, args: dict[str, int], priority: int) -> tuple[Any, ...]:
-        return (self.table(table), self._match(table, match), *self._action(table, action, args), priority)
 
-    def _point(self, table: str, match: Json, member: int | None, group: int | None, priority: int) -> tuple[Any, ...]:
-        return self.table(table), self._match(table, match), member, group, priority
-
-    def _set_default(self, table: str, action: str, args: dict[str, int]) -> tuple[Any, ...]:
-        return (self.table(table), *self._action(table, action, args, True))
-
-    def _set_clone_session(self, session: int, port: int | None, group: int | None) -> tuple[Any, ...]:
-        return session, None if port is None else self.names.port(port), group
-
-    def _set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> tuple[Any, ...]:
-        return group, [(self.names.port(port), rid) for port, rid in replicas]
-
-    def _write_register(self, name: str, index: int, value: int) -> tuple[Any, ...]:
-        return _named(self.b.register, name, self.names.registers).name, index, value
-
-    def _configure_meter(self, name: str, index: int, rates: Any) -> tuple[Any, ...]:
-        return _named(self.b.meter, name, {}).name, index, rates
-
-    def _configure_direct_meter(self, table: str, entry: Handle, rates: Any) -> tuple[Any, ...]:
-        return self.table(table), entry, rates
-
-    def _add_member(self, profile: str, action: str, args: dict[str, int]) -> tuple[Any, ...]:
-        table = self.a.profile(profile).tables[0]
-        return (_named(self.b.profile, profile, {}).name, *self._action(table, action, args))
-
-    def _add_group(self, profile: str, members: list[int]) -> tuple[Any, ...]:
-        return _named(self.b.profile, profile, {}).name, members
-
-    def _fill_value_set(self, name: str, members: list[int]) -> tuple[Any, ...]:
-        return _named(self.b.value_set, name, {}), members
+# A call's arguments for the second program, by method
+TRANSLATIONS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "insert": lambda t, table, match, action, args, priority: (
+        t.table(table), t.match(table, match), *t.action(table, action, args), priority),
+    "point": lambda t, table, match, member, group, priority: (t.table(table), t.match(table, match), member, group, priority),
+    "set_default": lambda t, table, action, args: (t.table(table), *t.action(table, action, args, True)),
+    "set_clone_session": lambda t, session, port, group: (session, None if port is None else t.names.port(port), group),
+    "set_multicast_group": lambda t, group, replicas: (group, [(t.names.port(port), rid) for port, rid in replicas]),
+    "write_register": lambda t, name, index, value: (_named(t.b.register, name, t.names.registers).name, index, value),
+    "configure_meter": lambda t, name, index, rates: (_named(t.b.meter, name, {}).name, index, rates),
+    "configure_direct_meter": lambda t, table, entry, rates: (t.table(table), entry, rates),
+    "add_member": lambda t, profile, action, args: (
+        _named(t.b.profile, profile, {}).name, *t.action(t.a.profile(profile).tables[0], action, args)),
+    "add_group": lambda t, profile, members: (_named(t.b.profile, profile, {}).name, members),
+    "fill_value_set": lambda t, name, members: (_named(t.b.value_set, name, {}), members),
+}  # fmt: skip
 
 
 def _named(find: Callable[[str], T], name: str, renamed: dict[str, str]) -> T:

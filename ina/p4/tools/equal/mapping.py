@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -43,7 +44,7 @@ from typing import Any, NoReturn
 from ina.base import documents
 from ina.base.native import lib
 from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
-from ina.p4.tools.equal.control import Names
+from ina.p4.tools.equal.control import Json, Names
 from ina.p4.tools.equal.packets import Limits
 from ina.p4.tools.equal.shapes import Shapes, field_key, header_key
 
@@ -62,9 +63,9 @@ class Mapping:
 
     path: Path | None = None
     text: str = ""
-    sections: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sections: dict[str, Json] = field(default_factory=dict)
 
-    def get(self, section: str) -> dict[str, Any]:
+    def get(self, section: str) -> Json:
         return self.sections.get(section, {})
 
     def fail(self, section: str, key: str, message: str) -> NoReturn:
@@ -88,11 +89,11 @@ class Mapping:
 
     # --- against the programs
 
-    def names(self, a: dict[str, Any], b: dict[str, Any], shapes: Shapes) -> Names:
+    def names(self, a: Json, b: Json, shapes: Shapes) -> Names:
         headers = {mine: other for other, mine in self.fields(shapes).items()}
         ours, theirs, names = P4Info(a), P4Info(b), Names(ports=permutation(self.ports()), headers=headers)
         for key, value in self.get("tables").items():
-            options: dict[str, Any] = {"table": value} if isinstance(value, str) else value
+            options: Json = {"table": value} if isinstance(value, str) else value
             table = self._look_up("tables", key, ours.table, key, "A")
             twin = self._look_up("tables", key, theirs.table, options.get("table", table.name.rpartition(".")[2]), "B")
             names.tables[table.name] = twin.name
@@ -109,7 +110,7 @@ class Mapping:
         names.registers.update(self.pairs("registers", a, b))
         return names
 
-    def pairs(self, section: str, a: dict[str, Any], b: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    def pairs(self, section: str, a: Json, b: Json) -> tuple[tuple[str, str], ...]:
         """Returns the counters or registers that are compared."""
         pairs = []
         for key, value in self.get(section).items():
@@ -192,37 +193,37 @@ def load(path: Path) -> Mapping:
     return mapping
 
 
+# By section and key ("": any), a test of its value, and what is expected
+CHECKS: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
+    ("differences", "ignore"): (lambda v: isinstance(v, list) and all(isinstance(name, str) for name in v),
+                                "a list of headers and fields"),
+    ("differences", "order"): (lambda v: v in ("same", "any"), '"same" or "any"'),
+    ("differences", "digests"): (lambda v: isinstance(v, bool), "true or false"),
+    ("packets", "whole"): (lambda v: isinstance(v, bool), "true or false"),
+    ("packets", "largest"): (lambda v: isinstance(v, dict) and all(type(n) is int and n >= 0 for n in v.values()),
+                             "numbers by fields"),
+    ("ports", ""): (lambda v: isinstance(v, int), "a number"),
+}  # fmt: skip
+
+
 def _check(mapping: Mapping, section: str, key: str, value: Any) -> None:
     if section in KEYS and key not in KEYS[section]:
         mapping.fail(section, key, f"unknown key{_near(key, KEYS[section])}")
-    if section == "ports":
-        for number in (key, value):
-            digits = re.fullmatch(r"[0-9]{1,9}", str(number))
-            if not digits or isinstance(number, bool) or int(number) >= lib.INA_DROP_PORT:
-                mapping.fail(section, key, f"{number!r}: expected a port, 0 to {lib.INA_DROP_PORT - 1}")
-        if not isinstance(value, int):
-            mapping.fail(section, key, f"{value!r}: expected a number")
-    elif key == "ignore":
-        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            mapping.fail(section, key, f"{value!r}: expected a list of headers and fields")
-    elif key == "order":
-        if value not in ("same", "any"):
-            mapping.fail(section, key, f'{value!r}: expected "same" or "any"')
-    elif key == "largest" and section == "packets":
-        if not isinstance(value, dict) or not all(type(v) is int and v >= 0 for v in value.values()):
-            mapping.fail(section, key, f"{value!r}: expected numbers by fields")
-    elif (section, key) in (("differences", "digests"), ("packets", "whole")):
-        if not isinstance(value, bool):
-            mapping.fail(section, key, f"{value!r}: expected true or false")
-    elif section == "tables" and isinstance(value, dict):
+    for number in (key, value) if section == "ports" else ():
+        digits = re.fullmatch(r"[0-9]{1,9}", str(number))
+        if not digits or isinstance(number, bool) or int(number) >= lib.INA_DROP_PORT:
+            mapping.fail(section, key, f"{number!r}: expected a port, 0 to {lib.INA_DROP_PORT - 1}")
+    if section == "tables" and isinstance(value, dict):
         for name, inner in value.items():
             if name not in TABLE:
                 mapping.fail(section, key, f"unknown key {name!r}{_near(name, TABLE)}")
             texts = [inner] if name == "table" else list(inner.values()) if isinstance(inner, dict) else [None]
             if not all(isinstance(text, str) for text in texts):
                 mapping.fail(section, key, f"{name} = {inner!r}: expected {'a name' if name == 'table' else 'names by names'}")
-    elif not isinstance(value, str):
-        mapping.fail(section, key, f"{value!r}: expected a name")
+        return
+    test, expected = CHECKS.get((section, key)) or CHECKS.get((section, "")) or (lambda v: isinstance(v, str), "a name")
+    if not test(value):
+        mapping.fail(section, key, f"{value!r}: expected {expected}")
 
 
 def permutation(ports: dict[int, int]) -> dict[int, int]:

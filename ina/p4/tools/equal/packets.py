@@ -4,9 +4,12 @@ reaches registers that an earlier one has filled."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
 
+from ina.p4.tools.equal.control import Call
 from ina.p4.tools.equal.shapes import Field, Header, Shapes
 from ina.p4.tools.equal.values import PORT, Row, Values
 
@@ -220,8 +223,9 @@ class Maker:
 
     @staticmethod
     def repair(frame: bytearray, headers: Sequence[Header], lengths: bool) -> None:
-        """Corrects IPv4's checksum; and, with `lengths`, the lengths in IPv4 and UDP."""
+        """Corrects the checksums of IPv4 and of a check header; and, with `lengths`, the lengths in IPv4 and UDP."""
         before: Header | None = None
+        behind_udp = 0
         for header in headers:
             start, end = header.offset // 8, (header.offset + header.width) // 8
             if end > len(frame):
@@ -231,8 +235,13 @@ class Maker:
                     frame[start + 2 : start + 4] = (len(frame) - start & 0xFFFF).to_bytes(2, "big")
                 frame[start + 10 : start + 12] = bytes(2)
                 frame[start + 10 : start + 12] = checksum(frame[start:end]).to_bytes(2, "big")
-            elif lengths and header.is_udp and before is not None and before.is_ipv4:
-                frame[start + 4 : start + 6] = (len(frame) - start & 0xFFFF).to_bytes(2, "big")
+            elif header.is_udp and before is not None and before.is_ipv4:
+                behind_udp = end
+                if lengths:
+                    frame[start + 4 : start + 6] = (len(frame) - start & 0xFFFF).to_bytes(2, "big")
+            elif header.is_check and behind_udp:
+                frame[start + 2 : start + 4] = bytes(2)
+                frame[start + 2 : start + 4] = checksum(frame[behind_udp:end]).to_bytes(2, "big")
             before = header
 
 
@@ -242,3 +251,27 @@ def checksum(header: bytes | bytearray) -> int:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`letters`: packets for the systematic part. `counters` are compared."""
+
+    calls: tuple[Call, ...]
+    packets: tuple[Packet, ...] = ()
+    letters: tuple[Packet, ...] = ()
+    ports: tuple[int, ...] = ()
+    counters: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+
+
+NOTHING = Scenario(calls=())
+
+
+class KnownPrograms(Protocol):
+    """Scenarios of known programs. `DEFINES`: their default macros."""
+
+    DEFINES: dict[str, str]
+
+    def scenario_of(self, p4info: dict[str, Any], path: Path) -> Callable[[dict[str, Any]], Scenario] | None:
+        """Returns the maker of a program's scenario, from its P4Info with those macros; None: the program is not known."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ina.p4.tools.equal import control
 from ina.p4.tools.equal.comparison import Difference, Twins
-from ina.p4.tools.equal.control import Call
+from ina.p4.tools.equal.control import Call, Json
 from ina.p4.tools.equal.packets import Packet
 from ina.p4.tools.equal.shapes import Header
 from ina.p4.tools.equal.sides import Answer
@@ -76,7 +75,7 @@ def fields(headers: Iterable[Header], frame: bytes) -> Iterator[str]:
         yield f"payload: {rest[:ROW].hex()}{f' ... {len(rest) - ROW} more' if len(rest) > ROW else ''}"
 
 
-def stf(calls: Iterable[Call], p4info: dict[str, Any], twins: Twins, packets: Sequence[Packet], *, first: bool,
+def stf(calls: Iterable[Call], p4info: Json, twins: Twins, packets: Sequence[Packet], *, first: bool,
         difference: Difference) -> str:  # fmt: skip
     """Returns a test of one of the programs that expects the first one's answers. `first`: of the first program, with its port
     numbers; else of the second."""
@@ -105,7 +104,7 @@ def stf(calls: Iterable[Call], p4info: dict[str, Any], twins: Twins, packets: Se
     return "\n".join(out) + "\n"
 
 
-def _digest_name(digest: str, p4info: dict[str, Any]) -> str:
+def _digest_name(digest: str, p4info: Json) -> str:
     """Returns the name of the first program's digest in either: the same name, or the only one that there is."""
     names = [d["preamble"]["name"] for d in p4info.get("digests", [])]
     last = [n for n in names if n.rpartition(".")[2] == digest.rpartition(".")[2]]

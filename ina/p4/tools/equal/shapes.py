@@ -9,17 +9,23 @@ import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.checked_program import CheckedProgram
-from ina.p4.compiler.walk import walk
+from ina.p4.compiler.instances import walk
 from ina.p4.tools.explain import parser_of
+
+
+def nodes(program: CheckedProgram) -> Iterator[ast.Node]:
+    """Yields all nodes but the declarations of core.p4 and the architecture."""
+    return walk([d for d in program.declarations if "p4include" not in Path(d.span.file).parts])
+
 
 PATHS = 64  # of a parser: loops multiply them
 VISITS = 3  # of one state on one path
 STEPS = 20_000  # of a search for that many paths: most of them may be rejected
-BITS_SHOWN = 64
 
 Test = tuple[int, int, int]  # kind, low or value, high or mask
 EQUAL, WITHIN = 0, 1
@@ -78,6 +84,11 @@ class Header:
     def is_udp(self) -> bool:
         """True for RFC 768's layout; the caller checks that it comes behind IPv4."""
         return self.width == 64 and [self.at(n) for n in (0, 16, 32, 48)] == [16] * 4
+
+    @property
+    def is_check(self) -> bool:
+        """True for `check_t` of p4/include/frame.p4, whose `headers` covers all from UDP's end to its own."""
+        return header_key(self.path) == "check" and self.width == 96 and self.at(16) == 16 and self.at(32) == self.at(64) == 32
 
 
 @dataclass(frozen=True)
@@ -149,8 +160,7 @@ class Shapes:
     """
 
     def __init__(self, program: CheckedProgram, paths: int = PATHS, visits: int = VISITS) -> None:
-        decl = parser_of(program).decl
-        self._states = {state.name: _state(state) for state in decl.state_list}
+        self._states = {state.name: _state(state) for state in parser_of(program).decl.state_list}
         self.notes: list[str] = []
         self.paths = list(self._paths(paths, visits)) or [Shape((), ())]  # a parser that accepts nothing
 
@@ -321,6 +331,4 @@ def _test(e: ast.Expr) -> Test | None | str:
         return EQUAL, int(e.value.const), int(e.mask.const)
     if isinstance(e, ast.Range) and isinstance(e.lo.const, int) and isinstance(e.hi.const, int):
         return WITHIN, int(e.lo.const), int(e.hi.const)
-    if isinstance(e.const, int):
-        return EQUAL, int(e.const), -1
-    return "?"
+    return (EQUAL, int(e.const), -1) if isinstance(e.const, int) else "?"

@@ -20,7 +20,7 @@ from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter
 from ina.p4.compiler.reference.values import copy, leaves, number
 from ina.p4.tools.equal.control import Call, replay
-from ina.p4.tools.equal.syntax import nodes
+from ina.p4.tools.equal.shapes import nodes
 from ina.p4.tools.stf_target import PERIOD, CompiledTarget, InterpreterTarget
 
 Sent = tuple[tuple[int, tuple[bytes, ...]], ...]  # by port, frames in order
@@ -156,8 +156,7 @@ class Compiled(Side):
         self._before = bytes(self._state)
         self.now += 1
         self._target.now = (self.now - 1) * PERIOD
-        sent = self._target.send(port, frame)
-        return Answer(_by_port(sent), tuple(self._target.digests()))
+        return Answer(_by_port(self._target.send(port, frame)), tuple(self._target.digests()))
 
     def changed(self) -> tuple[int, ...]:
         at = _different(np.frombuffer(memoryview(self._state), np.uint8), np.frombuffer(self._before, np.uint8))
@@ -176,13 +175,11 @@ class Compiled(Side):
         self._state[:], self.now = saved
 
     def counter(self, name: str) -> list[int]:
-        packets: list[int] = self._target.switch.counter(name)[:, 0].tolist()
-        return packets
+        return list(self._target.switch.counter(name)[:, 0].tolist())
 
     def register(self, name: str) -> list[int]:
         switch = self._target.switch
-        values: list[int] = switch.register(name, pipe=0 if switch.pipes else None).tolist()
-        return values
+        return list(switch.register(name, pipe=0 if switch.pipes else None).tolist())
 
     def close(self) -> None:
         self._target.switch.close()

@@ -17,13 +17,11 @@ from ina.p4.compiler.p4info import p4info
 from ina.p4.runtime.p4info import P4Info
 from ina.p4.tools.equal import control, sides, values
 from ina.p4.tools.equal.comparison import Rules, Twins
-from ina.p4.tools.equal.control import Call, Recorder
+from ina.p4.tools.equal.control import Call, Json, Recorder
 from ina.p4.tools.equal.mapping import Mapping, load
-from ina.p4.tools.equal.packets import Maker, Packet
-from ina.p4.tools.equal.scenario import NOTHING, KnownPrograms, Scenario
-from ina.p4.tools.equal.shapes import Shapes
+from ina.p4.tools.equal.packets import NOTHING, KnownPrograms, Maker, Packet, Scenario
+from ina.p4.tools.equal.shapes import Shapes, nodes
 from ina.p4.tools.equal.sides import Side
-from ina.p4.tools.equal.syntax import nodes
 
 FEW = 8  # ports, unless a mapping or scenario names others
 GROUPS = ("mcast_grp", "mcast_grp_a", "mcast_grp_b")  # intrinsic metadata that names a multicast group
@@ -82,7 +80,7 @@ def _text(path: Path) -> str:
 
 
 def _programs(args: argparse.Namespace, known: KnownPrograms) -> tuple[Side, Side, dict[str, str],
-                                                               Callable[[dict[str, Any]], Scenario] | None]:
+                                                               Callable[[Json], Scenario] | None]:
     """Returns A, B, their macros, and the maker of A's scenario (None: A is not a known program)."""
     includes, defines = [*args.include, paths.p4_dir()], macros(args.define)
     try:
@@ -137,7 +135,7 @@ def _ports(
 
 
 def _rules(
-    mapping: Mapping, ports: dict[int, int], counters: Sequence[str], shapes: Any, a: dict[str, Any], b: dict[str, Any]
+    mapping: Mapping, ports: dict[int, int], counters: Sequence[str], shapes: Any, a: Json, b: Json
 ) -> Rules:
     mine, theirs = P4Info(a), P4Info(b)
     names = _digests(a), _digests(b)
@@ -153,7 +151,7 @@ def _rules(
     )
 
 
-def _digests(info: dict[str, Any]) -> set[str]:
+def _digests(info: Json) -> set[str]:
     return {d["preamble"]["name"] for d in info.get("digests", [])}
 
 

@@ -13,8 +13,7 @@ from ina.p4.compiler.checked_program import CheckedProgram
 from ina.p4.compiler.types import fixed_width
 from ina.p4.runtime.p4info import P4Info
 from ina.p4.tools.equal.control import PORT_BITS, Call
-from ina.p4.tools.equal.shapes import Shapes, field_key
-from ina.p4.tools.equal.syntax import nodes
+from ina.p4.tools.equal.shapes import Shapes, field_key, nodes
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 PORT = "port"  # pseudo-field: the ingress port

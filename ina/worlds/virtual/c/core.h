@@ -19,6 +19,7 @@ struct ina_stored_frame {      /* in front of each buffer */
     uint32_t len, wire_len;    /* bytes of the frame, stored or not; and on the wire */
     uint32_t offset;           /* of its first byte */
     uint32_t entered;          /* it is in a switch that may send it on unchanged */
+    uint64_t left;             /* ps at which its last bit began to cross the wire that it is on */
 };
 int ina_frames_init(struct ina_frames *frames, uint32_t max_frame, uint32_t headroom, int bare); /* 0, -ENOMEM */
 void ina_frames_destroy(struct ina_frames *frames);
@@ -127,6 +128,10 @@ struct ina_wire {              /* one direction, kept at the end that sends */
     struct ina_wire_end to;
     struct ina_fault fault;
     uint64_t lost_bytes, duplicated_bytes;
+    uint64_t delay;
+    /* Of the other direction, which ends here: */
+    uint64_t failed_at, healed_at; /* the last time that it was down; UINT64_MAX: never, and not healed yet */
+    uint64_t down, down_bytes; /* lost meanwhile */
 };
 
 struct ina_submission {

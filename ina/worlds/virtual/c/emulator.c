@@ -85,6 +85,7 @@ void ina_wire_cross(struct ina_emulator *em, struct ina_wire *wire, uint32_t fra
         ina_frames_put(&em->frames, frame);
         return;
     }
+    ina_frames_at(&em->frames, frame)->left = time - (wire->delay < time ? wire->delay : time);
     if (!wire->faulty) {
         arrive_later(em, wire, frame, time);
         return;
@@ -290,6 +291,7 @@ static int open_direction(struct ina_emulator *em, struct ina_wire_end from, str
     wire->to = to;
     wire->place = ina_place(to.kind == INA_NODE_SWITCH ? INA_AT_SWITCH : INA_AT_HOST, to.node, to.port);
     wire->latency = to.kind == INA_NODE_SWITCH ? em->node[to.node]->latency : 0;
+    wire->delay = direction->link.delay_ps;
     wire->connected = 1;
     wire->faulty = f->loss > 0 || f->duplicate > 0 || f->reorder > 0 || f->corrupt > 0;
     ina_fault_init(&wire->fault, f);
@@ -304,15 +306,51 @@ int ina_emulator_connect(struct ina_emulator *em, struct ina_wire_end a, struct 
         return -EINVAL;
     if (wa->connected || wb->connected)
         return -EEXIST;
+    wa->failed_at = wa->healed_at = wb->failed_at = wb->healed_at = UINT64_MAX;
     int bad = open_direction(em, a, b, a_to_b);
     return bad ? bad : open_direction(em, b, a, b_to_a);
 }
 
+int ina_emulator_set_up(struct ina_emulator *em, struct ina_wire_end from, int up)
+{
+    const struct ina_wire *wire = end_wire(em, from);
+    if (!wire || !wire->connected)
+        return -EINVAL;
+    struct ina_wire *far = end_wire(em, wire->to);
+    const int is_up = far->failed_at == UINT64_MAX || far->healed_at != UINT64_MAX;
+    if (up && !is_up) {
+        far->healed_at = em->now;
+    } else if (!up && is_up) {
+        far->failed_at = em->now;
+        far->healed_at = UINT64_MAX;
+    }
+    return 0;
+}
+
+int ina_emulator_set_rate(struct ina_emulator *em, struct ina_wire_end from, uint64_t rate_bps)
+{
+    const struct ina_wire *wire = end_wire(em, from);
+    if (!wire || !wire->connected)
+        return -EINVAL;
+    if (from.kind == INA_NODE_SWITCH)
+        return ina_switch_set_rate(em->node[from.node]->sw, from.port, rate_bps);
+    ina_link_set_rate(em->host[from.node]->nic, rate_bps);
+    return 0;
+}
+
 /* ---- running --------------------------------------------------------------------------------------------------------- */
 
-static void count_arrival(struct ina_emulator *em, struct ina_wire *wire, const struct ina_timed_event *event)
+/* Counts a frame that has crossed the wire to this end, `latency` ps ago. 0: it is lost, since the wire was down meanwhile. */
+static int count_arrival(struct ina_emulator *em, struct ina_wire *wire, const struct ina_timed_event *event, uint64_t latency)
 {
     const struct ina_stored_frame *frame = ina_frames_at(&em->frames, event->frame);
+    if (wire->failed_at != UINT64_MAX && wire->failed_at <= event->time - latency && wire->healed_at > frame->left) {
+        wire->down++;
+        wire->down_bytes += frame->wire_len + INA_ETHERNET_OVERHEAD;
+        em->stats.down++;
+        ina_frames_put(&em->frames, event->frame);
+        return 0;
+    }
     const uint8_t *data = (const uint8_t *)(frame + 1) + (em->frames.bare ? 0 : frame->offset);
     const uint32_t bytes = em->frames.bare && frame->len > INA_KEPT_BYTES ? INA_KEPT_BYTES : frame->len;
     em->stats.timing = fold(em->stats.timing ^ event->time,
@@ -321,26 +359,29 @@ static void count_arrival(struct ina_emulator *em, struct ina_wire *wire, const 
     em->stats.frames++;
     wire->rx_packets++;
     wire->rx_bytes += frame->wire_len + INA_ETHERNET_OVERHEAD;
+    return 1;
 }
 
 /* Handles `event[0]`, and up to `most` in all that enter the same switch at the same instant. Returns their number. */
 static unsigned handle(struct ina_emulator *em, struct ina_timed_event *event, unsigned most)
 {
     const uint32_t kind = event->place >> 29, index = event->place >> 10 & (INA_MOST_NODES - 1), port = event->place & 1023;
-    unsigned n = 1;
+    unsigned n = 1, kept = 0;
     switch (kind) {
     case INA_AT_HOST:
-        count_arrival(em, &em->host[index]->wire, event);
-        ina_host_receive(em, index, event->frame);
+        if (count_arrival(em, &em->host[index]->wire, event, 0))
+            ina_host_receive(em, index, event->frame);
         break;
     case INA_AT_SWITCH:
-        count_arrival(em, &em->node[index]->wires[port], event);
+        kept = (unsigned)count_arrival(em, &em->node[index]->wires[port], event, em->node[index]->latency);
         for (; n < most && ina_calendar_next_is(&em->calendar, em->now, event->place & ~1023u, 1023u); n++) {
-            if ((em->error = ina_calendar_pop(&em->calendar, &event[n])))
+            if ((em->error = ina_calendar_pop(&em->calendar, &event[kept])))
                 break;
-            count_arrival(em, &em->node[index]->wires[event[n].place & 1023], &event[n]);
+            kept += (unsigned)count_arrival(em, &em->node[index]->wires[event[kept].place & 1023], &event[kept],
+                                            em->node[index]->latency);
         }
-        switch_receive(em, index, event, n);
+        if (kept)
+            switch_receive(em, index, event, kept);
         break;
     case INA_AT_QUEUE:
         ina_switch_poll_port(em->node[index]->sw, port, em->now);
@@ -458,6 +499,8 @@ int ina_emulator_wire_stats(const struct ina_emulator *em, struct ina_wire_end f
         .corrupted = wire->fault.corrupted,
         .lost_bytes = wire->lost_bytes,
         .duplicated_bytes = wire->duplicated_bytes,
+        .down = far->down,
+        .down_bytes = far->down_bytes,
     };
     return 0;
 }

@@ -40,12 +40,13 @@ struct ina_wire_direction {
 };
 
 /* One direction of a wire, from the queue before it to its far end. Bytes include INA_ETHERNET_OVERHEAD. When no event
- * is left, link.packets + duplicated = arrived + lost + corrupted, and likewise in bytes. */
+ * is left, link.packets + duplicated = arrived + lost + corrupted + down, and likewise in bytes. */
 struct ina_wire_stats {
     struct ina_link_stats link;
     uint64_t arrived, arrived_bytes;
     uint64_t lost, duplicated, reordered, corrupted; /* by faults */
     uint64_t lost_bytes, duplicated_bytes;           /* lost: or corrupted */
+    uint64_t down, down_bytes;                       /* lost because the wire was down */
 };
 
 struct ina_completion {
@@ -60,6 +61,7 @@ struct ina_emulator_stats {
     uint64_t events;         /* arrivals and timers handled */
     uint64_t frames;         /* frames that arrived somewhere */
     uint64_t lost, duplicated, reordered, corrupted; /* by faults */
+    uint64_t down;           /* frames lost because their wire was down */
     uint64_t nic_held;       /* times that a machine had to wait for room at its host's NIC */
     uint64_t unwired;        /* frames that left by a switch port with no wire, or found none that takes them */
     uint64_t unclaimed;      /* frames for a UDP port that no machine of the host has */
@@ -89,6 +91,12 @@ uint64_t ina_emulator_cpu_busy(const struct ina_emulator *em, uint32_t host); /*
 /* Connects a to b and, unless b_to_a is NULL, b to a. 0 or -errno (-EINVAL: no such node, -EEXIST: that end has a wire). */
 int ina_emulator_connect(struct ina_emulator *em, struct ina_wire_end a, struct ina_wire_end b,
                          const struct ina_wire_direction *a_to_b, const struct ina_wire_direction *b_to_a);
+/* Takes the direction that begins at `from` down, or up again. A frame is lost if the wire is down at any time between its last
+ * bit's leaving and its arrival; what waits before the wire goes on to leave at the link's rate, and is lost meanwhile. 0, -EINVAL. */
+int ina_emulator_set_up(struct ina_emulator *em, struct ina_wire_end from, int up);
+/* Changes the rate of that direction, for frames whose transmission begins from now on, and at a NIC, those that enter it. 0,
+ * -EINVAL. */
+int ina_emulator_set_rate(struct ina_emulator *em, struct ina_wire_end from, uint64_t rate_bps);
 /* Adds a worker of `protocol` at a host; its UDP port is that of config->self. Index among the machines, or -errno (-EINVAL: bad
  * configuration or frames too long, -EEXIST: the host has a machine with this port). */
 int ina_emulator_add_worker(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol,

@@ -396,7 +396,8 @@ int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const str
     if (machine >= em->machines || em->machine[machine]->stopped || at < em->now)
         return -EINVAL;
     struct ina_machine *m = em->machine[machine];
-    if ((m->first && m->last->at > at) || !ina_protocol_has(m->protocol, tensor->reduction))
+    if ((m->first && m->last->at > at) || !ina_protocol_has(m->protocol, tensor->reduction)
+        || (ina_tensor_is_routed(tensor) && !m->protocol->routes))
         return -EINVAL;
     struct ina_submission *s = malloc(sizeof *s);
     if (!s)

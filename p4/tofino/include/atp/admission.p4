@@ -6,6 +6,10 @@
 
 #include "headers.p4"
 
+// A packet's version, if it is not ours.
+const bit<8> OTHER         = 1;
+const bit<8> OTHER_REFUSED = 2;  // nobody answers a refusal
+
 control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_metadata_from_parser_t from_parser) {
     bit<1>  known_job = 0;
     bit<1>  known_source = 0;
@@ -17,6 +21,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
     bit<16> stray = 0;       // how the packet's life is another
     bit<32> lies = 0;        // workers for which it may not speak
     bit<16> length = 0;
+    bit<8>  version = 0;
     bit<1>  known_type = 0;
     bit<32> part = 0;        // 0: it has all workers below the switch
 
@@ -32,7 +37,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         lifetime_[25:0] = lifetime[31:6];
     }
     // At a table, not at main: BFRuntime, too, tells controllers what is there.
-    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS)
+    @ina_program(protocol=PROTOCOL, values=VALUES, slots=SLOTS, wire=WIRE)
     table job {
         key = { hdr.atp.job: exact; }
         actions = { set_job; NoAction; }
@@ -70,6 +75,10 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
     action down() {
         meta.drop = Drop.NONE;
     }
+    action other(bit<8> how) {  // of another version: all that is known of it is where that is, and what lies in front
+        version = how;
+        meta.drop = Drop.NONE;
+    }
     action wrong(Drop reason) {
         meta.drop = reason;
     }
@@ -77,28 +86,41 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         key = {
             from_parser.parser_err: ternary;
             meta.bad_checksum: ternary;
+            meta.bad_headers: ternary;
+            hdr.check.isValid(): ternary;
+            hdr.check.version: ternary;
             hdr.atp.msg_type: ternary;
             hdr.udp.length: ternary;
             hdr.ipv4.total_len: ternary;
         }
-        actions = { up; down; wrong; }
+        actions = { up; down; other; wrong; }
 #define EMPTY UDP_LENGTH, IPV4_LENGTH
 #define FULL  UDP_LENGTH + VALUES_LENGTH, IPV4_LENGTH + VALUES_LENGTH
         const entries = {
-            (0, false, Type.DATA,         EMPTY): up(Op.ADD, 0);
-            (0, false, Type.DATA,         FULL):  up(Op.ADD, 1);
-            (0, false, Type.FLOATS,       EMPTY): up(Op.NOTHING, 0);
-            (0, false, Type.FLOATS,       FULL):  up(Op.NOTHING, 0);
-            (0, false, Type.MAXIMA,       EMPTY): up(Op.MAXIMUM, 0);
-            (0, false, Type.MAXIMA,       FULL):  up(Op.MAXIMUM, 6);
-            (0, false, Type.RESULT,       EMPTY): down();
-            (0, false, Type.RESULT,       FULL):  down();
-            (0, false, Type.FLOAT_RESULT, EMPTY): down();
-            (0, false, Type.FLOAT_RESULT, FULL):  down();
-            (0, false, Type.PENDING, UDP_LENGTH + PENDING_LENGTH, IPV4_LENGTH + PENDING_LENGTH): down();
+            (0, true, _, _, _, _, _, _): wrong(Drop.CORRUPT);
+            (0, _, true, _, _, _, _, _): wrong(Drop.CORRUPT);
+            (0, _, _, _, WIRE_VERSION, Type.DATA,         EMPTY): up(Op.ADD, 0);
+            (0, _, _, _, WIRE_VERSION, Type.DATA,         FULL):  up(Op.ADD, 1);
+            (0, _, _, _, WIRE_VERSION, Type.FLOATS,       EMPTY): up(Op.NOTHING, 0);
+            (0, _, _, _, WIRE_VERSION, Type.FLOATS,       FULL):  up(Op.NOTHING, 0);
+            (0, _, _, _, WIRE_VERSION, Type.MAXIMA,       EMPTY): up(Op.MAXIMUM, 0);
+            (0, _, _, _, WIRE_VERSION, Type.MAXIMA,       FULL):  up(Op.MAXIMUM, 6);
+            (0, _, _, _, WIRE_VERSION, Type.RESULT,       EMPTY): down();
+            (0, _, _, _, WIRE_VERSION, Type.RESULT,       FULL):  down();
+            (0, _, _, _, WIRE_VERSION, Type.FLOAT_RESULT, EMPTY): down();
+            (0, _, _, _, WIRE_VERSION, Type.FLOAT_RESULT, FULL):  down();
+            (0, _, _, _, WIRE_VERSION, Type.PENDING, UDP_LENGTH + PENDING_LENGTH, IPV4_LENGTH + PENDING_LENGTH): down();
+            (0, _, _, _, WIRE_VERSION, _, _, _): wrong(Drop.MALFORMED);
+            (0, _, _, _, _, Type.REFUSED, _, _): other(OTHER_REFUSED);
+            (0, _, _, _, _, _,            _, _): other(OTHER);
+            // too short for its values; for those that v1model's parser does not look for, too
+            (_, _, _, true, _, Type.DATA,   UDP_LENGTH + VALUES_LENGTH, _): wrong(Drop.MALFORMED);
+            (_, _, _, true, _, Type.MAXIMA, UDP_LENGTH + VALUES_LENGTH, _): wrong(Drop.MALFORMED);
+            (_, true, _, true, _, _, _, _): wrong(Drop.CORRUPT);
+            (_, _, true, true, _, _, _, _): wrong(Drop.CORRUPT);
         }
         const default_action = wrong(Drop.MALFORMED);
-        size = 12;
+        size = 20;
     }
 
     action bring(bit<8> flags) {
@@ -123,16 +145,20 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         meta.sums = 1;
         meta.wants = wants;
     }
+    action outdated() {
+        meta.drop = Drop.VERSION;
+        hdr.bridge.outdated = 1;
+    }
     table admitted {
         key = {
             meta.drop: ternary;
             from_parser.parser_err: ternary;
-            meta.bad_checksum: ternary;
             length: ternary;
             known_type: ternary;
             known_job: ternary;
             known_source: ternary;
             meta.downwards: ternary;
+            version: ternary;
             is_up: ternary;
             stray: ternary;
             hdr.atp.bitmap: ternary;
@@ -142,25 +168,29 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
             hdr.atp.resend: ternary;
             part: ternary;
         }
-        actions = { refuse; sum; NoAction; }
+        actions = { refuse; outdated; sum; NoAction; }
         const entries = {
-            (Drop.MALFORMED, 0, false, IPV4_LENGTH - UDP_LENGTH, 1, _, _, _, _, _, _, _, _, _, _, _): refuse(Drop.WRONG_SIZE);
-            (Drop.MALFORMED, _, _,     _, _, _, _, _, _, _, _, _, _, _, _, _): NoAction();
-            (_, _, _, _, _, 0, _, _, _, _, _, _, _, _, _, _): refuse(Drop.UNKNOWN_JOB);
-            (_, _, _, _, _, _, 0, _, _, _, _, _, _, _, _, _): refuse(Drop.WRONG_SOURCE);
-            (_, _, _, _, _, _, _, 0, 0, _, _, _, _, _, _, _): refuse(Drop.WRONG_SOURCE);
-            (_, _, _, _, _, _, _, 1, 1, _, _, _, _, _, _, _): refuse(Drop.WRONG_SOURCE);
-            (_, _, _, _, _, _, _, 1, _, 0, _, _, _, _, _, _): NoAction();
-            (_, _, _, _, _, _, _, 0, _, 0, 0, _, _, _, _, _): refuse(Drop.WRONG_WORKERS);
-            (_, _, _, _, _, _, _, 0, _, 0, _, 0, 0, _, _, _): NoAction();
-            (_, _, _, _, _, _, _, 0, _, 0, _, 0, _, Op.NOTHING, _, _): NoAction();
-            (_, _, _, _, _, _, _, 0, _, 0, _, 0, _, _, 0, 0): sum(0);
-            (_, _, _, _, _, _, _, 0, _, 0, _, 0, _, _, 0, _): sum(1);
-            (_, _, _, _, _, _, _, 0, _, 0, _, 0, _, _, _, _): sum(0);
-            (_, _, _, _, _, _, _, 0, _, 0, _, _, _, _, _, _): refuse(Drop.WRONG_WORKERS);
+            (Drop.MALFORMED, 0, IPV4_LENGTH - UDP_LENGTH, 1, _, _, _, _, _, _, _, _, _, _, _, _): refuse(Drop.WRONG_SIZE);
+            (Drop.MALFORMED, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): NoAction();
+            (Drop.CORRUPT,   _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): NoAction();
+            (_, _, _, _, 0, _, _, _,             _, _, _, _, _, _, _, _): refuse(Drop.UNKNOWN_JOB);
+            (_, _, _, _, _, 0, _, _,             _, _, _, _, _, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (_, _, _, _, _, _, 0, OTHER,         _, _, _, _, _, _, _, _): outdated();
+            (_, _, _, _, _, _, _, OTHER,         _, _, _, _, _, _, _, _): refuse(Drop.VERSION);
+            (_, _, _, _, _, _, _, OTHER_REFUSED, _, _, _, _, _, _, _, _): refuse(Drop.VERSION);
+            (_, _, _, _, _, _, 0, _, 0, _, _, _, _, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (_, _, _, _, _, _, 1, _, 1, _, _, _, _, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (_, _, _, _, _, _, 1, _, _, 0, _, _, _, _, _, _): NoAction();
+            (_, _, _, _, _, _, 0, _, _, 0, 0, _, _, _, _, _): refuse(Drop.WRONG_WORKERS);
+            (_, _, _, _, _, _, 0, _, _, 0, _, 0, 0, _, _, _): NoAction();
+            (_, _, _, _, _, _, 0, _, _, 0, _, 0, _, Op.NOTHING, _, _): NoAction();
+            (_, _, _, _, _, _, 0, _, _, 0, _, 0, _, _, 0, 0): sum(0);
+            (_, _, _, _, _, _, 0, _, _, 0, _, 0, _, _, 0, _): sum(1);
+            (_, _, _, _, _, _, 0, _, _, 0, _, 0, _, _, _, _): sum(0);
+            (_, _, _, _, _, _, 0, _, _, 0, _, _, _, _, _, _): refuse(Drop.WRONG_WORKERS);
         }
         const default_action = refuse(Drop.OLD_LIFE);
-        size = 14;
+        size = 18;
     }
 
     action others() {

@@ -1,4 +1,4 @@
-/* Aggregation, but for the values (lanes.p4): the largest exponent of a sum and its flags. */
+/* Aggregation, but for the values (lanes.p4): the largest exponent of a sum, its flags, its check words. */
 #ifndef INA_TOFINO_ATP_AGGREGATION_P4
 #define INA_TOFINO_ATP_AGGREGATION_P4
 
@@ -141,6 +141,63 @@ control Marks(inout packet_t hdr, in state_t meta) {
             hdr.atp.collision = seen[1:1];
             hdr.atp.ecn = seen[0:0];
         }
+    }
+}
+
+/* One of the two check words, of packets with values: added as they are, but in one access, as nothing is to be found out of it.
+ * In maxima it stays that of the first packet.
+ */
+control Word(inout bit<32> word, in packet_t hdr) {
+    Register<bit<32>, place_t>(SLOTS, 0) words;
+    RegisterAction<bit<32>, place_t, bit<32>>(words) begin_ = {
+        void apply(inout bit<32> sum) {
+            sum = word;
+        }
+    };
+    RegisterAction<bit<32>, place_t, bit<32>>(words) join_ = {
+        void apply(inout bit<32> sum, out bit<32> now) {
+            sum = sum + word;
+            now = sum;
+        }
+    };
+    RegisterAction<bit<32>, place_t, bit<32>>(words) look_ = {
+        void apply(inout bit<32> sum, out bit<32> now) {
+            now = sum;
+        }
+    };
+
+    action begin() {
+        begin_.execute(ROW);
+    }
+    action join() {
+        join_.execute(ROW);
+    }
+    action join_and_give() {
+        word = join_.execute(ROW);
+    }
+    action give() {
+        word = look_.execute(ROW);
+    }
+    @stage(11)
+    table operate {
+        key = {
+            hdr.lanes.isValid(): ternary;
+            hdr.bridge.op: ternary;
+            hdr.bridge.load: ternary;
+        }
+        actions = { begin; join; join_and_give; give; NoAction; }
+        const entries = {
+            (false, _,        _): NoAction();
+            (_,     Op.STORE, _): begin();
+            (_,     Op.ADD,   0): join();
+            (_,     Op.ADD,   1): join_and_give();
+            (_,     _,        1): give();
+        }
+        const default_action = NoAction();
+        size = 5;
+    }
+    apply {
+        operate.apply();
     }
 }
 

@@ -190,7 +190,7 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
             (Pass.FINISH, 1, _, _,            _, 0,                1, _): free_##name##_(); \
             (Pass.FINISH, _, _, _,            _, _,                _, _): NoAction(); \
             (_,           _, 1, Type.PENDING, _, _,                _, _): NoAction(); \
-            (_,           _, 1, _,            _, 0,                1, _): free_##name##_();  /* the result is there */ \
+            (_,           _, 1, _,            _, 0 &&& 0xffffff00, 1, _): free_##name##_();  /* the result is there */ \
             (_,           _, 1, _,            _, _,                _, _): NoAction(); \
             (_,           _, _, _,            1, 0,                1, _): take_old_##name##_();  /* it is late: of this number */ \
             (_,           _, _, _,            1, 0 &&& 0xffffff00, _, 0x80 &&& 0x80): take_old_##name##_();  /* an older one */ \

@@ -85,6 +85,8 @@ header bridge_t {
     bit<1>  evicted;     // the aggregator is free when it leaves
     bit<1>  first;
     bit<1>  downwards;
+    bit<1>  outdated;    // of another version: the sender is told
+    bit<7>  unused;
     bit<9>  port;        // by which it came
     bit<16> group;
     place_t cell;        // of the next 32 values
@@ -101,6 +103,7 @@ struct packet_t {
     ipv4_t     ipv4;
     udp_t      udp;
     atp_t      atp;
+    check_t    check;
     pending_t  pending;
     lanes_t    lanes;
 }
@@ -109,6 +112,7 @@ struct packet_t {
 struct state_t {
     bit<32>  source;       // IPv4 address that the frame says it is from; 0: none
     bool     bad_checksum;
+    bool     bad_headers;
     Drop     drop;
     Fate     fate;
     // of the job and the source

@@ -7,13 +7,19 @@
 #define IPV4_FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_len, hdr.ipv4.identification, \
     hdr.ipv4.flags, hdr.ipv4.frag_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
 
+#define CHECK_FIELDS { hdr.atp.msg_type, hdr.atp.resend, hdr.atp.collision, hdr.atp.ecn, hdr.atp.overflow, hdr.atp.exponent, \
+    hdr.atp.index, hdr.atp.life, hdr.atp.job, hdr.atp.sequence, hdr.atp.bitmap, \
+    hdr.check.version, hdr.check.flags, hdr.check.check0, hdr.check.check1 }
+
 parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out ingress_intrinsic_metadata_t standard) {
     Checksum() ipv4_checksum;
+    Checksum() headers_checksum;
 
     state start {
         packet.extract(standard);
         packet.advance(PORT_METADATA_SIZE);
         meta.bad_checksum = false;
+        meta.bad_headers = false;
         meta.source = 0;
         meta.drop = Drop.NONE;
         meta.fate = Fate.PASSED;
@@ -32,7 +38,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state port {
         hdr.bridge.setValid();
-        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0, 0 };
+        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0, 0 };
         hdr.flags.setValid();
 #define NO_FLAG(i) hdr.flags.f##i = 0;
         FOR_EACH_LANE(NO_FLAG)
@@ -50,7 +56,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
 #define NUMBER meta.high = packet.lookahead<number_t>().high; meta.low = packet.lookahead<number_t>().low;
 #define ATP_HEADERS packet.extract(hdr.ethernet); packet.extract(hdr.ipv4); packet.extract(hdr.udp); \
-        NUMBER packet.extract(hdr.atp);
+        NUMBER packet.extract(hdr.atp); packet.extract(hdr.check);
     state add {
         ATP_HEADERS
         transition lanes;
@@ -93,9 +99,15 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     state atp {  // values of all types are looked for, so that a frame is known to have them
         NUMBER
         packet.extract(hdr.atp);
-        transition select(hdr.udp.length) {
-            UDP_LENGTH + VALUES_LENGTH: lanes;
-            UDP_LENGTH + PENDING_LENGTH: pending;
+        packet.extract(hdr.check);
+        headers_checksum.add(hdr.atp);
+        headers_checksum.add(hdr.check);
+        meta.bad_headers = headers_checksum.verify();
+        transition select(hdr.check.version, hdr.atp.msg_type, hdr.udp.length) {
+            (WIRE_VERSION, _,           UDP_LENGTH + VALUES_LENGTH):  lanes;
+            (WIRE_VERSION, _,           UDP_LENGTH + PENDING_LENGTH): pending;
+            (_,            Type.DATA,   UDP_LENGTH + VALUES_LENGTH):  lanes;  // of another version: only what v1model's takes off
+            (_,            Type.MAXIMA, UDP_LENGTH + VALUES_LENGTH):  lanes;
             default: accept;
         }
     }
@@ -118,6 +130,7 @@ control IngressDeparser(packet_out packet, inout packet_t hdr, in state_t meta,
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.atp);
+        packet.emit(hdr.check);
         packet.emit(hdr.pending);
         packet.emit(hdr.lanes);
     }
@@ -139,6 +152,7 @@ parser EgressParser(packet_in packet, out packet_t hdr, out egress_state_t meta,
         packet.extract(hdr.ipv4);
         packet.extract(hdr.udp);
         packet.extract(hdr.atp);
+        packet.extract(hdr.check);
         transition accept;
     }
 }
@@ -146,15 +160,20 @@ parser EgressParser(packet_in packet, out packet_t hdr, out egress_state_t meta,
 control EgressDeparser(packet_out packet, inout packet_t hdr, in egress_state_t meta,
                        in egress_intrinsic_metadata_for_deparser_t deparser_meta) {
     Checksum() ipv4_checksum;
+    Checksum() headers_checksum;
 
     apply {
         if (hdr.ipv4.isValid()) {
             hdr.ipv4.hdr_checksum = ipv4_checksum.update(IPV4_FIELDS);
         }
+        if (hdr.check.isValid()) {
+            hdr.check.headers = headers_checksum.update(CHECK_FIELDS);
+        }
         packet.emit(hdr.ethernet);
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.atp);
+        packet.emit(hdr.check);
     }
 }
 

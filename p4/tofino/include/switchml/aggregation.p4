@@ -1,4 +1,4 @@
-/* Aggregation, but for the values (lanes.p4): the row's largest exponents, and the overflow flags that packets bring. */
+/* Aggregation, but for the values (lanes.p4): the row's largest exponents, the overflow flags that packets bring, check words. */
 #ifndef INA_TOFINO_AGGREGATION_P4
 #define INA_TOFINO_AGGREGATION_P4
 
@@ -56,7 +56,7 @@ control Largest(inout int<8> exponent, in bridge_t bridge) {
 }
 
 /* Whether a packet of this phase came with the overflow flag set. */
-control Flags(inout packet_t hdr) {
+control Flags(inout packet_t hdr, in state_t meta) {
     Register<bit<8>, place_t>(ROWS, 0) overflows;
     RegisterAction<bit<8>, place_t, bit<1>>(overflows) begin_ = {
         void apply(inout bit<8> overflow, out bit<1> now) {
@@ -93,25 +93,77 @@ control Flags(inout packet_t hdr) {
     }
     table any {
         key = {
-            hdr.lanes.isValid(): ternary;
+            meta.has_values: ternary;
             hdr.bridge.first: ternary;
             hdr.bridge.op: ternary;
             hdr.bridge.complete: ternary;
         }
         actions = { begin; join; join_and_give; give; none; NoAction; }
         const entries = {
-            (false, _, _,          _): none();
-            (_,     1, _,          _): begin();
-            (_,     _, Op.ADD,     0): join();
-            (_,     _, Op.ADD,     1): join_and_give();
-            (_,     _, Op.LOOK,    _): give();
-            (_,     _, Op.MAXIMUM, 1): give();
+            (0, _, _,          _): none();
+            (_, 1, _,          _): begin();
+            (_, _, Op.ADD,     0): join();
+            (_, _, Op.ADD,     1): join_and_give();
+            (_, _, Op.LOOK,    _): give();
+            (_, _, Op.MAXIMUM, 1): give();
         }
         const default_action = NoAction();
         size = 6;
     }
     apply {
         any.apply();
+    }
+}
+
+/* One of the two check words, of packets with values: added as they are, but in one access, as nothing is to be found out of it.
+ * In maxima it stays that of the first packet.
+ */
+control Word(inout bit<32> word, in bridge_t bridge) {
+    Register<bit<32>, place_t>(ROWS, 0) words;
+    RegisterAction<bit<32>, place_t, bit<32>>(words) begin_ = {
+        void apply(inout bit<32> sum) {
+            sum = word;
+        }
+    };
+    RegisterAction<bit<32>, place_t, bit<32>>(words) join_ = {
+        void apply(inout bit<32> sum, out bit<32> now) {
+            sum = sum + word;
+            now = sum;
+        }
+    };
+    RegisterAction<bit<32>, place_t, bit<32>>(words) look_ = {
+        void apply(inout bit<32> sum, out bit<32> now) {
+            now = sum;
+        }
+    };
+
+    action begin() {
+        begin_.execute(bridge.row);
+    }
+    action join() {
+        join_.execute(bridge.row);
+    }
+    action join_and_give() {
+        word = join_.execute(bridge.row);
+    }
+    action give() {
+        word = look_.execute(bridge.row);
+    }
+    table operate {
+        key = { bridge.first: ternary; bridge.op: ternary; bridge.complete: ternary; }
+        actions = { begin; join; join_and_give; give; NoAction; }
+        const entries = {
+            (1, _,          _): begin();
+            (_, Op.ADD,     0): join();
+            (_, Op.ADD,     1): join_and_give();
+            (_, Op.LOOK,    _): give();
+            (_, Op.MAXIMUM, 1): give();
+        }
+        const default_action = NoAction();
+        size = 5;
+    }
+    apply {
+        operate.apply();
     }
 }
 

@@ -1,13 +1,13 @@
-/* Packets of switchml.p4 inside the switch: those of ../../../include/switchml/headers.p4, 32 values at a time. */
+/* Packets of switchml.p4 inside the switch: those of ../../../include/switchml/headers.p4, LANES values at a time. */
 #ifndef INA_TOFINO_HEADERS_P4
 #define INA_TOFINO_HEADERS_P4
 
 #include "../../../include/switchml/headers.p4"
 #include "../../../include/switchml/metadata.p4"
 
-const bit<32> CELLS = ROWS * (VALUES / 32);
-
 #include "../passes.p4"
+
+const bit<32> CELLS = ROWS * (VALUES / LANES);
 
 /* What a packet carries between passes, and to the egress; never on a wire. */
 header bridge_t {
@@ -19,7 +19,9 @@ header bridge_t {
     bit<1>  complete;    // it carries the sums
     bit<1>  first;       // what the row has is replaced
     bit<1>  refused;     // what it was to take along is not whole
-    bit<3>  unused;
+    bit<1>  outdated;    // of another version: the sender is told
+    bit<1>  coded;       // it has something else in the place of values, by the program that includes this file
+    bit<1>  empty;       // what it would take along stands for itself (omnireduce.p4)
     bit<9>  port;        // by which it came
     bit<16> group;
     place_t cell;        // of the next 32 values
@@ -29,6 +31,10 @@ header bridge_t {
     bit<32> missing;
 }
 
+#ifndef MORE_LANES  // of a program that includes this file (../thc/headers.p4)
+#define MORE_LANES
+#endif
+
 struct packet_t {
     bridge_t    bridge;
     flags_t     flags;
@@ -37,8 +43,10 @@ struct packet_t {
     udp_t       udp;
     switchml_t  switchml;
     exponents_t exponents;
+    check_t     check;
     pending_t   pending;
     lanes_t     lanes;
+    MORE_LANES
 }
 
 #define KIND(type, size) ((bit<32>)type << 4 | (bit<32>)size)  // of a packet, as the row knows it
@@ -47,6 +55,9 @@ struct packet_t {
 struct state_t {
     bit<32> source;       // IPv4 address that the frame says it is from; 0: none
     bool    bad_checksum;
+    bool    bad_headers;
+    bit<1>  other;        // version: nothing behind it is known
+    bit<1>  has_values;   // or something else in their place
     Drop    drop;
     // of the job and the sender
     bit<32> full;

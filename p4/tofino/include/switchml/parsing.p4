@@ -4,16 +4,46 @@
 
 #include "headers.p4"
 
+#ifndef WITH_LANES  // the state for frames whose payload has this program's size
+#define WITH_LANES lanes
+#define EMIT_MORE_LANES
+#endif
+#ifndef ADDED_LANES  // the state for the values of a packet whose pass adds them
+#define ADDED_LANES lanes
+#define WITHOUT_VALUES
+#endif
+#ifndef MORE_PASSES  // states for passes of a program that includes this file
+#define MORE_PASSES
+#endif
+#ifndef MORE_STATES
+#define MORE_STATES
+#endif
+#ifndef EGRESS_ROUNDS  // what egress looks into of frames that go round, and the state behind the headers
+#define EGRESS_ROUNDS
+#define BEHIND_HEADERS accept
+#define MORE_EGRESS_STATES
+#define EMIT_ROUNDS
+#define EMIT_LEVELS
+#endif
+
 #define IPV4_FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_len, hdr.ipv4.identification, \
     hdr.ipv4.flags, hdr.ipv4.frag_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
 
+#define CHECK_FIELDS { hdr.switchml.msg_type, hdr.switchml.overflow, hdr.switchml.size, hdr.switchml.job, hdr.switchml.tsi, \
+    hdr.switchml.set, hdr.switchml.checked, hdr.switchml.slot, hdr.exponents.e0, hdr.exponents.e1, \
+    hdr.check.version, hdr.check.flags, hdr.check.check0, hdr.check.check1 }
+
 parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out ingress_intrinsic_metadata_t standard) {
     Checksum() ipv4_checksum;
+    Checksum() headers_checksum;
 
     state start {
         packet.extract(standard);
         packet.advance(PORT_METADATA_SIZE);
         meta.bad_checksum = false;
+        meta.bad_headers = false;
+        meta.other = 0;
+        meta.has_values = 0;
         meta.source = 0;
         transition select(standard.ingress_port) {
             RECIRCULATION_PORT &&& RECIRCULATION_MASK: bridge;
@@ -22,7 +52,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state port {
         hdr.bridge.setValid();
-        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, To.NOBODY, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0, 0 };
+        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, To.NOBODY, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0, 0 };
         hdr.flags.setValid();
 #define NO_FLAG(i) hdr.flags.f##i = 0;
         FOR_EACH_LANE(NO_FLAG)
@@ -35,6 +65,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
             Pass.ARRIVE: ethernet;
             Pass.ADD: add;
             Pass.LOAD: load;
+            MORE_PASSES
             default: finish;
         }
     }
@@ -42,15 +73,32 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
         packet.extract(hdr.switchml); packet.extract(hdr.exponents);
     state add {
         SWITCHML_HEADERS
-        transition lanes;
+        transition select(hdr.switchml.checked) {
+            1: check_and_lanes;
+            default: ADDED_LANES;
+        }
+    }
+    state check_and_lanes {
+        packet.extract(hdr.check);
+        transition ADDED_LANES;
     }
     state load {
         SWITCHML_HEADERS
         hdr.lanes.setValid();  // they will be
-        transition accept;
+        transition check_if_any;
     }
     state finish {
         SWITCHML_HEADERS
+        transition check_if_any;
+    }
+    state check_if_any {
+        transition select(hdr.switchml.checked) {
+            1: check_only;
+            default: accept;
+        }
+    }
+    state check_only {
+        packet.extract(hdr.check);
         transition accept;
     }
     state ethernet {
@@ -81,28 +129,53 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state switchml {
         packet.extract(hdr.switchml);
-        transition select(hdr.switchml.size, hdr.switchml.msg_type) {
-            (SIZE_NONE, SWITCHML_PENDING): exponents_and_pending;
-            (SIZE_NONE, _): exponents;
-            (SIZE_CODE, _): exponents_and_lanes;
+        headers_checksum.add(hdr.switchml);
+        transition select(hdr.switchml.checked, hdr.switchml.size) {
+            (1, _): exponents_and_check;
+            (0, SIZE_NONE): exponents;
+            (0, SIZE_CODE): exponents_and_lanes;
             default: accept;
         }
+    }
+    state exponents_and_check {
+        packet.extract(hdr.exponents);
+        packet.extract(hdr.check);
+        headers_checksum.add(hdr.exponents);
+        headers_checksum.add(hdr.check);
+        meta.bad_headers = headers_checksum.verify();
+        transition select(hdr.check.version, hdr.switchml.size, hdr.switchml.msg_type) {
+            (WIRE_VERSION, SIZE_NONE, SWITCHML_PENDING): pending;
+            WITHOUT_VALUES
+            (WIRE_VERSION, SIZE_CODE, _): WITH_LANES;
+            (WIRE_VERSION, _, _): accept;
+            (_, SIZE_CODE, _): other_and_lanes;
+            default: other;
+        }
+    }
+    state other {
+        meta.other = 1;
+        transition accept;
+    }
+    state other_and_lanes {
+        meta.other = 1;
+        transition WITH_LANES;
+    }
+    state pending {
+        packet.extract(hdr.pending);
+        transition accept;
     }
     state exponents {
         packet.extract(hdr.exponents);
         transition accept;
     }
-    state exponents_and_pending {
-        packet.extract(hdr.exponents);
-        packet.extract(hdr.pending);
-        transition accept;
-    }
     state exponents_and_lanes {
         packet.extract(hdr.exponents);
-        transition lanes;
+        transition WITH_LANES;
     }
+    MORE_STATES
     state lanes {
         packet.extract(hdr.lanes);
+        meta.has_values = 1;
         transition accept;
     }
 }
@@ -117,8 +190,10 @@ control IngressDeparser(packet_out packet, inout packet_t hdr, in state_t meta,
         packet.emit(hdr.udp);
         packet.emit(hdr.switchml);
         packet.emit(hdr.exponents);
+        packet.emit(hdr.check);
         packet.emit(hdr.pending);
         packet.emit(hdr.lanes);
+        EMIT_MORE_LANES
     }
 }
 
@@ -130,6 +205,7 @@ parser EgressParser(packet_in packet, out packet_t hdr, out egress_state_t meta,
         packet.extract(hdr.flags);
         transition select(hdr.bridge.pass) {
             Pass.LEAVE: headers;
+            EGRESS_ROUNDS
             default: accept;
         }
     }
@@ -138,22 +214,39 @@ parser EgressParser(packet_in packet, out packet_t hdr, out egress_state_t meta,
         packet.extract(hdr.ipv4);
         packet.extract(hdr.udp);
         packet.extract(hdr.switchml);
-        transition accept;
+        packet.extract(hdr.exponents);
+        transition select(hdr.switchml.checked) {
+            1: check;
+            default: BEHIND_HEADERS;
+        }
     }
+    state check {
+        packet.extract(hdr.check);
+        transition BEHIND_HEADERS;
+    }
+    MORE_EGRESS_STATES
 }
 
 control EgressDeparser(packet_out packet, inout packet_t hdr, in egress_state_t meta,
                        in egress_intrinsic_metadata_for_deparser_t deparser_meta) {
     Checksum() ipv4_checksum;
+    Checksum() headers_checksum;
 
     apply {
         if (hdr.ipv4.isValid()) {
             hdr.ipv4.hdr_checksum = ipv4_checksum.update(IPV4_FIELDS);
         }
+        if (hdr.check.isValid()) {
+            hdr.check.headers = headers_checksum.update(CHECK_FIELDS);
+        }
+        EMIT_ROUNDS
         packet.emit(hdr.ethernet);
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.switchml);
+        packet.emit(hdr.exponents);
+        packet.emit(hdr.check);
+        EMIT_LEVELS
     }
 }
 

@@ -19,6 +19,10 @@
 
 #include "headers.p4"
 
+#ifndef MORE_KINDS  // of packets, of a program that includes this file
+#define MORE_KINDS
+#endif
+
 const bit<32> ENDED = 0x100;  // beyond all kinds
 
 struct phase_t {
@@ -285,11 +289,12 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_CODE), 1): join_set1();
             (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_NONE), 0): join_set0();
             (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_NONE), 1): join_set1();
+            MORE_KINDS
             (_, _, _, _, 1, _, SWITCHML_PENDING, _, 0): join_set0();
             (_, _, _, _, 1, _, SWITCHML_PENDING, _, 1): join_set1();
         }
         const default_action = drop(Drop.WRONG_SIZE);
-        size = 20;
+        size = 24;
     }
 
     action begin_result() {

@@ -47,8 +47,22 @@ control Reply(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_me
         hdr.switchml.size = SIZE_NONE;
         hdr.pending.setValid();
         hdr.pending.missing = hdr.bridge.missing;
-        hdr.ipv4.total_len = IPV4_LENGTH + PENDING_LENGTH;
-        hdr.udp.length = UDP_LENGTH + PENDING_LENGTH;
+        hdr.ipv4.total_len = IPV4_LENGTH + CHECK_LENGTH + PENDING_LENGTH;
+        hdr.udp.length = UDP_LENGTH + CHECK_LENGTH + PENDING_LENGTH;
+    }
+
+    action refused() {
+        hdr.switchml.msg_type = SWITCHML_REFUSED;
+        hdr.switchml.overflow = 0;
+        hdr.switchml.size = SIZE_NONE;
+        hdr.switchml.checked = 1;
+        hdr.check.setValid();
+        hdr.check.version = WIRE_VERSION;
+        hdr.check.flags = 0;
+        hdr.check.check0 = 0;
+        hdr.check.check1 = 0;
+        hdr.ipv4.total_len = IPV4_LENGTH + CHECK_LENGTH;
+        hdr.udp.length = UDP_LENGTH + CHECK_LENGTH;
     }
 
     apply {
@@ -63,7 +77,9 @@ control Reply(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_me
                 hdr.bridge.replicated = 1;
             } else {
                 traffic.ucast_egress_port = hdr.bridge.port;
-                if (hdr.bridge.complete == 0) {
+                if (hdr.bridge.outdated == 1) {
+                    refused();
+                } else if (hdr.bridge.complete == 0) {
                     pending();
                 }
             }

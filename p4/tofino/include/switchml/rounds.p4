@@ -11,6 +11,10 @@
 
 #include "headers.p4"
 
+#ifndef MORE_COUNTS  // of passes of a program that includes this file
+#define MORE_COUNTS
+#endif
+
 /* The number of the round that a packet belongs to. */
 control Rounds(inout bridge_t bridge) {
     Register<bit<16>, place_t>(ROWS, 0) rounds;
@@ -99,9 +103,10 @@ control Counts(in bridge_t bridge, in ingress_intrinsic_metadata_from_parser_t f
             (0, Pass.ADD, LAST_CHUNK, Op.ADD):     join();
             (0, Pass.ADD, LAST_CHUNK, Op.MAXIMUM): join();
             (0, Pass.ADD, LAST_CHUNK, Op.LOOK):    look();
+            MORE_COUNTS
         }
         const default_action = NoAction();
-        size = 4;
+        size = 6;
     }
     apply {
         count.apply();

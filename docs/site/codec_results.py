@@ -1,0 +1,278 @@
+"""Page and plot of docs/results/codecs.md: trainings by each codec, and where compression pays.
+
+    ina experiment run codecs
+    python docs/site/codec_results.py results/codecs-...    keeps the figures in docs/results/codecs.json
+    python docs/site/codec_results.py --add results/codecs-...    adds them to those that are kept
+    make docs                                            writes the page and the plot of them
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ina.lab.kinds.compression import Compression
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KEPT = ROOT / "docs/results/codecs.json"
+RATES = ("100 Mb/s", "10 Gb/s", "100 Gb/s")
+PLANNED = (100e6, 1e9, 10e9, 25e9, 100e9)  # bit/s
+FIGURES = ("accuracy", "loss", "up_kb", "down_kb", "target_steps", "compute_ms", "codec_ms", "network_ms", "faster",
+           "network_faster", "target_s")  # fmt: skip
+SPARSE = (("omnireduce", (0.0, 0.9, 0.99)), ("sketch", (0.9, 0.95, 0.99)))  # codecs, and shares of blocks that are zero
+
+# System, what was published, and what is not modelled here.
+PUBLISHED = (
+    ("THC (Li et al., NSDI'24, abstract)", "target accuracy 1.40 to 1.47 times as fast, with aggregation in the network",
+     "its rotation and quantisation on GPUs, and trainings that are bound by the network: here codec and "
+     "compute are those of one "
+     "core; the maximum of the norms overlaps with the rotation there, and is a round of its own here"),
+    ("OmniReduce (Fei et al., SIGCOMM'21)", "up to 8.2 times; 1.4 to 2.9 times at 100 Gb/s, for models bound by the network",
+     "its models, whose embeddings have sparse gradients: ours are dense, so it gains nothing in the "
+     "trainings; hosts' packet rates"),
+    ("Lossless homomorphic compression (Li et al., arXiv 2402.07529)",
+     "up to 6.33 times the aggregation throughput, 3.74 times as fast an iteration",
+     "its GPUs, which hash and peel; its baselines, which are all-reduces between hosts"),
+)  # fmt: skip
+
+
+# ---- keeping
+
+
+def keep(folders: Sequence[Path], earlier: dict | None = None) -> dict:
+    """Returns the figures of finished runs of experiments/codecs.toml, and those that follow from them in virtual time. Added to
+    ``earlier`` ones, they replace those of the same model and codec. ValueError: these are of another configuration."""
+    from ina.lab.results import compare
+
+    results = [result for folder in folders for result in compare.points(folder)]
+    rows = [{"model": result.config.model, "codec": result.config.codec, "variant": variant(result.config),
+             "rates": {summary["job"]: {name: summary[name] for name in FIGURES} for summary in result.summary}}
+            for result in results]  # fmt: skip
+    config = {key: getattr(results[0].config, key) for key in ("workers", "batch", "steps", "target", "seed", "values", "delay")}
+    if earlier is not None and earlier["config"] != config:
+        raise ValueError(f"{folders}: of {config}, expected {earlier['config']}")
+    parameters = {result.config.model: result.runs[0]["stats"]["model"]["parameters"] for result in results}
+    environment = json.loads((results[0].path / "environment.json").read_text())
+    kept = {name: environment[name] for name in ("cpu", "cores", "kernel", "python", "torch", "commit", "time")}
+    data = results[0].runs[0]["stats"]["model"]["data"]
+    if earlier is not None:
+        new = {(row["model"], name(row)) for row in rows}
+        rows = [row for row in earlier["rows"] if (row["model"], name(row)) not in new] + rows
+        parameters = earlier["parameters"] | parameters
+        added = {*earlier["environment"].get("added", []), f"{kept['time'][:10]} {kept['commit']}"}
+        kept = earlier["environment"] | {"added": sorted(added)}
+    for row in rows:  # compute does not depend on the codec: the least is what other work on the machine disturbed least
+        compute = min(each["rates"][RATES[0]]["compute_ms"] for each in rows if each["model"] == row["model"])
+        for figures in row["rates"].values():
+            steps = figures["target_steps"]
+            figures["compute_ms"] = compute
+            step = compute + figures["codec_ms"] + figures["network_ms"]
+            figures["target_s"] = None if steps is None else 1e-3 * steps * step
+    return {"environment": kept, "config": config, "parameters": parameters, "data": data, "rows": rows,
+            "sparse": sparse() if earlier is None else earlier["sparse"], "plans": plans(rows, parameters, config)}  # fmt: skip
+
+
+def variant(config: Compression) -> str:
+    """Returns in what a training differs from others by its codec: the optimizer, the type of gradients; empty: nothing."""
+    return ", ".join(value for value, usual in ((config.optimizer, "sgd"), (config.dtype, "float32")) if value != usual)
+
+
+def name(row: dict) -> str:
+    """Returns the codec, with the variant of its training, if it is one."""
+    return f"{row['codec']} ({row['variant']})" if row.get("variant") else row["codec"]
+
+
+def sparse(elements: int = 262_144) -> list[dict]:
+    """Returns how many times as fast as the uncompressed sum codecs of sparse tensors are, in virtual time at 100 Gb/s."""
+    from ina.lab.kinds.allreduce import AllReduce
+
+    def milliseconds(**keys: object) -> float:
+        (result,) = AllReduce(elements=elements, workers=8, rate=100e9, dtype="float32", **keys).measure()
+        return 1e3 * result.seconds
+
+    dense = milliseconds()
+    return [{"codec": codec, "sparsity": sparsity, "faster": dense / milliseconds(codec=codec, sparsity=sparsity)}
+            for codec, shares in SPARSE for sparsity in shares]  # fmt: skip
+
+
+def plans(rows: Sequence[dict], parameters: dict[str, int], config: dict) -> list[dict]:
+    """Returns what the planner estimates to be fastest, of all codecs, from the bytes and seconds that were measured."""
+    from ina import codecs
+    from ina.aggregation import protocols
+    from ina.aggregation.worker.config import ETHERNET_OVERHEAD
+    from ina.codecs.costs import Cost
+    from ina.codecs.planner import DEFAULT, Link, propose
+
+    values = config["values"]
+    headers = (protocols.frame_bytes(protocols.DEFAULT, values) + ETHERNET_OVERHEAD) / (4 * values)
+    chosen = []
+    for model, elements in parameters.items():
+        costs = {row["codec"]: Cost(1e-3 * figures["codec_ms"], round(1e3 * figures["up_kb"]), round(1e3 * figures["down_kb"]),
+                                    codecs.named(row["codec"]).rounds)
+                 for row in rows if row["model"] == model and row["codec"] != DEFAULT and not row.get("variant")
+                 for figures in [next(iter(row["rates"].values()))]}  # fmt: skip
+        for rate in PLANNED:
+            plan = propose(elements, config["workers"], costs, Link(rate, 4 * config["delay"], headers))
+            chosen.append({"model": model, "rate": rate, "way": plan.way, "reason": plan.reason})
+    return chosen
+
+
+# ---- writing
+
+
+def pages() -> dict[str, str]:
+    """Page and plot, by their paths below docs/results/; none before figures are kept."""
+    if not KEPT.exists():
+        return {}
+    kept = json.loads(KEPT.read_text())
+    return {"codecs.md": page(kept), **{f"plots/codecs-{model}.svg": plot(kept, model) for model in kept["parameters"]}}
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows]) + "\n"
+
+
+def page(kept: dict) -> str:
+    config, environment = kept["config"], kept["environment"]
+    target = f"{config['target']:.0%}"
+    parts = [
+        "# Trainings by codec\n\n<!-- Written by docs/site/codec_results.py of docs/results/codecs.json: see there. -->\n",
+        f"`ina experiment run codecs`: {kept['data']}, {config['workers']} workers, {config['steps']} steps of "
+        f"{config['batch']}\nimages a worker, SGD with momentum (of `dgc` the codec's own) where no other optimizer is named, "
+        "one bucket, the same seed and "
+        "learning rate\nfor all codecs: none is tuned for one. The training is real; its workers are in one process, and their "
+        "gradients\nare summed as a switch gives it (`ina.codecs.reduced`). What travels in a step then goes through the "
+        "compiled\nswitch program in virtual time, with "
+        f"{config['values']} values in a packet and links of {config['delay'] * 1e6:g} us.\n",
+        "- *kB up, down*: values of a worker in a step, without headers.\n"
+        "- *codec*: one worker's encoding and decoding on one core of this machine, the 10th percentile of the steps. That\n"
+        "  of `block` counts as 0, since the worker converts while it makes packets: codecs look slower beside it than they\n"
+        "  are.\n"
+        "- *exchange*: how many times as fast as the uncompressed sum, codec included; in brackets without the codec's time.\n"
+        f"- *to {target}*: steps to that test accuracy (of 2,000 images, every 20 steps, one seed: 20 steps more or less "
+        "say nothing),\n  and time: compute of a worker (one core), codec and network after one another.\n"
+        "- *Not modelled*: an exchange that hides behind the backward pass, several buckets, codecs on accelerators or several\n"
+        "  cores, and what hosts take for a packet.\n",
+    ]
+    for model, elements in kept["parameters"].items():
+        rows = [row for row in kept["rows"] if row["model"] == model]
+        compute = min(row["rates"][RATES[0]]["compute_ms"] for row in rows)
+        what = "Model `small`: a CNN" if model != "transformer" else "A transformer"
+        parts.append(f"## {what} of {elements:,} parameters\n\n"
+                     f"Compute of a worker takes {compute:.1f} ms a step.\n")  # fmt: skip
+        head = ["codec", "kB up", "kB down", "loss", "accuracy", f"steps to {target}", "codec, ms",
+                *(f"exchange, {rate}" for rate in RATES), *(f"s to {target}, {rate}" for rate in RATES)]  # fmt: skip
+        parts.append(table(head, [line(row) for row in rows]))
+        others = sorted({name(row) for row in kept["rows"]} - {name(row) for row in rows})
+        parts.append(f"![Accuracy and bytes of a step by codec](plots/codecs-{model}.svg)\n")
+        if others:
+            parts.append(f"Not trained yet by: {', '.join(f'`{codec}`' for codec in others)}.\n")
+    parts.append("## Where compression pays\n\nThe planner's estimate (`codec = \"auto:...\"` with all codecs above) by the "
+                 "time of an exchange\nalone, whatever a codec costs in accuracy, from the bytes and seconds that were "
+                 "measured:\n")  # fmt: skip
+    parts.append(table(["model", "link", "fastest", "why"],
+                       [[plan["model"], rate_text(plan["rate"]), f"`{plan['way']}`", plan["reason"].partition(": ")[2]]
+                        for plan in kept["plans"]]))  # fmt: skip
+    parts.append("## Beside published figures\n\nSparse tensors in virtual time: 8 workers, 262,144 float32 at "
+                 "100 Gb/s, blocks of "
+                 "256 that are zero at random on each worker; how many times as fast as the uncompressed sum, "
+                 "without the codec's "
+                 "own time.\n")  # fmt: skip
+    parts.append(table(["codec", "blocks that are zero", "times as fast"],
+                       [[f"`{row['codec']}`", f"{row['sparsity']:.0%}", f"{row['faster']:.2f}"]
+                        for row in kept["sparse"]]))  # fmt: skip
+    parts.append(table(["system", "published", "not modelled here"], PUBLISHED))
+    parts.append(thc(kept))
+    versions = f"Linux {str(environment['kernel']).split('-')[0]}, Python {environment['python']}, torch {environment['torch']}"
+    parts.append(f"<small>{environment['time'][:10]}, commit `{environment['commit']}`, {environment['cpu']}, "
+                 f"{environment['cores']} cores, other work beside it, {versions}"
+                 f"{''.join(f'; added: {each}' for each in environment.get('added', []))}</small>\n")  # fmt: skip
+    return "\n".join(parts)
+
+
+def line(row: dict) -> list[str]:
+    first = row["rates"][RATES[0]]
+    steps = first["target_steps"]
+    loss = "diverged" if first["loss"] is None else f"{first['loss']:.3f}"
+    return [
+        f"`{name(row)}`", f"{first['up_kb']:.1f}", f"{first['down_kb']:.1f}", loss,
+        f"{first['accuracy']:.1%}", "—" if steps is None else f"{steps}", f"{first['codec_ms']:.2f}",
+        *(f"{row['rates'][rate]['faster']:.2f} ({row['rates'][rate]['network_faster']:.2f})" for rate in RATES),
+        *("—" if row["rates"][rate]["target_s"] is None else f"{row['rates'][rate]['target_s']:.2f}" for rate in RATES),
+    ]  # fmt: skip
+
+
+def thc(kept: dict) -> str:
+    """Returns a sentence on THC's time to accuracy beside the published one; empty without it."""
+    sentences = []
+    for model in kept["parameters"]:
+        rows = {name(row): row["rates"] for row in kept["rows"] if row["model"] == model}
+        for codec in ("thc", "thc-lookup"):
+            if codec in rows and all(rows[c][RATES[0]]["target_s"] for c in ("block", codec)):
+                ratios = (rows["block"][rate]["target_s"] / rows[codec][rate]["target_s"] for rate in RATES)
+                text = ", ".join(f"{ratio:.2f} at {rate}" for ratio, rate in zip(ratios, RATES, strict=True))
+                sentences.append(f"`{codec}` with the model `{model}` reaches {kept['config']['target']:.0%} sooner than the "
+                                 f"uncompressed sum by these factors: {text}.")  # fmt: skip
+    return " ".join(sentences) + "\n" if sentences else ""
+
+
+def rate_text(rate: float) -> str:
+    return f"{rate / 1e9:g} Gb/s" if rate >= 1e9 else f"{rate / 1e6:g} Mb/s"
+
+
+def plot(kept: dict, model: str) -> str:
+    """A line for each codec, by bytes: those of a step (the larger direction, logarithmic) and test accuracy from 0, as SVG."""
+    lines = sorted((max(figures["up_kb"], figures["down_kb"]), -figures["accuracy"], name(row))
+                   for row in kept["rows"] if row["model"] == model for figures in [row["rates"][RATES[0]]])  # fmt: skip
+    low, high = math.log10(lines[0][0]) - 0.1, math.log10(lines[-1][0]) + 0.1
+    top = math.ceil(-5 * min(negative for _, negative, _ in lines)) / 5
+    names, middle, gap, right, step, head = 150, 410, 30, 670, 15, 40
+    base = head + step * len(lines)
+
+    def bytes_at(kb: float) -> float:
+        return names + (middle - names) * (math.log10(kb) - low) / (high - low)
+
+    def accuracy_at(accuracy: float) -> float:
+        return middle + gap + (right - middle - gap) * accuracy / top
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right + 50} {base + 25}" font-family="sans-serif" '
+             'font-size="11">',
+             '<rect width="100%" height="100%" fill="white"/>',
+             f'<text x="{names}" y="14">values of a worker in a step, kB (logarithmic)</text>',
+             f'<text x="{middle + gap}" y="14">test accuracy after {kept["config"]["steps"]} steps, '
+             f'{escape(model)}</text>']  # fmt: skip
+    scale = [(bytes_at(kb), f"{kb:g}") for kb in (0.1, 1, 10, 100, 1000, 10_000) if low <= math.log10(kb) <= high]
+    scale += [(accuracy_at(fifth / 5), f"{fifth / 5:.0%}") for fifth in range(round(5 * top) + 1)]
+    for x, text in scale:
+        parts.append(f'<line x1="{x:.1f}" y1="{head - 10}" x2="{x:.1f}" y2="{base}" stroke="#ddd"/>'
+                     f'<text x="{x:.1f}" y="{base + 14}" text-anchor="middle" fill="#666">{text}</text>')  # fmt: skip
+    for number, (kb, negative, codec) in enumerate(lines):
+        y, colour = head + step * number, "#ef6c00" if codec == "block" else "#3f51b5"
+        accuracy = accuracy_at(-negative)
+        dots = ((bytes_at(kb), f"{kb:.3g}"), (accuracy, f"{-negative:.1%}"))
+        parts.append(f'<text x="{names - 8}" y="{y + 4}" text-anchor="end">{escape(codec)}</text>'
+                     f'<line x1="{names}" y1="{y}" x2="{middle}" y2="{y}" stroke="#eee"/>'
+                     f'<line x1="{middle + gap}" y1="{y}" x2="{accuracy:.1f}" y2="{y}" stroke="{colour}" '
+                     'stroke-opacity="0.4"/>')  # fmt: skip
+        for x, text in dots:
+            parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="3.5" fill="{colour}"/>'
+                         f'<text x="{x + 6:.1f}" y="{y + 4}">{text}</text>')  # fmt: skip
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    parser = argparse.ArgumentParser(description="Keeps the figures of trainings by codecs, of which `make docs` writes a page.")
+    parser.add_argument("--add", action="store_true", help="to those that are kept, instead of them")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a finished `ina experiment run codecs`")
+    arguments = parser.parse_args()
+    figures = keep(arguments.folders, json.loads(KEPT.read_text()) if arguments.add else None)
+    KEPT.write_text(json.dumps(figures, indent=1) + "\n")
+    print(f"{KEPT}: written; `make docs` writes the page")

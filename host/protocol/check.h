@@ -1,0 +1,99 @@
+/* The check header (p4/include/frame.p4, check_t): the version, the checksum of the headers, and the two check words of the values.
+ *
+ * Value i of a packet lies in lane i mod 32, at place i / 32 of m. With S the sum of a lane's values, T the sum of its sums so far
+ * (its first value counts m times, its last once) and odd constants u, w of the lane,
+ *
+ *     check0 = sum of u S + nonce0(number, kind)          check1 = sum of w T + nonce1(number, kind, exponent)      modulo 2^32
+ *
+ * That is mode sum; keyed.h has mode keyed. Both are linear, so those of n workers add up to those of the sum, with n times the nonces. What this detects:
+ * docs/design/protocol.md, "Version and integrity".
+ */
+#ifndef INA_CHECK_H
+#define INA_CHECK_H
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "protocol.h"
+
+struct ina_check_header {
+    uint8_t version, flags;
+    uint16_t headers;           /* RFC 1071, over the protocol's header, exponents and this header */
+    uint32_t check0, check1;
+} __attribute__((packed));
+
+enum { INA_CHECK_OFF = 0, INA_CHECK_SUM = 1, INA_CHECK_KEYED = 2, INA_CHECK_MODES = 3 }; /* flags: how the words are made */
+enum { INA_CHECK_INTEGERS = 0, INA_CHECK_FLOATS = 1 };              /* kinds of values */
+static_assert(sizeof(struct ina_check_header) == 12, "as in frame.p4");
+
+struct ina_check {
+    uint32_t word[2];
+};
+
+/* Adds the words of `count` values, a multiple of 32. */
+void ina_check_add(struct ina_check *check, const uint8_t *wire, size_t count);
+/* The same in the pass of ina_codec_encode or ina_codec_decode over a block whose exponent is not INA_EXP_NONFINITE. */
+void ina_check_encode(struct ina_check *check, uint8_t *wire, const float *x, size_t count, int exponent, int shift);
+void ina_check_decode(struct ina_check *check, float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
+
+/* splitmix64's finaliser: every bit of the input changes half of the output. */
+static inline uint64_t ina_check_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+/* Nonces of one worker's packet. `identity`: of the packet's number, its job and life. */
+static inline struct ina_check ina_check_nonce(uint64_t identity, uint32_t kind, int exponent)
+{
+    const uint64_t first = ina_check_mix(identity + (kind + 1) * 0x9e3779b97f4a7c15ull);
+    const uint64_t second = ina_check_mix(first + (uint8_t)exponent + 1);
+    return (struct ina_check){{(uint32_t)(first >> 32), (uint32_t)(second >> 32)}};
+}
+
+/* `times` the nonces, the words before any value is added. */
+static inline struct ina_check ina_check_begin(struct ina_check nonce, uint32_t times)
+{
+    return (struct ina_check){{nonce.word[0] * times, nonce.word[1] * times}};
+}
+
+/* Checksum over `bytes` (even) bytes, as it is stored in a field; over a frame's with the field: 0 if it fits. */
+static inline uint16_t ina_check_headers(const void *from, size_t bytes)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i + 4 <= bytes; i += 4) {
+        uint32_t word;
+        memcpy(&word, (const uint8_t *)from + i, 4);
+        sum += word;
+    }
+    if (bytes & 2) {
+        uint16_t word;
+        memcpy(&word, (const uint8_t *)from + bytes - 2, 2);
+        sum += word;
+    }
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)~sum;
+}
+
+/* Completes a frame's check header, which ends the checked bytes, but for `more` behind it. The values are written. */
+static inline void ina_check_seal_with(struct ina_check_header *header, uint32_t flags, struct ina_check check, const void *from,
+                                       size_t more)
+{
+    *header = (struct ina_check_header){.version = INA_WIRE_VERSION, .flags = (uint8_t)flags,
+                                        .check0 = htonl(check.word[0]), .check1 = htonl(check.word[1])};
+    header->headers = ina_check_headers(from, (size_t)((const uint8_t *)(header + 1) - (const uint8_t *)from) + more);
+}
+
+static inline void ina_check_seal(struct ina_check_header *header, uint32_t flags, struct ina_check check, const void *from)
+{
+    ina_check_seal_with(header, flags, check, from, 0);
+}
+
+#endif

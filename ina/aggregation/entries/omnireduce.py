@@ -1,0 +1,21 @@
+"""Entries of p4/omnireduce.p4: SwitchML's, as only packets of zeros differ. Its own reduction is a sum, which passes over blocks
+that are zero at all workers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ina.aggregation.entries.switchml import SwitchML
+
+
+class OmniReduce(SwitchML):
+    name = "omnireduce"
+    title = "OmniReduce"
+
+    def reduced(self, tensors: np.ndarray) -> np.ndarray:
+        """Returns the sum of the workers' int32 words, modulo 2^32."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.sum(tensors, axis=0, dtype=np.int32))
+
+
+PROGRAM = OmniReduce()

@@ -1,0 +1,85 @@
+"""Arguments of collectives: tensors, operations and options, in any of the forms that torch's overloads take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TypeVar, cast
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+Tensors = torch.Tensor | Sequence[torch.Tensor]
+ListsOfTensors = Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]]
+OptionsType = TypeVar("OptionsType")
+SUMS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM)
+EXTREMA = (dist.ReduceOp.MAX, dist.ReduceOp.MIN)
+
+
+def as_list(tensors: Tensors) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def as_lists(tensors: ListsOfTensors) -> list[list[torch.Tensor]]:
+    """Returns one list or several as a list of lists."""
+    single = [each for each in tensors if isinstance(each, torch.Tensor)]
+    return [single] if single else [list(each) for each in tensors if not isinstance(each, torch.Tensor)]
+
+
+def tensors_in(argument: object) -> list[torch.Tensor]:
+    """Returns the tensors in an argument, however deep in its lists."""
+    if isinstance(argument, (list, tuple)):
+        return [tensor for each in argument for tensor in tensors_in(each)]
+    return [argument] if isinstance(argument, torch.Tensor) else []
+
+
+def contiguous(argument: object, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> object:
+    """Returns ``argument`` with its strided tensors made contiguous; ``copies`` gets (original, copy) of those that were not."""
+    if isinstance(argument, torch.Tensor):
+        if argument.layout != torch.strided or argument.is_contiguous():
+            return argument
+        copy = argument.contiguous()
+        copies.append((argument, copy))
+        return copy
+    if isinstance(argument, (list, tuple)):
+        return [contiguous(item, copies) for item in argument]
+    return argument
+
+
+def options_of(options: OptionsType, argument: object, timeout: timedelta | None, **values: object) -> OptionsType:
+    """Returns the arguments of a collective's overloads as options: from options, or single values (an operation, a root, or,
+    without either, a time-out)."""
+    if isinstance(argument, type(options)):
+        return argument
+    if isinstance(argument, timedelta):
+        argument, timeout = None, argument
+    if argument is not None:
+        values["rootRank" if isinstance(options, c10d.BroadcastOptions) or isinstance(argument, int) else "reduceOp"] = argument
+    for key, value in {**values, "timeout": timeout}.items():
+        if value is not None:
+            setattr(options, key, value)
+    return options
+
+
+def is_one_of(op: dist.ReduceOp, kinds: Sequence[object]) -> bool:
+    return any(op == each for each in kinds)  # in this order: ReduceOp defines the comparison, its kinds do not
+
+
+def factor_of(op: dist.ReduceOp) -> float | torch.Tensor | None:
+    """Returns the factor of PREMUL_SUM; None: it is another operation."""
+    return _state(op)[1] if op == dist.ReduceOp.PREMUL_SUM else None
+
+
+def op_name(op: object) -> str:
+    kind = _state(op)[0] if isinstance(op, dist.ReduceOp) else op
+    return str(kind).rsplit(".", 1)[-1].split(":")[0].strip("<>")
+
+
+def _state(op: dist.ReduceOp) -> tuple[object, float | torch.Tensor | None]:
+    """Returns the kind of an operation, and the factor of PREMUL_SUM."""
+    return cast(tuple[object, float | torch.Tensor | None], op.__getstate__())
+
+
+def dtypes(tensors: Sequence[torch.Tensor]) -> str:
+    return ",".join(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)

@@ -1,0 +1,110 @@
+"""Decorators of a process group's collectives: arguments under any of torch's names, tensors on any device, one call at a
+time."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from ina.backend import flight_recorder, staging
+from ina.backend.arguments import tensors_in
+from ina.backend.membership import Membership as Group
+from ina.backend.names import torch_name
+from ina.backend.work import GlooWork, LazyWork
+
+Method = Callable[..., dist.Work]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Effect of a call on its first argument (it only reads the others), and the ranks that take part.
+
+    ``reads``, ``writes``: the tensors of the first argument; ``by_all``: all ranks of the group call it.
+    """
+
+    reads: bool = False
+    writes: bool = True
+    by_all: bool = True
+
+
+COLLECTIVE, IN_PLACE = Kind(), Kind(reads=True)
+SEND, RECEIVE = Kind(reads=True, writes=False, by_all=False), Kind(by_all=False)
+
+
+def call(kind: Kind) -> Callable[[Method], Method]:
+    """Decorates a call on tensors on any device. No signal handler may begin one by all ranks in the middle of another."""
+
+    def decorate(method: Method) -> Method:
+        observed = _observed(staging.staged(method, kind.reads, kind.writes), kind)
+
+        @functools.wraps(method)
+        def exclusive(self: Group, *args: object, **kwargs: object) -> dist.Work:
+            with self._group_state.inside(method.__name__):
+                return observed(self, *args, **kwargs)
+
+        return exclusive if kind.by_all else observed
+
+    return decorate
+
+
+def _observed(method: Method, kind: Kind) -> Method:
+    """Decorates a call: torch's profiler and the flight recorder see it, where there are any."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def recorded(self: Group, *args: object, **kwargs: object) -> dist.Work:
+        recorder = flight_recorder.recorder
+        if recorder is None or (entry := recorder.begin(self, name, args, kind.writes, kind.by_all)) is None:
+            return method(self, *args, **kwargs)
+        try:
+            work = method(self, *args, **kwargs)
+        except RuntimeError as error:
+            entry.ended(error)
+            raise
+        work = work if isinstance(work, LazyWork) else GlooWork(self._group_state, work, [], tensors_in(args[:1]), name)
+        work.listen(entry.ended)
+        return work
+
+    @functools.wraps(method)
+    def profiled(self: Group, *args: object, **kwargs: object) -> dist.Work:
+        if not kind.by_all or not torch.autograd._profiler_enabled():
+            return recorded(self, *args, **kwargs)
+        with torch.profiler.record_function(f"ina:{torch_name(name)}") as span:  # until the collective ends
+            work = recorded(self, *args, **kwargs)
+            span._call_end_callbacks_on_future(work.get_future())
+        return work
+
+    return profiled
+
+
+def _named(kind: Kind) -> Callable[[Method], Method]:
+    """Decorates a `call` whose arguments may have any of the names of torch's overloads: ``outputs`` is also
+    ``output_tensors``, ``tensors`` also ``tensor``, ..."""
+
+    def decorate(method: Method) -> Method:
+        decorated, signature = call(kind)(method), inspect.signature(method)
+        own = [*signature.parameters][1:]
+
+        def own_name(name: str) -> str:
+            if name in own:
+                return name
+            return own[0] if name.startswith(("output", "tensor")) else own[1] if name.startswith("input") else name
+
+        @functools.wraps(method)
+        def collective(self: Group, *args: object, **kwargs: object) -> dist.Work:
+            if not kwargs:
+                return decorated(self, *args)
+            bound = signature.bind(self, *args, **{own_name(name): value for name, value in kwargs.items()})
+            return decorated(*bound.args, **bound.kwargs)  # tensors as positional arguments, as staging needs them
+
+        return collective
+
+    return decorate
+
+
+collective, in_place = _named(COLLECTIVE), _named(IN_PLACE)

@@ -1,0 +1,161 @@
+"""A rank's membership of a group: the rendezvous of its ranks, its job at the switch, its inner Gloo, and its end.
+
+torch takes a Python subclass of ProcessGroup. Gloo itself is registered inside as the CPU back end, for the calls that C++ makes
+past Python.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections import deque
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import torch
+import torch.distributed as dist
+
+from ina.backend import rendezvous, spans
+from ina.backend.ballot import Ballot
+from ina.backend.eager import all_eager
+from ina.backend.flight_recorder import open_recorder
+from ina.backend.group_state import GroupState
+from ina.backend.launcher import end_with_launcher
+from ina.backend.roll_call import RollCall
+from ina.backend.settings import Options, Settings
+from ina.backend.spans import open_trace
+from ina.backend.staging import Stager
+from ina.backend.work import LazyWork
+from ina.base.native import lib
+
+if TYPE_CHECKING:
+    from ina.backend.job import Job
+
+GLOO = dist.ProcessGroup.BackendType.GLOO
+_open_groups: WeakSet[Membership] = WeakSet()
+
+
+@all_eager
+class Membership(dist.ProcessGroup):
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
+        super().__init__(rank, size)  # type: ignore[call-arg]  # torch has it, its stubs do not
+        self._timeout = timeout
+        self._job: Job | None = None
+        self._settings: Settings | None = None  # of a group with a job
+        self._switch = ""
+        self._refusal = ""
+        self._closed = False
+        self._in_flight: deque[LazyWork] = deque()  # the endpoint may still write to their memory
+        # A store may have seen this group before (destroyed and made again): creation is collective, so the n-th time
+        # that `size` ranks arrive is the n-th life of the group, and old keys are never read.
+        generation = (store.add("ina/arrivals", 1) - 1) // size
+        store = dist.PrefixStore(f"ina/{generation}", store)
+
+        gloo_store = dist.PrefixStore("gloo", store)
+        self._ballot = Ballot(dist.PrefixStore("plans", store), rank, size, timeout)
+        gloo = dist.ProcessGroupGloo(gloo_store, rank, size, timeout)
+        roll_call = RollCall(dist.PrefixStore("calls", store), rank, size)
+        self._group_state = GroupState(lambda: self._timeout.total_seconds(), roll_call)
+        self._stager = Stager()
+        self._inner = dist.ProcessGroup(gloo_store, rank, size)
+        for group in (self, self._inner):
+            for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+                group._register_backend(torch.device(device), GLOO, gloo)
+            group._set_default_backend(GLOO)
+
+        if size == 1:
+            self._refusal = "one rank"
+        elif size > lib.INA_BITMAP_WORKERS:
+            self._refusal = f"more than {lib.INA_BITMAP_WORKERS} ranks"
+        else:
+            self._open_job(dist.PrefixStore("switch", store), f"{name}/{generation}", options)
+        _open_groups.add(self)
+
+    def _open_job(self, store: dist.Store, name: str, options: Options | None) -> None:
+        from ina.backend.job import Job
+
+        self._settings = settings = Settings.read(options)
+        end_with_launcher()
+        agreed = rendezvous.agree(store, self.rank(), self.size(), self._timeout, settings)
+        self._switch = agreed.switch
+        open_trace(settings.trace, self.rank())
+        open_recorder(settings.flight, rendezvous.number(self.rank()), dist.PrefixStore("flight", store), self.rank(),
+                      self.size())
+        if spans.trace is not None and self.rank() == 0:
+            spans.trace.watch(agreed.switch)
+        try:
+            self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
+                            self._timeout.total_seconds(), settings, agreed.token,
+                            dist.PrefixStore("job", store), agreed.access, agreed.runs)
+        except BaseException:
+            rendezvous.release(self._switch)
+            raise
+
+    def _joined_job(self) -> Job:
+        """Returns the job of a group that is not refused. RuntimeError: the group has been destroyed."""
+        if self._job is None:
+            raise self._destroyed()
+        return self._job
+
+    def _destroyed(self) -> RuntimeError:
+        return RuntimeError(f"ina: group {self.group_name!r} has been destroyed; there are no collectives in it")
+
+    def name(self) -> str:
+        return "ina"
+
+    def getBackendName(self) -> str:
+        return "ina"
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets the time-out of Gloo's collectives, and of the switch if it has not been used yet."""
+        self._timeout = timeout
+        self._inner.set_timeout(timeout)
+        if self._job is not None:
+            self._job.timeout = timeout.total_seconds()
+
+    def monitored_barrier(self, *args: object, **kwargs: object) -> None:
+        return self._inner.monitored_barrier(*args, **kwargs)  # type: ignore[attr-defined]  # torch has it, its stubs do not
+
+    def _set_sequence_number_for_group(self) -> None:
+        self._inner._set_sequence_number_for_group()
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._inner._get_sequence_number_for_group()  # type: ignore[attr-defined]  # the same
+
+    def abort(self) -> None:
+        if self._job is not None:
+            self._job.abort()
+        self._inner.abort()
+        self._close(in_peace=False)
+
+    def shutdown(self) -> None:
+        self._close(in_peace=True)
+        self._inner.shutdown()
+
+    def _close(self, in_peace: bool, wait: float = 2.0) -> None:
+        """Leaves the job; collectives in flight fail. In peace, the other ranks may finish theirs."""
+        _open_groups.discard(self)
+        job, self._job = self._job, None
+        if job is None:
+            self._stager.close()
+            return
+        self._closed = True
+        interrupted = self._group_state.interrupted()  # by a signal handler, the caller: the interrupted collective fails
+        unfinished = [work for work in self._in_flight if not work.finished()]
+        if unfinished or interrupted or self._stager.unfinished():
+            count = max(len(unfinished), self._stager.unfinished())
+            job.abort(f"ina: group {self.group_name!r} was destroyed with {count} collective(s) in flight")
+        for work in unfinished:
+            work.give_up()
+        self._in_flight.clear()
+        self._stager.close()
+        self._group_state.completer.close()
+        job.close(in_peace and not job.failed)
+        rendezvous.release(self._switch, wait)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Closes groups that are open at the interpreter's end: threads must not outlive it, and the switch process is released."""
+    for group in list(_open_groups):
+        group._close(in_peace=False, wait=0.0)

@@ -1,0 +1,291 @@
+"""Collectives that reduce: all-reduce, reduce and reduce-scatter, of dense and sparse tensors, by the group's codec or one of
+the call's own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+from ina import codecs
+from ina.aggregation import protocols
+from ina.backend import coded, sparse, sums
+from ina.backend.arguments import (
+    EXTREMA,
+    SUMS,
+    ListsOfTensors,
+    Tensors,
+    as_list,
+    as_lists,
+    dtypes,
+    factor_of,
+    is_one_of,
+    op_name,
+    options_of,
+)
+from ina.backend.calls import collective, in_place
+from ina.backend.counters import COUNTERS
+from ina.backend.eager import all_eager
+from ina.backend.settings import Options
+from ina.backend.ways import GLOOS, MEASURED, Ways
+from ina.codecs import Call, Codec
+from ina.codecs.planner import GLOO as THROUGH_GLOO
+from ina.codecs.planner import allowed
+
+CodecOf = Callable[[str], tuple[Codec, int]]  # by name: a tensor's codec, and the number of its calls before this one
+Reducing = c10d.AllreduceOptions | c10d.ReduceOptions | c10d.ReduceScatterOptions
+
+
+@all_eager
+class Reductions(Ways):
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
+        super().__init__(store, rank, size, timeout, name, options)
+        self._steps = itertools.count()  # sums by the group's codec, for its seeds
+
+    @in_place
+    def allreduce(self, tensors: Tensors, opts: object = None, timeout: timedelta | None = None, *,
+                  op: object = None) -> dist.Work:
+        tensors = as_list(tensors)
+        return self._allreduce("allreduce", tensors, options_of(c10d.AllreduceOptions(), opts, timeout, reduceOp=op))
+
+    @in_place
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: object = None) -> dist.Work:
+        return self._allreduce("allreduce_coalesced", list(tensors), options_of(c10d.AllreduceCoalescedOptions(), opts, None))
+
+    def _allreduce(self, name: str, tensors: list[torch.Tensor], opts: c10d.AllreduceOptions) -> dist.Work:
+        if name == "allreduce" and len(tensors) != 1:
+            return self._delegate(name, (tensors, opts), "several tensors in one all-reduce")
+        if name == "allreduce" and tensors[0].layout == torch.sparse_coo:
+            return self._allreduce_sparse(tensors[0], opts)
+        reason = self._why_not_reduce(tensors, opts.reduceOp)
+        if reason:
+            return self._delegate(name, (tensors, opts), reason)
+        if self._allowed is not None and len(tensors) == 1 and is_one_of(opts.reduceOp, SUMS[:2]):
+            title = f"all-reduce of {tensors[0].numel():,} {dtypes(tensors)}"
+            return self._planned(tensors[0], opts, title, self._allowed, lambda codec: (codecs.named(codec), next(self._steps)))
+        return self._faster_if_equal(name, (tensors, opts), tensors,
+                                     lambda: self._reduce(name, tensors, tensors, opts), opts.reduceOp)
+
+    def _allreduce_sparse(self, tensor: torch.Tensor, opts: c10d.AllreduceOptions) -> dist.Work:
+        """All-reduces a sparse_coo tensor; Gloo's sums, and its errors, where there is a reason."""
+        if opts.reduceOp != dist.ReduceOp.SUM:
+            reason = f"{op_name(opts.reduceOp)} of sparse tensors"
+        elif not (sums.summable(tensor.dtype) or tensor.dtype in coded.WIDE):
+            reason = f"SUM of {dtypes([tensor])}"
+        else:
+            codec = self._codec_of(tensor.dtype)
+            reason = (sparse.why_not(tensor) or self._why_not([], protocols.SUM)
+                      or self._why_not_coded([], [codec] if codec else []))
+        if reason:
+            return self._delegate("allreduce", ([tensor], opts), reason)
+        kind = f"sparse {dtypes([tensor])} of shape {tuple(tensor.shape)}"
+
+        def through_switch() -> dist.Work:
+            step = next(self._steps)  # when it is called, as on all ranks; the values are summed later
+            agreed = self._with_codec(f"SUM of {kind}, {tensor.sparse_dim()} of it sparse")
+
+            def dense(values: torch.Tensor) -> list[sums.Sum]:
+                return self._sums_of(values, values, False, step)
+
+            own = sparse.SparseSum(tensor, self.rank(), self.size(), dense)
+            return self._through_switch("allreduce", [tensor], lambda: [own], opts, agreed)
+
+        if tensor.dtype not in GLOOS - {torch.float16}:
+            return through_switch()
+        return self._faster(f"all-reduce of {kind}", through_switch, "allreduce", ([tensor], opts))
+
+    @in_place
+    def allreduce_own(self, tensor: torch.Tensor) -> dist.Work:
+        """Reduces by the protocol's own reduction: see ina.backend.all_reduce_own."""
+        if tensor.dtype not in (torch.float32, torch.int32):
+            raise ValueError(f"ina: a protocol's own reduction is of float32 or int32, not {dtypes([tensor])}")
+        if reason := self._why_not([tensor], protocols.OWN):
+            raise ValueError(f"ina: no reduction of its own in group {self.group_name!r}: {reason}")
+        return self._through_switch("allreduce_own", [tensor], lambda: [sums.own(tensor)], None, f"of {dtypes([tensor])}")
+
+    @in_place
+    def allreduce_coded(self, tensor: torch.Tensor, codec: Codec, average: bool, step: int = 0) -> dist.Work:
+        """All-reduces floats by a codec that other collectives of the group do not have: see hooks.py."""
+        options = _sum_or_average(average)
+        if not coded.travels(tensor.dtype, codec):
+            raise ValueError(f"ina: codec {codec.name} of {dtypes([tensor])}: expected one of {', '.join(codec.dtypes)}")
+        if reason := self._why_not_coded([tensor], [codec]):
+            return self._delegate("allreduce", ([tensor], options), reason)
+        return self._by_codec(tensor, options, codec, step, codec.title)
+
+    @in_place
+    def allreduce_planned(self, tensor: torch.Tensor, average: bool, title: str, codec: str, codec_of: CodecOf) -> dist.Work:
+        """All-reduces a tensor in the way that is measured to be fastest, of those that ``codec`` ("auto...") allows,
+        uncompressed, and Gloo. ``title``: names it, the same on all ranks."""
+        options = _sum_or_average(average)
+        if reason := self._why_not_reduce([tensor], options.reduceOp):
+            return self._delegate("allreduce", ([tensor], options), reason)
+        return self._planned(tensor, options, title, allowed(codec, self._packet_values()) or (), codec_of)
+
+    def _planned(self, tensor: torch.Tensor, opts: c10d.AllreduceOptions, title: str, allowed: tuple[str, ...],
+                 codec_of: CodecOf) -> dist.Work:
+        if tensor.dtype != torch.float32 or self._fits(tensor):
+            return self._reduce("allreduce", [tensor], [tensor], opts)
+
+        def start(way: str) -> dist.Work:
+            if way == THROUGH_GLOO:
+                return self._delegate("allreduce", ([tensor], opts), MEASURED)
+            if way == codecs.DEFAULT:
+                return self._reduce("allreduce", [tensor], [tensor], opts)
+            return self._by_codec(tensor, opts, *codec_of(way), way)
+
+        return self._measured(title, allowed, tensor, start)
+
+    def _by_codec(self, tensor: torch.Tensor, opts: c10d.AllreduceOptions, codec: Codec, step: int, title: str) -> dist.Work:
+        call = Call(self.size(), self.rank(), opts.reduceOp == dist.ReduceOp.AVG, step)
+        return self._through_switch("allreduce", [tensor], lambda: coded.reduction(tensor, tensor, codec, call), opts,
+                                    f"{op_name(opts.reduceOp)} of {dtypes([tensor])} by {title}")
+
+    @in_place
+    def reduce(self, tensors: Tensors, opts: object = None, op: object = None, timeout: timedelta | None = None, *,
+               root: int | None = None) -> dist.Work:
+        tensors = as_list(tensors)
+        options = options_of(c10d.ReduceOptions(), opts if root is None else None, timeout, rootRank=root, reduceOp=op)
+        single = "" if len(tensors) == 1 else "several tensors in one reduce"
+        reason = self._why_not_reduce(tensors, options.reduceOp) or single or self._why_not_root(options)
+        if reason:
+            return self._delegate("reduce", (tensors, options), reason)
+        results = tensors if options.rootRank == self.rank() else [None]
+        return self._reduce("reduce", tensors, results, options, root=options.rootRank)
+
+    @collective
+    def reduce_scatter(self, outputs: Tensors, inputs: ListsOfTensors, opts: object = None, timeout: timedelta | None = None, *,
+                       op: object = None) -> dist.Work:
+        outputs, lists = as_list(outputs), as_lists(inputs)
+        options = options_of(c10d.ReduceScatterOptions(), opts, timeout, reduceOp=op)
+        pieces = [tensor for each in lists for tensor in each]
+        reason = self._why_not_reduce([*outputs, *pieces], options.reduceOp)
+        if not reason and (any(len(each) != self.size() for each in lists) or len(lists) != len(outputs)):
+            reason = "wrong number of tensors"  # Gloo's message is better
+        if not reason and len({tensor.dtype for tensor in [*outputs, *pieces]}) > 1:
+            reason = "tensors of several types"
+        if reason:
+            return self._delegate("reduce_scatter", (outputs, lists, options), reason)
+        joined = [torch.cat([tensor.detach().reshape(-1) for tensor in each]) for each in lists]
+        pieces_of = [[tensor.numel() for tensor in each] for each in lists]
+        return self._reduce("reduce_scatter", joined, outputs, options, pieces_of)
+
+    @collective
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: object = None) -> dist.Work:
+        return self._reduce_scatter_flat("_reduce_scatter_base", [output], [input], opts)
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    @collective
+    def reduce_scatter_tensor_coalesced(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor],
+                                        opts: object = None) -> dist.Work:
+        return self._reduce_scatter_flat("reduce_scatter_tensor_coalesced", list(outputs), list(inputs), opts)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def _reduce_scatter_flat(self, name: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor],
+                             opts: object) -> dist.Work:
+        options = options_of(c10d.ReduceScatterOptions(), opts, None)
+        reason = self._why_not_reduce([*outputs, *inputs], options.reduceOp)
+        if not reason and not self._fit(inputs, outputs):
+            reason = "sizes or types that do not fit"  # Gloo's message is better
+        args = (outputs[0], inputs[0], options) if name == "_reduce_scatter_base" else (outputs, inputs, options)
+        if reason:
+            return self._delegate(name, args, reason)
+        pieces_of = [[output.numel()] * self.size() for output in outputs]
+        return self._faster_if_equal(name, args, inputs,
+                                     lambda: self._reduce(name, inputs, outputs, options, pieces_of), options.reduceOp)
+
+    def _reduce(self, name: str, sources: list[torch.Tensor], results: Sequence[torch.Tensor | None], opts: Reducing,
+                pieces_of: list[list[int]] | None = None, root: int | None = None) -> dist.Work:
+        """Reduces ``sources``. ``pieces_of``: each rank gets its piece of a source, which has so many elements; ``root``:
+        nobody else gets anything."""
+        average = opts.reduceOp == dist.ReduceOp.AVG
+        largest = opts.reduceOp == dist.ReduceOp.MAX
+        extremum = is_one_of(opts.reduceOp, EXTREMA)
+        factor = factor_of(opts.reduceOp)
+
+        def parts(source: torch.Tensor, result: torch.Tensor | None, start: int) -> list[sums.Sum]:
+            if extremum:
+                return sums.extremum(source, result, largest, start)
+            return self._sums_of(source, result, average, next(self._steps), factor, start)
+
+        def encode() -> list[sums.Sum]:
+            job, encoded = self._job, []
+            for i, (source, result) in enumerate(zip(sources, results, strict=True)):
+                start = sum(pieces_of[i][: self.rank()]) if pieces_of else 0
+                whole, target = parts(source, result, start), pieces_of[i] if pieces_of else root
+                if job is not None and job.routes and target is not None and not extremum:
+                    sums.direct(whole, source, target, average, job.values)
+                encoded += whole
+            return encoded
+
+        outputs = [result for result in results if result is not None]
+        if average and (reason := self._why_not([])):  # an average of integers: others have been delegated
+            return self._average_through_gloo(name, outputs, encode, opts, reason)
+        agreed = f"{op_name(opts.reduceOp)} of {dtypes(sources)}"
+        agreed += "" if root is None else f" to {root}"
+        return self._through_switch(name, outputs, encode, opts, self._with_codec(agreed))
+
+    def _average_through_gloo(self, name: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]],
+                              opts: Reducing, reason: str) -> dist.Work:
+        """Adds up the switch's sums with Gloo, as int64: the same average to the bit."""
+        with torch.no_grad():
+            parts = encode()
+            whole = torch.cat([torch.zeros(1, dtype=torch.int64), *(part.begin_wide() for part in parts)])  # one at least
+            for part, buffer in zip(parts, whole[1:].split([part.elements for part in parts]), strict=True):
+                part.buffer = buffer
+        COUNTERS.delegated(name, reason)
+        work = self._inner.allreduce([whole], options_of(c10d.AllreduceOptions(), None, opts.timeout))
+        return self._gloo(name, work, [], outputs, reason, parts)
+
+    # ---- codecs, and what the switch cannot reduce
+
+    def _sums_of(self, source: torch.Tensor, result: torch.Tensor | None, average: bool, step: int,
+                 factor: float | torch.Tensor | None = None, start: int = 0) -> list[sums.Sum]:
+        """Returns the sums of ``source``, by the group's codec where it has one. ``step``: for the codec's seeds."""
+        if (codec := self._codec_of(source.dtype)) is not None and not self._fits(source):
+            return coded.reduction(source, result, codec, Call(self.size(), self.rank(), average, step), factor, start)
+        return sums.reduction(source, result, self.size(), average, factor, start)
+
+    def _with_codec(self, agreed: str) -> str:
+        return agreed if self._codec == codecs.DEFAULT else f"{agreed} by {self._codec}"
+
+    def _codec_of(self, dtype: torch.dtype) -> Codec | None:
+        """Returns the codec of such floats; None: sums.py has them."""
+        if self._codec != codecs.DEFAULT and coded.travels(dtype, codec := codecs.named(self._codec)):
+            return codec
+        return codecs.named("exact") if dtype in coded.WIDE else None
+
+    def _fits(self, tensor: torch.Tensor) -> bool:
+        """Returns True if a packet carries all of the floats in the protocol's exact code: without a codec, then."""
+        return tensor.dtype not in coded.WIDE and tensor.numel() * (1 + tensor.is_complex()) <= self._joined_job().exact_floats
+
+    def _why_not_reduce(self, tensors: list[torch.Tensor], op: dist.ReduceOp) -> str:
+        extremum = is_one_of(op, EXTREMA)
+        if not extremum and not is_one_of(op, SUMS):
+            return f"operation {op_name(op)}"
+        for tensor in tensors:
+            if not (sums.ordered(tensor.dtype) if extremum else sums.summable(tensor.dtype) or tensor.dtype in coded.WIDE):
+                return f"{op_name(op)} of {dtypes([tensor])}"
+        if op == dist.ReduceOp.AVG and all(sums.integral(tensor.dtype) for tensor in tensors):
+            return self._why_not_tensors(tensors)  # Gloo has no averages of integers: _reduce makes them of its sums
+        if extremum:
+            return self._why_not(tensors, protocols.MAX)
+        coding = [codec for tensor in tensors if (codec := self._codec_of(tensor.dtype)) is not None]
+        return self._why_not(tensors, protocols.SUM) or self._why_not_coded(tensors, coding)
+
+    def _why_not_coded(self, tensors: list[torch.Tensor], coding: list[Codec]) -> str:
+        """Returns the same as `_why_not`, for sums by these codecs, one after the other."""
+        for codec in coding:
+            if reason := self._why_not(tensors, *codec.operations) or codec.why_not(self._joined_job().protocol):
+                return reason
+        return ""
+
+
+def _sum_or_average(average: bool) -> c10d.AllreduceOptions:
+    return options_of(c10d.AllreduceOptions(), dist.ReduceOp(dist.ReduceOp.AVG if average else dist.ReduceOp.SUM), None)

@@ -1,0 +1,194 @@
+"""The two ways of a collective, through the switch as sums (sums.py) and through the inner Gloo, and which one it goes.
+
+All ranks decide alike, because they decide by properties that a collective has on all ranks (data type, operation, number of
+tensors, size of the group) and by the switch process's one answer to all of them.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ina import codecs
+from ina.aggregation import protocols
+from ina.aggregation.worker import Route
+from ina.aggregation.worker.config import ETHERNET_OVERHEAD
+from ina.backend import sums
+from ina.backend.arguments import EXTREMA, SUMS, contiguous, dtypes, is_one_of, op_name, tensors_in
+from ina.backend.calls import COLLECTIVE, Kind
+from ina.backend.counters import COUNTERS
+from ina.backend.eager import all_eager
+from ina.backend.membership import Membership
+from ina.backend.names import torch_name
+from ina.backend.planner import Planner
+from ina.backend.settings import Options
+from ina.backend.spans import span
+from ina.backend.work import GlooWork, SwitchWork
+from ina.codecs.planner import GLOO as THROUGH_GLOO
+from ina.codecs.planner import allowed
+
+INTEGERS = {torch.int8, torch.uint8, torch.int32, torch.int64}  # that Gloo adds up and compares
+GLOOS = INTEGERS | {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+MEASURED = "measured to be faster, or tried"
+
+
+@all_eager
+class Ways(Membership):
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
+        super().__init__(store, rank, size, timeout, name, options)
+        settings = self._settings
+        self._allowed: tuple[str, ...] | None = None  # codecs that may be chosen from; None: that one
+        self._codec = codecs.DEFAULT  # of floats
+        self._chooses = False  # between the switch and Gloo
+        self._planner: Planner | None = None
+        if settings is not None:
+            self._allowed = allowed(settings.codec, settings.values)
+            self._codec = settings.codec if self._allowed is None else codecs.DEFAULT
+            self._chooses = self._allowed is not None or not settings.codec_is_set
+
+    # ---- which way
+
+    def _why_not(self, tensors: Sequence[torch.Tensor], *reductions: int) -> str:
+        """Returns "" for the switch, else why not: by common properties of all ranks, and the protocol's reductions. Requests
+        admission once per group.
+
+        Raises RuntimeError if the job is over."""
+        if self._closed:
+            raise self._destroyed()
+        if reason := self._why_not_tensors(tensors):
+            return reason
+        if self._refusal:
+            return self._refusal
+        job = self._joined_job()
+        if refusal := job.admit():
+            self._refusal = "refused by the switch"
+            warnings.warn(f"ina: collectives of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=4)
+            return self._refusal
+        lacking = sorted({*(reductions or [protocols.SUM])} - job.reductions)
+        return f"its protocol has no {protocols.REDUCTIONS[lacking[0]].removeprefix('a ')}" if lacking else ""
+
+    def _why_not_tensors(self, tensors: Sequence[torch.Tensor]) -> str:
+        """Returns the same for the tensors alone, whatever the switch and the protocol have."""
+        for tensor in tensors:
+            if tensor.layout != torch.strided or tensor.device.type != "cpu":
+                return f"layout {tensor.layout} on {tensor.device.type}"
+        return ""
+
+    def _why_not_root(self, options: Any) -> str:
+        return "" if 0 <= options.rootRank < self.size() else "no such root"  # Gloo's message is better
+
+    def _why_not_routed(self) -> str:
+        """Returns "" if sums may be from and to some ranks only, else why not."""
+        return "" if self._joined_job().routes else "its sums are from all ranks and to all: INA_PROTOCOL=receivers has others"
+
+    def _route(self, words: int, make: Callable[..., Route], *args: object) -> Route | None:
+        """Returns a route for a sum of so many words; None: the protocol has none, or it fits a packet, in one round trip."""
+        job = self._joined_job()
+        return make(*args) if job.routes and words > job.values else None
+
+    def _fit(self, whole: Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> bool:
+        """Returns True if each of the tensors ``whole`` has room for one of ``parts`` of every rank."""
+        return len(whole) == len(parts) and all(
+            w.numel() == p.numel() * self.size() and w.dtype == p.dtype for w, p in zip(whole, parts, strict=True))
+
+    def _faster(self, title: str, through_switch: Callable[[], dist.Work], collective: str,
+                args: tuple[object, ...]) -> dist.Work:
+        """Runs a collective through the switch or through Gloo, whichever is measured to be faster for those of this ``title``,
+        the same on all ranks; through the switch, where a codec was asked for."""
+        if not self._chooses:
+            return through_switch()
+
+        def start(way: str) -> dist.Work:
+            return self._delegate(collective, args, MEASURED) if way == THROUGH_GLOO else through_switch()
+
+        return self._measured(title, (), None, start)
+
+    def _faster_if_equal(self, collective: str, args: tuple[object, ...], tensors: Sequence[torch.Tensor],
+                         through_switch: Callable[[], dist.Work], op: dist.ReduceOp | None = None) -> dist.Work:
+        """Runs a collective as `_faster` does, where both ways give the same bits: it moves values, or has integers that Gloo
+        adds up or compares; with codec "auto", whose sums follow times anyway, also sums of float32. Not what one packet has."""
+        elements, types = sum(tensor.numel() for tensor in tensors), {tensor.dtype for tensor in tensors}
+        summed = op is not None and is_one_of(op, SUMS[:1])
+        equal = op is None or (types <= INTEGERS and (summed or is_one_of(op, EXTREMA)))
+        chosen = self._allowed is not None and summed and types == {torch.float32}
+        if not (equal or chosen) or not types <= GLOOS or elements <= self._packet_values():
+            return through_switch()
+        kind = "" if op is None else f"{op_name(op)} of "
+        size = 1 << elements.bit_length()
+        title = f"{collective}: {kind}{size // 2:,} to {size - 1:,} {dtypes(tensors[:1])}"
+        return self._faster(title, through_switch, collective, args)
+
+    def _measured(self, title: str, allowed: tuple[str, ...], values: torch.Tensor | None,
+                  start: Callable[[str], dist.Work]) -> dist.Work:
+        """Starts a collective in the way that the planner says (planner.py), and lets it note the time."""
+        planner = self._planner = self._planner or self._new_planner()
+        way, began = planner.way(title, allowed, values), time.monotonic()
+        work = start(way)
+        planner.note(title, allowed, way, began, work)
+        return work
+
+    def _packet_values(self) -> int:
+        assert self._settings is not None  # the group has a job
+        return self._settings.values
+
+    def _new_planner(self) -> Planner:
+        assert self._settings is not None  # the group has a job
+        values = self._settings.values
+        headers = protocols.frame_bytes(self._settings.protocol or protocols.DEFAULT, values) + ETHERNET_OVERHEAD
+
+        def latency() -> float:
+            times = []
+            for _ in range(3):
+                began = time.monotonic()
+                self._through_switch("latency", [], lambda: [sums.Sum.of(torch.ones(1, dtype=torch.int32))], None, "").wait()
+                times.append(time.monotonic() - began)
+            return min(times)
+
+        def usable(name: str) -> bool:
+            codec, job = codecs.named(name), self._joined_job()
+            return codec.operations <= job.reductions and not codec.why_not(job.protocol)
+
+        return Planner(self.size(), self._ballot, latency, usable, self._settings.rate, headers / (4 * values))
+
+    # ---- through the switch
+
+    def _through_switch(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]],
+                        opts: object, agreed: str) -> dist.Work:
+        """Runs a collective through the switch. ``agreed``: text that must be equal on all ranks, beyond the collective and its
+        numbers of elements."""
+        with torch.no_grad(), span(f"ina:{torch_name(collective)} encode"):
+            parts = encode()
+        work = SwitchWork(self._group_state, self._joined_job(), collective, outputs, parts, agreed)
+        COUNTERS.through_switch(collective, work.parts)
+        while self._in_flight and self._in_flight[0].is_completed():
+            self._in_flight.popleft()
+        work.submit(getattr(opts, "asyncOp", True))  # torch before 2.8 has no asyncOp
+        self._in_flight.append(work)
+        return work
+
+    # ---- through Gloo
+
+    def _delegate(self, collective: str, args: tuple[object, ...], reason: str, kwargs: dict[str, object] | None = None,
+                  kind: Kind = COLLECTIVE) -> dist.Work:
+        """Delegates to Gloo, with contiguous tensors: it sums strided ones wrongly. The first argument is the output."""
+        COUNTERS.delegated(collective, reason)
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        args = tuple(contiguous(arg, copies if i == 0 and kind.writes else []) for i, arg in enumerate(args))
+        work = getattr(self._inner, collective)(*args, **(kwargs or {}))
+        return self._gloo(collective, work, copies, tensors_in(args[:1]), reason, by_all=kind.by_all)
+
+    def _gloo(self, collective: str, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
+              outputs: list[torch.Tensor], reason: str, parts: Sequence[sums.Sum] = (), by_all: bool = True) -> dist.Work:
+        """Returns ``work``, wrapped if needed: for ``copies`` to be copied back, ``parts`` to be decoded, or if other ranks may
+        be in a collective through the switch."""
+        agreed = f"{collective} ({reason})" if self._job is not None and not self._refusal and by_all else ""
+        if not copies and not agreed and not parts:
+            return work
+        outputs = [tensor for tensor, _ in copies] or outputs
+        return GlooWork(self._group_state, work, copies, outputs, collective, agreed, self._job, parts)

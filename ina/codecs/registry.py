@@ -1,0 +1,70 @@
+"""Codecs by name: those of this package, those that a program registers, and those of installed packages, in the group
+`ina.codecs` of entry points:
+
+    [project.entry-points."ina.codecs"]
+    halves = "my_package:Halves"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from ina.codecs.ahead import OmniReduceAhead
+from ina.codecs.auto_sparse import AutoSparse
+from ina.codecs.block import Block
+from ina.codecs.codec import Codec
+from ina.codecs.fpisa import Fpisa
+from ina.codecs.lanes import Lanes16
+from ina.codecs.limbs import Block32, Block64, Block256, Exact, TwoLimb
+from ina.codecs.microscaling import CODECS as NARROW
+from ina.codecs.omnireduce import OmniReduce
+from ina.codecs.powersgd import PowerSgd
+from ina.codecs.quantised import IntSgd, Natural, Qsgd, Qsgd4, TernGrad
+from ina.codecs.signs import Sign, SignVote
+from ina.codecs.sketch import Sketch
+from ina.codecs.thc import Thc, ThcLookup
+from ina.codecs.topk import Dgc, TopK
+
+GROUP = "ina.codecs"
+DEFAULT = Block.name
+_OWN: dict[str, Callable[[], Codec]] = {
+    each.name: each
+    for each in (
+        *(Block, Block256, Block64, Block32, TwoLimb, Exact, Lanes16),
+        *NARROW,
+        *(Thc, ThcLookup, Fpisa),
+        *(OmniReduce, OmniReduceAhead, AutoSparse, Sketch),
+        *(Qsgd, Qsgd4, TernGrad, Natural, IntSgd, Sign, SignVote, TopK, Dgc, PowerSgd),
+    )
+}
+_REGISTERED: dict[str, Callable[[], Codec]] = {}
+
+
+def register(name: str, codec: Callable[[], Codec]) -> None:
+    """Registers ``codec``, a class or function that gives a new codec, in this process; every worker's needs it. ValueError: the
+    name is taken."""
+    if name in names():
+        raise ValueError(f"codec {name!r}: expected a new name: there are {', '.join(names())}")
+    _REGISTERED[name] = codec
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all codecs, this package's first."""
+    installed = sorted(entry_points(group=GROUP).names - _OWN.keys() - _REGISTERED.keys())
+    return (*_OWN, *_REGISTERED, *installed)
+
+
+def named(name: str) -> Codec:
+    """Returns a new codec of this name. ValueError: there is none, or its entry point gives something else."""
+    make = _OWN.get(name) or _REGISTERED.get(name)
+    if make is None:
+        found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+        if not found:
+            raise ValueError(f"codec {name!r}: expected one of {', '.join(names())} (a package adds one as an entry point in the "
+                             f"group {GROUP}, a program with ina.codecs.register)")  # fmt: skip
+        make = found[0].load()
+    codec = make()
+    if not isinstance(codec, Codec):
+        raise ValueError(f"codec {name!r}: {make!r} gives {codec!r}, expected an ina.codecs.Codec")
+    return codec

@@ -1,0 +1,252 @@
+"""A figure for a paper, from results folders: `ina plot`, one plot as PDF, SVG or PNG, or its points as CSV.
+
+A point is the median over repetitions (runs that differ in nothing but the seed), with the least and the most of them as error
+bars, or their mean with its standard deviation. A distribution (CDF) has all repetitions of a line instead.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
+
+from ina.base.extras import extra
+from ina.lab.kind import Experiment, Row
+from ina.lab.results import compare, report
+from ina.lab.results.record import Result, ResultsError
+from ina.lab.results.units import axis, format_value
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = ("pdf", "svg", "png", "csv")
+SIZES = {"column": (3.35, 2.2), "page": (7.0, 2.6), "slide": (9.0, 5.0)}  # inches: a column and the width of a two-column page
+FONTS = {"column": 8, "page": 8, "slide": 14}  # points
+DPI = 300  # of a PNG
+SEED = "seed"  # the key of repetitions
+
+
+@dataclass(frozen=True)
+class Point:
+    """Repetitions of a line at one place. ``middle`` between ``low`` and ``high``, of ``count`` runs."""
+
+    x: float | str
+    middle: float
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, x: float | str, values: Sequence[float], errors: str) -> Point:
+        """``errors``: "range", "deviation", or anything else for none."""
+        if errors == "deviation":
+            middle = statistics.fmean(values)
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            return cls(x, middle, middle - spread, middle + spread, len(values))
+        middle = statistics.median(values)
+        low, high = (min(values), max(values)) if errors == "range" else (middle, middle)
+        return cls(x, middle, low, high, len(values))
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Plot to draw. ``lines``: by name, every repetition as (x, value); ``across``: the key of x, None of a distribution."""
+
+    lines: Mapping[str, Sequence[tuple[float | str, float]]]
+    across: str | None
+    heading: str
+    errors: str
+
+    def points(self, line: str) -> list[Point]:
+        """Returns the points of a line by x: in order where they are numbers, else as they came."""
+        places: dict[float | str, list[float]] = {}
+        for x, value in self.lines[line]:
+            places.setdefault(x, []).append(value)
+        order = sorted(places, key=_number) if all(map(_is_number, places)) else list(places)
+        return [Point.of(x, places[x], self.errors) for x in order]
+
+    def distribution(self, line: str) -> list[tuple[float, float]]:
+        """Returns (value, share of the repetitions that are at most it) by value."""
+        values = sorted(value for _, value in self.lines[line])
+        return [(value, (i + 1) / len(values)) for i, value in enumerate(values)]
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _number(value: float | str) -> float:
+    return float(value)
+
+
+def choose(results: Sequence[Result], figure: str, across: str, by: Sequence[str], errors: str, distribution: bool) -> Plot:
+    """Returns the plot of ``figure`` over key ``across``, with a line for each combination of the values of keys ``by``; "" and
+    (): the kind's first figure, over the key with the most values, by all others in which the runs differ.
+
+    Raises ResultsError: results of several kinds, no such figure or key, keys that leave unlike runs in one point, or a
+    distribution over a key.
+    """
+    groups = compare.grouped(results)
+    if len(groups) > 1:
+        kinds = ", ".join(group.kind.kind for group in groups)
+        raise ResultsError(f"results of kinds {kinds}: a plot has one; name the folders of one kind")
+    if distribution and across:
+        raise ResultsError(f"--x {across}: the horizontal axis of a distribution has the figure, which --y chooses")
+    (group,) = groups
+    row = _row(group, figure)
+    for key in (*([across] if across else []), *by):
+        if key not in group.results[0].config.as_dict():
+            raise ResultsError(f"kind {group.kind.kind} has no key {key!r}; the runs differ in: {_listed(group.keys)}")
+    place = None if distribution else across or compare.horizontal_key(group)
+    apart = list(by) or [key for key in group.keys if key not in (place, SEED)]
+    mixed = [key for key in group.keys if key not in (place, SEED, *apart)]
+    if mixed and not distribution:
+        raise ResultsError(f"the runs of a point differ in {_listed(mixed)}, too: add them to --by, or plot fewer folders")
+    lines: dict[str, list[tuple[float | str, float]]] = {}
+    percent = row.pattern.endswith("%}")
+    for result, summary in group.rows():
+        value = summary.get(row.key)
+        if not _is_number(value):
+            continue
+        x = getattr(result.config, place) if place else result.path.name
+        x = x if _is_number(x) else format_value(x, place or "")
+        lines.setdefault(group.line(result, summary, apart), []).append((x, 100 * value if percent else value))
+    return Plot(lines, None if distribution else place or "run", row.heading + ", %" * percent, errors)
+
+
+def _row(group: compare.Group, figure: str) -> Row:
+    """Returns the figure of this name, or the first one that any run has a number for."""
+    there = [row for row in group.kind.rows if any(_is_number(summary.get(row.key)) for _, summary in group.rows())]
+    chosen = [row for row in there if row.key == figure] if figure else there[:1]
+    if not chosen:
+        named = f"no figure {figure!r} in these runs" if figure else "these runs have no figures"
+        raise ResultsError(f"{named}; there are: {_listed([row.key for row in there])}")
+    return chosen[0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def choices(results: Sequence[Result]) -> list[tuple[str, str, str]]:
+    """Returns what a plot of these runs can show: ("figure" or "key", name, what it is)."""
+    listed: list[tuple[str, str, str]] = []
+    for group in compare.grouped(results):
+        shown = report.columns(group.kind, [summary for _, summary in group.rows()])
+        listed += [("figure", row.key, row.heading) for row in shown]
+        listed += [("key", key, _values(group.kind, group.results, key)) for key in group.keys]
+    return listed
+
+
+def _values(kind: type[Experiment], results: Sequence[Result], key: str) -> str:
+    return ", ".join(dict.fromkeys(format_value(getattr(result.config, key), key) for result in results))
+
+
+# ---- output ------------------------------------------------------------------------------------------------------
+
+
+def table(plot: Plot) -> str:
+    """Returns the plot's points as CSV, one row each."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    if plot.across is None:
+        writer.writerow(["line", plot.heading, "share"])
+        writer.writerows([line, value, share] for line in plot.lines for value, share in plot.distribution(line))
+    else:
+        writer.writerow(["line", plot.across, plot.heading, "low", "high", "runs"])
+        writer.writerows([line, p.x, p.middle, p.low, p.high, p.count] for line in plot.lines for p in plot.points(line))
+    return stream.getvalue()
+
+
+def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = ()) -> None:
+    """Writes the plot as its file's name says. ``size``: one of SIZES; ``logarithmic``: "x" and "y", of these axes.
+
+    Raises ResultsError: another ending, or a logarithmic axis with values that are not positive.
+    """
+    form = target.suffix[1:]
+    if form not in FORMATS:
+        raise ResultsError(f"{target}: expected a name that ends with .{', .'.join(FORMATS)}")
+    if form == "csv":
+        target.write_text(table(plot))
+        return
+    with extra("report"):
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    # Letters stay letters in all formats, and equal input makes an equal file.
+    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ina", "font.size": FONTS[size],
+                                "legend.fontsize": FONTS[size] - 1}):  # fmt: skip
+        figure, axes = pyplot.subplots(figsize=SIZES[size], layout="constrained")
+        try:
+            _distribution(axes, plot) if plot.across is None else _points(axes, plot)
+            for name in logarithmic:
+                _logarithmic(axes, name, plot)
+            axes.grid(alpha=0.25, linewidth=0.5)
+            axes.spines[["top", "right"]].set_visible(False)
+            if len(plot.lines) > 1:
+                axes.legend(frameon=False)
+            figure.savefig(target, dpi=DPI, metadata={"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form))
+        finally:
+            pyplot.close(figure)
+
+
+def _points(axes: Axes, plot: Plot) -> None:
+    """Draws lines with error bars; words on the axis have a place each."""
+    assert plot.across is not None
+    every = list(dict.fromkeys(point.x for line in plot.lines for point in plot.points(line)))
+    words = not all(map(_is_number, every))
+    every = every if words else sorted(every, key=_number)
+    for index, line in enumerate(plot.lines):
+        points = plot.points(line)
+        at = [every.index(point.x) if words else _number(point.x) for point in points]
+        below = [point.middle - point.low for point in points]
+        above = [point.high - point.middle for point in points]
+        style = compare.line_style(index)
+        style |= {"linewidth": 0.5 * style["linewidth"], "markersize": 0.5 * style["markersize"]}
+        if words:
+            style["linestyle"] = "none"
+        axes.errorbar(at, [point.middle for point in points], [below, above] if any(below + above) else None, label=line,
+                      capsize=2, elinewidth=0.8, **style)  # fmt: skip
+    if words:
+        axes.set_xticks(range(len(every)), [str(x) for x in every])
+        axes.set_xlim(-0.5, len(every) - 0.5)
+    else:
+        compare.scale_places(axes, [_number(x) for x in every], plot.across)
+    axes.set(xlabel=axis(plot.across), ylabel=plot.heading)
+    if all(point.low >= 0 for line in plot.lines for point in plot.points(line)):
+        axes.set_ylim(bottom=0)
+
+
+def _distribution(axes: Axes, plot: Plot) -> None:
+    for index, line in enumerate(plot.lines):
+        steps = plot.distribution(line)
+        style = compare.line_style(index)
+        axes.step([steps[0][0], *(value for value, _ in steps)], [0, *(share for _, share in steps)], where="post", label=line,
+                  color=style["color"], linestyle=("-", "--", ":", "-.")[index % 4], linewidth=1.2)  # fmt: skip
+    axes.set(xlabel=plot.heading, ylabel="share of runs", ylim=(0, 1.02))
+
+
+def _logarithmic(axes: Axes, name: str, plot: Plot) -> None:
+    figures = [value for line in plot.lines.values() for _, value in line]
+    if name == "y" and plot.across is None:
+        raise ResultsError("--log y: the shares of a distribution begin at 0, where a logarithmic axis has no place")
+    if name == "x" and plot.across is not None:
+        places = {x for line in plot.lines.values() for x, _ in line}
+        if not all(map(_is_number, places)) or max(map(_number, places)) <= 0:
+            raise ResultsError(f"--log x: {plot.across} has no positive numbers")
+        compare.scale_places(axes, sorted(map(_number, places)), plot.across, logarithmic=True)
+        return
+    if min(figures) <= 0:
+        raise ResultsError(f"--log {name}: {plot.heading}: some are 0 or less, where a logarithmic axis has no place")
+    if name == "x":
+        axes.set_xscale("log")
+        report.logarithmic(axes.xaxis)
+    else:
+        axes.set_ylim(auto=True)
+        axes.set_yscale("log")
+        report.logarithmic(axes.yaxis)

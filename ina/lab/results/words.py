@@ -1,0 +1,35 @@
+"""Meanings of the tables' figures, a sentence each: by their keys in a summary, where a heading does not say all."""
+
+from __future__ import annotations
+
+WORDS = {
+    "goodput_gbps": "One worker's tensor, without headers and repetitions, over the time until the last worker had its sum.",
+    "least_gbps": "Goodput of the job that got the least of the shared switches and links.",
+    "straggler_gbps": "Goodput of the job in which one worker is slow.",
+    "fairness": "Jain's index of the jobs' goodputs: 1 if all are equal, 1/n if one of n jobs gets everything.",
+    "link_mb": "Bytes that crossed one direction of the link that was busy longest, with headers, preambles and gaps.",
+    "link_use": "Share of the time in which that link was sending.",
+    "ring_model_ms": "A ring by arithmetic: 2(n-1)/n of the tensor over the slowest link, without headers, losses or delays.",
+    "packets": "Packets that workers sent, repetitions included.",
+    "retransmissions": "Packets that workers sent again because a result was late; of them some were needless.",
+    "spurious": "Packets sent again although the result of the first sending came later: nothing had been lost.",
+    "aggregated": "Share of the packets that the switch added up, rather than pass on to a parameter server.",
+    "server_load": "Packets that a parameter server received for each packet of a worker: 1 if all are added up, n if none is.",
+    "queue_kb": "The longest queue of the switch, of all its ports.",
+    "dropped": "Packets that came to a full queue.",
+    "compute_ms": "Time in which the slowest worker computed.",
+    "reduce_ms": "Time in which an all-reduce was under way, behind compute or not.",
+    "exposed_ms": "Time in which the slowest worker waited for the network and computed nothing.",
+    "efficiency": "Compute's share of the whole time: 100 % if all communication hides behind it.",
+    "rank_mb": "Bytes that a rank gave to collectives and sends.",
+    "allreduce_ms": "Time of a step in which a rank waited for gradients.",
+    "up_kb": "Payload that a worker sent in a step: values as encoded, without headers and repetitions.",
+    "down_kb": "Payload that a worker received in a step.",
+    "codec_ms": "Time in which a worker encoded and decoded.",
+    "network_ms": "Time of the step's all-reduces in the network alone.",
+    "faster": "Time of the uncompressed exchange over this one's, codec included: more than 1 pays.",
+    "network_faster": "The same without the codec's time.",
+    "target_steps": "Steps until the accuracy of the key `target` was first measured.",
+    "target_s": "Time until then.",
+    "bound": "What the run was bound by; `ina why FOLDER` has the reasons.",
+}

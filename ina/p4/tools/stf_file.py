@@ -1,0 +1,495 @@
+"""p4c's STF: text files of control-plane commands, packets to send and packets to expect (`*.stf` in p4c's testdata).
+
+    add TABLE [PRIORITY] KEY:VALUE ... ACTION(ARG:VALUE, ...) [= NAME]
+    setdefault TABLE ACTION(ARG:VALUE, ...)
+    packet PORT HEX...
+    expect PORT [HEX... with `*` for any digit] [$]
+    no_packet [PORT] | wait | remove all
+    check_counter NAME(INDEX) [packets|bytes ==|!=|<|<=|>|>= N]
+    mirroring_add SESSION PORT | mirroring_add_mc SESSION GROUP
+    mc_mgrp_create GROUP | mc_node_create RID PORT... | mc_node_associate GROUP NODE
+    register_write NAME INDEX VALUE | register_read NAME INDEX | register_reset NAME | counter_read NAME INDEX
+    meter_set_rates NAME INDEX RATE:BURST RATE:BURST | meter_array_set_rates NAME RATE:BURST RATE:BURST   (units per
+    microsecond)
+
+and, beyond the commands of p4c's runner,
+
+    member PROFILE ACTION(ARG:VALUE, ...) = NAME | group PROFILE MEMBER... = NAME
+    add TABLE [PRIORITY] KEY:VALUE ... member(NAME) | add TABLE [PRIORITY] KEY:VALUE ... group(NAME)
+    value_set NAME VALUE...
+    direct_meter_set_rates TABLE ENTRY RATE:BURST RATE:BURST
+    expect_digest NAME VALUE...
+
+Rules, those of p4c's runner for BMv2: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is `h.isValid()`;
+omitted keys match anything (exact ones: 0); the higher priority wins; `$` demands the exact length, else a received
+packet may be longer; `expect PORT` alone accepts any packets, but at least one; packets on ports that the file never
+names are ignored (`no_packet PORT`, which p4c's runner lacks, names one); counters of bytes count the frame check
+sequence (4 bytes) too.
+
+`run` drives any `Target`: the interpreter, a compiled switch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from string import hexdigits
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+FCS = 4  # bytes of the frame check sequence, which frames here lack
+COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+class StfError(Exception):
+    """An error for a file that is malformed or names something that the program lacks; the message starts with the file, if its
+    name is known, and the line."""
+
+
+H = TypeVar("H")
+MatchValue: TypeAlias = int | tuple[int, int]
+Json: TypeAlias = dict[str, Any]
+"""A message of P4Info."""
+
+
+class Target(Protocol[H]):
+    """A switch under test. Names are full control-plane names from `p4info` (P4Info in JSON mapping).
+
+    Matches by kind: exact int, ternary (value, mask), lpm (value, prefix length), range (low, high), optional int.
+    """
+
+    p4info: Json
+
+    def insert(
+        self, table: str, match: dict[str, MatchValue], action: str, args: dict[str, int], priority: int
+    ) -> H:
+        """Inserts an entry; returns its handle."""
+
+    def set_default(self, table: str, action: str, args: dict[str, int]) -> None: ...
+
+    def clear_tables(self) -> None: ...
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]: ...
+
+    def set_clone_session(self, session: int, port: int | None, group: int | None) -> None: ...
+
+    def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None: ...
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]: ...
+
+    def read_direct_counter(self, table: str, entry: H) -> tuple[int, int]: ...
+
+    def read_register(self, name: str, index: int) -> int: ...
+
+    def write_register(self, name: str, index: int, value: int) -> None: ...
+
+    def register_size(self, name: str) -> int: ...
+
+    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
+        """Configures a meter. `rates`: (units per second, burst) committed, then peak."""
+
+    def configure_direct_meter(self, table: str, entry: H, rates: list[tuple[float, int]]) -> None: ...
+
+    def add_member(self, profile: str, action: str, args: dict[str, int]) -> int: ...
+
+    def add_group(self, profile: str, members: list[int]) -> int: ...
+
+    def point(
+        self,
+        table: str,
+        match: dict[str, MatchValue],
+        *,
+        member: int | None = None,
+        group: int | None = None,
+        priority: int = 0,
+    ) -> H:
+        """Inserts an entry that names a member or a group of the table's action profile."""
+
+    def fill_value_set(self, name: str, members: list[int]) -> None: ...
+
+    def digests(self) -> list[tuple[str, tuple[int, ...]]] | None:
+        """Returns name and values of all messages so far; None if this target has no record of them."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command on one line: `name` in lower case, `text` the rest of the line without comment."""
+
+    line: int
+    name: str
+    text: str
+
+
+@dataclass
+class Result:
+    """The result of a file. `failures` is empty when it passed."""
+
+    failures: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+
+def parse(text: str) -> list[Command]:
+    """Returns the commands of a file, without comments (`#`) and empty lines."""
+    out = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.split("#", 1)[0].strip()
+        if line:
+            name, _, rest = line.partition(" ")
+            name, tab, more = name.partition("\t")
+            out.append(Command(number, name.lower(), (more + " " + rest if tab else rest).strip()))
+    return out
+
+
+def run(text: str, target: Target[H], file: str = "") -> Result:
+    """Runs a file against a target. ``file``: its name, for messages. Raises StfError for files that cannot be run."""
+    return _Runner(target, file).run(parse(text))
+
+
+class _Runner(Generic[H]):
+    def __init__(self, target: Target[H], file: str) -> None:
+        self.target = target
+        self.file = file
+        self.result = Result()
+        self.tables = {t["preamble"]["name"]: t for t in target.p4info.get("tables", [])}
+        self.actions = {a["preamble"]["id"]: a for a in target.p4info.get("actions", [])}
+        self.expected: dict[int, list[str] | None] = {}
+        self.received: dict[int, list[bytes]] = {}
+        self.handles: dict[str, tuple[str, H]] = {}
+        self.nodes: list[tuple[int, list[int]]] = []
+        self.groups: dict[int, list[tuple[int, int]]] = {}
+        self.numbers: dict[tuple[str, str], int] = {}  # numbers of members and groups, by kind and name
+        self.digests: list[tuple[str, tuple[int, ...]]] = []
+
+    def run(self, commands: list[Command]) -> Result:
+        for command in commands:
+            place = f"{self.file}:{command.line}" if self.file else f"line {command.line}"
+            handler = getattr(self, f"_do_{command.name}", None)
+            if handler is None:
+                raise StfError(f"{place}: unknown command '{command.name}'")
+            try:
+                handler(command.text)
+            except StfError as e:
+                raise StfError(f"{place}: {e}") from None
+            except (ValueError, IndexError, OverflowError) as e:  # too few words, or one that is no number, or is too large
+                raise StfError(f"{place}: cannot do '{command.name} {command.text}': {e}") from None
+        self._compare()
+        return self.result
+
+    # --- packets --------------------------------------------------------------------------------------------------
+
+    def _do_packet(self, text: str) -> None:
+        port, _, digits = text.partition(" ")
+        packet = "".join(digits.split())
+        if len(packet) % 2 or set(packet) - set(hexdigits):
+            raise StfError(f"a packet is pairs of hexadecimal digits, not '{digits.strip()}'")
+        self._port(number(port))
+        for out_port, frame in self.target.send(number(port), bytes.fromhex(packet)):
+            self.received.setdefault(out_port, []).append(frame)
+
+    def _do_expect(self, text: str) -> None:
+        port, _, digits = text.partition(" ")
+        pattern = "".join(digits.split()).upper()
+        patterns = self._port(number(port))
+        if not pattern:
+            self.expected[number(port)] = None
+        elif patterns is not None:
+            patterns.append(pattern)
+
+    def _port(self, port: int) -> list[str] | None:
+        return self.expected.setdefault(port, [])
+
+    def _do_no_packet(self, text: str) -> None:
+        """Notes the port, so that unexpected packets there fail. Does nothing without a port: they fail anyway."""
+        if text:
+            self._port(number(text))
+
+    def _do_wait(self, text: str) -> None:
+        """Ignores the command: packets do not linger, and output is not checked."""
+
+    _do_mirroring_get = _do_meter_get_rates = _do_wait
+
+    def _compare(self) -> None:
+        for port, patterns in sorted(self.expected.items()):
+            frames = self.received.get(port, [])
+            if patterns is None:
+                if not frames:
+                    self._fail(f"port {port}: expected some packet, got none")
+                continue
+            if len(frames) != len(patterns):
+                hex_frames = ", ".join(f.hex().upper() for f in frames) or "none"
+                self._fail(f"port {port}: expected {len(patterns)} packets, got {len(frames)}: {hex_frames}")
+            for pattern, frame in zip(patterns, frames, strict=False):
+                if not matches(pattern, frame):
+                    self._fail(f"port {port}: expected {pattern}, got {frame.hex().upper()}")
+        digests = self.target.digests() if self.digests else None
+        if digests is not None and digests != self.digests:
+            self._fail(f"expected the digests {self.digests}, got {digests}")
+
+    def _fail(self, message: str) -> None:
+        self.result.failures.append(message)
+
+    # --- tables ---------------------------------------------------------------------------------------------------
+
+    def _do_add(self, text: str) -> None:
+        head, name, args, handle = split_action(text)
+        words = head.split()
+        table = self.tables[by_suffix(words.pop(0), self.tables, "table")]
+        priority = int(words.pop(0)) if words and words[0].isdigit() else 0
+        table_name = table["preamble"]["name"]
+        if ("implementationId" in table) and name in ("member", "group"):
+            reference = {name: self._numbered(name, args.strip())}
+            entry = self.target.point(table_name, self._match(table, words), priority=priority, **reference)
+        else:
+            action, values = self._action(table["actionRefs"], name, args)
+            entry = self.target.insert(table_name, self._match(table, words), action, values, priority)
+        if handle:
+            self.handles[handle] = (table_name, entry)
+
+    def _do_setdefault(self, text: str) -> None:
+        head, name, args, _ = split_action(text)
+        table = self.tables[by_suffix(head.strip(), self.tables, "table")]
+        self.target.set_default(table["preamble"]["name"], *self._action(table["actionRefs"], name, args))
+
+    def _do_remove(self, text: str) -> None:
+        if text.lower() != "all":
+            raise StfError(f"'remove {text}': only 'remove all' is known")
+        self.target.clear_tables()
+
+    def _action(self, refs: list[Json], name: str, args: str) -> tuple[str, dict[str, int]]:
+        actions = {self.actions[r["id"]]["preamble"]["name"]: self.actions[r["id"]] for r in refs}
+        full = by_suffix(name, actions, "action")
+        params = {p["name"] for p in actions[full].get("params", [])}
+        values = {}
+        for item in filter(None, (a.strip() for a in args.split(","))):
+            key, _, value = item.partition(":")
+            if key.strip() not in params:
+                raise StfError(f"action {full} has no parameter '{key.strip()}'")
+            values[key.strip()] = number(value.strip())
+        return full, values
+
+    def _match(self, table: Json, words: list[str]) -> dict[str, MatchValue]:
+        keys = {f["name"]: f for f in table.get("matchFields", [])}
+        match: dict[str, MatchValue] = {}
+        for word in words:
+            name, _, value = word.rpartition(":")
+            key = keys[key_name(name, list(keys))]
+            match[key["name"]] = match_value(key.get("matchType", "EXACT"), value)
+        for name, key in keys.items():
+            if name not in match and key.get("matchType") == "EXACT":
+                match[name] = 0
+        return match
+
+    # --- action profiles, value sets, digests -----------------------------------------------------------------------
+
+    def _do_member(self, text: str) -> None:
+        head, name, args, handle = split_action(text)
+        profile = self._object("actionProfiles", "action profile", head.strip())
+        tables = [t for t in self.tables.values() if t["preamble"]["id"] in profile["tableIds"]]
+        action, values = self._action([r for t in tables for r in t["actionRefs"]], name, args)
+        self.numbers["member", handle] = self.target.add_member(profile["preamble"]["name"], action, values)
+
+    def _do_group(self, text: str) -> None:
+        head, _, handle = text.partition("=")
+        name, *members = head.split()
+        numbers = [self._numbered("member", m) for m in members]
+        profile = self._name("actionProfiles", "action profile", name)
+        self.numbers["group", handle.strip()] = self.target.add_group(profile, numbers)
+
+    def _object(self, section: str, kind: str, name: str) -> Json:
+        """Returns an object from a section of P4Info."""
+        objects: dict[str, Json] = {o["preamble"]["name"]: o for o in self.target.p4info.get(section, [])}
+        return objects[by_suffix(name, objects, kind)]
+
+    def _name(self, section: str, kind: str, name: str) -> str:
+        return str(self._object(section, kind, name)["preamble"]["name"])
+
+    def _numbered(self, kind: str, name: str) -> int:
+        if (kind, name) not in self.numbers:
+            names = ", ".join(n for k, n in self.numbers if k == kind)
+            raise StfError(f"{kind} '{name}' is unknown; there are: {names}")
+        return self.numbers[kind, name]
+
+    def _do_value_set(self, text: str) -> None:
+        name, *values = text.split()
+        self.target.fill_value_set(self._name("valueSets", "value set", name), [number(v) for v in values])
+
+    def _do_expect_digest(self, text: str) -> None:
+        name, *values = text.split()
+        self.digests.append((name, tuple(number(v) for v in values)))
+
+    # --- replication, counters, registers -------------------------------------------------------------------------
+
+    def _do_mirroring_add(self, text: str) -> None:
+        session, port = map(number, text.split())
+        self.target.set_clone_session(session, port, None)
+
+    def _do_mirroring_add_mc(self, text: str) -> None:
+        session, group = map(number, text.split())
+        self.target.set_clone_session(session, None, group)
+
+    def _do_mc_mgrp_create(self, text: str) -> None:
+        self.groups[number(text)] = []
+        self.target.set_multicast_group(number(text), [])
+
+    def _do_mc_node_create(self, text: str) -> None:
+        rid, *ports = map(number, text.split())
+        self.nodes.append((rid, ports))
+
+    def _do_mc_node_associate(self, text: str) -> None:
+        group, node = map(number, text.split())
+        rid, ports = self.nodes[node]
+        self.groups[group] += [(port, rid) for port in ports]
+        self.target.set_multicast_group(group, self.groups[group])
+
+    def _do_check_counter(self, text: str) -> None:
+        parsed = re.fullmatch(r"([\w.$]+)\s*\(\s*([\w$]+)\s*\)\s*(?:(packets|bytes)\s*([=!<>]+)\s*(\d+))?", text)
+        if parsed is None:
+            raise StfError(f"cannot read 'check_counter {text}'")
+        name, index, unit, operator, expected = parsed.groups()
+        if index in self.handles or index.lstrip("$") in self.handles:
+            packets, octets = self.target.read_direct_counter(
+                *self.handles.get(index) or self.handles[index.lstrip("$")]
+            )
+        else:
+            packets, octets = self.target.read_counter(self._name("counters", "counter", name), number(index))
+        value = octets + FCS * packets if unit == "bytes" else packets
+        if operator and not COMPARE[operator](value, int(expected)):
+            self._fail(f"counter {name}({index}): expected {unit} {operator} {expected}, got {value}")
+
+    def _do_register_write(self, text: str) -> None:
+        name, index, value = text.split()
+        self.target.write_register(self._name("registers", "register", name), number(index), number(value))
+
+    def _do_register_read(self, text: str) -> None:
+        name, index = text.split()
+        value = self.target.read_register(self._name("registers", "register", name), number(index))
+        self.result.log.append(f"{name}[{index}] = {value}")
+
+    def _do_register_reset(self, text: str) -> None:
+        name = self._name("registers", "register", text.strip())
+        for index in range(self.target.register_size(name)):
+            self.target.write_register(name, index, 0)
+
+    def _do_meter_set_rates(self, text: str) -> None:
+        name, index, *rates = text.split()
+        self.target.configure_meter(self._name("meters", "meter", name), number(index), [meter_rate(r) for r in rates])
+
+    def _do_meter_array_set_rates(self, text: str) -> None:
+        name, *rates = text.split()
+        meter = self._object("meters", "meter", name)
+        for index in range(int(meter["size"])):
+            self.target.configure_meter(meter["preamble"]["name"], index, [meter_rate(r) for r in rates])
+
+    def _do_direct_meter_set_rates(self, text: str) -> None:
+        name, handle, *rates = text.split()
+        table = by_suffix(name, self.tables, "table")
+        if handle not in self.handles:
+            raise StfError(f"entry '{handle}' is unknown; there are: {', '.join(self.handles)}")
+        self.target.configure_direct_meter(table, self.handles[handle][1], [meter_rate(r) for r in rates])
+
+    def _do_counter_read(self, text: str) -> None:
+        name, index = text.split()
+        value = self.target.read_counter(self._name("counters", "counter", name), number(index))
+        self.result.log.append(f"{name}[{index}] = {value}")
+
+
+def matches(pattern: str, frame: bytes) -> bool:
+    """Returns True if a frame satisfies an `expect` pattern (upper-case hex digits, `*`, a final `$`)."""
+    exact = pattern.endswith("$")
+    pattern = pattern.removesuffix("$")
+    digits = frame.hex().upper()
+    if len(digits) < len(pattern) or (exact and len(digits) != len(pattern)):
+        return False
+    return all(p in ("*", d) for p, d in zip(pattern, digits, strict=False))
+
+
+def split_action(text: str) -> tuple[str, str, str, str]:
+    """Splits "KEYS ACTION(ARGS) = NAME" into its four parts."""
+    parsed = re.fullmatch(r"(.*?)\s*([\w.$\"]+)\s*\(([^()]*)\)\s*(?:=\s*(\S+))?", text)
+    if parsed is None:
+        raise StfError(f"expected an action with arguments in parentheses, got '{text}'")
+    head, name, args, handle = parsed.groups()
+    return head.replace('"', ""), name.replace('"', ""), args, handle or ""
+
+
+def by_suffix(name: str, names: Collection[str], kind: str) -> str:
+    """Returns the one of `names` that is `name`, or the only one that ends in it. Raises StfError."""
+    name = name.strip('"')
+    if name in names:
+        return name
+    matching = [n for n in names if n.endswith(name)]
+    dotted = [n for n in matching if n.endswith("." + name)]
+    if len(dotted) == 1:
+        return dotted[0]
+    if len(matching) != 1:
+        raise StfError(f"{kind} '{name}' is {'ambiguous' if matching else 'unknown'}; there are: {', '.join(names)}")
+    return matching[0]
+
+
+def key_name(name: str, names: list[str]) -> str:
+    """Returns the match field that an STF key names: `$n` is `[n]`, `valid` or `$valid$` is `isValid()`."""
+    name = re.sub(r"\$(\d+)", r"[\1]", name.strip('"'))
+    plain = {n.replace(".isValid()", ".$valid$"): n for n in names}
+    for alternative in (name, name + "$", name + ".$valid$", re.sub(r"\.valid$", ".$valid$", name)):
+        if alternative in plain:
+            return plain[alternative]
+    for candidate, full in plain.items():
+        ends = ("." + name, f".{name}$", f".{name}.$valid$", *(["$valid$"] if name == "valid" else []))
+        if candidate.endswith(ends):
+            return full
+    raise StfError(f"key '{name}' is unknown; there are: {', '.join(names)}")
+
+
+def number(text: str) -> int:
+    """Parses a decimal, 0x, 0o or 0b number."""
+    try:
+        value = int(text, 0) if text.lower().startswith(("0x", "0o", "0b")) else int(text)
+        str(value)  # Python prints no more than 4300 digits
+    except ValueError:
+        raise StfError(f"'{text:.100}' is no number" + f" of up to 4300 digits: it has {len(text)}" * (len(text) > 100)) from None
+    return value
+
+
+def meter_rate(text: str) -> tuple[float, int]:
+    """Parses RATE:BURST, with the rate per microsecond (as in BMv2's command line), to (rate per second, burst)."""
+    rate, _, burst = text.partition(":")
+    return float(rate) * 1e6, number(burst)
+
+
+def match_value(kind: str, text: str) -> MatchValue:
+    """Parses the value of a key by its match kind; `*` digits make the mask or the prefix length."""
+    base = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
+    match kind:
+        case "LPM":
+            value, slash, length = text.partition("/")
+            if slash:
+                return number(value), number(length)
+            bits = base or 4
+            digits = text[2:] if base else f"{int(text):x}"
+            return number((text[:2] + digits if base else "0x" + digits).replace("*", "0")), bits * (
+                len(digits) - digits.count("*")
+            )
+        case "TERNARY":
+            value, slash, mask = text.partition("&&&")
+            if slash:
+                return number(value), number(mask)
+            if base is None:
+                raise StfError(f"a ternary key takes 0x, 0o or 0b values, not '{text}'")
+            full = f"{(1 << base) - 1:x}"
+            mask_digits = "".join("0" if c == "*" else full for c in text[2:])
+            return number(text.replace("*", "0")), number(text[:2] + mask_digits)
+        case "RANGE":
+            low, dots, high = text.partition("..")
+            return (number(low), number(high)) if dots else (number(low), number(low))
+    return number(text)

@@ -1,0 +1,151 @@
+"""Repetitions of a worker's packets on a clock that the test sets: gaps, probes, time-outs, the fixed time-out."""
+
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_network import US, Network
+
+from ina.aggregation.worker import Worker, WorkerConfig
+
+pytestmark = pytest.mark.fast
+MS = 10**9
+
+
+def slot(frame: bytes) -> int:
+    return int.from_bytes(frame[48:50], "big") if len(frame) >= 50 else -1
+
+
+class Alone:
+    """One worker of one, and a model switch that answers where the test lets it."""
+
+    def __init__(self, **config):
+        config = {"slots": 8, "values": 32, "rto_min": 1e-3, "rto_max": 0.064, "timeout": 100.0, "life": 1} | config
+        self.worker = Worker(WorkerConfig(0, 1, **config))
+        self.switch = Network(1, slots=config["slots"], values=32).switch
+
+    def submit(self, packets: int) -> list[bytes]:
+        self.worker.submit(np.ones(32 * packets, np.int32), now=0)
+        return self.worker.frames_to_send(0)
+
+    def answer(self, frame: bytes) -> bytes:
+        [(_, reply)] = self.switch.process(0, frame)
+        return reply
+
+
+def test_a_result_of_a_later_packet_has_the_earlier_one_sent_again():
+    alone = Alone()
+    first = alone.submit(40)
+    replies = [alone.answer(frame) for frame in first]
+    for i, reply in enumerate(replies[1:]):  # the first one is lost
+        alone.worker.receive(reply, 10 * US + i * US)
+        assert slot(alone.worker.frames_to_send(10 * US + i * US)[0]) != slot(first[0])
+    assert alone.worker.stats["fast_resends"] == 0, "packets that were sent together say nothing"
+
+
+def test_a_path_that_becomes_slow_has_nothing_sent_again_while_results_come():
+    """A link loses nine tenths of its rate: all packets that wait there are late, and none is lost."""
+    alone = Alone()
+    waiting, now = deque(alone.submit(200)), 0
+    for result in range(180):
+        now += MS // 8 if result < 80 else MS * 10 // 8
+        while alone.worker.next_timer() <= now:
+            waiting += alone.worker.frames_to_send(alone.worker.next_timer())
+        alone.worker.receive(alone.answer(waiting.popleft()), now)
+        waiting += alone.worker.frames_to_send(now)
+    assert alone.worker.stats["results"] == 180 and alone.worker.stats["retransmissions"] <= 1, "one in doubt at the change"
+
+
+def test_probes_double_while_nobody_answers():
+    alone = Alone()
+    alone.submit(8)
+    sent, now = [], 0
+    for _ in range(5):
+        now = alone.worker.next_timer()
+        assert alone.worker.frames_to_send(now - 1) == []
+        sent.append(len(alone.worker.frames_to_send(now)))
+    assert sent[:4] == [1, 2, 4, 8]
+    stats = alone.worker.stats
+    assert stats["probes"] == 1 and stats["timeouts"] == sum(sent) - 1 and stats["spurious"] == 0
+
+
+def test_probes_are_single_after_as_many_without_an_answer_as_there_are_slots():
+    """Else they fill a path that takes longer than rto_max, and its answers come later and later."""
+    alone = Alone(slots=64)
+    first = alone.submit(64)
+    sent, now = [], 0
+    for _ in range(20):
+        now = alone.worker.next_timer()
+        sent.append(len(alone.worker.frames_to_send(now)))
+    assert sent == [1, 2, 4, 8, 16, 32, 64] + 13 * [1]
+    alone.worker.receive(alone.answer(first[0]), now)
+    assert sum(len(alone.worker.frames_to_send(alone.worker.next_timer())) for _ in range(4)) > 4, "something came: probes double"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from([1, 8, 64]), st.integers(1, 20), st.floats(1e-5, 1e-2))
+def test_a_fixed_time_out_is_each_packets_own(slots, turns, rto):
+    alone = Alone(slots=slots, rto_min=rto, rto_max=0.1, rto_fixed=True)
+    first = alone.submit(slots)
+    for turn in range(1, turns + 1):
+        now = alone.worker.next_timer()
+        assert now == turn * round(rto * 10**12)
+        assert alone.worker.frames_to_send(now - 1) == []
+        assert sorted(alone.worker.frames_to_send(now)) == sorted(first)
+    stats = alone.worker.stats
+    assert stats["timeouts"] == stats["retransmissions"] == turns * len(first)
+    assert stats["probes"] == stats["fast_resends"] == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(5, 60))
+def test_a_needless_probe_is_counted_and_its_delay_learned(milliseconds):
+    """The path is silent for a while, then both results come."""
+    alone = Alone(slots=1, rto_min=1e-4, rto_max=1.0)
+    frames = alone.submit(20)
+    now = 0
+    for _ in range(9):  # round trips of 10 us
+        now += 10 * US
+        alone.worker.receive(alone.answer(frames[0]), now)
+        frames = alone.worker.frames_to_send(now)
+    start, again = now, []
+    while (timer := alone.worker.next_timer()) < start + milliseconds * MS:
+        again += alone.worker.frames_to_send(timer)
+    assert again
+    end = start + milliseconds * MS
+    replies = [alone.answer(frame) for frame in (frames[0], *again)]
+    for reply in replies:
+        alone.worker.receive(reply, end)
+    stats = alone.worker.stats
+    assert stats["spurious"] == stats["duplicates"] == len(again), "each repetition was needless"
+    assert stats["delays"] == 1, "what ina why explains the needless probe with"
+
+
+def test_a_probe_that_is_lost_is_repeated_after_the_same_interval_and_only_then_is_the_path_in_doubt():
+    """rto_min, which may be many round trips, is for paths of which nothing is heard."""
+    alone = Alone(slots=1, rto_min=1e-3, rto_max=1.0)
+    frames, now = alone.submit(20), 0
+    for _ in range(9):  # round trips of 10 us
+        now += 10 * US
+        alone.worker.receive(alone.answer(frames[0]), now)
+        frames = alone.worker.frames_to_send(now)
+    gaps = []
+    for _ in range(4):
+        timer = alone.worker.next_timer()
+        assert len(alone.worker.frames_to_send(timer)) == 1
+        gaps.append(timer - now)
+        now = timer
+    assert gaps[0] == gaps[1] < 40 * US and gaps[2:] == [MS, 2 * MS]
+
+
+def test_a_caller_that_comes_late_waits_once_more():
+    alone = Alone()
+    alone.submit(8)
+    due = alone.worker.next_timer()
+    late = due + 10 * MS
+    assert alone.worker.frames_to_send(late) == [], "its own process did not run, so perhaps nor did the switch's"
+    assert alone.worker.next_timer() == due + 20 * MS
+    assert len(alone.worker.frames_to_send(due + 20 * MS)) == 1
+    assert alone.worker.stats["delays"] == 1

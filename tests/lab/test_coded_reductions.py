@@ -1,0 +1,89 @@
+"""All-reduces by codecs in virtual time: equal to the bit to the codec over arrays, and as fast as their bytes."""
+
+import numpy as np
+import pytest
+from capabilities import need
+
+from ina import codecs
+from ina.base.settings import ConfigError
+from ina.codecs.omnireduce import BLOCK, blocks_of, used_blocks
+from ina.lab.kinds import allreduce
+from ina.lab.kinds.allreduce import AllReduce
+from ina.lab.virtual.virtual_network import WrongSum
+
+HEADERS = 76  # bytes of a packet of 256 values, Ethernet's included, in SwitchML's paper
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("rate", [10e9, 100e9])
+@pytest.mark.parametrize(("sparsity", "size"), [(0.0, 1 << 18), (0.9, 1 << 20), (0.99, 1 << 21), (0.999, 1 << 22)])
+def test_omnireduce_takes_the_time_of_the_unions_bytes(monkeypatch, rate, sparsity, size):
+    need("cc")
+    tensors: list[np.ndarray] = []
+    make = allreduce._tensors
+    monkeypatch.setattr(allreduce, "_tensors", lambda rng, config: tensors.extend(make(rng, config)) or tensors)
+    config = AllReduce(codec="omnireduce", dtype="float32", elements=size, workers=8, sparsity=sparsity, rate=rate)
+    measured = config.measure()[0].seconds
+    union = BLOCK * np.count_nonzero(np.any([used_blocks(each) for each in tensors], axis=0))
+    index = 4 * -(-blocks_of(size) // 8)  # counts to 8 take 4 bits
+    round_trip = 2 * config.delay + 8 * (4 * BLOCK + HEADERS) / rate
+    expected = 8 * (4 * union * (1 + HEADERS / 1024) + index) / rate + 3 * round_trip
+    assert measured == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("switch", ["embedded", "tna"])
+@pytest.mark.parametrize("codec", ["omnireduce", "sketch", "exact", "thc"])
+def test_sums_are_equal_to_the_bit_with_losses_and_duplicates_on_the_tofino_twin_too(codec, switch):
+    need("cc")
+    config = AllReduce(codec=codec, dtype="float32", elements=30_001, workers=3, sparsity=0.8, switch=switch, loss=0.01,
+                       duplicate=0.01, jobs=2)  # fmt: skip
+    reductions = config.measure()  # compares every worker's result
+    assert len(reductions) == 2 and sum(each.summary()["retransmissions"] for each in reductions) > 0
+
+
+@pytest.mark.build
+def test_parts_on_several_trees_make_one_round():
+    need("cc")
+    config = AllReduce(codec="omnireduce", dtype="float32", elements=20_000, workers=4, topology="leaf-spine", stripes=2,
+                       sparsity=0.5)  # fmt: skip
+    assert config.measure()[0].seconds > 0
+
+
+@pytest.mark.build
+def test_a_wrong_bit_is_noticed(monkeypatch):
+    need("cc")
+    right = codecs.reduced
+
+    def wrong(each, tensors):
+        results = right(each, tensors)
+        results[0].view(np.int32)[7] ^= 1
+        return results
+
+    monkeypatch.setattr(codecs, "reduced", wrong)
+    with pytest.raises(WrongSum, match="worker 0's result is not what codec exact gives over arrays, at 1 of 1000 places"):
+        AllReduce(codec="exact", dtype="float32", elements=1000, workers=2).measure()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("keys", "text"), [
+    ({"codec": "zip"}, "codec = 'zip': expected one of block, "),
+    ({"world": "local"}, "codec = 'omnireduce': expected block outside virtual time"),
+    ({"algorithm": "ring"}, "codec = 'omnireduce': expected block with ring"),
+    ({"dtype": "int32"}, "dtype = 'int32': expected float32 with codec = 'omnireduce'"),
+    ({"tensors": "common"}, "tensors = 'common': expected own with codec"),
+    ({"payload": False}, "payload = False: expected true with codec"),
+    ({"check": "keyed"}, "check = 'keyed': expected off or sum with codec"),
+    ({"codec": "thc-lookup"}, "protocol = 'switchml': expected one with a reduction of its own"),
+    ({"codec": "block", "sparsity": 1.0}, "sparsity = 1.0: expected less than 1"),
+])
+def test_what_no_codec_can_do_is_refused(keys, text):
+    with pytest.raises(ConfigError, match=text):
+        AllReduce(**{"codec": "omnireduce", "dtype": "float32", **keys}).validate()
+
+
+@pytest.mark.fast
+def test_a_share_of_the_blocks_is_zero_others_on_each_worker():
+    config = AllReduce(elements=100 * BLOCK - 3, workers=2, sparsity=0.75)
+    one, other = (used_blocks(each.astype(np.float32)) for each in allreduce._tensors(np.random.default_rng(1), config))
+    assert one.sum() == other.sum() == 25 and not np.array_equal(one, other)

@@ -1,0 +1,153 @@
+"""Pages and tables that compare results, of one folder or of several."""
+
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from capabilities import need
+from rich.console import Console
+
+from ina import cli
+from ina.base.settings import keys
+from ina.lab import plan, sweep
+from ina.lab.kind import kinds
+from ina.lab.kinds.allreduce import AllReduce, Reduction
+from ina.lab.kinds.training import Run, Training
+from ina.lab.results import compare, record, report, units
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SMALL = """
+about = "a trial"
+kind = "allreduce"
+name = "trial"
+workers = 2
+elements = 3000
+values = 32
+
+[sweep]
+jobs = [1, 2]
+loss = [0.0, 0.05]
+"""
+
+
+@pytest.fixture
+def trial(tmp_path):
+    path = tmp_path / "trial.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def quiet() -> Console:
+    return Console(file=open(os.devnull, "w"), width=200)  # noqa: SIM115
+
+
+def a_training(path: Path, name: str, backends=("ina", "gloo"), **keys) -> Path:
+    config = Training(name=name, backends=backends, **keys)
+    folder = record.Folder(path / name, config)
+    runs = [
+        Run(backend, [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7) for backend in backends
+    ]
+    folder.save(runs, {}, finished=True)
+    return folder.path
+
+
+@pytest.mark.build
+def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
+    """Trainings with different faults, and a sweep of all-reduces: a table and plots for each kind."""
+    need("cc", "matplotlib")
+    faults = {"a": "", "b": "loss=0.01", "c": "dup=0.01"}
+    folders = [a_training(tmp_path, name, faults=text) for name, text in faults.items()]
+    folders.append(sweep.sweep(plan.load(trial, {"jobs": "1"}), tmp_path, quiet()))
+    page_file = tmp_path / f"[b]{'long ' * 20}" / "page.html"
+    page_file.parent.mkdir()
+    assert cli.main(["report", *map(str, folders), "--output", str(page_file)]) == 0
+    page = page_file.read_text()
+    captions = re.findall("<figcaption>(.*?)</figcaption>", page)
+    assert page.count("<table>") >= 4 and page.count("<svg") == len(captions) == len(set(captions))
+    assert {"training loss by step", "test accuracy, % by faults", "all-reduce, ms by loss"} < set(captions)
+    assert "test accuracy, % by loss" not in captions, "each kind has its own"
+    assert "loss=0.01" in page and "gloo (loopback)" in page
+    assert f"Report: {page_file}\n" in capsys.readouterr().out, "in one line, and as it is"
+
+
+def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:
+    folder = record.Folder(path / name, AllReduce(name=name, **keys))
+    stats = {"workers": {"tx_packets": packets, "retransmissions": 0}}
+    seconds = 1234.5678 + packets % 10
+    folder.save([Reduction("job 0", 8, 4_000_000, seconds, "h1>s1", 4_299_000, 0.994, 0.000588, stats)], {}, True)
+    return record.load(folder.path)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("width", [None, 80, 36])
+def test_a_table_never_cuts_a_figure(tmp_path, width):
+    """A terminal gets the names of columns that do not fit below the table; a pipe, which counts as 80 wide, gets all columns."""
+    results = [a_reduction(tmp_path, f"{index}", 10**7 + index, rate=rate, topology="fat-tree k=4", loss=0.0001 * index)
+               for index, rate in enumerate((10e9, 25e9))]  # fmt: skip
+    out = io.StringIO()
+    compare.show(Console(file=out, width=width or 80, force_terminal=width is not None, color_system=None), "a title", results)
+    output = out.getvalue()
+    assert "…" not in output and "1234567.8000" in output and "25 Gb/s" in output
+    assert "in all rows job: job 0" in " ".join(output.split()), "said once"
+    assert max(len(row.rstrip()) for row in output.splitlines()) <= (width or 200)
+    assert ("10,000,001" in output) == (width != 36) == ("only in the report" not in " ".join(output.split()))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("places", [(2, 4, 8), ("ring", "tree")])
+def test_legends_cover_nothing(places):
+    need("matplotlib")
+    lines = {f"a line with a name of some length, {n}": [(x, 1 + n * i) for i, x in enumerate(places)] for n in range(12)}
+    extents = []
+
+    def draw(axes):
+        compare._draw(axes, lines, "workers", "what is seen")
+        axes.figure.canvas.draw()
+        extents.append((axes.get_legend().get_window_extent().x0, axes.get_window_extent().x1))
+
+    image = report.svg(draw)
+    assert extents[0][0] >= extents[0][1] and image.count("a line with a name") == 12
+    width = float(re.search(r'width="([0-9.]+)pt"', image)[1])
+    assert width > 6.4 * 72, "the picture has grown by the legend"
+
+
+@pytest.mark.fast
+def test_values_are_said_with_their_units():
+    assert [units.format_value(value, "rate") for value in (1e11, 2.5e10, 0.0)] == ["100 Gb/s", "25 Gb/s", "0"]
+    assert [units.format_value(value, "rto_min") for value in (1e-4, 0.25, 2.0)] == ["100 us", "250 ms", "2 s"]
+    assert units.format_value(0.0001, "loss") == "0.0001"
+    assert (units.format_value(524288, "queue"), units.format_value(512, "pool")) == ("524.288 kB", "512")
+    assert (units.axis("pool"), units.axis("rate"), units.axis("workers")) == ("pool, slots", "rate", "workers")
+    for key in {name for kind in kinds().values() for name in keys(kind)}:  # a key means the same in every kind
+        assert len({keys(kind)[key].unit for kind in kinds().values() if key in keys(kind)}) == 1, key
+
+
+@pytest.mark.build
+def test_equal_configurations_are_told_apart_by_their_folders(tmp_path):
+    need("matplotlib")
+    results = [record.load(a_training(tmp_path, name)) for name in ("before", "after")]
+    results[1].environment["commit"] = "another"
+    page = compare.page("two runs", "", results)
+    assert "<td>before</td>" in page and "<td>after</td>" in page
+    assert "These runs differ in commit." in page
+
+
+@pytest.mark.build
+def test_what_cannot_be_compared_is_named(tmp_path, capsys):
+    assert cli.main(["report", str(tmp_path)]) == 1
+    assert f"{tmp_path}: neither experiment.json" in capsys.readouterr().err
+    folder = a_training(tmp_path, "old")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    for change, message in (({"schema": 1}, "schema 1, expected 2"), ({"finished": False}, "no run in it is finished")):
+        (folder / "metrics.json").write_text(json.dumps(metrics | change))
+        assert cli.main(["report", str(folder)]) == 1
+        assert message in capsys.readouterr().err
+    for name, text, message in (("metrics.json", "{", "metrics.json"), ("metrics.json", "[1]", "expected an object"),
+                                ("metrics.json", '{"schema": 2}', "has no key 'summary'"),
+                                ("experiment.json", "{}", "expected 'points'")):  # fmt: skip
+        (folder / name).write_text(text)
+        assert cli.main(["report", str(folder)]) == 1
+        assert message in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""`ina plot`: which runs make a point, its spread, the files' formats, and what is refused; and folders that cannot be read."""
+
+import csv
+import io
+import statistics
+
+import pytest
+from capabilities import need
+
+from ina import cli
+from ina.lab.kind import kinds
+from ina.lab.kinds.allreduce import AllReduce, Reduction
+from ina.lab.results import record
+from ina.lab.results.words import WORDS
+
+pytestmark = pytest.mark.build  # a results folder has the hash of the preprocessed program
+SEEDS = (1, 2, 3)
+
+
+def seconds(workers: int, loss: float, seed: int) -> float:
+    return workers * (1 + 100 * loss) * (1 + 0.1 * (seed * seed))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs")
+    for workers in (2, 4):
+        for loss in (0.0, 0.001, 0.01):
+            for seed in SEEDS:
+                config = AllReduce(workers=workers, loss=loss, seed=seed)
+                stats = {"workers": {"tx_packets": 100, "retransmissions": int(1000 * loss)}}
+                run = Reduction("job 0", workers, 1000, seconds(workers, loss, seed), "h1>s1", 1000, 0.25 * seed, None, stats)
+                record.Folder(path / f"{workers}-{loss}-{seed}", config).save([run], {}, finished=True)
+    return sorted(map(str, path.iterdir()))
+
+
+def drawn(folders, tmp_path, *arguments: str, name: str = "a.csv") -> list[dict]:
+    target = tmp_path / name
+    assert cli.main(["plot", *folders, "-o", str(target), *arguments]) == 0
+    return list(csv.DictReader(io.StringIO(target.read_text()))) if name.endswith("csv") else []
+
+
+def test_points_are_medians_over_seeds_with_least_and_most(folders, tmp_path):
+    rows = drawn(folders, tmp_path)
+    assert {row["line"] for row in rows} == {"workers 2", "workers 4"} and len(rows) == 6
+    for row in rows:
+        values = [1e3 * seconds(int(row["line"][-1]), float(row["loss"]), seed) for seed in SEEDS]
+        assert float(row["all-reduce, ms"]) == pytest.approx(statistics.median(values))
+        assert (float(row["low"]), float(row["high"])) == pytest.approx((min(values), max(values)))
+        assert row["runs"] == "3"
+
+
+def test_means_deviations_and_a_chosen_axis(folders, tmp_path):
+    rows = drawn(folders, tmp_path, "--errors", "deviation", "--x", "workers", "--y", "goodput_gbps", "--by", "loss")
+    assert len(rows) == 6
+    values = [8e-6 / seconds(4, 0.01, seed) for seed in SEEDS]
+    row = next(row for row in rows if (row["line"], row["workers"]) == ("loss 0.01", "4"))
+    mean, deviation = statistics.fmean(values), statistics.stdev(values)
+    assert float(row["goodput, Gb/s"]) == pytest.approx(mean)
+    assert (float(row["low"]), float(row["high"])) == pytest.approx((mean - deviation, mean + deviation))
+
+
+def test_a_distribution_has_every_run_of_a_line(folders, tmp_path):
+    rows = drawn(folders, tmp_path, "--cdf", "--by", "workers", "--y", "link_use")
+    assert [float(row["share"]) for row in rows] == pytest.approx([(i + 1) / 9 for i in range(9)] * 2)
+    assert [float(row["use of the busiest link, %"]) for row in rows] == [25.0] * 3 + [50.0] * 3 + [75.0] * 3 + (
+        [25.0] * 3 + [50.0] * 3 + [75.0] * 3)  # fmt: skip
+
+
+@pytest.mark.parametrize("name, start", [("a.pdf", b"%PDF"), ("a.svg", b"<?xml"), ("a.png", b"\x89PNG")])
+def test_formats_are_what_their_names_say_and_equal_each_time(folders, tmp_path, name, start):
+    need("matplotlib")
+    for arguments in ([], ["--cdf", "--log", "x"], ["--log", "x,y", "--size", "page"]):
+        drawn(folders, tmp_path, *arguments, name=name)
+        first = (tmp_path / name).read_bytes()
+        drawn(folders, tmp_path, *arguments, name=name)
+        assert first.startswith(start) and (tmp_path / name).read_bytes() == first
+    if name == "a.svg":
+        assert b"all-reduce, ms" in first and b"workers 2" in first, "letters stay letters"
+        assert b">0.001<" in first, "a tick at each of a few places"
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--y", "speed", "-o", "a.csv"], "no figure 'speed' in these runs; there are: time_ms, goodput_gbps"),
+    (["--x", "speed", "-o", "a.csv"], "kind allreduce has no key 'speed'; the runs differ in: workers, seed, loss"),
+    (["--x", "workers", "--by", "seed", "-o", "a.csv"], "the runs of a point differ in loss, too: add them to --by"),
+    (["-o", "a.jpg"], "a.jpg: expected a name that ends with .pdf, .svg, .png, .csv"),
+    (["-o", "nowhere/a.csv"], "nowhere/a.csv: No such file or directory"),
+    (["-o", "a.png", "--log", "z"], "--log z: expected x, y or x,y"),
+    (["-o", "a.png", "--y", "retransmissions", "--log", "y"], "some are 0 or less"),
+    (["-o", "a.csv", "--cdf", "--x", "loss"], "--x loss: the horizontal axis of a distribution has the figure"),
+    (["-o", "a.png", "--cdf", "--log", "y"], "the shares of a distribution begin at 0"),
+])  # fmt: skip
+def test_what_cannot_be_drawn_is_named(folders, tmp_path, monkeypatch, capsys, arguments, message):
+    need("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["plot", *folders, *arguments]) == 1
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_file_figures_and_keys_are_listed(folders, capsys):
+    assert cli.main(["plot", *folders]) == 0
+    listed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert {("figure", "time_ms"), ("figure", "link_use"), ("key", "loss"), ("key", "workers")} <= set(map(tuple, listed))
+
+
+@pytest.mark.parametrize("command", ["report", "plot"])
+def test_folders_that_cannot_be_read_are_skipped_and_named(folders, tmp_path, capsys, command):
+    need("matplotlib")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "metrics.json").write_text('{"schema": 2')
+    target = tmp_path / "a.csv"
+    flag = ["-o"] if command == "plot" else ["--output"]
+    assert cli.main([command, *folders, str(broken), *flag, str(target)]) == 0
+    assert f"ina: skipped: {broken}/metrics.json" in capsys.readouterr().err and target.read_text()
+    assert cli.main([command, str(broken), *flag, str(target)]) == 1
+
+
+def test_words_are_of_figures_that_there_are():
+    rows = {row.key: row for kind in kinds().values() for row in kind.rows}
+    assert WORDS.keys() <= rows.keys()
