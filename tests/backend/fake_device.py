@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from waiting import LONG, TookTooLong
 
 
 class Event(threading.Event):
     query = threading.Event.is_set
 
     def synchronize(self) -> None:
-        assert self.wait(60), "the device has not come so far"
+        if not self.wait(LONG):
+            raise TookTooLong(f"waited {LONG:g} s for the device to come so far")
 
 
 class Stream:

@@ -3,12 +3,12 @@
 import pytest
 from ranks import ROOT, run, succeed
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 pytest.importorskip("torch", reason="the back end needs torch")
 FAULTS = {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.005,seed=5", "INA_VALUES": "256"}
 
 SUMS = """
-rank, n = start(100)
+rank, n = start()
 R = dist.ReduceOp
 import numpy as np
 from ina import codecs
@@ -140,7 +140,7 @@ def test_flushed_values_and_words_are_counted(tmp_path, codec):
 
 
 OWN = """
-rank, n = start(20)
+rank, n = start()
 import numpy as np
 from ina import codecs
 class Own(codecs.Codec):
@@ -156,6 +156,7 @@ def reduce(tensor): return group.allreduce_coded(tensor, Own(), False)
 """
 
 
+@pytest.mark.gate
 def test_a_codec_of_ones_own_may_need_less_rounds_than_it_can_have(tmp_path):
     body = """
         words = (10 * values).astype(np.int32)
@@ -172,25 +173,24 @@ say(well=True); dist.destroy_process_group()
         assert report["well"]
 
 
-def test_a_codec_that_fails_on_one_rank_fails_on_all_soon(tmp_path):
+def test_a_codec_that_fails_on_one_rank_fails_on_all(tmp_path):
     body = "assert call.rank != 1, 'no room'; words = yield codecs.Round(values); return words"
     results = run(tmp_path, 3, OWN.format(body=body) + """
-began = time.monotonic()
 works = []
 def attempt(step):
     try: step()
-    except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+    except RuntimeError as error: say(error=str(error))
 attempt(lambda: works.append(reduce(torch.ones(5000))))
 attempt(lambda: works.append(dist.all_reduce(torch.ones(9), async_op=True)))  # may hear at once that the group has failed
 for work in works: attempt(work.wait)
 """)
     assert "codec own: AssertionError: no room" in results[1].report["error"]
-    assert all(result.report["seconds"] < 15 for result in results)
+    assert not any("Timed out" in result.report["error"] for result in results)
 
 
 def test_ranks_with_different_codecs_find_out(tmp_path):
     results = run(tmp_path, 2, """
-        rank, n = start(20, "gloo")
+        rank, n = start(backend="gloo")
         group = dist.new_group(backend="ina", pg_options=ina.backend.Options(codec=("exact", "two-limb")[rank]))
         try: dist.all_reduce(torch.ones(5000), group=group)
         except RuntimeError as error: say(error=str(error))

@@ -3,7 +3,7 @@
 import pytest
 from ranks import run, succeed
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 pytest.importorskip("torch", reason="the back end needs torch")
 
 

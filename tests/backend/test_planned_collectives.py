@@ -3,11 +3,11 @@
 import pytest
 from ranks import run, succeed
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 pytest.importorskip("torch", reason="the back end needs torch")
 
 SUMS = """
-rank, n = start(100)
+rank, n = start()
 for size in (20_000, 30_000):
     for call in range(13):
         whole = torch.arange(size, dtype=torch.float32) + call
@@ -24,7 +24,7 @@ dist.destroy_process_group()
 """
 
 BUCKETS = """
-rank, n = start(100)
+rank, n = start()
 from torch.nn.parallel import DistributedDataParallel
 from ina.backend.hooks import Choice, per_bucket
 torch.manual_seed(0)
@@ -55,7 +55,7 @@ def test_sums_are_right_in_trials_and_after_them(tmp_path, codec):
 
 
 EQUAL = """
-rank, n = start(100)
+rank, n = start()
 size = 5000
 for call in range(34):
     whole, mine, same = torch.empty(n * size), torch.full((size,), -0.0 - rank), torch.arange(size) * (rank + 1.0)
@@ -90,7 +90,7 @@ def test_by_default_gloo_takes_what_it_does_faster_with_the_same_bits(tmp_path):
 
 def test_asynchronous_calls_of_two_groups_in_another_order_on_each_rank_end(tmp_path):
     for report in succeed(run(tmp_path, 2, """
-        rank, n = start(20)
+        rank, n = start()
         groups = [dist.new_group(), dist.new_group()]
         for group in groups: dist.barrier(group)
         tensors = [torch.full((20_000,), float(rank)) for _ in range(2 * 40)]
@@ -116,7 +116,7 @@ def test_buckets_are_right_in_trials_and_after_them(tmp_path):
 
 
 def test_a_codec_that_remembers_cannot_be_named_for_all_of_a_group(tmp_path):
-    for rank in run(tmp_path, 2, "start(20)", INA_CODEC="auto:thc"):
+    for rank in run(tmp_path, 2, "start()", INA_CODEC="auto:thc"):
         assert rank.code != 0 and "thc remembers each tensor: choose it for a bucket" in rank.errors
 
 
@@ -124,7 +124,8 @@ def test_ranks_whose_plans_differ_are_told(tmp_path):
     """Another list of codecs on one rank: an error within the time-out, no wrong sum."""
     body = """
         os.environ["INA_CODEC"] = "block" if os.environ["RANK"] == "1" else "auto"
-        start(6)
+        start()
+        dist.group.WORLD.set_timeout(timedelta(seconds=6))
         for call in range(5):
             mine = torch.ones(20_000); dist.all_reduce(mine)
             say(**{f"call{call}": mine[0].item()})

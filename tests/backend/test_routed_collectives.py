@@ -4,7 +4,7 @@ the same bits."""
 import pytest
 from ranks import run, succeed
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 pytest.importorskip("torch", reason="the back end needs torch")
 
 COLLECTIVES = """
@@ -67,6 +67,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.gate
 def test_all_collectives_have_the_bits_of_gloo_and_move_no_zeros(tmp_path):
     count = 64 * 3 * 20
     for rank, report in enumerate(succeed(run(tmp_path, 3, COLLECTIVES, INA_PROTOCOL="receivers", INA_VALUES="64", GLOO="1"))):

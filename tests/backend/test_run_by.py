@@ -3,7 +3,7 @@
 import pytest
 import ranks
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 
 BOTH = """
 rank, size = start()  # the ranks run its switch
@@ -35,7 +35,7 @@ say(after=ina.backend.stats()["run_by"]["ranks"]["jobs"])
 """
 
 
-@pytest.mark.parametrize("fault", ["", "loss=0.02,dup=0.02,reorder=0.02,seed=3"])
+@pytest.mark.parametrize("fault", [pytest.param("", marks=pytest.mark.gate), "loss=0.02,dup=0.02,reorder=0.02,seed=3"])
 def test_ranks_and_switch_process_give_the_same_bits(tmp_path, fault):
     reports = ranks.succeed(ranks.run(tmp_path, 3, BOTH, **({"INA_FAULT": fault} if fault else {})))
     for report in reports:

@@ -3,13 +3,13 @@
 import pytest
 from ranks import run, succeed
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 pytest.importorskip("torch", reason="the back end needs torch")
 UDP = {"INA_PORT": "udp"}
 FAULTS = {**UDP, "INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.005,seed=5", "INA_VALUES": "256"}
 
 SUMS = """
-rank, n = start(100)
+rank, n = start()
 torch.sparse.check_sparse_tensor_invariants.disable()
 gloo = dist.new_group(backend="gloo")
 dist.all_reduce(torch.ones(1)); ina.backend.reset_stats()
@@ -56,7 +56,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.gate), 3])
 def test_sums_are_gloos_for_any_sparsity_shape_and_type(tmp_path, ranks):
     for report in succeed(run(tmp_path, ranks, SUMS, **FAULTS)):
         assert report["reasons"] == {} and report["calls"] == {"switch": report["expected"], "gloo": 0}
@@ -74,7 +74,7 @@ say(codecs=ina.backend.stats()["codecs"]); dist.destroy_process_group()
 
 
 REFUSED = """
-rank, n = start(20)
+rank, n = start()
 def attempt(tensor, op=dist.ReduceOp.SUM):
     try: dist.all_reduce(tensor, op=op)
     except RuntimeError as error: return str(error)
@@ -95,7 +95,7 @@ say(error=attempt(one, dist.ReduceOp.AVG), reasons=ina.backend.stats()["reasons"
 def test_the_faster_way_is_measured_and_agreed_unless_a_codec_is_set(tmp_path):
     """Whatever the machine's times say, all ranks take one way, and give the reason."""
     reports = succeed(run(tmp_path, 2, """
-rank, n = start(100)
+rank, n = start()
 from ina.backend import planner
 way = planner.Planner.note
 def note(self, title, allowed, way, began, work): # the first rank sees a slow switch, which the other does not
