@@ -17,6 +17,7 @@ from capabilities import need
 from fake_target import FakeTarget
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import LONG
 
 from ina import topology as topologies
 from ina.aggregation.control_socket.channel import listen
@@ -134,7 +135,7 @@ def test_a_worker_without_a_wire_version_is_one_of_version_1(service):
 def test_a_controller_that_knows_no_wire_versions_is_the_older_side():
     name = f"ina-test-{uuid.uuid4()}"
     with listen(name) as listener:
-        client = Client(name, timeout=5)
+        client = Client(name, timeout=LONG)
         far, _ = listener.accept()
         with far:
             client.join("job", 0)

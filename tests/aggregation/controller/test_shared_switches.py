@@ -14,7 +14,8 @@ import pytest
 from capabilities import need
 from ranks import alive
 from test_api import ME, STRANGER, Someone
-from waiting import until
+from tiers import several_processes
+from waiting import LONG, until
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.access import Access
@@ -64,7 +65,7 @@ class Worker(Someone):
     def endpoint(self, faults=None, **timing):
         reply = self.attached
         config = WorkerConfig(reply["worker"], reply["workers"], job=reply["number"], life=reply["life"], slots=reply["slots"],
-                              values=reply["values"], check="off", **{"rto_min": 20.0, "rto_max": 20.0, "timeout": 60.0} | timing)
+                              values=reply["values"], check="off", **{"rto_min": 20.0, "rto_max": 20.0, "timeout": LONG} | timing)
         max_frame = protocols.frame_bytes("switchml", VALUES)
         port = open_offered_port(reply["port"], self.fds, worker_address(reply["number"], reply["worker"]), SWITCH, max_frame, 32)
         if faults:
@@ -201,11 +202,13 @@ def test_attaching_without_descriptors_left_leaves_nothing(service, host):
 # ---- workers that are killed
 
 
+@pytest.mark.later
 def test_a_worker_killed_in_the_middle_of_a_turn_leaves_no_sum(service, host):
     """Workers are processes here. One is stopped, until that happens while it runs the switch, and killed then."""
     workers = 3
     members = [Worker(service, "doomed", i, workers) for i in range(workers)]
     switch = host.shared._jobs[members[0].attached["number"]].switch
+    several_processes("forks workers")
     pids = [_fork(member, workers) for member in members]
     try:
         victim = None
@@ -266,7 +269,7 @@ def _fork(member, workers) -> int:
         return pid
     code = 1
     try:
-        endpoint = member.endpoint(rto_min=0.05, rto_max=0.1, timeout=3.0)
+        endpoint = member.endpoint(rto_min=0.05, rto_max=0.1, timeout=20.0)
         for turn in range(1 << 30):
             row = np.arange(2000, dtype=np.int32) * (member.attached["worker"] + 1) + turn
             endpoint.run(row)

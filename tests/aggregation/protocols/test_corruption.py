@@ -125,7 +125,9 @@ def _close():
     close_targets()
 
 
-MARKED = [pytest.param(name, marks=pytest.mark.fast if name == "switchml" else pytest.mark.build) for name in NETWORKS]
+BUILD, LATER = [pytest.mark.build], [pytest.mark.build, pytest.mark.later]
+MARKS = {"switchml": [pytest.mark.fast], "tna": BUILD, "atp": BUILD}
+MARKED = [pytest.param(name, marks=MARKS.get(name, LATER)) for name in NETWORKS]
 
 
 @pytest.mark.parametrize("check", CHECKS)

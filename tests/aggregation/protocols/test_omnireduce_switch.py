@@ -195,7 +195,7 @@ def by_turns(workers: int) -> list[np.ndarray]:
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("tree", [False, True], ids=["star", "tree"])
+@pytest.mark.parametrize("tree", [pytest.param(False, marks=pytest.mark.later, id="star"), pytest.param(True, id="tree")])
 def test_interleavings_of_two_workers(tree):
     check_interleavings(PROGRAM, tree, by_turns, tensors=2)
 

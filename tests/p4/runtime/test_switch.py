@@ -356,6 +356,7 @@ def test_the_core_under_sanitizers(tmp_path):
     run_sanitized(tmp_path, "test_switch_core", "address,undefined", ("20000", "1"), ("20000", "2"), ("20000", "3"))
 
 
+@pytest.mark.later
 def test_a_shared_switch_under_sanitizers(tmp_path):
     run_sanitized(tmp_path, "shared_switch", "address,undefined", ())
 

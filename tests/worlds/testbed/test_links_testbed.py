@@ -5,10 +5,12 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import child
 import pytest
 from capabilities import need
 from real_networks import DEFINES, PROGRAM, alone, environment, ina
 from test_failover_testbed import RANK
+from waiting import until
 
 from ina.topology import Node, load
 from ina.worlds.testbed.mininet import Network
@@ -45,7 +47,7 @@ def training(network):
 
 def finished(ranks):
     """Standard error of each rank, after all steps."""
-    outs = [rank.communicate(timeout=120) for rank in ranks]
+    outs = [child.output(rank, child.TRAINING) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], outs
     assert outs[0][0].splitlines()[-1] == "39"
     return [error for _, error in outs]
@@ -76,8 +78,7 @@ def test_a_job_without_another_way_is_told_and_goes_on_when_its_link_is_back():
     with Network(leaf_spine(), PROGRAM, DEFINES) as network, training(network) as ranks:
         ip("s2-eth1", "down")  # the only way to h3
         client = network.client()
-        while not (links := client.ask("switches")["links"]):
-            pass
+        links = until(lambda: client.ask("switches")["links"], "the link's end to be noticed")
         assert links[0]["link"] == "h3" and links[0]["waited"]
         ip("s2-eth1", "up")
         errors = finished(ranks)
@@ -100,8 +101,7 @@ def test_a_job_moves_off_a_link_that_is_cut_silently(kind, cables):
         (incident,) = client.ask("switches")["links"]
         assert incident["link"] == link and incident["moved"] and incident["began"] < incident["noticed"]
         assert ina("net", "heal", link).returncode == 0
-        while not (ended := client.ask("switches")["links"][0]["ended"]):
-            pass
+        ended = until(lambda: client.ask("switches")["links"][0]["ended"], "the link to be back")
         assert ended > incident["noticed"]
         client.close()
 
@@ -129,8 +129,7 @@ print(json.dumps(run.stats["links"]["incidents"]))
 
 def incidents(switch, *events):
     """Incidents of an all-reduce of four workers over two leaves and two spines, each of whose sums is checked."""
-    done = subprocess.run([sys.executable, "-c", WORKERS, switch, *events], env=environment(), capture_output=True, text=True,
-                          timeout=150)  # fmt: skip
+    done = child.run([sys.executable, "-c", WORKERS, switch, *events], child.TRAINING, env=environment())
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
