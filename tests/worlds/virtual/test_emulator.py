@@ -99,6 +99,7 @@ def test_float32_is_within_the_bound_and_equal_on_all_ranks(program, workers, ra
                 assert np.all(np.abs(array - exact) <= bound + np.abs(exact) * 2.0**-24)
 
 
+@pytest.mark.later
 def test_ten_million_elements(program):
     """10^7 and a few, in jumbo packets."""
     from ina.p4.compiler.build import compile_program
