@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,6 +23,10 @@ import tiers  # noqa: E402
 from capabilities import LEFT_OUT, PROBES, required  # noqa: E402
 
 import ina.base.native  # noqa: E402, F401  (an outdated extension is an error here, not a missing capability)
+
+# How long an example takes is no verdict.
+hypothesis.settings.register_profile("ina", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("ina")
 
 # A shell that has no job control ignores SIGINT in what it starts in the background, and so would every process of a test.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

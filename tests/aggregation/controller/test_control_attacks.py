@@ -117,7 +117,7 @@ REQUESTS = st.dictionaries(FIELDS, VALUES | st.integers(0, 3) | st.sampled_from(
 
 
 @pytest.mark.later
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.tuples(OPERATIONS, REQUESTS).map(lambda both: {**both[1], "op": both[0]}) | VALUES)
 def test_any_json_gets_an_answer(name, message):
     with connected(name) as sock:
@@ -125,7 +125,7 @@ def test_any_json_gets_an_answer(name, message):
         assert reply["ok"] in (True, False) and reply.get("code") != "internal" and pong["ok"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.binary(max_size=300), st.sampled_from([b"", b'{"op":"', b'{"op":"join","job":"', b"GET / HTTP/1.1\r\n", b"POST "]))
 def test_after_any_bytes_the_next_one_is_served(name, data, start):
     with connected(name) as sock:

@@ -60,7 +60,9 @@ def aggregation_frame(rng: random.Random, values: int, size_code: int) -> tuple[
     return frame, worker + 1
 
 
-@pytest.mark.parametrize(("values", "size_code", "strict"), [(32, 0, 1), (32, 0, 0), pytest.param(64, 1, 1, marks=pytest.mark.later)])
+@pytest.mark.parametrize(
+    ("values", "size_code", "strict"), [(32, 0, 1), (32, 0, 0), pytest.param(64, 1, 1, marks=pytest.mark.later)]
+)
 def test_switchml(values, size_code, strict):
     switch = Shadowed(paths.p4_dir() / "switchml.p4", {"VALUES": str(values), "SLOTS": "8"})
     tables = switch.tables

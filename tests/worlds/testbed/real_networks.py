@@ -7,8 +7,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import child
 import pytest
+import tiers
 from capabilities import need
+from waiting import until
 
 from ina.base import paths
 from ina.net import state
@@ -31,7 +34,7 @@ client.admit("job", workers, 32)
 a = client.attach("job", rank, "udp")
 rto = float(os.environ.get("RTO", 10e-3))
 config = WorkerConfig(worker=rank, workers=workers, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                      rto_min=rto, rto_max=max(rto, 0.5), rto_fixed="RTO" in os.environ, timeout=60,
+                      rto_min=rto, rto_max=max(rto, 0.5), rto_fixed="RTO" in os.environ, timeout=200,
                       address=a.address, switch=a.switch)
 parts = [np.random.default_rng(r).integers(-2**31, 2**31, count, dtype=np.int32) for r in range(workers)]
 expected, out = np.sum(parts, axis=0, dtype=np.int32), np.zeros(count, np.int32)
@@ -52,6 +55,7 @@ print(json.dumps({"seconds": seconds, **stats}))
 def alone(tmp_path_factory, monkeypatch) -> Iterator[None]:
     """A network namespace and a run directory of the test's own, isolated from this machine's networks."""
     need("root", "netns", "mininet")
+    tiers.several_processes("may start hosts and switches")
     monkeypatch.setenv("INA_RUN_DIR", str(tmp_path_factory.mktemp("run")))
     with own_namespace():
         yield
@@ -61,10 +65,14 @@ def environment() -> dict[str, str]:
     return dict(os.environ, PYTHONPATH=str(ROOT))
 
 
-def ina(*arguments: str, cwd: Path = ROOT, timeout: float = 200) -> subprocess.CompletedProcess:
+def ina(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
     """The command line."""
-    command = [sys.executable, "-m", "ina.cli", *arguments]
-    return subprocess.run(command, env=environment(), cwd=cwd, capture_output=True, text=True, timeout=timeout)
+    return child.run([sys.executable, "-m", "ina.cli", *arguments], child.TRAINING, env=environment(), cwd=cwd)
+
+
+def over(pid: int) -> bool:
+    """Waits for the end of a process, which may be nobody's child."""
+    return until(lambda: state.start_time(pid) == 0, f"the end of process {pid}")
 
 
 def run_workers(network: Network, count: int, hosts: list[str] | None = None, **variables: str) -> list[dict]:
@@ -78,7 +86,7 @@ def run_workers(network: Network, count: int, hosts: list[str] | None = None, **
         )
         for i, host in enumerate(hosts)
     ]  # fmt: skip
-    outputs = [process.communicate(timeout=60)[0] for process in started]
+    outputs = [child.output(process, child.TRAINING)[0] for process in started]
     assert [process.returncode for process in started] == [0] * len(hosts)
     return [json.loads(text) for text in outputs]
 

@@ -14,7 +14,7 @@ from ina.lab import agree
 from ina.lab.kinds.allreduce import AllReduce, Reduction
 from ina.lab.results.record import Result
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.later]
 __all__ = ["alone"]  # a fixture
 
 
@@ -32,11 +32,13 @@ def result(milliseconds: float, packets: int, **keys) -> Result:
         ((100.0, 51), (100.0, 50), 0.01, ""),
     ],
 )
+@pytest.mark.gate
 def test_what_agrees_and_what_does_not(real, virtual, loss, wrong):
     (pair,) = agree.pairs([result(*real, loss=loss)], [result(*virtual, loss=loss)], ["loss"])
     assert re.fullmatch(wrong, pair.wrong)
 
 
+@pytest.mark.gate
 def test_a_slow_point_is_tried_again_and_the_fastest_counts(monkeypatch):
     config, times = AllReduce(workers=2), iter([0.130, 0.105, 0.2])
     stats = {"workers": {"tx_packets": 50, "retransmissions": 0}}
@@ -47,6 +49,7 @@ def test_a_slow_point_is_tried_again_and_the_fastest_counts(monkeypatch):
     assert agree.again(replace(slow, packets=(51, 50)), config).tries == 1, "another number of packets is no matter of time"
 
 
+@pytest.mark.gate
 def test_what_cannot_run_in_both_worlds_is_refused(tmp_path, capsys):
     need("matplotlib")
     with pytest.raises(ConfigError, match="world = 'local': expected none"):
@@ -57,6 +60,7 @@ def test_what_cannot_run_in_both_worlds_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.machine
+@pytest.mark.judge
 def test_mininet_at_ten_megabits_and_virtual_time_agree(tmp_path):
     """All three shapes of the file: a star, small packets, and a tree of three switches."""
     need("matplotlib")

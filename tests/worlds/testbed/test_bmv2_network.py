@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
-from real_networks import DEFINES, PROGRAM, alone, environment, left_behind, run_workers
+from real_networks import DEFINES, PROGRAM, alone, environment, left_behind, over, run_workers
 
 need("p4runtime", "simple_switch_grpc", "p4c")
 
@@ -23,6 +23,7 @@ from ina.p4.runtime import TableEntry  # noqa: E402
 from ina.topology import Link, Node, Topology, load  # noqa: E402
 from ina.worlds.testbed.mininet import MininetMissing, Network  # noqa: E402
 
+pytestmark = [pytest.mark.hardware, pytest.mark.later]
 __all__ = ["alone"]  # a fixture
 pytestmark = pytest.mark.hardware
 
@@ -38,13 +39,6 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def ended(pid: int) -> bool:
-    deadline = time.monotonic() + 60
-    while state.start_time(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return state.start_time(pid) == 0
-
-
 def test_sums_are_exact_and_links_keep_their_rate():
     count, rate = 20_000, 5e6
     with network(rate=rate) as up:
@@ -58,7 +52,7 @@ def test_sums_are_exact_and_links_keep_their_rate():
         assert not any(link["errors"].values())
     drops = counters["program"]["SwitchIngress.drops"]
     assert drops and not any(packets for packets, _ in drops[:7]), "repetitions of what is over may be dropped, nothing else"
-    assert ended(bmv2) and left_behind(up) == [] and state.read() == {}
+    assert over(bmv2) and left_behind(up) == [] and state.read() == {}
     assert list(state.run_dir().iterdir()) == []
 
 
@@ -75,7 +69,7 @@ def test_each_switch_is_a_process_that_forwards_and_jobs_span_them():
     trunk = Link("s1", "s2", rate=10e6)
     with network(Topology("pair", nodes, (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), trunk))) as up:
         assert len(children(up._process.pid)) == 2
-        ping = up.command("h1", ["ping", "-c", "3", "-i", "0.1", "-W", "5", "-s", "1000", "10.0.0.3"])
+        ping = up.command("h1", ["ping", "-c", "3", "-i", "0.1", "-W", "60", "-s", "1000", "10.0.0.3"])
         output = subprocess.run(ping, capture_output=True, text=True).stdout
         assert "3 received" in output
         assert float(output.split("min/avg/max/mdev = ")[1].split("/")[0]) > 1.7, "1066 B at 10 Mb/s last 853 us, there and back"
@@ -90,7 +84,7 @@ def test_a_switch_that_ends_is_an_error_that_says_so():
     with network() as up:
         (bmv2,) = children(up._process.pid)
         os.kill(bmv2, signal.SIGKILL)
-        assert ended(bmv2)
+        assert over(bmv2)
         with pytest.raises(ControlError, match="simple_switch_grpc has ended with status -9"):
             up.counters()
 
@@ -99,7 +93,7 @@ def test_bmv2_goes_with_a_switch_process_that_is_killed():
     up = network().start()
     (bmv2,) = children(up._process.pid)
     os.kill(up._process.pid, signal.SIGKILL)
-    assert ended(bmv2)
+    assert over(bmv2)
     up.stop()
     assert left_behind(up) == [] and list(state.run_dir().iterdir()) == []
 
@@ -127,7 +121,7 @@ def test_a_training_through_bmv2_is_that_through_the_embedded_switch_to_the_bit(
                "--set", f"protocol={protocol}", "--results", str(tmp_path)]  # fmt: skip
     for switch in ("bmv2", "embedded"):
         done = ina(*options, "--switch", switch, "--name", switch)
-        output = done.communicate(timeout=200)[0]
+        output = child.output(done, child.TRAINING)[0]
         assert done.returncode == 0, output
     (bmv2,), (embedded,) = tmp_path.glob("bmv2-*"), tmp_path.glob("embedded-*")
     parameters = "parameters-ina-step2.npy"
@@ -144,7 +138,7 @@ def test_an_interrupted_training_leaves_nothing(tmp_path):
         run.send_signal(signal.SIGINT)
         assert "every process of the run has been ended" in run.stdout.read()
     assert run.returncode == 130
-    assert all(ended(pid) for pid, _ in record["processes"])
+    assert all(over(pid) for pid, _ in record["processes"])
     assert not state.interface_exists("s1-eth1") and list(state.run_dir().iterdir()) == []
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import child
 import pytest
 from capabilities import need
 from real_networks import DEFINES, PROGRAM, alone, environment
@@ -13,7 +14,7 @@ from test_testbed_switches import children
 from ina.topology import Node, load, routes
 from ina.worlds.testbed.mininet import Network
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.later]
 __all__ = ["alone"]  # a fixture
 
 RANK = """
@@ -53,7 +54,7 @@ def test_a_job_goes_on_over_another_spine():
             (job,) = client.ask("jobs")["jobs"].values()
             assert job["root"] == "s3" and set(job["switches"]) == {"s3", "s1", "s2"}
             os.kill(children(network._process.pid)["ina-s3"], signal.SIGKILL)
-            outs = [rank.communicate(timeout=120) for rank in ranks]
+            outs = [child.output(rank, child.TRAINING) for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()

@@ -12,7 +12,7 @@ from waiting import until
 from ina.topology import load
 from ina.worlds.testbed.mininet import Network
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.later]
 __all__ = ["alone"]  # a fixture
 
 COUNT, RATE = 400_000, 20e6

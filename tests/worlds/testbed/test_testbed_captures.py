@@ -12,7 +12,7 @@ from real_networks import DEFINES, PROGRAM, ROOT, alone, environment, run_worker
 from ina.topology import load
 from ina.worlds.testbed.mininet import Network
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.later]
 __all__ = ["alone"]  # a fixture
 
 COUNT = 5_000
@@ -74,7 +74,7 @@ def test_every_sum_on_the_way_up_a_tree_is_recomputed_from_captures(tmp_path, ts
 def test_a_host_is_seen_before_its_link_loses_anything_and_its_port_after(tmp_path, tshark):
     topology = load("star", hosts=2, rate=0, loss=0.3)
     with Network(topology, PROGRAM, DEFINES, seed=3, capture=tmp_path, points=["h1", "s1-eth1"]) as network:
-        ping = ["ping", "-c", "40", "-i", "0.002", "-W", "0.2", "-q", "10.0.0.2"]
+        ping = ["ping", "-c", "40", "-i", "0.002", "-W", "2", "-q", "10.0.0.2"]
         subprocess.run(network.command("h1", ping), stdout=subprocess.DEVNULL)
         lost = network.counters()["links"]["h1"]["lost"]
     host, port = (tshark(tmp_path / f"{name}.pcap", "icmp", "ip.src") for name in ("h1-eth0", "s1-eth1"))

@@ -31,7 +31,7 @@ from ina.worlds.testbed.mininet import Network
 from ina.worlds.testbed.switch_kinds import KINDS
 from ina.worlds.virtual.explorable import job as explorable
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.later]
 __all__ = ["alone"]  # a fixture
 TOFINO = paths.p4_dir() / "tofino"
 
@@ -42,6 +42,7 @@ def _close():
     close_targets()
 
 
+@pytest.mark.gate
 def test_every_protocol_has_its_twin():
     for name in set(protocols.names()) - {"receivers"}:
         assert protocols.program(name, KINDS["tna"].twin).is_file()
@@ -50,6 +51,7 @@ def test_every_protocol_has_its_twin():
 
 @pytest.mark.parametrize(("protocol", "values"), [("switchml", 32), ("switchml", 256), ("atp", 32), ("atp", 256), ("thc", 256),
                                                   ("omnireduce", 256), ("fpisa", 256)])
+@pytest.mark.gate
 def test_no_reason_why_a_tofino_could_not(protocol, values, capsys):
     """The twin fits twelve stages by its dependencies, four stateful ALUs in each, and conditions that they support."""
     assert main(["tofino", "check", f"-DVALUES={values}", str(TOFINO / f"{protocol}.p4")]) == 0
@@ -73,6 +75,7 @@ def by_both(config):
 
 
 @TOPOLOGIES
+@pytest.mark.gate
 def test_all_figures_of_a_lossy_all_reduce_are_the_same(topology):
     """Passes take no virtual time, so nothing may differ: not a packet, not a retransmission, not a picosecond."""
     there, here = by_both(AllReduce(topology=topology, **LOSSY))
@@ -113,6 +116,7 @@ def test_jobs_that_share_a_pool_that_is_too_small():
 
 
 @pytest.mark.parametrize("topology, states", [("star hosts=2", 181), ("leaf-spine leaves=2 spines=1 hosts=1", 538)])
+@pytest.mark.gate
 def test_every_interleaving_of_a_small_job(topology, states):
     """The number of states is that of v1model's program (docs/design/protocol.md), and no sum is wrong in any."""
     built = compile_program(TOFINO / "switchml.p4", defines={"VALUES": "32", "SLOTS": "1"}, include_dirs=[paths.p4_dir()])
@@ -183,6 +187,7 @@ def test_the_testbed_sums_along_a_tree_and_forwards_the_rest(alone):
 # ---- configurations
 
 
+@pytest.mark.gate
 def test_configurations_name_the_program():
     assert Training(switch="tna").program_path == TOFINO / "switchml.p4"
     assert Training(switch="tna").resolved().values == 256 and Training(switch="tna", values=64).resolved().values == 64
@@ -195,6 +200,7 @@ def test_configurations_name_the_program():
         AllReduce(switch="process")
 
 
+@pytest.mark.gate
 def test_a_full_buffer_keeps_nothing_from_going_round():
     """A worker's packet has been counted when it comes for its additions: it must not be lost for want of a buffer."""
     target = TnaTarget(64)

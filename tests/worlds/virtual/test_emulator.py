@@ -99,6 +99,7 @@ def test_float32_is_within_the_bound_and_equal_on_all_ranks(program, workers, ra
                 assert np.all(np.abs(array - exact) <= bound + np.abs(exact) * 2.0**-24)
 
 
+@pytest.mark.later
 def test_ten_million_elements(program):
     """10^7 and a few, in jumbo packets."""
     from ina.p4.compiler.build import compile_program
@@ -163,7 +164,7 @@ def test_two_runs_of_one_seed_are_equal_to_the_bit(program):
     assert run(1)[0]["digest"] != run(2)[0]["digest"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 2**20),
     workers=st.integers(1, 6),

@@ -159,6 +159,7 @@ DEFECTS = {
 }  # fmt: skip
 
 
+@pytest.mark.judge
 @pytest.mark.parametrize("name", DEFECTS)
 def test_seeded_defects_are_found(name, tmp_path):
     defect = DEFECTS[name]
@@ -173,6 +174,7 @@ def test_seeded_defects_are_found(name, tmp_path):
     assert report.steps or defect.violation == STUCK  # a network may be stuck from the start
 
 
+@pytest.mark.judge
 @pytest.mark.parametrize("name", [
     "the largest exponent is that of the first", "the largest exponent may be that of an earlier phase",
     "a result has the sender's exponent", "a switch below the root answers with its own exponent",

@@ -1,9 +1,9 @@
 """Fabrics in virtual time: any topology's links, counted and balanced."""
 
-import subprocess
 import sys
 from dataclasses import replace
 
+import child
 import numpy as np
 import pytest
 from capabilities import need
@@ -74,8 +74,7 @@ def test_what_a_network_does_not_use_takes_no_memory():
     """A switch has two megabytes of slots, and 28 of places for frames that wait; a host 256 kB of these. Untouched they are a
     few pages each; and so they are where something large was freed before."""
     built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "256", "SLOTS": "1024"})
-    done = subprocess.run([sys.executable, "-c", UNUSED, str(built.so_path)], capture_output=True, text=True, timeout=60,
-                          cwd=paths.root(), check=False)
+    done = child.run([sys.executable, "-c", UNUSED, built.so_path], cwd=paths.root())
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 100_000, f"{float(done.stdout):,.0f} bytes for each switch and host"
 

@@ -6,9 +6,9 @@ given the size with which it lasts as long on the wire. Forwarding takes no time
 """
 
 import random
-import subprocess
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
 from traffic import Datagram, Sender
@@ -18,7 +18,7 @@ from ina.base import paths
 from ina.topology import Link, Node, Topology, routes
 from ina.worlds.virtual.fabric import Fabric
 
-pytestmark = pytest.mark.hardware
+pytestmark = [pytest.mark.hardware, pytest.mark.later]
 need("ns3", "cc")
 SOURCE = Path(__file__).parent.parent.parent / "ns3" / "udp.cc"
 LIBRARIES = [f"-lns3-{name}" for name in ("point-to-point", "internet", "network", "core")]
@@ -27,7 +27,7 @@ LIBRARIES = [f"-lns3-{name}" for name in ("point-to-point", "internet", "network
 @pytest.fixture(scope="module")
 def ns3(tmp_path_factory) -> Path:
     program = tmp_path_factory.mktemp("ns3") / "udp"
-    subprocess.run(["c++", "-std=c++17", "-O1", "-w", "-o", program, SOURCE, *LIBRARIES], check=True, timeout=200)
+    child.run(["c++", "-std=c++17", "-O1", "-w", "-o", program, SOURCE, *LIBRARIES], child.TRAINING, check=True)
     return program
 
 
@@ -53,7 +53,7 @@ def in_ns3(ns3: Path, topology: Topology, datagrams: list[Datagram]) -> tuple[di
         for here in (end.node for end in topology.ends[i] if end.node[0] == "h"):
             lines += [f"route {number[here]} {number[host.name]} {i}" for host in topology.hosts if host.name != here]
     lines += [f"send {d.time} {number[d.source]} {number[d.target]} {d.wire} {d.number}" for d in datagrams]
-    output = subprocess.run([ns3], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True, timeout=100).stdout
+    output = child.run([ns3], input="\n".join(lines) + "\n", check=True).stdout
     words = [line.split() for line in output.splitlines()]
     names = [node.name for node in topology.nodes]
     arrivals = {int(w[1]): int(w[2]) for w in words if w[0] == "got"}
@@ -119,6 +119,7 @@ def test_the_same_packets_arrive_at_the_same_picosecond_and_the_same_are_dropped
     assert len(theirs[1]) > 20 and len(theirs[0]) > 200, "a case without losses, or with nothing else, shows little"
 
 
+@pytest.mark.gate
 def test_links_without_queues_of_their_own_lose_nothing(ns3, program):
     topology = topologies.load("star", hosts=4, rate=10e9, delay=1e-6)
     datagrams = bursts(topology, 7, targets=4)

@@ -91,6 +91,7 @@ def test_random_walks_of_larger_jobs(seed, topology, restarts):
     assert report.local["controller"] > 2, "no other job has begun"
 
 
+@pytest.mark.judge
 def test_random_walks_find_incarnations_that_go_on_from_a_file(program):
     """Walks like those above, with controllers that begin where the first one did."""
     violations = [jobs(program, PAIR, ["lost", "lost"], elements=7, chance=alike).wander(random.Random(seed), 300).violation

@@ -31,6 +31,7 @@ def test_servers_carry_what_the_switch_does_not(protocol, load):
     assert all(len(times) == 1 for times in result.seconds)
 
 
+@pytest.mark.later
 def test_more_aggregators_are_more_goodput_and_less_load():
     results = [run(share=share) for share in (0.125, 1.0)]
     assert results[0].summary()["goodput_gbps"] < results[1].summary()["goodput_gbps"]

@@ -138,6 +138,7 @@ def test_four_striped_trees_halve_the_time_on_topoopt(program):
     assert seconds[1] / seconds[4] == pytest.approx(2, rel=0.1)
 
 
+@pytest.mark.later
 def test_a_thousand_hosts(program):
     """fat_tree(16): 1,024 hosts, 320 switches, eight jobs over trees of their own at once."""
     topology = topologies.load("fat-tree", k=16, rate=100e9, delay=1e-6)
@@ -222,6 +223,7 @@ def test_what_workers_of_a_large_job_hear_of_each_other(program):
         assert len(errors) == 128 and all(isinstance(error, JobMismatch) for error in errors)
 
 
+@pytest.mark.later
 @pytest.mark.parametrize("check", ["sum", "keyed"])
 def test_one_job_of_a_thousand_workers(program, check):
     topology = topologies.load("fat-tree", k=16, rate=100e9, delay=1e-6)
