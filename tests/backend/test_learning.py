@@ -96,6 +96,8 @@ def trained(make, forget: bool = False, steps: int = 1000, momentum: float | Non
     ``forget``. ``momentum``: of the optimizer; with one, the rate is a tenth and the decay is a part of the gradients."""
     here: dict = {"torch": torch}
     exec(COMMON, here)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # more only wait for each other
     model = here["new_model"]()
     parameters = list(model.parameters())
     rate, decay, late = (0.2, 0.0, 0.02) if momentum is None else (0.02, 0.02, 0.0)
@@ -115,6 +117,7 @@ def trained(make, forget: bool = False, steps: int = 1000, momentum: float | Non
             parameter.grad = part.view(parameter.shape)
         optimizer.step()
         schedule.step()
+    torch.set_num_threads(threads)
     return here["loss_of"](model)
 
 
@@ -123,19 +126,21 @@ def exact() -> float:
     return trained(lambda: codecs.named("exact"))
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.build
+@pytest.mark.parametrize("name", [name if name == "sign" else pytest.param(name, marks=pytest.mark.later) for name in MAKE])
 def test_it_learns_what_float32_learns(exact, name):
     assert trained(MAKE[name]) == pytest.approx(exact, rel=0.01)
 
 
-@pytest.mark.fast
+@pytest.mark.build
+@pytest.mark.later
 def test_momentum_of_a_codec_learns_what_momentum_of_an_optimizer_does():
     """With a tenth of the values in each step, most of a gradient's momentum comes after it is sent, and must not be lost."""
     judge = trained(lambda: codecs.named("exact"), momentum=0.9)
     assert trained(lambda: codecs.Dgc(0.1, masked=False), momentum=0) == pytest.approx(judge, rel=0.01)
 
 
-@pytest.mark.fast
+@pytest.mark.build
+@pytest.mark.later
 def test_what_it_remembers_is_what_it_learns_by(exact):
     assert trained(MAKE["sign"], forget=True) > 1.1 * exact

@@ -114,10 +114,10 @@ def test_pinned_memory_is_free_as_soon_as_nobody_has_the_work(device, group):
 
 def test_what_follows_wait_in_the_stream_sees_the_results_though_wait_returned_before_the_device_has_them(device, group):
     tensor, seen = device.away(torch.zeros(2)), []
-    group.gate.set()
     work = group.allreduce([tensor])
-    while not group.begun:  # the device stops when the copies to main memory are there
+    while not group.begun:
         device.run()
+    group.gate.set()  # the device rests before there are results to copy
     work.wait()
     device.default.do(lambda: seen.append(tensor.tolist()))
     device.default.step()
