@@ -40,7 +40,7 @@ SHORTEST = 14  # bytes: a packet socket sends nothing shorter than an Ethernet h
 
 
 def _listens() -> bool:
-    """Whether the switch takes commands."""
+    """True if the switch takes commands."""
     try:
         socket.create_connection(("127.0.0.1", 9090), 1).close()
     except OSError:

@@ -79,7 +79,7 @@ class Stream:
         return getattr(message, kind)
 
     def quiet(self) -> bool:
-        """Whether no message is there; takes one that is."""
+        """True if no message is there; takes one that is."""
         try:
             self._in.get_nowait()
         except queue.Empty:

@@ -27,7 +27,7 @@ EARLIER = Path(tempfile.gettempdir(), "ina-try-ci/unstable.jsonl")  # of runs on
 
 
 class Verdict:
-    """What the reports of a run say: failures by test, capabilities that tests needed."""
+    """Reports of a run: failures by test, capabilities that tests needed."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config

@@ -27,7 +27,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Names:
-    """What a file calls the clocks and sleep, by its imports."""
+    """Names by which a file calls the clocks and sleep, by its imports."""
 
     def __init__(self, tree: ast.Module):
         self.modules: dict[str, str] = {}
@@ -59,11 +59,11 @@ class Times:
         self.held = set(outer)
 
     def read(self, node: ast.expr) -> bool:
-        """Whether the clock is read in this expression, and what it says is part of the value."""
+        """True if the clock is read in this expression, and what it says is part of the value."""
         return any(isinstance(part, ast.Call) and self._reads(part.func) for part in self._parts(node))
 
     def real(self, node: ast.expr) -> bool:
-        """Whether the value of this expression is of real time."""
+        """True if the value of this expression is of real time."""
         return self.read(node) or any(_name(part) in self.held for part in self._parts(node))
 
     def _reads(self, function: ast.expr) -> bool:
@@ -138,7 +138,7 @@ def _name(node: ast.expr) -> str | None:
 
 
 def own(node: ast.AST) -> Iterator[ast.AST]:
-    """What stands in the node, except for the functions in it; those are yielded and not entered."""
+    """Contents of the node, except for the functions in it; those are yielded and not entered."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, Function):
@@ -151,7 +151,7 @@ def measures(nodes: list[ast.expr]) -> bool:
 
 
 def short(comparison: ast.Compare, times: Times) -> bool:
-    """Whether it holds only if real time is short: less than something, or before a point in time that is not the clock's own."""
+    """True if it holds only if real time is short: less than something, or before a point in time that is not the clock's own."""
     sides = [comparison.left, *comparison.comparators]
     for left, operator, right in zip(sides, comparison.ops, sides[1:], strict=False):
         if isinstance(operator, ast.Gt | ast.GtE):

@@ -1,4 +1,4 @@
-"""Which tests a change may reach (make test SINCE=COMMIT)."""
+"""Tests that a change may reach (make test SINCE=COMMIT)."""
 
 import subprocess
 import sys

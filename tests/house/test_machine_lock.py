@@ -11,7 +11,7 @@ pytestmark = pytest.mark.fast
 
 
 def free(file, how: int) -> bool:
-    """Whether a lock of the file can be had at once."""
+    """True if a lock of the file can be had at once."""
     with file.open("a") as opened:
         try:
             fcntl.flock(opened, how | fcntl.LOCK_NB)

@@ -252,7 +252,7 @@ def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
 
 
 def own_members(client) -> int:
-    """How many members of the group's job are of this process."""
+    """Number of members of the group's job that are of this process."""
     return sum(member["pid"] == os.getpid() for member in client.ask("jobs")["jobs"]["group"]["members"].values())
 
 
