@@ -6,7 +6,7 @@ import pytest
 from capabilities import need
 from ranks import run, succeed
 
-pytestmark = pytest.mark.hardware
+pytestmark = [pytest.mark.hardware, pytest.mark.later]
 pytest.importorskip("torch", reason="the back end needs torch")
 
 SLOW = """

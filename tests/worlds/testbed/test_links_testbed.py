@@ -15,7 +15,7 @@ from waiting import until
 from ina.topology import Node, load
 from ina.worlds.testbed.mininet import Network
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.later]
 __all__ = ["alone"]  # a fixture
 HOSTS = ("h1", "h3")
 
