@@ -127,7 +127,7 @@ def _own_code(command: list[str], externs: user.UserBodies, cflags: Sequence[str
     with cache.problems(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
         source = Path(scratch, "externs.c")
         source.write_text(
-            f'#include "program.h"\n#include "table.h"\n{PRELUDE.read_text()}\n{begin}\n{externs.c_text()}\n', "utf-8"
+            f'#include "program.h"\n#include "table.h"\n{PRELUDE}\n{begin}\n{externs.c_text()}\n', "utf-8"
         )
         text = preprocessed([*command, "-std=gnu11", *flags, "-dD", "-MD", "-MF", str(Path(scratch, "read"))], source)
         read = shlex.split(Path(scratch, "read").read_text().replace("\\\n", " "))[2:]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from hashlib import sha256
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
 
@@ -26,6 +29,7 @@ from ina.p4.runtime import Program  # noqa: E402
 
 pytest_plugins = ("controlled",)  # its fixtures
 
+ROOT = Path(__file__).resolve().parents[3]
 SECRET = "root:$6$secret-of-the-owner:19000:0:99999:7:::"
 
 
@@ -187,6 +191,23 @@ def test_the_compiler_runs_as_nobody(reachable, monkeypatch, caplog):
     assert "65534\n65534\n" in log and "CapEff:\t0000000000000000" in log and "NoNewPrivs:\t1" in log, log
     assert SECRET not in log and "in ." in log and not (cache / "planted").exists()
     assert "\n600\n" in log and str(reachable) not in str(caught.value)
+
+
+@pytest.mark.root
+@pytest.mark.gate
+@pytest.mark.parametrize("program", ["switchml.p4", "tofino/switchml.p4"])
+def test_a_program_is_compiled_where_nobody_else_may_read_the_package(tmp_path, program):
+    """Root's own folder: nothing of the package is opened once the process has become `nobody`."""
+    need("root")
+    for folder in ("ina", "host", "p4"):
+        shutil.copytree(ROOT / folder, tmp_path / "own" / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "own").chmod(0o700)
+    text = sandbox.to_send(ROOT / "p4" / program).decode()
+    code = "import json, sys\nfrom ina.p4.compiler.sandbox import compile_text\ncompile_text(json.load(sys.stdin)['source'])\n"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "own"), "INA_CACHE": str(tmp_path / "cache")}
+    done = child.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, input=text)
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "cache").rglob("*.so"))
 
 
 DOUBLING = "".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(60)) + "A60\n"

@@ -22,9 +22,10 @@ from ina.p4.compiler.emit.wide import is_wide
 from ina.p4.compiler.emit.writer import Writer
 
 HANDLERS = {"v1model": V1MODEL, "tna": TNA}
-PRELUDE = Path(__file__).with_name("prelude.h")
-WIDE = Path(__file__).with_name("wide.h")
-PRELUDE_TNA = Path(__file__).with_name("prelude_tna.h")
+# Read at import: a process that has given up its privileges may not be able to (sandboxed_process.py).
+PRELUDE = Path(__file__).with_name("prelude.h").read_text(encoding="utf-8")
+WIDE = Path(__file__).with_name("wide.h").read_text(encoding="utf-8")
+PRELUDE_TNA = Path(__file__).with_name("prelude_tna.h").read_text(encoding="utf-8")
 
 
 def c_string(text: str) -> str:
@@ -122,7 +123,7 @@ class Emitter:
         counts = sorted({int(n) for n in re.findall(r"\bina_r?w(\d+)", text)})
         if not counts and not re.search(r"\bina_(put|get)", text):
             return []
-        return [WIDE.read_text(encoding="utf-8"), *(f"INA_WIDE({n})" for n in counts), ""]
+        return [WIDE, *(f"INA_WIDE({n})" for n in counts), ""]
 
     def _registers(self) -> list[str]:
         lines = []
@@ -207,8 +208,8 @@ def c_file(
         " * standard_metadata are the parser's headers and metadata; reg_x(i) is cell i of register x. */",
         '#include "program.h"',
         '#include "table.h"',
-        PRELUDE.read_text(encoding="utf-8"),
-        *([PRELUDE_TNA.read_text(encoding="utf-8")] if first.architecture == "tna" else []),
+        PRELUDE,
+        *([PRELUDE_TNA] if first.architecture == "tna" else []),
         *Emitter._wide_types("".join(bodies)),
         f"static const uint8_t ina_zeros[{largest}]; /* what a header holds that was never extracted */",
         f"static const char ina_p4info[] =\n    {c_string(json.dumps(p4info, separators=(',', ':')))};",
