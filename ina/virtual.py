@@ -132,12 +132,12 @@ class Star(_Network):
     """Hosts around one switch.
 
     ``program``: for the switch (`ina.p4.compile`, or the path of a shared object). ``up``, ``down``: each host's wire to the
-    switch and back. ``pool``: slots of the switch, which jobs share; ``latency``: of the switch, in seconds; ``seed``: of all
-    that is random.
+    switch and back. ``pool``: slots of the switch, which jobs share (default: all that the program has; ValueError: it has
+    fewer); ``latency``: of the switch, in seconds; ``seed``: of all that is random.
     """
 
     def __init__(self, program: CompiledProgram | str | os.PathLike[str], *, hosts: int = 32, up: Wire = UNLIMITED,
-                 down: Wire = UNLIMITED, pool: int = 512, latency: float = 0.0, seed: int = 0):  # fmt: skip
+                 down: Wire = UNLIMITED, pool: int | None = None, latency: float = 0.0, seed: int = 0):  # fmt: skip
         super().__init__(fabric.Star(program, hosts=hosts, up=up, down=down, pool=pool, latency=latency, seed=seed))
 
     def admit(self, workers: int, *, slots: int = 64, values: int | None = None, rto_min: float = 1e-3,
@@ -160,13 +160,13 @@ class Fabric(_Network):
 
     ``program``: the same for all switches (`ina.p4.compile`, or the path of a shared object); ``protocol``: its protocol's name,
     or the path of one's own program; one with a parameter server is a ValueError (`ina.experiment` has those). Links have the
-    topology's rate, delay, queue and loss. ``pool``: slots of each switch, which jobs share; ``latency``: of each, in seconds;
-    ``ecn``: bytes in a queue from which on frames are marked (0: never); ``faults``: of every link, besides its own loss;
-    ``seed``: of all that is random.
+    topology's rate, delay, queue and loss. ``pool``: slots of each switch, which jobs share (default: all that the program has;
+    ValueError: it has fewer); ``latency``: of each, in seconds; ``ecn``: bytes in a queue from which on frames are marked (0:
+    never); ``faults``: of every link, besides its own loss; ``seed``: of all that is random.
     """
 
     def __init__(self, program: CompiledProgram | str | os.PathLike[str], topology: Topology, *,
-                 protocol: str = protocols.DEFAULT, pool: int = 512, latency: float = 0.0, ecn: int = 0,
+                 protocol: str = protocols.DEFAULT, pool: int | None = None, latency: float = 0.0, ecn: int = 0,
                  faults: Faults = NO_FAULTS, seed: int = 0):  # fmt: skip
         if program_named(protocol).needs_server:
             raise ValueError(f"protocol {protocol!r}: it needs a parameter server, which experiments start (ina.experiment)")

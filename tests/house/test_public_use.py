@@ -10,6 +10,7 @@ from capabilities import need
 from public_api import ROOT
 
 import ina
+from ina.aggregation.entries import program_named
 from ina.p4 import (
     CloneSessionEntry,
     EntityError,
@@ -22,6 +23,8 @@ from ina.p4 import (
     TableEntry,
 )
 from ina.virtual import Fabric, Faults, JobError, Star, Wire
+from ina.worlds.virtual import explorable, restarts
+from ina.worlds.virtual.shared_switch import Shared
 
 pytestmark = pytest.mark.build
 need("cc")
@@ -190,6 +193,30 @@ def test_a_worker_that_gives_up_is_an_error(switchml):
             star.all_reduce(job, [np.ones(32, np.int32) for _ in range(2)])
         with pytest.raises(ValueError, match="expected one for each of 2 workers"):
             star.all_reduce(job, [np.ones(32, np.int32)])
+
+
+def test_a_pool_beyond_the_programs_slots_is_refused(switchml):
+    """The slots beyond would be given to jobs that never get an answer."""
+    refusal = pytest.raises(ValueError, match="pool of 1024 slots.*compiled for 512.*SLOTS=1024")
+    with refusal:
+        Star(switchml, hosts=4, pool=1024)
+    with refusal:
+        Fabric(switchml, ina.topology.load("star", hosts=4), pool=1024)
+    with refusal:
+        Shared(switchml.so_path, program_named("switchml"), hosts=4, wire=FAST, pool=1024)
+    with refusal:
+        explorable.job(switchml.so_path, ina.topology.load("star", hosts=2), slots=1024)
+    with refusal:
+        restarts.jobs(switchml.so_path, ina.topology.load("star", hosts=2), ["next"], slots=1024)
+
+
+def test_jobs_fill_a_pool_of_all_the_programs_slots():
+    program = ina.p4.compile(ROOT / "p4/switchml.p4", defines={"VALUES": 32, "SLOTS": 16})
+    with Star(program, hosts=4, up=FAST, down=FAST) as star:
+        for job in [star.admit(workers=2, slots=8) for _ in range(2)]:
+            arrays = [np.full(1000, 3, np.int32) for _ in range(2)]
+            star.all_reduce(job, arrays)
+            assert all((array == 6).all() for array in arrays)
 
 
 @pytest.mark.parametrize("protocol", ["atp", "ps"])

@@ -17,8 +17,11 @@ from ina.aggregation.entries.published import PROGRAM as PUBLISHED
 from ina.base.settings import nearest
 from ina.p4.runtime.p4info import P4Info
 
-__all__ = ["ANNOTATION", "BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "program_named",
-           "programs", "recognise"]  # fmt: skip
+__all__ = ["ANNOTATION", "BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "pool_of",
+           "program_named", "programs", "recognise"]  # fmt: skip
+
+
+UNSTATED = 512  # slots of a program that does not state how many it has: those of ours by default
 
 
 def program_named(name: str) -> JobProgram:
@@ -84,3 +87,18 @@ def recognise(p4info: P4Info, path: Path | None = None) -> tuple[JobProgram, Siz
         return None
     program.check_slots(p4info, sizes.slots)
     return program.limited(p4info), sizes
+
+
+def pool_of(program: JobProgram, p4info: P4Info, pool: int | None = None) -> int:
+    """Returns the slots that a controller may give to jobs at a switch with the program of ``p4info``: ``pool``, by default all
+    that the program states. Raises ValueError: it has fewer, so packets of the others would never be answered."""
+    sizes = program.sizes(p4info)
+    if sizes is None:
+        return UNSTATED if pool is None else pool
+    program.check_slots(p4info, sizes.slots)
+    if pool is None:
+        return sizes.slots
+    if program.reserves and pool > sizes.slots:
+        raise ValueError(f"a pool of {pool} slots, but the program {program.title} was compiled for {sizes.slots}: expected at "
+                         f"most these, or the program compiled with SLOTS={pool}")
+    return pool

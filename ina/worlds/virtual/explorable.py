@@ -13,6 +13,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.admission import Controller, switch_address
+from ina.aggregation.entries import pool_of, program_named
 from ina.aggregation.ps.state_machine import ParameterServer
 from ina.aggregation.wire import layout
 from ina.aggregation.worker.config import WorkerConfig
@@ -168,6 +169,8 @@ def job(
     """
     hosts = [host.name for host in topology.hosts]
     switches = {node.name: Switch(program) for node in topology.switches}
+    for switch in switches.values():
+        pool_of(program_named(protocol), switch.program.p4info, slots)
     controller = Controller(switches, slots, protocol=protocol, topology=topology, chance=random.Random(1))
     tree = aggregation_tree(topology, hosts) if strict else None
     admitted = controller.admit("explored", len(hosts), slots, strict, tree=tree, check=check)

@@ -25,7 +25,7 @@ import numpy as np
 from ina.aggregation import protocols
 from ina.aggregation.controller.admission import Controller, Job, switch_address
 from ina.aggregation.controller.forwarding import forwarding, guards
-from ina.aggregation.entries import PUBLISHED, program_named, recognise
+from ina.aggregation.entries import PUBLISHED, pool_of, program_named, recognise
 from ina.aggregation.worker import worker_address
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import WorkerConfig
@@ -145,7 +145,7 @@ class Outcome:
 
 class Fabric(Network):
     """A network of a topology. ``program``: for `Switch`, the same at every switch. ``pool``: slots of each switch, which jobs
-    share.
+    share; default: all that the program has. Raises ValueError: it has fewer.
 
     A link's rate, delay, queue and loss are the topology's, and so is the switches' ``buffer``; ``ecn`` (bytes), other
     ``faults`` and the switches' ``latency`` (s) are the same everywhere. Each direction has a fault seed of its own, from
@@ -154,7 +154,7 @@ class Fabric(Network):
     """
 
     def __init__(
-        self, program: Source, topology: Topology, *, pool: int = 512, latency: float = 0.0, ecn: int = 0,
+        self, program: Source, topology: Topology, *, pool: int | None = None, latency: float = 0.0, ecn: int = 0,
         faults: Faults = NO_FAULTS, seed: int = 0, ways: routes.Tables | None = None, nic: int = 0, max_frame: int = 0,
         protocol: str = protocols.DEFAULT, payload: bool = True,
     ):  # fmt: skip
@@ -168,6 +168,8 @@ class Fabric(Network):
             loaded = Program(program if isinstance(program, (str, os.PathLike)) else program.so_path)
         if (recognise(loaded.p4info) or (None,))[0] is PUBLISHED:
             raise ValueError(f"{loaded.name}: {PUBLISHED.only_local}")
+        served = program_named(protocol).limited(loaded.p4info)
+        pool = pool_of(served, loaded.p4info, pool)
         self._collectives = 0
         self._collective_states: dict[int, CData] = {}
         self._end: dict[str, End] = {}
@@ -183,7 +185,6 @@ class Fabric(Network):
             self.connect(a, b, self.wire(number, 0), None if link.simplex else self.wire(number, 1))
         self._ways: routes.Tables | None = ways
         self._forwards: routes.Tables | None = None  # the written tables
-        served = program_named(protocol).limited(loaded.p4info)
         self.controller = Controller(self.switch_at, pool, served, topology, chance=random.Random(seed))
 
     def add_machine(self, host: int, protocol: CData, state: CData, udp_port: int, workers: int) -> int:
@@ -460,7 +461,7 @@ class Star(Fabric):
     """Hosts around one switch, with wires ``up`` to it and ``down`` from it; a job's workers take the next free hosts."""
 
     def __init__(
-        self, program: Source, *, hosts: int = 32, up: Wire = UNLIMITED, down: Wire = UNLIMITED, pool: int = 512,
+        self, program: Source, *, hosts: int = 32, up: Wire = UNLIMITED, down: Wire = UNLIMITED, pool: int | None = None,
         latency: float = 0.0, seed: int = 0,
     ):  # fmt: skip
         self._wires = up, down

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ina.aggregation.controller.admission import Controller, Job, switch_address
-from ina.aggregation.entries.switchml import SwitchML
+from ina.aggregation.entries import pool_of
+from ina.aggregation.entries.switchml import PROGRAM, SwitchML
 from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.worker import Worker
 from ina.p4.runtime.embedded import Switch
@@ -206,6 +207,8 @@ def _eras(program: Source, topology: Topology, between: Sequence[str], slots: in
     """Runs controllers one after the other; returns the switch entries and worker configurations of each."""
     hosts = [host.name for host in topology.hosts]
     targets = {node.name: Switch(program) for node in topology.switches}
+    for switch in targets.values():
+        pool_of(PROGRAM, switch.program.p4info, slots)
 
     def new_controller(number: int) -> Controller:
         return Controller(targets, slots, protocol=OneNumber(), topology=topology, chance=chance(number))

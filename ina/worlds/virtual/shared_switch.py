@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Unpack
 
 from ina.aggregation.controller.admission import Controller, Job
-from ina.aggregation.entries import JobProgram, Parent
+from ina.aggregation.entries import JobProgram, Parent, pool_of
 from ina.aggregation.ps.state_machine import ServerConfig
 from ina.aggregation.worker import SERVER, SWITCH, WorkerConfig
 from ina.aggregation.worker.block import stats_dict
@@ -50,6 +50,7 @@ class Shared(Fabric):
         self._wire, self._slow = wire, dict(slow or {})
         super().__init__(program, replace(load("star", hosts=hosts), buffer=buffer), pool=pool, latency=latency, seed=seed,
                          faults=wire.faults, payload=payload)  # fmt: skip
+        pool = pool_of(protocol, self.switch_at["s1"].program.p4info, pool)
         self.controller = Controller(self.switch_at["s1"], pool, protocol=protocol, chance=random.Random(seed))
         self._free = list(self.topology.hosts)
         self._servers: dict[int, CData] = {}  # by job number
