@@ -115,6 +115,9 @@ struct ina_port *ina_port_udp_open(const struct ina_udp_config *config); /* NULL
 int ina_udp_pair(int fds[2]);
 /* As above over a socket that is bound and connected (it is dup'ed); bind and peer of `config` are ignored. */
 struct ina_port *ina_port_udp_adopt(const struct ina_udp_config *config, int fd);
+/* Makes the source port of received frames src_port + the byte at `job_at` of their payload (0: src_port): a peer sends frames
+ * of all its jobs from one address, but each job has a source port of its own. `port` is none that wraps another. */
+void ina_port_udp_jobs(struct ina_port *port, uint32_t job_at);
 uint16_t ina_port_udp_bound(const struct ina_port *port); /* the socket's own port number (bind_port 0: any) */
 
 /* ---- network interface (port_packet.c): an AF_PACKET socket; needs CAP_NET_RAW in the interface's network namespace ---

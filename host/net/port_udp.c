@@ -30,6 +30,7 @@ struct udp_port {
     struct sockaddr_in peer;
     struct ina_internet headers; /* of received frames; lengths and IPv4 checksum are filled in for each */
     uint32_t header_sum;         /* of the IPv4 words that do not change */
+    uint32_t job_at;             /* byte of a payload, which is added to the source port; 0: none */
     uint32_t segments;           /* frames in one message at most */
     union segment *controls;     /* one for each message */
 };
@@ -66,6 +67,8 @@ static void write_headers(const struct udp_port *p, uint8_t *frame, uint32_t pay
     h->total_len = htons((uint16_t)total);
     h->ip_checksum = htons((uint16_t)~sum);
     h->udp_len = htons((uint16_t)(UDP + payload));
+    if (p->job_at && p->job_at < payload)
+        h->src_port = htons((uint16_t)(ntohs(p->headers.src_port) + frame[INA_INTERNET_SIZE + p->job_at]));
 }
 
 /* Others' datagrams may wait from before the socket was connected. */
@@ -282,6 +285,11 @@ struct ina_port *ina_port_udp_adopt(const struct ina_udp_config *config, int fd)
 {
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     return own < 0 ? NULL : open_port(config, own);
+}
+
+void ina_port_udp_jobs(struct ina_port *port, uint32_t job_at)
+{
+    ((struct udp_port *)port)->job_at = job_at;
 }
 
 uint16_t ina_port_udp_bound(const struct ina_port *port)

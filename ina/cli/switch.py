@@ -98,6 +98,7 @@ def one_line(record: logging.LogRecord) -> bool:
 
 def _run(args: argparse.Namespace) -> None:
     from ina.base import paths
+    from ina.net.ports import UdpPort
     from ina.p4.compiler.build import compile_program
     from ina.p4.compiler.front.preprocess import macros
     from ina.p4.p4runtime.device import Device
@@ -125,18 +126,31 @@ def _run(args: argparse.Namespace) -> None:
         device = stack.enter_context(
             Device(args.device_id, args.cpu_port or None, arch=args.arch, pipes=args.pipes, yields=0, nap=NAP)
         )
+        sockets: list[UdpPort] = []
+        job_byte = 0
+
+        def number_jobs(program: Program) -> None:
+            nonlocal job_byte
+            job_byte = job_byte_of(program, args.program)
+            for each in sockets:
+                each.number_jobs(job_byte)
+
+        device.on_program = number_jobs
         path = args.program
         if is_source:
             options = {"defines": macros(args.define), "include_dirs": [*args.include, paths.p4_dir()], "externs": args.externs}
             path = compile_program(args.program, **options).so_path
         if path is not None:
             device.load(_with_pipes(Program(path), args.pipes))
-        names = []
+        names: list[str] = []
         opened = contextlib.ExitStack()
         stack.callback(opened.close)
         for number, where in ports.items():
             port = open_port(number, where)
             opened.callback(port.close)
+            if isinstance(port, UdpPort):
+                port.number_jobs(job_byte)
+                sockets.append(port)
             names.append(f"{number}@{port.name}")
             if args.pcap is not None:
                 args.pcap.mkdir(parents=True, exist_ok=True)
@@ -169,6 +183,18 @@ def _with_pipes(program: Program, pipes: int) -> Program:
     return program
 
 
+def job_byte_of(program: Program, path: Path | None) -> int:
+    """Returns the place of the job's number in the datagrams of a program, from ``path`` or sent by a controller; 0: it has no
+    jobs, or none that we know."""
+    from ina.aggregation.entries import recognise
+
+    try:
+        match = recognise(program.p4info, path)
+    except ValueError:
+        return 0
+    return match[0].job_byte if match else 0
+
+
 Udp = tuple[tuple[str, int], tuple[str, int]]
 
 
@@ -191,7 +217,8 @@ def parse_interface(text: str) -> tuple[int, str | Udp]:
 
 
 def open_port(number: int, where: str | Udp) -> Any:
-    """Opens a port. Datagrams of UDP get the headers of worker `number` of the local world, job 0. Raises OSError."""
+    """Opens a port. Datagrams of UDP get the headers of worker `number` of the local world, of the job that they name (`UdpPort.
+    number_jobs`) or job 0. Raises OSError."""
     from ina.aggregation.worker import SWITCH, worker_address
     from ina.net.ports import MAX_FRAME, open_packet, open_udp
 

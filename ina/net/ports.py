@@ -369,6 +369,21 @@ def open_shared(memfd: int, side: int, bell: int = -1, peer_bell: int = -1) -> P
     return Port(handle, f"shared memory side {side}")
 
 
+class UdpPort(Port):
+    """A port over a UDP socket."""
+
+    def __init__(self, handle: CData, name: str) -> None:
+        super().__init__(handle, name)
+        self._socket = handle  # without wrappers
+
+    def number_jobs(self, job_byte: int) -> None:
+        """Adds the byte at ``job_byte`` of each received payload, the number of its job, to the source port that the frame gets;
+        0: none. Not while a switch runs with this port."""
+        if self._handle is None:
+            raise ValueError(f"port {self.name} is closed")
+        lib.ina_port_udp_jobs(self._socket, job_byte)
+
+
 def open_udp(
     bind: tuple[str, int],
     peer: tuple[str, int],
@@ -376,7 +391,7 @@ def open_udp(
     destination: Address,
     max_frame: int = 2048,
     frames: int = 256,
-) -> Port:
+) -> UdpPort:
     """Opens a port over a UDP socket at ``bind`` (port 0: any) that receives from ``peer`` only.
 
     Received frames carry ``source`` and ``destination`` in their headers. ``frames``: longest batch.
@@ -386,7 +401,7 @@ def open_udp(
     handle = lib.ina_port_udp_open(ffi.new("struct ina_udp_config *", config))
     if handle == ffi.NULL:
         raise _error(f"UDP port: cannot bind {bind[0]}:{bind[1]} for the peer {peer[0]}:{peer[1]}")
-    return Port(handle, f"UDP {bind[0]}:{lib.ina_port_udp_bound(handle)}")
+    return UdpPort(handle, f"UDP {bind[0]}:{lib.ina_port_udp_bound(handle)}")
 
 
 def udp_pair() -> tuple[int, int]:
@@ -398,14 +413,14 @@ def udp_pair() -> tuple[int, int]:
     return fds[0], fds[1]
 
 
-def adopt_udp(fd: int, source: Address, destination: Address, max_frame: int = 2048, frames: int = 256) -> Port:
+def adopt_udp(fd: int, source: Address, destination: Address, max_frame: int = 2048, frames: int = 256) -> UdpPort:
     """Opens a port like :func:`open_udp`, over a socket that is connected to its peer, such as one of a :func:`udp_pair`. The
     caller keeps its descriptor and may close it."""
     config = _udp_config(source, destination, max_frame, frames)
     handle = lib.ina_port_udp_adopt(ffi.new("struct ina_udp_config *", config), fd)
     if handle == ffi.NULL:
         raise _error(f"UDP port: descriptor {fd} is no connected UDP socket")
-    return Port(handle, f"UDP {lib.ina_port_udp_bound(handle)}")
+    return UdpPort(handle, f"UDP {lib.ina_port_udp_bound(handle)}")
 
 
 def _udp_config(source: Address, destination: Address, max_frame: int, frames: int) -> dict[str, object]:

@@ -264,6 +264,22 @@ def test_udp_frames_that_travel_as_one_message_arrive_one_by_one():
 
 
 @pytest.mark.fast
+def test_udp_source_ports_follow_the_jobs_numbers():
+    """The byte of the payload that names the job; a payload without it keeps the port."""
+    switch, host = udp_pair()
+    with switch, host:
+        frames = [udp_frame(payload) for payload in (b"a\0c", b"a\1c", b"a\xffc", b"a")]
+        switch.number_jobs(1)
+        host.send(frames)
+        received = receive_all(switch, 4)
+        ports_of = [int.from_bytes(frame[34:36], "big") - int.from_bytes(frames[0][34:36], "big") for frame in received]
+        assert ports_of == [0, 1, 255, 0]
+        switch.number_jobs(0)
+        host.send(frames)
+        assert receive_all(switch, 4) == frames
+
+
+@pytest.mark.fast
 def test_udp_jumbo_frames():
     switch, host = udp_pair(9216)
     with switch, host:

@@ -34,6 +34,7 @@ class ATP(JobProgram):
     max_slots = 8192  # of a window
     last_life = 2**16 - 1
     udp_port = 0xBEF0
+    job_byte = 6
     reserves = False
     needs_server = True
     floats = True

@@ -109,6 +109,7 @@ class JobProgram(ABC):
     max_slots: int  # of one job, a power of two
     last_life: int = 2**8 - 1  # largest life in packets
     udp_port: int = SWITCH.port  # of its packets
+    job_byte: int = 1  # place of the job's number in a packet, counted from the end of UDP's header
     reserves: bool = True  # a job holds slots of its own; False: all jobs share the pool
     needs_server: bool = False  # a parameter server is above the root of every job's tree: its ``parent``
     lifetime: float = 0.0  # seconds for which a shared row without an owner stays valid; 0: rows are a job's own

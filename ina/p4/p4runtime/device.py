@@ -68,7 +68,8 @@ def error_of(code: str = "OK", message: str = "") -> p4.Error:
 
 
 class Device(Closing):
-    """A device: calls `on_packet_in` and `on_digests` with a PacketIn or a DigestList, in a thread of its own.
+    """A device: calls `on_packet_in` and `on_digests` with a PacketIn or a DigestList, in a thread of its own, and `on_program`
+    with each program before it runs at the device's ports.
 
     `arch` ("v1model", "tna"): pipelines of another architecture are refused. `pipes`: of TNA programs, as for `Switch`.
     `make`: makes the switch of a program (default: `Switch`). `start`: options of its `start`.
@@ -82,6 +83,7 @@ class Device(Closing):
         self.device_id = device_id
         self.on_packet_in: Callable[[p4.PacketIn], None] = lambda message: None
         self.on_digests: Callable[[p4.DigestList], None] = lambda message: None
+        self.on_program: Callable[[Program], None] = lambda program: None
         self._restrictions = pipelines.Wanted(arch, pipes, make)
         self._start = start
         self._lock = threading.RLock()
@@ -177,6 +179,7 @@ class Device(Closing):
         if pipeline.switch.pipes and self._cpu_number in self._ports:
             cpu = number_in(pipeline.switch, self._cpu_number)
             pipeline.switch.write(modify(MulticastPort(cpu, copy_to_cpu=True)))
+        self.on_program(pipeline.switch.program)
         pipeline.switch.start(**self._start)
         self._packet_in = ControllerHeader(pipeline.message, "packet_in")
         self._packet_out = ControllerHeader(pipeline.message, "packet_out")
