@@ -2,6 +2,8 @@
 
 The first rank of a new group names the switch: one that this process uses already and that speaks the group's protocol,
 or a new one that it starts.
+The group's store has neither authentication nor encryption, and anybody who reaches it may read and write: no secret goes into it
+but the token and the pass of the group's job, which are good for nothing else.
 Its abstract socket listens before the process runs, so ranks wait here only for the other ranks of the group (as in Gloo's own
 rendezvous), and for a first answer only where one is needed.
 """
@@ -50,8 +52,8 @@ class Place:
 @dataclass(frozen=True)
 class Agreement:
     """The group's switch process (socket name, process id), a word that no other group's job has in its name, and the token that
-    shows to the switch process that a process is of the group. ``access``: the token of a socket that other machines reach, else
-    "". ``runs``: the ranks may run the job's switch: all want it, are one user's and see the same files."""
+    shows to the switch process that a process is of the group. ``access``: the pass of the group's job at a socket that other
+    machines reach, else "". ``runs``: the ranks may run the job's switch: all want it, are one user's and see the same files."""
 
     switch: str
     pid: int
@@ -74,7 +76,8 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
         own["switch"] = acquire(settings)
         own["pid"], own["protocol"] = _pids[own["switch"]], _protocols[own["switch"]]
         own["nonce"], own["token"] = uuid.uuid4().hex[:8], secrets.token_hex(16)
-        own["access"] = tokens.find() if elsewhere(own["switch"]) else ""  # so other machines need none
+        # So other machines need no token of the socket. Whoever reaches the store reads what is here: it is of this job only.
+        own["access"] = tokens.pass_for(tokens.find(), own["token"]) if elsewhere(own["switch"]) else ""
     try:
         store.set(f"rank/{rank}", json.dumps(own))
         keys = [f"rank/{i}" for i in range(size)]

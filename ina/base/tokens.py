@@ -3,6 +3,9 @@
 ``INA_TOKEN`` is the token; else it is in a file, which the first server that needs one makes: ``INA_TOKEN_FILE``, or
 ``ina.token`` in ``$XDG_CONFIG_HOME`` or ``~/.config``. So clients of the same user on the same machine need nothing; others copy
 the file, or set INA_TOKEN.
+
+Processes of one job need less: a pass, made from the socket's token and the job's, with which they can act for that job only. It
+may lie where others can read it, such as torch's store.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from pathlib import Path
 
 from ina.base import paths
 
+PASS = "job:"  # beginning of a pass
 LEAST = 16  # characters
 MOST = 255
+PASS_MOST = len(PASS) + MOST + 1 + 64
 
 
 class TokenError(ValueError):
@@ -62,6 +67,17 @@ def make() -> str:
 def where() -> str:
     """Returns the place of ``find``'s token, for messages."""
     return "INA_TOKEN" if os.environ.get("INA_TOKEN") else str(path())
+
+
+def pass_for(token: str, job_token: str) -> str:
+    """Returns the pass of the job with ``job_token`` at the socket with ``token``, which cannot be learned from it."""
+    return f"{PASS}{job_token}:{hmac.new(token.encode(), b'ina pass ' + job_token.encode(), 'sha256').hexdigest()}"
+
+
+def job_of(token: str, text: str) -> str | None:
+    """Returns the job's token of the pass ``text`` at the socket with ``token``; None: it is no pass, or another socket's."""
+    job_token = text.removeprefix(PASS).rpartition(":")[0]
+    return job_token if job_token and is_same(text, pass_for(token, job_token)) else None
 
 
 def is_same(one: str | bytes, other: str | bytes) -> bool:

@@ -138,8 +138,8 @@ def new_socket(name: str) -> socket.socket:
 def connect(name: str, timeout: float, access: str = "") -> socket.socket:
     """Connects to the server at ``name`` and authenticates; ``timeout`` in seconds, until it accepts the connection.
 
-    ``access``: the socket's token, where it is TCP; default: ina/base/tokens.py finds it. Raises OSError that names the socket,
-    ValueError for an invalid name, and where there is no token.
+    ``access``: the socket's token or a pass, where it is TCP; default: ina/base/tokens.py finds it. Raises OSError that names the
+    socket, ValueError for an invalid name, and where there is no token.
     """
     sock = new_socket(name)
     try:

@@ -2,13 +2,14 @@
 
 A principal is fixed when its connection is accepted, and no message changes it. On a Unix socket it is the user whom the kernel
 names (SO_PEERCRED); over TCP it is the sender of the socket's token (ina/base/tokens.py), which comes before everything else, in
-a line ``ina TOKEN`` or HTTP's ``Authorization: Bearer TOKEN``. The table ``RULES`` says what it may do, in both protocols.
+a line ``ina TOKEN`` or HTTP's ``Authorization: Bearer TOKEN``, or in such a line of a pass, with which it acts for one job. The
+table ``RULES`` says what it may do, in both protocols.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from ina.aggregation.control_socket import messages
@@ -19,11 +20,15 @@ from ina.base import tokens
 
 @dataclass(frozen=True)
 class Principal:
-    """A client. ``uid``: of a user of this machine; None: of another machine, with the socket's token."""
+    """A client. ``uid``: of a user of this machine; None: of another machine, with the socket's token or, if there is a
+    ``job_token``, with the pass of the job that has that."""
 
     uid: int | None
+    job_token: str = field(default="", repr=False)
 
     def __str__(self) -> str:
+        if self.job_token:
+            return "the holder of a job's pass"
         return "the holder of the socket's token" if self.uid is None else f"user {user_name(self.uid)}"
 
 
@@ -60,6 +65,10 @@ RULES = {
 }
 
 
+# Requests that a pass is good for, of its job.
+OF_PASS = (messages.Ping, messages.Join, messages.Admit, messages.Attach, messages.Release, messages.End)
+
+
 @dataclass(frozen=True)
 class Access:
     """``owner``: uid of the switch process. ``users``: uids that may have jobs, too; None: everybody."""
@@ -68,6 +77,8 @@ class Access:
     users: Collection[int] | None = ()
 
     def role(self, principal: Principal) -> Role:
+        if principal.job_token:
+            return Role.USER
         if principal.uid is None or principal.uid in (0, self.owner):
             return Role.OWNER
         return Role.USER if self.users is None or principal.uid in self.users else Role.ANYONE
@@ -75,6 +86,8 @@ class Access:
     def check(self, principal: Principal, request: messages.Request) -> Rule:
         """Returns the rule of ``request``; the caller checks the part about its job. Raises AdmissionError."""
         rule, name = RULES[type(request)], type(request).__name__.lower()
+        if principal.job_token and not isinstance(request, OF_PASS):
+            raise AdmissionError("denied", f"{name}: {principal} acts for that job only; the socket's token is needed")
         if (role := self.role(principal)) >= rule.role:
             return rule
         verb = "only looks at this switch" if role is Role.ANYONE else "has jobs at this switch"

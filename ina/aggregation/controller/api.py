@@ -19,7 +19,8 @@
     stop                                          -> ends when the last client is gone
 
 access.py defines permissions. A job belongs to the holders of its ``token``: its first request has it, and later ones must have
-the same. A job without a token is its user's. When a job has failed, its name can be used again with another token.
+the same. Holders of a pass (ina/base/tokens.py) have the job with its token, and no other. A job without a token is its user's.
+When a job has failed, its name can be used again with another token.
 
 In a network a job's tree is placed once all workers have joined, as only then their hosts are known; requests for admission
 wait for that, up to JOINING seconds. Joining never waits, so members may take their jobs in any order without a dead-lock.
@@ -55,6 +56,7 @@ from ina.aggregation.controller.state import StateFile
 from ina.aggregation.controller.switch_host import SwitchHost
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.port_kinds import shm
+from ina.base import tokens
 from ina.base.native import lib
 
 JOINING = 30.0  # seconds for all workers of a job in a network to join
@@ -66,6 +68,7 @@ JOBS = 64  # of a user other than the switch's owner
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
 
 log = logging.getLogger(__name__)
+K = TypeVar("K")
 V = TypeVar("V")
 
 
@@ -155,6 +158,7 @@ class Operations:
         self.left: dict[str, set[int]] = {}  # by job: workers that have left without failing it
         self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
         self.failures: OrderedDict[tuple[str, str], Failure] = OrderedDict()
+        self.passes: OrderedDict[str, str] = OrderedDict()  # jobs by the token in passes: also those that are over
         self.pending: list[Pending] = []
         self.leases: dict[str, Lease] = {}  # by job
         self.operations: dict[type, Callable[[Session, list[int], Any], dict[str, Any]]] = {
@@ -253,6 +257,8 @@ class Operations:
 
     def _check_owner(self, principal: Principal, rule: Rule, job: str, token: str) -> None:
         """Raises AdmissionError: the job is another's, or has failed."""
+        if principal.job_token:
+            self._check_pass(principal.job_token, job, token)
         if failure := self.failures.get((job, token)):
             if failure.until > time.monotonic():
                 raise AdmissionError("failed", failure.reason)
@@ -260,6 +266,14 @@ class Operations:
         by_switch = rule.or_switch and not token and self.access.role(principal) is Role.OWNER
         if (owner := self._owner(job)) is not None and not by_switch:
             JobOwner(owner, self.tokens.get(job, "")).check(job, principal, token)
+
+    def _check_pass(self, job_token: str, job: str, token: str) -> None:
+        """Raises AdmissionError: the request is not about the only job of the pass, which is the first that it was used for."""
+        if not tokens.is_same(job_token, token):
+            raise AdmissionError("token", f"job {job!r}: this connection's pass is of a job with another token")
+        own = self.passes.get(job_token) or next((name for name, each in self.tokens.items() if each == job_token), job)
+        if own != job:
+            raise AdmissionError("denied", f"job {job!r}: this connection's pass is of job {own!r}")
 
     def _owner(self, job: str) -> Principal | None:
         """Returns a job's owner; None: there is no such job. A job without a known request is the switch's."""
@@ -420,6 +434,8 @@ class Operations:
         """Makes the session's principal the owner, unless the job has one."""
         if job not in self.principals:
             self.principals[job], self.tokens[job] = session.principal, token
+        if job_token := session.principal.job_token:
+            _remember(self.passes, job_token, job)
 
     def _disown(self, job: str) -> None:
         self.principals.pop(job, None)
@@ -646,7 +662,7 @@ def _name(request: Request) -> str:
     return type(request).__name__.lower()
 
 
-def _remember(memory: OrderedDict[tuple[str, str], V], key: tuple[str, str], value: V) -> None:
+def _remember(memory: OrderedDict[K, V], key: K, value: V) -> None:
     memory[key] = value
     while len(memory) > REMEMBERED:
         memory.popitem(last=False)

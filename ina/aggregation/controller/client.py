@@ -58,9 +58,10 @@ class Client:
     """One connection to the switch process at ``name`` (abstract, or a path with a "/"): at most one worker of one job.
 
     ``token``: the job's; all its workers send the same. A job whose first worker sent none is its user's. ``host``: the network's
-    host that this process is in, for a controller that cannot see it; default: INA_HOST. ``access``: the socket's token, where
-    that is TCP; default: ina/base/tokens.py finds it. Not thread-safe. ``timeout`` of each call in seconds; a dead switch process
-    is a ControlError at once, and so is one of a user who is neither this one nor root (INA_SWITCH_USER names another).
+    host that this process is in, for a controller that cannot see it; default: INA_HOST. ``access``: the socket's token,
+    or a pass, where that is TCP; default: ina/base/tokens.py finds it. Not thread-safe. ``timeout`` of each call in seconds; a
+    dead switch process is a ControlError at once, and so is one of a user who is neither this one nor root (INA_SWITCH_USER names
+    another).
     """
 
     def __init__(self, name: str, timeout: float = 60.0, token: str = "", host: str | None = None, access: str = ""):

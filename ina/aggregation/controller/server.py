@@ -308,12 +308,12 @@ class Server:
             self._drop(client, "")
 
     def _greet(self, client: Client) -> bool:
-        """Returns True if the client has sent the socket's token; nothing else is parsed before that."""
+        """Returns True if the client has sent the socket's token, or a pass; nothing else is parsed before that."""
         connection = client.connection
         if client.lines is None:
             return False
         if client.lines:
-            line, expected = connection.line(most=tokens.MOST + len(greeting(""))), greeting(self._token)[:-1]
+            line, expected = connection.line(most=tokens.PASS_MOST + len(greeting(""))), greeting(self._token)[:-1]
         else:
             try:
                 token = http.bearer(bytes(connection.text))
@@ -323,6 +323,9 @@ class Server:
         if line is None:
             return False
         client.trusted = tokens.is_same(line, expected)
+        if not client.trusted and client.lines and (job_token := self._pass(line)):
+            client.session.principal = Principal(None, job_token)
+            client.trusted = True
         if client.trusted and client.lines:
             client.ends_at = 0.0
             self.hurried.discard(client)
@@ -333,6 +336,14 @@ class Server:
                 connection.put(http.unauthorised(), [])
             self._drop(client, "")
         return client.trusted
+
+    def _pass(self, line: bytes) -> str | None:
+        """Returns the job's token in the first line of a client with a pass; None: it is none of this socket."""
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            return None
+        return tokens.job_of(self._token, text.removeprefix("ina ")) if text.startswith(f"ina {tokens.PASS}") else None
 
     def _ended(self, client: Client) -> None:
         """Handles the end of a client's process, after what it had sent: it may have joined a job, whose workers wait for it."""

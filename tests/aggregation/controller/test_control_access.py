@@ -422,8 +422,65 @@ def test_where_tokens_are_looked_for(tmp_path, monkeypatch):
         assert tokens.path() == tmp_path / ".config" / "ina.token"
 
 
+def denied(do) -> str:
+    """Returns the code with which a request is refused."""
+    with pytest.raises(ControlError) as error:
+        do()
+    return error.value.code
+
+
 @pytest.mark.build
-def test_ranks_get_the_sockets_token_by_the_store(machine, monkeypatch):
+def test_a_pass_is_good_for_its_job_and_nothing_else(machine):
+    own = tokens.pass_for(tokens.find(), "token of one")
+
+    def client(token="token of one", access=own):
+        clients.append(Client(machine, token=token, access=access))
+        return clients[-1]
+
+    clients: list[Client] = []
+    try:
+        other = client("token of another", tokens.find())
+        other.join("another", 0)
+        other.admit("another", 1)
+        worker = client()
+        worker.join("one", 0)
+        assert worker.admit("one", 1)["workers"] == 1 and worker.ping()["slots"] == 64
+        for name in ("stop", "serve", "jobs", "switches", "counters"):
+            assert denied(lambda name=name: client()._call(name)) == "denied", name
+        assert denied(lambda: client()._call("links", events=[])) == "denied"
+        for token in ("", "token of another", "a third token"):
+            assert denied(lambda token=token: client(token)._call("end", job="another", token=token)) == "token"
+            assert denied(lambda token=token: client(token).admit("new", 1)) == "token"
+        assert denied(lambda: client().admit("another", 1)) == "denied", "the job of this pass is another one"
+        assert denied(lambda: client().admit("new", 1)) == "denied"
+        worker.release()
+        worker.close()
+        assert denied(lambda: client().admit("new", 1)) == "denied", "also when its job is over"
+        assert other.ask("jobs")["jobs"].keys() == {"another"}
+    finally:
+        for each in clients:
+            each.close()
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("forged", [
+    tokens.pass_for("of another socket", "job"), "job:job:" + "0" * 64, "job::" + "0" * 64, "job:", "job:job",
+    tokens.pass_for("", "job"), "job:\u00e9:" + "0" * 64,
+])  # fmt: skip
+def test_a_forged_pass_is_none(machine, forged):
+    assert denied(Client(machine, access=forged).ping) == "token"
+
+
+@pytest.mark.build
+def test_a_pass_is_none_of_anothers_job_and_not_for_http(machine):
+    own = tokens.pass_for(tokens.find(), "job")
+    changed = own.replace(":job:", ":other:")
+    assert denied(Client(machine, access=changed).ping) == "token"
+    assert http(machine, f"Authorization: Bearer {own}")[0] == 401
+
+
+@pytest.mark.build
+def test_ranks_get_a_pass_of_their_job_by_the_store(machine, monkeypatch):
     need("torch")
     from datetime import timedelta
 
@@ -441,9 +498,11 @@ def test_ranks_get_the_sockets_token_by_the_store(machine, monkeypatch):
             return [self[key] for key in keys]
 
     settings = Settings(program=Path("p4/switchml.p4"), protocol="", switch=machine)
-    agreed = rendezvous.agree(Store(), 0, 1, timedelta(seconds=60), settings)
+    store = Store()
+    agreed = rendezvous.agree(store, 0, 1, timedelta(seconds=60), settings)
     rendezvous.release(agreed.switch)
-    assert agreed.access == tokens.find()
+    assert tokens.find() not in "".join(store.values()), "whoever reaches the store could stop the switch process"
+    assert denied(lambda: Client(machine, token=agreed.token, access=agreed.access).ask("stop")) == "denied"
     monkeypatch.setenv("INA_TOKEN_FILE", "/nowhere/ina.token")  # as on another machine
     with pytest.raises(RuntimeError, match="no token: there is no file /nowhere/ina.token"):
         Job(machine, agreed.pid, "group", 1, 2, 60.0, settings, agreed.token)
