@@ -32,8 +32,10 @@ def loaded(folder: Path, text: str) -> frontend.CheckedProgram:
 @pytest.mark.fast
 @pytest.mark.parametrize(("program", "text"), PROGRAMS, ids=[text.partition("(")[0] for _, text in PROGRAMS])
 def test_arrays_have_a_cell(tmp_path, program, text):
-    """The message points at the size, also if it comes from a macro or constant; -1 is a large bit<32>."""
-    for size, number in (("0", 0), ("-1", 2**32 - 1), ("2 * NONE", 0)):
+    """The message points at the size, also if it comes from a macro or constant; -1 is a large bit<32>, and of a number
+    beyond that no bit is dropped first."""
+    for size, number in (("0", 0), ("-1", 2**32 - 1), ("2 * NONE", 0), ("1099511627776", 2**40), ("4294967297", 2**32 + 1),
+                         ("1 * (1 << 40)", 2**40)):  # fmt: skip
         source = program.source(types="const bit<32> NONE = 0;", ingress_locals="\n" + text % size)
         with pytest.raises(CompileError) as error:
             loaded(tmp_path, source)

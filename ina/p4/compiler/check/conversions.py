@@ -153,7 +153,7 @@ def _size_integer(ctx: Context, e: ast.Expr, t: BitType) -> ast.Expr:
     if not fits(e.const, t):
         low, high = bounds(t)
         ctx.warn(e.span, f"{e.const} does not fit into {t} ({low}..{high}): it is cut to {const}")
-    if isinstance(e, ast.IntLiteral):
+    if isinstance(e, ast.IntLiteral) and fits(e.const, t):
         e.type, e.const, e.value, e.width, e.signed = t, const, const, t.width, t.signed
         return e
     return _implicit(e, t, const)

@@ -132,14 +132,25 @@ def _check_names(instances: Iterable[Instance]) -> None:
 
 
 def _check_sizes(program: CheckedProgram) -> None:
-    """Checks the sizes of arrays of cells. A negative size has already become a large bit<32>."""
+    """Checks the sizes of arrays of cells. A negative size has already become a large bit<32>; of a larger number than that the
+    low bits would be left, and it is told as it is written."""
     for instance in instances_of(program):
-        if instance.decl.name in INDEXED and not 0 < (size := instance.args["size"]) <= MOST_CELLS:
-            site = instance.site or program.package.site
-            assert site is not None
-            spans = (a.span for p, a in zip(site.params, site.args, strict=True) if p.name == "size" and a is not None)
+        if instance.decl.name not in INDEXED:
+            continue
+        site = instance.site or program.package.site
+        assert site is not None
+        written = next((a for p, a in zip(site.params, site.args, strict=True) if p.name == "size" and a is not None), None)
+        size = max(instance.args["size"], _uncut(written))
+        if not 0 < size <= MOST_CELLS:
             problem = f"the size of the {instance.decl.name} '{instance.name}' is {size}"
-            raise CompileError(next(spans, site.span), f"{problem}: expected 1 to {MOST_CELLS}")
+            raise CompileError(written.span if written else site.span, f"{problem}: expected 1 to {MOST_CELLS}")
+
+
+def _uncut(e: ast.Expr | None) -> int:
+    """Returns the number that `e` is before it is made a bit<32> without a cast being written; 0: it is none."""
+    while isinstance(e, ast.Cast) and e.implicit:
+        e = e.operand
+    return e.const if e is not None and type(e.const) is int else 0
 
 
 def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> None:
