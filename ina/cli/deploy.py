@@ -55,7 +55,7 @@ def _main(args: argparse.Namespace) -> int:
     from ina.base.cc import BuildError
     from ina.base.settings import ConfigError
     from ina.p4.compiler.errors import CompileError
-    from ina.p4.runtime.p4info import EntityError
+    from ina.p4.runtime.entity_error import EntityError
     from ina.worlds.deployed.deployable import DeploymentError
 
     try:
@@ -124,7 +124,7 @@ def _show(args: argparse.Namespace, switches: dict[str, Any], plan: dict[str, li
 @contextmanager
 def _connect(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Connects to all switches, by name; without addresses, to embedded ones."""
-    from ina.p4.runtime.p4info import EntityError
+    from ina.p4.runtime.entity_error import EntityError
     from ina.worlds.deployed.deployable import Bfrt, DeploymentError, P4Runtime
 
     switches: dict[str, Any] = {}

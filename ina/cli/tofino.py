@@ -65,7 +65,7 @@ def _controller(args: argparse.Namespace) -> int:
     from ina.aggregation.controller.state import StateError
     from ina.base.settings import ConfigError
     from ina.lab.deployment import deployment
-    from ina.p4.runtime.p4info import EntityError
+    from ina.p4.runtime.entity_error import EntityError
     from ina.worlds.deployed import daemon
     from ina.worlds.deployed.switch_host import DeployedHost
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         TableEntry,
         ValueSetEntry,
     )
-    from ina.p4.runtime.p4info import EntityError
+    from ina.p4.runtime.entity_error import EntityError
     from ina.p4.runtime.records import Digest
     from ina.p4.runtime.tna_entities import (
         EntryScope,

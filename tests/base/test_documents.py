@@ -18,7 +18,7 @@ from ina.lab.deployment import deployment
 from ina.lab.results import record
 from ina.lab.virtual import chakra, layers
 from ina.p4.bfrt.info import Info
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.tools.equal import mapping
 from ina.topology import TopologyError
 from ina.topology import file as topology

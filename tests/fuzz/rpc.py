@@ -134,7 +134,7 @@ def bfrt() -> tuple[Any, ...]:
 def bfrt_json() -> tuple[Any, ...]:
     """The bfrt.json that a switch sends to a client: the program's, then the fixed tables'."""
     from ina.p4.bfrt.info import Info
-    from ina.p4.runtime.p4info import EntityError
+    from ina.p4.runtime.entity_error import EntityError
 
     def read(data: bytes) -> None:
         for parts in ((data, None), (b"{}", data)):

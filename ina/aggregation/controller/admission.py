@@ -30,7 +30,7 @@ from ina.aggregation.entries import Child, JobProgram, Parent, program_named
 from ina.aggregation.worker import SWITCH, worker_address
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, SwitchTarget, TableEntry, Update, delete, insert, modify
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 from ina.topology.topology import Node, Topology
 from ina.topology.tree import Tree
 

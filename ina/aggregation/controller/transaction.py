@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ina.p4.runtime.entities import SwitchTarget, Update
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 
 REFUSED = (EntityError, TimeoutError, OSError)  # errors of a target that does not perform a write
 

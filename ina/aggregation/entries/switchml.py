@@ -19,7 +19,7 @@ import numpy as np
 from ina.aggregation.entries.base import Child, JobProgram, Place
 from ina.net.ports import Address
 from ina.p4.runtime.entities import Entity, TableEntry, Value
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 
 
 class SwitchML(JobProgram):

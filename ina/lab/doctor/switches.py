@@ -10,7 +10,7 @@ from ina.aggregation.entries import recognise
 from ina.lab.doctor.machine import BAD, FACT, GOOD, WARNING, Finding
 from ina.p4.bfrt.remote_switch import BfRuntimeTarget
 from ina.p4.rpc.connections import Access
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 from ina.topology.tree import aggregation_tree
 from ina.worlds.deployed import deploy
 from ina.worlds.deployed.deployable import Bfrt, DeploymentError

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.base import documents
-from ina.p4.runtime.p4info import EntityError, Json, N, P4Info, find
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import Json, N, P4Info, find
 
 STORED = {"atcam": "exact", "dleft_hash": "exact"}  # ways in which the hardware stores a table: how its keys match
 WIDTHS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64}

@@ -15,7 +15,7 @@ from ina.p4.bfrt.info import MATCH_TABLES, own_name
 from ina.p4.bfrt.messages import bfrt
 from ina.p4.bfrt.rows import Where
 from ina.p4.rpc.errors import CODES
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.rows import Fields, Owner, Row, Where
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.parts import PktgenApp
 
 ACTIONS = {"trigger_timer_one_shot": "one_shot", "trigger_timer_periodic": "periodic", "trigger_port_down": "port_down",

@@ -16,7 +16,7 @@ from ina.p4.bfrt.fixed_tables import STATISTICS
 from ina.p4.bfrt.info import Table
 from ina.p4.bfrt.rows import Fields, Owner, Row, Where
 from ina.p4.runtime.entities import check_existence
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 
 SPEEDS = {"1G": 1, "10G": 10, "25G": 25, "40G": 40, "50G": 50, "100G": 100}
 LANES = {"1G": 1, "10G": 1, "25G": 1, "40G": 4, "50G": 2, "100G": 4}

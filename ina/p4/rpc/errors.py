@@ -10,7 +10,7 @@ import functools
 from typing import Any, NoReturn
 
 from ina.base.extras import extra
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 
 CODES = {
     "OK": 0, "CANCELLED": 1, "UNKNOWN": 2, "INVALID_ARGUMENT": 3, "DEADLINE_EXCEEDED": 4, "NOT_FOUND": 5,

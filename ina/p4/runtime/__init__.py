@@ -29,8 +29,9 @@ from ina.p4.runtime.entities import (
     insert,
     modify,
 )
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.loaded_program import Layout, Program
-from ina.p4.runtime.p4info import ActionInfo, ArrayInfo, EntityError, MatchField, N, P4Info, ProfileInfo, TableInfo, find
+from ina.p4.runtime.p4info import ActionInfo, ArrayInfo, MatchField, N, P4Info, ProfileInfo, TableInfo, find
 from ina.p4.runtime.records import Digest, PortStats
 from ina.p4.runtime.tna_entities import (
     EntryScope,

@@ -13,8 +13,9 @@ import numpy as np
 
 from ina.base.native import CData, ffi, lib
 from ina.p4.runtime.entities import MeterConfig, TableEntry
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.loaded_program import Layout, Program
-from ina.p4.runtime.p4info import EntityError, find
+from ina.p4.runtime.p4info import find
 from ina.p4.runtime.tables import Tables
 from ina.p4.runtime.tna_entities import LpfConfig, WredConfig
 

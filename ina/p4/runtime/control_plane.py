@@ -11,8 +11,9 @@ from ina.base.native import ffi, lib
 from ina.p4.runtime import replication  # noqa: F401 (it registers kinds of entities)
 from ina.p4.runtime.cells import Command
 from ina.p4.runtime.entities import E, ProfileGroup, ProfileMember, SwitchTarget, TableEntry, Update, checked, own
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.kinds import Batch, ReplicationEngine, View, kind
-from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.p4info import P4Info
 from ina.p4.runtime.parts import SwitchPart
 from ina.p4.runtime.tables import TableImage, Tables
 

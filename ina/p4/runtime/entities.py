@@ -29,7 +29,8 @@ from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ina.p4.runtime.p4info import EntityError, MatchField, Named, Param
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import MatchField, Named, Param
 
 Value = int | bytes | str
 Match = Value | tuple[Value, Value]

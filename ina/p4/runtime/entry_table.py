@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from ina.base.native import ffi
 from ina.p4.runtime.entities import TableEntry, as_key, as_params, check_names
-from ina.p4.runtime.p4info import EntityError, Json, P4Info, TableInfo
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import Json, P4Info, TableInfo
 from ina.p4.runtime.profiles import Profiles
 
 EXACT, TERNARY, RANGE = 0, 1, 2

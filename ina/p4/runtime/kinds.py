@@ -30,7 +30,8 @@ from ina.p4.runtime.entities import (
     as_int,
     checked,
 )
-from ina.p4.runtime.p4info import EntityError, Json
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import Json
 from ina.p4.runtime.profiles import P
 from ina.p4.runtime.tables import Tables
 from ina.p4.runtime.tna_entities import EntryScope, FilterEntry, KeyMask

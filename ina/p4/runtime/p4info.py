@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from ina.p4.runtime.entity_error import EntityError
+
 Json = dict[str, Any]
 
 class Named(Protocol):
@@ -21,20 +23,6 @@ class Named(Protocol):
 
 
 N = TypeVar("N", bound=Named)
-
-
-class EntityError(ValueError):
-    """A control-plane request that cannot be carried out.
-
-    `code` is the canonical status of P4Runtime (INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED,
-    PERMISSION_DENIED, OUT_OF_RANGE, UNIMPLEMENTED); the message names entity, field and width. `update`: its index
-    in a batch, where that is known.
-    """
-
-    def __init__(self, message: str, code: str = "INVALID_ARGUMENT", update: int | None = None):
-        super().__init__(message)
-        self.code = code
-        self.update = update
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import numpy as np
 from ina.base.native import CData, ffi, lib
 from ina.p4.runtime.cells import Cells, Command, Memory, Pipes, Span
 from ina.p4.runtime.entities import TableEntry
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.loaded_program import Program
-from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.records import Digest
 from ina.p4.runtime.tables import Tables
 from ina.p4.runtime.tna_entities import EntryScope

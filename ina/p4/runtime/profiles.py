@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ina.p4.runtime.entities import ProfileGroup, ProfileMember, as_int, as_params, check_existence
-from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import P4Info, TableInfo
 
 # Limits of weights, each unit of which takes a place in the table's image
 MOST_WEIGHT = 65535  # of a group's members together, where its profile says no less

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from ina.base.native import CData, ffi, lib
 from ina.p4.runtime.cells import Command, Memory
 from ina.p4.runtime.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, as_int, check_existence
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.kinds import Batch, Kind, View, kind_of, no_entity
-from ina.p4.runtime.p4info import EntityError
 from ina.p4.runtime.tna_entities import (
     MirrorSession,
     MulticastEcmp,

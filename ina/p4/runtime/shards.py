@@ -31,8 +31,9 @@ from ina.p4.runtime.entities import (
     SwitchTarget,
     Update,
 )
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.loaded_program import Program
-from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.p4info import P4Info
 from ina.p4.runtime.records import Digest, PortStats
 
 

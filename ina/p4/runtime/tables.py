@@ -17,8 +17,9 @@ from typing import Any
 
 from ina.base.native import CData, ffi
 from ina.p4.runtime.entities import ProfileGroup, ProfileMember, TableEntry, as_int, check_names, match_of
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.entry_table import EntryTable, Row, words_of
-from ina.p4.runtime.p4info import EntityError, Json, P4Info, TableInfo
+from ina.p4.runtime.p4info import Json, P4Info, TableInfo
 from ina.p4.runtime.profiles import Profiles
 from ina.p4.runtime.tna_entities import EntryScope, KeyMask
 from ina.p4.runtime.value_sets import ValueSets

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from ina.p4.runtime.entities import ValueSetEntry, as_key, check_names
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.entry_table import ImageRow, Key, build
-from ina.p4.runtime.p4info import EntityError, MatchField, P4Info
+from ina.p4.runtime.p4info import MatchField, P4Info
 from ina.p4.runtime.tna_entities import EntryScope
 
 Group = tuple[tuple[int, ...] | None, int | None]  # pipes that have the same members, parser in them; None: all

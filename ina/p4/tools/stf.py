@@ -22,7 +22,7 @@ from ina.p4.compiler.front.preprocess import preprocess
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter, InterpreterError
 from ina.p4.compiler.reference.tables import TableError
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 from ina.p4.tools import stf_file as stf
 from ina.p4.tools.stf_target import PORTS, CompiledTarget, InterpreterTarget
 

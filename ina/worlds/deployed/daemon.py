@@ -31,7 +31,7 @@ from ina.aggregation.controller.switch_host import SwitchHost
 from ina.base import signals, tokens
 from ina.base.error_text import line
 from ina.p4.rpc import connections as rpc
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 from ina.worlds.deployed.remote import NoAnswer, over_p4runtime
 
 

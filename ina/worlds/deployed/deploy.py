@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ina.aggregation.controller.forwarding import forwarding, guards, has_guard
-from ina.p4.runtime.p4info import EntityError, P4Info, find
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import P4Info, find
 from ina.topology import routes
 from ina.worlds.deployed.deployable import Deployable, DeploymentError, Step
 from ina.worlds.deployed.deployment_file import Deployment

@@ -17,7 +17,8 @@ from ina.p4.bfrt.ports import PortConfig
 from ina.p4.bfrt.remote_switch import BfRuntimeTarget
 from ina.p4.bfrt.rows import Row
 from ina.p4.runtime.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
-from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import P4Info
 from ina.worlds.deployed.deployment_file import Mirror
 
 FIXED = ("$SPEED", "$FEC")  # fields of a port that no MODIFY changes: the port is deleted and inserted again

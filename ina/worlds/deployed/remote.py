@@ -25,7 +25,8 @@ from ina.aggregation.entries import PUBLISHED, JobProgram, Sizes
 from ina.aggregation.worker import SERVER, worker_address
 from ina.p4.rpc.connections import CONNECTED, Access
 from ina.p4.runtime.entities import CounterEntry, E, SwitchTarget, Update
-from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import P4Info
 from ina.topology.topology import Topology, TopologyError
 
 NAMED = 32  # hosts in an error

@@ -14,7 +14,7 @@ from typing import Any
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
 from ina.p4.bfrt.remote_switch import BfRuntimeTarget
 from ina.p4.rpc.connections import CONNECTED, Access
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 from ina.worlds.deployed.deployment_file import Deployment
 from ina.worlds.deployed.remote import Reconnecting, SwitchesElsewhere, unreached
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ina.p4.runtime.entities import MulticastGroupEntry, TableEntry
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 
 
 class FakeTarget:

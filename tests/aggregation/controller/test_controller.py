@@ -21,7 +21,8 @@ from ina.p4.bfrt.schema import bfrt_json
 from ina.p4.compiler.frontend import load
 from ina.p4.compiler.p4info.p4info import build as p4info
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry
-from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import P4Info
 from ina.topology.tree import Tree, aggregation_tree
 
 pytestmark = pytest.mark.fast

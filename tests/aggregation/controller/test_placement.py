@@ -13,7 +13,7 @@ from stripes import tensors_per_link
 from ina import topology as topologies
 from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.tree_placement import place
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 
 pytestmark = pytest.mark.fast
 FAT_TREE = topologies.load("fat-tree", k=4)  # s1 to s8 edge, s9 to s16 aggregation, s17 to s20 core; two hosts at each edge

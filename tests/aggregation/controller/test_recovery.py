@@ -15,7 +15,7 @@ from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.entries import Parent
 from ina.aggregation.worker import worker_address
 from ina.p4.runtime.entities import TableEntry
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 
 ROOT = Path(__file__).parent.parent.parent.parent
 ADDRESS = switch_address("s1")

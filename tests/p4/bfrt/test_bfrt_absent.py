@@ -19,8 +19,8 @@ from ina.p4.bfrt.service import Server  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
 from ina.p4.runtime import Switch  # noqa: E402
 from ina.p4.runtime.entities import ProfileGroup, ProfileMember, TableEntry, Update, delete, insert, modify  # noqa: E402
+from ina.p4.runtime.entity_error import EntityError  # noqa: E402
 from ina.p4.runtime.entry_table import EntryTable  # noqa: E402
-from ina.p4.runtime.p4info import EntityError  # noqa: E402
 from ina.p4.runtime.profiles import Profiles  # noqa: E402
 from ina.p4.runtime.tables import Tables  # noqa: E402
 from ina.p4.runtime.tna_entities import EntryScope, KeyMask  # noqa: E402

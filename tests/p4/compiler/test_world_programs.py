@@ -18,7 +18,7 @@ from ina.p4.compiler.lower import context as lower_context
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.p4info import files as p4info_files
 from ina.p4.runtime.entities import TableEntry, insert
-from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.entity_error import EntityError
 
 
 def sent(tmp_path: Path, text: str, **packet: int) -> bytes:

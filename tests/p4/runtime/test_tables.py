@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ina.base.native import ffi, lib
 from ina.p4.runtime.entities import TableEntry
-from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import P4Info
 from ina.p4.runtime.tables import Tables, words_of
 
 pytestmark = pytest.mark.build

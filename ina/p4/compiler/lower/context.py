@@ -9,8 +9,8 @@ from typing import TypeVar
 from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import NO_SPAN, CompileError, Span
+from ina.p4.compiler.loops import loop_limit
 from ina.p4.compiler.lower import value_trees
-from ina.p4.compiler.lower.loops import loop_limit
 from ina.p4.compiler.lower.value_trees import Header, Value
 
 MAX_STATEMENTS = 100_000  # five times the largest program of this project

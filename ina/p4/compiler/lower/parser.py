@@ -12,10 +12,10 @@ from functools import partial
 from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.loops import endless_states
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.inline import Argument, Inliner
-from ina.p4.compiler.lower.loops import endless_states
 from ina.p4.compiler.lower.matching import Matching
 from ina.p4.compiler.lower.value_trees import Choice, Header, Record, Stack, Value
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from ina.p4.compiler import ast, fold, ir, types
-from ina.p4.compiler.lower import loops, value_trees
+from ina.p4.compiler import ast, fold, ir, loops, types
+from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import Context, unsupported
 from ina.p4.compiler.lower.expressions import BINARY, Expressions
 from ina.p4.compiler.lower.value_trees import Stack, Value

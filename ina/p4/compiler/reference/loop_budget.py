@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram
-from ina.p4.compiler.lower.loops import endless_states, known_rounds, loop_limit, within
+from ina.p4.compiler.loops import endless_states, known_rounds, loop_limit, within
 from ina.p4.compiler.reference.signals import PacketFailed
 
 

@@ -43,7 +43,8 @@ from typing import Any, NoReturn
 
 from ina.base import documents
 from ina.base.native import lib
-from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
+from ina.p4.runtime.entity_error import EntityError
+from ina.p4.runtime.p4info import P4Info, TableInfo
 from ina.p4.tools.equal.control import Json, Names
 from ina.p4.tools.equal.packets import Limits
 from ina.p4.tools.equal.shapes import Shapes, field_key, header_key
