@@ -156,6 +156,19 @@ def test_messages_go_through_a_pipeline_and_processors_work_side_by_side(tmp_pat
     assert result.compute_by_rank == pytest.approx([300e-6] * 3) and result.counts == {"send": 2}
 
 
+@pytest.mark.parametrize("ranks", [[0, 99], [-1, 0], [0, 0], [0, 1, 2]])
+def test_a_process_group_with_ranks_that_have_no_file(tmp_path, ranks):
+    """Nobody uses the group."""
+    trace, file = write(tmp_path, [[all_reduce(0)]] * 2), tmp_path / "groups.json"
+    file.write_text(json.dumps({"0": [0, 1], "1": ranks}))
+    with pytest.raises(ConfigError, match="groups.json: process group '1' has ranks .*, expected some of 0 to 1, each once"):
+        replayed(trace, groups=str(file))
+    metadata = node(1, METADATA_NODE, name="## process_group:init ##")
+    metadata.inputs.values = "['" + json.dumps([{"pg_name": "1", "ranks": ranks}]) + "']"
+    with pytest.raises(ConfigError, match="process group '1' has ranks .*, expected some of 0 to 1, each once"):
+        replayed(write(tmp_path, [[metadata, all_reduce(0)]] * 2))
+
+
 def test_process_groups_of_a_file_and_of_pytorchs_metadata(tmp_path):
     """Two groups of two reduce at once, each with slots of its own; then all four."""
     def rank(number, in_trace):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import operator
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -109,7 +110,8 @@ def read(prefix: str, groups: str = "", roofline: Roofline = UNKNOWN) -> Traces:
     Raises ConfigError with file and node.
     """
     paths = files(prefix)
-    groups_by_name = {"": tuple(range(len(paths)))} | (_groups(Path(groups)) if groups else {})
+    from_file = _groups(Path(groups)) if groups else {}
+    groups_by_name = {"": tuple(range(len(paths)))} | from_file
     ranks: list[list[Node]] = []
     ignored: Counter[str] = Counter()
     for path in paths:
@@ -119,6 +121,11 @@ def read(prefix: str, groups: str = "", roofline: Roofline = UNKNOWN) -> Traces:
         for name, members in own_groups.items():
             if groups_by_name.setdefault(name, members or groups_by_name[""]) != (members or groups_by_name[""]):
                 raise ConfigError(f"{path}: process group {name!r} has ranks {members}, elsewhere {groups_by_name[name]}")
+    for name, members in groups_by_name.items():
+        if not set(members) <= set(groups_by_name[""]) or len(set(members)) < len(members):
+            place = groups if name in from_file else f"{prefix}.*.et"
+            raise ConfigError(f"{place}: process group {name!r} has ranks {shown(list(members))}, expected some of 0 to "
+                              f"{len(paths) - 1}, each once; there is a file for each of these")  # fmt: skip
     for rank, (path, nodes) in enumerate(zip(paths, ranks, strict=True)):
         for node in nodes:
             _check(path, node, rank, groups_by_name)
@@ -291,6 +298,6 @@ def _process_groups(text: str) -> dict[str, tuple[int, ...]]:
     """Parses PyTorch's process groups: the inputs of the metadata node are a list with one string, the groups in JSON."""
     try:
         items = documents.json_text(text[2:-2])
-        return {str(item["pg_name"]): tuple(item["ranks"]) for item in items}
+        return {str(item["pg_name"]): tuple(map(operator.index, item["ranks"])) for item in items}
     except (ValueError, TypeError, KeyError):
         return {}
