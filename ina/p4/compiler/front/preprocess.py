@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pcpp
+from pcpp.evaluator import Value
 from pcpp.ply.ply.lex import LexToken
 
 from ina.p4.compiler.errors import CompileError, Note, Span
@@ -40,6 +41,20 @@ TOFINO_P4_14 = {f"tofino/{name}.p4" for name in (
 NEED_MORE = {"define": "a name", "undef": "a name", "ifdef": "a name", "ifndef": "a name", "if": "a condition",
              "elif": "a condition", "include": "a file", "pragma": "what it says"}  # fmt: skip
 _NOTHING: frozenset[str] = frozenset()
+MAX_SHIFT = 1 << 16  # bits, as in the program's own expressions (check/const.py)
+_shift = Value.__lshift__
+
+
+def _bounded_shift(value: Value, amount: Any) -> Value:
+    """Returns pcpp's `value << amount`. Raises ValueError: the number could exhaust the machine, before pcpp drops all but
+    its low 64 bits."""
+    bits = Value(amount)
+    if bits.exception is None and not 0 <= int(bits) <= MAX_SHIFT:
+        raise ValueError(f"shift by {int(bits)}: expected 0 to {MAX_SHIFT} bits")
+    return _shift(value, amount)
+
+
+Value.__lshift__ = _bounded_shift  # pcpp's parser knows no other class of values
 
 
 def _splice(text: str) -> str:
