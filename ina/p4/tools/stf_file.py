@@ -37,6 +37,8 @@ from dataclasses import dataclass, field
 from string import hexdigits
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from ina.p4.compiler.reference.tables import TableError
+
 FCS = 4  # bytes of the frame check sequence, which frames here lack
 COMPARE: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
@@ -180,6 +182,8 @@ class _Runner(Generic[H]):
             try:
                 handler(command.text)
             except StfError as e:
+                raise StfError(f"{place}: {e}") from None
+            except TableError as e:
                 raise StfError(f"{place}: {e}") from None
             except (ValueError, IndexError, OverflowError) as e:  # too few words, or one that is no number, or is too large
                 raise StfError(f"{place}: cannot do '{command.name} {command.text}': {e}") from None
@@ -336,7 +340,13 @@ class _Runner(Generic[H]):
 
     def _do_mirroring_add_mc(self, text: str) -> None:
         session, group = map(number, text.split())
+        self._check_group(group)
         self.target.set_clone_session(session, None, group)
+
+    def _check_group(self, group: int) -> None:
+        if group not in self.groups:
+            groups = ", ".join(map(str, self.groups)) or "none"
+            raise StfError(f"multicast group {group} is unknown; there are: {groups} (mc_mgrp_create makes one)")
 
     def _do_mc_mgrp_create(self, text: str) -> None:
         self.groups[number(text)] = []
@@ -348,6 +358,9 @@ class _Runner(Generic[H]):
 
     def _do_mc_node_associate(self, text: str) -> None:
         group, node = map(number, text.split())
+        self._check_group(group)
+        if not 0 <= node < len(self.nodes):
+            raise StfError(f"node {node} is unknown: mc_node_create has made {len(self.nodes)}, from 0")
         rid, ports = self.nodes[node]
         self.groups[group] += [(port, rid) for port in ports]
         self.target.set_multicast_group(group, self.groups[group])
@@ -357,6 +370,8 @@ class _Runner(Generic[H]):
         if parsed is None:
             raise StfError(f"cannot read 'check_counter {text}'")
         name, index, unit, operator, expected = parsed.groups()
+        if operator and operator not in COMPARE:
+            raise StfError(f"'{operator}' is no comparison; there are: {', '.join(COMPARE)}")
         if index in self.handles or index.lstrip("$") in self.handles:
             packets, octets = self.target.read_direct_counter(
                 *self.handles.get(index) or self.handles[index.lstrip("$")]
@@ -369,11 +384,11 @@ class _Runner(Generic[H]):
 
     def _do_register_write(self, text: str) -> None:
         name, index, value = text.split()
-        self.target.write_register(self._name("registers", "register", name), number(index), number(value))
+        self.target.write_register(self._name("registers", "register", name), cell(index), number(value))
 
     def _do_register_read(self, text: str) -> None:
         name, index = text.split()
-        value = self.target.read_register(self._name("registers", "register", name), number(index))
+        value = self.target.read_register(self._name("registers", "register", name), cell(index))
         self.result.log.append(f"{name}[{index}] = {value}")
 
     def _do_register_reset(self, text: str) -> None:
@@ -383,7 +398,7 @@ class _Runner(Generic[H]):
 
     def _do_meter_set_rates(self, text: str) -> None:
         name, index, *rates = text.split()
-        self.target.configure_meter(self._name("meters", "meter", name), number(index), [meter_rate(r) for r in rates])
+        self.target.configure_meter(self._name("meters", "meter", name), cell(index), [meter_rate(r) for r in rates])
 
     def _do_meter_array_set_rates(self, text: str) -> None:
         name, *rates = text.split()
@@ -400,7 +415,7 @@ class _Runner(Generic[H]):
 
     def _do_counter_read(self, text: str) -> None:
         name, index = text.split()
-        value = self.target.read_counter(self._name("counters", "counter", name), number(index))
+        value = self.target.read_counter(self._name("counters", "counter", name), cell(index))
         self.result.log.append(f"{name}[{index}] = {value}")
 
 
@@ -459,6 +474,14 @@ def number(text: str) -> int:
     except ValueError:
         raise StfError(f"'{text:.100}' is no number" + f" of up to 4300 digits: it has {len(text)}" * (len(text) > 100)) from None
     return value
+
+
+def cell(text: str) -> int:
+    """Parses the index of a cell; Python would count a negative one from the end."""
+    index = number(text)
+    if index < 0:
+        raise StfError(f"'{text}' is no index of a cell")
+    return index
 
 
 def meter_rate(text: str) -> tuple[float, int]:

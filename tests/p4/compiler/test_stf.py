@@ -103,7 +103,6 @@ def test_what_must_fail(checked, text: str, failure: str):
     assert any(failure in f for f in result.failures)
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -126,11 +125,23 @@ def test_what_must_fail(checked, text: str, failure: str):
         ("mirroring_add 4", "line 1: cannot do 'mirroring_add 4'"),
         ("wait\nadd set(v:1)", "line 2: cannot do 'add set"),
         ("direct_meter_set_rates u five 1:1 1:1", "entry 'five' is unknown"),
+        ("mc_node_create 1 2\nmc_node_associate 7 0", "line 2: multicast group 7 is unknown; there are: none"),
+        ("mc_mgrp_create 6\nmirroring_add_mc 4 7", "line 2: multicast group 7 is unknown; there are: 6 "),
+        ("mc_mgrp_create 6\nmc_node_associate 6 0", "line 2: node 0 is unknown: mc_node_create has made 0"),
+        ("mc_mgrp_create 6\nmc_node_create 1 2\nmc_node_associate 6 -1", "line 3: node -1 is unknown"),
+        ("check_counter c(2) packets =< 1", "line 1: '=<' is no comparison; there are: ==,"),
+        ("register_read r -1", "line 1: '-1' is no index"),
+        ("register_write r -1 1", "line 1: '-1' is no index"),
+        ("counter_read c -1", "line 1: '-1' is no index"),
+        ("register_read r 99", "line 1: "),
+        ("wait\nadd u data.a:0x1/99 set(v:1)", "line 2: "),
+        ("add u data.a:0x1/9 set(v:999)", "line 1: "),
+        ("setdefault u set()", "line 1: "),
     ],
 )
-def test_files_that_cannot_be_run(checked, text: str, message: str):
+def test_files_that_cannot_be_run(target, text: str, message: str):
     with pytest.raises(stf.StfError, match=message):
-        run(checked, text)
+        stf.run(text, target)
 
 
 def test_a_port_that_only_no_packet_names(target):
