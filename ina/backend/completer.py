@@ -15,8 +15,9 @@ class Completer:
     A callback may itself request Futures and wait for them (PowerSGD does): those get a thread of their own.
     """
 
-    def __init__(self, patience: Callable[[], float]) -> None:
-        """``patience``: longest wait for another thread, seconds."""
+    def __init__(self, patience: Callable[[], float], name: str = "ina-completion") -> None:
+        """``patience``: longest wait for another thread, seconds. ``name``: of its threads."""
+        self._name = name
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = Lock("the group's completion thread", patience)
@@ -26,10 +27,10 @@ class Completer:
     def run(self, task: Callable[[], None]) -> None:
         with self._lock:
             if self._closed or getattr(self._local, "busy", False):
-                threading.Thread(target=self._nested, args=(task,), name="ina-completion", daemon=True).start()
+                threading.Thread(target=self._nested, args=(task,), name=self._name, daemon=True).start()
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="ina-completion", daemon=True)
+                self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
                 self._thread.start()
             self._queue.put(task)
 

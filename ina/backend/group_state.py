@@ -1,11 +1,22 @@
-"""State that the collectives of one group share: their order, the completion thread, and the threads inside a collective."""
+"""State that the collectives of one group share: their order, the completion thread, and the threads inside a collective.
+
+Sums begin in the order of collectives, on every rank alike. At most ``STAGED`` of them have memory of their own at a time; the
+next one begins when one of these has ended. That takes a thread that looks, since Python decodes a sum's result:
+
+    a collective's sums have begun      who waits for it looks at it
+    they wait for memory                who waits for it looks at the oldest collective that has memory; so does a thread of the
+                                        group, because the caller may wait for something else first, or for nothing
+
+So whatever is waited for, from whichever thread, the oldest collective goes on, and fails with the group's time-out if other
+ranks do not take part in it. What has begun needs nothing that has not.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from ina.backend.completer import Completer
@@ -13,10 +24,17 @@ from ina.backend.locks import Lock
 from ina.backend.roll_call import RollCall
 
 STAGED = 2  # sums with memory of their own that are on their way at a time
+SLICE = 0.1  # seconds of native waiting between checks for signals and messages of the switch process
 
 
 class Sender(Protocol):
     """A collective made of sums."""
+
+    def look(self, seconds: float) -> bool:
+        """Waits up to ``seconds`` for its end, and decodes what has ended. Returns True if all has."""
+
+    def interrupted(self) -> bool:
+        """Returns True if the caller is a signal handler that has interrupted its thread in `look`."""
 
     def send(self, room: int) -> tuple[int, bool]:
         """Begins sums, at most ``room`` of them with memory of their own. Returns how many of these, and whether all have
@@ -32,8 +50,10 @@ class GroupState:
         self.completer = Completer(patience)
         self._inside: dict[int, str] = {}  # by thread
         self._lock = Lock("the order of the group's collectives", patience)
-        self._senders: deque[Sender] = deque()
-        self._staged = 0
+        self._senders: deque[Sender] = deque()  # whose sums have not all begun
+        self._holders: dict[Sender, int] = {}  # sums with memory of their own that are on their way; the oldest collective first
+        self._sending = False
+        self.driver = Completer(patience, "ina-driver")
 
     # ---- one collective at a time in each thread
 
@@ -66,13 +86,58 @@ class GroupState:
         with self._lock:
             self._senders.append(sender)
 
-    def go_on(self, done: int = 0) -> None:
-        """Begins as many sums as there is room for; ``done``: number of sums with memory of their own that have ended."""
+    def go_on(self, sender: Sender | None = None, ended: int = 0) -> None:
+        """Begins as many sums as there is room for, when ``ended`` sums of ``sender`` with memory of their own have ended."""
         with self._lock:
-            self._staged -= done
-            while self._senders:
-                began, all_have = self._senders[0].send(STAGED - self._staged)
-                self._staged += began
-                if not all_have:
-                    return
-                self._senders.popleft()
+            if sender is not None:
+                self._hold(sender, -ended)
+            if self._sending:  # a signal handler has interrupted this thread here, where it goes on after the handler
+                return
+            self._sending = True
+            try:
+                while self._senders:
+                    first = self._senders[0]
+                    began, all_have = first.send(STAGED - sum(self._holders.values()))
+                    self._hold(first, began)
+                    if not all_have:
+                        return
+                    self._senders.popleft()
+            finally:
+                self._sending = False
+
+    def _hold(self, sender: Sender, more: int) -> None:
+        count = self._holders.get(sender, 0) + more
+        if count:
+            self._holders[sender] = count  # at its place
+        else:
+            self._holders.pop(sender, None)
+
+    def let_go(self, sender: Sender) -> None:
+        """Takes the memory of a collective that has ended, or failed, off the account."""
+        self.go_on(sender, self._holders.get(sender, 0))
+
+    def drive(self, seconds: float) -> None:
+        """Looks at the oldest collective that has memory, up to ``seconds``, for one that waits for memory; 0: at all of them,
+        without waiting. RuntimeError: no thread can go on with it."""
+        holders = list(self._holders)
+        for holder in holders[:1] if seconds > 0 else [each for each in holders if not each.interrupted()]:
+            if holder.look(seconds):
+                self.let_go(holder)
+        if not holders and seconds > 0:  # another thread is about to begin one, unless this does
+            with self._lock:
+                if self._sending:
+                    raise RuntimeError("ina: a signal handler waits for a collective that the thread begins which it interrupted")
+                self.go_on()
+
+    def drive_on(self) -> None:
+        """Lets the driver's thread look after the collectives that have begun, until all others have."""
+        self.driver.run(self._drive)
+
+    def _drive(self) -> None:
+        while self._senders:
+            with suppress(RuntimeError):  # of a thread that hangs; who waits for the collective is told
+                self.drive(SLICE)
+
+    def close(self) -> None:
+        self.completer.close()
+        self.driver.close()

@@ -149,7 +149,7 @@ class Membership(dist.ProcessGroup):
             work.give_up()
         self._in_flight.clear()
         self._stager.close()
-        self._group_state.completer.close()
+        self._group_state.close()
         job.close(in_peace and not job.failed)
         rendezvous.release(self._switch, wait)
 

@@ -22,15 +22,13 @@ from ina.backend import spans
 from ina.backend.coded import CodecError
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
-from ina.backend.group_state import GroupState
+from ina.backend.group_state import SLICE, GroupState
 from ina.backend.names import torch_name
 from ina.backend.spans import span
 from ina.backend.sums import Sum
 
 if TYPE_CHECKING:
     from ina.backend.job import Job
-
-SLICE = 0.1  # seconds of native waiting between checks for signals and messages of the switch process
 
 
 @all_eager
@@ -49,7 +47,7 @@ class LazyWork(dist.Work):
         self._outputs = outputs
         self._title, self._name = title, torch_name(title.split()[0])
         self._lock = threading.RLock()
-        self._looking = False
+        self._looker: int | None = None  # the thread that is in `_look`
         self._looked = time.monotonic()
         self._done = False
         self._exception: Exception | None = None
@@ -64,7 +62,7 @@ class LazyWork(dist.Work):
     def _disagree(self, reason: str) -> None:
         """Handles ranks that disagree on the group's collectives: this one has to fail soon."""
 
-    def _advance(self, seconds: float) -> bool:
+    def look(self, seconds: float) -> bool:
         """Waits up to ``seconds``; returns True if it has ended. RuntimeError: the caller is a signal handler that has
         interrupted this wait."""
         if self._done:
@@ -75,17 +73,17 @@ class LazyWork(dist.Work):
             return self._done  # another thread is looking
         try:
             self._looked = time.monotonic()
-            if self._looking:
+            if self._looker is not None:
                 raise RuntimeError(f"ina: a signal handler waits for {self._title}, as the thread does that it interrupted")
             if not self._done:
                 try:
-                    self._looking = True
+                    self._looker = threading.get_ident()
                     self._done = self._look(seconds)
                 except Exception as error:
                     self._exception = error
                     self._done = True
                 finally:
-                    self._looking = False
+                    self._looker = None
             if self._done and self._listener is not None:
                 listener, self._listener = self._listener, None
                 listener(self._exception)
@@ -98,6 +96,14 @@ class LazyWork(dist.Work):
         finally:
             self._lock.release()
 
+    def advance(self, seconds: float) -> bool:
+        """Does the same, and looks at earlier collectives if this one waits for them."""
+        return self.look(seconds)
+
+    def interrupted(self) -> bool:
+        """Returns True if the caller is a signal handler that has interrupted its thread in `look`."""
+        return self._looker == threading.get_ident()
+
     def listen(self, ended: Callable[[Exception | None], None]) -> None:
         """Lets the thread that detects the end call ``ended`` with the failure, or None."""
         self._listener = ended
@@ -107,24 +113,26 @@ class LazyWork(dist.Work):
     def end(self) -> None:
         """Waits for an end that is near, without raising: the result or failure stays for the holder of the work."""
         with span(f"ina:{self._name} wait"):
-            while not self._advance(SLICE):
+            while not self.advance(SLICE):
                 continue
 
     def finished(self) -> bool:
         """Returns True if it has ended. For destroying the group, perhaps in a signal handler that has interrupted its wait."""
-        return not self._looking and self._advance(0.0)
+        if self.interrupted():
+            return False
+        return self.advance(0.0) or (self._looker is not None and self.advance(SLICE))  # the driver's thread may be looking
 
     def give_up(self) -> None:
         """Waits, when the job is over, while the endpoint may write to the work's memory. A wait that a signal handler has
         interrupted ends after the handler."""
-        if not (self._looking and self._group_state.interrupted()):
+        if not self.interrupted():
             self.end()
 
     def is_completed(self) -> bool:
-        return self._advance(0.0)
+        return self.advance(0.0)
 
     def is_success(self) -> bool:
-        return self._advance(0.0) and self._exception is None
+        return self.advance(0.0) and self._exception is None
 
     def exception(self) -> Exception | None:
         return self._exception
@@ -138,7 +146,7 @@ class LazyWork(dist.Work):
                 seconds = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
                 if seconds <= 0:
                     raise RuntimeError(f"ina: {self._title} was not done within the {limit:g} s given to wait()")
-                self._advance(seconds)
+                self.advance(seconds)
         if self._exception is not None:
             raise self._exception
         return True
@@ -184,9 +192,8 @@ class SwitchWork(LazyWork):
         self._mark = zlib.crc32(sizes.encode())
         self._started = 0  # parts whose last round has begun
         self._between = False  # a round of the next part is on its way, on which its next one depends
-        self._held = 0  # parts with memory of their own that have begun, and not ended
         self._waiting: deque[tuple[int, int, Sum]] = deque()
-        self._failure: RuntimeError | None = None  # of a part that could not begin
+        self._failure: Exception | None = None  # of a part that could not begin
         self._asynchronous = True
 
     def submit(self, asynchronous: bool) -> None:
@@ -202,9 +209,10 @@ class SwitchWork(LazyWork):
         if self._failure is not None:
             COUNTERS.finished()
             self._done = True
+            self._group_state.let_go(self)
             raise self._failure
         if self._started < len(self.parts):  # the caller might not wait for it in time
-            self._group_state.completer.run(self.end)
+            self._group_state.drive_on()
 
     def send(self, room: int) -> tuple[int, bool]:
         """Begins parts: group_state.Sender."""
@@ -212,27 +220,47 @@ class SwitchWork(LazyWork):
         while self._started < len(self.parts) and self._failure is None:
             part = self.parts[self._started]
             first = part.staged and not part.begun
-            if self._between or (first and staged == room):
+            if not self._job.failed and (self._between or (first and staged == room)):
                 return staged, False
             try:
+                if self._job.failed:
+                    raise RuntimeError(self._job.failure)
                 with torch.no_grad(), span(f"ina:{self._name} encode"):
                     buffer = part.begin()
                 stay = SLICE if part is self.parts[-1] and not self._asynchronous else 0.0
                 ticket, number = self._job.submit(buffer, part.average, self._mark, stay, part.reduction, part.route)
-            except RuntimeError as error:
+            except Exception as error:
                 self._fail(error)
                 break
-            self._between = not part.last
-            self._started += part.last
+            # In this order, since another thread may look at the part as soon as it is in `_waiting`.
+            last = part.last
+            self._between = not last
             self._waiting.append((ticket, number, part))
-            self._held += first
+            if last:
+                self._started += 1
             staged += first
         return staged, True
 
-    def _fail(self, error: RuntimeError) -> None:
-        if isinstance(error, CodecError):  # the other ranks do not get what they wait for
-            self._job.abort(str(error))
+    def _fail(self, error: Exception) -> None:
+        """Notes the failure, and ends the job if the other ranks do not get what they wait for."""
+        if not self._job.failed:
+            reason = f"ina: {self._title}: {type(error).__name__}: {error}"
+            self._job.abort(str(error) if isinstance(error, CodecError) else reason)
         self._failure = error
+
+    def _blocked(self) -> bool:
+        """Returns True if none of its parts is on its way, and some have not begun: they wait for memory."""
+        return not (self._waiting or self._done or self._failure is not None or self._started == len(self.parts))
+
+    def advance(self, seconds: float) -> bool:
+        if self._blocked():
+            self._group_state.drive(seconds)
+            seconds = 0.0
+        return self.look(seconds)
+
+    def give_up(self) -> None:
+        if not (self._blocked() and self._group_state.interrupted()):  # else nothing of it is on its way, nor will be
+            super().give_up()
 
     def _disagree(self, reason: str) -> None:
         self._job.abort(reason)
@@ -240,15 +268,12 @@ class SwitchWork(LazyWork):
     def _look(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         try:
-            while self._waiting or self._started < len(self.parts):
-                remaining = max(0.0, deadline - time.monotonic()) if seconds else 0.0
+            while self._started < len(self.parts) or self._waiting:  # in this order: see `send`
                 if not self._waiting:
                     if self._failure is not None:
                         raise self._failure
-                    time.sleep(min(remaining, 0.001))  # for earlier collectives, which another thread handles
-                    if not remaining:
-                        return False
-                    continue
+                    return False  # `advance` looks at the others, which have the memory
+                remaining = max(0.0, deadline - time.monotonic()) if seconds else 0.0
                 ticket, number, part = self._waiting[0]
                 title = f"{self._collective} of {part.elements} {str(part.dtype).removeprefix('torch.')}"
                 if not self._job.wait(ticket, number, title, remaining):
@@ -261,18 +286,17 @@ class SwitchWork(LazyWork):
                     self._started += ended  # a codec may need less rounds than it can have
                     self._between = False
                 if part.staged:
-                    self._held -= ended
-                    self._group_state.go_on(done=int(ended))
+                    self._group_state.go_on(self, int(ended))
             if spans.trace is not None:
                 elements = sum(part.elements for part in self.parts)
                 spans.trace.flight(f"ina:{self._name}", self._began, time.monotonic_ns(), elements=elements)
                 spans.trace.counters("worker", self._job.worker_stats())
-        except RuntimeError as error:
-            self._fail(error)
-            self._waiting.clear()  # the job is over: all of its tensors have ended
+        except Exception as error:
+            if isinstance(error, CodecError) or self._started < len(self.parts) or len(self._waiting) > 1:
+                self._fail(error)
+            self._waiting.clear()  # the job is over, all of its tensors have ended; or it was the last one
             COUNTERS.finished()
-            held, self._held = self._held, 0
-            self._group_state.go_on(done=held)  # so that waiting collectives notice the end, too
+            self._group_state.let_go(self)  # so that waiting collectives notice the end, too
             if isinstance(error.__cause__, JobMismatch) and self._roll_call is not None and self._call is not None:
                 if difference := self._roll_call.differing(self._call):
                     raise RuntimeError(f"{error}: {difference}") from error
