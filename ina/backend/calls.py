@@ -12,10 +12,9 @@ import torch
 import torch.distributed as dist
 
 from ina.backend import flight_recorder, staging
-from ina.backend.arguments import tensors_in
 from ina.backend.membership import Membership as Group
 from ina.backend.names import torch_name
-from ina.backend.work import GlooWork, LazyWork
+from ina.backend.work import LazyWork
 
 Method = Callable[..., dist.Work]
 
@@ -66,7 +65,7 @@ def _observed(method: Method, kind: Kind) -> Method:
         except RuntimeError as error:
             entry.ended(error)
             raise
-        work = work if isinstance(work, LazyWork) else GlooWork(self._group_state, work, [], tensors_in(args[:1]), name)
+        assert isinstance(work, LazyWork)
         work.listen(entry.ended)
         return work
 

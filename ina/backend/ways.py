@@ -185,10 +185,8 @@ class Ways(Membership):
 
     def _gloo(self, collective: str, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
               outputs: list[torch.Tensor], reason: str, parts: Sequence[sums.Sum] = (), by_all: bool = True) -> dist.Work:
-        """Returns ``work``, wrapped if needed: for ``copies`` to be copied back, ``parts`` to be decoded, or if other ranks may
-        be in a collective through the switch."""
+        """Returns ``work``, wrapped: for time-outs of waits, ``copies`` to be copied back, ``parts`` to be decoded, and because
+        other ranks may be in a collective through the switch."""
         agreed = f"{collective} ({reason})" if self._job is not None and not self._refusal and by_all else ""
-        if not copies and not agreed and not parts:
-            return work
         outputs = [tensor for tensor, _ in copies] or outputs
-        return GlooWork(self._group_state, work, copies, outputs, collective, agreed, self._job, parts)
+        return GlooWork(self._group_state, work, copies, outputs, collective, agreed, self._job, parts, message=not by_all)

@@ -6,6 +6,7 @@ thread waits for it and completes it, so that callbacks never run on the thread 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import zlib
@@ -314,11 +315,25 @@ class GlooWork(LazyWork):
     """Work of Gloo, perhaps on contiguous copies or the buffers of sums; at its end they are copied back or decoded."""
 
     def __init__(self, group: GroupState, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
-                 outputs: list[torch.Tensor], title: str, agreed: str = "", job: Job | None = None, parts: Sequence[Sum] = ()):
-        """``agreed``: "": not a collective of all ranks. ``job``: ended if the ranks disagree. ``parts``: begun."""
+                 outputs: list[torch.Tensor], title: str, agreed: str = "", job: Job | None = None, parts: Sequence[Sum] = (),
+                 message: bool = False):
+        """``agreed``: "": not a collective of all ranks. ``job``: ended if the ranks disagree. ``parts``: begun. ``message``: a
+        send or receive."""
         super().__init__(group, outputs, title, "Gloo" if agreed else "", agreed)
         self._work, self._copies, self._job, self._parts = work, copies, job, parts
+        self._message = message
+        self._ignores_time = "reduce_scatter" in title  # Gloo's work does, and never says that it is completed
+        self._waiter: Waiter | None = None
         self._failure = ""
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        if self._message and timeout > timedelta(0):  # a wait of Gloo's that times out ends the message, and all others
+            self._wait_apart()
+        return super().wait(timeout)
+
+    def _wait_apart(self) -> Waiter:
+        self._waiter = self._waiter or Waiter(self._work)
+        return self._waiter
 
     def _disagree(self, reason: str) -> None:
         self._failure = reason
@@ -328,17 +343,22 @@ class GlooWork(LazyWork):
     def _look(self, seconds: float) -> bool:
         if self._failure:
             raise RuntimeError(self._failure)
-        if not seconds and not self._work.is_completed():
-            return False
-        if not seconds or self._call is None:  # a message ends with a wait that times out
+        if self._waiter is not None or self._ignores_time or (self._message and not seconds):
+            if not self._wait_apart().look(seconds):
+                return False
+        elif self._message:
             self._work.wait()
-        else:
+        elif seconds:
             try:
-                self._work.wait(timedelta(seconds=seconds))
+                self._work.wait(timedelta(milliseconds=math.ceil(1000 * seconds)))  # torch cuts a rest to 0, which is for ever
             except RuntimeError:
                 if not self._work.is_completed():
                     return False
                 self._work.wait()  # it may have ended after the time-out: only a new wait returns its outcome
+        elif not self._work.is_completed():
+            return False
+        else:
+            self._work.wait()
         with torch.no_grad():
             for tensor, copy in self._copies:
                 tensor.copy_(copy)
@@ -348,3 +368,27 @@ class GlooWork(LazyWork):
 
     def _source_rank(self) -> int:
         return self._work._source_rank()
+
+
+class Waiter:
+    """Waits in a thread for work that has no other way to be waited for up to a moment."""
+
+    def __init__(self, work: dist.Work):
+        self._work, self._ended = work, threading.Event()
+        self._error: Exception | None = None
+        threading.Thread(target=self._wait, name="ina-gloo", daemon=True).start()
+
+    def _wait(self) -> None:
+        try:
+            self._work.wait()
+        except Exception as error:
+            self._error = error
+        self._ended.set()
+
+    def look(self, seconds: float) -> bool:
+        """Waits up to ``seconds``; returns True if the work has ended. Raises what it failed with."""
+        if not self._ended.wait(seconds):
+            return False
+        if self._error is not None:
+            raise self._error
+        return True

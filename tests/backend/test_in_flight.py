@@ -147,7 +147,6 @@ from concurrent.futures import ThreadPoolExecutor
 import folders
 from waiting import until
 from ina.backend import coded, sums
-from ina.backend.work import SwitchWork
 import torch.distributed._functional_collectives as funcol
 R = dist.ReduceOp
 rank, n = start(60)
@@ -206,10 +205,9 @@ def wait(work, way, pool):
         until(work.done, "done()") if way == "poll" else work.wait()
     elif way == "wait": work.wait()
     elif way == "seconds": work.wait(timedelta(seconds=50))
-    elif way == "poll" and isinstance(work, SwitchWork): until(work.is_completed, "is_completed()")
+    elif way == "poll": until(work.is_completed, "is_completed()")
     elif way == "future": work.get_future().wait()
     elif way == "thread": return pool.submit(work.wait)
-    else: work.wait()
 
 def one(seed, pool):
     stages = sums.STAGE, coded.PIECE
