@@ -34,12 +34,18 @@ def tensors_in(argument: object) -> list[torch.Tensor]:
     return [argument] if isinstance(argument, torch.Tensor) else []
 
 
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Returns True if the memory of ``tensor`` is its elements one after the other, with no pending negation or conjugation."""
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
 def contiguous(argument: object, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> object:
-    """Returns ``argument`` with its strided tensors made contiguous; ``copies`` gets (original, copy) of those that were not."""
+    """Returns ``argument`` with its tensors made plain: contiguous, with no pending negation or conjugation, which Gloo would
+    not see in their memory. ``copies`` gets (original, copy) of those that were not."""
     if isinstance(argument, torch.Tensor):
-        if argument.layout != torch.strided or argument.is_contiguous():
+        if argument.layout != torch.strided or is_plain(argument):
             return argument
-        copy = argument.contiguous()
+        copy = argument.contiguous().resolve_conj().resolve_neg()
         copies.append((argument, copy))
         return copy
     if isinstance(argument, (list, tuple)):

@@ -37,6 +37,7 @@ import torch
 
 from ina.aggregation import protocols
 from ina.aggregation.worker import Route
+from ina.backend.arguments import is_plain
 from ina.base.native import lib
 from ina.codecs.lanes import Packing, Shorts
 from ina.codecs.pointers import pointer
@@ -148,7 +149,7 @@ def reduction(
     if dtype == torch.int16 and not average and size <= Shorts.WORKERS:
         return _packed_shorts(source, result, start, scale)
     if dtype == travels and words_each == 1:  # in one piece
-        in_place = result is source and factor is None and _is_plain(source)
+        in_place = result is source and factor is None and is_plain(source)
         buffer = _flat(source) if in_place else source.detach().reshape(-1)
         buffer = buffer if scale is None else scale(buffer)
         if not in_place and (buffer.data_ptr() == source.data_ptr() or buffer.is_neg()):
@@ -230,7 +231,7 @@ def direct(parts: list[Sum], source: torch.Tensor, target: int | Sequence[int], 
 
 def own(source: torch.Tensor) -> Sum:
     """Returns the protocol's own reduction of all ranks' ``source`` (float32 or int32), in place."""
-    in_place = _is_plain(source)
+    in_place = is_plain(source)
     flat = _flat(source) if in_place else source.detach().reshape(-1).clone()
 
     def decode(buffer: torch.Tensor) -> None:
@@ -299,11 +300,6 @@ def in_pieces(
         return place
 
     return [piece(at, placing(at)) for at in range(0, count, length)]
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Returns True if the memory of ``tensor`` is its elements one after the other, with no pending negation or conjugation."""
-    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
 def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -444,7 +440,7 @@ def _words(tensor: torch.Tensor) -> torch.Tensor | None:
     """Returns the memory of ``tensor`` as int32, if it is a whole number of aligned words."""
     aligned = tensor.data_ptr() % 4 == 0
     whole = tensor.numel() > 0 and not any(n * tensor.element_size() % 4 for n in (tensor.numel(), tensor.storage_offset()))
-    return _flat(tensor).view(torch.int32) if _is_plain(tensor) and aligned and whole else None
+    return _flat(tensor).view(torch.int32) if is_plain(tensor) and aligned and whole else None
 
 
 def _padded(tensor: torch.Tensor) -> torch.Tensor:
