@@ -240,7 +240,8 @@ class StagedWork(LazyWork):
         try:
             for event in self._ready:
                 event.synchronize()
-            self._work = self.begin()
+            with self.as_called():
+                self._work = self.begin()
         except Exception as error:
             self._failure = error
         del self.begin, self.arguments  # which refer to this: its pinned memory is free when its last user lets it go
@@ -251,7 +252,7 @@ class StagedWork(LazyWork):
                 assert self._work is not None  # it has begun
                 self._work.wait()
                 for each in self._devices:
-                    with each.on(each.down):
+                    with each.on(each.down), self.as_called():
                         for key, (_, tensor, copy) in self._copies_of(each):
                             if key in self._written:
                                 each.copy(tensor, copy)

@@ -11,7 +11,8 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -54,8 +55,15 @@ class LazyWork(dist.Work):
         self._exception: Exception | None = None
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
         self._listener: Callable[[Exception | None], None] | None = None
+        self._inference = torch.is_inference_mode_enabled() or any(tensor.is_inference() for tensor in outputs)
         self._roll_call = group.roll_call if way else None
         self._call = self._roll_call.begin(way, agreed) if self._roll_call is not None else None
+
+    @contextmanager
+    def as_called(self) -> Iterator[None]:
+        """Computes as in the call, in whichever thread: tensors made in inference mode can be written to in this mode only."""
+        with torch.inference_mode(self._inference), torch.no_grad():
+            yield
 
     def _look(self, seconds: float) -> bool:
         raise RuntimeError(f"{type(self).__name__} does not say how it ends")
@@ -226,7 +234,7 @@ class SwitchWork(LazyWork):
             try:
                 if self._job.failed:
                     raise RuntimeError(self._job.failure)
-                with torch.no_grad(), span(f"ina:{self._name} encode"):
+                with self.as_called(), span(f"ina:{self._name} encode"):
                     buffer = part.begin()
                 stay = SLICE if part is self.parts[-1] and not self._asynchronous else 0.0
                 ticket, number = self._job.submit(buffer, part.average, self._mark, stay, part.reduction, part.route)
@@ -280,7 +288,7 @@ class SwitchWork(LazyWork):
                 if not self._job.wait(ticket, number, title, remaining):
                     return False
                 between = self._between and part is self.parts[self._started]
-                with torch.no_grad(), span(f"ina:{self._name} decode"):
+                with self.as_called(), span(f"ina:{self._name} decode"):
                     ended = part.end()
                 self._waiting.popleft()
                 if between:  # `send` does nothing before this: no other thread has touched them
@@ -359,7 +367,7 @@ class GlooWork(LazyWork):
             return False
         else:
             self._work.wait()
-        with torch.no_grad():
+        with self.as_called():
             for tensor, copy in self._copies:
                 tensor.copy_(copy)
             for part in self._parts:
