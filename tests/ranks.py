@@ -5,17 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
 import textwrap
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tiers
 from fork_server import ForkServer
-from waiting import TookTooLong, until
+from waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELUDE = """
@@ -118,12 +115,3 @@ def succeed(results: list[Rank]) -> list[dict]:
     for number, rank in enumerate(results):
         assert rank.code == 0, f"rank {number} ended with {rank.code}:\n{rank.errors}"
     return [rank.report for rank in results]
-
-
-def finish(command: Sequence[str | Path], timeout: float = 300, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end and captures what it prints. TookTooLong: that is not reached in ``timeout`` seconds."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
-    except subprocess.TimeoutExpired as error:
-        text = " ".join(map(str, command))
-        raise TookTooLong(f"waited {timeout:g} s for the end of {text}; so far it said {error.stderr!r}") from None

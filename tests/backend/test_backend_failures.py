@@ -10,8 +10,9 @@ import sys
 import textwrap
 from pathlib import Path
 
+import child
 import pytest
-from ranks import ROOT, Rank, finish, run, succeed
+from ranks import ROOT, Rank, run, succeed
 from waiting import until
 
 pytestmark = [pytest.mark.build, pytest.mark.later]
@@ -358,8 +359,8 @@ def test_torchrun_and_a_second_world(tmp_path):
         assert ina.backend.stats()["switch"]["calls"] == 2
         print("good")
     """))
-    result = finish([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)],
-                    env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"))
+    result = child.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)],
+                       child.TRAINING, env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"))
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("good") == 2
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+import child
 import pytest
-from ranks import ROOT, finish
+from ranks import ROOT
 
 pytestmark = pytest.mark.build
 pytest.importorskip("torch", reason="the back end needs torch")
@@ -92,6 +93,6 @@ torch.distributed.Backend.backend_list.remove("ina")
 torch.distributed.Backend.register_backend = None
 autoload.register()
 """
-    result = finish([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=str(ROOT)))
+    result = child.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=str(ROOT)))
     assert result.returncode == 0, result.stderr
     assert "cannot register" in result.stderr

@@ -8,9 +8,9 @@ import signal
 import sys
 from pathlib import Path
 
+import child
 import pytest
 from folders import files
-from ranks import finish
 
 pytestmark = pytest.mark.build
 pytest.importorskip("torch", reason="the back end needs torch")
@@ -25,7 +25,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "T
 @pytest.mark.later
 @pytest.mark.timeout(1800)
 def test_parallel_training_has_the_losses_of_one_process():
-    run = finish([sys.executable, "-m", "tests.forked", "2", *map(str, SCRIPTS)], 1700, cwd=ROOT, env=ENVIRONMENT)
+    run = child.run([sys.executable, "-m", "tests.forked", "2", *map(str, SCRIPTS)], 1700, cwd=ROOT, env=ENVIRONMENT)
     assert run.returncode == 0, run.stdout + run.stderr
     differences = re.findall(r"^(.+?) +loss .* (\S+)$", run.stdout, re.M)
     assert len(differences) == 17 and all(float(value) < 0.05 for _, value in differences), run.stdout
@@ -38,14 +38,14 @@ def test_parallel_training_has_the_losses_of_one_process():
 def test_a_wrong_loss_is_an_error():
     code = "import sys; sys.path.insert(0, 'examples/parallel'); import common; common.dist.get_rank = lambda: 1; " \
            "common.compare('x', [1.0, 2.0], [1.0, 2.1])"  # fmt: skip
-    run = finish([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT)
+    run = child.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT)
     assert run.returncode == 1 and "are not those of one process" in run.stderr
 
 
 @pytest.mark.later
 def test_elastic_restart(tmp_path):
     """torchrun starts the ranks again after one was killed; training goes on from the checkpoint, over a new group."""
-    run = finish(
+    run = child.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
          "--monitor-interval", "0.1", str(EXAMPLES / "elastic.py"), str(tmp_path / "checkpoint.pt"), "--kill", "1", "5"],
         cwd=ROOT, env=ENVIRONMENT)  # fmt: skip

@@ -8,9 +8,10 @@ import os
 import sys
 import textwrap
 
+import child
 import pytest
 from capabilities import need
-from ranks import ROOT, finish
+from ranks import ROOT
 
 pytestmark = [pytest.mark.build, pytest.mark.later]
 pytest.importorskip("torch", reason="the back end needs torch")
@@ -100,7 +101,7 @@ def run_script(script: str, backend: str, folder, **env: str) -> dict:
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("INA_TORCH_USERS"))))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", path, backend, str(folder)]
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **env}
-    done = finish(command, 400, cwd=folder, env=environment)
+    done = child.run(command, 400, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"facts"')))
 

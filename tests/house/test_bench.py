@@ -126,7 +126,7 @@ def test_over_rings_and_memif_every_packet_is_counted_and_verified():
 
 
 @pytest.mark.hardware
-@pytest.mark.judge
+@pytest.mark.gate
 @pytest.mark.machine
 def test_the_ceiling_is_what_testpmd_forwards():
     need("dpdk", "dpdk-testpmd", "two processors")

@@ -13,7 +13,7 @@ import marks
 import pytest
 from folders import files
 
-pytestmark = pytest.mark.build
+pytestmark = [pytest.mark.build, pytest.mark.later]
 TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
 
@@ -31,7 +31,7 @@ def run_pytest(folder: Path, text: str, *options: str) -> tuple[int, str]:
 UNMARKED = "\n@pytest.mark.fast\ndef test_one(): pass\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_two(n): pass\n"
 
 
-@pytest.mark.parametrize("options", [(), ("-m", "fast"), ("-n", "1")], ids=" ".join)
+@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.gate), ("-m", "fast"), ("-n", "1")], ids=" ".join)
 def test_a_test_without_a_mark_is_an_error(tmp_path, options):
     """The error comes also if another test is selected, and if other processes collect."""
     status, output = run_pytest(tmp_path, UNMARKED, *options)
@@ -49,8 +49,8 @@ def test_a_test_with_two_marks_is_an_error(tmp_path, place):
 
 @pytest.mark.parametrize(
     "mark, capability, least",
-    [("fast", "cc", "build"), ("fast", "netns", "root"), ("fast", "dpdk", "hardware"), ("build", "root", "root"),
-     ("root", "tna-programs", "hardware")],
+    [pytest.param("fast", "cc", "build", marks=pytest.mark.gate), ("fast", "netns", "root"), ("fast", "dpdk", "hardware"),
+     ("build", "root", "root"), ("root", "tna-programs", "hardware")],
 )  # fmt: skip
 def test_a_mark_that_says_less_than_the_test_needs_fails_it(tmp_path, mark, capability, least):
     """The need is in the test, in a fixture, or in the file as a whole; the capability may be there or not."""
@@ -81,6 +81,7 @@ def test_a_fast_test_starts_no_process(tmp_path, code):
     assert status == 1 and "test_it.py::test_it is marked fast, but starts a process: mark it build" in output, output
 
 
+@pytest.mark.gate
 def test_a_mark_that_says_enough_passes(tmp_path):
     """The check for a capability may start a process, though the test may not."""
     code = "import capabilities\n" + "\n".join(
@@ -91,6 +92,7 @@ def test_a_mark_that_says_enough_passes(tmp_path):
     assert status == 0, output
 
 
+@pytest.mark.gate
 def test_marks_are_declared_and_name_capabilities_that_exist():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
     assert set(marks.MARKS) <= {line.partition(":")[0] for line in declared}
@@ -117,12 +119,14 @@ def unmarked(source: str) -> list[str]:
     return [name for name in texts if name.startswith("test_") and not covered("pytestmark") and not covered(name)]
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("path", [path for path in files(TESTS, "**/test_*.py") if re.search(r"^need\(", path.read_text(), re.M)],
                          ids=lambda path: path.stem)  # fmt: skip
 def test_files_that_need_something_name_their_marks_where_it_is_absent_too(path):
     assert not unmarked(path.read_text())
 
 
+@pytest.mark.gate
 def test_a_missing_mark_is_read_from_the_source():
     ours = "OURS = [pytest.param('ours', marks=pytest.mark.hardware)]\n@pytest.fixture(params=OURS)\ndef target(request): pass\n"
     source = f"{ours}need('cc', 'bmv2')\ndef test_one(target): pass\n\n@pytest.mark.build\ndef test_two(): pass\n"
