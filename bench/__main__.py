@@ -11,14 +11,14 @@ from bench import common
 from ina.lab.training import launch
 
 NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "atp", "bmv2", "emulator", "allreduce",
-         "local", "protocols", "recovery", "testbed", "links")  # fmt: skip
+         "local", "protocols", "recovery", "testbed", "links")
 BY_NAME = ("dpdk",)  # only run by name: make bench-dpdk
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("what", nargs="*", metavar="WHAT",
-                        help=f"any of {', '.join(NAMES)} (default: all of these), {', '.join(BY_NAME)}")  # fmt: skip
+                        help=f"any of {', '.join(NAMES)} (default: all of these), {', '.join(BY_NAME)}")
     parser.add_argument("--results", type=Path, default=Path("results"))
     args = parser.parse_args()
     unknown = set(args.what) - {*NAMES, *BY_NAME}

@@ -79,11 +79,11 @@ def switch(values: int, bench: FFI, native: Native) -> float:
     with Switch(program.so_path) as sw:
         place = Place(number=0, incarnation=1, life=1, children=WORKERS, workers=tuple(range(WORKERS)), slot_base=0, slots=SLOTS,
                       group=1,
-                      strict=True, parent=Parent(WORKERS, SERVER, ATP_SWITCH))  # fmt: skip
+                      strict=True, parent=Parent(WORKERS, SERVER, ATP_SWITCH))
         children = [Child(i, i, worker_address(0, i), (i,)) for i in range(WORKERS)]
         entries = ATP()
         sw.write(insert(*entries.job(place), *(e for c in children for e in entries.child(place, c)),
-                        entries.group(place, children)))  # fmt: skip
+                        entries.group(place, children)))
         pairs = []
         for number in range(WORKERS + 1):
             pair = ffi.new("struct ina_port *[2]")
@@ -139,6 +139,6 @@ def measure() -> list[Measurement]:
                 Figure.of(run(values) for _ in range(RUNS))
                 for run in (lambda v: switch(v, bench, native), lambda v: server(v, bench, native),
                             lambda v: switchml.one(v, *peer)[0])
-            )  # fmt: skip
+            )
             result.add(values, atp, added, added * values * 32e-3, other, atp / other)
     return [result]

@@ -59,7 +59,7 @@ def embedded(program: Path, defines: dict[str, str], folder: Path) -> Iterator[P
         with own_namespace():
             bmv2.make_interfaces(PORTS, MTU)
             near, far = ([stack.enter_context(open_packet(f"{end}{n}", MTU + bmv2.HEADROOM)) for n in PORTS]
-                         for end in ("port", "far"))  # fmt: skip
+                         for end in ("port", "far"))
         for number, port in zip(PORTS, near, strict=True):
             switch.add_port(number, port.handle)
         switch.start(yields=0, nap=50e-6)  # as in the testbed
@@ -130,7 +130,7 @@ def measure() -> list[Measurement]:
             rows = {}
             for kind in KINDS:
                 medians = {slots: [Figure.of(figures) for figures in zip(*turns[kind, slots], strict=True)]
-                           for slots in WINDOWS}  # fmt: skip
+                           for slots in WINDOWS}
                 slots = max(WINDOWS, key=lambda slots: medians[slots][0])
                 rows[kind] = (1e-3 * medians[slots][0], slots, 1e6 * medians[slots][1])
             slow, fast = rows["bmv2"], rows["embedded"]

@@ -25,7 +25,7 @@ NOW = 10**9
 def worker(values: int, check: str) -> tuple[float, float]:
     """Returns ns of processor time for each packet that a worker builds, and for each result that it checks and decodes."""
     config = WorkerConfig(0, 1, life=1, slots=SLOTS, values=values, rto_min=1.0, rto_max=1.0, check=check,
-                          key=complete.KEY if check == "keyed" else b"")  # fmt: skip
+                          key=complete.KEY if check == "keyed" else b"")
     c, protocol, size = config.to_c(), lib.ina_protocol_named(b"switchml"), HEADERS + 4 * values
     state, tensors = ffi.new("uint64_t[]", protocol.state_size(c) // 8), ffi.new("struct ina_tensor[]", complete.MAX_OPS)
     protocol.init(state, c, 0)
@@ -66,7 +66,7 @@ def measure() -> list[Measurement]:
         ["values", "check", "encode ns", "decode ns", "all-reduce ns", "goodput Gb/s", "ratio"],
         "goodput over that without check words", "0.95 or more with sums, made in the passes of the codec",
         keys=2,
-    )  # fmt: skip
+    )
     with tempfile.TemporaryDirectory() as folder:
         bench, native = complete.compiled(Path(folder))
         for values in VALUES:

@@ -98,7 +98,7 @@ class Rig:
     def __init__(
         self, values: int, ports: list[tuple[CData, CData]], bench: FFI, native: Native, watch: bool = False,
         slots: int = 0, job: Admitted | None = None, check: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         slots, self.check = slots or window(values), check
         self.values, self.bench, self.native = values, bench, native
         self._keep: list[object] = [ports]

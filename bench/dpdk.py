@@ -242,7 +242,7 @@ def workers_process(path: str, values: int, count: int, number: int, life: int) 
     start()
     with memif_ports(values, Path(path), server=False) as ports:
         rig = Rig(values, [(ffi.NULL, port) for port in ports], bench, native, slots=window(values).slots,
-                  job=Admitted(number, life))  # fmt: skip
+                  job=Admitted(number, life))
         rig.c.batch, rig.c.watch = window(values).batch, 1
         rig.c.count = count or rig.c.count
         rig.run()
@@ -410,7 +410,7 @@ def measure() -> list[Measurement]:
     free, needed = dpdk.free_huge_pages(), 3 * MEMORY  # this process and two at a time
     pages = "huge pages" if free >= needed else (
         f"ordinary pages, which cost up to a tenth ({free} MiB of huge ones are free, wanted are {needed}: "
-        f"echo {needed // 2} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)")  # fmt: skip
+        f"echo {needed // 2} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)")
     common.console.print(f"DPDK's memory is in {pages}", highlight=False)
     start()
     core, _ = cores()

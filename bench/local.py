@@ -61,14 +61,14 @@ dist.destroy_process_group()
 
 def measure() -> list[Measurement]:
     starts = Measurement("start of a group: init_process_group and the first all-reduce", ["ranks", "busy processes", "ms"],
-                         "milliseconds", "300 ms at most on a quiet machine", keys=2)  # fmt: skip
+                         "milliseconds", "300 ms at most on a quiet machine", keys=2)
     results = []
     for ranks in RANKS:
         for load in BUSY:
             beside = f"beside {load} busy processes" if load else "quiet"
             result = Measurement(f"local {ranks} ranks {beside}: float32 in shared memory against Gloo over loopback",
                                  ["collective", "bytes", "ina us", "ina GB/s", "gloo us", "gloo GB/s", "ratio"],
-                                 "Gloo's time over ours", "2 and more", keys=2)  # fmt: skip
+                                 "Gloo's time over ours", "2 and more", keys=2)
 
             def row(message: dict, result: Measurement = result, place: tuple[int, int] = (ranks, load)) -> None:
                 if "start" in message:

@@ -63,7 +63,7 @@ def _losses() -> Measurement:
         "recovery: all-reduce of 16 workers, 256 slots, 100 Gb/s, virtual time, by loss rate of each wire",
         ["protocol", "network", "elements", "loss %", "seeds", "no loss ms", "again %", "p50", "max", "p99"],
         "time over that without loss, 99th percentile over seeds", "at most 3 at 0.1 %", keys=4,
-    )  # fmt: skip
+    )
     for protocol in ("switchml", "atp"):
         for network in NETWORKS:
             for elements, seeds in SIZES:
@@ -71,7 +71,7 @@ def _losses() -> Measurement:
                     config = _config(protocol=protocol, topology=network, elements=elements, loss=loss)
                     base, times, runs = _slowdown(config, seeds)
                     result.add(protocol, network, elements, 100 * loss, seeds, 1e3 * base, 100 * _again(runs),
-                               statistics.median(times), times[-1], _percentile(times, 0.99))  # fmt: skip
+                               statistics.median(times), times[-1], _percentile(times, 0.99))
     return result
 
 
@@ -81,7 +81,7 @@ def _fixed() -> Measurement:
         ["time-out", "loss %", "seeds", "again %", "p50", "max", "p99"],
         "time over that without loss, 99th percentile over seeds", "a fixed time-out costs a millisecond for each loss of a slot",
         keys=2,
-    )  # fmt: skip
+    )
     for rto in ("fixed", "adaptive"):
         for loss in LOSSES:
             _, times, runs = _slowdown(_config(elements=2_000_000, loss=loss, rto=rto, rto_min=1e-3), 5)
@@ -111,7 +111,7 @@ def _stragglers() -> Measurement:
         "straggler: packets sent again while 15 workers wait for one, virtual time, no loss",
         ["protocol", "network", "elements", "straggler", "packets", "needless", "again %"],
         "share of packets that are sent again", "at most 2 %", keys=4,
-    )  # fmt: skip
+    )
     for protocol in ("switchml", "atp"):
         for network in NETWORKS:
             for elements, _ in SIZES:
@@ -134,17 +134,17 @@ def _needless() -> Measurement:
         "recovery in a testbed: SwitchML, 4 workers, links of 1 Gb/s, 500,000 elements, with busy processes beside",
         ["network", "busy", "loss %", "runs", "again %", "p50 ms", "max ms", "needless %"],
         "share of packets sent again though nothing was lost", "at most 1 % without loss", keys=3,
-    )  # fmt: skip
+    )
     config = AllReduce(world="testbed", workers=4, elements=500_000, values=256, slots=64, pool=512, rate=1e9)
     for network in TESTBED_NETWORKS:
         for busy in (0, BUSY):
             for loss in (0.0, 1e-3):
                 with computing(busy):
                     runs = [in_processes(replace(config, topology=network, loss=loss, seed=seed))[0]
-                            for seed in range(1, TURNS + 1)]  # fmt: skip
+                            for seed in range(1, TURNS + 1)]
                 times = sorted(1e3 * run.seconds for run in runs)
                 result.add(network, busy, 100 * loss, TURNS, 100 * _again(runs), statistics.median(times), times[-1],
-                           100 * _again(runs, "spurious"))  # fmt: skip
+                           100 * _again(runs, "spurious"))
     return result
 
 
@@ -153,7 +153,7 @@ def _agreement() -> Measurement:
         "the same all-reduce in a testbed and in virtual time: SwitchML, 4 workers in a star of 20 Mb/s, 100,000 elements",
         ["world", "loss %", "runs", "again %", "p50 ms", "max ms", "p50"],
         "time over that without loss in the same world", "as in virtual time", keys=2,
-    )  # fmt: skip
+    )
     config = AllReduce(workers=4, elements=100_000, values=256, slots=16, pool=512, rate=20e6, rto_min=0.01, rto_max=0.5)
     for world, runs_each in (("virtual", 20), ("testbed", 5)):
         base = 0.0

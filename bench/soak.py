@@ -35,7 +35,7 @@ class Program:
     def __init__(self, module: str, *arguments: object):
         command = [sys.executable, "-m", module, *map(str, arguments), "--json"]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+                                        env=dict(os.environ, PYTHONPATH=str(ROOT)))
         self.module = module
         self.messages: dict[str, dict] = {}
         self.errors = ""
@@ -93,7 +93,7 @@ class Program:
 
 def faults(rng: random.Random) -> str:
     return (f"loss={rng.choice([0.0005, 0.005, 0.02])},dup={rng.choice([0.0, 0.01])},reorder={rng.choice([0.0, 0.02])},"
-            f"corrupt={rng.choice([0.0, 0.005])},seed={rng.randrange(1 << 20)}")  # fmt: skip
+            f"corrupt={rng.choice([0.0, 0.005])},seed={rng.randrange(1 << 20)}")
 
 
 def pair(folder: Path, job: str, ports: tuple[int, int], rng: random.Random, seconds: float, size: int) -> list[Program]:
@@ -102,7 +102,7 @@ def pair(folder: Path, job: str, ports: tuple[int, int], rng: random.Random, sec
     window = rng.choice([32, 64, 128])
     common = ["--device", f"memif:{folder}/ports.sock", "--control", folder / "control", "--job", job, "--workers", 2, "--verify",
               "--size", size, "--dtype", dtype, "--in-flight", together, "--window", window, "--fault", spec, "--rto", 0.004,
-              "--duration", seconds, "--timeout", 60]  # fmt: skip
+              "--duration", seconds, "--timeout", 60]
     return [Program("ina.worlds.dpdk.worker", *common, "--worker", i, "--at", port) for i, port in enumerate(ports)]
 
 
@@ -112,7 +112,7 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
     end = start + 60 * minutes
     ports = [word for i in range(4) for word in ("--port", f"{i}=memif:{folder}/ports.sock")]
     switch = Program("ina.worlds.dpdk.switch", "--program", ROOT / "p4/switchml.p4", "-D", "VALUES=256", *ports,
-                     "--control", folder / "control", "--shards", rng.choice([1, 2]))  # fmt: skip
+                     "--control", folder / "control", "--shards", rng.choice([1, 2]))
     running = [switch]
     try:
         about = switch.wait("pid", 120)
@@ -131,7 +131,7 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
             if not guests and end - now > 15:
                 jobs += 1
                 guests = pair(folder, f"guest-{jobs}", (2, 3), rng, rng.uniform(5, min(40, end - now - 8)),
-                              4 * rng.choice([1, 300, 10_000, 250_000]))  # fmt: skip
+                              4 * rng.choice([1, 300, 10_000, 250_000]))
                 running += guests
             ended = [program for program in (switch, *long) if program.process.poll() is not None]
             if ended and (switch in ended or now < end - 5):
@@ -151,11 +151,11 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
             time.sleep(0.2)
         errors += _finish(long) + _finish(guests)
         errors += [f"{p.module} grew by {p.grown(start + SETTLED) >> 10} KiB" for p in (switch, *long)
-                   if p.grown(start + SETTLED) > GROWTH]  # fmt: skip
+                   if p.grown(start + SETTLED) > GROWTH]
         switch.process.send_signal(signal.SIGINT)
         errors += _finish([switch])
         print(f"{time.monotonic() - start:.0f} s, {jobs + 1} jobs, {long[0].count + sums} all-reduces verified; the switch: "
-              f"{json.dumps(switch.messages.get('summary', {}).get('ports', {}))}", flush=True)  # fmt: skip
+              f"{json.dumps(switch.messages.get('summary', {}).get('ports', {}))}", flush=True)
     finally:
         for program in running:
             if program.process.poll() is None:
@@ -176,7 +176,7 @@ def _finish(programs: list[Program]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=real(0.01, 100_000), default=10.0, help="(default: %(default)g)")
     parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0,
                         help="of sizes, faults and windows (default: from the clock)")

@@ -9,7 +9,7 @@ import time
 from bench.common import Figure, Measurement
 
 COMMANDS = ("--version", "--help", "run --help", "jobs --help", "doctor --help", "controller --help", "tofino --help",
-            "topo list", "experiment list")  # fmt: skip
+            "topo list", "experiment list")
 TURNS = 9
 
 

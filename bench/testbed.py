@@ -96,7 +96,7 @@ def _allreduce() -> Measurement:
             limited = any(u < 0.8 and statistics.median(busy[n]) > BUSY for u, n in zip(use, ("ina", "gloo"), strict=True))
             predicted = cost_model.speed_up(workers, values, mtu)
             result.add(f"{rate / 1e6:g} Mb/s, MTU {mtu}", workers, 1e3 * ours, use[0], 1e3 * gloo, use[1], gloo / ours, predicted,
-                       "host-limited" if limited else "link", gloo / ours / predicted)  # fmt: skip
+                       "host-limited" if limited else "link", gloo / ours / predicted)
     return result
 
 
@@ -128,7 +128,7 @@ def _forwarding() -> Measurement:
          "us/frame", "ratio"],
         "the switch's frames over those that a loop of recvmmsg and sendmmsg passes on (both blocking), in the same run",
         "300 kpps, and most of what that loop can; us/frame is processor time of who passes on, the receiver's kernel included",
-    )  # fmt: skip
+    )
     with tempfile.TemporaryDirectory() as folder:
         packets = str(Path(folder) / "packets")
         subprocess.run(["cc", "-O2", str(Path(__file__).parent / "packets.c"), "-o", packets], check=True)

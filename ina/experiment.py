@@ -84,7 +84,7 @@ def _text(key: str, value: object) -> str:
 
 
 def run(experiment: Experiment, folder: str | os.PathLike[str] = "results", *, processes: int = 1, new: bool = False,
-        quiet: bool = False) -> list[Result]:  # fmt: skip
+        quiet: bool = False) -> list[Result]:
     """Runs all points and writes a report; returns the results, in the order of the points.
 
     They go to a new folder in `folder`. Points of an interrupted run of the same experiment are not run again, unless `new`.

@@ -80,7 +80,7 @@ class _Network:
         return recognised[1].values
 
     def all_reduce(self, job: Job, arrays: Sequence[np.ndarray], *, average: bool = False,
-                   starts: Sequence[float] | None = None) -> Outcome:  # fmt: skip
+                   starts: Sequence[float] | None = None) -> Outcome:
         """Sums the workers' arrays, one for each, in place, and lets time pass until nothing is left to do.
 
         ``arrays``: contiguous, int32 (sums wrap) or float32 (rounded to a common exponent for each packet), of one dtype and
@@ -137,11 +137,11 @@ class Star(_Network):
     """
 
     def __init__(self, program: CompiledProgram | str | os.PathLike[str], *, hosts: int = 32, up: Wire = UNLIMITED,
-                 down: Wire = UNLIMITED, pool: int | None = None, latency: float = 0.0, seed: int = 0):  # fmt: skip
+                 down: Wire = UNLIMITED, pool: int | None = None, latency: float = 0.0, seed: int = 0):
         super().__init__(fabric.Star(program, hosts=hosts, up=up, down=down, pool=pool, latency=latency, seed=seed))
 
     def admit(self, workers: int, *, slots: int = 64, values: int | None = None, rto_min: float = 1e-3,
-              timeout: float = 30.0, check: str = "") -> Job:  # fmt: skip
+              timeout: float = 30.0, check: str = "") -> Job:
         """Admits a job of so many ``workers``, at the next free hosts.
 
         ``slots``: a power of two, the job's window; ``values``: integers in a packet, None: those of the program; ``rto_min``:
@@ -151,7 +151,7 @@ class Star(_Network):
         """
         assert isinstance(self._fabric, fabric.Star)
         job = self._fabric.admit(workers, slots, self._values(values), rto_min=rto_min, rto_max=max(0.1, rto_min),
-                                 timeout=timeout, check=check)  # fmt: skip
+                                 timeout=timeout, check=check)
         return Job(job.name, job.hosts, job)
 
 
@@ -167,11 +167,11 @@ class Fabric(_Network):
 
     def __init__(self, program: CompiledProgram | str | os.PathLike[str], topology: Topology, *,
                  protocol: str = protocols.DEFAULT, pool: int | None = None, latency: float = 0.0, ecn: int = 0,
-                 faults: Faults = NO_FAULTS, seed: int = 0):  # fmt: skip
+                 faults: Faults = NO_FAULTS, seed: int = 0):
         if program_named(protocol).needs_server:
             raise ValueError(f"protocol {protocol!r}: it needs a parameter server, which experiments start (ina.experiment)")
         super().__init__(fabric.Fabric(program, topology, protocol=protocol, pool=pool, latency=latency, ecn=ecn, faults=faults,
-                                       seed=seed))  # fmt: skip
+                                       seed=seed))
 
     def _hosts(self, hosts: Sequence[str]) -> Sequence[str]:
         """Returns ``hosts``. ValueError: one is not in the topology."""
@@ -181,14 +181,14 @@ class Fabric(_Network):
         return hosts
 
     def admit(self, hosts: Sequence[str], *, slots: int = 64, values: int | None = None, stripes: int = 1, name: str = "",
-              rto_min: float = 1e-3, timeout: float = 30.0, check: str = "") -> Job:  # fmt: skip
+              rto_min: float = 1e-3, timeout: float = 30.0, check: str = "") -> Job:
         """Admits a job of a worker at each of ``hosts``, whose sums are made along a tree of switches.
 
         ``stripes``: parts of a tensor that go over trees of their own; other arguments as of Star.admit. Raises AdmissionError
         (no slots, or no tree) or ValueError (no such host, or an argument is out of range).
         """
         job = self._fabric.admit(self._hosts(hosts), slots, self._values(values), name=name, stripes=stripes, rto_min=rto_min,
-                                 rto_max=max(0.1, rto_min), timeout=timeout, check=check)  # fmt: skip
+                                 rto_max=max(0.1, rto_min), timeout=timeout, check=check)
         return Job(job.name, job.hosts, job)
 
     def ring(self, hosts: Sequence[str], *, values: int = 256, window: int = 64, rto: float = 1e-3, name: str = "") -> Job:

@@ -113,7 +113,7 @@ class Network:
         homes = [1 + i % leaves if leaves else 0 for i in range(spec.workers)]
         workers = [self._worker(number, life, i, home, spec) for i, home in enumerate(homes)]
         server = ParameterServer(ServerConfig(spec.workers, number, spec.slots, self.values, life=life,
-                                              multicast=not spec.plain, key=spec.options.get("key", b"")))  # fmt: skip
+                                              multicast=not spec.plain, key=spec.options.get("key", b"")))
         up = self._port(0, ("server", number, 0))
         used = sorted(set(homes))
         if leaves:
@@ -139,7 +139,7 @@ class Network:
     def _write(self, switch: int, number: int, life: int, spec: JobSpec, parent: Parent, children: list[Child]) -> None:
         workers = tuple(w for child in children for w in child.workers)
         place = Place(number=number, incarnation=1000 + number, life=life, children=len(children), workers=workers, slot_base=0,
-                      slots=spec.slots, group=number + 1, strict=True, parent=parent)  # fmt: skip
+                      slots=spec.slots, group=number + 1, strict=True, parent=parent)
         program = self.plain if spec.plain else self.program
         entities = [*program.job(place), *(e for c in children for e in program.child(place, c)), program.group(place, children)]
         self.switches[switch].write(insert(*entities))
@@ -245,7 +245,7 @@ class Network:
 
     def drops(self, switch: int = 0) -> dict[str, int]:
         names = ("none", "malformed", "wrong size", "unknown job", "wrong source", "wrong workers", "old life", "repeated",
-                 "lost", "corrupt", "version")  # fmt: skip
+                 "lost", "corrupt", "version")
         return {n: c for n, c in zip(names, self.switches[switch].counter("drops")[:, 0].tolist(), strict=True) if c}
 
     def held(self, switch: int = 0) -> int:

@@ -69,9 +69,9 @@ class Job:
         self.addresses = [worker_address(number, ws[0]) for ws in workers]
         kids = [Child(i, self.port(i), self.addresses[i], ws) for i, ws in enumerate(workers)]
         place = Place(number=number, incarnation=incarnation, life=life, children=len(children), workers=sum(workers, ()),
-                      slot_base=0, slots=8, group=number + 1, strict=True, parent=parent)  # fmt: skip
+                      slot_base=0, slots=8, group=number + 1, strict=True, parent=parent)
         world.target.write(insert(*program.job(place), *(e for k in kids for e in program.child(place, k)),
-                                  program.group(place, kids)))  # fmt: skip
+                                  program.group(place, kids)))
 
     def port(self, child: int) -> int:
         return self.first_port + child
@@ -88,12 +88,12 @@ class Job:
                     "sequence": sequence % 2**40, "bitmap": bitmap} | atp,
             "check": {"version": WIRE.constants["WIRE_VERSION"], "check0": (1000003 * bitmap + 7 * sequence) % 2**32,
                       "check1": (sequence - 77777777 * bitmap) % 2**32},
-        }  # fmt: skip
+        }
 
     def data(self, child: int, sequence: int, values=None, bitmap: int | None = None, **atp: int) -> bytes:
         """A data packet of a child; without `values` it has no payload. `atp`: other header fields."""
         headers = self.fields(self.addresses[child], DATA, sequence, self.children[child] if bitmap is None else bitmap,
-                              0 if values is None else 4 * VALUES, **atp)  # fmt: skip
+                              0 if values is None else 4 * VALUES, **atp)
         if values is not None:
             headers["values"] = {"v": [int(v) % 2**32 for v in values]}
         return self.world.bytes(headers)

@@ -26,7 +26,7 @@ def package(folder: Path) -> Path:
     common = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout.strip()
     subprocess.run([python, "-m", "grpc_tools.protoc", "-I", str(source / "proto"), "-I", common, f"--python_out={target}",
                     f"--grpc_python_out={target}", f"--descriptor_set_out={folder / 'bfruntime.desc'}", "bfruntime.proto"],
-                   check=True, timeout=DEADLINE)  # fmt: skip
+                   check=True, timeout=DEADLINE)
     stubs = target / "bfruntime_pb2_grpc.py"
     stubs.write_text(stubs.read_text().replace("\nimport bfruntime_pb2", "\nimport bfrt_grpc.bfruntime_pb2"))
     return folder

@@ -60,7 +60,7 @@ def compile_p4(source: Path, out: Path, **defines: int) -> Path:
     """BMv2's JSON of the program `source`, at `out`. Raises Bmv2Error with the compiler's messages."""
     flags = [f"-D{key}={value}" for key, value in defines.items()]
     process = subprocess.run([tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable=unused", *flags, "-o", out, source],
-                             capture_output=True, text=True)  # fmt: skip
+                             capture_output=True, text=True)
     if process.returncode:
         raise Bmv2Error(f"{source}: {process.stderr}")
     return out

@@ -72,7 +72,7 @@ def _torch_users() -> str:
     folder = os.environ.get("INA_TORCH_USERS", "")
     there = folder and all((Path(folder) / name).is_dir() for name in ("lightning", "transformers", "accelerate"))
     return "" if there else ("INA_TORCH_USERS names no folder with lightning, transformers and accelerate (pip install --no-deps "
-                             "--target FOLDER ...: .ci/run has the list)")  # fmt: skip
+                             "--target FOLDER ...: .ci/run has the list)")
 
 
 def _tofino_compiler() -> str:

@@ -66,7 +66,7 @@ def scenario(
 def _table(
     result: Scenario, table: dict[str, Any], actions: dict[int, Any], translated: set[str], rng: random.Random, supports: Any,
     pool: list[tuple[int, int]], frames: list[tuple[int, bytes]],
-) -> None:  # fmt: skip
+) -> None:
     name, keys = table["preamble"]["name"], table.get("matchFields", [])
     if "implementationId" in table or any("otherMatchType" in k or not 0 < k.get("bitwidth", 0) <= 128 for k in keys):
         return

@@ -44,7 +44,7 @@ def reduce_all(so_path: str, dtype: str, pairs: list[tuple[Port, Port]], faults:
             config = WorkerConfig(worker=i, workers=WORKERS, life=job.life, slots=SLOTS, values=VALUES, rto_min=4e-3, timeout=200)
             endpoints.append(Endpoint(config, outer, spin=1e-4))
         tickets = [[e.submit(a, o) for a, o in zip(arrays, each, strict=True)]
-                   for e, arrays, each in zip(endpoints, inputs, outs, strict=True)]  # fmt: skip
+                   for e, arrays, each in zip(endpoints, inputs, outs, strict=True)]
         for endpoint, each in zip(endpoints, tickets, strict=True):
             for ticket in each:
                 endpoint.wait(ticket)

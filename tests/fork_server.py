@@ -78,7 +78,7 @@ class ForkServer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             env = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
-                       TORCH_DEVICE_BACKEND_AUTOLOAD="0")  # fmt: skip
+                       TORCH_DEVICE_BACKEND_AUTOLOAD="0")
             command = [sys.executable, __file__, str(theirs.fileno())]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env)
 

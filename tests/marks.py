@@ -32,7 +32,7 @@ LEAST = {
                      "bfrt-client", "ptf", "switchml-controller", "switchml-p4", "p4-examples", "tna-programs"),
     }.items()
     for capability in capabilities
-}  # fmt: skip
+}
 PROCESSES = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}  # their names in Python's audit events
 
 
@@ -109,7 +109,7 @@ def problem(item: pytest.Item) -> str:
     name, marks = item.nodeid.partition("[")[0], of(item)
     if not marks:
         return (f"{name} carries none of the marks {', '.join(MARKS)}: add 'pytestmark = pytest.mark.fast' after the file's "
-                "imports, or @pytest.mark.fast above the test (tests/marks.py says which)")  # fmt: skip
+                "imports, or @pytest.mark.fast above the test (tests/marks.py says which)")
     if len(marks) > 1:
         return f"{name} carries {len(marks)} of the marks {', '.join(MARKS)}: {', '.join(marks)}; keep one"
     for capability in RUNNING.modules.get(str(item.path), ()):

@@ -13,7 +13,7 @@ TEXTS = ("", "x", "switchml", "I.l2", "\x00", "€" * 50)
 LIMITS = {  # of protobuf's types: bits, signed
     "INT32": (32, True), "SINT32": (32, True), "SFIXED32": (32, True), "UINT32": (32, False), "FIXED32": (32, False),
     "INT64": (64, True), "SINT64": (64, True), "SFIXED64": (64, True), "UINT64": (64, False), "FIXED64": (64, False),
-}  # fmt: skip
+}
 
 
 @st.composite
@@ -59,7 +59,7 @@ def _is_repeated(field: Any) -> bool:
 
 def _scalar(field: Any, numbers: tuple[int, ...]) -> st.SearchStrategy:
     kind = {number: name.removeprefix("TYPE_") for name, number in vars(type(field)).items() if name.startswith("TYPE_")}.get(
-        field.type, "")  # fmt: skip
+        field.type, "")
     if field.enum_type is not None:
         valid = [value.number for value in field.enum_type.values]
         return st.sampled_from([*valid, *valid, max(valid) + 1, 77, -1])

@@ -126,7 +126,7 @@ class ModelSwitch:
         if len(frame) < 50:
             return "malformed"
         (_, _, _, _, _, total_length, _, _, _, _, checksum, src, _, src_port, _, udp_length, _,
-         kind, number, tsi, set_slot, e0, e1) = HEADER.unpack(frame[:52].ljust(52, b"\0"))  # fmt: skip
+         kind, number, tsi, set_slot, e0, e1) = HEADER.unpack(frame[:52].ljust(52, b"\0"))
         size = kind & 7
         checked = bool(set_slot & CHECKED)
         begin = 64 if checked else 52

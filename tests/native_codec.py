@@ -56,7 +56,7 @@ def decode(
     lib.ina_codec_decode(
         _pointer("float *", out, np.float32, "out"), source, wire.size, exponent, shift(workers),
         workers if average else 1,
-    )  # fmt: skip
+    )
     return out
 
 

@@ -92,18 +92,18 @@ class Controller:
         stubs = scratch / "stubs"
         stubs.mkdir()
         subprocess.run([self._python, "-m", "grpc_tools.protoc", "-I", str(folder / "protos"), f"--python_out={stubs}",
-                        f"--grpc_python_out={stubs}", "switchml.proto"], check=True, timeout=START)  # fmt: skip
+                        f"--grpc_python_out={stubs}", "switchml.proto"], check=True, timeout=START)
         ports = scratch / "ports.yaml"
         ports.write_text("ports:\n" + "".join(f'    {n}/0: {{speed: "100G", fec: "{"rs" if n == 2 else "none"}", mac: "{mac}"}}\n'
-                                              for n, mac in enumerate(macs, 1)))  # fmt: skip
+                                              for n, mac in enumerate(macs, 1)))
         self._environment = os.environ | {"SDE_INSTALL": str(scratch / "sde"), "PYTHONPATH": str(stubs),
-                                          "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+                                          "PYTHONDONTWRITEBYTECODE": "1"}
         host, _, port = address.rpartition(":")
         command = [self._python, "-u", str(folder / "controller/switchml.py"), "--bfrt-ip", host, "--bfrt-port", port,
-                   "--switch-mac", MAC, "--switch-ip", IP, "--ports", str(ports), *arguments]  # fmt: skip
+                   "--switch-mac", MAC, "--switch-ip", IP, "--ports", str(ports), *arguments]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, cwd=scratch, env=self._environment, stdin=subprocess.PIPE, stdout=log,
-                                             stderr=subprocess.STDOUT)  # fmt: skip
+                                             stderr=subprocess.STDOUT)
 
     def __enter__(self) -> Controller:
         try:

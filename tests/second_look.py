@@ -63,7 +63,7 @@ class Verdict:
         names = sorted(self.failures)
         print(f"\n\n{len(names)} took too long: a second look, alone", flush=True)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", f"--rootdir={self.config.rootpath}", *self._settings(),
-                   *names]  # fmt: skip
+                   *names]
         if subprocess.run(command, cwd=self.config.invocation_params.dir).returncode:
             self.messages.append("took too long, and failed when looked at again: " + ", ".join(names))
             return False
@@ -88,7 +88,7 @@ class Verdict:
             for name in names:
                 entry = {"test": name, "commit": commit, "load": os.getloadavg()[0],
                          "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-                         "first": self.failures[name][0].longreprtext[-2000:]}  # fmt: skip
+                         "first": self.failures[name][0].longreprtext[-2000:]}
                 lines.write(json.dumps(entry) + "\n")
 
     def _whole(self) -> bool:

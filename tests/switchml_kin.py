@@ -84,7 +84,7 @@ class Stream:
             self.workers.append(Worker(WorkerConfig(
                 rank, WORKERS, job=admitted[0].number, life=admitted[0].life, slots=SLOTS, values=self.values,
                 protocol=self.protocol, address=child.address, switch=SWITCH, rto_min=1e-4, rto_max=4e-4, timeout=1e3),
-                self.now))  # fmt: skip
+                self.now))
         self.waits, self.out = 0, [deque() for _ in range(WORKERS)]
         self.submit()
 

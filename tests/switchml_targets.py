@@ -62,7 +62,7 @@ def some_guards() -> list[Update]:
     """Guards that check all ports but 4; at port 1 is the second worker, at port 0 a host without an IPv4 address."""
     hosts = [(1, worker_address(0, 1)), (0, Address("00:00:00:00:00:01", "0.0.0.0", 0))]
     entries = [TableEntry("host", {"standard.ingress_port": port, "hdr.ethernet.src_addr": a.mac, "source": a.ip}, "is_here")
-               for port, a in hosts]  # fmt: skip
+               for port, a in hosts]
     return [*insert(TableEntry("guard", {"standard.ingress_port": 4}, "trust"), *entries),
             *modify(TableEntry("guard", {}, "check", is_default=True))]
 
@@ -119,11 +119,11 @@ class ModelTarget(Target):
             else:
                 self.entries[key] = entity
         self.model.jobs = {e.match["hdr.switchml.job"]: self._job(e.match["hdr.switchml.job"], e.params)
-                           for e in self._of("job")}  # fmt: skip
+                           for e in self._of("job")}
         self.model.checks = any(e.is_default and e.action == "check" for e in self._of("guard"))
         self.model.trusted = {e.match["standard.ingress_port"] for e in self._of("guard") if e.action == "trust" and e.match}
         self.model.hosts = {(e.match["standard.ingress_port"], address(e.match["hdr.ethernet.src_addr"]),
-                             as_int(e.match["source"], 32, "source").to_bytes(4, "big")) for e in self._of("host")}  # fmt: skip
+                             as_int(e.match["source"], 32, "source").to_bytes(4, "big")) for e in self._of("host")}
         for entry in self._of("l2"):
             ports = [port for port, _ in self.groups[entry.params["group"]]] if entry.action == "flood" else entry.params["port"]
             self.model.forwarding[address(entry.match["hdr.ethernet.dst_addr"])] = ports
@@ -133,7 +133,7 @@ class ModelTarget(Target):
 
     def _job(self, number: int, params: dict[str, Any]) -> ModelJob:
         job = ModelJob(number, params["last"] + 1, params["mask"] + 1, params["full"], params["incarnation"], params["life"],
-                       params["base"], bool(params["strict"]), has_parent=bool(params["parent"]))  # fmt: skip
+                       params["base"], bool(params["strict"]), has_parent=bool(params["parent"]))
         for entry in self._of("worker", number):
             match = entry.match
             source = match["standard.ingress_port"], as_int(match["hdr.ipv4.src_addr"], 32, "ip"), match["hdr.udp.src_port"]
@@ -297,12 +297,12 @@ class Job:
                      "protocol": constants["IPPROTO_UDP"], "src_addr": as_int(own.ip, 32, "ip"),
                      "dst_addr": as_int(SWITCH.ip, 32, "ip")},
             "udp": {"src_port": own.port, "dst_port": SWITCH.port, "length": constants["UDP_LENGTH"] + payload},
-        }  # fmt: skip
+        }
 
     def fields(
         self, worker: int, tsi: int, values=None, e0: int = -96, *, slot: int | None = None, set_: int | None = None,
         e1: int | None = None,
-    ) -> dict[str, dict[str, Any]]:  # fmt: skip
+    ) -> dict[str, dict[str, Any]]:
         """A data packet by header; without `values` it has no payload. Slot and set follow from `tsi` unless given."""
         constants, slots = self.world.wire.constants, self.admitted.slots
         headers: dict[str, dict[str, Any]] = self.head(worker, 0 if values is None else 4 * self.world.values)
@@ -317,7 +317,7 @@ class Job:
         headers["switchml"]["checked"] = int(self.admitted.strict)
         if self.admitted.strict:
             headers["check"] = {"version": constants["WIRE_VERSION"], "check0": (1000003 * worker + 7 * tsi) % 2**32,
-                                "check1": (tsi - 77777777 * worker) % 2**32}  # fmt: skip
+                                "check1": (tsi - 77777777 * worker) % 2**32}
         headers["exponents"] = {"e0": e0, "e1": (self.admitted.life ^ 128) - 128 if e1 is None else e1}
         if values is not None:
             headers["values"] = {"v": [int(v) % 2**32 for v in values]}

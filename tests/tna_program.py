@@ -23,7 +23,7 @@ REQUESTS = (
     "ingress_cos", "qid", "copy_to_cpu", "icos_for_copy_to_cpu", "packet_color", "parser_drop", "drop_ctl", "mirror",
     "mirror_type", "mirror_session", "mirror_len", "resubmit", "resubmit_type", "digest_type", "coalesce_flush",
     "coalesce_length", "capture_tstamp_on_tx", "update_delay_on_tx",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Pipe:
         """`mirror`: the header that stands in front of a mirrored copy."""
         fields = ((7, 0), (9, port), (5, 0), (19, 11), (6, 0), (2, 0), (14, 0), (18, 12), (5, 0), (19, 13), (6, 0), (2, 0),
                   (8, 0), (14, 0), (18, 14), (16, rid), (7, 0), (1, 1), (3, 0), (5, 3), (5, 0), (3, 2), (7, 0), (1, 0),
-                  (16, len(frame)))  # fmt: skip
+                  (16, len(frame)))
         number = bits = 0
         for width, value in fields:
             number, bits = number << width | value, bits + width
@@ -93,7 +93,7 @@ class Pipe:
             "struct ina_packet *",
             {"data": buffer + HEADROOM, "len": len(whole), "wire_len": len(whole), "headroom": HEADROOM,
              "tailroom": TAILROOM, "meta": self.meta, "verdict": 99, "digest": 99},
-        )  # fmt: skip
+        )
         image = self.tables.image()
         phase(self.state, image.pointer, pkt, 1, now)
         content = None

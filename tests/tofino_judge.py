@@ -87,9 +87,9 @@ def _judge(judge: Path, program: Path, folders: list[Path], defines: dict[str, s
         out.mkdir()
         words = compiler.command(str(judge), program, out, defines, folders)
         words[1:1] = ["--bf-rt-schema", str(out / "bf-rt.json"), "--p4runtime-force-std-externs",
-                      "--p4runtime-files", str(out / "p4info.txtpb")]  # fmt: skip
+                      "--p4runtime-files", str(out / "p4info.txtpb")]
         process = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                 errors="replace", timeout=DEADLINE)  # fmt: skip
+                                 errors="replace", timeout=DEADLINE)
         (out / "said.json").write_text(json.dumps({"ok": process.returncode == 0, "said": process.stdout}))
         for path in out.rglob("*"):
             if path.is_file() and path.name not in KEPT:

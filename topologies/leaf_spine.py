@@ -12,7 +12,7 @@ from ina.topology.topology import Link, Node, Topology, TopologyError, check_siz
 def topology(
     leaves: int = 4, spines: int = 2, hosts: int = 4, rate: float = 100e6, uplink: float = 0.0, delay: float = 0.0,
     queue: int = 512 * 1024, loss: float = 0.0, mtu: int = 1500,
-) -> Topology:  # fmt: skip
+) -> Topology:
     """``hosts`` at each leaf; ``rate`` of their links and ``uplink`` of those to spines (0: the same), bit/s."""
     for key, value in (("leaves", leaves), ("spines", spines), ("hosts", hosts)):
         if value < 1:

@@ -306,7 +306,7 @@ def _match(demand: dict[tuple[int, int], int], free: dict[int, int]) -> tuple[tu
 def topology(
     servers: int = 8, degree: int = 4, rings: str = "undirected", traffic: Traffic | str | None = None,
     rate: float = 100e6, local: float = 0.0, delay: float = 0.0, queue: int = 512 * 1024, loss: float = 0.0, mtu: int = 1500,
-) -> Topology:  # fmt: skip
+) -> Topology:
     """``rate`` of each link between servers and ``local`` between a host and its own element (0: no limit), bit/s.
 
     ``traffic``: the traffic to optimise for (also the path of a file, see read_traffic); all-reduce of all by default.
@@ -327,7 +327,7 @@ def fabric(
 def as_topology(
     fabric: Fabric, rate: float = 100e6, local: float = 0.0, delay: float = 0.0, queue: int = 512 * 1024, loss: float = 0.0,
     mtu: int = 1500,
-) -> Topology:  # fmt: skip
+) -> Topology:
     """Port 1 of s<i> leads to h<i>, the others to other servers. Raises TopologyError: not all servers are connected."""
     servers = range(1, fabric.servers + 1)
     links = [Link(f"h{i}", f"s{i}", local) for i in servers]

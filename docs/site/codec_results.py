@@ -25,7 +25,7 @@ KEPT = ROOT / "docs/results/codecs.json"
 RATES = ("100 Mb/s", "10 Gb/s", "100 Gb/s")
 PLANNED = (100e6, 1e9, 10e9, 25e9, 100e9)  # bit/s
 FIGURES = ("accuracy", "loss", "up_kb", "down_kb", "target_steps", "compute_ms", "codec_ms", "network_ms", "faster",
-           "network_faster", "target_s")  # fmt: skip
+           "network_faster", "target_s")
 SPARSE = (("omnireduce", (0.0, 0.9, 0.99)), ("sketch", (0.9, 0.95, 0.99)))  # codecs, and shares of blocks that are zero
 
 # System, what was published, and what is not modelled here.
@@ -40,7 +40,7 @@ PUBLISHED = (
     ("Lossless homomorphic compression (Li et al., arXiv 2402.07529)",
      "up to 6.33 times the aggregation throughput, 3.74 times as fast an iteration",
      "its GPUs, which hash and peel; its baselines, which are all-reduces between hosts"),
-)  # fmt: skip
+)
 
 
 # ---- keeping
@@ -54,7 +54,7 @@ def keep(folders: Sequence[Path], earlier: dict | None = None) -> dict:
     results = [result for folder in folders for result in compare.points(folder)]
     rows = [{"model": result.config.model, "codec": result.config.codec, "variant": variant(result.config),
              "rates": {summary["job"]: {name: summary[name] for name in FIGURES} for summary in result.summary}}
-            for result in results]  # fmt: skip
+            for result in results]
     config = {key: getattr(results[0].config, key) for key in ("workers", "batch", "steps", "target", "seed", "values", "delay")}
     if earlier is not None and earlier["config"] != config:
         raise ValueError(f"{folders}: of {config}, expected {earlier['config']}")
@@ -76,7 +76,7 @@ def keep(folders: Sequence[Path], earlier: dict | None = None) -> dict:
             step = compute + figures["codec_ms"] + figures["network_ms"]
             figures["target_s"] = None if steps is None else 1e-3 * steps * step
     return {"environment": kept, "config": config, "parameters": parameters, "data": data, "rows": rows,
-            "sparse": sparse() if earlier is None else earlier["sparse"], "plans": plans(rows, parameters, config)}  # fmt: skip
+            "sparse": sparse() if earlier is None else earlier["sparse"], "plans": plans(rows, parameters, config)}
 
 
 def variant(config: Compression) -> str:
@@ -99,7 +99,7 @@ def sparse(elements: int = 262_144) -> list[dict]:
 
     dense = milliseconds()
     return [{"codec": codec, "sparsity": sparsity, "faster": dense / milliseconds(codec=codec, sparsity=sparsity)}
-            for codec, shares in SPARSE for sparsity in shares]  # fmt: skip
+            for codec, shares in SPARSE for sparsity in shares]
 
 
 def plans(rows: Sequence[dict], parameters: dict[str, int], config: dict) -> list[dict]:
@@ -117,7 +117,7 @@ def plans(rows: Sequence[dict], parameters: dict[str, int], config: dict) -> lis
         costs = {row["codec"]: Cost(1e-3 * figures["codec_ms"], round(1e3 * figures["up_kb"]), round(1e3 * figures["down_kb"]),
                                     codecs.named(row["codec"]).rounds)
                  for row in rows if row["model"] == model and row["codec"] != DEFAULT and not row.get("variant")
-                 for figures in [next(iter(row["rates"].values()))]}  # fmt: skip
+                 for figures in [next(iter(row["rates"].values()))]}
         for rate in PLANNED:
             plan = propose(elements, config["workers"], costs, Link(rate, 4 * config["delay"], headers))
             chosen.append({"model": model, "rate": rate, "way": plan.way, "reason": plan.reason})
@@ -166,9 +166,9 @@ def page(kept: dict) -> str:
         compute = min(row["rates"][RATES[0]]["compute_ms"] for row in rows)
         what = "Model `small`: a CNN" if model != "transformer" else "A transformer"
         parts.append(f"## {what} of {elements:,} parameters\n\n"
-                     f"Compute of a worker takes {compute:.1f} ms a step.\n")  # fmt: skip
+                     f"Compute of a worker takes {compute:.1f} ms a step.\n")
         head = ["codec", "kB up", "kB down", "loss", "accuracy", f"steps to {target}", "codec, ms",
-                *(f"exchange, {rate}" for rate in RATES), *(f"s to {target}, {rate}" for rate in RATES)]  # fmt: skip
+                *(f"exchange, {rate}" for rate in RATES), *(f"s to {target}, {rate}" for rate in RATES)]
         parts.append(table(head, [line(row) for row in rows]))
         others = sorted({name(row) for row in kept["rows"]} - {name(row) for row in rows})
         parts.append(f"![Accuracy and bytes of a step by codec](plots/codecs-{model}.svg)\n")
@@ -176,24 +176,24 @@ def page(kept: dict) -> str:
             parts.append(f"Not trained yet by: {', '.join(f'`{codec}`' for codec in others)}.\n")
     parts.append("## Where compression pays\n\nThe planner's estimate (`codec = \"auto:...\"` with all codecs above) by the "
                  "time of an exchange\nalone, whatever a codec costs in accuracy, from the bytes and seconds that were "
-                 "measured:\n")  # fmt: skip
+                 "measured:\n")
     parts.append(table(["model", "link", "fastest", "why"],
                        [[plan["model"], rate_text(plan["rate"]), f"`{plan['way']}`", plan["reason"].partition(": ")[2]]
-                        for plan in kept["plans"]]))  # fmt: skip
+                        for plan in kept["plans"]]))
     parts.append("## Beside published figures\n\nSparse tensors in virtual time: 8 workers, 262,144 float32 at "
                  "100 Gb/s, blocks of "
                  "256 that are zero at random on each worker; how many times as fast as the uncompressed sum, "
                  "without the codec's "
-                 "own time.\n")  # fmt: skip
+                 "own time.\n")
     parts.append(table(["codec", "blocks that are zero", "times as fast"],
                        [[f"`{row['codec']}`", f"{row['sparsity']:.0%}", f"{row['faster']:.2f}"]
-                        for row in kept["sparse"]]))  # fmt: skip
+                        for row in kept["sparse"]]))
     parts.append(table(["system", "published", "not modelled here"], PUBLISHED))
     parts.append(thc(kept))
     versions = f"Linux {str(environment['kernel']).split('-')[0]}, Python {environment['python']}, torch {environment['torch']}"
     parts.append(f"<small>{environment['time'][:10]}, commit `{environment['commit']}`, {environment['cpu']}, "
                  f"{environment['cores']} cores, other work beside it, {versions}"
-                 f"{''.join(f'; added: {each}' for each in environment.get('added', []))}</small>\n")  # fmt: skip
+                 f"{''.join(f'; added: {each}' for each in environment.get('added', []))}</small>\n")
     return "\n".join(parts)
 
 
@@ -206,7 +206,7 @@ def line(row: dict) -> list[str]:
         f"{first['accuracy']:.1%}", "—" if steps is None else f"{steps}", f"{first['codec_ms']:.2f}",
         *(f"{row['rates'][rate]['faster']:.2f} ({row['rates'][rate]['network_faster']:.2f})" for rate in RATES),
         *("—" if row["rates"][rate]["target_s"] is None else f"{row['rates'][rate]['target_s']:.2f}" for rate in RATES),
-    ]  # fmt: skip
+    ]
 
 
 def thc(kept: dict) -> str:
@@ -219,7 +219,7 @@ def thc(kept: dict) -> str:
                 ratios = (rows["block"][rate]["target_s"] / rows[codec][rate]["target_s"] for rate in RATES)
                 text = ", ".join(f"{ratio:.2f} at {rate}" for ratio, rate in zip(ratios, RATES, strict=True))
                 sentences.append(f"`{codec}` with the model `{model}` reaches {kept['config']['target']:.0%} sooner than the "
-                                 f"uncompressed sum by these factors: {text}.")  # fmt: skip
+                                 f"uncompressed sum by these factors: {text}.")
     return " ".join(sentences) + "\n" if sentences else ""
 
 
@@ -230,7 +230,7 @@ def rate_text(rate: float) -> str:
 def plot(kept: dict, model: str) -> str:
     """A line for each codec, by bytes: those of a step (the larger direction, logarithmic) and test accuracy from 0, as SVG."""
     lines = sorted((max(figures["up_kb"], figures["down_kb"]), -figures["accuracy"], name(row))
-                   for row in kept["rows"] if row["model"] == model for figures in [row["rates"][RATES[0]]])  # fmt: skip
+                   for row in kept["rows"] if row["model"] == model for figures in [row["rates"][RATES[0]]])
     low, high = math.log10(lines[0][0]) - 0.1, math.log10(lines[-1][0]) + 0.1
     top = math.ceil(-5 * min(negative for _, negative, _ in lines)) / 5
     names, middle, gap, right, step, head = 150, 410, 30, 670, 15, 40
@@ -247,12 +247,12 @@ def plot(kept: dict, model: str) -> str:
              '<rect width="100%" height="100%" fill="white"/>',
              f'<text x="{names}" y="14">values of a worker in a step, kB (logarithmic)</text>',
              f'<text x="{middle + gap}" y="14">test accuracy after {kept["config"]["steps"]} steps, '
-             f'{escape(model)}</text>']  # fmt: skip
+             f'{escape(model)}</text>']
     scale = [(bytes_at(kb), f"{kb:g}") for kb in (0.1, 1, 10, 100, 1000, 10_000) if low <= math.log10(kb) <= high]
     scale += [(accuracy_at(fifth / 5), f"{fifth / 5:.0%}") for fifth in range(round(5 * top) + 1)]
     for x, text in scale:
         parts.append(f'<line x1="{x:.1f}" y1="{head - 10}" x2="{x:.1f}" y2="{base}" stroke="#ddd"/>'
-                     f'<text x="{x:.1f}" y="{base + 14}" text-anchor="middle" fill="#666">{text}</text>')  # fmt: skip
+                     f'<text x="{x:.1f}" y="{base + 14}" text-anchor="middle" fill="#666">{text}</text>')
     for number, (kb, negative, codec) in enumerate(lines):
         y, colour = head + step * number, "#ef6c00" if codec == "block" else "#3f51b5"
         accuracy = accuracy_at(-negative)
@@ -260,10 +260,10 @@ def plot(kept: dict, model: str) -> str:
         parts.append(f'<text x="{names - 8}" y="{y + 4}" text-anchor="end">{escape(codec)}</text>'
                      f'<line x1="{names}" y1="{y}" x2="{middle}" y2="{y}" stroke="#eee"/>'
                      f'<line x1="{middle + gap}" y1="{y}" x2="{accuracy:.1f}" y2="{y}" stroke="{colour}" '
-                     'stroke-opacity="0.4"/>')  # fmt: skip
+                     'stroke-opacity="0.4"/>')
         for x, text in dots:
             parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="3.5" fill="{colour}"/>'
-                         f'<text x="{x + 6:.1f}" y="{y + 4}">{text}</text>')  # fmt: skip
+                         f'<text x="{x + 6:.1f}" y="{y + 4}">{text}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

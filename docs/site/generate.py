@@ -121,7 +121,7 @@ def commands() -> str:
     for words, help, parser in walk(cli.parser(), ()):
         parts.append(f"## ina {' '.join(words)}\n\n{sentence(parser.description or help)}\n")
         rows = [[option(action), cell(expanded(parser, action))] for action in parser._actions if action.help != argparse.SUPPRESS
-                and not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)]  # fmt: skip
+                and not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)]
         if rows:
             parts.append(table(["argument", ""], rows) + "\n")
     return "\n".join(parts)
@@ -234,15 +234,15 @@ def features() -> str:
         parts.append(f"## {group['name']}\n\n{table([head[i] for i in used], [[row[i] for i in used] for row in rows])}\n")
     every = passing(cause for tests in results.values() for cause in tests.values())
     rows = [[f"[{judge['name']}](#{anchor(judge['name'])})", judge["of"], judge["result"].replace("PTF", f"{every} tests pass"),
-             judge["run"]] for judge in judges]  # fmt: skip
+             judge["run"]] for judge in judges]
     parts.append(f"## Judges\n\n{table(['judge', 'of', 'result', 'run by'], rows)}\n")
     parts += [f"## {judge['name']}\n\n{judge['text'].strip()}\n" for judge in judges]
     rows = [[f"`{name}`", passing(tests.values()), others(tests), *estimates.get(name, ["–"] * 6)]
-            for name, tests in sorted(results.items())]  # fmt: skip
+            for name, tests in sorted(results.items())]
     head = ["example", "PTF tests that pass", "the others", "stages", "bits of containers", "stateful and meter ALUs", "SRAM",
-            "TCAM", "hash bits"]  # fmt: skip
+            "TCAM", "hash bits"]
     parts.append("## Examples of open-p4studio\n\nTests that pass, and of each resource the estimate of `ina tofino check` / "
-                 f"what p4c takes.\n\n{table(head, rows)}\n\nTogether {every} tests pass.\n")  # fmt: skip
+                 f"what p4c takes.\n\n{table(head, rows)}\n\nTogether {every} tests pass.\n")
     return "\n".join(parts)
 
 

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 SPLIT = ("p4", "aggregation", "worlds")  # wings whose folders are rooms of their own
 DOOR = "#e8e1f4"
 COLOURS = {"p4": "#dcebfa", "aggregation": "#e2f3dd", "codecs": "#e2f3dd", "worlds": "#fdeecf", "lab": "#f6dfe9", "cli": DOOR,
-           "backend": DOOR, "experiment": DOOR, "virtual": DOOR, "protocol": DOOR}  # fmt: skip
+           "backend": DOOR, "experiment": DOOR, "virtual": DOOR, "protocol": DOOR}
 GROUND = "#ececec"
 BOX, GAP, ROW, MARGIN = 26, 18, 62, 14  # px: height of a box, between two of a floor, between floors, around all
 LETTER = 7.2  # px, of a name
@@ -30,7 +30,7 @@ def imports(root: Path) -> dict[str, set[str]]:
     """The rooms that each room imports, anywhere in its files."""
     found: dict[str, set[str]] = {}
     files = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
-             for path in sorted((root / "ina").glob("**/*.py"))}  # fmt: skip
+             for path in sorted((root / "ina").glob("**/*.py"))}
     for module, path in files.items():
         if module == "ina":
             continue
@@ -86,10 +86,10 @@ def drawing(root: Path) -> str:
             place[name] = x + width[name] / 2, depth - MARGIN - BOX - level * ROW
             x += width[name] + GAP
     lines = [f'<path d="M{place[name][0]:.0f} {place[name][1] + BOX:.0f}L{place[other][0]:.0f} {place[other][1]:.0f}"/>'
-             for name in sorted(drawn) for other in sorted(drawn[name])]  # fmt: skip
+             for name in sorted(drawn) for other in sorted(drawn[name])]
     boxes = [f'<rect x="{x - width[name] / 2:.0f}" y="{y:.0f}" width="{width[name]:.0f}" height="{BOX}" rx="4" '
              f'fill="{COLOURS.get(name.partition(".")[0], GROUND)}"/><text x="{x:.0f}" y="{y + 17:.0f}">{escape(name)}</text>'
-             for name, (x, y) in place.items()]  # fmt: skip
+             for name, (x, y) in place.items()]
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total:.0f} {depth:.0f}" role="img" '
         'aria-label="rooms of ina and the imports between them">',
@@ -98,4 +98,4 @@ def drawing(root: Path) -> str:
         '<g stroke="#9a9a9a" fill="none">', *lines, "</g>",
         '<g stroke="#777" font-family="monospace" font-size="12" text-anchor="middle">', *boxes, "</g>",
         "</svg>", "",
-    ]).replace("<text ", '<text stroke="none" ')  # fmt: skip
+    ]).replace("<text ", '<text stroke="none" ')

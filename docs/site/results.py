@@ -53,7 +53,7 @@ def newest() -> dict[str, Measured]:
                 if isinstance(row[-1], int | float):
                     ratios.setdefault(tuple(row[:keys]), []).append(row[-1])
             measured[name] = Measured(entry["columns"], rows, entry["limit"], entry["expected"], run["environment"], keys,
-                                      entry.get("spread") or [[] for _ in rows], ratios)  # fmt: skip
+                                      entry.get("spread") or [[] for _ in rows], ratios)
     return measured
 
 
@@ -164,7 +164,7 @@ def bars(section: Section, entry: Measured) -> str:
         for i, value in enumerate(row):
             y = top + i * bar
             parts.append(f'<rect x="{left}" y="{y}" width="{length(value):.1f}" height="{bar - 2}" fill="{COLOURS[i]}"/>'
-                         f'<text x="{left + length(value) + 5:.1f}" y="{y + 9}">{text(value)}</text>')  # fmt: skip
+                         f'<text x="{left + length(value) + 5:.1f}" y="{y + 9}">{text(value)}</text>')
     scale = ", lengths logarithmic" if logarithmic else ""
     caption = f"{', '.join(entry.columns[: entry.keys])}; {section.unit}{scale}"
     parts.append(f'<text x="{left}" y="{height - 3}" fill="#666">{escape(caption)}</text></svg>')

@@ -60,13 +60,13 @@ def scenario(program: JobProgram, values: int, p4info: dict[str, Any]) -> Scenar
     above = SERVER if program.needs_server else Address("02:00:00:00:ff:01", "10.255.0.1", program.udp_port)
     parent = Parent(ABOVE, above, own)
     jobs = [_job(0, [(0, (0,)), (1, (1,))], parent if program.needs_server else None),
-            _job(1, [(2, (0,)), (FAR, (1, 2))], parent)]  # fmt: skip
+            _job(1, [(2, (0,)), (FAR, (1, 2))], parent)]
     entries = [entity for job in jobs for entity in _entries(program, job)]
     tables = {table.rpartition(".")[2] for table in P4Info(p4info).tables}
     if "l2" in tables:
         entries.append(MulticastGroupEntry(1000, tuple(Replica(port, 0) for port in PORTS)))
         entries += [TableEntry("l2", {"hdr.ethernet.dst_addr": "ff:ff:ff:ff:ff:ff"}, "flood", {"group": 1000}),
-                    TableEntry("l2", {"hdr.ethernet.dst_addr": worker_address(0, 1).mac}, "forward", {"port": 1})]  # fmt: skip
+                    TableEntry("l2", {"hdr.ethernet.dst_addr": worker_address(0, 1).mac}, "forward", {"port": 1})]
     if {"guard", "host"} <= tables:  # all ports but 4 are checked
         entries.append(TableEntry("guard", {}, "check", is_default=True))
         entries.append(TableEntry("guard", {"standard.ingress_port": GUARDED}, "trust"))
@@ -76,7 +76,7 @@ def scenario(program: JobProgram, values: int, p4info: dict[str, Any]) -> Scenar
             entries.append(TableEntry("host", match, "is_here"))
     counters = {c.rpartition(".")[2] for c in P4Info(p4info).counters}
     result = Scenario(tuple(entities(entries, p4info)), ports=PORTS, counters=tuple(c for c in COUNTERS if c in counters),
-                   limits=Limits(NUMBERS if isinstance(program, ATP) else {}, whole=values > 32))  # fmt: skip
+                   limits=Limits(NUMBERS if isinstance(program, ATP) else {}, whole=values > 32))
     make = _switchml if isinstance(program, SwitchML) else _atp if isinstance(program, ATP) else None  # by the frames it speaks
     if make is None:
         return result
@@ -90,7 +90,7 @@ def scenario(program: JobProgram, values: int, p4info: dict[str, Any]) -> Scenar
 def _job(number: int, children: list[tuple[int, tuple[int, ...]]], parent: Parent | None) -> _Job:
     below = tuple(w for _, workers in children for w in workers)
     place = Place(number=number, incarnation=101 + number, life=5 + 4 * number, children=len(children), workers=below,
-                  slot_base=SLOTS * number, slots=SLOTS, group=number + 1, strict=True, parent=parent)  # fmt: skip
+                  slot_base=SLOTS * number, slots=SLOTS, group=number + 1, strict=True, parent=parent)
     kids = [Child(i, port, worker_address(number, workers[0]), workers) for i, (port, workers) in enumerate(children)]
     return _Job(place, tuple(kids))
 
@@ -111,7 +111,7 @@ def _entries(program: JobProgram, job: _Job) -> list[Entity]:
 def _frame(wire: layout.Layout, source: Address, target: Address, payload: bytes) -> bytes:
     """Returns a frame: Ethernet, IPv4 and UDP around a payload."""
     head = {"version": 4, "ihl": 5, "total_len": 28 + len(payload), "flags": 2, "ttl": 64, "protocol": 17,
-            "src_addr": as_int(source.ip, 32, "ip"), "dst_addr": as_int(target.ip, 32, "ip")}  # fmt: skip
+            "src_addr": as_int(source.ip, 32, "ip"), "dst_addr": as_int(target.ip, 32, "ip")}
     ipv4 = wire["ipv4"].pack({**head, "hdr_checksum": checksum(wire["ipv4"].pack(head))})
     macs = as_int(target.mac, 48, "mac").to_bytes(6, "big") + as_int(source.mac, 48, "mac").to_bytes(6, "big")
     udp = wire["udp"].pack({"src_port": source.port, "dst_port": target.port, "length": 8 + len(payload)})
@@ -137,7 +137,7 @@ def _switchml(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[
     def packet(source: Address, port: int, job: _Job, tsi: int, *, kind: int = 1, sample: int = 0, empty: bool = False,
                life: int | None = None, version: int | None = None) -> Packet:
         head = {"msg_type": kind, "size": 7 if empty else code, "job": job.number, "tsi": tsi, "set": tsi // SLOTS % 2,
-                "checked": version != 1, "slot": tsi % SLOTS}  # fmt: skip
+                "checked": version != 1, "slot": tsi % SLOTS}
         exponents = {"e0": rng.randrange(-96, 96), "e1": job.place.life if life is None else life}
         payload = bytes(4) if kind == 2 else b"" if empty else _integers(sample, values)
         frame = wire["switchml"].pack(head) + wire["exponents"].pack(exponents)
@@ -153,7 +153,7 @@ def _switchml(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[
                 letters += [packet(*sender, 0, empty=True), packet(*sender, 2, life=4), packet(*sender, 0, kind=3),
                             packet(*sender, 0, version=1), packet(*sender, 0, version=3)]
             packets += [packet(*sender, tsi, kind=kind, sample=tsi + child.index, empty=empty)
-                        for tsi in range(6) for kind, empty in ((1, False), (1, True), (3, False))]  # fmt: skip
+                        for tsi in range(6) for kind, empty in ((1, False), (1, True), (3, False))]
         if (parent := job.place.parent) is not None:
             above = parent.address, parent.port, job
             letters += [packet(*above, 0, sample=3), packet(*above, 0, kind=2, empty=True)]
@@ -168,7 +168,7 @@ def _atp(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packe
     def packet(source: Address, port: int, job: _Job, sequence: int, bitmap: int, *, kind: int = data, sample: int = 0,
                resend: int = 0, empty: bool = False, life: int | None = None, version: int | None = None) -> Packet:
         head = {"msg_type": kind, "resend": resend, "exponent": -96 + 9 * sample, "index": sequence % 2, "job": job.number,
-                "life": job.place.life if life is None else life, "sequence": sequence, "bitmap": bitmap}  # fmt: skip
+                "life": job.place.life if life is None else life, "sequence": sequence, "bitmap": bitmap}
         payload = bytes(4) if kind == pending else b"" if empty else _integers(sample, values)
         frame = wire["atp"].pack(head)
         return Packet(port, _frame(wire, source, switch, frame + _check(wire, frame, sample, version) + payload))
@@ -186,10 +186,10 @@ def _atp(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packe
                 letters += [packet(*sender, 0, 1 << w, sample=w) for w in child.workers]
             packets += [packet(*sender, sequence, bits, kind=kind, sample=sequence + child.index, resend=resend, empty=empty)
                         for sequence in range(4) for kind in (data, maxima, floats) for resend in (0, 1)
-                        for empty in (False, True)]  # fmt: skip
+                        for empty in (False, True)]
         assert job.place.parent is not None, "every job here is below another switch"
         above, full = (job.place.parent.address, job.place.parent.port, job), job.place.full
         letters.append(packet(*above, 0, full, kind=result, sample=3))
         packets += [packet(*above, sequence, bitmap, kind=kind, sample=3) for sequence in range(4) for bitmap in (full, 1)
-                    for kind in (result, 4, pending)]  # fmt: skip
+                    for kind in (result, 4, pending)]
     return [*packets, *letters], letters

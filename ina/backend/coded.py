@@ -104,7 +104,7 @@ def travels(dtype: torch.dtype, codec: Codec) -> bool:
 def reduction(
     source: torch.Tensor, result: torch.Tensor | None, codec: Codec, call: Call, factor: float | torch.Tensor | None = None,
     start: int = 0,
-) -> list[Sum]:  # fmt: skip
+) -> list[Sum]:
     """Returns the sums by ``codec`` of all ranks' ``source``, as ``sums.reduction`` does; a codec that remembers gets it in one
     piece."""
     dtype = source.dtype

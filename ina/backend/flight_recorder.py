@@ -42,7 +42,7 @@ SCALARS = {
     torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.int32: "Int", torch.int64: "Long",
     torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte", torch.bfloat16: "BFloat16", torch.bool: "Bool",
     torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
-}  # fmt: skip
+}
 
 
 class Group(Protocol):
@@ -141,7 +141,7 @@ class Recorder:
                 "output_sizes": [size for size, _ in outputs], "output_dtypes": [dtype for _, dtype in outputs],
                 "state": "scheduled", "time_discovered_started_ns": None, "time_discovered_completed_ns": None,
                 "retired": False, "is_p2p": not by_all, "timeout_ms": int(1000 * group._timeout.total_seconds()),
-            })  # fmt: skip
+            })
             self._number += 1
             self._entries.append(entry)
         return entry

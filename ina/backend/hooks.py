@@ -94,7 +94,7 @@ def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBuc
         average = codec.decode(future.value()[0], ranks)
         if average.shape != gradients.shape:
             raise ValueError(f"bucket {bucket.index()}: {codec!r} decoded a tensor of shape {tuple(average.shape)}, "
-                             f"expected {tuple(gradients.shape)}")  # fmt: skip
+                             f"expected {tuple(gradients.shape)}")
         return average if average is gradients else gradients.copy_(average)
 
     return work.get_future().then(decode)
@@ -107,7 +107,7 @@ def _by_rounds(
     ours: Any = dist.group.WORLD if group is None else group
     if not hasattr(ours, "allreduce_coded"):
         raise ValueError(f"bucket {bucket.index()}: codec {chosen!r} needs a group of the back end 'ina', not a "
-                         f"{type(ours).__name__}")  # fmt: skip
+                         f"{type(ours).__name__}")
     gradients, calls = bucket.buffer(), REMEMBERED.setdefault(bucket.parameters()[0], {})
 
     def next_call(codec: str | codecs.Codec) -> tuple[codecs.Codec, int]:

@@ -168,7 +168,7 @@ class Job:
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch,
             options=attachment.port.get("options", {}), server=attachment.switch,  # the switch relays to the parameter server
-            check=attachment.check, key=attachment.key)  # fmt: skip
+            check=attachment.check, key=attachment.key)
         self.protocol = attachment.protocol
         self.reductions = protocols.reductions(attachment.protocol, keyed=attachment.check == "keyed")
         self.routes = protocols.has_routes(attachment.protocol, attachment.check) and not attachment.moves  # Movable cuts tensors
@@ -201,7 +201,7 @@ class Job:
     def submit(
         self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0, reduction: int = protocols.SUM,
         route: Route | None = None,
-    ) -> tuple[int, int]:  # fmt: skip
+    ) -> tuple[int, int]:
         """Reduces a contiguous tensor in place: its sum over the ranks, or along a ``route``, or another ``reduction``. Returns
         ticket and number.
 
@@ -308,7 +308,7 @@ class Job:
             self._warned = True
             warnings.warn(f"ina: group {self.name!r}: {stats['flushed']} of rank {self.rank}'s {stats['elements']} values became "
                           "zero, since a packet has one exponent: pg_options=Options(codec='two-limb') or 'exact' keeps them "
-                          "(docs/guide/codecs.md)", RuntimeWarning, stacklevel=2)  # fmt: skip
+                          "(docs/guide/codecs.md)", RuntimeWarning, stacklevel=2)
 
     def worker_stats(self) -> dict[str, int]:
         """Returns the native worker's statistics (``struct ina_worker_stats``) that add up over jobs."""

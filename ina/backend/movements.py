@@ -85,7 +85,7 @@ class Movements(Ways):
         if not reason and (len(outputs) != len(inputs) or any(len(each) != self.size() for each in outputs)):
             reason = "wrong number of tensors"  # Gloo's message is better
         if not reason and any(each[self.rank()].numel() != own.numel() or any(t.dtype != own.dtype for t in each)
-                              for each, own in zip(outputs, inputs, strict=True)):  # fmt: skip
+                              for each, own in zip(outputs, inputs, strict=True)):
             reason = "sizes or types that do not fit"
 
         def encode() -> list[sums.Sum]:

@@ -8,7 +8,7 @@ TORCH_NAMES = {
     "allgather": "all_gather", "allgather_coalesced": "ALLGATHER_coalesced", "_allgather_base": "_all_gather_base",
     "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
     "alltoall": "all_to_all", "alltoall_base": "all_to_all", "gather_single": "gather", "gather_into_tensor": "gather",
-}  # fmt: skip
+}
 
 
 def torch_name(method: str) -> str:

@@ -50,18 +50,18 @@ class _ByBits(torch.optim.Optimizer):
     """Both optimisers, which differ in what their steps are."""
 
     def __init__(self, params: Parameters, lr: float, betas: tuple[float, float], eps: float, weight_decay: float,
-                 codec: str, group: dist.ProcessGroup | None) -> None:  # fmt: skip
+                 codec: str, group: dist.ProcessGroup | None) -> None:
         low, high = betas
         for name, value, valid in (("lr", lr, lr >= 0), ("betas", betas, 0 <= low < 1 and 0 <= high < 1),
-                                   ("eps", eps, eps > 0), ("weight_decay", weight_decay, weight_decay >= 0)):  # fmt: skip
+                                   ("eps", eps, eps > 0), ("weight_decay", weight_decay, weight_decay >= 0)):
             if not valid:
                 raise ValueError(f"{type(self).__name__}: {name} = {value}: expected lr and weight_decay of 0 or more, betas "
-                                 "from 0 up to, not including, 1, and eps above 0")  # fmt: skip
+                                 "from 0 up to, not including, 1, and eps above 0")
         self.codec, self.process_group = codecs.named(codec), group
         if "float32" not in self.codec.dtypes:
             raise ValueError(f"{type(self).__name__}: codec {codec!r} takes {', '.join(self.codec.dtypes)}, expected float32")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "step": 0, "updates": 0,
-                                  "rates": 0.0})  # fmt: skip
+                                  "rates": 0.0})
 
     def _updates_variance(self, step: int) -> bool:
         """Returns whether gradients travel as float32 in this step, the first of which is 1."""
@@ -161,7 +161,7 @@ class OneBitAdam(_ByBits):
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0.0, *, warm_up: int, codec: str = "sign-vote",
-                 group: dist.ProcessGroup | None = None) -> None:  # fmt: skip
+                 group: dist.ProcessGroup | None = None) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, codec, group)
         if warm_up < 1:
             raise ValueError(f"{type(self).__name__}: warm_up = {warm_up}: expected 1 step at least, for the variance")
@@ -184,11 +184,11 @@ class ZeroOneAdam(OneBitAdam):
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0.0, *, warm_up: int, variance_every: int = 16, local_every: int = 1000,
-                 local_most: int = 16, codec: str = "sign-vote", group: dist.ProcessGroup | None = None) -> None:  # fmt: skip
+                 local_most: int = 16, codec: str = "sign-vote", group: dist.ProcessGroup | None = None) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, warm_up=warm_up, codec=codec, group=group)
         if variance_every < 1 or local_every < 1 or local_most < 1 or local_most & (local_most - 1):
             raise ValueError(f"{type(self).__name__}: variance_every = {variance_every}, local_every = {local_every}, local_most "
-                             f"= {local_most}: expected 1 at least, and a power of two as the last")  # fmt: skip
+                             f"= {local_most}: expected 1 at least, and a power of two as the last")
         self.variance_every, self.local_every, self.local_most = variance_every, local_every, local_most
 
     def _updates_variance(self, step: int) -> bool:

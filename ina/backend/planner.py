@@ -53,7 +53,7 @@ class Planner:
     """
 
     def __init__(self, workers: int, ballot: Ballot, latency: Callable[[], float], usable: Callable[[str], bool],
-                 rate: float = 0.0, headers: float = 1.0):  # fmt: skip
+                 rate: float = 0.0, headers: float = 1.0):
         self._workers, self._ballot, self._latency, self._usable = workers, ballot, latency, usable
         self._rate, self._headers = rate, headers
         self._questions: Counter[str] = Counter()  # by title, so far
@@ -131,7 +131,7 @@ class Planner:
         dense, latency, slowest, *rest = self._ballot.largest(question)
         rate = -slowest  # 0: some rank does not state one
         known = {name: costs.Cost(rest[3 * i], int(rest[3 * i + 1]), int(rest[3 * i + 2]), costs.named(name).rounds)
-                 for i, name in enumerate(names) if rest[3 * i] < IMPOSSIBLE}  # fmt: skip
+                 for i, name in enumerate(names) if rest[3 * i] < IMPOSSIBLE}
         link = Link(rate, latency, self._headers) if rate > 0 else Link.measured(4 * elements, dense, latency)
         return propose(elements, self._workers, known, link)
 

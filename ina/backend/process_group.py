@@ -52,7 +52,7 @@ def _delegating(name: str, kind: Kind) -> None:
 # The other collectives of torch 2.7 to 2.15, under old and new names.
 DELEGATED = {
     "gather_single": COLLECTIVE, "gather_into_tensor": COLLECTIVE, "send": SEND, "recv": RECEIVE, "recv_anysource": RECEIVE,
-}  # fmt: skip
+}
 for _name, _kind in DELEGATED.items():
     if hasattr(dist.ProcessGroup, _name):
         _delegating(_name, _kind)

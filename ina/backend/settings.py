@@ -59,21 +59,21 @@ class Keys:
     port: str = key(port_kinds.DEFAULT, port_kinds.setting_help())
     check: str = key("", "how check words protect sums from rank to rank, the same for all ranks: off, sum (errors), or keyed "
                          "(forgery, too) (default: sum, where the protocol has check words and "
-                         "frames leave shared memory)")  # fmt: skip
+                         "frames leave shared memory)")
     codec: str = key(codecs.DEFAULT, "how floats travel: any codec that does not remember (docs/guide/codecs.md), such as exact, "
                      "lanes-16 or mx-e2m1, or auto, which chooses for each tensor by measured times (auto:lanes-16: from lossy "
-                     "ones, too) (default: block, and Gloo where it is faster and gives the same bits)")  # fmt: skip
+                     "ones, too) (default: block, and Gloo where it is faster and gives the same bits)")
     rate: float = key(0.0, "of each rank's link, for codec = 'auto' (default: measured)", Range(0, 1e15), unit="bit/s")
     dpdk: str = key("", "EAL's command line (default: huge pages if enough are free, one lcore, no other device)")
     fault: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1")
     switch: str = key("", "socket of a switch process that runs already: a path, or an abstract name. Its protocol, program, "
                       "values and slots are used; INA_PROTOCOL, where it is set, must name the same protocol. The socket "
-                      "that rank 0 names holds for all ranks (default: rank 0 starts a switch process)")  # fmt: skip
+                      "that rank 0 names holds for all ranks (default: rank 0 starts a switch process)")
     run_by: str = key("ranks", "who runs a job's switch where frames stay in shared memory: ranks, whichever waits, if all and "
-                      "the switch process are one user's; or process, the switch process (default: ranks)")  # fmt: skip
+                      "the switch process are one user's; or process, the switch process (default: ranks)")
     capture: str = key("", "folder for a pcap file of every worker's packets, as the worker sees them")
     flight: str = key("", "path, without the rank at its end, of files for each rank's last collectives, written when one fails; "
-                      "torchfrtrace compares them (/tmp/flight/rank: /tmp/flight/rank0, ...)")  # fmt: skip
+                      "torchfrtrace compares them (/tmp/flight/rank: /tmp/flight/rank0, ...)")
     trace: str = key("", "file for what the ranks spend their time on, to be opened with ui.perfetto.dev")
 
 
@@ -95,7 +95,7 @@ def _file() -> documents.Document:
         return documents.document(path if configured or path.is_file() else None)
     except OSError as error:
         raise ValueError(f"configuration file {path}, which INA_CONFIG names: {error.strerror}" if configured else
-                         f"configuration file {path}: {error.strerror}") from error  # fmt: skip
+                         f"configuration file {path}: {error.strerror}") from error
     except documents.Unreadable as error:
         raise ValueError(f"configuration file {error}") from error
 
@@ -169,4 +169,4 @@ class Settings:
         path = Path(keys.program) if keys.program else protocols.program(protocol or protocols.DEFAULT)
         return cls(protocol, path, keys.values, keys.slots, max(cls.pool, keys.slots), keys.port, keys.codec,
                    found.is_set("codec"), keys.rate, eal, faults, keys.switch, keys.capture, keys.trace, keys.flight,
-                   keys.check, keys.run_by)  # fmt: skip
+                   keys.check, keys.run_by)

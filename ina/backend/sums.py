@@ -50,7 +50,7 @@ _TRAVELS_AS = {
     torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex64: torch.float32,
     torch.int32: torch.int32, torch.int64: torch.int32, torch.int16: torch.int32, torch.int8: torch.int32,
     torch.uint8: torch.int32, torch.bool: torch.int32,
-}  # fmt: skip
+}
 _WORDS = {torch.int64: 3, torch.complex64: 2}  # of 32 bits, for an element; else 1
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.complex64)
 _BYTES = {torch.int8: "int8", torch.uint8: "uint8", torch.bool: "bool"}  # several of which travel in an int32
@@ -65,7 +65,7 @@ class Sum:
         self, elements: int, dtype: torch.dtype, encode: Callable[[], torch.Tensor],
         decode: Callable[[torch.Tensor], None] | None = None, *, average: bool = False,
         reduction: int = protocols.SUM, staged: bool = False, route: Route | None = None,
-    ):  # fmt: skip
+    ):
         """``elements``, ``dtype``: of the buffer. ``average``: divided by the number of ranks, float32 only. ``reduction``:
         in place of the sum; a maximum is of int32 only. ``staged``: the buffer is memory of its own. ``route``: not from all to
         all."""
@@ -130,7 +130,7 @@ def integral(dtype: torch.dtype) -> bool:
 def reduction(
     source: torch.Tensor, result: torch.Tensor | None, size: int, average: bool, factor: float | torch.Tensor | None = None,
     start: int = 0,
-) -> list[Sum]:  # fmt: skip
+) -> list[Sum]:
     """Returns the sum of all ranks' ``source`` (of a summable dtype, times ``factor``); ``result`` gets its elements from
     ``start`` on; None: this rank needs none. ``average``: over ``size`` ranks. ``source`` changes only if it is ``result``.
 
@@ -175,7 +175,7 @@ def reduction(
 def _packed(
     source: torch.Tensor, result: torch.Tensor | None, start: int, packing: Packing,
     scale: Callable[[torch.Tensor], torch.Tensor] | None, divisor: int,
-) -> list[Sum]:  # fmt: skip
+) -> list[Sum]:
     """Returns the sums of bytes in lanes, divided by ``divisor`` and rounded towards zero."""
 
     def encode(piece: torch.Tensor) -> torch.Tensor:
@@ -257,7 +257,7 @@ def _pieces(
     source: torch.Tensor, result: torch.Tensor | None, start: int, travels: torch.dtype, words_each: int,
     encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor], *,
     average: bool = False, reduction: int = protocols.SUM,
-) -> list[Sum]:  # fmt: skip
+) -> list[Sum]:
     """Splits ``source`` into pieces whose buffers, ``words_each`` words for an element, take STAGE bytes at most."""
 
     def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
@@ -270,7 +270,7 @@ def in_pieces(
     source: torch.Tensor, result: torch.Tensor | None, start: int, length: int,
     encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor],
     make: Callable[[int, Callable[[], torch.Tensor], Callable[[torch.Tensor], None] | None], Sum],
-) -> list[Sum]:  # fmt: skip
+) -> list[Sum]:
     """Returns a sum for each piece of ``length`` elements of ``source``: ``make`` gets its number of elements, what encodes it,
     and what places its decoded elements in ``result``, as in reduction; None: nowhere."""
     flat = source.detach().reshape(-1)

@@ -46,10 +46,10 @@ def _check(path: Path) -> None:
     status = path.stat()
     if status.st_uid not in (os.geteuid(), 0):
         raise PermissionError(errno.EPERM, f"belongs to user {status.st_uid}, not to user {os.geteuid()} who would run what is "
-                              "in it", str(path))  # fmt: skip
+                              "in it", str(path))
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(errno.EPERM, f"others can write there (mode {stat.S_IMODE(status.st_mode):o}), and what is in it "
-                              "is run: remove it, or chmod go-w if you trust all who could", str(path))  # fmt: skip
+                              "is run: remove it, or chmod go-w if you trust all who could", str(path))
 
 
 @contextmanager

@@ -86,7 +86,7 @@ class Key:
 def key(
     default: Value, text: str, range: Range | None = None, *, choices: Iterable[str] = (), unit: str = "",
     form: Form | None = None,
-) -> Value:  # fmt: skip
+) -> Value:
     """Returns a dataclass's field: a key with its default and its help."""
     unit = unit or (range.unit if range else "")
     metadata = {"help": text, "range": range, "choices": tuple(choices), "unit": unit, "form": form}
@@ -106,7 +106,7 @@ _KEYS: dict[type, dict[str, Key]] = {}  # reading them takes a millisecond
 def _read_keys(kind: type[DataclassInstance]) -> dict[str, Key]:
     types = typing.get_type_hints(kind)
     return {field.name: Key(field.name, _plain(types[field.name]), field.default, **{"help": "", **field.metadata})
-            for field in dataclasses.fields(kind)}  # fmt: skip
+            for field in dataclasses.fields(kind)}
 
 
 def _plain(hint: object) -> type:

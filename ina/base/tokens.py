@@ -43,7 +43,7 @@ def find() -> str:
         return _read(file)
     except FileNotFoundError:
         raise TokenError(f"no token: there is no file {file}; copy that of the user who started the server, or set INA_TOKEN or "
-                         "INA_TOKEN_FILE") from None  # fmt: skip
+                         "INA_TOKEN_FILE") from None
 
 
 def make() -> str:

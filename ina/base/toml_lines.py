@@ -18,7 +18,7 @@ Path = tuple[str | int, ...]  # keys from the top of the document, and indices o
 TOKEN = re.compile(r"""
     (?P<word> [^][{}=,."'\#\s]+ ) | (?P<mark> [][{}=,.\n] ) | (?P<comment> \#[^\n]* )
     | (?P<string> \"{3} (?:\\.|[^\\])*? \"{3,5} | '{3} .*? '{3,5} | " (?:\\.|[^"\\\n])* " | ' [^'\n]* ' )
-""", re.VERBOSE | re.DOTALL)  # fmt: skip
+""", re.VERBOSE | re.DOTALL)
 
 
 def lines(text: str) -> dict[Path, int]:

@@ -62,5 +62,5 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("explore", _EXPLORE, "walk every interleaving of a small job", "ina explore --slots 2"),
         Command("simulate", _EXPLORE, "kill and restart everything in virtual time, from seeds", "ina simulate --events 100000"),
     ),
-}  # fmt: skip
+}
 COMMANDS = {command.name: command for commands in GROUPS.values() for command in commands}

@@ -37,7 +37,7 @@ def add_common(parser: argparse.ArgumentParser, name: str, job_slots: str) -> No
     parser.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
     parser.add_argument("--packet-lifetime", type=_seconds, default=PACKET_LIFETIME, metavar="SECONDS",
                         help="longest that a packet is under way in this network; a controller that starts admits no job before "
-                        "that, as it may not know which packets are (%(default)g)")  # fmt: skip
+                        "that, as it may not know which packets are (%(default)g)")
     parser.add_argument("--switch-timeout", type=real(1e-3, SECONDS), default=rpc.CONNECTED, metavar="SECONDS",
                         help="longest that a switch takes to answer; it is lost when it does not 3 times in a row (%(default)g)")
     parser.add_argument("--job-slots", type=whole(1, 8192), help=f"slots of a job that asks for none (default: {job_slots})")

@@ -29,12 +29,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Adds `ina deploy` to the commands."""
     deploy = commands.add_parser("deploy", description="Reads the [tofino] table of an experiment's file, plans every write, "
                                  "makes them, reads them back, and takes them back where one fails.",
-                                 epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+                                 epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     deploy.add_argument("experiment", type=Path, help="a TOML file with a table [tofino] (docs/guide/tofino.md)")
     deploy.add_argument("--target", choices=("tofino",), default="tofino", help="what kind of switch (default: %(default)s)")
     deploy.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT",
                         help="where the switch's driver is served; of several switches, once for each that is elsewhere than the "
-                        "file says")  # fmt: skip
+                        "file says")
     rpc.add_arguments(deploy)
     deploy.add_argument("--api", choices=("bfrt", "p4runtime"), default="bfrt", help="its language (default: %(default)s)")
     deploy.add_argument("--device-id", type=whole(0, 2**64 - 1), metavar="N", help="default: 0 with bfrt, 1 with p4runtime")
@@ -42,11 +42,11 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                         help="for each answer (default: %(default)s)")
     modes = deploy.add_mutually_exclusive_group()
     modes.add_argument("--dry-run", action="store_true", help="print every write, and make none; planned against the switch, or "
-                       "against the embedded one where nobody says where the switch is")  # fmt: skip
+                       "against the embedded one where nobody says where the switch is")
     modes.add_argument("--embedded", action="store_true", help="as --dry-run, against the embedded switch wherever they are")
     modes.add_argument("--hosts", action="store_true", help="print what is done on each host")
     deploy.add_argument("--host", metavar="NAME", help="this machine is that host: give its NIC its address, routes and "
-                        "neighbours, unless other routes overlap; with --dry-run only look and say")  # fmt: skip
+                        "neighbours, unless other routes overlap; with --dry-run only look and say")
     deploy.add_argument("--json", action="store_true", help="with --dry-run: the plan as JSON")
     deploy.set_defaults(main=_main)
 
@@ -108,7 +108,7 @@ def _show(args: argparse.Namespace, switches: dict[str, Any], plan: dict[str, li
     if args.json:
         plans = [{"name": name, "switch": switches[name].address, "api": args.api,
                   "steps": [{"what": s.what, "there": s.there, "changes": [c.as_json() for c in s.changes]} for s in steps]}
-                 for name, steps in plan.items()]  # fmt: skip
+                 for name, steps in plan.items()]
         print(json.dumps(plans[0] if len(plans) == 1 else {"switches": plans}, indent=2, default=str))
         return
     language = next(iter(switches.values())).name
@@ -143,7 +143,7 @@ def _connect(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> Ite
 
                     name_there = d.switch(name).p4_name
                     switches[name] = Bfrt(BfRuntimeTarget(address, args.device_id or 0, name_there, timeout=args.timeout,
-                                                          access=rpc.Access.of(args)))  # fmt: skip
+                                                          access=rpc.Access.of(args)))
                 else:
                     from ina.p4.p4runtime.remote_switch import RemoteSwitch
 
@@ -175,5 +175,5 @@ def _embedded(args: argparse.Namespace, d: Any, p4_name: str) -> Iterator[Any]:
         raise ConfigError(f"{path} is not there: to plan for another program give --at HOST:PORT")
     with Switch(compile_program(path, defines=sizes, include_dirs=[paths.p4_dir()]).so_path) as switch, \
             tempfile.TemporaryDirectory() as folder, Server(Device(switch, p4_name), f"unix:{folder}/bfrt") as server, \
-            BfRuntimeTarget(server.address) as target:  # fmt: skip
+            BfRuntimeTarget(server.address) as target:
         yield Bfrt(target)

@@ -31,36 +31,36 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     group = commands.add_parser("p4")
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     equal = verbs.add_parser("equal", help="whether two programs answer every sequence of packets alike", description=DESCRIPTION,
-                             formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+                             formatter_class=argparse.RawDescriptionHelpFormatter)
     equal.add_argument("a", type=Path, metavar="A", help="a program; its parser says what packets look like")
     equal.add_argument("b", type=Path, metavar="B", help="its twin, for the same architecture or another")
     equal.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]",
-                       help="preprocessor macro of both (our protocols': VALUES=32 and SLOTS=4)")  # fmt: skip
+                       help="preprocessor macro of both (our protocols': VALUES=32 and SLOTS=4)")
     equal.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER",
-                       help="include folder of both")  # fmt: skip
+                       help="include folder of both")
     equal.add_argument("--mapping", type=Path, metavar="FILE.toml", help="names of B, and differences that are meant")
     equal.add_argument("--entries", type=Path, metavar="FILE.stf",
-                       help="entries of both by the names of A, and packets to begin with")  # fmt: skip
+                       help="entries of both by the names of A, and packets to begin with")
     equal.add_argument("--interpreter", action="store_true", help="run both on the reference interpreter: 200 times slower")
     equal.add_argument("--seed", type=whole(0, 2**63), default=1, metavar="N", help="of the random part (default: %(default)s)")
     equal.add_argument("--sequences", type=whole(0, 10**9), default=2000, metavar="N", help="random ones (default: %(default)s)")
     equal.add_argument("--length", type=whole(1, 10**4), default=30, metavar="N", help="packets of each (default: %(default)s)")
     equal.add_argument("--depth", type=whole(0, 100), default=5, metavar="N",
-                       help="packets of a systematic sequence (default: %(default)s)")  # fmt: skip
+                       help="packets of a systematic sequence (default: %(default)s)")
     equal.add_argument("--states", type=whole(1, 10**7), default=3000, metavar="N",
-                       help="that the systematic part goes on from (default: %(default)s)")  # fmt: skip
+                       help="that the systematic part goes on from (default: %(default)s)")
     equal.add_argument("--letters", type=whole(1, 1000), default=16, metavar="N",
                        help="packets that systematic sequences are made of, where no protocol of ours has its own: the first of "
-                       "the files, else of those that change registers (default: %(default)s)")  # fmt: skip
+                       "the files, else of those that change registers (default: %(default)s)")
     equal.add_argument("--paths", type=whole(1, 10**6), default=64, metavar="N",
-                       help="through A's parser, which packets are made along (default: %(default)s)")  # fmt: skip
+                       help="through A's parser, which packets are made along (default: %(default)s)")
     equal.add_argument("--visits", type=whole(1, 1000), default=3, metavar="N",
-                       help="of one state of the parser on one path (default: %(default)s)")  # fmt: skip
+                       help="of one state of the parser on one path (default: %(default)s)")
     equal.add_argument("--minutes", type=real(0, 10**5), default=10, metavar="N", help="all together (default: %(default)s)")
     equal.add_argument("--shrink", type=real(0, 10**5), default=30, metavar="SECONDS",
-                       help="for making a counter-example small (default: %(default)s)")  # fmt: skip
+                       help="for making a counter-example small (default: %(default)s)")
     equal.add_argument("--stf", type=Path, metavar="FILE.stf", default=Path("differs.stf"),
-                       help="where the counter-example goes (default: %(default)s)")  # fmt: skip
+                       help="where the counter-example goes (default: %(default)s)")
     equal.set_defaults(main=main)
 
 
@@ -113,7 +113,7 @@ def _extent(outcome: Outcome, depth: int) -> str:
     systematic = f"sequences of up to {outcome.depth} of {outcome.letters} packets, " if outcome.depth and depth else ""
     end = ", when the time was over" if outcome.over else ""
     return (f"{systematic}{outcome.states:,} states, {outcome.sequences:,} random sequences; {outcome.sent:,} packets into each, "
-            f"{outcome.ways:,} ways through the programs, {outcome.seconds:.1f} s{end}")  # fmt: skip
+            f"{outcome.ways:,} ways through the programs, {outcome.seconds:.1f} s{end}")
 
 
 def _report(args: argparse.Namespace, task: Task, outcome: Outcome) -> int:
@@ -129,7 +129,7 @@ def _report(args: argparse.Namespace, task: Task, outcome: Outcome) -> int:
     print("\n".join(report.lines(task.twins, packets, difference)))
     print()
     tests = [report.stf(calls, side.p4info, task.twins, packets, first=side is task.twins.a, difference=difference)
-             for calls, side in zip(task.calls, (task.twins.a, task.twins.b), strict=True)]  # fmt: skip
+             for calls, side in zip(task.calls, (task.twins.a, task.twins.b), strict=True)]
     files = [args.stf, args.stf]
     if tests[0] != tests[1]:
         files[1] = args.stf.with_name(f"{args.stf.stem}-b{args.stf.suffix}")

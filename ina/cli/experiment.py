@@ -204,7 +204,7 @@ def _world(world: str, switch: str | None) -> str:
     if not (reason := missing()):
         return "testbed"
     print(f"The testbed (a Mininet network around the switch, links of 100 Mb/s) cannot be made: {reason}.\n"
-          "Running in the local world instead: ranks as processes, shared memory to the switch.", flush=True)  # fmt: skip
+          "Running in the local world instead: ranks as processes, shared memory to the switch.", flush=True)
     return "local"
 
 
@@ -249,7 +249,7 @@ def _measure(args: argparse.Namespace, console: Console) -> None:
 
     for layer in measure.write_fashion_mnist(args.file, args.model, args.batch):
         print(f"{layer.name:<14} {layer.elements:>8} parameters {layer.forward / 1e6:>9.1f} us forward "
-              f"{layer.backward / 1e6:>9.1f} us backward")  # fmt: skip
+              f"{layer.backward / 1e6:>9.1f} us backward")
 
 
 def _all(args: argparse.Namespace, console: Console) -> None:

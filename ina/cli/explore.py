@@ -21,19 +21,19 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
         "sent may come at any time, any number of times, or never.",
     )
     explore.add_argument("--topology", default="star hosts=2", metavar="'NAME KEY=VALUE ...'",
-                         help="with a worker at each host, along the aggregation tree (default: star hosts=2)")  # fmt: skip
+                         help="with a worker at each host, along the aggregation tree (default: star hosts=2)")
     explore.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: p4/switchml.p4)")
     explore.add_argument("--slots", type=whole(1, 8192), default=1, help="of the job, a power of two (default: 1)")
     explore.add_argument("--elements", type=whole(1, 10**6, "states multiply with each packet"), default=64,
                          help="of the tensor; a packet has 32 (default: 64)")
     explore.add_argument("--tensors", type=whole(1, 64, "states multiply with each"), default=1, metavar="N",
-                         help="of that size, one after the other; every third one overflows (default: 1)")  # fmt: skip
+                         help="of that size, one after the other; every third one overflows (default: 1)")
     explore.add_argument("--dtype", choices=("int32", "float32"), default="int32")
     explore.add_argument("--published", action="store_true", help="the rules for published clients: one bit for the phase")
     explore.add_argument("--then", action="append", default=[], choices=("next", "lost", "old", "gone"),
                          help="another job of the same number in the same slots, which may begin at any time: the controller "
                          "goes on (next), or another one begins without a state (lost), also when the last job has ended (gone), "
-                         "or with a state from before the last job (old); once for each")  # fmt: skip
+                         "or with a state from before the last job (old); once for each")
     explore.add_argument("--forgetful", action="store_true",
                          help="switches may lose their registers at any time; that the job can finish is not asked then")
     explore.add_argument("--max-states", type=whole(1, 10**9, "each is kept"), default=1_000_000, metavar="N",
@@ -52,10 +52,10 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     simulate.add_argument("--protocol", metavar="NAME",
                           help="switchml, atp, ps, thc, omnireduce, fpisa or receivers (default: switchml)")
     simulate.add_argument("--events", type=whole(1, 10**12), default=1_000_000, metavar="N",
-                          help="of all seeds together (default: 1000000)")  # fmt: skip
+                          help="of all seeds together (default: 1000000)")
     simulate.add_argument("--seed", type=whole(0, 2**63), default=1, metavar="N", help="the first one (default: 1)")
     simulate.add_argument("--length", type=whole(1, 10**9), default=20_000, metavar="N",
-                          help="events of one seed, about (default: 20000)")  # fmt: skip
+                          help="events of one seed, about (default: 20000)")
     simulate.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: that of the protocol)")
     simulate.set_defaults(main=simulate_main)
 
@@ -82,7 +82,7 @@ def main(args: argparse.Namespace) -> int:
         network = specified(args.topology)
         pool = 1 << max(1, args.slots - 1).bit_length()
         built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)},
-                                include_dirs=[paths.p4_dir()])  # fmt: skip
+                                include_dirs=[paths.p4_dir()])
         program = Program(built.so_path)
         protocol = recognise(program.p4info, args.program)
         if protocol is None or protocol[0].name != protocols.DEFAULT:
@@ -103,7 +103,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         budget = Budget(**{name: count or 0 for name, count in counts.items()})
         print(f"{network.name}: {len(network.hosts)} workers, {len(network.switches)} switches; at most {budget.losses} losses, "
-              f"{budget.duplicates} duplicates, {budget.timeouts} time-outs")  # fmt: skip
+              f"{budget.duplicates} duplicates, {budget.timeouts} time-outs")
         report = explorer.explore(args.depth or sys.maxsize, budget, args.max_states)
     extent = "all of them" if report.complete else f"not all of them, {report.depth} steps deep"
     print(f"{report.states} states ({extent}), {report.executed} steps of machines, {time.monotonic() - began:.1f} s")
@@ -135,7 +135,7 @@ def simulate_main(args: argparse.Namespace) -> int:
         protocol = args.protocol or protocols.DEFAULT
         entries = program_named(protocol)
         built = compile_program(args.program or protocols.program(protocol), defines=macros(protocol),
-                                include_dirs=[paths.p4_dir()])  # fmt: skip
+                                include_dirs=[paths.p4_dir()])
         program = Program(built.so_path)
         if entries.sizes(program.p4info) is None:
             raise ValueError(f"{args.program}: its annotation @ina_program does not say that it is the protocol {protocol}'s")

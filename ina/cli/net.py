@@ -32,20 +32,20 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
     up.add_argument("--protocol", default=protocols.DEFAULT,
                     help="what switches and workers speak: switchml (the default), atp, ps, thc, omnireduce, fpisa, "
-                    "receivers, or the path of your own program")  # fmt: skip
+                    "receivers, or the path of your own program")
     up.add_argument("--values", type=whole(1, 2048), default=256, help="integers per packet of the switch program (default: 256)")
     up.add_argument("--switch", default="embedded", help="embedded: all switches in one process (the default); process: each "
-                    "in one; bmv2: BMv2's simple_switch_grpc")  # fmt: skip
+                    "in one; bmv2: BMv2's simple_switch_grpc")
     up.add_argument("--cables", help="what links between switches are made of: memory (the default of embedded) or veth")
     up.add_argument("--pcap", type=Path, metavar="FOLDER", help="capture what passes --at there")
     up.add_argument("--at", default="all", metavar="NAME,...", help="with --pcap: ports (s1-eth1), hosts (h1), links (h1-s1), "
-                    "switches (s1), or all ports of all switches (the default)")  # fmt: skip
+                    "switches (s1), or all ports of all switches (the default)")
     up.add_argument("--command", help="run this at the prompt and take the network down, such as: pingall")
     up.set_defaults(main=_up, keys=tuple(parameters()))
     verbs.add_parser("down", help="take down the network that is up, or what a killed one left").set_defaults(main=_down)
     for verb, help_text in (("fail", "cut a link: frames on it are lost without a word, until it is healed"),
                             ("heal", "mend a link: it is up, at its own rate and delay"),
-                            ("slow", "give a link another rate or delay, until it is healed")):  # fmt: skip
+                            ("slow", "give a link another rate or delay, until it is healed")):
         link = verbs.add_parser(verb, help=f"{help_text} (of a network that is up, or an experiment in the testbed)")
         link.add_argument("link", metavar="LINK", help="s1-s9: between two switches; h3: a host's; s1>s9: only from s1 to s9")
         if verb == "slow":
@@ -104,13 +104,13 @@ def _up(args: argparse.Namespace) -> int:
         topology = topologies.load(args.name, **{key: value for key in args.keys if (value := getattr(args, key)) is not None})
         network = Network(topology, protocols.program(args.protocol), {"VALUES": str(args.values), "SLOTS": "1024"},
                           capture=args.pcap, points=args.at.split(","), kind=args.switch,
-                          cables=args.cables)  # fmt: skip
+                          cables=args.cables)
         with network:
             if network.cleaned:
                 print(f"ina: {network.cleanup_message}", file=sys.stderr)
             print(f"{topology.name} is up after {network.up_seconds:.1f} s: "
                   f"{', '.join(f'{h.name} {h.ip}' for h in topology.hosts)}; "
-                  f"INA_SWITCH={network.socket}", flush=True)  # fmt: skip
+                  f"INA_SWITCH={network.socket}", flush=True)
             network.prompt(args.command)
     except (MininetMissing, state.Busy, topologies.TopologyError, ControlError, OSError, ValueError) as error:
         print(f"ina: {line(error)}", file=sys.stderr)

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     except (LookupError, TypeError, AttributeError) as error:  # a reply of another version, or of another program
         print(f"ina: an answer that makes no sense ({type(error).__name__}: {printable(error)}); does a switch process of this "
-              "version listen there?", file=sys.stderr)  # fmt: skip
+              "version listen there?", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -79,7 +79,7 @@ def _once(args: argparse.Namespace, operation: str) -> int:
 
 def _title(name: str, about: dict) -> Text:
     return Text(printable(f"{shown(name)}: process {about['pid']}, {about['program']}, {about['values']} values per packet, "
-                          f"{about['free_slots']} slots free"), "bold")  # fmt: skip
+                          f"{about['free_slots']} slots free"), "bold")
 
 
 INCIDENTS = 16  # of links that are shown, the last ones
@@ -106,7 +106,7 @@ def jobs_table(reply: dict, about: dict) -> Table:
     for name, job in reply["jobs"].items():
         others = [switch for switch in job["switches"] if switch != job["root"]]
         members = [printable(f"{i} {m['host'] or ''} pid {m['pid'] or '?'} port {m['port']}".replace("  ", " "))
-                   for i, m in sorted(job["members"].items(), key=lambda item: int(item[0]))]  # fmt: skip
+                   for i, m in sorted(job["members"].items(), key=lambda item: int(item[0]))]
         _row(table, printable(name), str(job["number"]), f"{len(job['members'])}/{job['workers']}", str(job["slots"]),
                       job["root"] + (f" over {', '.join(others)}" if others else ""), "\n".join(members))
     return table
@@ -122,7 +122,7 @@ def switches_tables(reply: dict, about: dict) -> Group:
     parts += [Text(printable(f"nothing has come from {one['host']} (worker {one['worker']} of {one['job']}) for "
                              f"{one['seconds']:.0f} s, while others of its job send: it computes, it stands still, or its link "
                              "loses everything"))
-              for one in reply.get("silent") or []]  # fmt: skip
+              for one in reply.get("silent") or []]
     return Group(*parts)
 
 
@@ -133,7 +133,7 @@ def links_table(incidents: Sequence[dict]) -> Table:
         jobs = [f"{job} moved to root {root}" for job, root in one["moved"].items()]
         jobs += [f"{job} {'waits' if one['ended'] is None else 'waited'}" for job in one["waited"] if job not in one["moved"]]
         _row(table, one["link"], one["state"], *(at and time.strftime("%H:%M:%S", time.localtime(at)) or "" for at in
-             (one["began"], one["ended"])), one["reason"], str(one["lost"]), "\n".join(jobs))  # fmt: skip
+             (one["began"], one["ended"])), one["reason"], str(one["lost"]), "\n".join(jobs))
     return table
 
 
@@ -255,7 +255,7 @@ def top_tables(name: str, reply: dict, rates: dict) -> Group:
             table = _table(kind[:-1], *(f"{way} {unit}>" for way in ways for unit in ("packets/s", "Mb/s")), "drops/s>")
             for row, rate in rows.items():
                 cells = [f"{rate[f'{way}_{unit}'] / scale:,.{digits}f}" for way in ways
-                         for unit, scale, digits in (("packets", 1, 0), ("bits", 1e6, 1))]  # fmt: skip
+                         for unit, scale, digits in (("packets", 1, 0), ("bits", 1e6, 1))]
                 _row(table, str(row), *cells, f"{rate['drops']:,.0f}")
             parts.append(table)
     return Group(*parts)

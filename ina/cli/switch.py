@@ -27,7 +27,7 @@ NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up c
 LEVELS = {
     "trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR,
     "off": logging.CRITICAL + 1,
-}  # fmt: skip
+}
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
@@ -45,14 +45,14 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         "-i", "--interface", action="append", default=[], metavar="PORT@WHERE",
         help="port number and network interface (1@veth0), or UDP addresses, its own and the one peer's that is heard "
         "(1@udp:127.0.0.1:5001,127.0.0.1:6001)",
-    )  # fmt: skip
+    )
     run.add_argument(
         "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
         help="where P4Runtime is served (default: %(default)s), also unix:PATH, which its user alone can open",
-    )  # fmt: skip
+    )
     run.add_argument(
         "--bfrt", default="", metavar="HOST:PORT", help="serve BFRuntime there, too, as Tofino's driver does at port 50052"
-    )  # fmt: skip
+    )
     rpc.add_arguments(run, server=True)
     run.add_argument("--device-id", type=whole(0, 2**64 - 1), default=1, metavar="N",
                      help="P4Runtime's device id (default: %(default)s)")
@@ -62,7 +62,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument(
         "--cpu-port", type=whole(0, 511), default=510, metavar="N",
         help="port of packet-in and packet-out (default: %(default)s; of a TNA program the CPU's, 192 of two pipes); 0: none",
-    )  # fmt: skip
+    )
     run.add_argument("--pcap", nargs="?", const=Path("."), type=Path, metavar="FOLDER", help="capture each port's frames there")
     run.add_argument("-L", "--log-level", choices=LEVELS, default="info", help="how much to tell (default: %(default)s)")
     run.set_defaults(main=_main)

@@ -20,7 +20,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     verbs = tofino.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = verbs.add_parser("check", help="what a Tofino cannot do, and how much of one a program takes at least", description=(
         "What in a TNA program no Tofino 1 does, with the place; and estimates, from below, of stages, containers, stateful "
-        "ALUs, SRAM, TCAM and hash bits. Exit status 1: there are errors."))  # fmt: skip
+        "ALUs, SRAM, TCAM and hash bits. Exit status 1: there are errors."))
     check.add_argument("program", type=Path, help="a P4_16 source that includes tna.p4")
     check.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
     check.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
@@ -29,7 +29,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     check.set_defaults(main=_check)
     compile_ = verbs.add_parser(
         "compile", help="what a real compiler for Tofino says of programs, where one is found",
-        description="Compiles with P4C_TOFINO, bf-p4c or p4c-barefoot, and prints the resources that it reports.")  # fmt: skip
+        description="Compiles with P4C_TOFINO, bf-p4c or p4c-barefoot, and prints the resources that it reports.")
     compile_.add_argument("program", nargs="*", type=Path, help="default: p4/tofino/*.p4")
     compile_.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
     compile_.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
@@ -37,10 +37,10 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     compile_.set_defaults(main=_compile)
     controller = verbs.add_parser(
         "controller", help="admit jobs of the hosts of an experiment's file to its switches over BFRuntime",
-        description="The controller of deployed switches; it finds running jobs again in its state file.")  # fmt: skip
+        description="The controller of deployed switches; it finds running jobs again in its state file.")
     controller.add_argument("experiment", type=Path, help="the file that was deployed")
     controller.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT",
-                            help="where the switch's driver is served, as for ina deploy")  # fmt: skip
+                            help="where the switch's driver is served, as for ina deploy")
     controller.add_argument("--device-id", type=whole(0, 2**32 - 1), default=0, metavar="N", help="default: %(default)s")
     add_common(controller, "where workers reach it: tcp:HOST:PORT, or a socket's path", "the experiment's")
     controller.set_defaults(main=_controller)

@@ -74,4 +74,4 @@ from ina.codecs.topk import Dgc, TopK
 __all__ = [
     "Call", "Codec", "Dgc", "IntSgd", "Natural", "OmniReduce", "Operation", "Packing", "PowerSgd", "Qsgd", "Round", "Sign",
     "SignVote", "Sketch", "TernGrad", "Thc", "TopK", "Traffic", "named", "names", "reduced", "register",
-]  # fmt: skip
+]

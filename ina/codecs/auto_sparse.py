@@ -42,7 +42,7 @@ class AutoSparse(Codec):
         self._uncounted = 0 if sparse else self._uncounted + 1
         way: Codec = self._sparse if sparse else self._dense
         self.reason = (f"{way.name}: blocks with values were {share:.0%} of the tensor when last counted, "
-                       f"{'at most' if share <= MOST else 'more than'} {MOST:.0%}")  # fmt: skip
+                       f"{'at most' if share <= MOST else 'more than'} {MOST:.0%}")
         before = way.flushed
         result = yield from way.reduce(values, call)
         self.flushed += way.flushed - before

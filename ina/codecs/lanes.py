@@ -63,7 +63,7 @@ class Packing:
 
     def _lanes(self, elements: int) -> CData:
         return ffi.new("struct ina_lanes *", {"count": elements, "bits": self.bits, "workers": self.workers,
-                                              "lanes": self.lanes})  # fmt: skip
+                                              "lanes": self.lanes})
 
 
 class Shorts:
@@ -149,7 +149,7 @@ class ScaledLanes(Codec):
     def _native(self, elements: int, workers: int) -> tuple[CData, CData]:
         element = self.element(workers)
         lanes = ffi.new("struct ina_lanes *", {"count": elements, "bits": element.bits, "workers": workers, "block": self.block,
-                                               "lanes": element.lanes})  # fmt: skip
+                                               "lanes": element.lanes})
         return lanes, ffi.new("struct ina_element *", {"largest": element.largest, "fraction": element.fraction})
 
     def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:

@@ -53,7 +53,7 @@ class Limbs(Codec):
 
     def _limbs(self, values: np.ndarray, workers: int) -> CData:
         return ffi.new("struct ina_limbs *", {"count": values.size, "size": values.itemsize, "block": self.block,
-                                              "most": self.most, "workers": workers})  # fmt: skip
+                                              "most": self.most, "workers": workers})
 
     def bound(self, tensors: Sequence[np.ndarray], average: bool = False) -> np.ndarray:
         n, elements = len(tensors), tensors[0].size

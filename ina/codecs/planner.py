@@ -95,7 +95,7 @@ def _is_harmless(name: str, values: int, samples: tuple[list[np.ndarray], ...]) 
     try:
         codec = named(name)
         return (not codec.remembers and "float32" in codec.dtypes
-                and all(bool(np.all(codec.bound(sample) <= _uncompressed(sample, values))) for sample in samples))  # fmt: skip
+                and all(bool(np.all(codec.bound(sample) <= _uncompressed(sample, values))) for sample in samples))
     except Exception as error:
         warnings.warn(f"ina: codec 'auto' leaves out {name}: {type(error).__name__}: {error}", stacklevel=2)
         return False

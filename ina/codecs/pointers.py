@@ -5,7 +5,7 @@ import numpy as np
 from ina.base.native import CData, ffi
 
 TYPES = {"int16": "int16_t *", "int32": "int32_t *", "int64": "int64_t *", "float32": "float *", "float64": "double *",
-         "uint8": "uint8_t *", "uint16": "uint16_t *", "uint32": "uint32_t *"}  # fmt: skip
+         "uint8": "uint8_t *", "uint16": "uint16_t *", "uint32": "uint32_t *"}
 
 
 def pointer(array: np.ndarray) -> CData:

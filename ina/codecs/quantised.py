@@ -212,7 +212,7 @@ class Natural(Rounded):
     def _values(self, words: np.ndarray, elements: int, scales: np.ndarray, call: Call) -> np.ndarray:
         result, native = np.empty(elements, np.float32), self._native(elements, call.workers)
         lib.ina_levels_values_of_powers(native, pointer(words.view(np.uint16)), pointer(scales), call.workers, call.divisor,
-                                        pointer(result))  # fmt: skip
+                                        pointer(result))
         return result
 
     def _off(self, sizes: np.ndarray, scales: np.ndarray, workers: int) -> np.ndarray:

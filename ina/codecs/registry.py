@@ -62,7 +62,7 @@ def named(name: str) -> Codec:
         found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
         if not found:
             raise ValueError(f"codec {name!r}: expected one of {', '.join(names())} (a package adds one as an entry point in the "
-                             f"group {GROUP}, a program with ina.codecs.register)")  # fmt: skip
+                             f"group {GROUP}, a program with ina.codecs.register)")
         make = found[0].load()
     codec = make()
     if not isinstance(codec, Codec):

@@ -73,7 +73,7 @@ class Sketch(Codec):
         """Returns the sums of the workers' integers at the places."""
         each = max(1, math.ceil(places.size / lib.INA_SKETCH_RANGES / self.load))
         sketch = ffi.new("struct ina_sketch *", {"count": places.size, "each": each, "seed": step % 2**30,
-                                                 "places": pointer(places)})  # fmt: skip
+                                                 "places": pointer(places)})
         order, ranges = np.empty(places.size, np.uint32), np.empty(places.size, np.uint8)
         buckets = lib.INA_SKETCH_RANGES * each
         scratch = np.empty(3 * buckets, np.uint32)

@@ -88,7 +88,7 @@ class Thc(Codec):
         return result
 
     def _encode(self, wanted: np.ndarray, missed: np.ndarray, levels: np.ndarray, norm: np.int32, seed: tuple[int, int],
-                rank: int) -> None:  # fmt: skip
+                rank: int) -> None:
         """Writes ``levels`` and what they miss of ``wanted``."""
         scale, size = float(norm.view(np.float32)), levels.size
         signs = lib.ina_thc_seed(*seed, 0)
@@ -111,7 +111,7 @@ class Thc(Codec):
         limit = ((1 << self.sum_bits) - 1) // self.table[-1]
         if workers > limit:
             raise ValueError(f"codec {self.name}: {workers} workers with a table of granularity {self.table[-1]}, expected at "
-                             f"most {limit}: sums have {self.sum_bits} bits")  # fmt: skip
+                             f"most {limit}: sums have {self.sum_bits} bits")
 
     def _sent(self, levels: np.ndarray, workers: int) -> Round:
         """Returns the round in which the workers' levels are added up."""

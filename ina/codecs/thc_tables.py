@@ -40,7 +40,7 @@ def levels(bits: int, granularity: int, outside: float) -> tuple[int, ...]:
     half = 2 ** (bits - 1)
     if not (1 <= bits <= 4 and 1 <= granularity <= 255 and 0 < outside < 1):
         raise ValueError(f"THC table of {bits} bits, granularity {granularity}, {outside} outside: expected 1 to 4 bits, a "
-                         "granularity from 1 to 255 and a share between 0 and 1")  # fmt: skip
+                         "granularity from 1 to 255 and a share between 0 and 1")
     t = limit(outside)
     at = [-t + 2 * t * level / granularity for level in range(granularity + 1)]
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, (0,))}  # by the last level: the error below it, and the levels

@@ -130,11 +130,11 @@ class Dgc(TopK):
     name = "dgc"
 
     def __init__(self, share: float = 0.001, momentum: float = 0.9, clip: float | None = None, warm_up: int = 0,
-                 masked: bool = True) -> None:  # fmt: skip
+                 masked: bool = True) -> None:
         super().__init__(share)
         if not 0 <= momentum < 1 or (clip is not None and clip <= 0) or warm_up < 0:
             raise ValueError(f"codec {self.name}: momentum {momentum}, clip {clip}, warm_up {warm_up}: expected a momentum from "
-                             "0 up to, not including, 1, a norm above 0 and a number of calls")  # fmt: skip
+                             "0 up to, not including, 1, a norm above 0 and a number of calls")
         self.momentum, self.clip, self.warm_up, self.masked = momentum, clip, warm_up, masked
         self.velocity = np.empty(0, np.float32)
 

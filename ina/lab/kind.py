@@ -155,7 +155,7 @@ class Experiment:
         if self.resolved() is not self:
             return  # that one has been checked
         if problems := [Problem(key, f"{key} = {getattr(self, key)!r}: expected {expected}")
-                        for ok, key, expected in self.checks() if not ok]:  # fmt: skip
+                        for ok, key, expected in self.checks() if not ok]:
             raise ConfigError.of(list(dict.fromkeys(problems)))
 
     def derived(self) -> dict[str, object]:

@@ -22,7 +22,7 @@ def choose_reduction(protocol: str, dtype: str, checked: bool = True) -> int:
         raise ValueError(f"its worker declares no reduction of {dtype} (reductions = {sum(1 << each for each in declared)})")
     if reduction == OWN and checked and program_named(protocol).reduced(np.zeros((1, 1), dtype)) is None:
         raise ValueError("its worker declares a reduction of its own, but its entries do not say what that gives "
-                         "(`reduced` of ina.aggregation.entries.base.JobProgram); or give payload = false")  # fmt: skip
+                         "(`reduced` of ina.aggregation.entries.base.JobProgram); or give payload = false")
     return reduction
 
 

@@ -64,7 +64,7 @@ class Plan:
     def axes(self) -> dict[str, list[object]]:
         """The swept keys with all their values."""
         return {name: list(dict.fromkeys(v for axes in self.sweeps for v in axes.get(name, [])))
-                for axes in self.sweeps for name in axes}  # fmt: skip
+                for axes in self.sweeps for name in axes}
 
     @property
     def single(self) -> Experiment:
@@ -140,7 +140,7 @@ class _Reader:
         for number, axes in enumerate(tables):
             path = ("sweep", number) if isinstance(given, list) else ("sweep",)
             swept.append({name: self._axis(name, items, f"{self._document.at(*path, name)}: [sweep]")
-                          for name, items in axes.items()})  # fmt: skip
+                          for name, items in axes.items()})
         for name, text in self._sweeps.items():
             with self._problems.at(str):
                 items = self._axis(name, _toml_list(name, text), SWEEP)

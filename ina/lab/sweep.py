@@ -46,7 +46,7 @@ def _document(plan: Plan) -> dict:
         for i, point in enumerate(plan.points)
     ]
     document = {"schema": SCHEMA, "name": plan.base.name, "about": plan.about, "kind": plan.base.kind,
-                "axes": plan.axes, "points": points}  # fmt: skip
+                "axes": plan.axes, "points": points}
     return json.loads(json.dumps(document))  # as when read back: tuples become lists
 
 
@@ -114,7 +114,7 @@ def open_folder(plan: Plan, root: Path, resume: Path | None, new: bool) -> tuple
 def sweep(
     plan: Plan, root: Path, console: Console, resume: Path | None = None, new: bool = False, processes: int = 1,
     tables: bool = True, ray: str = "",
-) -> Path:  # fmt: skip
+) -> Path:
     """Runs unfinished points and writes the report, also when interrupted; returns the results folder.
 
     ``tables``: printed at the end. ``processes``: points in virtual time that run at once; others run one by one. ``ray``: the

@@ -74,7 +74,7 @@ def build() -> Path:
     march = os.environ.get("INA_MARCH", "native")
     extra = os.environ.get("INA_CFLAGS", "").split()
     command = ["-std=gnu11", "-O3", "-g1", "-Wall", "-Wextra", "-Wno-unused-parameter", *flags("--cflags"), f"-march={march}",
-               *extra, *(f"-I{folder}" for folder in paths.host_dirs())]  # fmt: skip
+               *extra, *(f"-I{folder}" for folder in paths.host_dirs())]
     version = subprocess.run(["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True).stdout.strip()
     try:
         return shared_object("dpdk", command, sources(), flags("--libs"), also=version + abi.made_with())

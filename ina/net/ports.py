@@ -397,7 +397,7 @@ def open_udp(
     Received frames carry ``source`` and ``destination`` in their headers. ``frames``: longest batch.
     """
     config = _udp_config(source, destination, max_frame, frames) | {
-        "bind_ip": _ip(bind[0]), "bind_port": _port(bind[1]), "peer_ip": _ip(peer[0]), "peer_port": _port(peer[1])}  # fmt: skip
+        "bind_ip": _ip(bind[0]), "bind_port": _port(bind[1]), "peer_ip": _ip(peer[0]), "peer_port": _port(peer[1])}
     handle = lib.ina_port_udp_open(ffi.new("struct ina_udp_config *", config))
     if handle == ffi.NULL:
         raise _error(f"UDP port: cannot bind {bind[0]}:{bind[1]} for the peer {peer[0]}:{peer[1]}")

@@ -75,7 +75,7 @@ class State:
         self.cleaned = clean_up(record)
         self._record: Record = {
             "name": name, "owner": [os.getpid(), start_time(os.getpid())], "processes": [], "interfaces": [], "files": [],
-        }  # fmt: skip
+        }
         self._write()
 
     def add(self, *, processes: list[int] = [], interfaces: list[str] = [], files: list[Path] = []) -> None:  # noqa: B006

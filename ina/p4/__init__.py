@@ -70,7 +70,7 @@ _HOMES = {
         "WredConfig",
     ),
     "ina.p4.switch": ("Switch", "compile"),
-}  # fmt: skip
+}
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -79,7 +79,7 @@ __all__ = [
     "MeterEntry", "MirrorSession", "MulticastEcmp", "MulticastGroupEntry", "MulticastLag", "MulticastNode", "MulticastPort",
     "MulticastPrune", "MulticastTree", "PortMetadata", "ProfileGroup", "ProfileMember", "RegisterEntry", "Replica",
     "ReplicationConfig", "Switch", "TableEntry", "UserFunction", "UserObject", "ValueSetEntry", "WredConfig", "compile",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> object:

@@ -25,7 +25,7 @@ def text(topology: Topology, tree: Tree | None = None) -> str:
         f"{topology.name}: {len(hosts)} hosts, {len(switches)} switches, {len(between)} links between switches"
         + (f" ({simplex} of them simplex)" if simplex else "") + f", MTU {topology.mtu}",
         "", f"{'switch':8}{'level':>6}{'ports':>7}  port:neighbour",
-    ]  # fmt: skip
+    ]
     levels = topology.levels()
     peers: dict[str, list[tuple[int, str]]] = {switch.name: [] for switch in switches}
     for link, (a, b) in zip(topology.links, topology.ends, strict=True):
@@ -111,7 +111,7 @@ def _rows(topology: Topology, levels: dict[str, int]) -> tuple[Place, float, flo
     place: Place = {
         name: (12 + (width - 24) * (i + 0.5) / len(row), height - 30 - 90 * number)
         for number, row in enumerate(rows) for i, name in enumerate(row)
-    }  # fmt: skip
+    }
     return place, width, height
 
 

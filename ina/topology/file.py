@@ -111,7 +111,7 @@ class _Reader:
         ends, properties = entry.get("ends"), {**common, **own}
         if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(end, str) for end in ends):
             self._problems.add(self._document.at("link", number, "ends"),
-                               f'ends = {ends!r}: expected two nodes such as ["h1", "s1"] or ["h1-h4", "s1"]')  # fmt: skip
+                               f'ends = {ends!r}: expected two nodes such as ["h1", "s1"] or ["h1-h4", "s1"]')
             return []
         try:
             first, second = _nodes(ends[0]), _nodes(ends[1])

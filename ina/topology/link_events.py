@@ -25,7 +25,7 @@ from enum import Enum
 from ina.topology.topology import Topology, TopologyError
 
 FORMS = ("at TIME fail LINK [for TIME]", "at TIME heal LINK", "at TIME flap LINK every TIME for TIME",
-         "at TIME slow LINK [RATE] [delay TIME] [for TIME]")  # fmt: skip
+         "at TIME slow LINK [RATE] [delay TIME] [for TIME]")
 MOST_FLAPS = 100_000  # of one line
 EXPONENTS = {"ps": -12, "ns": -9, "us": -6, "ms": -3, "s": 0}
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -145,7 +145,7 @@ def link_part(topology: Topology, name: str) -> LinkPart:
     names = topology.link_names()
     near = [names[number] for number in numbers] or names
     raise TopologyError(f"there is no link {name!r} in {topology.name}; expected {'one of ' * (len(near) > 1)}"
-                        f"{', '.join(near[:8])}{', ...' * (len(near) > 8)}")  # fmt: skip
+                        f"{', '.join(near[:8])}{', ...' * (len(near) > 8)}")
 
 
 def link_parts(topology: Topology) -> dict[str, LinkPart]:

@@ -63,7 +63,7 @@ def _number(name: str) -> tuple[str | int, ...]:
 def aggregation_tree(
     topology: Topology, workers: Sequence[str], without: Collection[str] = (), load: Mapping[int, float] | None = None,
     roots: Collection[str] | Mapping[str, int | None] = (),
-) -> Tree:  # fmt: skip
+) -> Tree:
     """Returns a tree that reaches all ``workers``: the one whose slowest link is fastest; among these the least deep one, then
     the one with fewest links, then least load, then the lowest root.
 
@@ -126,12 +126,12 @@ def _uplinks(roots: Collection[str] | Mapping[str, int | None]) -> dict[str, int
 def _slowest(
     topology: Topology, workers: Sequence[str], edges: list[str], dead: Collection[int],
     roots: Collection[str] | Mapping[str, int | None],
-) -> float:  # fmt: skip
+) -> float:
     """Returns the rate of the slowest link of the best tree, bit/s: links that are at least so fast connect the edges with each
     other, and with one of ``roots``. 0: no links do."""
     most = min(_rate(topology, topology.hops[worker][0].link) for worker in workers)
     between = [link for link, ends in enumerate(topology.links) if link not in dead and not ends.simplex
-               and not topology.is_host(ends.a) and not topology.is_host(ends.b)]  # fmt: skip
+               and not topology.is_host(ends.a) and not topology.is_host(ends.b)]
     uplinks = _uplinks(roots)
     free = set(roots) - uplinks.keys()
     rates = sorted({most, *(min(most, _rate(topology, link)) for link in (*between, *uplinks.values()))}, reverse=True)
@@ -154,7 +154,7 @@ def _slowest(
 def _shallowest(
     topology: Topology, edges: list[str], usable: Collection[int], closed: Collection[str], load: Mapping[int, float],
     roots: Collection[str],
-) -> tuple[str, dict[str, str], list[int]] | None:  # fmt: skip
+) -> tuple[str, dict[str, str], list[int]] | None:
     """Returns the root, the parents of the other switches, and the links to these, of the best tree over ``usable`` links. None:
     there is none."""
     graph = _duplex(topology, usable, closed, load)

@@ -492,7 +492,7 @@ def test_tensors_elsewhere_are_staged(tmp_path):
         assert [read(each)[7] for each in far] == [2.0 * i for i in range(9)] and near.tolist() == [2.0] * 3
         future = dist.all_reduce(away(torch.ones(2)), async_op=True).get_future(); say(future=read(future.wait()[0]))
         dist.destroy_process_group()
-    """)):  # fmt: skip
+    """)):
         assert each["future"] == [2.0, 2.0]
 
 

@@ -386,10 +386,10 @@ def test_killed_torchrun(tmp_path, wrapped):
     """))
     (tmp_path / "said").mkdir()
     rank = ["--no-python", "sh", "-c", f"{sys.executable} {script} {tmp_path}/said; true"] if wrapped else [
-        str(script), f"{tmp_path}/said"]  # fmt: skip
+        str(script), f"{tmp_path}/said"]
     torchrun = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *rank],
                                 env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"), stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL)  # fmt: skip
+                                stderr=subprocess.DEVNULL)
     pids: set[int] = set()
     try:
         until(lambda: {"0", "1"} <= {path.name for path in (tmp_path / "said").iterdir()}, "two ranks to be at work")

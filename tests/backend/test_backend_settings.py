@@ -39,7 +39,7 @@ def test_settings_name_what_is_wrong(monkeypatch):
         Settings.read()
     assert sorted(line.partition(":")[0] for line in str(all_at_once.value).splitlines()) == [
         "INA_PROTOCOL=switchlm", "INA_SLOTS=48", "INA_VALUES=many",
-    ]  # fmt: skip
+    ]
     faults = parse_faults("loss=0.1,dup=0.2,seed=7")
     assert (faults.loss, faults.duplicate, faults.seed) == (0.1, 0.2, 7)
 

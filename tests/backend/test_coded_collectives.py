@@ -88,7 +88,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(("ranks", "least"), [(3, {"int8": 1 / 3, "uint8": 1 / 3, "int16": 2 / 3, "bool": 1 / 16}),
-                                              (4, {"int8": 1 / 3, "uint8": 1 / 3, "int16": 2 / 3, "bool": 1 / 10})])  # fmt: skip
+                                              (4, {"int8": 1 / 3, "uint8": 1 / 3, "int16": 2 / 3, "bool": 1 / 10})])
 def test_narrow_integers_travel_in_few_packets(tmp_path, ranks, least):
     for report in succeed(run(tmp_path, ranks, NARROW)):
         packets = {name.removeprefix("torch."): count for name, count in report["packets"].items()}

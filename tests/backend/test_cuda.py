@@ -43,7 +43,7 @@ def test_cuda_tensors(tmp_path):
         dist.barrier()
         say(stats=ina.backend.stats())
         dist.destroy_process_group()
-    """)):  # fmt: skip
+    """)):
         assert each["stats"]["calls"]["allreduce"]["switch"] >= 7
 
 
@@ -63,7 +63,7 @@ with torch.cuda.stream(again):
 again.synchronize()
 say(again=tensor.unique().tolist())
 dist.destroy_process_group()
-""")):  # fmt: skip
+""")):
         assert not each["blocked"] and not each["waited"]
         assert each["result"] == [3.0] and each["again"] == [11.0]
 
@@ -80,7 +80,7 @@ before = torch.cuda.host_memory_stats()["num_host_alloc"]
 for _ in range(20): step()
 say(pinned=torch.cuda.host_memory_stats()["num_host_alloc"] - before, result=tensors[0].unique().tolist())
 dist.destroy_process_group()
-""")):  # fmt: skip
+""")):
         assert each["pinned"] <= 4, "each step takes pinned memory anew"
         assert each["result"] == [2.0**23]
 
@@ -107,5 +107,5 @@ def test_distributed_data_parallel_and_fsdp_compute_what_one_process_does(tmp_pa
         fsdp = torch.cat([p.full_tensor().detach().flatten() for p in net.parameters()])
         say(ddp=(ddp - alone).abs().max().item(), fsdp=(fsdp - alone).abs().max().item())
         dist.destroy_process_group()
-    """)):  # fmt: skip
+    """)):
         assert each["ddp"] < 1e-5 and each["fsdp"] < 1e-5

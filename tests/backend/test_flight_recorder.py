@@ -47,14 +47,14 @@ else:
     roll_call.TELLING = 2.0  # rank 1 has nothing to say
     try: dist.all_reduce(torch.ones(100), group=other)
     except RuntimeError as error: say(error=str(error))
-""", INA_FLIGHT=f"{folder}/rank")  # fmt: skip
+""", INA_FLIGHT=f"{folder}/rank")
     assert [rank.code for rank in results] == [0] * 3, results
     assert results[0].report["error"] and results[2].report["error"]
     assert sorted(path.name for path in folder.iterdir()) == ["rank0", "rank1", "rank2"]
     database = analysed(folder)
     assert [call.collective_name for call in database.collectives] == [
         "gloo:all_reduce", "gloo:barrier", "gloo:all_gather", "gloo:_all_gather_base", "gloo:_reduce_scatter_base",
-        "gloo:broadcast", "gloo:reduce", "gloo:gather", "gloo:all_reduce"]  # fmt: skip
+        "gloo:broadcast", "gloo:reduce", "gloo:gather", "gloo:all_reduce"]
     last = database.collectives[-1]
     assert last.missing_ranks == {1} and last.input_sizes == [[100]]
     assert not any(call.missing_ranks or call.mismatch_collectives for call in database.collectives[:-1])
@@ -69,7 +69,7 @@ def test_nothing_is_written_when_nothing_fails(tmp_path):
 if rank == 0: dist.send(torch.ones(7), 1)
 else: dist.recv(torch.ones(7), 0)
 dist.destroy_process_group()
-""", INA_FLIGHT=f"{folder}/rank"))  # fmt: skip
+""", INA_FLIGHT=f"{folder}/rank"))
     assert list(folder.iterdir()) == []
 
 

@@ -138,7 +138,7 @@ else:
     tensor = view(3); dist.recv(tensor, 0); outcome["message"] = tensor.tolist()
 say(**outcome, gloo=sorted(name for name, ways in ina.backend.stats()["calls"].items() if ways["gloo"]))
 dist.destroy_process_group()
-""")):  # fmt: skip
+""")):
         assert report["PRODUCT"] == report["reduce"] == [6.0] * 3 and report["BAND"] == [2, 2, 2]
         assert report["reduce_scatter"] == [6.0] * 2 and report["all_to_all"] == [2.0, 2.0, 3.0, 3.0]
         assert report["message"] == [2.0] * 3

@@ -64,7 +64,7 @@ def test_ranks_train_by_codecs_with_the_words_that_these_state(tmp_path):
 def test_ranks_train_by_what_a_program_does_itself_and_packets_are_lost(tmp_path, codec):
     body = COMMON + RANKS.replace("WORDS", repr([codec]))
     for report in succeed(run(tmp_path, WORKERS, body, INA_PROTOCOL=OWN[codec], INA_VALUES="64",
-                              INA_FAULT="loss=0.005,dup=0.01,seed=5")):  # fmt: skip
+                              INA_FAULT="loss=0.005,dup=0.01,seed=5")):
         assert report["losses"][codec] == pytest.approx(report["losses"]["float32"], rel=0.02)
         assert report["stats"]["reasons"] == {} and report["stats"]["codecs"][codec]["sums"] == 100
         assert report["stats"]["worker"]["retransmissions"] > 0
@@ -86,7 +86,7 @@ def test_another_program_is_no_wrong_sum(tmp_path, codec, protocol, reason):
         dist.group.WORLD.allreduce_coded(mine, codecs.named("{codec}"), True).wait()
         say(mine=mine[::999].tolist(), reasons=ina.backend.stats()["reasons"])
         dist.destroy_process_group()
-    """, INA_PROTOCOL=protocol)):  # fmt: skip
+    """, INA_PROTOCOL=protocol)):
         assert report["mine"] == [0.5, 0.5]
         assert report["reasons"] == {f"allreduce: {reason}": 1}
 

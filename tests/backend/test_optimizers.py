@@ -23,7 +23,7 @@ def moved(optimisers, gradients):
         averages = [sum(each.values for each in own) / len(own)] * len(own)
     else:
         averages = codecs.reduced([each.codec for each in own], [each.values.numpy() for each in own], average=True,
-                                  step=own[0].step)  # fmt: skip
+                                  step=own[0].step)
         averages = [torch.from_numpy(average) for average in averages]
     for each, average in zip(running, averages, strict=True):
         with pytest.raises(StopIteration):

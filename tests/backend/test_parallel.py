@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples" / "parallel"
 SCRIPTS = [path for path in files(EXAMPLES, "*.py") if path.stem not in ("common", "elastic")]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-               "PYTHONWARNINGS": "ignore", "INA_CODEC": "block"}  # fmt: skip; the switch by every call, without measured choices
+               "PYTHONWARNINGS": "ignore", "INA_CODEC": "block"}  # the switch by every call, without measured choices
 
 
 @pytest.mark.later
@@ -37,7 +37,7 @@ def test_parallel_training_has_the_losses_of_one_process():
 
 def test_a_wrong_loss_is_an_error():
     code = "import sys; sys.path.insert(0, 'examples/parallel'); import common; common.dist.get_rank = lambda: 1; " \
-           "common.compare('x', [1.0, 2.0], [1.0, 2.1])"  # fmt: skip
+           "common.compare('x', [1.0, 2.0], [1.0, 2.1])"
     run = child.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT)
     assert run.returncode == 1 and "are not those of one process" in run.stderr
 
@@ -48,7 +48,7 @@ def test_elastic_restart(tmp_path):
     run = child.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
          "--monitor-interval", "0.1", str(EXAMPLES / "elastic.py"), str(tmp_path / "checkpoint.pt"), "--kill", "1", "5"],
-        cwd=ROOT, env=ENVIRONMENT)  # fmt: skip
+        cwd=ROOT, env=ENVIRONMENT)
     assert run.returncode == 0, run.stderr
     assert f"signal {int(signal.SIGKILL)}" in run.stderr or "SIGKILL" in run.stderr or "exitcode: -9" in run.stderr, run.stderr
     assert "restart 1: from step 5" in run.stdout, run.stdout

@@ -27,7 +27,7 @@ def test_random_sequences_are_right_with_faults(tmp_path):
 say(wrong=judge.wrong(1000, {SEQUENCES}, made))
 say(stats=ina.backend.stats())
 dist.destroy_process_group()
-""", timeout=600 + 10 * SEQUENCES, INA_FAULT=FAULTS, INA_VALUES="256"))  # fmt: skip
+""", timeout=600 + 10 * SEQUENCES, INA_FAULT=FAULTS, INA_VALUES="256"))
     for report in results:
         assert report["wrong"] == []
     calls = results[0]["stats"]["calls"]

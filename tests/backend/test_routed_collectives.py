@@ -77,10 +77,10 @@ def test_all_collectives_have_the_bits_of_gloo_and_move_no_zeros(tmp_path):
         assert report["uneven"] and barrier == 72 * (1 + again) and report["reasons"] == {}
         sent = {"broadcast": count if rank == 2 else 0, "into": count, "gather": count * (rank != 1),
                 "reduce": count * (rank != 1), "scattered": count - count // 3,
-                "scatter": 2 * count if rank == 2 else 0, "exchange": count - count // 3}  # fmt: skip
+                "scatter": 2 * count if rank == 2 else 0, "exchange": count - count // 3}
         received = {"broadcast": 0 if rank == 2 else count, "into": 2 * count, "gather": 2 * count * (rank == 1),
                     "reduce": count * (rank == 1), "scattered": count // 3, "scatter": 0 if rank == 2 else count,
-                    "exchange": count - count // 3}  # fmt: skip
+                    "exchange": count - count // 3}
         for name in sent:
             _, tx_packets, tx_bytes, rx_packets, rx_bytes, *again = facts[f"{name} int32 {count}"]
             assert any(again) or (tx_bytes - 72 * tx_packets, rx_bytes - 72 * rx_packets) in [

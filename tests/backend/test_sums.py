@@ -52,7 +52,7 @@ def random(dtype, shape, generator):
 
 
 @given(dtype=st.sampled_from(INTEGERS + FLOATS), n=st.integers(1, 32), shape=st.lists(st.integers(0, 5), max_size=3),
-       seed=st.integers(0, 2**32), strided=st.booleans(), in_place=st.booleans())  # fmt: skip
+       seed=st.integers(0, 2**32), strided=st.booleans(), in_place=st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_reduction_is_the_sum(dtype, n, shape, seed, strided, in_place):
     generator = np.random.default_rng(seed)
@@ -77,7 +77,7 @@ def test_reduction_is_the_sum(dtype, n, shape, seed, strided, in_place):
 
 
 @given(dtype=st.sampled_from([d for d in [*INTEGERS, *FLOATS, torch.bool] if ordered(d)]), n=st.integers(1, 6),
-       count=st.integers(0, 20), seed=st.integers(0, 2**32), largest=st.booleans(), special=st.booleans())  # fmt: skip
+       count=st.integers(0, 20), seed=st.integers(0, 2**32), largest=st.booleans(), special=st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_extremum_is_exact(dtype, n, count, seed, largest, special):
     generator = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ def test_bool_is_any_and_has_no_average():
     (torch.int32, (-7, -8, 2), -4), (torch.int32, (2**31 - 1, 2**31 - 1, 2**31 - 3), 2**31 - 2),
     (torch.int32, (-(2**31), -(2**31), -(2**31) + 1), -(2**31) + 1), (torch.int64, (-7, -2, 1), -2), (torch.int64, (7, 2, -1), 2),
     (torch.int64, (2**63 - 1, 2**63 - 1, 2**63 - 3), 2**63 - 2), (torch.int64, (-(2**63),) * 3, -(2**63)),
-])  # fmt: skip
+])
 def test_an_average_is_right_although_the_sum_does_not_fit_the_type(dtype, values, expected):
     ranks = [torch.tensor([value], dtype=dtype) for value in values]
     switch([reduction(t, t, 3, average=True) for t in ranks])
@@ -121,7 +121,7 @@ def test_an_average_is_right_although_the_sum_does_not_fit_the_type(dtype, value
 
 
 @given(dtype=st.sampled_from(INTEGERS), n=st.integers(1, 32), count=st.integers(0, 9), seed=st.integers(0, 2**32),
-       extreme=st.booleans(), lies=st.sampled_from(["in place", "strided", "apart", "part"]))  # fmt: skip
+       extreme=st.booleans(), lies=st.sampled_from(["in place", "strided", "apart", "part"]))
 @settings(max_examples=150, deadline=None)
 def test_averages_of_integers_are_exact_and_rounded_towards_zero(dtype, n, count, seed, extreme, lies):
     generator = np.random.default_rng(seed)
@@ -145,7 +145,7 @@ def test_averages_of_integers_are_exact_and_rounded_towards_zero(dtype, n, count
 
 
 @pytest.mark.parametrize("lies", [lambda t: t, lambda t: torch._neg_view(-t), lambda t: t.repeat_interleave(2)[::2]],
-                         ids=["plainly", "negated", "strided"])  # fmt: skip
+                         ids=["plainly", "negated", "strided"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.float16, torch.int64])
 def test_how_the_tensor_of_one_rank_lies_in_memory_is_its_own_affair(dtype, lies):
     def ranks() -> list[torch.Tensor]:
@@ -177,7 +177,7 @@ def test_premultiplied_sum_keeps_its_inputs_apart():
     (torch.int32, 3, [2**30, 1], [1, 1], [3 * 2**30 + 3 - 2**32, 6]), (torch.uint8, 300.0, [1, 2], [1, 0], [88, 88]),
     (torch.bool, 0.5, [True, False], [False, False], [True, False]), (torch.float16, 0.1, [1, 2], [3, 4], [0.4, 0.6]),
     (torch.complex64, 2.0, [1j, 1], [1, 1], [2 + 2j, 4]), (torch.int64, torch.tensor([2.0]), [1, 2], [1, 1], [4, 6]),
-])  # fmt: skip
+])
 def test_premultiplied_sum_of_any_type(dtype, factor, first, second, expected):
     ranks = [torch.tensor(first, dtype=dtype), torch.tensor(second, dtype=dtype)]
     switch([reduction(t, t, 2, average=False, factor=factor) for t in ranks])
@@ -219,7 +219,7 @@ def test_part_of_a_sum_for_each_rank():
 
 
 @given(dtype=st.sampled_from([*INTEGERS, *FLOATS, torch.float64, torch.complex128, torch.bool]), n=st.integers(1, 6),
-       sizes=st.data(), seed=st.integers(0, 2**32), strided=st.booleans(), one=st.booleans())  # fmt: skip
+       sizes=st.data(), seed=st.integers(0, 2**32), strided=st.booleans(), one=st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_placement_moves_every_bit(dtype, n, sizes, seed, strided, one):
     """All-gather of pieces of different sizes, into tensors of their own or into one."""

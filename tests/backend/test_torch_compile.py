@@ -88,7 +88,7 @@ dist.destroy_process_group()
 
 def test_what_compiles_over_gloo_compiles_over_the_switch(tmp_path):
     ours, theirs = (succeed(run(tmp_path, 2, "import torch._dynamo\n" + CASES, timeout=430, BACKEND=backend))
-                    for backend in ("ina", "gloo"))  # fmt: skip
+                    for backend in ("ina", "gloo"))
     for rank, (with_ina, with_gloo) in enumerate(zip(ours, theirs, strict=True)):
         with_ina.pop("switch")
         assert len(with_gloo) == 15 and not any(isinstance(result, str) for result in with_gloo.values()), with_gloo

@@ -84,7 +84,7 @@ def test_of_a_rank_that_is_killed_the_trace_is_there(tmp_path):
             if len({event["pid"] for event in events if event.get("cat") == "flight"}) == 2: break
             time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL if rank else signal.SIGTERM)
-    """, INA_TRACE=str(trace))  # fmt: skip
+    """, INA_TRACE=str(trace))
     events = json.loads(trace.read_text())
     assert len({event["pid"] for event in events if event.get("cat") == "flight"}) == 2
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {"rank 0", "rank 1"}

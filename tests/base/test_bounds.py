@@ -22,7 +22,7 @@ from ina.topology.topology import MOST_LINKS, Link, Node, Topology
 HUGE = 10**9
 KINDS = kinds()
 NUMBERS = [(kind, key.name, key.type.__name__) for kind, class_ in KINDS.items() for key in keys(class_).values()
-           if key.type in (int, float)]  # fmt: skip
+           if key.type in (int, float)]
 
 
 def commands(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()):
@@ -89,7 +89,7 @@ def test_every_number_of_the_command_line_is_bounded():
     (real(0, 1e6), "nan", "nan: expected 0 to 1e[+]06"),
     (real(0, 1e6), "inf", "inf: expected 0 to 1e[+]06"),
     (real(0, 1e6), "soon", "'soon': expected a number from 0 to 1e[+]06"),
-])  # fmt: skip
+])
 def test_what_the_command_line_says(parse, text, message):
     with pytest.raises(argparse.ArgumentTypeError, match=f"^{message}"):
         parse(text)
@@ -110,7 +110,7 @@ def test_what_the_command_line_says(parse, text, message):
     ("star", {"queue": 1 << 40}, "queue is 1099511627776, expected bytes from 0"),
     ("star", {"rate": math.inf}, "rate is inf, expected bit/s"),
     ("star", {"mtu": HUGE}, "mtu is 1000000000, expected 576 to 9000"),
-])  # fmt: skip
+])
 def test_a_topology_that_no_machine_holds(name, given, message):
     """The limits are 2 GiB of address space and two minutes of processor time; it uses far less."""
     words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
@@ -127,7 +127,7 @@ def test_every_size_of_a_topology_is_tried_above():
     marks = test_a_topology_that_no_machine_holds.pytestmark[0].args[1]
     tried = {(name, key) for name, options, _ in marks for key in options}
     sizes = {(name, key) for name in topologies.names() for key in ("hosts", "leaves", "spines", "k", "servers", "degree")
-             if key in inspect.signature(topologies.maker(name)).parameters}  # fmt: skip
+             if key in inspect.signature(topologies.maker(name)).parameters}
     assert sizes <= tried
 
 

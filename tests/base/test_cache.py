@@ -110,7 +110,7 @@ def run_compile(folder: Path, **environment: str) -> subprocess.CompletedProcess
 @pytest.mark.parametrize("variables", [
     {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "."}, {"XDG_CACHE_HOME": "here"}, {"INA_CACHE": ""},
     {"INA_CACHE": "", "XDG_CACHE_HOME": ""},
-])  # fmt: skip
+])
 def test_nothing_is_loaded_from_the_working_folder(tmp_path, variables):
     (tmp_path / "work").mkdir()
     done = run_compile(tmp_path / "work", HOME=str(tmp_path / "home"), **variables)

@@ -34,11 +34,11 @@ READERS = {
     "state.json": (lambda path: StateFile(path).load(), StateError), "groups.json": (chakra._groups, ConfigError),
     "results.json": (record.read_json, record.ResultsError), "network.json": (Description.read, documents.Unreadable),
     "map.toml": (mapping.load, mapping.MappingError),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", [DEEP, LONG, LONG_HEX, f"[{LONG_HEX}]", b"\xff\xfe", 'a = "', "{"],
-                         ids=["deep", "long", "long in hexadecimal", "in a list", "not text", "a string", "a brace"])  # fmt: skip
+                         ids=["deep", "long", "long in hexadecimal", "in a list", "not text", "a string", "a brace"])
 @pytest.mark.parametrize("name", READERS)
 def test_what_is_no_document_is_refused_by_name(name, text, tmp_path: Path, monkeypatch):
     read, refusal = READERS[name]
@@ -63,7 +63,7 @@ def test_a_server_that_sends_no_bfrt_json_is_told_so(data):
 @pytest.mark.parametrize(("text", "message"), [
     ("[[0, 1]]", "expected process groups, such as"), ('{"a": 5}', "key 'a': 5: expected a list of ranks"),
     ('{"a": [0], "b": [0, "1"]}', r"key 'b': \[0, '1'\]: expected a list of ranks"), ('{\n"a": [0,\n}', "line 3 column 1"),
-])  # fmt: skip
+])
 def test_process_groups_that_are_none_are_refused_by_key_or_line(text, message, tmp_path):
     (tmp_path / "groups.json").write_text(text)
     with pytest.raises(ConfigError, match=rf"groups\.json: .*{message}"):
@@ -81,7 +81,7 @@ TABLE = b'{"tables": [{"id": %b, "name": %b, "table_type": "x", "key": []}]}'
 
 
 @pytest.mark.parametrize("wrong", [b"[]", b"5", b'{"tables": 5}', b'{"tables": [[]]}', TABLE % (b"1", b"[]"),
-                                   TABLE % (b'"x"', b'"t"'), b'{"learn_filters": [{"name": "d"}]}'])  # fmt: skip
+                                   TABLE % (b'"x"', b'"t"'), b'{"learn_filters": [{"name": "d"}]}'])
 def test_a_bfrt_json_of_another_kind_is_told_so(wrong):
     with pytest.raises(EntityError, match="bfrt.json of the program: not as BFRuntime defines it"):
         Info(wrong)
@@ -145,10 +145,10 @@ def test_layers_that_cannot_be_read_are_named(row, tmp_path: Path):
     ("config.json", '{"kind": "training", "workers": "two"}'), ("config.json", '{"kind": "training", "colour": 1}'),
     ("metrics.json", '{"schema": 2, "summary": {}, "comparison": {}, "runs": [], "finished": true}'),
     ("metrics.json", '{"schema": 2, "summary": [], "comparison": {}, "finished": true}'),
-])  # fmt: skip
+])
 def test_results_of_something_else_are_refused_by_name(name, text, tmp_path: Path):
     right = {"config.json": '{"kind": "training"}', "environment.json": "{}",
-             "metrics.json": '{"schema": 2, "summary": [], "comparison": {}, "runs": [], "finished": true}'}  # fmt: skip
+             "metrics.json": '{"schema": 2, "summary": [], "comparison": {}, "runs": [], "finished": true}'}
     for file, content in {**right, name: text}.items():
         (tmp_path / file).write_text(content)
     with pytest.raises(record.ResultsError, match=f"{tmp_path}/{name}: "):

@@ -23,7 +23,7 @@ WRONG = CompileError(Span("a.p4", 1, 1, 1), "expected an expression")
     (TimeoutError(), "TimeoutError"),
     (KeyError("slots"), "KeyError: 'slots'"),
     (TypeError("unhashable type: 'list'"), "TypeError: unhashable type: 'list'"),
-])  # fmt: skip
+])
 def test_an_error_is_described(error, text):
     assert reason(error) == text
 

@@ -30,7 +30,7 @@ def test_an_exception_that_was_lost_comes_again(place, number):
             f"signals.raising(lambda number: SystemExit(40 + number), {int(number)})\n{LOSES[place]}"
             "print('goes on', flush=True)\ntold.set()\n"
             "for _ in range(1200): time.sleep(0.05)\n"  # a signal just before a sleep does not end it
-            "print('never asked')\n")  # fmt: skip
+            "print('never asked')\n")
     done = child.run([sys.executable, "-c", code])
     assert (done.returncode, done.stdout, done.stderr) == (40 + number, "goes on\n", "")
 

@@ -25,7 +25,7 @@ def paths(value: object, path: tuple = ()) -> Iterator[tuple]:
 
 
 @pytest.mark.parametrize("path", [p for f in ("experiments", "bench", "examples") for p in sorted((ROOT / f).glob("**/*.toml"))]
-                         + [ROOT / "pyproject.toml"], ids=lambda p: str(p.relative_to(ROOT)))  # fmt: skip
+                         + [ROOT / "pyproject.toml"], ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_key_of_a_file_has_a_line_that_names_it(path):
     text = path.read_text()
     table, found, rows = tomllib.loads(text), lines(text), text.splitlines()
@@ -36,7 +36,7 @@ def test_every_key_of_a_file_has_a_line_that_names_it(path):
 
 WORDS = st.text("ab.#=[]{}\"'\\\n\té ", max_size=6)
 VALUES = st.recursive(st.integers() | st.booleans() | st.floats(allow_nan=False) | WORDS,
-                      lambda below: st.lists(below, max_size=3) | st.dictionaries(WORDS, below, max_size=3))  # fmt: skip
+                      lambda below: st.lists(below, max_size=3) | st.dictionaries(WORDS, below, max_size=3))
 
 
 def quoted(text: str) -> str:
@@ -55,7 +55,7 @@ def written(value: object, separator: str) -> str:
 
 
 @given(st.dictionaries(WORDS, VALUES, max_size=4), st.lists(st.dictionaries(WORDS, VALUES, max_size=2), max_size=3),
-       st.sampled_from([" ", "\n", " # [x]\n\n"]))  # fmt: skip
+       st.sampled_from([" ", "\n", " # [x]\n\n"]))
 def test_any_document_is_scanned_as_it_is_parsed(top, tables, separator):
     rows = [f"{quoted(k)}.x = {written(v, separator)}" for k, v in top.items()]
     for table in tables:

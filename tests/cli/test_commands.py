@@ -88,7 +88,7 @@ def test_every_command_has_an_example_that_parses(name, capsys):
     ("run -x", "ina run: one argument too many: '-x';"),
     ("experiment --jsn list", "ina experiment: no option '--jsn';"),
     ("trace", "ina trace: the following arguments are required: program, packets;"),
-])  # fmt: skip
+])
 def test_a_wrong_command_line_is_one_line(argv, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(argv.split())
@@ -122,7 +122,7 @@ CONTROLLER = "controller --topology star --switch s1=127.0.0.1:1 --name ina-test
     (f"{CONTROLLER} bin", 1, "ina: bin: not a text file: expected UTF-8: not a controller's state; move it away to begin without "
                              "jobs\n"),
     (f"{CONTROLLER} dir", 1, "ina: dir: Is a directory\n"),
-])  # fmt: skip
+])
 def test_a_wrong_file_or_value_is_one_line(argv, status, message, folder, capsys):
     """Also for commands that would first wait for something else, and those that say where results go."""
     need("cc", *(["p4runtime"] if argv.startswith(("controller", "switch")) else []))

@@ -25,7 +25,7 @@ def total(*values: float, shifts_stored: bool = True) -> float:
     ((LARGEST, LARGEST), INF), ((-LARGEST, -LARGEST), -INF), ((LARGEST, -LARGEST), 0),
     ((LARGEST, LARGEST, -LARGEST), LARGEST),  # beyond float32 on the way
     ((INF, 1), INF), ((1, -INF, LARGEST), -INF), ((INF, -INF), NAN), ((NAN, INF), NAN), ((INF, INF), INF),
-])  # fmt: skip
+])
 def test_sums_are(values, expected):
     result = total(*values)
     assert np.float32(result).tobytes() == np.float32(expected).tobytes()
@@ -35,7 +35,7 @@ def test_sums_are(values, expected):
     ((1, 128), 129), ((1, 256), 256), ((1, -256, 1), -255),  # 8 places: it takes the sum's place
     ((1, 100, 100, 100), 256 - 2.0**-16), ((1, -128, -128, -128), -256),  # ends of the head-room
     ((256, 1.0 + 2**-23), 257), ((LARGEST, INF), INF), ((INF, LARGEST), INF), ((1, NAN), NAN),
-])  # fmt: skip
+])
 def test_sums_of_fpisa_a_are(values, expected):
     assert np.array_equal(total(*values, shifts_stored=False), np.float32(expected), equal_nan=True)
 
@@ -46,7 +46,7 @@ def test_errors_stay_within_the_bound(workers, average):
     rng = np.random.default_rng(workers)
     for spread in (0, 3, 30):
         own = [(rng.standard_normal(4000) * 2.0 ** rng.integers(-spread, spread + 1, 4000)).astype(np.float32)
-               for _ in range(workers)]  # fmt: skip
+               for _ in range(workers)]
         exact = np.sum(np.array(own, float), axis=0) / (workers if average else 1)
         result = codecs.reduced(Fpisa(), own, average=average)[0].astype(float)
         assert (np.abs(result - exact) <= Fpisa().bound(own, average)).all()

@@ -199,7 +199,7 @@ def test_lanes_that_wrap_are_exact_modulo_their_type(dtype, workers, size, seed)
     rng, limits = np.random.default_rng(seed), np.iinfo(dtype)
     choices = [limits.min, limits.max, -1 % (limits.max + 1), 0]
     own = rng.choice(choices, (workers, size)) if rng.random() < 0.3 else rng.integers(limits.min, limits.max, (workers, size),
-                                                                                        endpoint=True)  # fmt: skip
+                                                                                        endpoint=True)
     packing = Shorts if dtype == "int16" else Packing.of(dtype, workers, wraps=True)
     with np.errstate(over="ignore"):
         words = np.sum([packing.pack(each) for each in own.astype(dtype)], axis=0, dtype=np.int32)

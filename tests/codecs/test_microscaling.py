@@ -51,7 +51,7 @@ def test_fp8_rounds_as_torch_does(form):
     import torch
 
     x = np.clip(np.concatenate([values(50_000, 1, 5), np.ldexp(np.arange(-999, 999, dtype=np.float32), form.lowest - 1)]),
-                -form.largest, form.largest)  # fmt: skip
+                -form.largest, form.largest)
     dtype = {E5M2: torch.float8_e5m2, E4M3: torch.float8_e4m3fn}[form]
     assert np.array_equal(form.rounded(x), torch.from_numpy(x).to(dtype).to(torch.float32).numpy())
 
@@ -70,7 +70,7 @@ def test_what_a_worker_sends_is_on_the_formats_grid(name, workers):
     above = np.abs(x / scale) >= 2.0 ** (step + form.fraction)  # where the format's own steps are no smaller
     assert np.array_equal(elements[above], expected[above]) and above.any()
     assert np.all(np.abs(elements - x / scale)[~above] <= 2.0 ** (step - 1)) and np.array_equal(elements, np.ldexp(np.rint(
-        np.ldexp(elements, -step)), step))  # fmt: skip
+        np.ldexp(elements, -step)), step))
     assert step > form.lowest or np.array_equal(elements, expected)
 
 
@@ -116,7 +116,7 @@ def test_the_sum_is_that_of_all_workers_elements(name):
     (E3M2, 2, 2, 0), (E3M2, 64, 2, 0), (E3M2, 128, 2, 1),
     (E4M3, 1, 2, 3), (E4M3, 8, 2, 6), (E4M3, 1024, 2, 13),
     (E5M2, 1, 2, 17), (E5M2, 8, 2, 20), (E5M2, 1024, 2, 27),
-])  # fmt: skip
+])
 def test_lanes_have_room_for_all_workers_or_cut_the_smallest_steps_off(form, workers, lanes, cut):
     bits, step = form.step(workers)
     assert (32 // bits, step - form.lowest) == (lanes, cut)
@@ -173,7 +173,7 @@ def test_bytes_with_8_workers():
     assert {name: round(share, 3) for name, share in shares.items()} == {
         "mx-int8": 0.531, "mx-e5m2": 0.531, "mx-e4m3": 0.531, "mx-e3m2": 0.531, "mx-e2m3": 0.365, "mx-e2m1": 0.281,
         "nvfp4": 0.312, "fp8-e5m2": 0.516, "fp8-e4m3": 0.516, "lanes-16": 0.516,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(("name", "limit"), [("mx-int8", 258), ("mx-e4m3", 2340), ("mx-e5m2", 4681), ("nvfp4", 10922)])
@@ -189,5 +189,5 @@ def test_float16s_of_16_bits_are_finer_than_formats_of_16_bits():
     own = [values(1 << 14, rank, 0.3) for rank in range(8)]
     exact = np.sum(own, axis=0, dtype=np.float64)
     missed = {name: np.sum((codecs.reduced(codecs.named(name), own)[0] - exact) ** 2) / np.sum(exact**2)
-              for name in ("lanes-16", "fp8-e4m3", "fp8-e5m2", "mx-e4m3", "mx-e2m1")}  # fmt: skip
+              for name in ("lanes-16", "fp8-e4m3", "fp8-e5m2", "mx-e4m3", "mx-e2m1")}
     assert missed["lanes-16"] < missed["mx-e4m3"] / 100 and missed["mx-e4m3"] < missed["fp8-e5m2"] < missed["mx-e2m1"] < 0.02

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.fast
 BY_BLOCKS = {
     "qsgd-8": Qsgd, "qsgd-4": Qsgd4, "euclidean": lambda: Qsgd(7, 64, "euclidean"), "terngrad": TernGrad,
     "uncut": lambda: TernGrad(0), "natural": Natural,
-}  # fmt: skip
+}
 
 
 def normal(size: int, seed: int = 0) -> np.ndarray:
@@ -204,7 +204,7 @@ def test_more_workers_than_lanes_have_room_for_are_refused(name, limit):
 @pytest.mark.parametrize(
     "wrong", [lambda: Qsgd(0), lambda: Qsgd(128), lambda: Qsgd(7, 0), lambda: Qsgd(7, 64, "l1"), lambda: TernGrad(-1),
               lambda: Natural(0), lambda: IntSgd(1.0)]
-)  # fmt: skip
+)
 def test_options_that_cannot_be_are_refused(wrong):
     with pytest.raises(ValueError, match="expected"):
         wrong()

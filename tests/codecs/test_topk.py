@@ -159,7 +159,7 @@ def test_the_share_goes_down_during_a_warm_up():
 @pytest.mark.parametrize("wrong", [
     lambda: TopK(0), lambda: TopK(1.1), lambda: TopK(discount=0), lambda: Dgc(momentum=1), lambda: Dgc(clip=0),
     lambda: Dgc(warm_up=-1),
-])  # fmt: skip
+])
 def test_options_that_cannot_be_are_refused(wrong):
     with pytest.raises(ValueError, match=r"codec (topk|dgc): .* expected"):
         wrong()

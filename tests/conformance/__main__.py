@@ -32,7 +32,7 @@ def run(backend: str, world_size: int, cases: list[str] = (), limit: float = 180
     command = [sys.executable, "-m", "tests.conformance.driver", backend, str(world_size), *cases]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONWARNINGS": "ignore"}
     with subprocess.Popen(["timeout", str(limit), *command], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, text=True) as process:  # fmt: skip
+                          stderr=subprocess.DEVNULL, text=True) as process:
         for line in process.stdout:
             if line.startswith('{"case"'):
                 yield json.loads(line)

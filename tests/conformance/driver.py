@@ -21,7 +21,7 @@ BACKEND, WORLD_SIZE = sys.argv[1], int(sys.argv[2])
 os.environ.update(
     BACKEND="gloo", WORLD_SIZE=str(WORLD_SIZE), TEMP_DIR=tempfile.mkdtemp(prefix="ina-conformance-"), OMP_NUM_THREADS="1",
     MASTER_ADDR="127.0.0.1",
-)  # fmt: skip
+)
 
 import torch  # noqa: E402
 from torch.testing._internal.distributed import distributed_test  # noqa: E402
@@ -37,7 +37,7 @@ ina.backend.register()
 NAME_MEANS_CPU = {
     "test_accumulate_gradients_no_sync", "test_accumulate_gradients_no_sync_allreduce_hook",
     "test_accumulate_gradients_no_sync_allreduce_with_then_hook", "test_accumulate_gradients_no_sync_grad_is_view",
-}  # fmt: skip
+}
 
 
 def start_ours(*args, backend: str, **options):

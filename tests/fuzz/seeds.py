@@ -85,7 +85,7 @@ def control_messages() -> Iterator[bytes]:
     from ina.aggregation.control_socket.messages import REQUESTS
 
     right = {"job": "x", "worker": 0, "workers": 1, "slots": 4, "hosts": ["h1"], "token": "t", "host": "h1", "port": "shm",
-             "events": ["at 0s fail s1-s3"]}  # fmt: skip
+             "events": ["at 0s fail s1-s3"]}
     for op, kind in REQUESTS.items():
         needed = {f.name: right[f.name] for f in fields(kind) if f.default is MISSING}
         yield json.dumps({"op": op, **needed}).encode()
@@ -141,7 +141,7 @@ def control_answers() -> Iterator[bytes]:
     yield b'\1{"ok":false,"code":"full","error":"no slots"}\n'
     address = '["02:00:00:00:00:01","10.0.0.1",5]'
     attached = f'{{"ok":true,"worker":0,"workers":1,"number":0,"incarnation":1,"life":1,"slots":4,"values":32,"protocol":"atp",' \
-               f'"address":{address},"switch":{address},"outlives":false,"moves":false,"port":{{"kind":"udp"}}}}\n'  # fmt: skip
+               f'"address":{address},"switch":{address},"outlives":false,"moves":false,"port":{{"kind":"udp"}}}}\n'
     yield b"\2" + attached.encode()
     yield b'\3{"event":"moved","incarnation":2,"reason":"x"}\n{"event":"failed","reason":"worker 1 is gone"}\n'
     yield b'\3{"event":"refused","code":"denied","reason":"no"}\n'
@@ -249,7 +249,7 @@ def bfrt_json() -> Iterator[bytes]:
     data = '{"singleton": {"id": 2, "name": "v", "repeated": true, "type": {"type": "uint64"}}, "mandatory": true}'
     action = '{"id": 3, "name": "a", "data": [{"id": 1, "name": "p", "type": {"type": "bool"}}]}'
     tables = f'{{"id": 4, "name": "pipe.t", "table_type": "Register", "size": 8, "key": [{key}], "data": [{data}], ' \
-             f'"action_specs": [{action}], "attributes": [], "depends_on": []}}'  # fmt: skip
+             f'"action_specs": [{action}], "attributes": [], "depends_on": []}}'
     yield f'{{"tables": [{tables}]}}'.encode()
     yield b'{"learn_filters": [{"id": 1, "name": "d", "fields": [{"id": 1, "name": "f", "type": {"type": "bool"}}]}]}'
     data = '{"oneof": [{"id": 1, "name": "c", "container": []}]}'

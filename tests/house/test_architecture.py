@@ -186,7 +186,7 @@ def test_an_optional_import_in_a_function_names_its_extra(path):
     optional = {"matplotlib", "scapy", "grpc", "sklearn", "ray"}
     tree = ast.parse(path.read_text())
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.With)
-              and any(ast.unparse(item.context_expr).startswith("extra(") for item in node.items)]  # fmt: skip
+              and any(ast.unparse(item.context_expr).startswith("extra(") for item in node.items)]
     blocks += [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     guarded = {id(inner) for block in blocks for inner in block.body}
     for node in ast.walk(tree):

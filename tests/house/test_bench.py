@@ -21,7 +21,7 @@ from ina.base.native import ffi
 def test_a_figure_is_kept_with_its_spread():
     seconds, others = common.Figure.of([2.0, 4.0, 8.0]), common.Figure.of([1.0, 1.0, 2.0, 4.0])
     made = {"seconds": seconds, "twice": 2 * seconds, "rate": 16 / seconds, "ratio": seconds / others,
-            "of none": 1 / common.Figure.of([0])}  # fmt: skip
+            "of none": 1 / common.Figure.of([0])}
     measurement = common.Measurement("some", ["name", *made], "limit", "expected")
     measurement.add("row", *made.values())
     assert measurement.rows == [["row", 4.0, 8.0, 4.0, 4.0 / 1.5, math.inf]]

@@ -27,7 +27,7 @@ def ina(*argv, before="pass", **options):
 @pytest.mark.parametrize("argv", [
     ["deploy", "switch.toml", "--dry-run"],
     ["switch", "run", paths.p4_dir() / "switchml.p4", "-i", "1@lo"],
-])  # fmt: skip
+])
 def test_an_extra_that_is_missing_is_named(argv, tmp_path):
     """`make run` installs neither gRPC nor protobuf."""
     missing = "sys.modules['google'] = sys.modules['grpc'] = None"
@@ -86,7 +86,7 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path):
 @pytest.mark.parametrize(("raised", "status", "message"), [
     (KeyboardInterrupt(), 130, "ina: interrupted\n"),
     (MemoryError("Unable to allocate 364. TiB"), 1, "ina: not enough memory: Unable to allocate 364. TiB\n"),
-])  # fmt: skip
+])
 def test_what_no_command_can_help(raised, status, message, monkeypatch, capsys):
     def main(_args):
         raise raised

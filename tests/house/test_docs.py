@@ -104,7 +104,7 @@ def test_generated_pages_are_what_the_code_says():
 def test_every_package_and_module_says_what_it_is():
     """The architecture page is a map of folders: what is in one, its docstring says, and what a module is, the module's."""
     empty = [path for path in files(ROOT / "ina", "**/*.py") if not path.name.startswith("_native")
-             and len(ast.get_docstring(ast.parse(path.read_text())) or "") < 20]  # fmt: skip
+             and len(ast.get_docstring(ast.parse(path.read_text())) or "") < 20]
     assert [str(path.relative_to(ROOT)) for path in empty if path.name != "__main__.py"] == []
 
 

@@ -19,7 +19,7 @@ EXAMPLES = ROOT / "examples"
 TOOLS = {
     "python": [sys.executable], "ina": [sys.executable, "-m", "ina.cli"],
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone"],
-}  # fmt: skip
+}
 READMES = files(EXAMPLES, "**/README.md")
 RUN = re.compile(r"^```text\n\$ (.+)\n((?:.*\n)*?)```$", re.MULTILINE)
 RUNS = [(line, output) for path in READMES for line, output in RUN.findall(path.read_text())]

@@ -18,7 +18,7 @@ def wheel(folder: Path, name: str, version: str, *requires: str) -> None:
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
         file.writestr(f"{name}.py", f"VERSION = {version!r}\n" + "#" * 500_000)
         file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-                      + "".join(f"Requires-Dist: {other}\n" for other in requires))  # fmt: skip
+                      + "".join(f"Requires-Dist: {other}\n" for other in requires))
         file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         file.writestr(f"{info}/RECORD", "")
 
@@ -38,7 +38,7 @@ def install(tmp_path, links, *requirements, **environment):
     done = subprocess.run(
         [sys.executable, ROOT / ".ci" / "install", sys.executable, *requirements], cwd=ROOT, capture_output=True, text=True,
         env={**clean, "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_TARGET": str(tmp_path / "target"),
-                          "PIP_FIND_LINKS": " ".join(map(str, links)), "PIP_IGNORE_INSTALLED": "1", **environment})  # fmt: skip
+                          "PIP_FIND_LINKS": " ".join(map(str, links)), "PIP_IGNORE_INSTALLED": "1", **environment})
     return done, {path.stem for path in (tmp_path / "target").glob("*.py")}
 
 
@@ -71,7 +71,7 @@ def test_another_index_is_looked_at(tmp_path, index):
     (name,) = (path.name for path in more.iterdir())
     (more / "index.html").write_text(f'<a href="{name.replace("+", "%2B")}">{name}</a>')
     done, there = install(tmp_path, [index], "torch", PIP_NO_INDEX="0", PIP_INDEX_URL=more.parent.as_uri(),
-                          TORCH_INDEX=more.parent.as_uri())  # fmt: skip
+                          TORCH_INDEX=more.parent.as_uri())
     assert done.returncode == 0 and there == {"torch"}, done.stderr
 
 

@@ -38,7 +38,7 @@ def installed(tmp_path_factory):
 def ina(site, *arguments):
     environment = {**os.environ, "PYTHONPATH": str(site), "INA_CACHE": str(site.parent / "cache")}
     return subprocess.run([sys.executable, "-m", "ina.cli", *arguments], cwd=site.parent, env=environment, capture_output=True,
-                          text=True)  # fmt: skip
+                          text=True)
 
 
 def test_it_compiles_a_program_that_it_carries(installed):

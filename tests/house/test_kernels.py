@@ -18,7 +18,7 @@ SPECIAL = np.array(
     [0.0, -0.0, 2.0**-149, -(2.0**-149), 2.0**-126, -(2.0**-127), 0.5, -0.5, 1.5, 2.5, -2.5, 2.0**23 + 0.5, 1.0, -1.0,
      np.nextafter(np.float32(1), np.float32(2)), 2.0**126, -(2.0**126), 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, -np.nan],
     np.float32,
-)  # fmt: skip
+)
 COUNTS = (1, 7, 31, 64, 100, 128, 256, 333)
 ROOT = paths.root()
 BINDING = ROOT / "host/binding.py"
@@ -73,7 +73,7 @@ def outcome(ffi: FFI, lib: object) -> bytes:
         count = len(x)
         wire, back, exact = np.zeros(4 * count, np.uint8), np.zeros(count, np.float32), np.zeros(48 * count, np.uint8)
         px, pw, pb, pe = (ffi.cast(f"{kind} *", array.ctypes.data) for kind, array in
-                          (("float", x), ("uint8_t", wire), ("float", back), ("uint8_t", exact)))  # fmt: skip
+                          (("float", x), ("uint8_t", wire), ("float", back), ("uint8_t", exact)))
         own = lib.ina_codec_exponent(px, count)
         output += own.to_bytes(2, "big", signed=True)
         for exponent in (own, -96, 0, 3, 126, 127):

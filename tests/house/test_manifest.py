@@ -45,7 +45,7 @@ def test_every_header_and_module_changes_the_compiler_s_key():
         ["git", "ls-files", "ina/p4/compiler", *manifest.INCLUDES], cwd=ROOT, capture_output=True, text=True, check=True
     )
     sources = {name for name in tracked.stdout.split()
-               if name.endswith(".h") and not name.startswith("host/dpdk/") or name.startswith("ina/p4/compiler/")}  # fmt: skip
+               if name.endswith(".h") and not name.startswith("host/dpdk/") or name.startswith("ina/p4/compiler/")}
     assert len(sources) > 80
     assert sources - {str(path.relative_to(ROOT)) for path in manifest.files("compiler")} == set()
 
@@ -54,13 +54,13 @@ def test_the_key_is_made_of_that(checkout):
     """The process uses the copy's compiler: a comment in a header, or in a module of a subfolder, changes the key."""
     code = ("import sys; from ina.p4.compiler.build import toolchain_digest; import ina.p4.compiler.build\n"
             "assert ina.p4.compiler.build.__file__.startswith(sys.argv[1]), ina.p4.compiler.build.__file__\n"
-            "print(toolchain_digest(('cc',)))")  # fmt: skip
+            "print(toolchain_digest(('cc',)))")
     for name in ("__init__.py", "base/__init__.py", "base/paths.py"):
         (checkout / name).write_bytes((ROOT / "ina" / name).read_bytes())
 
     def key() -> str:
         return subprocess.run([sys.executable, "-c", code, str(checkout)], cwd=checkout.parent, capture_output=True, text=True,
-                              check=True, env={"PYTHONPATH": str(checkout.parent), "PATH": "/usr/bin:/bin"}).stdout  # fmt: skip
+                              check=True, env={"PYTHONPATH": str(checkout.parent), "PATH": "/usr/bin:/bin"}).stdout
 
     before = key()
     assert before == key()
@@ -107,6 +107,6 @@ def test_a_package_carries_what_the_manifest_names():
     data = manifest.package_data()
     assert data["ina.data.p4"] == ["*.p4"] and data["ina.p4.compiler"] == ["p4include/*.p4"]
     carried = {path for name, patterns in (manifest.DATA | manifest.BESIDE).items() for pattern in patterns
-               for path in manifest.folder(name).glob(pattern)}  # fmt: skip
+               for path in manifest.folder(name).glob(pattern)}
     for group in ("worker", "program", "dpdk", "dpdk headers"):
         assert set(manifest.files(group)) <= carried, f"an installed package lacks some of {group}"

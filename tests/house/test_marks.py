@@ -23,7 +23,7 @@ def run_pytest(folder: Path, text: str, *options: str) -> tuple[int, str]:
     (folder / "test_it.py").write_text("import os, subprocess\nimport pytest\nfrom capabilities import need\n" + text)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("INA_", "PYTEST_"))}
     command = [sys.executable, "-m", "pytest", "-q", "-ra", "-c", ROOT / "pyproject.toml", f"--rootdir={folder}", "-p",
-               "conftest", "-p", "no:cacheprovider", *options, folder]  # fmt: skip
+               "conftest", "-p", "no:cacheprovider", *options, folder]
     done = subprocess.run(command, env={**environment, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout + done.stderr
 
@@ -51,7 +51,7 @@ def test_a_test_with_two_marks_is_an_error(tmp_path, place):
     "mark, capability, least",
     [pytest.param("fast", "cc", "build", marks=pytest.mark.gate), ("fast", "netns", "root"), ("fast", "dpdk", "hardware"),
      ("build", "root", "root"), ("root", "tna-programs", "hardware")],
-)  # fmt: skip
+)
 def test_a_mark_that_says_less_than_the_test_needs_fails_it(tmp_path, mark, capability, least):
     """The need is in the test, in a fixture, or in the file as a whole; the capability may be there or not."""
     marked = f"pytestmark = pytest.mark.{mark}\n"
@@ -69,7 +69,7 @@ def test_a_mark_that_says_less_than_the_test_needs_fails_it(tmp_path, mark, capa
 @pytest.mark.parametrize(
     "code", ["subprocess.run(['true'])", "os.waitpid(os.fork() or os._exit(0), 0)", "os.system('true')"],
     ids=lambda code: code.partition("(")[0],
-)  # fmt: skip
+)
 def test_a_fast_test_starts_no_process(tmp_path, code):
     """It fails even if it catches every exception, or starts it in a thread."""
     body = f"\n try: {code}\n except BaseException: pass\n"
@@ -121,7 +121,7 @@ def unmarked(source: str) -> list[str]:
 
 @pytest.mark.gate
 @pytest.mark.parametrize("path", [path for path in files(TESTS, "**/test_*.py") if re.search(r"^need\(", path.read_text(), re.M)],
-                         ids=lambda path: path.stem)  # fmt: skip
+                         ids=lambda path: path.stem)
 def test_files_that_need_something_name_their_marks_where_it_is_absent_too(path):
     assert not unmarked(path.read_text())
 

@@ -42,7 +42,7 @@ def test_all_that_is_public_has_a_docstring():
             missing.append(f"{module}.{name}")
         if isinstance(thing, type):
             missing += [f"{module}.{name}.{key}" for key, value in members(thing)
-                        if not isinstance(value, str) and not value.__doc__]  # fmt: skip
+                        if not isinstance(value, str) and not value.__doc__]
     assert missing == []
 
 
@@ -79,7 +79,7 @@ def test_nothing_public_names_a_private_type():
         for subject, value in subjects:
             function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
             private += [f"{module}.{subject}: {cls.__module__}.{cls.__qualname__}" for cls in mentioned(function)
-                        if cls.__module__.startswith("ina.") and cls not in PUBLIC]  # fmt: skip
+                        if cls.__module__.startswith("ina.") and cls not in PUBLIC]
     assert private == []
 
 
@@ -110,7 +110,7 @@ def test_examples_and_readme_use_public_names_only():
 @pytest.mark.parametrize("text", [
     "import ina.worlds.virtual", "from ina import lab", "from ina.p4 import embedded", "ina.p4.runtime.Switch",
     "import ina\nina.backend.COUNTERS",
-])  # fmt: skip
+])
 def test_private_names_would_be_found(text):
     assert private_uses(text)
 

@@ -55,7 +55,7 @@ TEXTS = {
     "psa.p4": "#include <core.p4>\n#include <psa.p4>\nPSA_Switch(x) main;\n",
     "wrong.p4": source("hdr.data.x = 1;"),
     "notes.txt": "V1Switch() main;",
-}  # fmt: skip
+}
 
 
 def test_programs_are_judged_as_they_were_committed(pinned, capsys):

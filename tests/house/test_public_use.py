@@ -135,7 +135,7 @@ def test_entities_that_were_read_or_written_are_copies():
     with Switch(ina.p4.compile(ROOT / "tests/programs/selector.p4", include_dirs=[ROOT / "tests/programs"])) as switch:
         params, match, replicas = {"port": 3, "mark": 0}, {"hdr.data.kind": 0x800}, [Replica(3)]
         stored = (ProfileMember("Body.selector", 1, "Body.send", params), TableEntry("Body.chosen", match, member=1),
-                  MulticastGroupEntry(1, replicas))  # fmt: skip
+                  MulticastGroupEntry(1, replicas))
         switch.insert(*stored)
         switch.read(ProfileMember("selector", 1))[0].params["port"] = 9
         switch.read(TableEntry("chosen"))[0].match.clear()
@@ -245,7 +245,7 @@ def test_an_experiment_runs_from_python(tmp_path):
     ("nowhere.toml", {}, "nowhere.toml: No such file"),
     ("no\0where.toml", {}, "no name of a file"),
     ("switchml-loss", {"workers": [np.int64(2)]}, "expected a list of texts, numbers and booleans"),
-])  # fmt: skip
+])
 def test_a_wrong_experiment_is_named(name, keys, message):
     with pytest.raises(ina.experiment.ConfigError, match=message):
         ina.experiment.load(name, **keys)

@@ -28,7 +28,7 @@ def run_pytest(folder: Path, text: str, *options: str, **settings: str) -> tuple
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("INA_", "PYTEST_"))}
     environment |= {"PYTHONPATH": str(TESTS), "TMPDIR": str(folder), **settings}
     command = [sys.executable, "-m", "pytest", "-q", "-ra", "-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}", "-p",
-               "conftest", "-p", "no:cacheprovider", *options, "test_it.py"]  # fmt: skip
+               "conftest", "-p", "no:cacheprovider", *options, "test_it.py"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout + done.stderr
 
@@ -37,14 +37,14 @@ MARKED = "".join(
     f"@pytest.mark.{mark}\n{tier and f'@pytest.mark.{tier}'}\ndef test_{mark}_{tier or 'none'}(): pass\n"
     for mark, tier in (("fast", ""), ("build", ""), ("root", ""), ("hardware", ""), ("build", "later"), ("root", "gate"),
                        ("build", "judge"))
-)  # fmt: skip
+)
 GATE = {"fast_none", "build_none", "root_gate"}
 
 
 @pytest.mark.parametrize(
     "tier, chosen",
     [("test", GATE), ("all", GATE | {"root_none", "hardware_none", "build_later"}), ("judges", {"build_judge"})],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "beside"])
 def test_a_tier_is_chosen(tmp_path, tier, chosen, options):
     status, output = run_pytest(tmp_path, MARKED, "--tier", tier, "-rA", *options)
@@ -61,7 +61,7 @@ def test_all_tests_together_are_the_three_tiers(tmp_path):
     "marks, message",
     [("fast gate later", "carries 2 of the tiers gate, later, judge"), ("fast later", "take later away"),
      ("build gate judge", "keep one")],
-)  # fmt: skip
+)
 def test_a_wrong_tier_is_an_error(tmp_path, marks, message):
     status, output = run_pytest(tmp_path, "".join(f"@pytest.mark.{mark}\n" for mark in marks.split()) + "def test_it(): pass\n")
     assert status != 0 and message in output, output
@@ -70,13 +70,13 @@ def test_a_wrong_tier_is_an_error(tmp_path, marks, message):
 def test_the_nearest_marker_is_the_tier(tmp_path):
     text = ("pytestmark = [pytest.mark.build, pytest.mark.later]\ndef test_far(): pass\n"
             "@pytest.mark.gate\ndef test_near(): pass\n"
-            "@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.gate)])\ndef test_one(n): pass\n")  # fmt: skip
+            "@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.gate)])\ndef test_one(n): pass\n")
     status, output = run_pytest(tmp_path, text, "--tier", "test", "-rA")
     assert status == 0 and "test_near" in output and "test_one[2]" in output and "2 passed" in output, output
 
 
 @pytest.mark.parametrize("deed", ["tiers.several_processes('runs ranks')", "multiprocessing.Process(target=print).start()",
-                                  "multiprocessing.get_context('spawn').Process(target=print).start()"])  # fmt: skip
+                                  "multiprocessing.get_context('spawn').Process(target=print).start()"])
 def test_what_starts_several_processes_chooses_its_tier(tmp_path, deed):
     body = f"\ndef test_it():\n    try: {deed}\n    except BaseException: pass\n"
     status, output = run_pytest(tmp_path, "@pytest.mark.build" + body)

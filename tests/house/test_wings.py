@@ -30,7 +30,7 @@ def test_packets_and_the_switch_link_alone(tmp_path):
     assert len(sources) > 25
     subprocess.run(["cc", "-std=gnu11", "-D_GNU_SOURCE", "-shared", "-fPIC", *(f"-I{ROOT / folder}" for folder in folders),
                     *sources,
-                    "-Wl,-z,defs", "-o", tmp_path / "net.so", "-lpthread", "-ldl", "-lm"], check=True)  # fmt: skip
+                    "-Wl,-z,defs", "-o", tmp_path / "net.so", "-lpthread", "-ldl", "-lm"], check=True)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def stf(folder, tests, step=1):
     environment = {**os.environ, "PYTHONPATH": str(folder), "INA_CACHE": str(folder / "cache")}
     return subprocess.run([sys.executable, "-c", CODE, str(folder), str(tests), str(step)], cwd=folder, env=environment,
                           capture_output=True,
-                          text=True)  # fmt: skip
+                          text=True)
 
 
 @pytest.mark.build

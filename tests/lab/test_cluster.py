@@ -55,7 +55,7 @@ def test_a_local_ray_instance_gives_the_same_figures(tmp_path):
     (lost / "metrics.json").unlink()
     (lost / "error.txt").write_text("of an attempt before")
     stamps = {place: (there / place / "metrics.json").stat().st_mtime_ns
-              for place in (p.folder(i) for i, p in enumerate(chosen.points) if i != 2)}  # fmt: skip
+              for place in (p.folder(i) for i, p in enumerate(chosen.points) if i != 2)}
     again = sweep.sweep(chosen, tmp_path / "there", Console(quiet=True), tables=False, ray="local")
     assert again == there and finished(lost) and not list(there.rglob("error.txt"))
     assert all((there / place / "metrics.json").stat().st_mtime_ns == stamp for place, stamp in stamps.items())
@@ -115,16 +115,16 @@ def alive(pid: int) -> bool:
 @pytest.mark.later
 @pytest.mark.parametrize(("world", "sign", "status"), [
     ("virtual", signal.SIGTERM, 143), ("virtual", signal.SIGKILL, -9), ("local", signal.SIGTERM, 143),
-])  # fmt: skip
+])
 def test_a_sweep_that_is_told_to_end_leaves_no_process(tmp_path, world, sign, status):
     """Points that would take minutes; the processes end with their runner, in whatever way that ends."""
     need("cc")
     (tmp_path / "long.toml").write_text(SMALL.replace("elements = 2000", f'elements = 20_000_000\nworld = "{world}"'))
     command = [sys.executable, "-m", "ina.cli", "experiment", "run", str(tmp_path / "long.toml"), "--results", str(tmp_path),
-               "--processes", "2"]  # fmt: skip
+               "--processes", "2"]
     root = str(Path(__file__).parent.parent.parent)
     runner = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True)  # fmt: skip
+                              text=True)
     try:
         folder = "000-loss=0.0,seed=1"
         until(lambda: list(tmp_path.glob(f"small-*/{folder}*/environment.json")) or runner.poll() is not None, "a point")

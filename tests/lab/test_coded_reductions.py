@@ -37,7 +37,7 @@ def test_omnireduce_takes_the_time_of_the_unions_bytes(monkeypatch, rate, sparsi
 def test_sums_are_equal_to_the_bit_with_losses_and_duplicates_on_the_tofino_twin_too(codec, switch):
     need("cc")
     config = AllReduce(codec=codec, dtype="float32", elements=30_001, workers=3, sparsity=0.8, switch=switch, loss=0.01,
-                       duplicate=0.01, jobs=2)  # fmt: skip
+                       duplicate=0.01, jobs=2)
     reductions = config.measure()  # compares every worker's result
     assert len(reductions) == 2 and sum(each.summary()["retransmissions"] for each in reductions) > 0
 
@@ -46,7 +46,7 @@ def test_sums_are_equal_to_the_bit_with_losses_and_duplicates_on_the_tofino_twin
 def test_parts_on_several_trees_make_one_round():
     need("cc")
     config = AllReduce(codec="omnireduce", dtype="float32", elements=20_000, workers=4, topology="leaf-spine", stripes=2,
-                       sparsity=0.5)  # fmt: skip
+                       sparsity=0.5)
     assert config.measure()[0].seconds > 0
 
 

@@ -86,7 +86,7 @@ def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:
 def test_a_table_never_cuts_a_figure(tmp_path, width):
     """A terminal gets the names of columns that do not fit below the table; a pipe, which counts as 80 wide, gets all columns."""
     results = [a_reduction(tmp_path, f"{index}", 10**7 + index, rate=rate, topology="fat-tree k=4", loss=0.0001 * index)
-               for index, rate in enumerate((10e9, 25e9))]  # fmt: skip
+               for index, rate in enumerate((10e9, 25e9))]
     out = io.StringIO()
     compare.show(Console(file=out, width=width or 80, force_terminal=width is not None, color_system=None), "a title", results)
     output = out.getvalue()
@@ -147,7 +147,7 @@ def test_what_cannot_be_compared_is_named(tmp_path, capsys):
         assert message in capsys.readouterr().err
     for name, text, message in (("metrics.json", "{", "metrics.json"), ("metrics.json", "[1]", "expected an object"),
                                 ("metrics.json", '{"schema": 2}', "has no key 'summary'"),
-                                ("experiment.json", "{}", "expected 'points'")):  # fmt: skip
+                                ("experiment.json", "{}", "expected 'points'")):
         (folder / name).write_text(text)
         assert cli.main(["report", str(folder)]) == 1
         assert message in capsys.readouterr().err

@@ -37,7 +37,7 @@ def test_time_to_accuracy_is_steps_of_compute_codec_and_network():
 @pytest.mark.parametrize("keys, text", [
     ({"codec": "zip"}, "codec = 'zip': expected one of block"), ({"rates": ()}, "rates = \\(\\)"),
     ({"rates": ("fast",)}, "rates = .*: expected rates in bit/s such as 10G"), ({"target": 0.5, "evaluate": 0}, "evaluate = 0"),
-])  # fmt: skip
+])
 def test_wrong_keys_are_named(keys, text):
     with pytest.raises(ConfigError, match=text):
         Compression(**keys)
@@ -147,4 +147,4 @@ def test_gradients_of_a_type_and_their_average_are_rounded_to_it():
     exchanges = Exchanges([codecs.named("exact"), codecs.named("exact")], "bfloat16")
     assert torch.equal(exchanges.average([third, torch.zeros(5)], 0), third.bfloat16().float() / 2)
     assert torch.equal(exchanges.average([third.bfloat16().float(), torch.full((5,), 2.0**-8)], 1),
-                       ((third.bfloat16() + torch.full((5,), 2.0**-8)) / 2).bfloat16().float())  # fmt: skip
+                       ((third.bfloat16() + torch.full((5,), 2.0**-8)) / 2).bfloat16().float())

@@ -18,7 +18,7 @@ def test_a_whole_examination(capsys):
     assert cli.main(["doctor", "--json", "--interface", "lo", "--values", "64", "--workers", "2"]) == 0
     findings = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
     assert {"C compiler", "processors", "clock", "testbed", "lo link", "lo MTU", "program", "slots", "4-byte all-reduce",
-            "4 MiB all-reduce", "sent again", "bound by"} <= set(findings)  # fmt: skip
+            "4 MiB all-reduce", "sent again", "bound by"} <= set(findings)
     assert findings["program"]["verdict"] == "good" and "64 values" in findings["program"]["found"]
     assert not [each for each in findings.values() if each["verdict"] == "bad"]
 
@@ -45,7 +45,7 @@ def test_what_the_fast_path_needs(tmp_path):
         "devices/system/cpu/isolated": "2-3", "bus/pci/devices/0000:17:00.0/class": "0x020000",
         "bus/pci/devices/0000:17:00.0/numa_node": "1", "bus/pci/devices/0000:17:00.0/net/eth4/mtu": "1500",
         "bus/pci/devices/0000:18:00.0/class": "0x030000", "bus/pci/drivers/ice/module": "",
-    }.items():  # fmt: skip
+    }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
     driver = tmp_path / "bus/pci/devices/0000:17:00.0/driver"

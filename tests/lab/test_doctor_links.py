@@ -93,7 +93,7 @@ def test_a_peer_that_is_not_there(capsys):
 @pytest.mark.parametrize("options, message", [
     (["--peer", "10.0.0.1"], "--peer and --agent are for --target tofino"),
     (["--target", "tofino"], "which --interface, and which --peer"),
-])  # fmt: skip
+])
 def test_wrong_options(options, message, capsys):
     assert cli.main(["doctor", *options]) == 2
     assert message in capsys.readouterr().err
@@ -103,7 +103,7 @@ def test_wrong_options(options, message, capsys):
 @pytest.mark.parametrize("options, message", [
     (["--agent", "-1"], "argument --agent: -1: expected 0 to 1e+06"),
     (["--peer", "10.0.0.1", "--count", "1000000"], "argument --count: 1000000: expected 1 to 100,000"),
-])  # fmt: skip
+])
 def test_numbers_out_of_range(options, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["doctor", "--target", "tofino", *options])

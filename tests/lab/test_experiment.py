@@ -257,7 +257,7 @@ def with_codec(name, words, elements, rest=0):
     run = a_run("ina")
     run.workers, run.allreduce_bytes = 4, [2 * (elements + rest)] * 2
     run.stats = {"switch": {"bytes": 4 * words, "elements": words}, "worker": {},
-                 "codecs": {name: {"sums": 2, "elements": elements, "words": words, "flushed": 0}}}  # fmt: skip
+                 "codecs": {name: {"sums": 2, "elements": elements, "words": words, "flushed": 0}}}
     return run.summary()
 
 

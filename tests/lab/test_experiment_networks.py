@@ -33,7 +33,7 @@ def test_stripes_are_trees_rings_and_servers():
     for algorithm in ("in-network", "ring", "parameter-server"):
         for stripes in (1, 4):
             config = AllReduce(topology="topoopt servers=8 degree=4", algorithm=algorithm, stripes=stripes, workers=8,
-                               elements=256 * 400, slots=64, dtype="int32")  # fmt: skip
+                               elements=256 * 400, slots=64, dtype="int32")
             seconds[algorithm, stripes] = allreduce.reduce(config)[0].seconds
     for algorithm in ("in-network", "ring", "parameter-server"):
         assert seconds[algorithm, 4] < 0.7 * seconds[algorithm, 1]
@@ -111,7 +111,7 @@ def test_several_sweeps_follow_each_other(tmp_path):
     assert [str(point) for point in trials.points] == [
         "algorithm=ring stripes=1", "algorithm=ring stripes=2",
         "algorithm=in-network stripes=1", "algorithm=in-network stripes=4",
-    ]  # fmt: skip
+    ]
     assert trials.axes == {"algorithm": ["ring", "in-network"], "stripes": [1, 2, 4]}
     copy = tmp_path / "shown.toml"
     copy.write_text(plan.show(AllReduce, trials))
@@ -161,7 +161,7 @@ def test_jobs_with_parameter_servers_reduce_and_train_wherever_others_do(protoco
 def test_jobs_of_a_fabric_share_several_parameter_servers():
     """Four jobs over all edge switches of a fat-tree, with a quarter of the aggregators that they want, and four servers."""
     options = {"topology": "fat-tree k=4", "protocol": "atp", "jobs": 4, "workers": 3, "placement": "spread", "values": 32,
-               "elements": 6000, "pool": 16, "slots": 16, "rto_min": 200e-6}  # fmt: skip
+               "elements": 6000, "pool": 16, "slots": 16, "rto_min": 200e-6}
     runs = {servers: allreduce.reduce(AllReduce(**options, servers=servers)) for servers in (1, 4)}
     assert all(len(results) == 4 for results in runs.values())
     assert max(run.seconds for run in runs[4]) < max(run.seconds for run in runs[1]), "one server's link is not in the way"

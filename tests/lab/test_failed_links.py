@@ -23,7 +23,7 @@ from ina.lab.virtual.timeline import Timeline
     ({"link_probe": 1e-3, "world": "testbed"}, "link_probe = 0.001: expected 0.005 s or more"),
     ({"link_events": ("at 1s slow s1-s3 delay 1ms",)}, "no delays outside world = .testbed."),
     ({"link_misses": 0}, "link_misses = 0: expected"),
-])  # fmt: skip
+])
 def test_wrong_keys_are_named(keys, message):
     with pytest.raises(ConfigError, match=message):
         AllReduce(**keys)
@@ -47,7 +47,7 @@ def test_the_report_and_why_say_what_was_down_and_what_it_cost():
     finding = failed_links.explained(small.why({"job": "", **vars(result)}, result.summary()), vars(result))
     assert re.search(r"link s9-s17 was down from 0\.050 ms to the end, \d+ frames were lost on it, "
                      r"it was noticed after 0\.250 ms, which moved job 0 to a tree with root s1[78], "
-                     r"where \d parts of tensors began again, next result after 0\.2\d+ ms", finding.shown)  # fmt: skip
+                     r"where \d parts of tensors began again, next result after 0\.2\d+ ms", finding.shown)
     assert "Link s9-s17 was down" in small.describe([result])
     rates = timeline.goodput["job 0"]
     gap = [rate for end, rate in rates if 100e-6 < end <= 300e-6]
@@ -70,7 +70,7 @@ def test_without_events_nothing_is_different():
 @pytest.mark.fast
 def test_incidents_of_the_testbed_are_recorded_like_those_of_virtual_time():
     incident = {"link": "s9-s17", "state": "down", "reason": "cut", "began": 100.4, "rate": 0.0, "noticed": 100.6, "ended": None,
-                "lost": 7, "moved": {"job 0": "s18"}, "waited": []}  # fmt: skip
+                "lost": 7, "moved": {"job 0": "s18"}, "waited": []}
     stalls = {"job 0": [(99.0, 99.5), (100.42, 100.7), (100.41, 100.8), (101.0, 101.5)]}
     (record,) = failed_links.of_testbed([incident], stalls, 100.0)["incidents"]
     assert record["began"] == pytest.approx(0.4) and record["noticed"] == pytest.approx(0.6) and record["ended"] is None

@@ -34,7 +34,7 @@ def test_repetitions_are_medians_and_ratios_are_to_one_point():
     published = {("2",): {0.1: 4.0}}
     figure = figures.Figure("f", "F", "e", "loss", ("workers",), "ms", figures.milliseconds, published, relative_to=0.0)
     runs = [result(loss=x, seed=seed, workers=2, elements=n)
-            for x, seed, n in ((0.0, 1, 1000), (0.1, 1, 1000), (0.1, 2, 3000), (0.1, 3, 90_000))]  # fmt: skip
+            for x, seed, n in ((0.0, 1, 1000), (0.1, 1, 1000), (0.1, 2, 3000), (0.1, 3, 90_000))]
     points = figures.points(figure, runs)
     assert [(p.across, p.ours, p.published) for p in points] == [(0.0, 1.0, None), (0.1, 3.0, 4.0)]
     assert points[1].deviation == -0.25
@@ -45,7 +45,7 @@ def test_topoopt_is_compared_with_the_fat_tree_that_costs_as_much():
     experiment = plan.load(library.find("scale/topoopt-training"))
     times = {"topoopt": 2.0, "fat-tree": 3.0}
     runs = [Result(None, point.config, {}, [{"step_ms": times[point.config.topology.split()[0]]}], {}, [], True)
-            for point in experiment.points]  # fmt: skip
+            for point in experiment.points]
     (figure,) = (figure for figure in figures.FIGURES if figure.name == "topoopt")
     points = figures.points(figure, runs)
     assert len(points) == 12 and {point.across for point in points} == {4, 6}

@@ -64,7 +64,7 @@ def test_a_distribution_has_every_run_of_a_line(folders, tmp_path):
     rows = drawn(folders, tmp_path, "--cdf", "--by", "workers", "--y", "link_use")
     assert [float(row["share"]) for row in rows] == pytest.approx([(i + 1) / 9 for i in range(9)] * 2)
     assert [float(row["use of the busiest link, %"]) for row in rows] == [25.0] * 3 + [50.0] * 3 + [75.0] * 3 + (
-        [25.0] * 3 + [50.0] * 3 + [75.0] * 3)  # fmt: skip
+        [25.0] * 3 + [50.0] * 3 + [75.0] * 3)
 
 
 @pytest.mark.parametrize("name, start", [("a.pdf", b"%PDF"), ("a.svg", b"<?xml"), ("a.png", b"\x89PNG")])
@@ -90,7 +90,7 @@ def test_formats_are_what_their_names_say_and_equal_each_time(folders, tmp_path,
     (["-o", "a.png", "--y", "retransmissions", "--log", "y"], "some are 0 or less"),
     (["-o", "a.csv", "--cdf", "--x", "loss"], "--x loss: the horizontal axis of a distribution has the figure"),
     (["-o", "a.png", "--cdf", "--log", "y"], "the shares of a distribution begin at 0"),
-])  # fmt: skip
+])
 def test_what_cannot_be_drawn_is_named(folders, tmp_path, monkeypatch, capsys, arguments, message):
     need("matplotlib")
     monkeypatch.chdir(tmp_path)

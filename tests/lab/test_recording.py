@@ -136,7 +136,7 @@ def test_a_training_records_itself(tmp_path, capsys):
     path = tmp_path / "recorded.csv"
     common = ["--workers", "2", "--results", str(tmp_path)]
     assert cli.main(["run", "--world", "local", "--backends", "gloo", "--steps", "10", "--set", "model=small",
-                     "--set", f"record={path}", *common]) == 0  # fmt: skip
+                     "--set", f"record={path}", *common]) == 0
     rows = layers.read(path)
     assert sum(layer.elements for layer in rows) == 39_418 and all(layer.backward > 0 for layer in rows if layer.elements)
     replayed = ["run", "--world", "virtual", "--steps", "1", "--set", f"layers={path}", "--set", "bucket_mb=0.5"]

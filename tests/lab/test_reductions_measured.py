@@ -61,7 +61,7 @@ in_the_way()
         for number, log in enumerate(logs):
             with log.open("wb") as errors:
                 crew.append(subprocess.Popen([sys.executable, "-c", code, str(number), marks[number]], stdout=subprocess.PIPE,
-                                             stderr=errors, text=True))  # fmt: skip
+                                             stderr=errors, text=True))
         expected = r"waited 0 s for processes 1 to be ready:\nprocess 1 \(pid \d+\) runs; its log ends:"
         until(lambda: all(mark.exists() for mark in marks), "both to be in the way")
         assert select.select([crew[0].stdout], [], [], 0)[0]

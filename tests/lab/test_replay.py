@@ -71,7 +71,7 @@ GENERATED = {
     "one_comm_coll_node_allreduce": "ALL_REDUCE", "one_comm_coll_node_alltoall": "ALL_TO_ALL",
     "one_comm_coll_node_allgather": "ALL_GATHER", "one_comm_coll_node_reducescatter": "REDUCE_SCATTER",
     "one_comm_coll_node_broadcast": "BROADCAST",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -104,13 +104,13 @@ def training(folder, ranks=4, slow=1):
         us = 2000 * (slow if number == 0 else 1)
         return [node(1, COMP_NODE, us=us, name="forward"), node(2, COMP_NODE, [1], us, "backward 2"),
                 all_reduce(3, [2], name="bucket 0"), node(4, COMP_NODE, [2], us, "backward 1"),
-                all_reduce(5, [4], name="bucket 1"), node(6, COMP_NODE, [3, 5], 100, "step")]  # fmt: skip
+                all_reduce(5, [4], name="bucket 1"), node(6, COMP_NODE, [3, 5], 100, "step")]
 
     return write(folder, [rank(number) for number in range(ranks)])
 
 
 @pytest.mark.parametrize("keys", [{}, {"algorithm": "ring"}, {"protocol": "atp"}, {"protocol": "ps"}, {"stripes": 2, "pool": 256},
-                                  {"topology": "fat-tree k=4", "placement": "spread"}, {"loss": 0.01}], ids=str)  # fmt: skip
+                                  {"topology": "fat-tree k=4", "placement": "spread"}, {"loss": 0.01}], ids=str)
 def test_a_training_overlaps_with_and_without_the_network_in_every_way(tmp_path, keys):
     timeline = Timeline()
     result = replayed(training(tmp_path), timeline, **keys)
@@ -131,7 +131,7 @@ def test_all_reduces_of_one_group_keep_the_order_of_the_trace(tmp_path):
     """Rank 1 is ready for the second one first; it must not begin there before the first."""
     def rank(number):
         return [node(1, COMP_NODE, us=1000 if number else 10), all_reduce(2, [1], 4096), node(3, COMP_NODE, us=10, cpu=True),
-                all_reduce(4, [3], 8192)]  # fmt: skip
+                all_reduce(4, [3], 8192)]
 
     timeline = Timeline()
     replayed(write(tmp_path, [rank(0), rank(1)]), timeline)
@@ -149,7 +149,7 @@ def test_messages_go_through_a_pipeline_and_processors_work_side_by_side(tmp_pat
         [node(1, COMM_RECV_NODE, comm_size=size, comm_src=0, comm_tag=7), node(2, COMP_NODE, [1], us),
          node(3, COMM_SEND_NODE, [2], comm_size=size, comm_dst=2)],
         [node(1, COMM_RECV_NODE, comm_size=size, comm_src=1), node(2, COMP_NODE, [1], us)],
-    ]  # fmt: skip
+    ]
     result = replayed(write(tmp_path, ranks))
     wire = 8 * size * 1116 / 1024 / RATE
     assert result.seconds == pytest.approx(3 * us * 1e-6 + 2 * wire, rel=0.05)
@@ -285,7 +285,7 @@ def endless():
         ([[node(1, COMP_NODE, us=2**63)]], r"trace\.0\.et: its nodes compute .* node 1 \('n1'\) the longest .* 1e\+06 s"),
         ([[endless()]], "node 1 .*num_ops is inf, expected a number of 0 or more"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_replayed_names_the_node(tmp_path, ranks, message):
     with pytest.raises(ConfigError, match=message):
         replayed(write(tmp_path, ranks))

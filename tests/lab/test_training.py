@@ -108,7 +108,7 @@ def test_nothing_is_left_when_the_run_is_ended(tmp_path, sign):
     marker = f"INA_TEST_MARKER={os.getpid()}-{tmp_path}"
     name, value = marker.split("=")
     command = [sys.executable, "-m", "ina.cli", "run", "--results", str(tmp_path), "--backends", "ina", "--workers", "2", "--set",
-               "compare_step=1"]  # fmt: skip
+               "compare_step=1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), name: value}
     runner = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
@@ -154,7 +154,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, full):
         place.write_text("")
     command = [sys.executable, "-m", "ina.cli", "compile", "p4/switchml.p4", "-D", "VALUES=32"]
     done = child.run(command, cwd=ROOT, env={**os.environ, "INA_CACHE": str(place)},
-                     preexec_fn=small_files_only if full else None)  # fmt: skip
+                     preexec_fn=small_files_only if full else None)
     assert done.returncode == 1 and str(place) in done.stderr and "set INA_CACHE" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
     assert not full or not list(place.rglob("*.so"))

@@ -110,7 +110,7 @@ def test_needless_repetitions_of_late_processes_are_explained(spurious, delays, 
 
 @pytest.mark.parametrize("stats", [
     {"workers": {"flushed": 1200}}, {"worker": {"flushed": 1000}, "codecs": {"block-64": {"flushed": 200}}},
-])  # fmt: skip
+])
 def test_flushed_values_are_named(stats):
     config = AllReduce(world="testbed", workers=2)
     summary = {"job": "job 0", "packets": 100, "link_use": 0.9, "retransmissions": 0}

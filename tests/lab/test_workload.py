@@ -29,7 +29,7 @@ def model(tmp_path, rows):
 
 def train(tmp_path, rows, **keys):
     config = Workload(layers=model(tmp_path, rows), **{"workers": 2, "rate": RATE, "rto_min": 1e-3, "first_bucket_mb": 0.001,
-                                                      "bucket_mb": 0.001, **keys})  # fmt: skip
+                                                      "bucket_mb": 0.001, **keys})
     (training,) = workload.train(config)
     return training
 
@@ -70,7 +70,7 @@ def test_buckets_are_filled_from_the_last_layer_on():
 
 def test_shipped_workloads_are_the_models():
     sizes = {name: sum(layer.elements for layer in layers.read(Workload(layers=name).layers_path))
-             for name in ("fashion-mnist", "resnet18")}  # fmt: skip
+             for name in ("fashion-mnist", "resnet18")}
     assert sizes == {"fashion-mnist": 409_034, "resnet18": 11_689_512}
 
 
@@ -106,7 +106,7 @@ def test_jobs_and_stripes_keep_their_buckets_apart(tmp_path):
     need("cc")
     config = Workload(layers=model(tmp_path, [(3000, MS, MS), (700, 0, MS), (0, 0, 0), (9000, MS, MS)]), workers=4, jobs=2,
                       stripes=2, topology="topoopt servers=8 degree=4", steps=3, bucket_mb=0.01, first_bucket_mb=0.001,
-                      loss=0.01)  # fmt: skip
+                      loss=0.01)
     trainings = workload.train(config)
     assert [training.job for training in trainings] == ["job 0", "job 1"]
     assert all(len(training.step_seconds) == 3 for training in trainings)

@@ -77,7 +77,7 @@ def test_xoshiro_and_splitmix_are_the_published_ones():
     """Seeding with 0 gives splitmix64's published sequence; a packet is six steps of xoshiro256**, here in Python."""
     fault = Fault(Faults(seed=0))
     assert list(fault.state.rng) == [
-        0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]  # fmt: skip
+        0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
     mask, s = 2**64 - 1, list(fault.state.rng)
     for _ in range(6):  # draws per packet
         t = s[1] << 17 & mask
@@ -116,7 +116,7 @@ def test_flips_damage_one_to_seven_bits(data, seed):
 
 
 @pytest.mark.parametrize("wrong", [{"loss": -0.1}, {"corrupt": 1.01}, {"duplicate": float("nan")}, {"seed": -1},
-                                   {"reorder_delay": -1e-9}, {"duplicate_delay": float("inf")}])  # fmt: skip
+                                   {"reorder_delay": -1e-9}, {"duplicate_delay": float("inf")}])
 def test_a_wrong_configuration_names_the_field(wrong):
     with pytest.raises(ValueError, match=f"faults: {next(iter(wrong))} is .*expected"):
         Faults(**wrong)
@@ -146,7 +146,7 @@ def expected(faults, sent):
     st.builds(
         Faults, *[st.sampled_from([0.0, 0.1, 0.3])] * 4, duplicate_delay=st.sampled_from([0, 1e-9, 2e-5]),
         reorder_delay=st.sampled_from([0, 1e-9, 2e-5]), seed=st.integers(0, 1000)),
-)  # fmt: skip
+)
 def test_a_faulted_port_does_what_was_decided(direction, faults):
     a, b = ports.memory_pair(64, 1024)
     with a, b:

@@ -103,10 +103,10 @@ configs = st.fixed_dictionaries({
     "delay_ps": st.sampled_from([0, 1, 10**6]),
     "queue_bytes": st.sampled_from([0, 1600, 10_000]),
     "ecn_bytes": st.sampled_from([0, 1, 3000]),
-})  # fmt: skip
+})
 steps = st.tuples(
     st.sampled_from(["enqueue", "enqueue", "serve", "drop", "deliver", "due"]), st.integers(1, 1600),
-    st.integers(0, 200_000))  # fmt: skip
+    st.integers(0, 200_000))
 
 
 @settings(max_examples=200, deadline=None)

@@ -23,10 +23,10 @@ need("dpdk")
 def test_clean_under_address_and_undefined_sanitizers(tmp_path):
     need("cc", "sanitizers")
     sources = [ROOT / "tests/c/dpdk.c", *dpdk.sources(), *(host_source(name) for name in (
-        *WORKER_SOURCES, "port.c", "port_fault.c", "fault.c", "endpoint.c", "idle.c", "bell.c"))]  # fmt: skip
+        *WORKER_SOURCES, "port.c", "port_fault.c", "fault.c", "endpoint.c", "idle.c", "bell.c"))]
     program = tmp_path / "dpdk"
     command = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
-               "-fno-sanitize-recover=all", f"-I{ROOT}/host", *INCLUDES, *dpdk.flags("--cflags")]  # fmt: skip
+               "-fno-sanitize-recover=all", f"-I{ROOT}/host", *INCLUDES, *dpdk.flags("--cflags")]
     subprocess.run([*command, *map(str, sources), "-o", str(program), *dpdk.flags("--libs"), "-lpthread"], check=True)
     run = child.run([program, *EAL], child.TRAINING)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -57,7 +57,7 @@ except dpdk.DpdkError as error:
     ("dpdk:memif:/run/x", ("memif:/run/x", 3)),
     ("dpdk@7:0000:17:00.0", ("0000:17:00.0", 7)),
     ("dpdk@{rank}:net_af_packet0,iface=eth{rank}", ("net_af_packet0,iface=eth3", 3)),
-])  # fmt: skip
+])
 def test_where_a_process_is_plugged_in(text, wanted):
     assert dpdk.plug(text, 3) == dpdk.Plug(*wanted)
 

@@ -364,7 +364,7 @@ def test_udp_full_socket_loses_and_counts():
     ({"source": ports.Address("02:00", "10.0.0.1", 1)}, "'02:00' is no MAC address"),
     ({"max_frame": 10}, "max_frame is 10, expected 64 to"),
     ({"frames": 0}, "frames is 0, expected 1 to 4096"),
-])  # fmt: skip
+])
 def test_udp_wrong_settings_name_the_value(change, message):
     settings = {"bind": (LOOPBACK, 0), "peer": (LOOPBACK, 9), "source": HOST, "destination": SWITCH} | change
     with pytest.raises(ValueError, match=message):
@@ -392,7 +392,7 @@ def test_capture_has_both_directions_with_nanoseconds(tmp_path):
         assert reader.nano and reader.linktype == 1 and reader.snaplen == 2048
         assert [(meta.sec, meta.usec, meta.wirelen, data) for data, meta in reader] == [
             (1234, 567_890_123, 60, b"s" * 60), (1234, 567_890_123, 61, b"t" * 61),
-            (1234, 567_890_999, 1500, b"r" * 1500)]  # fmt: skip
+            (1234, 567_890_999, 1500, b"r" * 1500)]
 
 
 FULL_DISK = """
@@ -434,7 +434,7 @@ def test_a_device_without_space_is_refused_at_once():
 
 PORT_SOURCES = files(ROOT / "host/net", "port*.c") + [
     ROOT / "host/net" / name
-    for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "internet.c", "link.c", "pool.c")]  # fmt: skip
+    for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "internet.c", "link.c", "pool.c")]
 
 
 def run_c(tmp_path, test, *flags, arguments=()):

@@ -106,7 +106,7 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
         Plant("host/protocol/switchml.c", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY",
               SUM),
         WINDOW),
-}  # fmt: skip
+}
 
 
 def find(name: str) -> Report:

@@ -79,7 +79,7 @@ PLANTS = {
     "a route goes to a host whose link is dead": Plant(
         "ina/topology/routes.py", "if direction_of(topology, edge, last) in dead:", "if False:", "a wrong route"),
     "a job's slots stay its own": control("admission", "job = self.jobs.pop(name, None)", "job = self.jobs.get(name)"),
-}  # fmt: skip
+}
 
 ATP = {
     # the switch
@@ -149,7 +149,7 @@ ATP = {
     "what a refused write left is not looked at": control("admission", "            self.unsure |= error.unsure\n", "", LEAKED),
     "a new controller asks no switch": control(
         "admission", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
-}  # fmt: skip
+}
 PLANTS |= {f"atp: {name}": Plant(p.file, p.old, p.new, p.violation, p.also, "atp") for name, p in ATP.items()}
 
 

@@ -37,7 +37,7 @@ ptf.config.update({
     "interfaces": [(0, port, f"port{port}") for port in WANTED["ports"]], "disable_ipv6": False, "disable_vxlan": False,
     "disable_erspan": False, "disable_geneve": False, "disable_mpls": False, "disable_nvgre": False, "disable_igmp": False,
     "disable_rocev2": False, "qlen": 1 << 20, "port_map": {(0, port): f"port{port}" for port in WANTED["ports"]},
-})  # fmt: skip
+})
 import ptf.dataplane  # noqa: E402
 import ptf.testutils  # noqa: E402
 
@@ -47,7 +47,7 @@ host, _, port = WANTED["grpc"].rpartition(":")
 ptf.testutils.TEST_PARAMS = {
     "arch": "tofino", "target": "asic-model", "num_pipes": str(WANTED["pipes"]), "test_seed": "1", "grpc_server": host,
     "bfrt_grpc_port": port, "pkt_size": "100",
-}  # fmt: skip
+}
 
 
 class Line(ptf.dataplane.DataPlane):

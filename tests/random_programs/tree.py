@@ -324,7 +324,7 @@ class Errors:
 Statement = (
     Assign | Local | If | Switch | ForRange | ForList | ForCount | Leave | Return | Invoke | Apply | Read | Write | Count |
     Mark | SetValid | SetInvalid | CopyHeader | CopyUnion | Push | Hash | Again | Digest | Errors
-)  # fmt: skip
+)
 
 
 # ---- declarations

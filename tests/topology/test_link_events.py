@@ -13,12 +13,12 @@ pytestmark = pytest.mark.fast
 NET = topologies.load("leaf-spine", leaves=2, spines=2, hosts=2, rate=100e9)
 LINK = {name: number for number, name in enumerate(NET.link_names())}
 PARALLEL = Topology("parallel", tuple(map(Node, ("h1", "h2", "s1", "s2"))), (
-    Link("h1", "s1"), Link("h2", "s2"), Link("s1", "s2"), Link("s1", "s2"), Link("s2", "s1", simplex=True)))  # fmt: skip
+    Link("h1", "s1"), Link("h2", "s2"), Link("s1", "s2"), Link("s1", "s2"), Link("s2", "s1", simplex=True)))
 
 
 def test_a_link_fails_and_heals_in_both_directions():
     assert events(NET, ["at 1ms heal s1-s3", "at 200us fail s1-s3"]) == (
-        LinkEvent(200e-6, Action.FAIL, LINK["s1-s3"]), LinkEvent(1e-3, Action.HEAL, LINK["s1-s3"]))  # fmt: skip
+        LinkEvent(200e-6, Action.FAIL, LINK["s1-s3"]), LinkEvent(1e-3, Action.HEAL, LINK["s1-s3"]))
     assert events(NET, ["at 200us fail s3-s1 for 800us"]) == events(NET, ["at 200us fail s1-s3", "at 1000us heal s1-s3"])
 
 
@@ -29,7 +29,7 @@ def test_one_direction_fails_alone():
 
 def test_a_flapping_link_is_up_in_the_end():
     for line, count in (("at 1ms flap s1-s3 every 50us for 300us", 6), ("at 1ms flap s1-s3 every 50us for 250us", 6),
-                        ("at 1ms flap s1-s3 every 5ms for 1ms", 2)):  # fmt: skip
+                        ("at 1ms flap s1-s3 every 5ms for 1ms", 2)):
         flaps = events(NET, [line])
         assert [flap.action for flap in flaps] == [Action.FAIL, Action.HEAL] * (count // 2)
         assert [flap.at for flap in flaps][0] == 1e-3
@@ -39,7 +39,7 @@ def test_a_flapping_link_is_up_in_the_end():
 def test_a_slow_link_has_its_own_rate_again():
     assert events(NET, ["at 300us slow s1-h1 10G for 1ms"]) == (
         LinkEvent(300e-6, Action.SLOW, LINK["h1"], (0, 1), 10e9),
-        LinkEvent(1300e-6, Action.SLOW, LINK["h1"], (0, 1), 100e9))  # fmt: skip
+        LinkEvent(1300e-6, Action.SLOW, LINK["h1"], (0, 1), 100e9))
 
 
 def test_links_have_names_from_both_ends():
@@ -64,7 +64,7 @@ def test_links_have_names_from_both_ends():
     ("at 5us slow s1-s3", "expected at TIME slow LINK [RATE] [delay TIME] [for TIME]"),
     ("at 5us slow s1-s3 0G", "'0G': expected a rate such as 10G, above 0"),
     ("at 5us slow s1-s3 fast", "'fast': expected a rate"),
-])  # fmt: skip
+])
 def test_a_line_that_means_nothing_is_quoted_with_what_was_expected(line: str, expected: str):
     with pytest.raises(TopologyError) as error:
         check([line])

@@ -28,7 +28,7 @@ RATES = [1e9, 10e9, 25e9, 40e9, 100e9]
 def with_rates(topology: Topology, rates: dict[str, float]) -> Topology:
     """Returns the topology with other rates of the links of these names."""
     links = [replace(link, rate=rates.get(name, link.rate))
-             for link, name in zip(topology.links, topology.link_names(), strict=True)]  # fmt: skip
+             for link, name in zip(topology.links, topology.link_names(), strict=True)]
     return replace(topology, links=tuple(links))
 
 
@@ -106,7 +106,7 @@ def test_broadcasts_reach_each_reachable_host_once(drawn: tuple[Topology, list[s
             graph[link.a].append(link.b)
             graph[link.b].append(link.a)
     far = {(end.node, end.port): (other.node, number)
-           for number, pair in enumerate(net.ends) for end, other in (pair, pair[::-1])}  # fmt: skip
+           for number, pair in enumerate(net.ends) for end, other in (pair, pair[::-1])}
     for start in net.switches:
         visits: Counter[str] = Counter()
         frames: list[tuple[str, int | None]] = [(start.name, None)]
@@ -185,7 +185,7 @@ def test_no_route_of_sixteen_placements_takes_a_slow_link():
 def test_a_route_goes_around_a_slow_link_that_is_shorter():
     direct = Topology("direct", tuple(map(Node, ("h1", "h2", "s1", "s2", "s3"))), (
         Link("h1", "s1", 100e9), Link("h2", "s2", 100e9), Link("s1", "s2", 10e9), Link("s1", "s3", 100e9),
-        Link("s3", "s2", 100e9)))  # fmt: skip
+        Link("s3", "s2", 100e9)))
     assert routes.route(direct, routes.tables(direct), "h1", "h2") == ["h1", "s1", "s3", "s2", "h2"]
     assert set(aggregation_tree(direct, ["h1", "h2"]).links) == {0, 1, 3, 4}
     assert routes.flood_ports(direct) == {"s1": [1, 3], "s2": [1, 3], "s3": [1, 2]}  # nor does a broadcast take it
@@ -203,7 +203,7 @@ def test_no_tree_of_sixteen_placements_takes_a_slow_link_to_the_parameter_server
     slow_server = with_rates(SLOW, {"h1": 10e9})
     near = {"s1": net_hop(SLOW, "s1", "h1"), "s3": own["h12"]}
     assert {place(SLOW, ("h2", "h5"), room, roots=near)[0].root, place(slow_server, ("h2", "h5"), room, roots=near)[0].root} == {
-        "s1", "s3"}  # fmt: skip
+        "s1", "s3"}
 
 
 def test_a_job_that_shares_a_fast_link_leaves_it_when_a_slow_one_is_as_good():

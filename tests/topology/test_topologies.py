@@ -24,7 +24,7 @@ def test_the_star_is_what_its_names_say():
     assert [(a.name, b.name) for a, b in star.ends] == [(f"h{i}-eth0", f"s1-eth{i}") for i in (1, 2, 3)]
     assert [(h.name, link.rate, end.port) for h, link, end in star.host_links("s1")] == [
         ("h1", 1e9, 1), ("h2", 1e9, 2), ("h3", 1e9, 3),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.fast
@@ -39,17 +39,17 @@ def test_switches_have_addresses_of_their_own():
 def test_nodes_and_ports_of_real_machines():
     """Any names, the NICs' own addresses, the switches' port numbers: routes and trees are those of the same network."""
     nodes = [Node("rack2", like="s2"), Node("rack10", like="s10"), Node("spine", like="s1"),
-             Node("gpu1", "h1", own_ip="192.168.7.1", own_mac="0c:42:a1:00:00:01"), Node("gpu2", "h2")]  # fmt: skip
+             Node("gpu1", "h1", own_ip="192.168.7.1", own_mac="0c:42:a1:00:00:01"), Node("gpu2", "h2")]
     links = Link("rack10", "spine"), Link("spine", "rack2"), Link("gpu1", "rack2"), Link("gpu2", "rack10")
     real = Topology("real", tuple(nodes), links, numbers=((152, 12), (8, 152), (0, 128), (0, 136)))
     assert [(node.is_host, node.number, node.ip, node.mac) for node in (real.by_name["spine"], real.by_name["gpu1"])] == [
         (False, 1, "10.255.0.1", "02:ff:00:00:00:01"), (True, 1, "192.168.7.1", "0c:42:a1:00:00:01"),
-    ]  # fmt: skip
+    ]
     assert [host.name for host in real.hosts] == ["gpu1", "gpu2"] and real.switch_of("gpu2") == "rack10"
     ways = routes.tables(real)
     assert {switch: {host: hop.port for host, hop in way.items()} for switch, way in ways.items()} == {
         "rack2": {"gpu1": 128, "gpu2": 152}, "rack10": {"gpu1": 152, "gpu2": 136}, "spine": {"gpu1": 8, "gpu2": 12},
-    }  # fmt: skip
+    }
     assert routes.flood_ports(real) == {"rack2": [128, 152], "rack10": [136, 152], "spine": [8, 12]}
     tree = aggregation_tree(real, ["gpu2", "gpu1"])
     assert (tree.root, tree.switches, tree.workers) == ("spine", ("spine", "rack2", "rack10"), ("gpu1", "gpu2"))

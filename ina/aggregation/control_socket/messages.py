@@ -86,7 +86,7 @@ _JSON = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_co
 
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "an integer", float: "a fraction",
-             type(None): "null"}  # fmt: skip
+             type(None): "null"}
     return names[type(value)]
 
 
@@ -251,7 +251,7 @@ class Stop:
 
 
 REQUESTS = {kind.__name__.lower(): kind
-            for kind in (Ping, Join, Admit, Attach, Release, End, Serve, Jobs, Switches, Counters, Links, Stop)}  # fmt: skip
+            for kind in (Ping, Join, Admit, Attach, Release, End, Serve, Jobs, Switches, Counters, Links, Stop)}
 OfJob = Join | Admit | Attach | End  # those that name a job, and bring its token
 Request = Ping | Join | Admit | Attach | Release | End | Serve | Jobs | Switches | Counters | Links | Stop
 

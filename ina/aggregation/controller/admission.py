@@ -85,7 +85,7 @@ class Controller:
         if number is None:
             raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
         job = Job(name, number, self.incarnations.give(), self.lives.give(number), workers, slots, strict, {}, tree,
-                  check=check, secret=self._chance.randbytes(32).hex() if check == "keyed" else "")  # fmt: skip
+                  check=check, secret=self._chance.randbytes(32).hex() if check == "keyed" else "")
         if tree is None:
             if len(self.targets) != 1:
                 raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
@@ -114,7 +114,7 @@ class Controller:
         failed = {switch: "it does not answer" for switch in self.unsure} | self.down
         try:
             room = {switch: len(self._ranges(switch, slots)) if self.program.reserves else self.program.max_jobs
-                    for switch in self.targets}  # fmt: skip
+                    for switch in self.targets}
             return place(self.topology, hosts, room,
                          running=[job.tree for job in self.jobs.values() if job.tree], load=load, failed=failed,
                          failed_links=self.down_links, stripes=stripes, roots=self._roots() if self.program.needs_server else ())
@@ -399,7 +399,7 @@ class Controller:
         """Returns the switches with a parameter server, and the numbers of their links to it; None: it is in no topology."""
         hops = self._network().hops
         return {switch: next((hop.link for hop in hops[switch] if hop.port == server.port), None)
-                for switch, server in self.servers.items()}  # fmt: skip
+                for switch, server in self.servers.items()}
 
     def _ends(self, tree: Tree, node: str) -> tuple[int, int]:
         """Returns the port numbers of the link from ``node`` to its parent: at the node, at the parent."""

@@ -166,7 +166,7 @@ class Operations:
             messages.Release: self.release, messages.End: self.end, messages.Serve: self.serve, messages.Jobs: self.jobs,
             messages.Switches: self.switches, messages.Counters: self.counters, messages.Links: self.change_links,
             messages.Stop: self.stop,
-        }  # fmt: skip
+        }
         if self.works:
             self.recovery = Recovery(self, state)
             self.links = LinkRecovery(self, self.recovery.move)
@@ -300,7 +300,7 @@ class Operations:
             "switches": {b.switch: {"slot_base": b.slot_base, "children": list(b.seats)} for b in job.branches.values()},
             "members": {i: {"pid": processes.get(i), "host": job.hosts[i] if job.hosts else None, "port": child.port,
                             "ip": child.address.ip} for i, child in job.attached.items()},
-        }  # fmt: skip
+        }
 
     def switches(self, session: Session, fds: list[int], request: messages.Switches) -> dict[str, Any]:
         """``switches``: by name, its pool and jobs; ``links``: incidents of links (link_recovery.py), the last one last;
@@ -310,7 +310,7 @@ class Operations:
             "slots": controller.slots[name], "free_slots": controller.free_slots(name),
             "state": controller.down.get(name) or ("unsure" if name in controller.unsure else "up"),
             "jobs": [job.name for job in controller.jobs.values() if name in job.branches]} for name in controller.targets},
-            "links": self.links.shown(), "silent": self.links.silent(), **self.host.describe()}  # fmt: skip
+            "links": self.links.shown(), "silent": self.links.silent(), **self.host.describe()}
 
     def counters(self, session: Session, fds: list[int], request: messages.Counters) -> dict[str, Any]:
         try:
@@ -484,7 +484,7 @@ class Operations:
     def _open_port(self, session: Session, request: messages.Attach, job: Job, host: str) -> Plug:
         """Opens a worker's port, at the job's own switch if its workers run that. Raises AdmissionError, ValueError, OSError."""
         may = request.runs and request.port == shm.KIND.name and self.shared is not None and self.shared.takes(
-            job, session.principal.uid, session.pid)  # fmt: skip
+            job, session.principal.uid, session.pid)
         if not self.run_by_workers.setdefault(job.name, may) or self.shared is None:
             return self.host.open_port(request.port, job.number, request.worker, job.slots, host)
         if not may:

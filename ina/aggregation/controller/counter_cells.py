@@ -30,4 +30,4 @@ def _enums(program: str) -> dict[str, list[str]]:
         return {}
     enums = {name: members for name, kind in types.items() if isinstance(members := getattr(kind, "members", None), dict)}
     return {name: [member.lower().replace("_", " ") for member in sorted(members, key=members.__getitem__)]
-            for name, members in enums.items() if sorted(members.values()) == list(range(len(members)))}  # fmt: skip
+            for name, members in enums.items() if sorted(members.values()) == list(range(len(members)))}

@@ -75,7 +75,7 @@ class EmbeddedSwitch:
         max_frame = protocols.frame_bytes(self.protocol, self.values)
         # Entries that a P4Runtime client writes to a switch of another's would not reach those of jobs.
         self.shared = (SharedSwitches(loaded, self.job_program, self._address, max_frame, self._take_number)
-                       if self._owned else None)  # fmt: skip
+                       if self._owned else None)
         if self._owned:
             self.switch.start()
 

@@ -105,7 +105,7 @@ class Recovery:
             controller.restore(state["controller"])
             service.tokens = {str(name): str(token) for name, token in state["tokens"].items()}
             service.principals = {str(name): Principal(uid if uid is None else int(uid))
-                                  for name, uid in state["principals"].items()}  # fmt: skip
+                                  for name, uid in state["principals"].items()}
             service.left = {name: {int(worker) for worker in workers} for name, workers in state["left"].items()}
         except (StateError, TypeError, ValueError) as error:
             raise file.error(error) from error
@@ -130,7 +130,7 @@ class Recovery:
             departed = {job: sorted(workers) for job, workers in self.service.left.items()}
             principals = {job: principal.uid for job, principal in self.service.principals.items()}
             self.state.save({"controller": self.controller.snapshot(), "tokens": self.service.tokens, "principals": principals,
-                             "left": departed})  # fmt: skip
+                             "left": departed})
         self._unsaved = False
 
     def save_or_later(self) -> None:
@@ -149,11 +149,11 @@ class Recovery:
         """
         if incarnation and incarnation != job.incarnation:
             raise AdmissionError("failed", f"job {job.name!r} has begun anew meanwhile: worker {worker} has incarnation "
-                                           f"{incarnation} of it, not {job.incarnation}")  # fmt: skip
+                                           f"{incarnation} of it, not {job.incarnation}")
         if job.name in self.earlier and not incarnation:
             raise AdmissionError("failed", f"job {job.name!r} began before the controller was started anew: only workers that it "
                                            "had then come back to it; choose another name, or wait until it is over, for "
-                                           f"{COMING_BACK:g} s")  # fmt: skip
+                                           f"{COMING_BACK:g} s")
         if worker not in self.awaited.get(job.name, ()):
             return False
         self.awaited[job.name].discard(worker)

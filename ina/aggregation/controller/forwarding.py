@@ -36,7 +36,7 @@ def changed(before: Sequence[Update], after: Sequence[Update]) -> list[Update]:
     old, new = ({_key(update.entity): update.entity for update in updates} for updates in (before, after))
     other = [entity for key, entity in new.items() if key in old and old[key] != entity]
     return [*insert(*(entity for key, entity in new.items() if key not in old)), *modify(*other),
-            *delete(*reversed([entity for key, entity in old.items() if key not in new]))]  # fmt: skip
+            *delete(*reversed([entity for key, entity in old.items() if key not in new]))]
 
 
 def _key(entity: Entity) -> object:
@@ -60,7 +60,7 @@ def guards(topology: Topology) -> dict[str, list[Update]]:
                 trusted[near.node].append(TableEntry("guard", port, "trust"))
                 continue
             hosts[near.node] += [TableEntry("host", {**port, "hdr.ethernet.src_addr": node.mac, "source": source}, "is_here")
-                                 for source in (node.ip, 0)]  # fmt: skip
+                                 for source in (node.ip, 0)]
     check = TableEntry("guard", {}, "check", is_default=True)
     return {name: [*insert(*trusted[name], *hosts[name]), *modify(check)] for name in trusted}
 

@@ -42,7 +42,7 @@ STATUS = {
     "unknown": HTTPStatus.NOT_FOUND, "method": HTTPStatus.METHOD_NOT_ALLOWED, "duplicate": HTTPStatus.CONFLICT,
     "mismatch": HTTPStatus.CONFLICT, "failed": HTTPStatus.GONE, "switch": HTTPStatus.BAD_GATEWAY,
     "full": HTTPStatus.SERVICE_UNAVAILABLE, "unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def check_browser(request: Request, names: Collection[str]) -> None:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:
         raise AdmissionError("denied", f"Host: {host[:64]!r}: expected ina, localhost, an address, or the name of this machine "
-                                       "(a page of a browser may have any other)") from None  # fmt: skip
+                                       "(a page of a browser may have any other)") from None
 
 
 def _answer(service: Operations, request: Request, session: Session) -> dict[str, Any]:

@@ -136,17 +136,17 @@ class Keeper:
             movable.give_up()
             return
         warnings.warn(f"ina: {why}: {resent} parts of tensors begin again, {copied} come from other ranks, after "
-                      f"{time.monotonic() - began:.2f} s", RuntimeWarning, stacklevel=2)  # fmt: skip
+                      f"{time.monotonic() - began:.2f} s", RuntimeWarning, stacklevel=2)
 
     def _exchange(self, movable: Movable, place: str) -> tuple[int, int]:
         rank = self._member.rank
         self._shared.set(f"{place}/rank/{rank}", json.dumps(movable.halt()))
         reports = [json.loads(self._get(f"{place}/rank/{other}", f"rank {other} to say what it has"))
-                   for other in range(self._member.size)]  # fmt: skip
+                   for other in range(self._member.size)]
         for (tensor, part), data in movable.give(rank, reports).items():
             self._shared.set(f"{place}/part/{tensor}/{part}", data)  # type: ignore[arg-type]  # torch takes bytes, too
         parts = {(tensor, part): self._get(f"{place}/part/{tensor}/{part}", f"part {part} of tensor {tensor}")
-                 for tensor, part in movable.missing(reports)}  # fmt: skip
+                 for tensor, part in movable.missing(reports)}
         return movable.resume(self._member.reopen(), reports, parts), len(parts)
 
     @property

@@ -120,7 +120,7 @@ class LinkRecovery:
             ages = {worker: age for worker, host in enumerate(job.hosts) if (age := watch.silence(host)) is not None}
             if ages and min(ages.values()) < TALKING:
                 workers += [{"job": job.name, "worker": worker, "host": job.hosts[worker], "seconds": age}
-                            for worker, age in ages.items() if age > SILENT]  # fmt: skip
+                            for worker, age in ages.items() if age > SILENT]
         return workers
 
     def plan(self, lines: Sequence[str]) -> None:
@@ -187,7 +187,7 @@ class LinkRecovery:
         """Returns the links that are down of those that a job uses."""
         names = self.controller.link_names()
         return sorted(names[link] for link in self.controller.links_of(self.controller.jobs[name])
-                      if names[link] in self.controller.down_links)  # fmt: skip
+                      if names[link] in self.controller.down_links)
 
     def _go_around(self, name: str, link: str) -> None:
         """Moves a job, or tells it that it has to wait."""
@@ -200,7 +200,7 @@ class LinkRecovery:
         since = time.strftime("%H:%M:%S", time.localtime(self._incident(link).began))
         self._tell(name, f"link {link} is down since {since} ({self.controller.down_links[link]}), and job {name} needs it: "
                          f"{obstacle}; it waits up to {WAIT:g} s for the link. Mend it (ina net heal {link}, or its cable or "
-                         "port), or end the job")  # fmt: skip
+                         "port), or end the job")
 
     def _moves(self, name: str, link: str) -> str | None:
         """Moves a job off a link. Returns None, or what is in the way."""

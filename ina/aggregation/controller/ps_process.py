@@ -96,12 +96,12 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--switch", required=True, help="socket of the switch process: an abstract name, a path with a '/', or "
-                        "tcp:HOST:PORT")  # fmt: skip
+                        "tcp:HOST:PORT")
     parser.add_argument("--host", default=os.environ.get("INA_HOST", ""),
                         help="the host that this is, for a controller elsewhere, which cannot see it (default: INA_HOST)")
     parser.add_argument("--port", choices=port_kinds.made_kinds(), default=port_kinds.DEFAULT,
                         help="how packets go to the switch; in a network of real interfaces it is udp anyway "
-                             "(default: %(default)s)")  # fmt: skip
+                             "(default: %(default)s)")
     parser.set_defaults(main=lambda args: run(lambda: connect(args.switch, CONNECTED), args.port,
                                               lambda text: print(text, flush=True), args.host))
 

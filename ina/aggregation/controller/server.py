@@ -222,7 +222,7 @@ class Server:
         self._log_full(cause)
         connection = Connection(sock, lambda _: None)
         connection.send({"event": "refused", "code": "full", "reason": f"the switch process (process {os.getpid()}) has no room: "
-                         f"{cause}"}, [])  # fmt: skip
+                         f"{cause}"}, [])
         connection.hang_up()
 
     def _log_full(self, cause: str) -> None:
@@ -270,7 +270,7 @@ class Server:
         client = self.clients[connection]
         (self.hurried.add if connection.is_stuck or client.ends_at else self.hurried.discard)(client)
         self.selector.modify(connection.sock, selectors.EVENT_WRITE if connection.is_stuck else selectors.EVENT_READ,
-                             lambda: self._serve(client))  # fmt: skip
+                             lambda: self._serve(client))
 
     def _serve(self, client: Client, cause: str = "") -> None:
         """Reads or writes a connection. ``cause``: why it is dropped if it ends; default: the connection's error."""
@@ -413,7 +413,7 @@ def parser(name: str) -> argparse.ArgumentParser:
 def main(
     argv: list[str] | None = None, options: argparse.ArgumentParser | None = None,
     make: Callable[[Path, dict[str, str], argparse.Namespace], Made] = embedded,
-) -> int:  # fmt: skip
+) -> int:
     """Runs a process of switches until its end; returns the exit status. ``options``: its command line; ``make``: makes the
     switches."""
     options = options or parser("ina.aggregation.controller.server")

@@ -78,7 +78,7 @@ class SharedSwitches:
         place, program = job.place(job.root), self._program
         children = [Child(i, i, worker_address(job.number, i), (i,)) for i in range(job.workers)]
         entries = [*program.job(place), *(entry for child in children for entry in program.child(place, child)),
-                   program.group(place, children)]  # fmt: skip
+                   program.group(place, children)]
         updates = [*program.setup(), *insert(*entries)]
         return Seats(SharedSwitch(self._loaded, updates, job.workers, frames_for(job.slots), self._max_frame), {})
 
@@ -102,7 +102,7 @@ class SharedSwitches:
                 turns, stats = seats.switch.read(worker)
                 ports[number] = {"rx_packets": stats.rx_packets, "rx_bytes": stats.rx_bytes, "tx_packets": stats.tx_packets,
                                  "tx_bytes": stats.tx_bytes, "drops": stats.drops, "turns": turns.turns,
-                                 "run_packets": turns.packets}  # fmt: skip
+                                 "run_packets": turns.packets}
         return [seats.switch.counters() for seats in self._jobs.values()], ports
 
     def close_all(self) -> None:

@@ -43,7 +43,7 @@ class StateFile:
         except FileNotFoundError:
             if not os.access(self.path.parent, os.W_OK):
                 raise StateError(f"{self.path}: a file cannot be made in {self.path.parent}; expected a folder that can be "
-                                 "written") from None  # fmt: skip
+                                 "written") from None
             return None
         except documents.Unreadable as error:
             raise StateError(f"{error}: not a controller's state; {AWAY}") from error
@@ -128,4 +128,4 @@ def _branch(data: dict[str, Any]) -> Branch:
         Parent(parent["port"], Address(**parent["address"]), Address(**parent["own"])) if parent else None,
         {int(seat): Child(child["index"], child["port"], Address(**child["address"]), tuple(child["workers"]))
          for seat, child in attached.items()},
-    )  # fmt: skip
+    )

@@ -29,7 +29,7 @@ def place(
     topology: Topology, hosts: Sequence[str], free: Mapping[str, int], *, running: Iterable[Tree] = (),
     load: Mapping[int, float] | None = None, failed: Mapping[str, str] | None = None,
     failed_links: Mapping[str, str] | None = None, stripes: int = 1, roots: Collection[str] | Mapping[str, int | None] = (),
-) -> tuple[Tree, ...]:  # fmt: skip
+) -> tuple[Tree, ...]:
     """Returns ``stripes`` trees over the workers at ``hosts``.
 
     ``free``: by switch, for how many jobs of this one's slots it has room; switches that are left out are not ours. ``running``:
@@ -68,7 +68,7 @@ def _weights(topology: Topology) -> list[float]:
 def _tree(
     topology: Topology, hosts: Sequence[str], closed: Mapping[str, tuple[str, str]], failed_links: Mapping[str, str],
     load: Mapping[int, float], roots: Collection[str] | Mapping[str, int | None],
-) -> Tree:  # fmt: skip
+) -> Tree:
     """``closed``: code and reason by switch. Raises AdmissionError with the switch or link that is in the way, if it is one."""
     parts = link_parts(topology) if failed_links else {}
     down = {parts[name].link: f"{name}: {reason}" for name, reason in failed_links.items() if name in parts}

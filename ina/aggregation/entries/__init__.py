@@ -18,7 +18,7 @@ from ina.base.settings import nearest
 from ina.p4.runtime.p4info import P4Info
 
 __all__ = ["ANNOTATION", "BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "pool_of",
-           "program_named", "programs", "recognise"]  # fmt: skip
+           "program_named", "programs", "recognise"]
 
 
 UNSTATED = 512  # slots of a program that does not state how many it has: those of ours by default
@@ -64,7 +64,7 @@ def _check_names(file: str | None, program: JobProgram) -> None:
     for name in (name for each in own for name in vars(each)):
         if name not in inherited and name not in needed and not name.startswith("_"):
             raise ValueError(f"{file}: PROGRAM has {name!r}, which no JobProgram has{nearest(name, needed)}; names of your own "
-                             "begin with _")  # fmt: skip
+                             "begin with _")
     if missing := [name for name in needed if not hasattr(program, name)]:
         raise ValueError(f"{file}: PROGRAM has no {', '.join(missing)}, which every JobProgram has (docs/guide/new-protocol.md)")
 

@@ -145,7 +145,7 @@ class JobProgram(ABC):
                 if register.name.endswith(f".{name}") and register.size < cells * slots:
                     raise ValueError(
                         f"the program states slots={slots} (@ina_program), but its register {register.name} has {register.size} "
-                        f"cells, {cells} for each slot: expected slots={register.size // cells} at most")  # fmt: skip
+                        f"cells, {cells} for each slot: expected slots={register.size // cells} at most")
 
     def setup(self) -> list[Update]:
         """Returns updates for a switch of the program, before any job."""

@@ -39,7 +39,7 @@ class Published(JobProgram):
     payloads = (64, 256)
     pipes = 4
     loopback = sorted({*(pipe << 7 | 4 * worker for pipe in (1, 2, 3) for worker in range(CONSUMED_AT)),
-                       *(port for port in HARVEST_PORTS[1:] if port % 128 < 68)})  # fmt: skip
+                       *(port for port in HARVEST_PORTS[1:] if port % 128 < 68)})
     ports = range(64)  # packets from other ports count as recirculated
     only_local = "the published SwitchML program has one switch with one address: it runs in the local world"
 
@@ -52,7 +52,7 @@ class Published(JobProgram):
     def setup(self) -> list[Update]:
         """Returns entries for the switch, independent of jobs."""
         own = TableEntry("Egress.udp_sender.switch_mac_and_ip", {}, "Egress.udp_sender.set_switch_mac_and_ip",
-                         {"switch_mac": SWITCH.mac, "switch_ip": SWITCH.ip}, is_default=True)  # fmt: skip
+                         {"switch_mac": SWITCH.mac, "switch_ip": SWITCH.ip}, is_default=True)
         return [*insert(*_next_steps()), *modify(own)]
 
     def clear(self, place: Place) -> list[Update]:
@@ -68,14 +68,14 @@ class Published(JobProgram):
         match: dict[str, Match] = {
             "hdr.ethernet.src_addr": address.mac, "hdr.ethernet.dst_addr": SWITCH.mac, "hdr.ipv4.src_addr": address.ip,
             "hdr.ipv4.dst_addr": SWITCH.ip, "hdr.udp.dst_port": (SWITCH.port, 0xFFF0),
-        }  # fmt: skip
+        }
         worker = {"mgid": place.group, "worker_type": UDP, "worker_id": child.index, "num_workers": place.children,
-                  "worker_bitmap": 1 << child.index}  # fmt: skip
+                  "worker_bitmap": 1 << child.index}
         return [
             TableEntry("receive_udp", match, "Ingress.udp_receiver.set_bitmap", worker, priority=10),
             TableEntry("Egress.udp_sender.dst_addr", {"eg_md.switchml_md.worker_id": child.index},
                        "Egress.udp_sender.set_dst_addr", {"eth_dst_addr": address.mac, "ip_dst_addr": address.ip}),
-        ]  # fmt: skip
+        ]
 
 
 def _next_steps() -> list[TableEntry]:
@@ -90,7 +90,7 @@ def _next_steps() -> list[TableEntry]:
     to_next = {"packet_size": large, "packet_type": CONSUME}
     for condition in ({"map_result": 0}, {"first_last_flag": FIRST}):  # a new contribution, or to a full slot: the same step
         steps += [({**to_next, **condition, "worker_id": worker}, "recirculate_for_CONSUME1", 1 << 7 | 4 * worker)
-                  for worker in range(CONSUMED_AT)]  # fmt: skip
+                  for worker in range(CONSUMED_AT)]
     steps += [
         (to_next, "drop", None),
         ({"packet_size": large, "packet_type": CONSUME + 1}, "recirculate_for_CONSUME2_same_port_next_pipe", None),
@@ -104,7 +104,7 @@ def _next_steps() -> list[TableEntry]:
         (consumed, "drop", None),
     ]
     steps += [({"packet_size": large, "packet_type": HARVEST + n}, f"recirculate_for_HARVEST{n + 1}", HARVEST_PORTS[n + 1])
-              for n in range(7)]  # fmt: skip
+              for n in range(7)]
     harvested = {"packet_type": HARVEST + 7}
     steps += [
         ({**harvested, "first_last_flag": LAST, "map_result": 0}, "broadcast", None),
@@ -117,7 +117,7 @@ def _next_steps() -> list[TableEntry]:
         TableEntry("next_step", {f"ig_md.switchml_md.{key}": (value, (1 << BITS[key]) - 1) for key, value in match.items()},
                    f"Ingress.next_step_selector.{action}", {} if port is None else {"recirc_port": port}, priority=count - n)
         for n, (match, action, port) in enumerate(steps)
-    ]  # fmt: skip
+    ]
 
 
 PROGRAM = Published()

@@ -15,7 +15,7 @@ from ina.net.ports import Port
 class Dpdk(PortKind):
     name = "dpdk"
     help = ("dpdk:DEVICE, dpdk@PORT:DEVICE: a device of DPDK's that leads to port PORT of an ina-dpdk-switch; without "
-            "PORT, to the port whose number is the rank, which {rank} in DEVICE stands for, too")  # fmt: skip
+            "PORT, to the port whose number is the rank, which {rank} in DEVICE stands for, too")
     own_device = True
     needs = "this needs a switch on DPDK: start ina-dpdk-switch with --control SOCKET, and set INA_SWITCH to that socket"
     rto_min = rto_min_network = 20e-3

@@ -13,7 +13,7 @@ from ina.aggregation.wire.layout import Header, Layout, Unit
 _LABELS = {
     "msg_type": "message type", "overflow": "overflow", "size": "size code", "tsi": "packet number (tsi)",
     "missing": "workers missing", "bitmap": "workers", "v": "values", "e0": "exponent e0", "e1": "exponent e1 (life)",
-}  # fmt: skip
+}
 _HEADERS = ("switchml", "exponents", "check", "pending", "values")
 
 
@@ -87,7 +87,7 @@ def field_lines(header: Header, protocol: str) -> list[str]:
             values = "kinds" if field.name == "msg_type" else "nil"
             mask = f", {unit.mask(field):#x}" if len(unit.fields) > 1 else ""
             lines.append(f'{_name(header, field.name)} = ProtoField.{kind}("{protocol}.{field.name}", "{label}", {base}, '
-                         f"{values}{mask})")  # fmt: skip
+                         f"{values}{mask})")
     return lines
 
 

@@ -127,7 +127,7 @@ class Header:
         unknown = set(values) - {f.name for f in self.fields}
         if unknown:
             raise LayoutError(f"header {self.name} has no field {min(unknown)!r}; it has: "
-                              f"{', '.join(f.name for f in self.fields)}")  # fmt: skip
+                              f"{', '.join(f.name for f in self.fields)}")
         number = 0
         for field in self.fields:
             value = values.get(field.name, 0 if field.count == 1 else (0,) * field.count)
@@ -139,12 +139,12 @@ class Header:
         """Returns the fields of the header at byte `offset`. Raises LayoutError when `data` ends before it does."""
         if len(data) < offset + self.size:
             raise LayoutError(f"header {self.name} at byte {offset}: {self.size} bytes expected, "
-                              f"{max(0, len(data) - offset)} are there")  # fmt: skip
+                              f"{max(0, len(data) - offset)} are there")
         number = int.from_bytes(data[offset : offset + self.size], "big")
         out: dict[str, Any] = {}
         for field in self.fields:
             items = [self._value(field, number >> (8 * self.size - field.offset - (i + 1) * field.width))
-                     for i in range(field.count)]  # fmt: skip
+                     for i in range(field.count)]
             out[field.name] = items[0] if field.count == 1 else tuple(items)
         return out
 
@@ -239,7 +239,7 @@ def kinds() -> dict[str, int]:
     """Returns SwitchML's message types by name, those that other programs add to it among them."""
     return {name.removeprefix("SWITCHML_").lower(): number for program in KIN
             for name, number in load(32, p4_dir() / f"include/{program}/headers.p4").constants.items()
-            if name.startswith("SWITCHML_") and name not in ("SWITCHML_PORT", "SWITCHML_MASK")}  # fmt: skip
+            if name.startswith("SWITCHML_") and name not in ("SWITCHML_PORT", "SWITCHML_MASK")}
 
 
 def size_codes() -> dict[int, int]:

@@ -25,10 +25,10 @@ _CODES = layout.size_codes()
 _CONSTANTS = _WIRE.constants
 _KINDS = layout.kinds()
 _FORMATS = {(8, False): "B", (16, False): "!H", (32, False): "!I", (64, False): "!Q",
-            (8, True): "b", (16, True): "!h", (32, True): "!i", (64, True): "!q"}  # fmt: skip
+            (8, True): "b", (16, True): "!h", (32, True): "!i", (64, True): "!q"}
 MOST = max(layout.VALUES)
 DEFAULTS = {"msg_type": _CONSTANTS["SWITCHML_DATA"], "size": _CONSTANTS["SIZE_CODE"], "checked": 1,
-            "version": _CONSTANTS["WIRE_VERSION"]}  # fmt: skip
+            "version": _CONSTANTS["WIRE_VERSION"]}
 
 
 def described(header: layout.Header, defaults: Mapping[str, int] = DEFAULTS) -> list[AnyField]:

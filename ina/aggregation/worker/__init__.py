@@ -11,7 +11,7 @@ from ina.aggregation.worker.errors import (
     JobTimeout,
     PeerLost,
     VersionRefused,
-)  # fmt: skip
+)
 from ina.aggregation.worker.route import Route
 from ina.aggregation.worker.worker import Worker
 from ina.net.ports import Address
@@ -19,4 +19,4 @@ from ina.net.ports import Address
 __all__ = [
     "SERVER", "SWITCH", "Address", "Endpoint", "Event", "JobAborted", "JobCorrupt", "JobError", "JobMismatch", "JobTimeout",
     "PeerLost", "Route", "VersionRefused", "Worker", "WorkerConfig", "slots_for", "worker_address",
-]  # fmt: skip
+]

@@ -51,7 +51,7 @@ class Endpoint:
     def submit(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
         reduction: int = protocols.SUM,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns a ticket.
 
         ``reduction``: one that the protocol has, else ValueError; maxima are of int32 only. Blocks while
@@ -65,7 +65,7 @@ class Endpoint:
     def submit_at(
         self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
         tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0, route: Route | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Starts an all-reduce like ``submit``, or a sum along a ``route``, of ``count`` contiguous elements at two addresses,
         which ``owner`` keeps valid.
 
@@ -81,7 +81,7 @@ class Endpoint:
     def run(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
         timeout: float | None = None, reduction: int = protocols.SUM,
-    ) -> Event:  # fmt: skip
+    ) -> Event:
         """All-reduces an array, driving the protocol in this thread: fastest when there is nothing else to do."""
         tensor = ffi.new("struct ina_tensor *")
         out = source if out is None else out

@@ -149,7 +149,7 @@ class Movable:
     def submit(
         self, source: np.ndarray, out: np.ndarray, *, average: bool = False, tag: int = 0, reduction: int = protocols.SUM,
         owner: object = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Starts an all-reduce; ``source`` may be ``out``. Waits while the job is being moved. Raises JobError if it has
         failed."""
         with self._changed:
@@ -240,7 +240,7 @@ class Movable:
             self._settle()
             self.machine.close()
             return {"next": self._next, "parts": {str(tensor.number): "".join("01"[finished] for finished in tensor.done)
-                                                  for tensor in self._tensors.values()}}  # fmt: skip
+                                                  for tensor in self._tensors.values()}}
 
     def give(self, worker: int, reports: Sequence[Report]) -> dict[Key, bytes]:
         """Returns the parts that this worker, ``worker``, has for others. Raises MoveFailed."""

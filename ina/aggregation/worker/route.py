@@ -41,7 +41,7 @@ class Route:
             counts = [count] if pieces is None else list(pieces)
             if pieces is not None and (len(counts) != workers or min(counts) < 0 or sum(counts) != count):
                 raise ValueError(f"route: pieces {tuple(counts)}, expected one of each of {workers} workers, "
-                                 f"{count} elements together")  # fmt: skip
+                                 f"{count} elements together")
             rows = np.zeros(len(counts), PIECE)
             rows["count"], rows["at"] = counts, np.cumsum(counts) - counts
             rows["sources"], rows["receivers"] = _sets(sources, workers), _sets(receivers, workers)

@@ -109,12 +109,12 @@ def processors(workers: int) -> Iterator[Finding]:
         yield Finding(WARNING, "processors", summary, "they take turns: times are the machine's, not the network's")
     if load := os.getloadavg()[0] / count:
         yield Finding(GOOD if load < 0.5 else WARNING, "load", f"{load:.2f} per processor",
-                      "" if load < 0.5 else "something else is running: measure when it is not")  # fmt: skip
+                      "" if load < 0.5 else "something else is running: measure when it is not")
     governors = {read(f"/sys/devices/system/cpu/cpu{n}/cpufreq/scaling_governor") for n in os.sched_getaffinity(0)} - {""}
     if governors:
         steady = governors == {"performance"}
         yield Finding(GOOD if steady else WARNING, "frequency governor", ", ".join(sorted(governors)),
-                      "" if steady else "figures will vary; 'performance' keeps them steady")  # fmt: skip
+                      "" if steady else "figures will vary; 'performance' keeps them steady")
 
 
 def clock() -> Iterator[Finding]:
@@ -128,7 +128,7 @@ def clock() -> Iterator[Finding]:
     cost = min(costs)
     fast = cost < 500
     yield Finding(GOOD if fast else WARNING, "clock", f"{source or 'unknown source'}, {cost:.0f} ns a call from Python",
-                  "" if fast else "a clock that needs a system call slows every batch of packets; prefer tsc")  # fmt: skip
+                  "" if fast else "a clock that needs a system call slows every batch of packets; prefer tsc")
 
 
 def program(protocol: str, values: int, slots: int) -> Iterator[Finding]:
@@ -140,7 +140,7 @@ def program(protocol: str, values: int, slots: int) -> Iterator[Finding]:
         yield Finding(GOOD, "program", f"{path.name}, {values} values, ready in {time.monotonic() - began:.1f} s")
         jobs = ready["free_slots"] // slots
         yield Finding(GOOD if jobs > 1 else WARNING, "slots", f"room for {jobs} process groups of {slots} slots each",
-                      "" if jobs > 1 else "each further group goes to Gloo: fewer INA_SLOTS, or more SLOTS")  # fmt: skip
+                      "" if jobs > 1 else "each further group goes to Gloo: fewer INA_SLOTS, or more SLOTS")
     except ControlError as error:
         yield Finding(BAD, "program", f"{path}: {error}", "ina compile shows where")
     finally:
@@ -167,11 +167,11 @@ def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
         return
     state = read(f"{place}/operstate")
     yield Finding(GOOD if state in ("up", "unknown") else BAD, f"{name} link", state,
-                  "" if state in ("up", "unknown") else f"ip link set {name} up; check the cable")  # fmt: skip
+                  "" if state in ("up", "unknown") else f"ip link set {name} up; check the cable")
     mtu = int(read(f"{place}/mtu"))
     fits = mtu >= frame - 14
     yield Finding(GOOD if fits else BAD, f"{name} MTU", f"{mtu}, packets need {frame - 14}",
-                  "" if fits else f"ip link set {name} mtu {frame - 14}, or fewer INA_VALUES")  # fmt: skip
+                  "" if fits else f"ip link set {name} mtu {frame - 14}, or fewer INA_VALUES")
     speed = read(f"{place}/speed")
     if speed.lstrip("-").isdigit() and int(speed) > 0:
         rate = int(speed) * 1e6 * values / (8 * (frame + ETHERNET_OVERHEAD))
@@ -179,7 +179,7 @@ def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
     if shutil.which("ethtool"):
         features = subprocess.run(["ethtool", "-k", name], capture_output=True, text=True, timeout=60).stdout
         enabled = [feature for feature in ("generic-receive-offload", "large-receive-offload", "tcp-segmentation-offload")
-                   if re.search(rf"^{feature}: on", features, re.M)]  # fmt: skip
+                   if re.search(rf"^{feature}: on", features, re.M)]
         advice = f"a switch on it may see frames longer than the wire's: ethtool -K {name} gro off lro off tso off"
         if enabled:
             yield Finding(WARNING, f"{name} offloads", f"{', '.join(enabled)} on", advice)
@@ -209,7 +209,7 @@ def peers(addresses: list[str], frame: int, count: int) -> Iterator[Finding]:
                 continue
             mac = reachability.neighbour(ip)
             reason = f"its MAC address is known, {mac}: is it right, and forwarded?" if mac else (
-                "its MAC address is not known: ip neigh replace ..., or broadcasts do not get through")  # fmt: skip
+                "its MAC address is not known: ip neigh replace ..., or broadcasts do not get through")
             advice = f"is the agent there (ina doctor --target tofino --agent 600)? {reason}"
             yield Finding(BAD, ip, f"no answer to {single.sent} probes", advice)
             continue
@@ -219,7 +219,7 @@ def peers(addresses: list[str], frame: int, count: int) -> Iterator[Finding]:
         lost, sent = single.sent - single.answered + burst.sent - burst.answered, single.sent + burst.sent
         verdict = GOOD if not lost else WARNING if lost <= sent * LOST else BAD
         yield Finding(verdict, f"{ip} loss", f"{lost} of {sent} datagrams", "" if not lost else
-                      "FEC and cable (ethtool -S: symbol and CRC errors), or a host that does not keep up")  # fmt: skip
+                      "FEC and cable (ethtool -S: symbol and CRC errors), or a host that does not keep up")
 
 
 # ---- a trial run
@@ -262,7 +262,7 @@ def trial(protocol: str, workers: int, values: int, slots: int, port: str) -> It
     yield Finding(FACT, f"{ELEMENTS * 4 >> 20} MiB all-reduce", f"{large * 1e3:.2f} ms: {goodput}")
     resent = sum(each["retransmissions"] for each in stats) / max(1, sum(each["tx_packets"] for each in stats))
     yield Finding(GOOD if resent < 0.001 else WARNING, "sent again", f"{resent:.2%} of the packets",
-                  "" if resent < 0.001 else "lost, or later than the time-out: another process takes the processors")  # fmt: skip
+                  "" if resent < 0.001 else "lost, or later than the time-out: another process takes the processors")
     count = len(os.sched_getaffinity(0))
     use = seconds / spent / count
     yield Finding(FACT, "bound by", f"{'the processors' if use > 0.85 else 'waiting for each other'}: {use:.0%} of {count} busy")
@@ -275,7 +275,7 @@ def _endpoint(client: Client, index: int, kind: str) -> Endpoint:
             worker=attachment.worker, workers=attachment.workers, job=attachment.number, life=attachment.life,
             slots=attachment.slots, values=attachment.values, address=attachment.address, switch=attachment.switch,
             server=attachment.switch, protocol=attachment.protocol, check=attachment.check, key=attachment.key,
-            rto_min=0.1, timeout=30.0)  # fmt: skip
+            rto_min=0.1, timeout=30.0)
         return Endpoint(config, open_worker_port(attachment, None), client.fileno())
     finally:
         for fd in attachment.fds:

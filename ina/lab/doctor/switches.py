@@ -22,7 +22,7 @@ CABLE = "cable, optics, speed, FEC and autonegotiation at both ends"
 
 
 def examine(d: Deployment, addresses: Mapping[str, str], device_id: int = 0, timeout: float = 5.0,
-            access: Access | None = None) -> Iterator[Finding]:  # fmt: skip
+            access: Access | None = None) -> Iterator[Finding]:
     """Examines switch by switch, then all together."""
     with ExitStack() as stack:
         switches: dict[str, Bfrt] = {}

@@ -84,14 +84,14 @@ class AllReduce(FailingLinks):
     name: str = key("allreduce", "the results folder's name begins with it")
     world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit), or in processes: "
                      "local (one machine, shared memory), testbed (hosts of a Mininet network)",
-                     choices=("virtual", "local", "testbed"))  # fmt: skip
+                     choices=("virtual", "local", "testbed"))
     elements: int = key(1_000_000, "of each job's tensor", limits.ELEMENTS)
     tensors: str = key("own", "own: each worker has its own; common: all workers of a job share one, and one place for the "
                        "result: for virtual time with more workers than memory has room for",
-                       choices=("own", "common"))  # fmt: skip
+                       choices=("own", "common"))
     switch: str = key("embedded", SWITCH, choices=SWITCHES)
     codec: str = key(codecs.DEFAULT, "how float32 travels in virtual time: block (the protocol's own), or another one of "
-                     "ina.codecs, such as omnireduce; its computing takes no time")  # fmt: skip
+                     "ina.codecs, such as omnireduce; its computing takes no time")
     sparsity: float = key(0.0, f"share of the blocks of {BLOCK} values that are zero, others on each worker", limits.PROBABILITY)
 
     rows = (
@@ -204,7 +204,7 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
         reduction = config.reduction
         coded = CodedJobs(fabric, config.codec) if config.codec != codecs.DEFAULT else None
         results = [expected(arrays, config.workers, config.protocol, reduction) if config.payload and not coded else None
-                   for arrays in tensors]  # fmt: skip
+                   for arrays in tensors]
         moving = failed_links.Failing(fabric, config, place, jobs, above) if config.link_events else None
         for number, (job, arrays) in enumerate(zip(jobs, tensors, strict=True)):
             if coded:
@@ -230,7 +230,7 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
                 _check_coded(config, job, arrays, coded.results(number))
         fabric.check()
         timeline.jobs += [(job.name, [[("all-reduce", 0.0, _end(job, worker, done))] for worker in range(len(job.hosts))])
-                          for job in jobs]  # fmt: skip
+                          for job in jobs]
         whole = max(completion.time for completion in done.values()) / PS
         links, network = virtual_network.link_figures(fabric, whole), virtual_network.whole(fabric)
         if moving:
@@ -243,7 +243,7 @@ def _progress(fabric: Fabric, config: AllReduce, jobs: Sequence[FabricJob]) -> d
     """Returns by job the bits of its tensor that a worker has on average; none of collectives."""
     return {job.name: 32 * config.values / len(job.hosts) * sum(fabric.worker_stats(machine)["results"]
                                                                 for machine in (*job.machines, *job.former))
-            for job in jobs if job.jobs}  # fmt: skip
+            for job in jobs if job.jobs}
 
 
 def _end(job: FabricJob, worker: int, done: dict[int, Completion]) -> float:
@@ -257,7 +257,7 @@ def _must_fit(config: AllReduce, jobs: int) -> None:
     needed, available = tensors * 4 * config.elements, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > available:
         raise ConfigError(f"elements = {config.elements}: {tensors} tensors are {needed / 2**30:,.0f} GiB; this machine has "
-                          f"{available / 2**30:,.0f} GiB (tensors = 'common' is one for all workers)")  # fmt: skip
+                          f"{available / 2**30:,.0f} GiB (tensors = 'common' is one for all workers)")
 
 
 def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:
@@ -306,7 +306,7 @@ def _check_coded(config: AllReduce, job: FabricJob, tensors: list[np.ndarray], r
     for worker, result in enumerate(results):
         if result.tobytes() != right.tobytes():
             raise WrongSum(f"{job.name}: worker {worker}'s result is not what codec {config.codec} gives over arrays, at "
-                           f"{np.count_nonzero(result != right)} of {right.size} places")  # fmt: skip
+                           f"{np.count_nonzero(result != right)} of {right.size} places")
 
 
 def _reduction(
@@ -346,10 +346,10 @@ def in_processes(config: AllReduce) -> list[Reduction]:
     config = config.resolved()
     defines = {"VALUES": str(config.values), "SLOTS": str(max(virtual_network.LEAST_SLOTS, config.pool))}
     faults = {"duplicate": config.duplicate, "reorder": config.reorder, "corrupt": config.corrupt,
-              "duplicate_delay": 10e-3, "reorder_delay": 2e-3, "seed": config.seed}  # fmt: skip
+              "duplicate_delay": 10e-3, "reorder_delay": 2e-3, "seed": config.seed}
     base = Specification("", port_kinds.DEFAULT, 0, 0, config.workers, config.window, config.elements, config.dtype, config.seed,
                          config.rto_min, config.rto_max, config.timeout, config.rto == "fixed", config.check,
-                         moves=bool(config.link_events))  # fmt: skip
+                         moves=bool(config.link_events))
     if config.world == "local":
         faults["loss"] = config.loss  # a worker's port is its wire, both ways
         process = start_server(config.program_path, defines)
@@ -363,7 +363,7 @@ def in_processes(config: AllReduce) -> list[Reduction]:
     mtu = max(place.topology.mtu, protocols.frame_bytes(config.protocol, config.values) - ETHERNET)
     topology = replace(place.topology, links=links, mtu=mtu)
     made = Network(topology, config.program_path, defines, seed=config.seed, kind=config.switch, link_probe=config.link_probe,
-                   link_misses=config.link_misses)  # fmt: skip
+                   link_misses=config.link_misses)
     with testbed.opened(made) as network:
         ranks = testbed.place(network, hosts)
         return _work(config, replace(base, switch=network.socket, port=udp.KIND.name), faults, ranks, network)
@@ -374,11 +374,11 @@ def _work(config: AllReduce, base: Specification, faults: dict, place: Place, ne
     for index in range(config.jobs * config.workers):
         job, worker = divmod(index, config.workers)
         seeded = {**faults, "seed": faults["seed"] * 1024 + index} if any(
-            faults.get(key) for key in ("loss", "duplicate", "reorder", "corrupt")) else None  # fmt: skip
+            faults.get(key) for key in ("loss", "duplicate", "reorder", "corrupt")) else None
         specifications.append(replace(base, job=job, worker=worker, faults=seeded))
     measured = crew.work(specifications, place, network, config.timeout + 30, config.link_events)
     stalls = {f"job {job}": [stall for answer in measured.answers[job * config.workers : (job + 1) * config.workers]
-                             for stall in answer["stalls"]] for job in range(config.jobs)}  # fmt: skip
+                             for stall in answer["stalls"]] for job in range(config.jobs)}
     links = {"links": failed_links.of_testbed(measured.incidents, stalls, measured.began)} if measured.incidents else {}
     busiest, load, use = measured.busiest()
     wires = config.world == "testbed" and config.topology == "star" and config.rate
@@ -392,7 +392,7 @@ def _work(config: AllReduce, base: Specification, faults: dict, place: Place, ne
             ring_model_seconds=ring_model(config, 4 * config.elements) if wires else None,
             stats={"workers": {key: sum(answer["stats"][key] for answer in own) for key in own[0]["stats"]},
                    "network": measured.links, "drops": measured.counters, **links},
-        ))  # fmt: skip
+        ))
     return reductions
 
 

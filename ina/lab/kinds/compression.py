@@ -79,7 +79,7 @@ class Compression(Experiment):
     kind: str = key("compression", "what is done: compression", choices=("compression",))
     name: str = key("compression", "the results folder's name begins with it")
     world: str = key("local", "where: local (one process; what travels goes through the switch in virtual time)",
-                     choices=("local",))  # fmt: skip
+                     choices=("local",))
     workers: int = key(4, "workers", Range(1, 32))
     model: str = key("small", "cnn (409,034 parameters), small (39,418) or transformer (71,370)", choices=tuple(MODELS))
     codec: str = key(codecs.DEFAULT, "how gradients travel: any codec (docs/guide/codecs.md)")
@@ -88,13 +88,13 @@ class Compression(Experiment):
     lr: float = key(0.05, "learning rate", limits.FACTOR)
     momentum: float = key(0.9, "SGD's momentum", Range(0, 1))
     optimizer: str = key("sgd", "sgd or adam, of averaged gradients; 1-bit-adam or 0-1-adam: momentum travels, by the codec, "
-                         "after a warm-up of float32 gradients", choices=("sgd", "adam", "1-bit-adam", "0-1-adam"))  # fmt: skip
+                         "after a warm-up of float32 gradients", choices=("sgd", "adam", "1-bit-adam", "0-1-adam"))
     warm_up: int = key(100, "steps of the warm-up of 1-bit-adam and 0-1-adam", Range(1, 10**6))
     dtype: str = key("float32", "of gradients: rounded to it before their sum and behind it",
-                     choices=("float32", "bfloat16", "float16"))  # fmt: skip
+                     choices=("float32", "bfloat16", "float16"))
     evaluate: int = key(20, "steps between measurements of the test accuracy, of 2,000 images; 0: only at the end", limits.STEPS)
     target: float = key(0.0, "test accuracy whose time is reported, by the first measurement that reaches it; 0: none",
-                        limits.PROBABILITY)  # fmt: skip
+                        limits.PROBABILITY)
     seed: int = key(1, "of initial parameters and order of the images", limits.SEED)
     data: str = key("", "folder of the IDX files; empty: where the distribution's package puts them")
     rates: tuple[str, ...] = key(("100M", "10G", "100G"), "of the workers' links in virtual time, bit/s, such as 10G")
@@ -104,7 +104,7 @@ class Compression(Experiment):
     protocol: str = key(protocols.DEFAULT, "what switch and workers speak in virtual time")
     program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
     switch: str = key("embedded", "embedded, or tna: the protocol's program for Tofino, on the same switch",
-                      choices=("embedded", "tna"))  # fmt: skip
+                      choices=("embedded", "tna"))
     timeout: float = key(30.0, "seconds of virtual time after which a sum has failed", limits.TIME)
 
     rows = (
@@ -143,7 +143,7 @@ class Compression(Experiment):
         try:
             *_, run = together.train(self.model, self.codec, self.workers, self.steps, self.batch, lr=self.lr, seed=self.seed,
                                      momentum=self.momentum, evaluate=self.evaluate, folder=self.data,
-                                     optimizer=self.optimizer, warm_up=self.warm_up, dtype=self.dtype)  # fmt: skip
+                                     optimizer=self.optimizer, warm_up=self.warm_up, dtype=self.dtype)
         except data.DataError as error:
             raise ConfigError(f"data = {self.data!r}: {error}") from None
         except ValueError as error:  # such as no room for so many workers
@@ -155,7 +155,7 @@ class Compression(Experiment):
         narrow = 4 * sum(words for words, own in zip(run.rounds, run.own, strict=True) if own)
         up = down - narrow * (1 - min(1.0, traffic.up / traffic.down))  # a program's own may be narrower than words
         stats = {"codec": {"rounds": [round(words) for words in run.rounds], "flushed": run.flushed, "diverged": run.diverged},
-                 "model": {"parameters": run.parameters, "data": run.dataset}}  # fmt: skip
+                 "model": {"parameters": run.parameters, "data": run.dataset}}
         compute, by_codec = least(run.compute_seconds), [seconds for seconds in run.codec_seconds if seconds]
         coding = least(by_codec) * len(by_codec) / len(run.codec_seconds) if by_codec else 0.0  # warm-ups have none
         coding = 0.0 if self.codec == codecs.DEFAULT else coding  # it is the worker's, and takes the tensor as it is
@@ -164,7 +164,7 @@ class Compression(Experiment):
                      sum(self.network_seconds(words, bits(rate)) for words in run.rounds),
                      self.network_seconds(run.parameters, bits(rate)), up, down, stats)
             for rate in self.rates
-        ]  # fmt: skip
+        ]
         yield Outcome(results)
 
     def network_seconds(self, words: float, rate: float) -> float:
@@ -172,7 +172,7 @@ class Compression(Experiment):
         elements = max(1, round(words))
         reduction = AllReduce(workers=self.workers, elements=elements, rate=rate, delay=self.delay, values=self.values,
                               pool=self.pool, protocol=self.protocol, program=self.program, switch=self.switch, seed=self.seed,
-                              rto_min=10e-3, rto_max=1.0, timeout=self.timeout)  # fmt: skip
+                              rto_min=10e-3, rto_max=1.0, timeout=self.timeout)
         (result,) = reduction.measure()
         return result.seconds
 
@@ -182,7 +182,7 @@ class Compression(Experiment):
         verdict = "pays" if summary["faster"] > 1.05 else "does not pay"
         return Finding(run["job"], bound, f"a step is {parts['compute']:.2f} ms of compute, {parts['processor']:.3f} ms of the "
                        f"codec and {parts['link']:.4f} ms in the network; {run['codec']} {verdict}: the exchange is "
-                       f"{summary['faster']:.2f} times as fast as uncompressed")  # fmt: skip
+                       f"{summary['faster']:.2f} times as fast as uncompressed")
 
     def title(self, results: Sequence[Measured]) -> str:
         return f"{self.workers} workers, {self.model}, {self.codec}"

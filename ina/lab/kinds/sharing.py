@@ -86,11 +86,11 @@ class Sharing(Simulated):
     jobs: int = key(8, "jobs, each with hosts and wires of its own, one more host for its parameter server", limits.JOBS)
     workers: int = key(8, "of each job", limits.WORKERS)
     window: int = key(128, "packets that a worker has under way at most, a power of two; a job needs as many slots",
-                      Range(1, 1024, "packets", "packets"))  # fmt: skip
+                      Range(1, 1024, "packets", "packets"))
     elements: int = key(500_000, "of each job's tensors, int32", limits.ELEMENTS)
     tensors: int = key(1, "of each job, one after the other", Range(1, 10**6, "one after the other"))
     period: float = key(0.0, "s from a tensor's start to that of the next; the jobs' are staggered evenly. 0: all at once",
-                        limits.TIME)  # fmt: skip
+                        limits.TIME)
     straggler: float = key(1.0, "how many times slower the wire of worker 0 of job 0 is", Range(1, 1000))
     seed: int = key(1, "of the tensors", limits.SEED)
     rate: float = key(100e9, "of each wire, bit/s", limits.RATE)
@@ -98,14 +98,14 @@ class Sharing(Simulated):
     queue: int = key(0, "of each wire, bytes; 0: no limit", limits.BYTES)
     buffer: int = key(0, "of the switch, bytes: what may wait for all of its wires together; 0: no limit", limits.BYTES)
     ecn_depth: int = key(64, "packets in an egress queue from which congestion is marked; 0: never",
-                         Range(0, 1 << 30, "packets", "packets"))  # fmt: skip
+                         Range(0, 1 << 30, "packets", "packets"))
     program: str = key("", simulated.PROGRAM)
     switch: str = key("embedded", simulated.SWITCH, choices=simulated.EMBEDDED)
     values: int = key(256, "int32 per packet", limits.PACKET)
     rto_min: float = key(100e-6, "least retransmission time-out, s", limits.TIME)
     rto_max: float = key(10e-3, "largest, s", limits.TIME)
     check: str = key("", "how check words protect sums: off, sum or keyed; empty: sum, where packets have their values",
-                     choices=("", *protocols.CHECKS))  # fmt: skip
+                     choices=("", *protocols.CHECKS))
     timeout: float = key(30.0, "virtual seconds after which a tensor has failed", limits.TIME)
     sample: float = simulated.sample()
     payload: bool = key(True, simulated.PAYLOAD)
@@ -205,7 +205,7 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
     hosts = config.jobs * (config.workers + protocol.needs_server)
     slow = {0: config.straggler} if config.straggler > 1 else None
     with Shared(program.so_path, protocol, hosts=hosts, wire=wire, buffer=config.buffer, pool=config.pool, seed=config.seed,
-                slow=slow, payload=config.payload) as network:  # fmt: skip
+                slow=slow, payload=config.payload) as network:
         jobs = [_admit(network, config, number) for number in range(config.jobs)]
         rng = np.random.default_rng(config.seed)
         arrays = [[_tensor(rng, config) for _ in range(config.workers)] for _ in jobs]
@@ -243,7 +243,7 @@ def _admit(network: Shared, config: Sharing, number: int) -> SharedJob:
     return network.admit(
         f"job {number}", config.workers, config.slots, config.values,
         rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout, check=config.check,
-    )  # fmt: skip
+    )
 
 
 def _tensor(rng: np.random.Generator, config: Sharing) -> np.ndarray:
@@ -295,7 +295,7 @@ def _shares(
     dropped = sum(link.dropped for link in links)
     longest = max(link.max_queue for link in links if link.source in network.switch_at)
     return Shares(config.protocol, config.workers, 4 * config.elements, seconds, config.straggler > 1, aggregated, load,
-                  dropped=dropped, longest_queue=longest, stats=stats, checked=config.payload, **figures)  # fmt: skip
+                  dropped=dropped, longest_queue=longest, stats=stats, checked=config.payload, **figures)
 
 
 KIND = Sharing

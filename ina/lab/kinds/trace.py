@@ -36,7 +36,7 @@ SCHEDULES: dict[str, Callable[[int], collectives.Schedule]] = {
     "reduce": collectives.reduce, "all-gather": collectives.all_gather, "gather": collectives.gather,
     "scatter": collectives.scatter, "broadcast": collectives.broadcast, "all-to-all": collectives.all_to_all,
     "reduce-scatter": collectives.reduce_scatter, "barrier": lambda n: collectives.tree(n, 1),
-}  # fmt: skip
+}
 TIMES = {"all-gather": 1, "gather": 1, "all-to-all": 1}  # the tensor is n times as large as a rank's input
 
 
@@ -86,9 +86,9 @@ class Trace(Networked):
     groups: str = key("", "JSON file of process groups' ranks, as ASTRA-sim has it; empty: all, or what the trace says")
     compute: float = key(1.0, "times of the trace are multiplied by this", limits.FACTOR)
     peak_flops: float = key(0.0, "FLOP/s of a rank's GPU, for nodes with num_ops and no duration; 0: not known",
-                            Range(0, 1e24, "operations a second"))  # fmt: skip
+                            Range(0, 1e24, "operations a second"))
     memory_bandwidth: float = key(0.0, "byte/s of its memory, for nodes with tensor_size and no duration; 0: not known",
-                                  Range(0, 1e18, "bytes a second"))  # fmt: skip
+                                  Range(0, 1e18, "bytes a second"))
 
     rows = (
         Row("time_ms", "the whole trace, virtual ms", "ms", "{:.4f}"),
@@ -216,7 +216,7 @@ class Replay:
 
     def _bare(self, hosts: list[str], schedule: collectives.Schedule) -> FabricJob:
         return self.fabric.collective(hosts, schedule, self.config.values, window=self.config.flow, rto=self.config.rto_min,
-                                      congestion=virtual_network.CONGESTION[self.config.transport], bare=True)  # fmt: skip
+                                      congestion=virtual_network.CONGESTION[self.config.transport], bare=True)
 
     def _key(self, rank: int, node: Node) -> tuple | None:
         """Returns the key of the communicator that a node uses; None: it needs none."""
@@ -349,7 +349,7 @@ class Replay:
             stats={**virtual_network.counters(self.fabric, self.config, list(self.jobs.values()), self.hosts),
                    "ignored attributes": self.traces.ignored},
             **virtual_network.link_figures(self.fabric, max(seconds, 1e-12)),
-        )  # fmt: skip
+        )
 
 
 def _match(config: Trace, traces: chakra.Traces) -> None:

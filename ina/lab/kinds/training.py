@@ -147,13 +147,13 @@ class Training(Experiment):
     kind: str = key("training", "what is done: training", choices=("training",))
     name: str = key("fashion-mnist", "the results folder's name begins with it")
     world: str = key("local", "where: local (processes on this machine) or testbed (hosts of a Mininet network)",
-                     choices=("local", "testbed"))  # fmt: skip
+                     choices=("local", "testbed"))
     backends: tuple[str, ...] = key(
         ("ina", "gloo"), f"of ina (with the protocol below), {', '.join(protocols.names())}, gloo; in this order"
     )
     workers: int = key(4, "ranks", limits.WORKERS)
     model: str = key("", "cnn (409,034 parameters), small (39,418) or transformer (71,370, over an image's rows); empty: cnn, "
-                     "with BMv2 small", choices=("", *MODELS))  # fmt: skip
+                     "with BMv2 small", choices=("", *MODELS))
     epochs: int = key(2, "passes over the training set", Range(1, 10**6))
     steps: int = key(0, "stop after this many; 0: whole epochs, with BMv2 100", limits.STEPS)
     batch: int = key(64, "images per worker and step", Range(1, 65536, "images that are in memory at once"))
@@ -164,17 +164,17 @@ class Training(Experiment):
     bucket_mb: float = key(0.5, "DDP's gradient bucket, MiB", limits.MIB)
     protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
     codec: str = key(codecs.DEFAULT, "how gradients travel with ina: any codec (docs/guide/codecs.md); one that remembers "
-                     "(error feedback) is made for each bucket; auto:NAME,NAME chooses by measured times")  # fmt: skip
+                     "(error feedback) is made for each bucket; auto:NAME,NAME chooses by measured times")
     evaluate: int = key(0, "steps between measurements of the test accuracy, of 2,000 images; no time of the training; 0: only "
-                        "at the end", limits.STEPS)  # fmt: skip
+                        "at the end", limits.STEPS)
     target: float = key(0.0, "test accuracy whose time is reported, by the first measurement that reaches it; 0: none",
-                        limits.PROBABILITY)  # fmt: skip
+                        limits.PROBABILITY)
     program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
     values: int = key(0, "int32 per packet; 0: INA_VALUES or 2048, in the testbed what fits its MTU", limits.PACKET)
     slots: int = key(0, "window of each worker, packets; a power of two; 0: INA_SLOTS or 64, in the testbed 32, with BMv2 8",
-                     limits.SLOTS)  # fmt: skip
+                     limits.SLOTS)
     check: str = key("", "how check words protect sums: off, sum or keyed; empty: sum, where the protocol has them",
-                     choices=("", *protocols.CHECKS))  # fmt: skip
+                     choices=("", *protocols.CHECKS))
     faults: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port, both directions")
     pcap: str = key("", "folder for a capture of each worker's packets, which Wireshark and scapy read; empty: none")
     timeout: float = key(60.0, "seconds that a rank waits for an all-reduce", limits.TIME)
@@ -184,7 +184,7 @@ class Training(Experiment):
     delay: float = key(0.0, "testbed: of each link, one way, s", limits.DELAY)
     queue: int = key(524288, "testbed: of each link and direction, bytes; 0: no limit", limits.BYTES)
     buffer: int = key(0, "testbed: of each switch, bytes: what may wait for all of its links together; 0: no limit, or a file's",
-                      limits.BYTES)  # fmt: skip
+                      limits.BYTES)
     loss: float = key(0.0, "testbed: probability that a link loses a frame, each way", limits.PROBABILITY)
     mtu: int = key(1500, "testbed: largest IP packet, bytes", Range(576, 9000, "bytes", "B"))
     topology: str = key("star", "testbed: the network, such as star, fat-tree k=4, or a .toml file (ina topo list)")
@@ -245,7 +245,7 @@ class Training(Experiment):
         testbed = self.world == "testbed"
         yield not self.points or bool(self.pcap), "points", "a folder for captures in pcap as well"
         yield (testbed or self.switch != "bmv2", "switch",
-               "'embedded', or world = 'testbed': BMv2's ports are network interfaces")  # fmt: skip
+               "'embedded', or world = 'testbed': BMv2's ports are network interfaces")
         yield from super().checks()
         yield self.values <= max(self.fitting), "values", f"at most {max(self.fitting)}, which fits mtu = {self.mtu}"
         yield from self._wrong_codec()
@@ -349,7 +349,7 @@ def world(config: Training, console: Console) -> Iterator[Network | None]:
         switches, hosts = len(network.topology.switches), len(network.topology.hosts)
         many = f" and {switches} switches" if switches > 1 else ""
         console.print(f"Network {network.topology.name} of {hosts} hosts{many} is up after {network.up_seconds:.1f} s",
-                      highlight=False)  # fmt: skip
+                      highlight=False)
         yield network
         began = time.monotonic()
         network.stop()
@@ -369,7 +369,7 @@ def training_network(config: Training) -> Iterator[Network]:
         topology = described(config)
         network = Network(topology, config.program_path, defines(config), seed=config.seed, job_slots=config.slots,
                           kind=config.switch, cables=config.cables or None, capture=capture,
-                          points=config.points.split(","))  # fmt: skip
+                          points=config.points.split(","))
         host = server_host(config, topology)
     except TopologyError as error:
         raise ConfigError(f"topology, switch, cables: {error}") from error
@@ -384,7 +384,7 @@ def forecast(config: Training) -> str:
     parameters, topology = MODELS[config.model], described(config)
     hosts, cores = hosts_of(config, topology), len(os.sched_getaffinity(0))
     seconds = {name: config.steps * cost_model.bmv2_seconds(name, topology, hosts, parameters, config.values, config.mtu, cores)
-               for name in config.backends}  # fmt: skip
+               for name in config.backends}
     compiled = is_compiled(config.program_path, defines(config))
     shown = " and ".join(f"{max(1, round(seconds[name]))} s for {name}" for name in seconds)
     packet = 1e6 * (cost_model.BMV2_FRAME + cost_model.BMV2_VALUE * config.values)
@@ -400,7 +400,7 @@ def train(config: Training, backend: str, folder: Path, console: Console, networ
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     with Progress(*columns, console=console) as progress:
         names = report.NAMES if network is None else report.TESTBED_NAMES
         task = progress.add_task(f"{names[backend]:<17}", total=None, note="starting")

@@ -78,7 +78,7 @@ class Workload(Networked):
     first_bucket_mb: float = key(1.0, "DDP's first one, MiB", limits.MIB)
     compute: float = key(1.0, "times of the file are multiplied by this", limits.FACTOR)
     scale: float = key(1.0, "elements and times of the file are: a small model of the same shape, where networks are large",
-                       Range(0, 1))  # fmt: skip
+                       Range(0, 1))
     jitter: float = key(0.0, "of a step's compute time: uniform from none to this share more, by worker and step", Range(0, 100))
     slow_worker: float = key(1.0, "compute time of worker 0, times that of the others", limits.FACTOR)
 
@@ -157,7 +157,7 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
         rng = np.random.default_rng(config.seed)
         arrays = _arrays(config, buckets, 0)  # without payload they are neither read nor written: all share these
         workers = [_worker(config, job, rank, arrays if not config.payload else _arrays(config, buckets, rank), rng)
-                   for job in jobs for rank in range(config.workers)]  # fmt: skip
+                   for job in jobs for rank in range(config.workers)]
         _run(config, fabric, workers, model, buckets, timeline)
         fabric.check()
         seconds = max(worker.ends[-1] for worker in workers) / PS
@@ -166,7 +166,7 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
             _training(config, model, buckets, [w for w in workers if w.job is job], figures,
                       virtual_network.counters(fabric, config, [job], job.hosts, network))
             for job in jobs
-        ]  # fmt: skip
+        ]
         timeline.jobs += [(training.job, training.spans) for training in trainings]
         return trainings
 
@@ -192,7 +192,7 @@ def _worker(
 def _run(
     config: Workload, fabric: Fabric, workers: Sequence[Worker], model: Sequence[layers.Layer],
     buckets: Sequence[layers.Bucket], timeline: Timeline,
-) -> None:  # fmt: skip
+) -> None:
     fabric.stop_at_completions()
     owners: dict[int, Worker] = {}
     for worker in workers:
@@ -215,7 +215,7 @@ def _run(
 def _begin(
     fabric: Fabric, worker: Worker, at: int, model: Sequence[layers.Layer], buckets: Sequence[layers.Bucket],
     owners: dict[int, Worker],
-) -> None:  # fmt: skip
+) -> None:
     worker.step += 1
     factor = worker.factors[worker.step]
     forward = round(sum(layer.forward for layer in model) * factor)
@@ -250,7 +250,7 @@ def _reduced(config: Workload, fabric: Fabric, worker: Worker, ticket: int, time
 def _training(
     config: Workload, model: Sequence[layers.Layer], buckets: Sequence[layers.Bucket], workers: Sequence[Worker],
     figures: virtual_network.LinkFigures, stats: dict,
-) -> Training:  # fmt: skip
+) -> Training:
     ends = [max(worker.ends[step] for worker in workers) for step in range(config.steps)]
     reductions = [span for span in workers[-1].spans if span[0].startswith("all-reduce")]
     return Training(

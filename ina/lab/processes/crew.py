@@ -40,7 +40,7 @@ class Measurements:
         """Returns the direction of a link that was busy longest: name, bytes, share of the time."""
         seconds = max(answer["ended"] for answer in self.answers) - min(answer["began"] for answer in self.answers)
         ways = [(8 * link[f"{way}_bytes"] / (link["rate"] or 1e15), f"{name} {way}", link[f"{way}_bytes"], link["rate"])
-                for name, link in self.links.items() for way in ("up", "down")]  # fmt: skip
+                for name, link in self.links.items() for way in ("up", "down")]
         if not ways:
             return "", 0, None
         busy, name, load, rate = max(ways)
@@ -48,7 +48,7 @@ class Measurements:
 
 
 def work(specifications: Sequence[Specification], place: Place, network: Network | None, timeout: float,
-         link_events: Sequence[str] = ()) -> Measurements:  # fmt: skip
+         link_events: Sequence[str] = ()) -> Measurements:
     """Starts the workers, has them work at once, and waits until they have ended. ``network``: whose links they use;
     ``link_events``: of these links.
 
@@ -140,7 +140,7 @@ def _start(specifications: Sequence[Specification], place: Place) -> Iterator[Cr
                     command = place.command(rank, [sys.executable, "-m", "ina.lab.processes.reducer", json.dumps(asdict(spec))])
                     environment = {**os.environ, **place.environment(rank), "INA_RUNNER": str(os.getpid())}
                     processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, text=True,
-                                                      stdout=subprocess.PIPE, stderr=errors))  # fmt: skip
+                                                      stdout=subprocess.PIPE, stderr=errors))
                 place.started(processes[-1].pid)
             yield Crew(processes, logs)
         finally:

@@ -54,7 +54,7 @@ def described(config: Placed) -> topologies.Topology:
     """Returns the network of ``config``. Raises TopologyError."""
     number = {} if config.topology != "star" else {"hosts": config.workers + program_named(config.protocol).needs_server}
     topology = topologies.specified(config.topology, rate=config.rate, delay=config.delay, queue=config.queue,
-                                    loss=config.loss, mtu=config.mtu, **number)  # fmt: skip
+                                    loss=config.loss, mtu=config.mtu, **number)
     topology = with_buffer(topology, config.buffer)
     if topology.mtu != config.mtu:
         raise topologies.TopologyError(f"{config.topology}: its mtu is {topology.mtu}, but the experiment's is {config.mtu}")

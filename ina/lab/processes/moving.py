@@ -66,7 +66,7 @@ class Moving:
     was under way, as of time.time()."""
 
     def __init__(self, rank: int, size: int, client: Client, endpoint: Endpoint, attachment: Attachment,
-                 attach: Callable[[], Endpoint]):  # fmt: skip
+                 attach: Callable[[], Endpoint]):
         """``attach``: attaches again and opens an endpoint there."""
         self.rank, self.size, self.client, self.lock = rank, size, client, threading.RLock()
         self.stalls: list[tuple[float, float]] = []

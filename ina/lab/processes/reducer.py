@@ -67,7 +67,7 @@ def main() -> None:
         worker=grant.worker, workers=grant.workers, job=grant.number, life=grant.life, protocol=grant.protocol,
         slots=grant.slots, values=grant.values, rto_min=spec.rto_min, rto_max=spec.rto_max, timeout=spec.timeout,
         rto_fixed=spec.rto_fixed, check=grant.check, key=grant.key, address=grant.address, switch=grant.switch,
-    )  # fmt: skip
+    )
     tensors = [spec.tensor(worker) for worker in range(spec.workers)]
     reduction = choose_reduction(grant.protocol, spec.dtype)
     right, allowed = expected(tensors, len(tensors), grant.protocol, reduction)
@@ -76,7 +76,7 @@ def main() -> None:
     def opened(grant: Attachment) -> Endpoint:
         port = open_worker_port(grant, Faults(**spec.faults) if spec.faults else None)
         return Endpoint(replace(config, job=grant.number, life=grant.life, address=grant.address, switch=grant.switch), port,
-                        client.fileno())  # fmt: skip
+                        client.fileno())
 
     def begun(endpoint: Endpoint) -> AbstractContextManager[Moving | Staying]:
         if not spec.moves:

@@ -70,7 +70,7 @@ def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
                    udp.KIND.name]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(paths.PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
         server = subprocess.Popen(network.command(host, command), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                                  env=environment)  # fmt: skip
+                                  env=environment)
         network.adopt(server.pid)
         deadline = time.monotonic() + SERVER_START
         while not _ping(network)["server"]:

@@ -179,7 +179,7 @@ def _columns(group: Group) -> list[Column]:
     head, identities = _identity(group)
     summaries = [summary for _, summary in group.rows()]
     names = [[*identity[:-1], summary.get("backend", identity[-1])]
-             for identity, summary in zip(identities, summaries, strict=True)]  # fmt: skip
+             for identity, summary in zip(identities, summaries, strict=True)]
     figures = report.columns(group.kind, summaries)
     cells = zip(*(report.cells(figures, summary) for summary in summaries), strict=True)
     return [
@@ -257,7 +257,7 @@ def line_style(index: int) -> Style:
     turn, place = divmod(index, len(SERIES))
     size = max(1.5, 4.5 - index)
     return {"color": SERIES[place], "marker": MARKERS[place], "linestyle": "--" if turn % 2 else "-", "linewidth": size,
-            "markersize": 3 + 2 * size}  # fmt: skip
+            "markersize": 3 + 2 * size}
 
 
 def scale_places(axes: Axes, places: Sequence[float], across: str, logarithmic: bool = False) -> None:
@@ -303,7 +303,7 @@ def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, head
     ticks, at = [], 0.0
     for place in places:
         here = [(name, statistics.median([y for x, y in line if x == place]))
-                for name, line in lines.items() if any(x == place for x, _ in line)]  # fmt: skip
+                for name, line in lines.items() if any(x == place for x, _ in line)]
         for offset, (name, y) in enumerate(here):
             index = list(lines).index(name)
             in_legend = name in axes.get_legend_handles_labels()[1]

@@ -93,7 +93,7 @@ SIMILAR_COST = {(4, 40e9): 84e9, (4, 100e9): 178e9, (6, 40e9): 145e9, (6, 100e9)
 def speed_ups(results: Sequence[Result]) -> list[tuple[tuple[str, ...], float, float]]:
     """Returns TopoOpt's speed-ups over the fat-tree of similar cost, by model and rate, over the degree."""
     steps = {(r.config.topology, r.config.rate, r.config.layers): r.summary[0]["step_ms"]
-             for r in results if isinstance(r.config, Workload)}  # fmt: skip
+             for r in results if isinstance(r.config, Workload)}
     ratios: list[tuple[tuple[str, ...], float, float]] = []
     for (topology, rate, model), step in steps.items():
         if topology.startswith("topoopt"):

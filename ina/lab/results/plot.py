@@ -180,7 +180,7 @@ def write(plot: Plot, target: Path, size: str, logarithmic: Sequence[str] = ()) 
         from matplotlib import pyplot
     # Letters stay letters in all formats, and equal input makes an equal file.
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ina", "font.size": FONTS[size],
-                                "legend.fontsize": FONTS[size] - 1}):  # fmt: skip
+                                "legend.fontsize": FONTS[size] - 1}):
         figure, axes = pyplot.subplots(figsize=SIZES[size], layout="constrained")
         try:
             _distribution(axes, plot) if plot.across is None else _points(axes, plot)
@@ -211,7 +211,7 @@ def _points(axes: Axes, plot: Plot) -> None:
         if words:
             style["linestyle"] = "none"
         axes.errorbar(at, [point.middle for point in points], [below, above] if any(below + above) else None, label=line,
-                      capsize=2, elinewidth=0.8, **style)  # fmt: skip
+                      capsize=2, elinewidth=0.8, **style)
     if words:
         axes.set_xticks(range(len(every)), [str(x) for x in every])
         axes.set_xlim(-0.5, len(every) - 0.5)
@@ -227,7 +227,7 @@ def _distribution(axes: Axes, plot: Plot) -> None:
         steps = plot.distribution(line)
         style = compare.line_style(index)
         axes.step([steps[0][0], *(value for value, _ in steps)], [0, *(share for _, share in steps)], where="post", label=line,
-                  color=style["color"], linestyle=("-", "--", ":", "-.")[index % 4], linewidth=1.2)  # fmt: skip
+                  color=style["color"], linestyle=("-", "--", ":", "-.")[index % 4], linewidth=1.2)
     axes.set(xlabel=plot.heading, ylabel="share of runs", ylim=(0, 1.02))
 
 

@@ -30,7 +30,7 @@ class Watch:
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
             console=console, transient=True, refresh_per_second=4,
-        )  # fmt: skip
+        )
         self._task = self._bar.add_task("", total=1.0)
         self._shown, self._said = False, LONG - EVERY
 

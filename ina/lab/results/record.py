@@ -216,6 +216,6 @@ def load(path: Path) -> Result:
             raise ResultsError(f"{path / 'metrics.json'}: {key}: expected {'an object' if kind is dict else 'a list'}")
     try:
         return Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["runs"],
-                      metrics["finished"])  # fmt: skip
+                      metrics["finished"])
     except KeyError as error:
         raise ResultsError(f"{path / 'metrics.json'}: has no key {error}") from None

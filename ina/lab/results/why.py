@@ -31,7 +31,7 @@ def explain(result: Result) -> list[Finding]:
     it, values that were flushed to zero, and what codec = "auto" chose."""
     findings = (result.config.why(run, summary) for run, summary in zip(result.runs, result.summary, strict=True))
     return [replace(finding, shown=finding.shown + "".join(f"; {text}" for text in (*spoilt(run), *flushed(run), *planned(run))))
-            for finding, run in zip(findings, result.runs, strict=True)]  # fmt: skip
+            for finding, run in zip(findings, result.runs, strict=True)]
 
 
 def spoilt(run: dict) -> list[str]:
@@ -77,4 +77,4 @@ def measured(world: str, summary: dict) -> Finding:
 def lines(results: Sequence[Result], names: Sequence[str]) -> list[str]:
     """Returns one line for each finding; ``names``: of the results."""
     return [f"{name + ': ' if name else ''}{finding.job}: {finding.bound} — {finding.shown}"
-            for name, result in zip(names, results, strict=True) for finding in explain(result)]  # fmt: skip
+            for name, result in zip(names, results, strict=True) for finding in explain(result)]

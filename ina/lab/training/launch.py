@@ -189,14 +189,14 @@ def _listen(
 def _raise_silent(ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, message: str) -> None:
     heard = f"since {message[:200]}" if message else "at all"
     raise JobFailed(f"job {label}: nothing was heard of rank 0 for {silence:.0f} s, {heard}:\n"
-                    + conditions("rank", dict(enumerate(ranks)), logs))  # fmt: skip
+                    + conditions("rank", dict(enumerate(ranks)), logs))
 
 
 def conditions(word: str, processes: dict[int, subprocess.Popen], logs: list[Path]) -> str:
     """Describes the processes of a stuck job by number, a paragraph each: its state, and the end of its log
     (``logs[number]``), to which those that can (say_where_on_request) write their stacks."""
     asked = {number: process for number, process in processes.items()
-             if process.poll() is None and not _is_stopped(process.pid) and _catches(process.pid, signal.SIGUSR1)}  # fmt: skip
+             if process.poll() is None and not _is_stopped(process.pid) and _catches(process.pid, signal.SIGUSR1)}
     before = {number: logs[number].stat().st_size for number in asked}
     for process in asked.values():
         process.send_signal(signal.SIGUSR1)
@@ -210,7 +210,7 @@ def conditions(word: str, processes: dict[int, subprocess.Popen], logs: list[Pat
     parts = []
     for number, process in processes.items():
         parts.append(f"{word} {number} (pid {process.pid}) {_condition(process)}"
-                     + (f"; {_last_words(logs[number])}" if process.returncode != 0 else ""))  # fmt: skip
+                     + (f"; {_last_words(logs[number])}" if process.returncode != 0 else ""))
     return "\n".join(parts)
 
 

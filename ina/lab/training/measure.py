@@ -64,5 +64,5 @@ def write_fashion_mnist(path: Path, name: str = "cnn", batch: int = 64) -> list[
     images, labels = torch.randn(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
     model = measure_layers(MODELS[name](), images, labels)
     layers.write(path, model, f"Model {name} of the Fashion-MNIST training, {batch} images a worker.\nTimes measured with torch "
-                              f"{torch.__version__}, one thread, {platform.machine()}.")  # fmt: skip
+                              f"{torch.__version__}, one thread, {platform.machine()}.")
     return model

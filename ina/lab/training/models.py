@@ -24,7 +24,7 @@ def cnn(channels: int, hidden: int) -> nn.Sequential:
         nn.Conv2d(1, channels, 3, padding=1), nn.GELU(), nn.AvgPool2d(2),
         nn.Conv2d(channels, 2 * channels, 3, padding=1), nn.GELU(), nn.AvgPool2d(2),
         nn.Flatten(), nn.Linear(2 * channels * 7 * 7, hidden), nn.GELU(), nn.Linear(hidden, 10),
-    )  # fmt: skip
+    )
 
 
 class Rows(nn.Module):
@@ -49,10 +49,10 @@ class Mean(nn.Module):
 def transformer(width: int, depth: int) -> nn.Sequential:
     """``depth`` encoder layers (Vaswani et al., 2017; the norm first, no dropout) of ``width`` over an image's 28 rows."""
     layers = [nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
-              for _ in range(depth)]  # fmt: skip
+              for _ in range(depth)]
     return nn.Sequential(Rows(width), *layers, nn.LayerNorm(width), Mean(), nn.Linear(width, 10))
 
 
 MODELS: dict[str, Callable[[], nn.Sequential]] = {  # kinds/training.py has their numbers of parameters
     "cnn": partial(cnn, 16, 256), "small": partial(cnn, 8, 48), "transformer": partial(transformer, 64, 2),
-}  # fmt: skip
+}

@@ -92,7 +92,7 @@ class Recorder:
             missing = ", ".join(sorted(set(self._names.values()) - set(self._arrivals))[:3])
             reason = f"; no gradient came for {missing}" if missing else ""
             raise RecordingFailed(f"{len(self._steps)} whole steps were recorded, expected more than the {self._skip} that do "
-                                  f"not count{reason}")  # fmt: skip
+                                  f"not count{reason}")
         order = [name for name, _ in reversed(steps[-1][1])]
         backward = {name: statistics.median(dict(gradients)[name] for _, gradients in steps) for name in order}
         forward = {name: statistics.median(times.get(name, 0.0) for times, _ in steps) for name in self._leaves}
@@ -102,7 +102,7 @@ class Recorder:
             before = forward.pop(name.rpartition(".")[0], 0.0)
             measured.append(Layer(name, sizes[name], round(PS * before), round(PS * backward[name])))
         rest = [Layer(f"{name}.{type(self._leaves[name]).__name__.lower()}".strip("."), 0, round(PS * seconds), 0)
-                for name, seconds in forward.items() if seconds]  # fmt: skip
+                for name, seconds in forward.items() if seconds]
         return rest + measured
 
     def write(self, path: Path) -> list[Layer]:
@@ -113,5 +113,5 @@ class Recorder:
         if cap and not getattr(self._model, "bucket_bytes_cap_default", True):  # then DDP's first bucket is not smaller
             buckets += f", first_bucket_mb = {cap / layers.MIB:g}"
         layers.write(path, measured, f"Recorded from {len(self._steps) - self._skip} steps of a training{buckets}.\n"
-                                     f"torch {torch.__version__}, {platform.machine()}.")  # fmt: skip
+                                     f"torch {torch.__version__}, {platform.machine()}.")
         return measured

@@ -101,7 +101,7 @@ class Common:
     """One model for all workers. An optimizer of torch applies their gradients' average."""
 
     def __init__(self, model: nn.Module, workers: int, make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
-                 codec: str, dtype: str) -> None:  # fmt: skip
+                 codec: str, dtype: str) -> None:
         self.models = [model] * workers
         self.parameters = list(model.parameters())
         self.optimizer = make(self.parameters)
@@ -153,7 +153,7 @@ class Each:
 
 
 def _way(model: nn.Module, workers: int, optimizer: str, codec: str, dtype: str, lr: float, momentum: float,
-         warm_up: int) -> Common | Each:  # fmt: skip
+         warm_up: int) -> Common | Each:
     match optimizer:
         case "sgd":
             return Common(model, workers, lambda own: torch.optim.SGD(own, lr=lr, momentum=momentum), codec, dtype)
@@ -165,7 +165,7 @@ def _way(model: nn.Module, workers: int, optimizer: str, codec: str, dtype: str,
 
 def train(model: str, codec: str, workers: int, steps: int, batch: int, *, lr: float, momentum: float, seed: int, evaluate: int,
           folder: str = "", optimizer: str = "sgd", warm_up: int = 1,
-          dtype: str = "float32") -> Iterator[Trajectory]:  # fmt: skip
+          dtype: str = "float32") -> Iterator[Trajectory]:
     """Trains; yields the trajectory after each step, and last with the accuracy of the whole test set.
 
     Raises data.DataError, WrongSum: the workers' results differ; and what a codec raises.

@@ -32,11 +32,11 @@ from ina.base.settings import ConfigError, shown
 HINT = "pip install --no-deps mlc-chakra protobuf (or 'ina[chakra]', with all that its converters need)"
 COMPUTE, NOTHING, SEND, RECEIVE = "compute", "nothing", "send", "receive"
 COLLECTIVES = ("all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter",
-               "reduce-scatter", "barrier")  # by CollectiveCommType  # fmt: skip
+               "reduce-scatter", "barrier")  # by CollectiveCommType
 US, PS = 1_000_000, 10**12  # ps
 LONGEST = 10**6  # s that the nodes of one rank compute together; the emulator's clock ends at 2^64 ps
 READ = {"is_cpu_op", "num_ops", "tensor_size", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name",
-        "involved_dim", "root", "comm_root", "root_rank"}  # fmt: skip
+        "involved_dim", "root", "comm_root", "root_rank"}
 # Attributes of Chakra's converters that describe a node's origin: times, dependencies and sizes do not depend on them.
 DESCRIPTIONS = {"rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema", "kernel_backend", "kernel_file", "pid"}
 
@@ -125,7 +125,7 @@ def read(prefix: str, groups: str = "", roofline: Roofline = UNKNOWN) -> Traces:
         if not set(members) <= set(groups_by_name[""]) or len(set(members)) < len(members):
             place = groups if name in from_file else f"{prefix}.*.et"
             raise ConfigError(f"{place}: process group {name!r} has ranks {shown(list(members))}, expected some of 0 to "
-                              f"{len(paths) - 1}, each once; there is a file for each of these")  # fmt: skip
+                              f"{len(paths) - 1}, each once; there is a file for each of these")
     for rank, (path, nodes) in enumerate(zip(paths, ranks, strict=True)):
         for node in nodes:
             _check(path, node, rank, groups_by_name)
@@ -160,7 +160,7 @@ def _check(path: Path, node: Node, rank: int, groups: dict[str, tuple[int, ...]]
         members = groups[node.group]
         if rank not in members or not set(members) <= set(everyone):
             raise ConfigError(f"{where}: process group {node.group!r} has ranks {members}, expected rank {rank} among them, and "
-                              f"none above {len(everyone) - 1}")  # fmt: skip
+                              f"none above {len(everyone) - 1}")
 
 
 # ---- one file
@@ -232,7 +232,7 @@ def _rank(path: Path, roofline: Roofline) -> tuple[list[Node], dict[str, tuple[i
     if (total := sum(node.duration for node in nodes)) > LONGEST * PS:
         longest = max(nodes, key=lambda node: node.duration)
         raise ConfigError(f"{path}: its nodes compute for {total / PS:g} s, node {longest.number} ({longest.name!r}) the longest "
-                          f"of them: expected {LONGEST:g} s at most")  # fmt: skip
+                          f"of them: expected {LONGEST:g} s at most")
     return nodes, groups, unread
 
 
@@ -262,7 +262,7 @@ def _node(path: Path, schema: Any, raw: Any, roofline: Roofline) -> tuple[Node, 
         size = 0 if COLLECTIVES[type_] == "barrier" else _number(where, values, "comm_size")
         return Node(kind=COLLECTIVES[type_], bytes=size, group=str(values.get("pg_name", "")), **common), {}
     raise ConfigError(f"{where} is a {kind}, which cannot be replayed; expected COMP_NODE, COMM_COLL_NODE, COMM_SEND_NODE, "
-                      "COMM_RECV_NODE or METADATA_NODE")  # fmt: skip
+                      "COMM_RECV_NODE or METADATA_NODE")
 
 
 def _duration(where: str, raw: Any, values: dict, processor: str, roofline: Roofline) -> int:
@@ -273,7 +273,7 @@ def _duration(where: str, raw: Any, values: dict, processor: str, roofline: Roof
     operations, moved = (_number(where, values, name, (int, float)) if name in values else 0 for name in numbers)
     if processor == "cpu" and (operations or moved):
         raise ConfigError(f"{where} computes on the CPU and has num_ops or tensor_size, and no duration: expected "
-                          "duration_micros; only a GPU's roofline is known")  # fmt: skip
+                          "duration_micros; only a GPU's roofline is known")
     return roofline.duration(where, operations, moved)
 
 
@@ -282,7 +282,7 @@ def _check_whole(where: str, values: dict) -> None:
     dimensions = list(getattr(values.get("involved_dim"), "values", ()))
     if not all(dimensions):
         raise ConfigError(f"{where}: involved_dim is {dimensions}, a collective along some dimensions of a topology: expected "
-                          "its ranks as a process group, pg_name")  # fmt: skip
+                          "its ranks as a process group, pg_name")
     for name in ("root", "comm_root", "root_rank"):
         if values.get(name):
             raise ConfigError(f"{where}: {name} is {values[name]!r}: expected 0, or a process group whose first rank is the root")

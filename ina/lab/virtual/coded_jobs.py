@@ -70,7 +70,7 @@ class CodedJobs:
             words = coming.words
             if words.dtype != np.int32:
                 raise ConfigError(f"codec = {self._codec!r}: a round of {words.dtype}, expected int32: in virtual time only "
-                                  "codec = 'block' sums float32")  # fmt: skip
+                                  "codec = 'block' sums float32")
             if words.size:
                 break
         self.words[number] += words.size if worker == 0 else 0

@@ -33,11 +33,11 @@ class FailingLinks(Networked):
 
     link_events: tuple[str, ...] = key((), "of links in virtual time or the testbed, such as 'at 200us fail s1-s9 for 1ms', "
                                            "'at 1ms heal s1-s9', 'at 1ms flap s1-s9 every 50us for 1ms', "
-                                           "'at 300us slow s2-h3 10G'")  # fmt: skip
+                                           "'at 300us slow s2-h3 10G'")
     link_probe: float = key(0.0, "s between two probes of each link, by which the controller notices that it is down; 0: "
-                            "100 us in virtual time, 50 ms in the testbed", limits.TIME)  # fmt: skip
+                            "100 us in virtual time, 50 ms in the testbed", limits.TIME)
     link_misses: int = key(MISSES, "probes in a row without an answer after which a link is down: routes and jobs go around it",
-                           Range(1, 1000))  # fmt: skip
+                           Range(1, 1000))
 
     def checks(self) -> Iterator[Check]:
         testbed = self.world == "testbed"
@@ -82,9 +82,9 @@ class Failing:
         self._fabric, self._finished, self._jobs = fabric, Finished(fabric), list(jobs)
         waits = virtual_network.waits(config)
         self._moving = [MovingJob(fabric, job, config.window, config.values, self._finished, above, **waits) if job.jobs else None
-                        for job in jobs]  # fmt: skip
+                        for job in jobs]
         self._failures = LinkFailures(fabric, events(config, place), config.link_probe, config.link_misses,
-                                      [job for job in self._moving if job])  # fmt: skip
+                                      [job for job in self._moving if job])
 
     def submit(self, number: int, arrays: Sequence[np.ndarray], reduction: int) -> None:
         """Submits the tensors of a job, in place."""
@@ -127,13 +127,13 @@ def of_testbed(
         noticed = one["noticed"]
         since = one["began"] if one["rate"] else noticed  # a slow link is not taken for down
         ends = {job: [end for start, end in times if since is not None and start <= since <= end]
-                for job, times in stalls.items()}  # fmt: skip
+                for job, times in stalls.items()}
         records.append({
             "link": one["link"], "state": one["state"], "began": one["began"] - began, "rate": one["rate"], "lost": one["lost"],
             "ended": None if one["ended"] is None else one["ended"] - began,
             "noticed": None if noticed is None else noticed - began, "moved": one["moved"], "stayed": one["waited"],
             "again": None, "progress": {job: max(times) - one["began"] for job, times in ends.items() if times},
-        })  # fmt: skip
+        })
     return {"incidents": records}
 
 

@@ -29,22 +29,22 @@ class Virtual(Simulated):
     world: str = key("virtual", simulated.WORLD, choices=("virtual",))
     topology: str = key("star", "the network: star, or a topology and its parameters ('fat-tree k=4'), or a .toml file")
     algorithm: str = key("in-network", "in-network, or between the hosts: ring, halving-doubling, tree, parameter-server",
-                         choices=ALGORITHMS)  # fmt: skip
+                         choices=ALGORITHMS)
     stripes: int = key(1, "trees (in-network), rings, or servers (parameter-server) that share each tensor",
-                       Range(1, 64, "each is a tree, or a ring"))  # fmt: skip
+                       Range(1, 64, "each is a tree, or a ring"))
     placement: str = key("packed", "of the workers: packed (hosts in order) or spread (over the edge switches)",
-                         choices=("packed", "spread"))  # fmt: skip
+                         choices=("packed", "spread"))
     workers: int = key(8, "workers of each job, each at a host of its own", limits.WORKERS)
     jobs: int = key(1, "jobs that share the network, at once", limits.JOBS)
     dtype: str = key("int32", "int32 or float32", choices=("int32", "float32"))
     seed: int = key(1, "of the faults and of the tensors", limits.SEED)
     rate: float = key(100e9, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element",
-                      limits.RATE)  # fmt: skip
+                      limits.RATE)
     delay: float = key(1e-6, "of each wire, one way, s; not of a topology's file", limits.DELAY)
     latency: float = key(0.0, "of each switch, s", limits.DELAY)
     queue: int = key(0, "of each wire, bytes; 0: no limit; not of a topology's file", limits.BYTES)
     buffer: int = key(0, "of each switch, bytes: what may wait for all of its wires together; 0: no limit, or a file's",
-                      limits.BYTES)  # fmt: skip
+                      limits.BYTES)
     nic: int = key(0, "bytes that wait at a host's NIC before it is given more; 0: no limit; it drops nothing", limits.BYTES)
     ecn: int = key(0, "bytes that wait when a packet is marked; 0: never", limits.BYTES)
     host_packet: float = key(0.0, "s that a host's core takes for each packet that it sends or receives", limits.DELAY)
@@ -52,7 +52,7 @@ class Virtual(Simulated):
     host_cores: int = key(1, "of each host, which work on packets side by side", Range(1, 1024))
     loss: float = key(0.0, "probability that a wire loses a packet, each way", limits.PROBABILITY)
     duplicate: float = key(0.0, "probability that a packet comes twice, the second up to ten round trips late",
-                           limits.PROBABILITY)  # fmt: skip
+                           limits.PROBABILITY)
     reorder: float = key(0.0, "probability that a packet is up to two round trips late", limits.PROBABILITY)
     corrupt: float = key(0.0, "probability that a bit of a packet flips", limits.PROBABILITY)
     protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
@@ -62,18 +62,18 @@ class Virtual(Simulated):
     pool: int = key(512, "slots of each switch, a power of two", limits.SLOTS)
     slots: int = key(0, "of each job and tree, a power of two; 0: the pool, split evenly", limits.SLOTS)
     servers: int = key(1, "hosts that are parameter servers, for protocols that have them; each job is given to the nearest",
-                       Range(1, 1024))  # fmt: skip
+                       Range(1, 1024))
     slices: int = key(8, "of what a step of ring, tree or parameter-server moves: what has come is passed on before the rest",
-                      Range(1, 256))  # fmt: skip
+                      Range(1, 256))
     flow: int = key(256, "window of a flow between two hosts, packets", Range(1, 65536, "packets", "packets"))
     transport: str = key("ideal", "of these flows: ideal (the window is always full) or dctcp (which needs ecn)",
-                         choices=("ideal", "dctcp"))  # fmt: skip
+                         choices=("ideal", "dctcp"))
     rto_min: float = key(0.0, "least retransmission time-out, s; 0: 100 us in virtual time, 10 ms in processes", limits.TIME)
     rto_max: float = key(0.0, "largest, s; 0: 10 ms in virtual time, 500 ms in processes", limits.TIME)
     rto: str = key("adaptive", "adaptive; or fixed: each packet has a time-out of rto_min, as published (SwitchML)",
-                   choices=("adaptive", "fixed"))  # fmt: skip
+                   choices=("adaptive", "fixed"))
     check: str = key("", "how check words protect sums: off, sum or keyed; empty: sum, where the protocol has them and packets"
-                         " have values", choices=("", *protocols.CHECKS))  # fmt: skip
+                         " have values", choices=("", *protocols.CHECKS))
     timeout: float = key(30.0, "seconds after which a tensor has failed", limits.TIME)
     sample: float = simulated.sample()
     payload: bool = key(True, simulated.PAYLOAD)

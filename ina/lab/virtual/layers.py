@@ -45,7 +45,7 @@ def read(path: Path) -> list[Layer]:
     """Reads a file of layers. Raises ConfigError with file and line."""
     try:
         lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), start=1)
-                 if line.strip() and not line.startswith("#")]  # fmt: skip
+                 if line.strip() and not line.startswith("#")]
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -115,7 +115,7 @@ class Timeline:
         use = {name: [(t, 100 * use) for t, use, _ in self.links[name]] for name in busiest}
         queues = {name: [(t, waiting) for t, _, waiting in self.links[name]] for name in longest}
         figures = [("Use of the busiest links", _plot(use, "use of the link, %")),
-                   ("The longest queues", _plot(queues, "packets that wait"))]  # fmt: skip
+                   ("The longest queues", _plot(queues, "packets that wait"))]
         if self.goodput:
             rates = {job: [(t, 1e-9 * rate) for t, rate in samples] for job, samples in self.goodput.items()}
             figures.insert(0, ("Goodput of a worker, and links that are down or slow", _plot(rates, "Gb/s", self.outages)))

@@ -46,7 +46,7 @@ class Place:
         needed = config.workers * config.jobs
         if needed > len(names):
             raise ConfigError(f"topology = {config.topology!r}: it has {len(names)} hosts, expected {needed}, one for each of "
-                              f"workers = {config.workers} in jobs = {config.jobs}")  # fmt: skip
+                              f"workers = {config.workers} in jobs = {config.jobs}")
         if config.placement == "spread":
             seats: Counter[str] = Counter()
             seat = {}
@@ -65,7 +65,7 @@ class Place:
             orders = [list(range(len(hosts))), list(range(len(hosts)))[::-1]]  # the other way round, on the links' other half
         if count > len(orders):
             raise ConfigError(f"stripes = {count}: expected at most {len(orders)}, the rings of {self.topology.name} that share "
-                              "no link and direction")  # fmt: skip
+                              "no link and direction")
         return orders[:count]
 
 
@@ -131,7 +131,7 @@ def fabric(config: Virtual, place: Place) -> Fabric:
         program(config), place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults,
         seed=config.seed, ways=place.ways, nic=config.nic, protocol=config.protocol, max_frame=_longest(config),
         payload=config.payload,
-    )  # fmt: skip
+    )
     for host in place.topology.hosts:
         network.set_cpu(network.host(host.name), config.host_packet, config.host_byte, config.host_cores)
     return network
@@ -145,7 +145,7 @@ def _longest(config: Virtual) -> int:
 def admit(fabric: Fabric, config: Virtual, place: Place, above: Servers | None) -> list[FabricJob]:
     """Admits all jobs, with their workers. ``above``: of ``servers``. Raises AdmissionError, ConfigError."""
     return [admit_one(fabric, config, place, hosts, f"job {number}", config.window, above)
-            for number, hosts in enumerate(place.hosts(config))]  # fmt: skip
+            for number, hosts in enumerate(place.hosts(config))]
 
 
 def admit_one(
@@ -159,13 +159,13 @@ def admit_one(
             above.serve(job, slots, config.values)
         return job
     return fabric.collective(hosts, schedule(config, place, hosts), config.values, name=name, window=config.flow,
-                             congestion=CONGESTION[config.transport], rto=config.rto_min)  # fmt: skip
+                             congestion=CONGESTION[config.transport], rto=config.rto_min)
 
 
 def waits(config: Virtual) -> WorkerOptions:
     """Returns the workers' time-outs, and how they make check words."""
     return {"rto_min": config.rto_min, "rto_max": config.rto_max, "rto_fixed": config.rto == "fixed", "timeout": config.timeout,
-            "check": config.check}  # fmt: skip
+            "check": config.check}
 
 
 def _needs_server(config: Virtual) -> bool:
@@ -184,7 +184,7 @@ def servers(fabric: Fabric, config: Virtual, place: Place) -> Servers | None:
             free.setdefault(place.topology.switch_of(host.name), host.name)
     if len(free) < config.servers:
         raise ConfigError(f"servers = {config.servers}: topology = {config.topology!r} has {len(free)} switches with a host left "
-                          f"for a parameter server of {config.protocol}")  # fmt: skip
+                          f"for a parameter server of {config.protocol}")
     added, places = Servers(fabric), list(free.values())
     for number in range(config.servers):
         added.add(places[number * len(places) // config.servers])
@@ -217,7 +217,7 @@ def counters(
     """Returns sums over these jobs' workers, the ``whole`` network's (default: as it is now), and the use of the busiest host's
     cores."""
     each = [(fabric.worker_stats if job.jobs else fabric.collective_stats)(machine) for job in jobs
-            for machine in (*job.machines, *job.former)]  # fmt: skip
+            for machine in (*job.machines, *job.former)]
     first = each[0] if each else dict.fromkeys(("tx_packets", "retransmissions", "timeouts"), 0)
     keys = [key for key in first if not key.endswith("_ps")]
     busy = max(fabric.cpu_busy(fabric.host(host)) for host in hosts)

@@ -154,7 +154,7 @@ class Idle:
 
 # Their names in a table's `attributes`
 NAMES = {"entry_scope": "EntryScope", "idle_table": "IdleTimeout", "dyn_key_mask": "DynamicKeyMask",
-         "byte_count_adj": "MeterByteCountAdjust"}  # fmt: skip
+         "byte_count_adj": "MeterByteCountAdjust"}
 MASK = (1 << 64) - 1
 
 

@@ -61,14 +61,14 @@ class Client(Closing):
     """
 
     def __init__(self, address: str, client_id: int | None = None, device_id: int = 0, program: str = "", *,
-                 timeout: float = 30.0, access: Access | None = None):  # fmt: skip
+                 timeout: float = 30.0, access: Access | None = None):
         self.address, self.device_id, self.timeout, self.patience = address, device_id, timeout, max(timeout, CALL)
         self.client_id = secrets.randbelow(1 << 31) + 1 if client_id is None else client_id
         self._requests: queue.SimpleQueue[bfrt.StreamMessageRequest | None] = queue.SimpleQueue()
         self._access = access or Access()
         self._channel = self._access.connect(address, [
             ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1 << 24),
-        ])  # fmt: skip
+        ])
         try:
             self._connect()
             self._subscribe()
@@ -99,7 +99,7 @@ class Client(Closing):
 
     def _subscribe(self) -> None:
         call = self._channel.stream_stream(f"{SERVICE}StreamChannel", bfrt.StreamMessageRequest.SerializeToString,
-                                           bfrt.StreamMessageResponse.FromString)  # fmt: skip
+                                           bfrt.StreamMessageResponse.FromString)
         request = bfrt.StreamMessageRequest(client_id=self.client_id)
         request.subscribe.device_id = self.device_id
         self._requests.put(request)
@@ -201,7 +201,7 @@ class Client(Closing):
         return [
             rows[row.table].get(self._signature(row)) if row.table in rows and type_ != "INSERT" and not row.is_default
             else self._row_before((type_, row)) for type_, row in changes
-        ]  # fmt: skip
+        ]
 
     def _signature(self, row: Row) -> tuple[frozenset[tuple[str, Match]], int]:
         """A value that is equal for all forms of one key."""

@@ -252,7 +252,7 @@ class ProgramTables:
             raise EntityError(f"table {table.name}: {SIZE} {limit}: at most {profile.max_group_size}")
         if limit and len(row.data.get(MEMBER) or ()) > limit:
             raise EntityError(f"table {table.name}: {len(row.data[MEMBER])} members, the group has room for {limit}",
-                              "RESOURCE_EXHAUSTED")  # fmt: skip
+                              "RESOURCE_EXHAUSTED")
         active = row.data.get(STATUS) or [True] * len(row.data.get(MEMBER) or ())
         if not new and not any(active):
             entries = (e for t in profile.tables for e in self.switch.read([TableEntry(t)]))
@@ -428,7 +428,7 @@ class ProgramTables:
                 data[f.name] = (*data.get(f.name, ()), value)
         return [Row(table.name, {} if param else {INDEX["Register"]: i},
                     {name: v if len(v) > 1 and not param else v[0] for name, v in data.items()}, is_default=param)
-                for i, data in rows.items()]  # fmt: skip
+                for i, data in rows.items()]
 
     def _read_cells(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
         pattern = self._of_pipe(entities.of_row(Row(row.table, row.key), self.info), pipe)

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 SPEEDS = "BF_SPEED_NONE|BF_SPEED_1G|BF_SPEED_10G|BF_SPEED_25G|BF_SPEED_40G|BF_SPEED_40G_NB|BF_SPEED_40G_NON_BREAKABLE|" \
-         "BF_SPEED_50G|BF_SPEED_100G|BF_SPEED_200G|BF_SPEED_400G"  # fmt: skip
+         "BF_SPEED_50G|BF_SPEED_100G|BF_SPEED_200G|BF_SPEED_400G"
 FECS = "BF_FEC_TYP_NONE|BF_FEC_TYP_FIRECODE|BF_FEC_TYP_REED_SOLOMON|BF_FEC_TYP_FC|BF_FEC_TYP_RS"
 AUTONEG = "PM_AN_DEFAULT|PM_AN_FORCE_ENABLE|PM_AN_FORCE_DISABLE"
 LOOPBACK = "BF_LPBK_NONE|BF_LPBK_MAC_NEAR|BF_LPBK_MAC_FAR|BF_LPBK_PCS_NEAR|BF_LPBK_SERDES_NEAR|BF_LPBK_SERDES_FAR"
@@ -32,12 +32,12 @@ FramesTransmittedLength_65_127 FramesTransmittedLength_128_255 FramesTransmitted
 FramesTransmittedLength_512_1023 FramesTransmittedLength_1024_1518 FramesTransmittedLength_1519_2047
 FramesTransmittedLength_2048_4095 FramesTransmittedLength_4096_8191 FramesTransmittedLength_8192_9215
 FramesTransmittedLength_9216
-""".split()  # fmt: skip
+""".split()
 _PRIORITIES = [f"{name.format(i)}" for name in (
     "Pri{}FramesTransmitted", "Pri{}FramesReceived", "TransmitPri{}Pause1USCount", "ReceivePri{}Pause1USCount")
-    for i in range(8)]  # fmt: skip
+    for i in range(8)]
 STATISTICS = [f"${name}" for name in (*_STATISTICS, *_PRIORITIES, "ReceiveStandardPause1USCount", "FramesTruncated", "TimeInSec",
-                                      "TimeinNSec", "TX_PPS", "RX_PPS", "TX_RATE", "RX_RATE")]  # fmt: skip
+                                      "TimeinNSec", "TX_PPS", "RX_PPS", "TX_RATE", "RX_RATE")]
 
 TABLES = f"""
 table $PORT 0xff010001 PortConfigure 256
@@ -220,7 +220,7 @@ def fixed_tables() -> dict[str, Any]:
             action = None
             tables.append({"name": first, "id": int(rest[0], 16), "table_type": rest[1], "size": int(rest[2]), "annotations": [],
                            "depends_on": [], "key": [], "action_specs": [], "data": [], "supported_operations": [],
-                           "attributes": ATTRIBUTES.get(first, [])})  # fmt: skip
+                           "attributes": ATTRIBUTES.get(first, [])})
             continue
         table, name = tables[-1], rest[0]
         if word == "action":

@@ -32,7 +32,7 @@ XFER 32 000000af n 0 0|CRC_64 64 42f0e1eba9ea3693 n 0 0|CRC_64_GO_ISO 64 1b r ff
 CRC_64_WE 64 42f0e1eba9ea3693 n ffffffffffffffff ffffffffffffffff|CRC_64_JONES 64 ad93d23594c935a9 r ffffffffffffffff 0
 """
 CRCS = {name: (int(width), int(poly, 16), way == "r", int(init, 16), int(xor, 16))
-        for name, width, poly, way, init, xor in map(str.split, _CRCS.strip().replace("|", "\n").splitlines())}  # fmt: skip
+        for name, width, poly, way, init, xor in map(str.split, _CRCS.strip().replace("|", "\n").splitlines())}
 ALGORITHMS = ("IDENTITY", "RANDOM", "XOR", *CRCS)
 RANDOM = CRCS["CRC_64_JONES"]  # any fixed function will do: the compiler chooses it
 

@@ -78,7 +78,7 @@ class Table:
     def field(self, name: str | int, action: Action | None = None) -> Field:
         """A data field: the action's own come first, then the table's."""
         return self._find(f"data field of action {action.name}" if action else "data field",
-                          [*(action.fields if action else ()), *self.data], name)  # fmt: skip
+                          [*(action.fields if action else ()), *self.data], name)
 
     def _find(self, kind: str, items: Iterable[N], name: str | int) -> N:
         try:
@@ -103,7 +103,7 @@ def _field(spec: Json, match: str = "", read_only: bool = False, mandatory: bool
     return Field(int(spec["id"]), _text(spec, "name"), name if blob else "int" if width else name, width,
                  STORED.get(match.lower(), match.lower()),
                  bool(spec.get("repeated")), read_only or bool(spec.get("read_only")), mandatory,
-                 tuple(kind.get("choices", ())), items)  # fmt: skip
+                 tuple(kind.get("choices", ())), items)
 
 
 def _action(spec: Json) -> Action:
@@ -124,7 +124,7 @@ def _table(spec: Json) -> Table:
         data, tuple(spec.get("attributes", ())), tuple(spec.get("supported_operations", ())),
         bool(spec.get("has_const_default_action")), tuple(spec.get("depends_on", ())),
         tuple(_text(note, "name") for note in spec.get("annotations", ())),
-    )  # fmt: skip
+    )
 
 
 class Info:
@@ -169,7 +169,7 @@ def own_name(name: str) -> str:
 
 def p4info_of(info: Info) -> P4Info:
     message: Json = {"actions": [], "tables": [], "actionProfiles": [], "counters": [], "meters": [], "registers": [],
-                               "directCounters": [], "directMeters": [], "valueSets": []}  # fmt: skip
+                               "directCounters": [], "directMeters": [], "valueSets": []}
     actions: dict[int, Json] = {}
     for table in info.tables.values():
         for action in table.actions if table.name.startswith("$") is False else ():
@@ -181,22 +181,22 @@ def p4info_of(info: Info) -> P4Info:
             selector = next((t for t in info.of_kind("Selector") if t.depends_on == (table.id,)), None)
             tables = [t.id for t in info.of_kind(*MATCH_TABLES) if {table.id, getattr(selector, "id", None)} & set(t.depends_on)]
             message["actionProfiles"].append({"preamble": _preamble(table.id, table.name), "size": table.size,
-                                              "withSelector": selector is not None, "tableIds": tables})  # fmt: skip
+                                              "withSelector": selector is not None, "tableIds": tables})
         elif table.kind == "Register":
             width = sum(f.width for f in table.data)
             message["registers"].append({"preamble": _preamble(table.id, table.name), "size": table.size,
-                                         "typeSpec": {"bitstring": {"bit": {"bitwidth": width}}}})  # fmt: skip
+                                         "typeSpec": {"bitstring": {"bit": {"bitwidth": width}}}})
         elif table.kind in ("Counter", "Meter"):
             message[f"{table.kind.lower()}s"].append({"preamble": _preamble(table.id, table.name), "size": table.size,
-                                                      "spec": {"unit": unit_of(table.data)}})  # fmt: skip
+                                                      "spec": {"unit": unit_of(table.data)}})
         elif table.kind == "ParserValueSet":
             message["valueSets"].append({"preamble": _preamble(table.id, table.name), "size": table.size,
-                                         "match": [_match(f) for f in table.keys]})  # fmt: skip
+                                         "match": [_match(f) for f in table.keys]})
     for table in info.of_kind(*MATCH_TABLES):
         for kind, sign in (("directCounters", "$COUNTER"), ("directMeters", "$METER")):
             if fields := [f for f in table.data if f.name.startswith(sign)]:
                 message[kind].append({"preamble": _preamble(table.id | 1 << 31, f"{table.name}.{kind}"),
-                                      "spec": {"unit": unit_of(fields)}, "directTableId": table.id})  # fmt: skip
+                                      "spec": {"unit": unit_of(fields)}, "directTableId": table.id})
     message["actions"] = list(actions.values())
     return P4Info(message)
 
@@ -238,4 +238,4 @@ def _match_table(table: Table, info: Info) -> Json:
         "actionRefs": [{"id": a.id, "scope": scopes[a.scope]} for a in references],
         "constDefaultActionId": (table.actions[0].id if table.actions else 1) if table.const_default else 0,
         "isConstTable": "ConstTable" in table.attributes,
-    }  # fmt: skip
+    }

@@ -8,13 +8,13 @@ from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.parts import PktgenApp
 
 ACTIONS = {"trigger_timer_one_shot": "one_shot", "trigger_timer_periodic": "periodic", "trigger_port_down": "port_down",
-           "trigger_recirc_pattern": "pattern"}  # fmt: skip
+           "trigger_recirc_pattern": "pattern"}
 APPS, BUFFER = 8, 16384
 COUNTERS = ("trigger_counter", "batch_counter", "pkt_counter")
 DEFAULTS: Fields = {
     "app_enable": False, "pkt_len": 0, "pkt_buffer_offset": 0, "pipe_local_source_port": 68, "increment_source_port": False,
     "batch_count_cfg": 0, "packets_per_batch_cfg": 0, "ibg": 0, "ibg_jitter": 0, "ipg": 0, "ipg_jitter": 0,
-}  # fmt: skip
+}
 PORT = {"pktgen_enable": False, "pattern_matching_enable": False}
 PIPE_PORTS, LAST_PORT, CPU = 128, 71, range(64, 68)  # a pipe's ports; those of its CPU
 
@@ -49,7 +49,7 @@ class PktgenTables:
             at, size, packet = row.key["pkt_buffer_offset"], row.key["pkt_buffer_size"], row.data.get("buffer") or b""
             if len(packet) != size or at + size > BUFFER or at % 16:
                 raise EntityError(f"table {table.name}: {len(packet)} B for {size} at {at}: as many, at a multiple of 16, "
-                                  f"within {BUFFER}")  # fmt: skip
+                                  f"within {BUFFER}")
             for pipe in self._pipes_of(where):
                 self.switch.set_pktgen_buffer(pipe, at, packet)
                 self._buffers[pipe][at : at + size] = packet
@@ -77,7 +77,7 @@ class PktgenTables:
             self.switch.set_pktgen_port(port, config["pktgen_enable"], config["pattern_matching_enable"], clear)
         except EntityError:
             raise EntityError(f"table {table.name}: port {port}: packets are generated at port 68 of a pipe, and patterns looked "
-                              "for at 68 to 71") from None  # fmt: skip
+                              "for at 68 to 71") from None
         self._ports[port] = config
 
     def _check_port(self, table: Table, port: int) -> None:
@@ -91,7 +91,7 @@ class PktgenTables:
         pipe, local = divmod(port, PIPE_PORTS)
         if local != CPU[0]:
             raise EntityError(f"table {table.name}: port {port}: recirculation is set at port {CPU[0]} of a pipe, for its ports "
-                              f"{CPU[0]} to {CPU[-1]}")  # fmt: skip
+                              f"{CPU[0]} to {CPU[-1]}")
         for other in CPU:
             if self.device.has_port(port := pipe * PIPE_PORTS + other):
                 raise EntityError(f"table {table.name}: port {port} is in table $PORT: remove it first", "FAILED_PRECONDITION")
@@ -115,7 +115,7 @@ class PktgenTables:
             data["packets_per_batch_cfg"] + 1, data["ipg"], data["ibg"], data["pkt_len"], data["pkt_buffer_offset"],
             data.get("pattern_value", 0), data.get("pattern_mask", 0), data["pipe_local_source_port"],
             data["increment_source_port"],
-        )  # fmt: skip
+        )
         counters = zip([row.data.get(n) for n in COUNTERS], (triggers, batches, packets), strict=True)
         self.switch.set_app_counters(pipe, number, *(now if count is None else count for count, now in counters))
         self.switch.set_app(pipe, number, app)

@@ -23,10 +23,10 @@ LANES = {"1G": 1, "10G": 1, "25G": 1, "40G": 4, "50G": 2, "100G": 4}
 FECS = {"none": "BF_FEC_TYP_NONE", "fc": "BF_FEC_TYP_FIRECODE", "rs": "BF_FEC_TYP_REED_SOLOMON"}
 # What IEEE 802.3 (clauses 74, 91, 108) and the 25G/50G consortium define for each speed.
 FEC_FOR = {"1G": ("none",), "10G": ("none", "fc"), "25G": ("none", "fc", "rs"), "40G": ("none", "fc"),
-           "50G": ("none", "fc", "rs"), "100G": ("none", "rs")}  # fmt: skip
+           "50G": ("none", "fc", "rs"), "100G": ("none", "rs")}
 AUTONEG = {"default": "PM_AN_DEFAULT", "on": "PM_AN_FORCE_ENABLE", "off": "PM_AN_FORCE_DISABLE"}
 LOOPBACKS = {"none": "BF_LPBK_NONE", "mac-near": "BF_LPBK_MAC_NEAR", "mac-far": "BF_LPBK_MAC_FAR", "pcs-near": "BF_LPBK_PCS_NEAR",
-             "serdes-near": "BF_LPBK_SERDES_NEAR", "serdes-far": "BF_LPBK_SERDES_FAR"}  # fmt: skip
+             "serdes-near": "BF_LPBK_SERDES_NEAR", "serdes-far": "BF_LPBK_SERDES_FAR"}
 SAME = {"BF_FEC_TYP_FC": "BF_FEC_TYP_FIRECODE", "BF_FEC_TYP_RS": "BF_FEC_TYP_REED_SOLOMON"}  # a driver may use either
 
 
@@ -51,11 +51,11 @@ class PortConfig:
                 raise ValueError(f"port {self.name}: {key} = {getattr(self, key)!r}: expected one of {', '.join(names)}")
         if self.fec not in FEC_FOR[self.speed]:
             raise ValueError(f"port {self.name}: fec = {self.fec!r} does not exist at {self.speed}: expected one of "
-                             f"{', '.join(FEC_FOR[self.speed])}")  # fmt: skip
+                             f"{', '.join(FEC_FOR[self.speed])}")
         channel = int(self.name.partition("/")[2] or 0)
         if "/" in self.name and channel % LANES[self.speed]:
             raise ValueError(f"port {self.name}: {self.speed} takes {LANES[self.speed]} of a connection's four lanes, so it "
-                             f"begins at a channel that is a multiple of {LANES[self.speed]}")  # fmt: skip
+                             f"begins at a channel that is a multiple of {LANES[self.speed]}")
 
     @property
     def lanes(self) -> range:
@@ -67,7 +67,7 @@ class PortConfig:
         return Row("$PORT", {"$DEV_PORT": dev_port}, {
             "$SPEED": f"BF_SPEED_{self.speed}", "$FEC": FECS[self.fec], "$AUTO_NEGOTIATION": AUTONEG[self.autoneg],
             "$LOOPBACK_MODE": LOOPBACKS[self.loopback], "$PORT_ENABLE": self.enabled,
-        })  # fmt: skip
+        })
 
 
 def canonical(value: Any) -> Any:
@@ -94,7 +94,7 @@ DEFAULTS: Fields = {
     "$SPEED": "BF_SPEED_NONE", "$FEC": "BF_FEC_TYP_NONE", "$N_LANES": 1, "$PORT_ENABLE": False,
     "$AUTO_NEGOTIATION": "PM_AN_DEFAULT", "$LOOPBACK_MODE": "BF_LPBK_NONE",
     "$TX_MTU": 10240, "$RX_MTU": 10240, "$PORT_DIR": "PM_PORT_DIR_DEFAULT",
-}  # fmt: skip
+}
 
 
 def dev_port(connection: int, channel: int) -> int:
@@ -204,7 +204,7 @@ class PortTables:
             "internal_port_list": recirculation, "external_port_list": front, "recirc_port_list": recirculation,
             "intr_based_link_monitoring": False, "flow_learn_intr_mode": False, "lrt_dr_timeout_usec": 0,
             "flow_learn_timeout_usec": 500, "inactive_node_delete": False, "selector_member_order": False,
-        }  # fmt: skip
+        }
 
     def _row(self, table: Table, port: int) -> Row:
         if table.kind == "PortStat":
@@ -214,7 +214,7 @@ class PortTables:
         up = config["$PORT_ENABLE"] and (port in self.switch.ports or config["$LOOPBACK_MODE"] != "BF_LPBK_NONE")
         state = {"$IS_VALID": True, "$IS_INTERNAL": place is None, "$PORT_UP": up,
                  "$PORT_NAME": f"{place[0]}/{place[1]}" if place else f"-/{port}",
-                 "$CONN_ID": place[0] if place else 0, "$CHNL_ID": place[1] if place else 0}  # fmt: skip
+                 "$CONN_ID": place[0] if place else 0, "$CHNL_ID": place[1] if place else 0}
         return Row(table.name, {KEY: port}, config | state)
 
     def _statistics(self, port: int) -> dict[str, int]:
@@ -231,7 +231,7 @@ class PortTables:
     def _panel(self, table: Table, row: Row) -> list[Row]:
         named = table.kind == "PortStrInfo"
         keys = {dev_port(n, c): {"$PORT_NAME": f"{n}/{c}"} if named else {"$CONN_ID": n, "$CHNL_ID": c}
-                for n in CONNECTIONS for c in CHANNELS}  # fmt: skip
+                for n in CONNECTIONS for c in CHANNELS}
         rows = [Row(table.name, key, {KEY: port}) for port, key in keys.items() if not row.key or key == dict(row.key)]
         if not rows:
             raise EntityError(

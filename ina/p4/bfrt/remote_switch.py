@@ -50,7 +50,7 @@ class ValueSets(Several[ValueSetEntry]):
         members, current = value_set_rows(entity, client.info), client.read([Row(table)])
         keys = [dict(r.key) for r in current]
         return [*(("DELETE", Row(table, r.key)) for r in current if dict(r.key) not in [dict(w.key) for w in members]),
-                *(("INSERT", w) for w in members if dict(w.key) not in keys)]  # fmt: skip
+                *(("INSERT", w) for w in members if dict(w.key) not in keys)]
 
     def read(self, client: Reader, pattern: ValueSetEntry) -> list[ValueSetEntry]:
         table = table_of(client.info, pattern.value_set, "ParserValueSet")
@@ -64,10 +64,10 @@ class MulticastGroups(Several[MulticastGroupEntry]):
         if not 1 <= number <= 0xFFFF:
             raise EntityError(f"multicast group {number}: expected 1..65535")
         nodes = {node_id(number, rid): (rid, [r.port for r in entity.replicas if r.rid == rid])
-                 for rid in dict.fromkeys(r.rid for r in entity.replicas)}  # fmt: skip
+                 for rid in dict.fromkeys(r.rid for r in entity.replicas)}
         key = {"$MGID": number}
         links = {"$MULTICAST_NODE_ID": list(nodes), "$MULTICAST_NODE_L1_XID_VALID": [False] * len(nodes),
-                  "$MULTICAST_NODE_L1_XID": [0] * len(nodes)}  # fmt: skip
+                  "$MULTICAST_NODE_L1_XID": [0] * len(nodes)}
         rows = {
             n: Row(NODE, {"$MULTICAST_NODE_ID": n}, {"$MULTICAST_RID": rid, "$DEV_PORT": ports})
             for n, (rid, ports) in nodes.items()
@@ -85,7 +85,7 @@ class MulticastGroups(Several[MulticastGroupEntry]):
         if type_ == "DELETE":
             return [("DELETE", Row(MGID, key)), *(("DELETE", Row(NODE, {"$MULTICAST_NODE_ID": n})) for n in before)]
         return [*(("MODIFY" if n in before else "INSERT", row) for n, row in rows.items()), ("MODIFY", Row(MGID, key, links)),
-                *(("DELETE", Row(NODE, {"$MULTICAST_NODE_ID": n})) for n in before if n not in nodes)]  # fmt: skip
+                *(("DELETE", Row(NODE, {"$MULTICAST_NODE_ID": n})) for n in before if n not in nodes)]
 
     def read(self, client: Reader, pattern: MulticastGroupEntry) -> list[MulticastGroupEntry]:
         trees = client.matching(Row(MGID, {"$MGID": pattern.group_id} if pattern.group_id else {}))
@@ -95,7 +95,7 @@ class MulticastGroups(Several[MulticastGroupEntry]):
                 Replica(port, nodes[n]["$MULTICAST_RID"])
                 for n in tree.data.get("$MULTICAST_NODE_ID") or () for port in nodes[n].get("$DEV_PORT") or ()
             )) for tree in trees
-        ]  # fmt: skip
+        ]
 
 
 def node_id(group: int, rid: int) -> int:
@@ -114,10 +114,10 @@ class CloneSessions(Several[CloneSessionEntry]):
 def _mirror(e: CloneSessionEntry) -> Row:
     if len(e.replicas) != 1:
         raise EntityError(f"clone session {e.session_id}: {len(e.replicas)} replicas: a mirror session has one port; "
-                          "for several, mirror to a multicast group")  # fmt: skip
+                          "for several, mirror to a multicast group")
     (replica,) = e.replicas
     data = {"$direction": "BOTH", "$ucast_egress_port": replica.port, "$ucast_egress_port_valid": True, "$session_enable": True,
-            "$mcast_rid": replica.rid, "$max_pkt_len": e.packet_length or WHOLE}  # fmt: skip
+            "$mcast_rid": replica.rid, "$max_pkt_len": e.packet_length or WHOLE}
     return Row(MIRROR, {"$sid": e.session_id}, data, "$normal")
 
 
@@ -135,7 +135,7 @@ class BfRuntimeTarget(SwitchTarget, Closing):
     """The program `program` (default: the first) of device `device_id` at `address`. Raises as Client does."""
 
     def __init__(self, address: str, device_id: int = 0, program: str = "", *, client_id: int | None = None,
-                 timeout: float = 30.0, access: Access | None = None):  # fmt: skip
+                 timeout: float = 30.0, access: Access | None = None):
         self.client = Client(address, client_id, device_id, program, timeout=timeout, access=access)
         self.address = address
         self.p4info = p4info_of(self.client.info)  # implied by the switch's bfrt.json, with the program's names

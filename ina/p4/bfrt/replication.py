@@ -35,14 +35,14 @@ def _links(data: Mapping[str, Any], kind: str) -> tuple[tuple[int, int | None], 
     xids = data.get(f"$MULTICAST_{kind}_L1_XID") or [0] * len(ids)
     if not len(ids) == len(valid) == len(xids):
         raise EntityError(f"table $pre.mgid: {len(ids)} of $MULTICAST_{kind}_ID, {len(valid)} of ..._XID_VALID, {len(xids)} of "
-                          "..._XID: expected as many of each")  # fmt: skip
+                          "..._XID: expected as many of each")
     return tuple((i, x if v else None) for i, v, x in zip(ids, valid, xids, strict=True))
 
 
 def _link_lists(kind: str, links: Iterable[tuple[int, int | None]]) -> Fields:
     return {f"$MULTICAST_{kind}_ID": [i for i, _ in links],
             f"$MULTICAST_{kind}_L1_XID_VALID": [x is not None for _, x in links],
-            f"$MULTICAST_{kind}_L1_XID": [x or 0 for _, x in links]}  # fmt: skip
+            f"$MULTICAST_{kind}_L1_XID": [x or 0 for _, x in links]}
 
 
 def _valid(data: Mapping[str, Any], name: str) -> int | None:
@@ -58,7 +58,7 @@ def _mirror(number: int, d: Mapping[str, Any]) -> MirrorSession:
         level2_hash=d.get("$level2_mcast_hash", 0), l1_xid=d.get("$mcast_l1_xid", 0), l2_xid=d.get("$mcast_l2_xid", 0),
         rid=d.get("$mcast_rid", 0), copy_to_cpu=d.get("$copy_to_cpu", False), cpu_cos=d.get("$icos_for_copy_to_cpu", 0),
         max_length=d.get("$max_pkt_len", 0),
-    )  # fmt: skip
+    )
 
 
 def _mirror_data(s: MirrorSession) -> Fields:
@@ -69,7 +69,7 @@ def _mirror_data(s: MirrorSession) -> Fields:
         "$mcast_grp_a": s.mcast_a or 0, "$mcast_grp_a_valid": s.mcast_a is not None, "$mcast_grp_b": s.mcast_b or 0,
         "$mcast_grp_b_valid": s.mcast_b is not None, "$mcast_l1_xid": s.l1_xid, "$mcast_l2_xid": s.l2_xid, "$mcast_rid": s.rid,
         "$icos_for_copy_to_cpu": s.cpu_cos, "$copy_to_cpu": s.copy_to_cpu, "$max_pkt_len": s.max_length,
-    }  # fmt: skip
+    }
 
 
 # By kind of table: key field, function from number and data to an entity, the entity's class, and the reverse function.
@@ -117,7 +117,7 @@ FORMS: dict[str, Form] = {
                             "$MULTICAST_FORWARD_STATE": e.up, "$COPY_TO_CPU_PORT_ENABLE": e.copy_to_cpu}),
     ),
     "MirrorCfg": ("$sid", _mirror, MirrorSession, lambda e: (e.session_id, _mirror_data(e))),
-}  # fmt: skip
+}
 ALWAYS_THERE = ("PrePrune", "PrePort")  # the hardware has every one of them: INSERT and MODIFY are the same
 INCREMENTAL = {"PreMgid": ("$MULTICAST_NODE_ID", "$MULTICAST_ECMP_ID"), "PreEcmp": ("$MULTICAST_NODE_ID",)}
 

@@ -152,7 +152,7 @@ def row_of(message: bfrt.TableEntry, info: Info) -> Row:
         raise EntityError(f"table {table.name}: a key field is given twice")
     action = table.action(message.data.action_id) if message.data.action_id else None
     return Row(table.name, key, data_of(table, action, message.data.fields), action.name if action else "",
-               message.is_default_entry)  # fmt: skip
+               message.is_default_entry)
 
 
 def data_of(table: Table, action: Action | None, fields: Iterable[bfrt.DataField]) -> Fields:
@@ -193,7 +193,7 @@ def _key(table: Table, field: Field, part: bfrt.KeyField) -> Any:
 
 
 MEMBERS = {"int": ("stream", "int_arr_val"), "bool": ("bool_val", "bool_arr_val"), "string": ("str_val", "str_arr_val"),
-           "float": ("float_val", "float_val"), "container": ("container_arr_val", "container_arr_val")}  # fmt: skip
+           "float": ("float_val", "float_val"), "container": ("container_arr_val", "container_arr_val")}
 
 
 def _data(part: bfrt.DataField, place: str, field: Field) -> Any:

@@ -23,20 +23,20 @@ _SHARED = (
     "$METER_SPEC_CIR_KBPS", "$METER_SPEC_PIR_KBPS", "$METER_SPEC_CBS_KBITS", "$METER_SPEC_PBS_KBITS", "$METER_SPEC_CIR_PPS",
     "$METER_SPEC_PIR_PPS", "$METER_SPEC_CBS_PKTS", "$METER_SPEC_PBS_PKTS", "$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS",
     "$METER_INDEX", "$COUNTER_INDEX", "$REGISTER_INDEX",
-)  # fmt: skip
+)
 _OF_TOFINO = (
     "", "", *FILTER_INDEX.values(), "", "", "$ACTION_MEMBER_STATUS", "$MAX_GROUP_SIZE", "$ADT_OFFSET",
     *(name for fields in FILTER_FIELDS.values() for name, _ in fields), "ig_intr_md.ingress_port", "$DEFAULT_FIELD",
     "rotate", "seed", "msb", "extend", "pre_defined", "user_defined", "hash_value", "start_bit", "length", "order",
-)  # fmt: skip
+)
 DOLLARS = {name: FIRST + n for n, name in enumerate((*_SHARED, *_OF_TOFINO), 1) if name}
 # In tables that tell which member a hash chooses, these names have ids of Tofino's own.
 CHOSEN = {"$SELECTOR_GROUP_ID": DOLLARS["$ACTION_MEMBER_STATUS"] - 1, "$ACTION_MEMBER_ID": DOLLARS["$ACTION_MEMBER_STATUS"] - 2,
-          "hash_value": DOLLARS["hash_value"]}  # fmt: skip
+          "hash_value": DOLLARS["hash_value"]}
 # The first byte of ids by the type of table, where it is not the P4Info's (control-plane/proto/barefoot/p4info.proto).
 ID_BYTES = {"Action": 0x81, "Selector": 0x82, "Counter": 0x83, "Meter": 0x85, "Wred": 0x87, "Lpf": 0x89, "Register": 0x8B,
             "RegisterParam": 0x8D, "PortMetadata": 0x90, "ParserValueSet": 0xFE, "DynHashConfigure": 0x95, "DynHashCompute": 0x96,
-            "DynHashAlgorithm": 0x97, "SelectorGetMember": 0x9A}  # fmt: skip
+            "DynHashAlgorithm": 0x97, "SelectorGetMember": 0x9A}
 DIGEST_BYTE = 0x8E
 SCOPES = {"TABLE_AND_DEFAULT": "TableAndDefault", "TABLE_ONLY": "TableOnly", "DEFAULT_ONLY": "DefaultOnly"}
 MATCHES = {"EXACT": "Exact", "TERNARY": "Ternary", "LPM": "LPM", "RANGE": "Range", "OPTIONAL": "Optional"}
@@ -106,7 +106,7 @@ class _Schema:
             self._add(counter, "Counter", [_key(_dollar("$COUNTER_INDEX", _typed("uint32")))], self._counts(counter), ["Sync"])
         for meter in info.get("meters", ()):
             self._add(meter, "Meter", [_key(_dollar("$METER_INDEX", _typed("uint32")))], self._rates(meter),
-                      attributes=["MeterByteCountAdjust"])  # fmt: skip
+                      attributes=["MeterByteCountAdjust"])
         for register in info.get("registers", ()):
             name = register["preamble"]["name"]
             layouts = [r for r in self.layout.get("registers", ()) if name in (r["name"], r["name"].rpartition(".")[0])]
@@ -124,7 +124,7 @@ class _Schema:
                 self._filter(cells)
         for values in info.get("valueSets", ()):
             keys = [_key(_field(int(m["id"]), m.get("name", f"f{m['id']}"), _bytes(m.get("bitwidth"))), "Ternary", False)
-                    for m in values.get("match", ())]  # fmt: skip
+                    for m in values.get("match", ())]
             self._add(values, "ParserValueSet", keys, [], attributes=["EntryScope"])
         for metadata in self.layout.get("port_metadata", ()):
             self._port_metadata(metadata)
@@ -133,18 +133,18 @@ class _Schema:
         digests = [{"name": self.prefix + d["preamble"]["name"], "id": id_of(DIGEST_BYTE, d),
                     "annotations": notes(d["preamble"]),
                     "fields": [self._member(n, *m) for n, m in enumerate(self._members(d.get("typeSpec", {})), 1)]}
-                   for d in info.get("digests", ())]  # fmt: skip
+                   for d in info.get("digests", ())]
         return {"schema_version": SCHEMA, "tables": self.tables, "learn_filters": digests}
 
     def _add(self, message: Json, kind: str, keys: list[Any], data: list[Any], operations: Any = (),
-             attributes: Any = (), depends_on: Any = (), **more: Any) -> None:  # fmt: skip
+             attributes: Any = (), depends_on: Any = (), **more: Any) -> None:
         preamble = message["preamble"]
         self.tables.append({
             "name": self.prefix + preamble["name"], "id": id_of(ID_BYTES.get(kind, 0), message), "table_type": kind,
             "size": int(message.get("size", 0)), "annotations": notes(preamble), "depends_on": list(depends_on), "key": keys,
             "data": data,
             "supported_operations": list(operations), "attributes": list(attributes), **more,
-        })  # fmt: skip
+        })
 
     def _match_table(self, table: Json) -> None:
         keys = []
@@ -163,7 +163,7 @@ class _Schema:
             keys.append(_key(_dollar("$MATCH_PRIORITY", _typed("uint32")), mandatory=False))
         profile = int(table.get("implementationId", 0))
         selector = profile and any(int(p["preamble"]["id"]) == profile and p.get("withSelector")
-                                   for p in self.p4info.get("actionProfiles", ()))  # fmt: skip
+                                   for p in self.p4info.get("actionProfiles", ()))
         data, operations, attributes = [], [], []
         more: Json = {"has_const_default_action": bool(int(table.get("constDefaultActionId", 0)))}
         if selector:
@@ -207,7 +207,7 @@ class _Schema:
         for register in self.p4info.get("registers", ()):
             register_name = register["preamble"]["name"]
             if any(r.get("table") == name and register_name in (r["name"], r["name"].rpartition(".")[0])
-                   for r in self.layout.get("registers", ())):  # fmt: skip
+                   for r in self.layout.get("registers", ())):
                 for cell in self._cells(register_name, register.get("typeSpec", {})):
                     field = {**cell["singleton"], "id": params + cell["singleton"]["id"]}
                     data.append({**cell, "mandatory": True, "singleton": field})
@@ -222,9 +222,9 @@ class _Schema:
         for reference in table.get("actionRefs", ()):
             action = self.actions[int(reference["id"])]
             data = [{**_field(int(p["id"]), p["name"], _bytes(p.get("bitwidth"))), "annotations": notes(p), "mandatory": True,
-                     "read_only": False} for p in action.get("params", ())]  # fmt: skip
+                     "read_only": False} for p in action.get("params", ())]
             specs.append({"id": int(reference["id"]), "name": action["preamble"]["name"], "annotations": notes(reference),
-                         "data": data, "action_scope": SCOPES[reference.get("scope", "TABLE_AND_DEFAULT")]})  # fmt: skip
+                         "data": data, "action_scope": SCOPES[reference.get("scope", "TABLE_AND_DEFAULT")]})
         return specs
 
     def _profile(self, profile: Json) -> None:
@@ -238,15 +238,15 @@ class _Schema:
         data = [_single(_dollar("$ACTION_MEMBER_ID", _typed("uint32"), True)),
                 _single(_dollar("$ACTION_MEMBER_STATUS", _typed("bool"), True)),
                 _single(_dollar("$MAX_GROUP_SIZE", size_type)),
-                _single(_dollar("$ADT_OFFSET", _typed("uint32", default_value=0xDEADBEEF)))]  # fmt: skip
+                _single(_dollar("$ADT_OFFSET", _typed("uint32", default_value=0xDEADBEEF)))]
         name, groups = self._selector(profile["preamble"]["name"])
         selector = {"preamble": {"id": self._selector_id(number), "name": name}, "size": groups}
         self._add(selector, "Selector", [_key(_dollar("$SELECTOR_GROUP_ID", _typed("uint32")))], data,
-                  depends_on=[id_of(ID_BYTES["Action"], profile)])  # fmt: skip
+                  depends_on=[id_of(ID_BYTES["Action"], profile)])
         get_member = {"preamble": {"id": self._hash_id("SelectorGetMember", name), "name": f"{name}_get_member"}, "size": 1}
         group, member, value = (_field(number, name, _typed("uint64")) for name, number in CHOSEN.items())
         self._add(get_member, "SelectorGetMember", [_key(group), _key(value)], [_single(member)],
-                  depends_on=[self._selector_id(number)])  # fmt: skip
+                  depends_on=[self._selector_id(number)])
 
     def _selector(self, profile: str) -> tuple[str, int]:
         """The selector's own name and the number of its groups, which P4Info does not have."""
@@ -266,7 +266,7 @@ class _Schema:
         unit = counter.get("spec", {}).get("unit", "BOTH")
         names = {"BYTES": ["$COUNTER_SPEC_BYTES"], "PACKETS": ["$COUNTER_SPEC_PKTS"]}
         return [_single(_dollar(n, _typed("uint64", default_value=0)))
-                for n in names.get(unit, ["$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS"])]  # fmt: skip
+                for n in names.get(unit, ["$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS"])]
 
     @staticmethod
     def _rates(meter: Json) -> list[Json]:
@@ -316,7 +316,7 @@ class _Schema:
     @staticmethod
     def _filter_fields(kind: str) -> list[Json]:
         types = {name: _typed("string", choices=type_.split("|")) if "|" in type_ else _typed(type_)
-                 for name, type_ in FILTER_FIELDS[kind]}  # fmt: skip
+                 for name, type_ in FILTER_FIELDS[kind]}
         return [_single(_dollar(name, type_), True) for name, type_ in types.items()]
 
     def _hash_tables(self, hash_: Json) -> None:
@@ -340,14 +340,14 @@ class _Schema:
         actions = [action("pre_defined", algorithm), action(
             "user_defined", member(1, "reverse", "bool", default_value=False), member(2, "polynomial", "uint64", True),
             member(3, "init", "uint64", default_value=0), member(4, "final_xor", "uint64", default_value=0),
-            member(5, "hash_bit_width", "uint64"))]  # fmt: skip
+            member(5, "hash_bit_width", "uint64"))]
         common = [data("rotate", "uint32", default_value=0), data("seed", "uint32", default_value=0),
-                  data("msb", "bool", default_value=False), data("extend", "bool", default_value=False)]  # fmt: skip
+                  data("msb", "bool", default_value=False), data("extend", "bool", default_value=False)]
         add("algorithm", "DynHashAlgorithm", [], common, action_specs=actions)
         fields = []
         for number, f in enumerate(hash_["fields"], 1):
             items = [data("start_bit", "uint64", default_value=0), data("length", "uint64", default_value=f["width"]),
-                     data("order", "uint64") | {"mandatory": True}]  # fmt: skip
+                     data("order", "uint64") | {"mandatory": True}]
             notes = [{"name": "bfrt_p4_constant"}] if f["constant"] else []
             fields.append(_single({"id": number, "name": f["name"], "repeated": True, "annotations": notes, "container": items}))
         add("configure", "DynHashConfigure", [], fields)

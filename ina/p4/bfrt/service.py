@@ -85,9 +85,9 @@ class Server(Closing):
         self._closed = threading.Event()
         self._server = grpc.server(futures.ThreadPoolExecutor(STREAMS + 8, thread_name_prefix="bfrt"),
                                    options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
-                                            *OPTIONS])  # fmt: skip
+                                            *OPTIONS])
         unary, answers, streams = (grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler,
-                                   grpc.stream_stream_rpc_method_handler)  # fmt: skip
+                                   grpc.stream_stream_rpc_method_handler)
         handlers = {
             name: kind(call, getattr(bfrt, f"{message}Request").FromString, getattr(bfrt, f"{message}Response").SerializeToString)
             for name, message, kind, call in (
@@ -96,7 +96,7 @@ class Server(Closing):
                 ("GetForwardingPipelineConfig", "GetForwardingPipelineConfig", unary, self._get_pipeline),
                 ("StreamChannel", "StreamMessage", streams, self._stream),
             )
-        }  # fmt: skip
+        }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"{PACKAGE}.BfRuntime", handlers),))
         self.address = (access or Access()).serve(self._server, address)
         self._server.start()
@@ -130,7 +130,7 @@ class Server(Closing):
             name = request.p4_name or self._bound.get(request.client_id, "")
         if not name:
             raise EntityError(f"client {request.client_id} is bound to no program: bind it with SetForwardingPipelineConfig, or "
-                              "give p4_name", "FAILED_PRECONDITION")  # fmt: skip
+                              "give p4_name", "FAILED_PRECONDITION")
         if name != device.name:
             raise EntityError(f"program {name!r} does not run here: it is {device.name!r}", "NOT_FOUND")
         return device
@@ -283,7 +283,7 @@ class Server(Closing):
             where = _where(entry, target, entry.table_flags.from_hw or entry.table_read_flag.from_hw)
             by_handle = entry.WhichOneof("value") == "handle_id"
             rows = device.read_handle(table, entry.handle_id, where) if by_handle else device.read(
-                Row(pattern.table, pattern.key, is_default=pattern.is_default), where)  # fmt: skip
+                Row(pattern.table, pattern.key, is_default=pattern.is_default), where)
             if pattern.action and not pattern.is_default:  # only entries of this action
                 rows, all_rows = [row for row in rows if row.action in ("", pattern.action)], rows
                 if all_rows and not rows and (pattern.key or entry.handle_id):
@@ -316,7 +316,7 @@ class Server(Closing):
             action = bfrt.SetForwardingPipelineConfigRequest.Action.Name(request.action)
             if action not in ("BIND", "VERIFY"):
                 raise EntityError(f"{action}: this switch is started with its program, which is not replaced while it runs: it "
-                                  "takes BIND and VERIFY", "UNIMPLEMENTED")  # fmt: skip
+                                  "takes BIND and VERIFY", "UNIMPLEMENTED")
             if len(request.config) != 1:
                 raise EntityError(f"{action} with {len(request.config)} programs: expected one")
             if request.config[0].p4_name != device.name:
@@ -332,7 +332,7 @@ class Server(Closing):
                 owner = next((client for client in self._bound if client != request.client_id), None)
                 if owner is not None:
                     raise EntityError(f"client {request.client_id}: client {owner} owns this program already: name it in each "
-                                      "request (p4_name) instead", "ALREADY_EXISTS")  # fmt: skip
+                                      "request (p4_name) instead", "ALREADY_EXISTS")
                 self._bound[request.client_id] = device.name
             return bfrt.SetForwardingPipelineConfigResponse()
 

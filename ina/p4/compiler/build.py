@@ -65,7 +65,7 @@ def source_hash(text: str) -> str:
 def compile_program(
     path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = (),
     cflags: Sequence[str] | None = None, externs: str | Path | None = None,
-) -> CompiledProgram:  # fmt: skip
+) -> CompiledProgram:
     """Compiles the v1model or TNA program at `path`, or finds it in the cache.
 
     `externs`: a Python file with the bodies of the program's own externs (externs/user.py). `cflags` replace the optimisation

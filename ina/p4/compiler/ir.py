@@ -128,7 +128,7 @@ class Native(Expr):
 Operator = Literal[
     "add", "sub", "mul", "div", "mod", "satadd", "satsub", "neg", "and", "or", "xor", "not", "shl", "shr", "concat", "eq", "ne",
     "lt", "le", "gt", "ge", "land", "lor", "lnot", "cond", "cast",
-]  # fmt: skip
+]
 
 
 @dataclass(eq=False, slots=True)

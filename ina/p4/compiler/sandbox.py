@@ -109,14 +109,14 @@ def _shipped() -> dict[str, str]:
 def _run(request: str, limits: Limits) -> tuple[dict[str, Any], str, bytes]:
     """Compiles in a child process; returns the program's description, its C text and its shared object. Raises NotCompiled."""
     with tempfile.TemporaryDirectory(prefix="ina-compile-") as folder, tempfile.TemporaryFile() as request_file, \
-            tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:  # fmt: skip
+            tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
         request_file.write(request.encode())
         request_file.seek(0)
         command = [sys.executable, "-m", "ina.p4.compiler.sandboxed_process", folder, json.dumps(asdict(limits))]
         environment = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                       "LANG": "C.UTF-8", "HOME": ".", "TMPDIR": ".", "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+                       "LANG": "C.UTF-8", "HOME": ".", "TMPDIR": ".", "PYTHONDONTWRITEBYTECODE": "1"}
         child = subprocess.Popen(command, stdin=request_file, stdout=answer, stderr=errors, cwd="/", env=environment,
-                                 start_new_session=True)  # fmt: skip
+                                 start_new_session=True)
         try:
             status = child.wait(limits.seconds)
         except subprocess.TimeoutExpired:

@@ -54,7 +54,7 @@ def confine(limits: dict[str, int]) -> None:
     for kind, limit in (
         (resource.RLIMIT_CPU, limits["seconds"]), (resource.RLIMIT_AS, limits["memory"]), (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, limits["output"]), (resource.RLIMIT_NOFILE, FILES),
-    ):  # fmt: skip
+    ):
         hard = resource.getrlimit(kind)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(kind, (limit, limit))

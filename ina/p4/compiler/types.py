@@ -359,7 +359,7 @@ class MetaType(Type):
 
 VOID, BOOL, INT, STRING, ERROR, MATCH_KIND, ANY = (
     VoidType(), BoolType(), InfIntType(), StringType(), ErrorType(), MatchKindType(), AnyType(),
-)  # fmt: skip
+)
 
 
 def zero(t: Type) -> int | str | None:

@@ -150,7 +150,7 @@ def make_interfaces(ports: Iterable[int], mtu: int) -> None:
     lines = ["link set lo up"]
     for n in ports:
         lines += [f"link add far{n} mtu {mtu} type veth peer name port{n} mtu {mtu}", f"link set far{n} up",
-                  f"link set port{n} up"]  # fmt: skip
+                  f"link set port{n} up"]
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True, capture_output=True)
 
 
@@ -164,7 +164,7 @@ class Bmv2(Closing):
     """
 
     def __init__(self, ports: Iterable[int], socket: Path, *, mtu: int = 1500, device_id: int = 1, cpu_port: int = 0,
-                 frames: int = 256):  # fmt: skip
+                 frames: int = 256):
         self.device_id = device_id
         self.address = f"unix:{socket}"
         self._socket = socket
@@ -180,7 +180,7 @@ class Bmv2(Closing):
                     self._ports[number] = open_packet(f"far{number}", mtu + HEADROOM, frames)
                 # A session of its own: a Ctrl-C at the terminal ends the job first.
                 self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
-                                                 cwd="/", start_new_session=True)  # fmt: skip
+                                                 cwd="/", start_new_session=True)
             self._wait_ready()
         except BaseException:
             self.close()
@@ -193,7 +193,7 @@ class Bmv2(Closing):
         return [
             "setpriv", "--pdeathsig", "KILL", _path(SWITCH), "--device-id", str(self.device_id), "--no-p4",
             "-L", "off", "--log-console", *options, "--", "--grpc-server-addr", self.address,
-        ]  # fmt: skip
+        ]
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + START_DEADLINE
@@ -201,7 +201,7 @@ class Bmv2(Closing):
             self.check()
             if time.monotonic() > deadline:
                 raise Bmv2Failed(f"simple_switch_grpc does not serve P4Runtime at {self._socket} after {START_DEADLINE:g} s"
-                                 + self._log_tail())  # fmt: skip
+                                 + self._log_tail())
             time.sleep(0.01)
 
     @property

@@ -64,7 +64,7 @@ def message_of(config: MeterConfig) -> p4.MeterConfig:
     return p4.MeterConfig(
         cir=round(config.committed_rate), cburst=config.committed_burst, pir=round(config.peak_rate),
         pburst=config.peak_burst,
-    )  # fmt: skip
+    )
 
 
 def with_config(message: Metered, config: MeterConfig | None) -> Metered:

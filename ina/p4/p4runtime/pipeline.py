@@ -48,7 +48,7 @@ HASH = re.compile("[0-9a-f]{64}")
 UNESSENTIAL = {
     "annotations", "annotation_locations", "structured_annotations", "structured_annotation_locations", "doc",
     "documentation", "alias", "initial_default_action", "has_initial_entries", "type_name", "index_type_name",
-}  # fmt: skip
+}
 
 
 @dataclass(eq=False)
@@ -142,7 +142,7 @@ def _program(data: bytes, own: Mapping[str, str]) -> Program:
         )
     if source.strip().endswith((".p4", ".so")) and len(source.split()) == 1:
         raise EntityError(f"p4_device_config is {source.strip()[:200]!r}: a switch opens no file that a client names. Give the "
-                          "source itself, as `ina compile --device-config` writes it")  # fmt: skip
+                          "source itself, as `ina compile --device-config` writes it")
     return _sent(source, name, defines)
 
 
@@ -163,7 +163,7 @@ def _compiled_before(digest: str, own: Mapping[str, str]) -> Program:
     if path is None:
         raise EntityError("compiled programs are code, and this switch runs none but what it has compiled itself, which this is "
                           f"not: no program here has the SHA-256 {digest[:64]}. Give the P4 source, as `ina compile "
-                          "--device-config` writes it")  # fmt: skip
+                          "--device-config` writes it")
     return Program(path)
 
 

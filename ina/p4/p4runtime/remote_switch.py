@@ -49,7 +49,7 @@ class RemoteSwitch(SwitchTarget, Closing):
     def __init__(
         self, address: str, device_id: int = 1, election_id: int | None = 1, *, timeout: float = 30.0,
         access: Access | None = None,
-    ):  # fmt: skip
+    ):
         self.address = address
         self.device_id = device_id
         self._election: p4.Uint128 | None = None
@@ -106,7 +106,7 @@ class RemoteSwitch(SwitchTarget, Closing):
         request = p4.SetForwardingPipelineConfigRequest(
             device_id=self.device_id, election_id=self._election,
             action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-        )  # fmt: skip
+        )
         json_format.ParseDict(p4info, request.config.p4info)
         request.config.p4_device_config = device_config
         self._call("SetForwardingPipelineConfig", request, timeout)

@@ -94,7 +94,7 @@ class Server(Closing):
             "StreamChannel": grpc.stream_stream_rpc_method_handler(
                 self._stream, p4.StreamMessageRequest.FromString, p4.StreamMessageResponse.SerializeToString),
             "Capabilities": unary(self._capabilities, "CapabilitiesRequest", "CapabilitiesResponse"),
-        })  # fmt: skip
+        })
 
     def stop(self) -> None:
         """Ends every stream and call."""

@@ -143,7 +143,7 @@ def key_message(program: ProgramMessages, entry: TableEntry) -> p4.TableEntry:
     message = p4.TableEntry(
         table_id=table.id, priority=entry.priority, is_default_action=entry.is_default, metadata=entry.metadata,
         controller_metadata=entry.controller_metadata, is_const=entry.is_const,
-    )  # fmt: skip
+    )
     if not entry.is_default:
         message.match.extend(program.match_messages(table.fields, program.key(entry)))
     return message
@@ -169,7 +169,7 @@ def rows(program: ProgramMessages, pattern: p4.TableEntry, switch: SwitchTarget)
         and e.priority in (0, r.priority)
         and e.metadata in (b"", r.metadata)
         and e.controller_metadata in (0, r.controller_metadata)
-    ]  # fmt: skip
+    ]
 
 
 def client_key(program: ProgramMessages, entry: TableEntry) -> p4.TableEntry:
@@ -191,7 +191,7 @@ def full_entry(program: ProgramMessages, e: p4.TableEntry) -> TableEntry:
     return TableEntry(
         key.table, key.match, action, params, e.priority, e.is_default_action, e.metadata, e.controller_metadata,
         member=member, group=group,
-    )  # fmt: skip
+    )
 
 
 def _action(

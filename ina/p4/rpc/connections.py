@@ -66,7 +66,7 @@ class Access:
                 port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise OSError(f"{address}: nothing can be served there: is the port taken, or the address another machine's? "
-                          f"({error})") from None  # fmt: skip
+                          f"({error})") from None
         return address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
 
     def connect(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> Any:
@@ -106,7 +106,7 @@ class Access:
         if self.insecure:
             return " (if the server needs certificates, leave out --insecure)"
         return (f" (if the server refuses the certificates in {self.certificates}, copy them anew from the switch's folder; if "
-                "it uses none, say --insecure)")  # fmt: skip
+                "it uses none, say --insecure)")
 
     def exposed(self, *addresses: str) -> list[str]:
         """The addresses at which servers admit anyone."""
@@ -120,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, server: bool = False) -> N
     group.add_argument(
         "--tls", type=Path, metavar="FOLDER",
         help=f"certificates of servers and clients, {origin} (default: INA_TLS, else ~/.config/ina/tls)",
-    )  # fmt: skip
+    )
     effect = "let whoever reaches it drive the switch, without encryption" if server else "without certificates and encryption"
     group.add_argument("--insecure", action="store_true", help=effect)
 
@@ -153,4 +153,4 @@ def _check_owner(path: Path) -> None:
         return  # it may still appear
     if stat.S_ISSOCK(status.st_mode) and status.st_uid not in (os.geteuid(), 0):
         raise PermissionError(f"{path}: this socket is user {status.st_uid}'s, not user {os.geteuid()}'s or root's: say "
-                              "--insecure to connect all the same")  # fmt: skip
+                              "--insecure to connect all the same")

@@ -16,7 +16,7 @@ CODES = {
     "OK": 0, "CANCELLED": 1, "UNKNOWN": 2, "INVALID_ARGUMENT": 3, "DEADLINE_EXCEEDED": 4, "NOT_FOUND": 5,
     "ALREADY_EXISTS": 6, "PERMISSION_DENIED": 7, "RESOURCE_EXHAUSTED": 8, "FAILED_PRECONDITION": 9, "ABORTED": 10,
     "OUT_OF_RANGE": 11, "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14,
-}  # fmt: skip
+}
 _NAMES = {number: name for name, number in CODES.items()}
 
 
@@ -66,7 +66,7 @@ def check_enums(message: Any, skip: str = "") -> None:
                 if number not in field.enum_type.values_by_number:
                     *names, last = (entry.name for entry in field.enum_type.values)
                     raise EntityError(f"{field.name}: {number} is no value of {field.enum_type.full_name}: expected "
-                                       f"{', '.join(names)} or {last}")  # fmt: skip
+                                       f"{', '.join(names)} or {last}")
         elif field.message_type is not None and _has_enums(field.message_type):
             for at, inner in enumerate(value) if is_repeated(field) else [("", value)]:
                 try:

@@ -49,7 +49,7 @@ def _check(path: Path, forbidden: int, message: str, mode: str) -> None:
     status = path.stat()
     if status.st_uid not in (os.geteuid(), 0):
         raise PermissionError(f"{path}: belongs to user {status.st_uid}, expected user {os.geteuid()} or root: make a copy of "
-                              "your own")  # fmt: skip
+                              "your own")
     if status.st_mode & forbidden:
         raise PermissionError(f"{path}: {message} (mode {stat.S_IMODE(status.st_mode):o}): chmod {mode} {path}")
 

@@ -58,4 +58,4 @@ __all__ = [
     "PortStats", "ProfileGroup", "ProfileInfo", "ProfileMember", "Program", "RegisterEntry", "Replica", "ReplicationConfig",
     "Switch", "SwitchTarget", "TableEntry", "TableInfo", "Update", "Value", "ValueSetEntry", "WredConfig",
     "as_int", "as_match", "as_params", "delete", "find", "insert", "modify",
-]  # fmt: skip
+]

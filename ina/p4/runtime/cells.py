@@ -145,7 +145,7 @@ def meter_cell(config: MeterConfig | None) -> bytes:
 
 def meter_configs(raw: bytes) -> list[MeterConfig | None]:
     return [MeterConfig(cir, int(cburst), pir, int(pburst)) if configured else None
-            for configured, pir, pburst, cir, cburst, _, _, _ in CELL.iter_unpack(raw)]  # fmt: skip
+            for configured, pir, pburst, cir, cburst, _, _, _ in CELL.iter_unpack(raw)]
 
 
 def filter_cell(layout: Layout, config: LpfConfig | WredConfig | None) -> bytes:
@@ -176,4 +176,4 @@ def filter_configs(layout: Layout, raw: bytes) -> list[LpfConfig | WredConfig | 
         else LpfConfig(rise, fall, configured == 2, round(-math.log2(out))) if layout["type"] == "lpf"
         else WredConfig(rise, low, high, out)
         for configured, rise, fall, out, low, high, _, _ in CELL.iter_unpack(raw)
-    ]  # fmt: skip
+    ]

@@ -178,7 +178,7 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators, Closing):
         handle = ffi.NULL if port is None else getattr(port, "handle", port)
         config = ffi.NULL if link is None else ffi.new("struct ina_link_config *", {
             "rate_bps": round(link.rate), "delay_ps": round(link.delay * PS), "queue_bytes": link.queue, "ecn_bytes": link.ecn,
-        })  # fmt: skip
+        })
         if not 0 <= number < lib.INA_DROP_PORT:
             raise ValueError(f"port {number}: expected 0..{lib.INA_DROP_PORT - 1}")
         with self._lock:
@@ -274,7 +274,7 @@ class Switch(ControlPlane, Telemetry, PipeScope, Generators, Closing):
         return PortStats(
             raw.rx_packets, raw.rx_bytes, raw.tx_packets, raw.tx_bytes, raw.ecn_marks, raw.recirculated,
             dict(zip(DROP_REASONS, raw.drops, strict=True)),
-        )  # fmt: skip
+        )
 
     # ---- stepping
 

@@ -414,7 +414,7 @@ def _test(hint: Any) -> Test:
         if ... in parts:
             return lambda value: isinstance(value, tuple) and all(map(items[0], value))
         return lambda value: isinstance(value, tuple) and len(value) == len(items) and all(
-            test(part) for test, part in zip(items, value, strict=True))  # fmt: skip
+            test(part) for test, part in zip(items, value, strict=True))
     if {bytes, str} <= set(parts):  # a value of a match
         return lambda value: True
     types = tuple(accepted for part in parts or (hint,) for accepted in ACCEPTED.get(part, (part,)))

@@ -113,7 +113,7 @@ class PipeScope(SwitchPart):
             zero = ffi.new("uint8_t[]", span["count"] * span["size"])
             memory += [data, zero]
             self._execute([{"op": lib.INA_READ_STATE, "data": data, **span}, {"op": lib.INA_WRITE_STATE, "data": zero, **span}],
-                          timeout)  # fmt: skip
+                          timeout)
             cells[pipe] = bytes(ffi.buffer(data))
         return cells
 
@@ -175,7 +175,7 @@ class Telemetry(SwitchPart):
 
 
 TRIGGERS = {"one_shot": lib.INA_TNA_ONE_SHOT, "periodic": lib.INA_TNA_PERIODIC, "port_down": lib.INA_TNA_PORT_DOWN,
-            "pattern": lib.INA_TNA_PATTERN}  # fmt: skip
+            "pattern": lib.INA_TNA_PATTERN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class Generators(SwitchPart):
             "batches": app.batches, "packets": app.packets, "length": app.length, "at": app.at, "pattern": app.pattern,
             "mask": app.mask, "port": app.port, "trigger": TRIGGERS[app.trigger], "enabled": app.enabled,
             "increment": app.increment,
-        })  # fmt: skip
+        })
         self._run_command({"op": lib.INA_TNA_SET_APP, "id": 8 * pipe + number, "data": data})
 
     def app_counters(self, pipe: int, number: int) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 DROP_REASONS = (
     "ingress", "egress", "no_port", "no_group", "no_session", "tail", "back_pressure", "too_long", "passes",
     "no_buffer", "malformed", "assertion", "loop_limit", "reentries", "no_memory",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ _SESSION = {
     "queue": ("qid", 5), "cos": ("ingress_cos", 3), "color": ("packet_color", 2), "level1_hash": ("level1_mcast_hash", 13),
     "level2_hash": ("level2_mcast_hash", 13), "l1_xid": ("level1_exclusion_id", 16), "l2_xid": ("level2_exclusion_id", 9),
     "rid": ("rid", 16), "copy_to_cpu": ("copy_to_cpu", 1), "cpu_cos": ("icos_for_copy_to_cpu", 3),
-}  # fmt: skip
+}
 
 Branch = tuple[tuple[MulticastNode | None, ...], int | None]  # choices, level-1 exclusion id
 
@@ -383,7 +383,7 @@ Replicated = MulticastGroupEntry | CloneSessionEntry
 # name in errors, and the command that sets one
 _FORMS: dict[type[Entity], tuple[str, int]] = {
     MulticastGroupEntry: ("multicast group", lib.INA_SET_GROUP), CloneSessionEntry: ("clone session", lib.INA_SET_SESSION),
-}  # fmt: skip
+}
 
 
 def _number(entity: Replicated) -> int:

@@ -114,7 +114,7 @@ class ShardedSwitch(SwitchTarget, Closing):
         """Sums over all shards."""
         each = [switch.port_stats(number) for switch in self.switches]
         sums = {name: sum(getattr(stats, name) for stats in each)
-                for name in ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "ecn_marks", "recirculated")}  # fmt: skip
+                for name in ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "ecn_marks", "recirculated")}
         return PortStats(**sums, drops={reason: sum(stats.drops[reason] for stats in each) for reason in each[0].drops})
 
     # ---- control plane
@@ -127,7 +127,7 @@ class ShardedSwitch(SwitchTarget, Closing):
                 raise EntityError(f"update {number}: {self._none_of(update.entity)}", "UNIMPLEMENTED", number)
         self.switches[0].write(updates, timeout)
         others = [replace(u, entity=replace(u.entity, packets=0, bytes=0))
-                  if isinstance(u.entity, (CounterEntry, DirectCounterEntry)) else u for u in updates]  # fmt: skip
+                  if isinstance(u.entity, (CounterEntry, DirectCounterEntry)) else u for u in updates]
         for switch in self.switches[1:]:
             switch.write(others, timeout)
 
@@ -139,7 +139,7 @@ class ShardedSwitch(SwitchTarget, Closing):
             each = [switch.read([entity], timeout) for switch in self.switches]
             if isinstance(entity, (CounterEntry, DirectCounterEntry)):
                 answers += [replace(cells[0], packets=sum(c.packets for c in cells), bytes=sum(c.bytes for c in cells))
-                          for cells in zip(*each, strict=True)]  # fmt: skip
+                          for cells in zip(*each, strict=True)]
             else:
                 answers += each[0]
         return answers

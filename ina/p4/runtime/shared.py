@@ -96,7 +96,7 @@ class SharedSwitch:
         lib.ina_shared_read(self._memory, seat, turns, stats)
         drops = dict(zip(DROP_REASONS, stats.drops, strict=True))
         return Turns(turns.turns, turns.packets), PortStats(stats.rx_packets, stats.rx_bytes, stats.tx_packets, stats.tx_bytes,
-                                                            stats.ecn_marks, stats.recirculated, drops)  # fmt: skip
+                                                            stats.ecn_marks, stats.recirculated, drops)
 
     def holder(self) -> int | None:
         """Returns the seat whose process runs the switch, or ran it when it ended; None: nobody does."""

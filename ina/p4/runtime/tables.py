@@ -90,7 +90,7 @@ class Tables:
         info = self.p4info.table(name)
         if info.name not in self._layouts:
             raise EntityError(f"table {info.name}: no packet can get to where the program applies it, so it keeps no entries",
-                              "FAILED_PRECONDITION")  # fmt: skip
+                              "FAILED_PRECONDITION")
         if info.name not in self._tables:
             raise EntityError(f"table {info.name}: its entries are const", "PERMISSION_DENIED")
         scopes = self.scopes.get(info.name)

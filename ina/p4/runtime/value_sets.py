@@ -66,7 +66,7 @@ class ValueSets:
             return [self.members.get((name, self._group(name, entity.pipe, entity.parser)), ValueSetEntry(name))]
         return [e for (member_set, (pipes, parser)), e in self.members.items()
                 if member_set == name and e.members and (entity.pipe is None or pipes is None or entity.pipe in pipes)
-                and (None in (entity.parser, parser) or entity.parser == parser)]  # fmt: skip
+                and (None in (entity.parser, parser) or entity.parser == parser)]
 
     def apply(self, type_: str, entity: ValueSetEntry) -> None:
         """MODIFY of a value set, which replaces its members (P4Runtime §9.7)."""
@@ -101,7 +101,7 @@ class ValueSets:
     def parsers(self, pipe: int) -> list[int]:
         """The parsers of a pipe that have members of their own."""
         parsers = {parser for (name, (pipes, parser)), e in self.members.items()
-                 if parser is not None and e.members and name in self.scopes and (pipes is None or pipe in pipes)}  # fmt: skip
+                 if parser is not None and e.members and name in self.scopes and (pipes is None or pipe in pipes)}
         return sorted(parsers)
 
     def images(self, pipeline: int = 0, pipe: int | None = None, parser: int | None = None) -> dict[int, Any]:

@@ -23,7 +23,7 @@ from ina.p4.tofino.units import STATEFUL, Access, Gress, Item, branches, flat, p
 DIRECT = ("registers", "counters", "meters", "filters")
 ALU_USERS = ("register", "meter", "filter", "selector")
 DEEP = ("an expression of several operations: an action computes each value with one, so a compiler must split this over stages, "
-        "or refuses it")  # fmt: skip
+        "or refuses it")
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
                 (a.span, f"access {i}, by {a.action.name}") for i, a in enumerate(accesses, 1)
             ]
             text = (f"register {register.name} is accessed {len(accesses)} times in one pass of a packet: its memory is read and "
-                    "written once")  # fmt: skip
+                    "written once")
             findings.append(Finding("error", accesses[1].span, text, notes))
     shapes: list[Shape] = []
     objects: dict[tuple[Instance, str], TableUse] = {}  # by kind, too
@@ -120,7 +120,7 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
                 form = stateful.shape(child, cells, scope)
                 shapes.append(form)
                 findings += [Finding("error" if sure else "warning", span, text) for span, text, sure in form.problems
-                             if not text.startswith("a cell of")]  # fmt: skip
+                             if not text.startswith("a cell of")]
     for register, actions in users.items():
         _of_one_register(register, actions, shapes, findings)
     for unit in flat(units):
@@ -129,7 +129,7 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
     for branch in branches(units):
         for compared in branch.compared:
             text = (f"'{ast.source_text(compared)}' compares two fields by size: a gateway compares with constants; subtract "
-                    "first, and look at the sign")  # fmt: skip
+                    "first, and look at the sign")
             findings.append(Finding("warning", compared.span, text))
     findings += [Finding(level, span, text, notes) for level, span, text, notes in rules.problems(units)]
     tables = {(u.owner, u.table): resources.table_use(u) for u in stages.tables_of(units)}
@@ -168,7 +168,7 @@ def _of_one_register(register: Instance, actions: list[Instance], shapes: list[S
     if len(constants) > stateful.CONSTANTS:
         values = ", ".join(map(str, sorted(constants)))
         findings.append(Finding("error", register.origin.span, f"the actions of register {register.name} use {len(constants)} "
-                                f"constants beyond -8..7 ({values}): a stateful ALU keeps {stateful.CONSTANTS}"))  # fmt: skip
+                                f"constants beyond -8..7 ({values}): a stateful ALU keeps {stateful.CONSTANTS}"))
 
 
 def _within(control: Instance) -> list[Instance]:
@@ -186,7 +186,7 @@ def _sizes(report: Report, span: Span | None) -> None:
             chain: list[tuple[Span | None, str]] = [
                 (p.unit.span, f"stage {p.stage}: {p.unit.name}" + (f", for {p.why}" if p.why else ""))
                 for c in longest for p in c.bound.chain
-            ]  # fmt: skip
+            ]
             report.findings.append(Finding("error", place, f"at least {bound} {resource}: a Tofino 1 has {limit}", chain))
 
 
@@ -242,7 +242,7 @@ def _stage_reasons(report: Report) -> list[str]:
 def _control_text(c: Control) -> list[str]:
     phv = c.containers
     out = [f"{c.gress.name} ({c.gress.control.decl.name}): at least {c.bound.stages} stages; "
-           f"{phv.headers} bits of headers at once, {phv.metadata} of metadata"]  # fmt: skip
+           f"{phv.headers} bits of headers at once, {phv.metadata} of metadata"]
     stage = {p.unit.name: p.stage for p in c.bound.placed}
     for use in c.tables:
         memory = ", ".join(f"{n} {w}" for n, w in ((use.sram, "SRAM"), (use.tcam, "TCAM")) if n) or "no memory"
@@ -297,10 +297,10 @@ def as_json(report: Report) -> dict[str, Any]:
                          for s in c.shapes],
             "chain": [{"stage": p.stage, "unit": p.unit.name, "place": place(p.unit.span), "for": p.why} for p in c.bound.chain],
         } for c in report.controls],
-    }  # fmt: skip
+    }
 
 
 def _use(u: TableUse) -> dict[str, Any]:
     return {"name": u.name, "kind": u.kind, "place": str(u.span), "entries": u.entries, "key_bits": u.key_bits,
             "data_bits": u.data_bits,
-            "sram": u.sram, "tcam": u.tcam, "hash_bits": u.hash_bits}  # fmt: skip
+            "sram": u.sram, "tcam": u.tcam, "hash_bits": u.hash_bits}

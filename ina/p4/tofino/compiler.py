@@ -28,7 +28,7 @@ KINDS = (
     ("tables", "logical_tables", "ids", 16), ("SRAM", "rams", "srams", 80), ("map RAM", "map_rams", "maprams", 48),
     ("TCAM", "tcams", "tcams", 24), ("SALU/meter", "meter_alus", "meters", 4), ("statistics", "statistic_alus", "stats", 4),
     ("hash bits", "hash_bits", "bits", 416), ("gateways", "gateways", "gateways", 16), ("VLIW", "vliw", "instructions", 32),
-)  # fmt: skip
+)
 
 
 class NoCompiler(RuntimeError):
@@ -67,7 +67,7 @@ def find() -> str:
         if path := shutil.which(name):
             return path
     text = (f"there is no {' and no '.join(names)}: {VARIABLE} can name a compiler for Tofino, such as bf-p4c of Intel's SDE or "
-            "open-p4studio, or p4c-barefoot of p4c built with -DENABLE_TOFINO=ON (docs/guide/tofino.md)")  # fmt: skip
+            "open-p4studio, or p4c-barefoot of p4c built with -DENABLE_TOFINO=ON (docs/guide/tofino.md)")
     raise NoCompiler(text)
 
 
@@ -80,14 +80,14 @@ def command(compiler: str, program: Path, out: Path, defines: Mapping[str, str],
 
 
 def compile_with(compiler: str, program: Path, out: Path, defines: Mapping[str, str] | None = None,
-                 include: Sequence[Path] = ()) -> Compiled:  # fmt: skip
+                 include: Sequence[Path] = ()) -> Compiled:
     """Runs the compiler. Raises OSError; TimeoutError after half an hour."""
     out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     words = command(compiler, program, out, defines or {}, [*include, program.parent, paths.p4_dir()])
     try:
         process = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", timeout=DEADLINE)  # fmt: skip
+                              errors="replace", timeout=DEADLINE)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{compiler} did not finish {program} within {DEADLINE:g} s") from None
     result = Compiled(program, compiler, process.returncode == 0, time.monotonic() - start, process.stdout, out)
@@ -102,7 +102,7 @@ def stages_of(content: dict[str, Any]) -> list[dict[str, int]]:
     """Returns, for each stage, how many of each kind are in use: resources.json lists only those."""
     stages = content.get("resources", content).get("mau", {}).get("mau_stages", [])
     return [{title: len(stage.get(section, {}).get(items, ())) for title, section, items, _ in KINDS}
-            for stage in sorted(stages, key=lambda s: s["stage_number"])]  # fmt: skip
+            for stage in sorted(stages, key=lambda s: s["stage_number"])]
 
 
 def phv_bits(content: dict[str, Any]) -> int:
@@ -151,5 +151,5 @@ def compared(report: Report, compiled: Compiled) -> str:
     """Returns the table of both; the compiler's containers hold metadata too."""
     real = taken(compiled)
     rows = [f"    {name:30}{bound:10,}{f'{real[name]:,}' if name in real else '':>10}{limit:12,}"
-            for name, (bound, limit) in report_totals(report).items()]  # fmt: skip
+            for name, (bound, limit) in report_totals(report).items()]
     return "\n".join([f"{'':34}{'at least':>10}{'taken':>10}{'there are':>12}", *rows])

@@ -105,7 +105,7 @@ PARTS: dict[type[ast.Expr], tuple[str, ...]] = {
     ast.Binary: ("left", "right"), ast.Unary: ("operand",), ast.Cast: ("operand",), ast.Mask: ("value", "mask"),
     ast.Ternary: ("condition", "then", "otherwise"), ast.ListExpr: ("values",), ast.StructInit: ("values",),
     ast.Member: ("base",), ast.Slice: ("base",), ast.Index: ("base", "index"), ast.Call: ("receiver", "args"),
-}  # fmt: skip
+}
 
 
 def parts(e: ast.Expr) -> list[ast.Expr]:

@@ -159,14 +159,14 @@ def containers(gress: Gress, units: list[Item]) -> Containers:
     paths = {r[0] for r in refs}
     emitted = _called(gress.deparser.decl.body, "packet_out", gress.deparser.decl.params[1].name, root)
     sizes = {path: bits for path, bits in _extracted(gress, root).items()
-             if path in emitted or any(u.startswith(f"{path}.") for u in paths)}  # fmt: skip
+             if path in emitted or any(u.startswith(f"{path}.") for u in paths)}
     longest = _longest(gress, root, sizes)
     widths: dict[str, int] = {}
     for path, low, high in refs:
         if not path.startswith((f"{root}.", "ig_intr_", "eg_intr_")) and not path.endswith("$valid"):
             widths[path] = max(widths.get(path, 0), high - low + 1)
     bits = {(path, bit) for path, low, high in refs for bit in range(low, high + 1) if path.rpartition(".")[0] in longest
-            and not path.endswith(VALID)}  # fmt: skip
+            and not path.endswith(VALID)}
     return Containers(gress.name, sum(sizes[p] for p in longest), sum(widths.values()), len(bits), longest)
 
 
@@ -180,7 +180,7 @@ def never_valid(gress: Gress, units: list[Item]) -> list[str]:
             return []  # sub-parsers, and setValid in parsers, are not followed
     present = _extracted(gress, param.name)
     return [path for path, _ in _headers(param.name, param.type)
-            if not {path, path.partition("[")[0] + ".next"} & present.keys() and f"{path}.{VALID}" not in validated]  # fmt: skip
+            if not {path, path.partition("[")[0] + ".next"} & present.keys() and f"{path}.{VALID}" not in validated]
 
 
 def _headers(path: str, t: types.Type) -> list[tuple[str, types.Type]]:

@@ -55,7 +55,7 @@ def _addresses(unit: Unit) -> Iterator[Problem]:
     widths = {bits_of(instance) for instance, (_, kind) in users.items() if kind == "register"}
     if len(kinds) > 1 or kinds != {"register"} or len(widths) > 1:
         text = (f"{unit.name} uses {len(users)} of registers, meters and selectors: a table has one address for all of them, and "
-                "they must be of one kind and width")  # fmt: skip
+                "they must be of one kind and width")
         yield "error", notes[1][0] or unit.span, text, notes
     elif any(len({a.index for a in effect.accesses if a.index}) > 1 for effect in unit.effects):
         text = f"an action of {unit.name} uses {len(users)} registers at two indices: a table has one address"
@@ -69,11 +69,11 @@ def _operations(unit: Unit) -> Iterator[Problem]:
     for effect in unit.effects:
         for condition in effect.conditions:
             text = ("a condition in an action: Tofino's actions have none but simple ones of their parameters; put it into a "
-                    "key, or into the control's apply")  # fmt: skip
+                    "key, or into the control's apply")
             yield "warning", condition.span, text, []
         for statement in effect.folded:
             text = ("this value is made of what the same action computed before: a compiler folds both into one expression, and "
-                    "an action computes each value with one operation")  # fmt: skip
+                    "an action computes each value with one operation")
             yield "warning", statement.span, text, []
         randoms = [(i, span) for i, span in effect.objects if i.decl.name == "Random"]
         if len(randoms) != len({i for i, _ in randoms}):
@@ -96,7 +96,7 @@ def _default(unit: Unit) -> Iterator[Problem]:
         if effect is None or not (need := hashed(effect)) or _is_address(unit):
             return
         text = (f"{table.default_action.decl.name} is what {unit.name} does where nothing matches, and uses {need}: it can only "
-                "do that for an entry")  # fmt: skip
+                "do that for an entry")
         yield "error", table.default_action.span, text, []
         return
     for reference in table.actions:
@@ -104,7 +104,7 @@ def _default(unit: Unit) -> Iterator[Problem]:
         if need and (len(table.actions) > 1 or any(not p.direction for p in reference.decl.params)):
             obstacle = "more than one action" if len(table.actions) > 1 else "parameters of its action"
             text = (f"{unit.name} has no key and {obstacle}, and {reference.decl.name} uses {need}: it must be the only action, "
-                    "without parameters")  # fmt: skip
+                    "without parameters")
             yield "error", reference.span, text, []
 
 

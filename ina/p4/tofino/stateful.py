@@ -103,7 +103,7 @@ def _limits(s: Shape, site: Span) -> None:
     for noun, items, most, verb in (
         ("comparisons", s.comparisons, COMPARISONS, "makes {}"),
         ("fields of the packet", [r[0] for r in s.inputs], INPUTS, "takes in {}"),
-    ):  # fmt: skip
+    ):
         if len(items) > most:
             s.problems.append(
                 (site, f"{name}: {len(items)} {noun} ({', '.join(items)}): the stateful ALU {verb.format(most)}", True)
@@ -188,7 +188,7 @@ class _Body:
         if self.shape.words == (1,) and name == self.words[0].name and value.const is None:
             self._add(value.span, f"{text}: a cell of one bit is set to a constant")
         if (len(self.shape.words) == 2 and name in {p.name for p in self.outs} and isinstance(value, ast.Binary)
-                and value.op in COMPUTES and value.const is None):  # fmt: skip
+                and value.op in COMPUTES and value.const is None):
             stored = {v for target, values in self.shape.values.items() if target != name for v in values}
             if text not in stored:
                 self._add(value.span, f"{text}: of a pair, what is computed goes into a word, and from there out")
@@ -212,7 +212,7 @@ class _Body:
         if signed(e.left.type):
             if any(isinstance(s, ast.Binary) and s.op in ("+", "-") for s in sides) and all(s.const != 0 for s in sides):
                 self._add(e.span, f"{text}: the stateful ALU takes one side from the other modulo 2^{width_of(e.left.type)} and "
-                          "compares with 0: where that overflows, not what P4 says", False)  # fmt: skip
+                          "compares with 0: where that overflows, not what P4 says", False)
         elif any(isinstance(c.const, int) and c.const >= 1 << 31 for c in (e.left, e.right)):
             self._add(e.span, f"{text}: a constant that an unsigned word is compared with is less than 2^31")
 

@@ -52,17 +52,17 @@ def pipelines(program: CheckedProgram) -> list[Pipeline]:
         controls = [b for b in blocks if isinstance(b.decl, ast.ControlDecl)]
         if len(parsers) != 2 or len(controls) < 4:
             raise CompileError((pipe.site or main.origin).span,
-                               "a pipeline with other than two parsers and four controls is not looked into")  # fmt: skip
+                               "a pipeline with other than two parsers and four controls is not looked into")
         prefix = f"{pipe.site.name}." if len(pipes) > 1 and pipe.site else ""
         result.append(Pipeline(pipe.site.name if pipe.site else "pipe", (
             Gress(f"{prefix}ingress", parsers[0], controls[0], controls[1]),
             Gress(f"{prefix}egress", parsers[1], controls[2], controls[3]),
-        )))  # fmt: skip
+        )))
     return result
 
 
 STATEFUL = ("RegisterAction", "RegisterAction2", "RegisterAction3", "RegisterAction4", "DirectRegisterAction", "LearnAction",
-            "MinMaxAction", "SelectorAction")  # fmt: skip
+            "MinMaxAction", "SelectorAction")
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class _Walk:
         value = s.value if isinstance(s, ast.Assign) else s.init if isinstance(s, ast.VarDecl) else None
         plain = value is not None and getattr(s, "op", "=") == "=" and not effect.accesses and (
             value.const is not None or self.scope.path(value) is not None
-            or _computed(value) or _is_condition(value))  # fmt: skip
+            or _computed(value) or _is_condition(value))
         if effect.writes or effect.accesses or effect.objects:
             yield Unit(_text(s), s.span, [], [effect], owner=self.scope.instance, copy=plain, local=isinstance(s, ast.VarDecl))
 

@@ -34,7 +34,7 @@ def summary(compiled: CompiledProgram, seconds: float) -> list[str]:
     for t in layout["tables"]:
         keys = ", ".join(f"{k['name']} {k['match']}" for k in t["keys"]) or "no keys"
         out.append(f"    table {t['name']}: {keys}; {len(t['entries'])} const entries"
-                   if t["const_entries"] else f"    table {t['name']}: {keys}; size {t['size']}")  # fmt: skip
+                   if t["const_entries"] else f"    table {t['name']}: {keys}; size {t['size']}")
     return out + [f"    {line}" for line in memory(layout["registers"], names_only=True)]
 
 

@@ -94,7 +94,7 @@ def graph(parser: Instance) -> Graph:
             for case in transition.cases:
                 edge(state.name, case.target_name, _keys(case))
     return Graph(parser.name, [nodes[n] for n in order] + [n for k, n in nodes.items() if k not in order],
-                 list(edges.values()))  # fmt: skip
+                 list(edges.values()))
 
 
 def shown(e: ast.Expr) -> str:

@@ -25,7 +25,7 @@ SHOWN = 64  # bytes of a frame that leaves
 CHECKS = ("verify", "static_assert")  # their effect is the parser's next state
 SILENT = ("verify_checksum", "update_checksum", "verify_checksum_with_payload", "update_checksum_with_payload")
 PCAP = {b"\xd4\xc3\xb2\xa1": ("<", 1e-6), b"\xa1\xb2\xc3\xd4": (">", 1e-6),
-        b"\x4d\x3c\xb2\xa1": ("<", 1e-9), b"\xa1\xb2\x3c\x4d": (">", 1e-9)}  # fmt: skip
+        b"\x4d\x3c\xb2\xa1": ("<", 1e-9), b"\xa1\xb2\x3c\x4d": (">", 1e-9)}
 
 
 def packets(source: str, limit: int) -> Iterator[tuple[float, bytes]]:

@@ -38,10 +38,10 @@ from ina.worlds.deployed.remote import NoAnswer, over_p4runtime
 def run(args: argparse.Namespace) -> int:
     """Runs ``ina controller``; returns its exit status."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO if args.verbose else logging.WARNING,
-                        format="ina controller: %(message)s")  # fmt: skip
+                        format="ina controller: %(message)s")
     try:
         arguments = (topologies.specified(args.topology), dict(args.switch), rpc.Access.of(args), args.packet_lifetime,
-                     args.switch_timeout)  # fmt: skip
+                     args.switch_timeout)
         return serve(lambda: over_p4runtime(*arguments), args.name, args.state, args.job_slots, args.user)
     except topologies.TopologyError as error:
         print(f"ina: {error}", file=sys.stderr)

@@ -153,7 +153,7 @@ class Bfrt(Deployable):
         port = self.dev_port(mirror.port) if mirror.port else 0
         data = {"$direction": mirror.direction.upper(), "$session_enable": True, "$max_pkt_len": mirror.max_length,
                 "$ucast_egress_port": port, "$ucast_egress_port_valid": bool(mirror.port), "$mcast_grp_a": mirror.group,
-                "$mcast_grp_a_valid": bool(mirror.group)}  # fmt: skip
+                "$mcast_grp_a_valid": bool(mirror.group)}
         row = Row("$mirror.cfg", {"$sid": mirror.session}, data, "$normal")
         present = self._row(row)
         there = present is not None and all(present.data.get(k) == v for k, v in data.items())
@@ -192,7 +192,7 @@ class Bfrt(Deployable):
                     wrong.append(f"port {self._ports.get(row.key['$DEV_PORT'])}: {difference}")
             else:
                 wrong += [f"{row.table}[{_key(row)}]: {name} is {present.data.get(name)!r}, not {value!r}"
-                          for name, value in row.data.items() if _plain(present.data.get(name)) != _plain(value)]  # fmt: skip
+                          for name, value in row.data.items() if _plain(present.data.get(name)) != _plain(value)]
         return wrong
 
     def status(self) -> list[str]:
@@ -254,7 +254,7 @@ class P4Runtime(Deployable):
 
     def undo(self, step: Step) -> None:
         self.remote.write([Update("DELETE", c.entity) if c.before is None else Update("MODIFY", c.before)
-                           for c in reversed(step.changes)])  # fmt: skip
+                           for c in reversed(step.changes)])
 
     def differs(self, step: Step) -> list[str]:
         wrong = []
@@ -296,7 +296,7 @@ def _same(present: Entity, entity: Entity) -> bool:
     """Returns True if the entity that is present does the same as `entity`, however names and values are written."""
     if isinstance(present, TableEntry) and isinstance(entity, TableEntry):
         names = present.action is not None and entity.action is not None and (
-            str(present.action) == entity.action or str(present.action).endswith(f".{entity.action}"))  # fmt: skip
+            str(present.action) == entity.action or str(present.action).endswith(f".{entity.action}"))
         values = {k: _plain(v) for k, v in entity.params.items()} == {k: _plain(v) for k, v in present.params.items()}
         return bool(names and values)
     if isinstance(present, MulticastGroupEntry) and isinstance(entity, MulticastGroupEntry):
@@ -314,5 +314,5 @@ def _shown(entity: Entity) -> Row:
         )
     if isinstance(entity, CloneSessionEntry):
         return Row("clone session", {"session": entity.session_id},
-                   {"ports": [r.port for r in entity.replicas], "packet_length": entity.packet_length})  # fmt: skip
+                   {"ports": [r.port for r in entity.replicas], "packet_length": entity.packet_length})
     return Row(type(entity).__name__, {}, {"is": repr(entity)})

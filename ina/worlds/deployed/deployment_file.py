@@ -58,7 +58,7 @@ UNICAST = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 MAC = Form("six bytes such as 0c:42:a1:00:00:01, no multicast address", UNICAST.fullmatch)
 NAME = Form("a name of letters, digits, '-', '_' and '.'", re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*").fullmatch)
 ENDS = Form('two ports of switches, such as ["leaf1:32/0", "root:1/0"]',
-            lambda ends: len(ends) == 2 and all(end.count(":") == 1 for end in ends))  # fmt: skip
+            lambda ends: len(ends) == 2 and all(end.count(":") == 1 for end in ends))
 SERVICE = Form("HOST:PORT such as '10.0.255.1:5588'", re.compile(r"|[^:\s]+:\d{1,5}").fullmatch)
 TABLES = ("ports", "switch", "link", "host", "mirror")
 ONE_SWITCH = ("ports", "at", "ip")  # keys of [tofino] that several switches have each
@@ -227,7 +227,7 @@ class Deployment:
                 raise ConfigError(f"--at {text}: which of {', '.join(s.name for s in self.switches)}? Expected NAME=HOST:PORT")
             if equals and self.switch(name) is None:
                 raise ConfigError(f"--at {text}: {self.path} has no switch {name!r}; it has "
-                                  f"{', '.join(s.name for s in self.switches)}")  # fmt: skip
+                                  f"{', '.join(s.name for s in self.switches)}")
             addresses[name or self.switches[0].name] = address
         double = next((a for a in addresses.values() if [*addresses.values()].count(a) > 1), None)
         if double is not None:
@@ -257,7 +257,7 @@ def read(path: Path, config: object) -> Deployment:
     if "job" in table:
         raise ConfigError(f"{document.at('tofino', 'job')}: [tofino]: job: entries of a job are not deployed any more, as a "
                           "second run with them could get the sums of the first; leave the key out, and start `ina tofino "
-                          "controller`, which admits each run as a job of its own")  # fmt: skip
+                          "controller`, which admits each run as a job of its own")
     return _Reader(path, document, table).read(config)
 
 

@@ -62,7 +62,7 @@ def _checks(d: Deployment, rank: int, h: Server) -> list[str]:
 def _training(d: Deployment, rank: int, h: Server) -> str:
     return (f"INA_SWITCH=tcp:{d.controller or 'CONTROLLER:5588'} INA_HOST={h.name} GLOO_SOCKET_IFNAME={h.interface} torchrun "
             f"--nnodes {len(d.hosts)} --node-rank {rank} --nproc-per-node 1 --master-addr {d.hosts[0].ip} --master-port 29500 "
-            "train.py")  # fmt: skip
+            "train.py")
 
 
 def overlaps(d: Deployment, h: Server, routes: Sequence[dict[str, Any]]) -> list[str]:

@@ -177,7 +177,7 @@ class SwitchesElsewhere:
 
     def describe(self) -> Summary:
         return {"program": f"{self.protocol} over {self.language}", "source": str(self._source), "source_hash": "",
-                "values": self.sizes.values, "slots": self.slots, "protocol": self.protocol}  # fmt: skip
+                "values": self.sizes.values, "slots": self.slots, "protocol": self.protocol}
 
     def host_of(self, pid: int, name: str) -> str:
         names = [host.name for host in self.topology.hosts]
@@ -249,7 +249,7 @@ def _job_program_of(name: str, target: Reconnecting[Any]) -> tuple[JobProgram, S
 def _counter_cells(target: Reconnecting[Any]) -> dict[str, list[list[int]]]:
     """Returns cells of the program's counters, direct ones excepted."""
     return {counter.name: [[c.packets, c.bytes] for c in target.read([CounterEntry(counter.name)])]
-            for counter in target.p4info.counters.values() if counter.size}  # fmt: skip
+            for counter in target.p4info.counters.values() if counter.size}
 
 
 class RemoteTarget(Reconnecting[Connection]):
@@ -266,9 +266,9 @@ class RemoteTarget(Reconnecting[Connection]):
 
 
 def over_p4runtime(topology: Topology, addresses: dict[str, str], access: Access | None = None,
-                   packet_lifetime: float = PACKET_LIFETIME, timeout: float = CONNECTED) -> SwitchesElsewhere:  # fmt: skip
+                   packet_lifetime: float = PACKET_LIFETIME, timeout: float = CONNECTED) -> SwitchesElsewhere:
     """Returns the switches at ``addresses``, by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
     numbers = {switch.name: switch.number for switch in topology.switches}
     targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access, timeout)
-               for name, address in addresses.items()}  # fmt: skip
+               for name, address in addresses.items()}
     return SwitchesElsewhere(topology, targets, "P4Runtime", packet_lifetime=packet_lifetime)

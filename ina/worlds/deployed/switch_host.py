@@ -43,9 +43,9 @@ class DeployedHost(SwitchesElsewhere):
     what connecting raises."""
 
     def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0, access: Access | None = None,
-                 packet_lifetime: float = PACKET_LIFETIME, timeout: float = CONNECTED):  # fmt: skip
+                 packet_lifetime: float = PACKET_LIFETIME, timeout: float = CONNECTED):
         self.drivers = switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name, access, timeout)
-                                   for s in d.switches}  # fmt: skip
+                                   for s in d.switches}
 
         def dev_port(switch: str, port: str) -> int:
             try:
@@ -76,7 +76,7 @@ class DeployedHost(SwitchesElsewhere):
                 links[name] = {"rate": link.rate}
                 for side, way in zip(("up", "down"), ways, strict=True):
                     links[name] |= {f"{side}_{unit}": counts.get(key, 0)
-                                    for unit, key in zip(("packets", "bytes"), WAYS[way], strict=True)}  # fmt: skip
+                                    for unit, key in zip(("packets", "bytes"), WAYS[way], strict=True)}
                 links[name]["drops"] = sum(end.get("$FramesDroppedBufferFull", 0) for end in (first, second) if end)
                 links[name]["errors"] = sum(end.get(key, 0) for end in (first, second) if end for key in ERRORS)
         return super().counters() | {"links": links}

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--spin", type=real(0, LONGEST), metavar="SECONDS",
                        help="look at the devices for so long after the last frame before giving the processor away, and then "
                             f"sleeping 50 us between looks (default: {SHARED:g}; {OWN:g} if EAL's arguments say which "
-                            "processors; 1e6: never)")  # fmt: skip
+                            "processors; 1e6: never)")
 
 
 def spin(seconds: float | None, eal: Sequence[str]) -> float:

@@ -39,13 +39,13 @@ log = logging.getLogger(__name__)
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="ina-dpdk-switch", usage="%(prog)s [EAL arguments --] --program FILE --port N=DEVICE ...",
-                                  description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+                                  description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--program", type=Path, required=True, metavar="FILE", help="a P4 source, or a compiled program (.so)")
     top.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
     top.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
     top.add_argument("--port", action="append", required=True, metavar="N=DEVICE",
                      help="port number (0..509) and device: a PCI address, memif:SOCKET, or a virtual device with its arguments "
-                          "(net_af_packet0,iface=eth1); once for each port")  # fmt: skip
+                          "(net_af_packet0,iface=eth1); once for each port")
     top.add_argument("--control", metavar="SOCKET",
                      help="where jobs are admitted: an abstract name, a path with a '/', or tcp:HOST:PORT")
     add_user_option(top)
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser()
     args = options.parse_args(own)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO if args.verbose else logging.WARNING,
-                        format="ina-dpdk-switch: %(message)s")  # fmt: skip
+                        format="ina-dpdk-switch: %(message)s")
     try:
         ports = parse_ports(args.port)
         _check(args, eal)
@@ -167,7 +167,7 @@ def _run(args: argparse.Namespace, eal: list[str], devices_by_port: dict[int, st
             raise ValueError(f"--shards {shards}: {args.program} declares no shards (@shards): it runs on one processor")
         claims = [key.claims(shard, shards) if key else () for shard in range(shards)]
         opened = devices.Devices(devices_by_port, eal, _longest(args, program), server=True, mbufs=args.mbufs,
-                                 descriptors=args.descriptors, shards=claims)  # fmt: skip
+                                 descriptors=args.descriptors, shards=claims)
         stack.callback(opened.close)
         running = Running(args, program, opened, shards, cpus)
         stack.callback(running.close)
@@ -299,9 +299,9 @@ class Running:
                 "drops": {reason: n for reason, n in stats.drops.items() if n},
                 "errors": {key: n for key, n in own.items() if n}
                 | {key: n for key, n in device.stats.items() if key not in _TRAFFIC and n},
-            }  # fmt: skip
+            }
         program = {name: {str(i): cell for i, cell in enumerate(cells.tolist()) if cell[0]}
-                   for name, cells in self.switch.counters().items()}  # fmt: skip
+                   for name, cells in self.switch.counters().items()}
         shards = [sum(switch.port_stats(n).rx_packets for n in ports) for switch in getattr(self.switch, "switches", ())]
         return {"seconds": round(time.monotonic() - self.started, 3), "ports": ports, "program": program,
                 "mbufs": self.opened.mbufs(), **({"shards": shards} if shards else {})}
@@ -312,14 +312,14 @@ class Running:
             print(json.dumps({"summary" if final else "counters": counted}), file=stream, flush=True)
             return
         lines = [f"{'ran' if final else 'runs'} for {counted['seconds']:.1f} s; {counted['mbufs']['in_use']} of "
-                 f"{counted['mbufs']['all']} mbufs in use"]  # fmt: skip
+                 f"{counted['mbufs']['all']} mbufs in use"]
         for number, p in counted["ports"].items():
             drops = dict(p["drops"])
             ended = drops.pop("ingress", 0)
             lost = ", ".join(f"{key} {n}" for key, n in (drops | p["errors"]).items()) or "nothing lost"
             lines.append(f"port {number} {p['device']}{'' if p['up'] else ' (down)'}: received {p['rx_packets']} "
                          f"({p['rx_bytes']} B), sent {p['tx_packets']} ({p['tx_bytes']} B); "
-                         f"{ended} ended in the program; {lost}")  # fmt: skip
+                         f"{ended} ended in the program; {lost}")
         if shards := counted.get("shards"):
             lines.append(f"received by shard: {', '.join(map(str, shards))}")
         print("\n".join(lines), file=stream, flush=True)

@@ -42,7 +42,7 @@ LARGEST = 1000  # of the numbers that are summed: exact in float32, whatever the
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="ina-dpdk-worker", usage="%(prog)s [EAL arguments --] --device DEVICE --worker I --workers N ...",
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--device", required=True, help="a PCI address, memif:SOCKET (its connection: the worker's number), or a "
                                                      "virtual device with its arguments (net_af_packet0,iface=eth1)")
     top.add_argument("--worker", type=whole(0, 1023), required=True, metavar="I",
@@ -122,7 +122,7 @@ def _check(args: argparse.Namespace, eal: list[str]) -> None:
 def _config(args: argparse.Namespace, **admitted: Any) -> WorkerConfig:
     """Returns the worker's configuration. ``admitted``: the controller's values, before the arguments'. Raises ValueError."""
     defaults = {"worker": args.worker, "workers": args.workers, "protocol": args.protocol or protocols.DEFAULT,
-                "slots": args.window or 128, "values": args.values or 256}  # fmt: skip
+                "slots": args.window or 128, "values": args.values or 256}
     return WorkerConfig(**defaults | admitted, rto_min=args.rto, rto_max=max(args.rto, args.rto_max), timeout=args.timeout)
 
 
@@ -137,7 +137,7 @@ def _run(args: argparse.Namespace, eal: list[str]) -> int:
         config, alive, leave = _admit(args, stack)
         number = args.worker if args.at is None else args.at
         opened = devices.Devices({number: args.device}, eal, max(config.frame_bytes, 1514), server=False, mbufs=args.mbufs,
-                                 descriptors=args.descriptors, timeout=args.timeout)  # fmt: skip
+                                 descriptors=args.descriptors, timeout=args.timeout)
         stack.callback(opened.close)
         bench = Bench(args, config, opened, number, alive, dpdk.cpus() if eal else [])
         stack.callback(bench.close)
@@ -202,7 +202,7 @@ class Bench:
         self.device, self.port = opened.opened[number], opened.ports[number]
         if faults := _faults(args):
             self.port.with_faults(replace(faults, seed=faults.seed * 1024 + 2 * config.worker),
-                                  replace(faults, seed=faults.seed * 1024 + 2 * config.worker + 1))  # fmt: skip
+                                  replace(faults, seed=faults.seed * 1024 + 2 * config.worker + 1))
         if args.capture:
             self.port.with_capture(args.capture)
         if cpus:
@@ -226,7 +226,7 @@ class Bench:
         args, count = self.args, self.args.size // 4
         sources = [operand(self.config.worker, turn, count, args.dtype) for turn in range(args.in_flight)]
         expected = [reduce(np.add, (operand(w, turn, count, args.dtype) for w in range(self.config.workers)))
-                    for turn in range(args.in_flight)] if args.verify else []  # fmt: skip
+                    for turn in range(args.in_flight)] if args.verify else []
         outs = [np.empty_like(source) for source in sources]
         began, status = time.monotonic(), 0
         try:
@@ -279,20 +279,20 @@ class Bench:
             "worker": self.config.worker, "workers": self.config.workers, "protocol": self.config.protocol,
             "values": self.config.values, "slots": self.config.slots, "device": self.device.name,
             "all_reduces": len(times), "bytes": size, "verified": bool(args.verify), "seconds": seconds,
-        }  # fmt: skip
+        }
         if times:
             middle = times[len(times) // 2]
             row |= {"best": times[0], "median": middle, "worst": times[-1], "gbps": 8 * size / middle / 1e9,
-                    "ate_per_s": size / 4 / middle}  # fmt: skip
+                    "ate_per_s": size / 4 / middle}
         row |= {"worker_stats": stats, "port": self.endpoint.port_stats, "device_stats": self.device.stats,
-                "mbufs": self.opened.mbufs()}  # fmt: skip
+                "mbufs": self.opened.mbufs()}
         if args.json:
             _print(json.dumps({"summary": row}))
             return
         rate = "none complete"
         if times:
             rate = (f"median {row['median'] * 1e3:.3f} ms ({row['gbps']:.2f} Gb/s, {row['ate_per_s'] / 1e6:.1f} M ATE/s), "
-                    f"best {row['best'] * 1e3:.3f}, worst {row['worst'] * 1e3:.3f} ms")  # fmt: skip
+                    f"best {row['best'] * 1e3:.3f}, worst {row['worst'] * 1e3:.3f} ms")
         _print(f"worker {row['worker']} of {row['workers']} at {row['device']}, {row['protocol']}, {row['values']} values, "
               f"{row['slots']} slots\n{len(times)} all-reduces of {size} B{', every value verified' * args.verify}: {rate}\n"
               f"sent {stats['tx_packets']} packets ({stats['retransmissions']} again), received {stats['rx_packets']} "

@@ -35,7 +35,7 @@ class Bmv2Forwarder(PortedSwitch):
     """Switch ``name`` of ``description``, which runs ``program``. Raises what opening ports and starting BMv2 raise."""
 
     def __init__(self, name: str, program: Bmv2Program, description: Description, board: LinkBoard,
-                 cables: dict[Trunk, Cable] | None = None):  # fmt: skip
+                 cables: dict[Trunk, Cable] | None = None):
         self._bmv2: Bmv2 | None = None
         self._remote: RemoteSwitch | None = None
         patch = compile_program(paths.p4_dir() / "patch.p4")

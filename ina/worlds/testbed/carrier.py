@@ -22,7 +22,7 @@ class Carrier:
         self._names = frozenset(names)
         self._without: dict[str, str] = {}
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
-                                     socket.NETLINK_ROUTE)  # fmt: skip
+                                     socket.NETLINK_ROUTE)
         try:
             self._socket.bind((0, RTMGRP_LINK))
             self._ask()
@@ -69,7 +69,7 @@ def notices(data: bytes) -> list[tuple[str, str]]:
             (flags,) = struct.unpack_from("=I", data, at + 24)
             name = _name(data[at + 32 : at + length])
             reason = ("it is gone" if kind == RTM_DELLINK else "it is set down" if not flags & IFF_UP
-                      else "" if flags & IFF_RUNNING else "it has no carrier")  # fmt: skip
+                      else "" if flags & IFF_RUNNING else "it has no carrier")
             changes.append((name, reason))
         at += (length + 3) & ~3
     return changes

@@ -101,7 +101,7 @@ class Description:
     def write(self, path: Path) -> None:
         topology = self.topology
         plain = {"name": topology.name, "mtu": topology.mtu, "buffer": topology.buffer,
-                 "nodes": [node.name for node in topology.nodes], "links": [asdict(link) for link in topology.links]}  # fmt: skip
+                 "nodes": [node.name for node in topology.nodes], "links": [asdict(link) for link in topology.links]}
         fields = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures", "folder", "link_probe",
                                                        "link_misses")}
         path.write_text(json.dumps({"topology": plain, **fields}))
@@ -113,7 +113,7 @@ class Description:
         try:
             plain = fields.pop("topology")
             topology = Topology(plain["name"], tuple(map(Node, plain["nodes"])), tuple(Link(**link) for link in plain["links"]),
-                                plain["mtu"], buffer=plain["buffer"])  # fmt: skip
+                                plain["mtu"], buffer=plain["buffer"])
             return cls(topology, **fields)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise documents.Unreadable(f"{path}: expected a network as `Description.write` writes it: {error!r}") from None
@@ -153,7 +153,7 @@ class Description:
         """Returns by switch the entries of its layer 2: routes to hosts, and broadcasts; around links that are ``down``."""
         ways, flood = routes.tables(self.topology, down), routes.flood_ports(self.topology, down)
         return {switch: forwarding({Node(host).mac: hop.port for host, hop in way.items()}, flood[switch])
-                for switch, way in ways.items()}  # fmt: skip
+                for switch, way in ways.items()}
 
     @cached_property
     def layer2(self) -> dict[str, list[Update]]:

@@ -96,7 +96,7 @@ class PortedSwitch:
     """
 
     def __init__(self, name: str, program: Any, description: Description, board: LinkBoard,
-                 cables: dict[Trunk, Cable] | None = None):  # fmt: skip
+                 cables: dict[Trunk, Cable] | None = None):
         self._description, self._board = description, board
         self._opened: dict[int, Port] = {}
         self._from_host: set[int] = set()
@@ -175,7 +175,7 @@ class PortedSwitch:
             out.drops["no_buffer"],
             lost=sum(side.lost for side in port.faults.values()) if number in self._lossy else 0,
             errors={key: stats.get(key, 0) for key in PORT_ERRORS} | {key: out.drops[key] for key in SWITCH_ERRORS},
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         self.switch.close()
@@ -188,7 +188,7 @@ class EmbeddedForwarder(PortedSwitch):
     """The embedded switch that runs the network's program, with its layer 2 in place."""
 
     def __init__(self, name: str, program: Any, description: Description, board: LinkBoard,
-                 cables: dict[Trunk, Cable] | None = None):  # fmt: skip
+                 cables: dict[Trunk, Cable] | None = None):
         super().__init__(name, program, description, board, cables)
         try:
             self.write([*description.layer2[name], *description.guards[name]])

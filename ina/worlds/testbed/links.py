@@ -34,7 +34,7 @@ class Links:
                 self._interfaces |= {trunk.a_interface: trunk.name, trunk.b_interface: trunk.name}
         self._health = {name: LinkHealth() for name in self._names}
         self._detectors = {trunk.number: {direction: DirectionDetector() for direction in ((0,) if trunk.simplex else (0, 1))}
-                           for trunk in description.trunks} if description.link_probe else {}  # fmt: skip
+                           for trunk in description.trunks} if description.link_probe else {}
         self._next = time.monotonic()
         self._planned: list[tuple[float, int, LinkEvent]] = []  # a heap, by time (monotonic seconds) and order
         self._order = itertools.count()
@@ -63,7 +63,7 @@ class Links:
             for link, fault in self._missing():
                 faults.setdefault(self._names[link], fault)
         return news + [LinkChange(name, LinkNews.DOWN if health.reason else LinkNews.UP, health.reason)
-                       for name, health in self._health.items() if health.update(now, faults.get(name, ""))]  # fmt: skip
+                       for name, health in self._health.items() if health.update(now, faults.get(name, ""))]
 
     # ---- by command
 
@@ -90,11 +90,11 @@ class Links:
                 self._board.cut(event.link, direction, event.action is Action.FAIL, self._description.topology.is_host(far))
             if event.action is not Action.FAIL:
                 self._set_link(event.link, direction, event.rate if event.action is Action.SLOW else link.rate,
-                               link.delay if event.delay is None else event.delay)  # fmt: skip
+                               link.delay if event.delay is None else event.delay)
         news, slow = LinkNews.CUT, ""
         if event.action is Action.SLOW:
             slow = ", ".join([f"{event.rate / 1e9:g} Gb/s"] * (event.rate != link.rate)
-                             + [f"delay {1e3 * (event.delay or 0):g} ms"] * (event.delay not in (None, link.delay)))  # fmt: skip
+                             + [f"delay {1e3 * (event.delay or 0):g} ms"] * (event.delay not in (None, link.delay)))
             news = LinkNews.SLOW
         if event.action is Action.HEAL or (event.action is Action.SLOW and not slow):
             news = LinkNews.MENDED

@@ -128,11 +128,11 @@ class Network:
         self._kind, self._cables = kind, cables or KINDS[kind].cables[0]
         if self._cables not in KINDS[kind].cables:
             raise TopologyError(f"cables of {self._cables!r} between switches of kind {kind!r}: expected "
-                                + " or ".join(KINDS[kind].cables))  # fmt: skip
+                                + " or ".join(KINDS[kind].cables))
         self._captures = self._files(capture, points) if capture else {}
         # The interfaces of each veth pair, a host's first.
         self._pairs = [sorted(pair, key=lambda end: end.node[0]) for pair in topology.ends
-                       if pair[0].node[0] != pair[1].node[0] or self._cables == "veth"]  # fmt: skip
+                       if pair[0].node[0] != pair[1].node[0] or self._cables == "veth"]
         self.net: Mininet | None = None
         self.up_seconds = 0.0
         self.cleaned: list[str] = []  # leftovers of an earlier network of this tool
@@ -210,14 +210,14 @@ class Network:
             batch = [f"link set {interface} mtu {mtu}"]
             switch = Node(self.topology.switch_of(host.name))
             batch += [f"neigh replace {ip} lladdr {mac} dev {interface} nud permanent"
-                      for ip, mac in (*neighbours.items(), (switch.ip, switch.mac)) if ip != host.ip]  # fmt: skip
+                      for ip, mac in (*neighbours.items(), (switch.ip, switch.mac)) if ip != host.ip]
             batch += [f"route replace {switch.ip} dev {interface}"]
             script = (
                 "set -e; echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; "
                 f"ethtool -K {interface} tx off tso off gso off gro off >/dev/null; ip -batch -"
             )
             process = subprocess.Popen(self.command(host.name, ["sh", "-c", script]), stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             assert process.stdin is not None and process.stdout is not None  # pipes
             process.stdin.write("\n".join(batch) + "\n")
             process.stdin.close()
@@ -237,7 +237,7 @@ class Network:
         state.add(files=[path, Path(self.socket), *p4runtime_sockets])
         namespaces = {host.name: os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino for host in hosts}
         Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures, str(run_dir()),
-                    *self._probes).write(path)  # fmt: skip
+                    *self._probes).write(path)
         Path(self.socket).unlink(missing_ok=True)  # left by an earlier network: nobody listens, as we hold the lock
         process = self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots,
                                                 module="ina.worlds.testbed.switch_process", arguments=["--network", str(path)])

@@ -44,7 +44,7 @@ class NetworkSwitch:
         if self.job_program is PUBLISHED:
             raise ValueError(f"{program}: {PUBLISHED.only_local}")
         self._summary: Summary = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
-                                  "slots": sizes.slots, "protocol": self.job_program.name}  # fmt: skip
+                                  "slots": sizes.slots, "protocol": self.job_program.name}
         self._udp_port = self.job_program.udp_port
         self._board = probed(description)
         self.targets = kind.make(loaded, description, self._board)
@@ -104,12 +104,12 @@ class NetworkSwitch:
             counts = ports[port.switch][port.number]
             up = {"up_packets": counts.rx_packets, "up_bytes": counts.rx_bytes, "up_tail_drops": counts.rx_tail_drops}
             links[port.host.name] = {"rate": port.wire.rate, **up, **_sent("down", counts), "lost": counts.lost,
-                                     "errors": counts.errors}  # fmt: skip
+                                     "errors": counts.errors}
         for trunk in self._description.trunks:
             a, b = ports[trunk.a][trunk.a_port], ports[trunk.b][trunk.b_port]
             errors = {key: a.errors[key] + b.errors[key] for key in a.errors}
             links[trunk.name] = {"rate": trunk.wire.rate, **_sent("up", a), **_sent("down", b), "lost": a.lost + b.lost,
-                                 "errors": errors}  # fmt: skip
+                                 "errors": errors}
         return links
 
     def close(self) -> None:
@@ -119,4 +119,4 @@ class NetworkSwitch:
 
 def _sent(way: str, port: PortCounts) -> dict[str, int]:
     return {f"{way}_packets": port.tx_packets, f"{way}_bytes": port.tx_bytes, f"{way}_tail_drops": port.tx_tail_drops,
-            f"{way}_buffer_drops": port.tx_buffer_drops}  # fmt: skip
+            f"{way}_buffer_drops": port.tx_buffer_drops}

@@ -61,7 +61,7 @@ class Application:
         options = {} if self.exponent is None else {"exponent": self.exponent}
         for worker, host in enumerate(self.hosts):
             config = self.fabric.worker_config(job, worker, host, self.slots, VALUES, rto_min=RTO_MIN, rto_max=RTO_MAX,
-                                               timeout=TIMEOUT, options=options)  # fmt: skip
+                                               timeout=TIMEOUT, options=options)
             self.machines[worker] = self.fabric.add_worker(self.fabric.host(host), config)
             self._next[worker] = self.done
             for _ in range(AHEAD):
@@ -112,7 +112,7 @@ class Application:
                 raise Violation(f"stuck: nothing that {self.name}, job {job.number}, needs has failed since it began: {error}")
             return f"worker {worker} failed: {error}"
         difference = wrong(out, completion.event.overflow, self._data(tensor), VALUES, maximum=self._is_maximum(tensor),
-                           floats=floats, exponent=self.exponent)  # fmt: skip
+                           floats=floats, exponent=self.exponent)
         if difference:
             raise Violation(f"{difference}: {about}")
         self.results, self.latest = self.results + 1, now

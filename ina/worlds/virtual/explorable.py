@@ -151,14 +151,14 @@ def tensors(seed: int, first: int, count: int, workers: int, elements: int, dtyp
     samples = [exact(seed, first + number, workers, elements, dtype, values, maximum) for number in range(count)]
     reduction = protocols.MAX if maximum else protocols.SUM
     return [[Tensor(sample.rows[worker], sample.expected, sample.overflow, reduction) for sample in samples]
-            for worker in range(workers)]  # fmt: skip
+            for worker in range(workers)]
 
 
 def job(
     program: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
     strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
     check: str = "off", protocol: str = protocols.DEFAULT, work: Sequence[Sequence[Tensor]] | None = None,
-) -> Explorer:  # fmt: skip
+) -> Explorer:
     """Makes one SwitchML job of a worker at each host, along the topology's aggregation tree.
 
     ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``strict`` False, with one switch only: as for unmodified
@@ -189,7 +189,7 @@ def job(
             worker=index, workers=len(hosts), job=admitted.number, life=admitted.life, slots=slots, values=values,
             address=child.address, switch=switch_address(at.node), rto_min=1.0, rto_max=1.0, timeout=1e5,
             check=admitted.check, key=admitted.key, protocol=protocol,
-        )  # fmt: skip
+        )
         machines.append(WorkerMachine(host, Worker(config), work[index]))
     return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, describe)
 

@@ -210,7 +210,7 @@ class Explorer:
                 yield (parts, rest, (losses - 1, duplicates, timeouts)), None
             if duplicates:
                 yield (parts, frames[:position] + frames[position:position + 1] + frames[position:],
-                       (losses, duplicates - 1, timeouts)), None  # fmt: skip
+                       (losses, duplicates - 1, timeouts)), None
         if timeouts:
             for machine, subject in enumerate(self.machines):
                 for timer in subject.timers:
@@ -355,7 +355,7 @@ class Explorer:
     def wander(
         self, chance: random.Random, steps: int, *, loss: float = 0.03, duplicate: float = 0.05, timeout: float = 0.1,
         finish: bool = True,
-    ) -> Report:  # fmt: skip
+    ) -> Report:
         """Takes one random path of ``steps``, and then lets the network run on without faults (``finish``).
 
         A step is a time-out of any timer of any machine with probability ``timeout``, else an arrival: mostly of the frame that

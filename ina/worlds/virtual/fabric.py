@@ -157,7 +157,7 @@ class Fabric(Network):
         self, program: Source, topology: Topology, *, pool: int | None = None, latency: float = 0.0, ecn: int = 0,
         faults: Faults = NO_FAULTS, seed: int = 0, ways: routes.Tables | None = None, nic: int = 0, max_frame: int = 0,
         protocol: str = protocols.DEFAULT, payload: bool = True,
-    ):  # fmt: skip
+    ):
         max_frame = max_frame or 9216
         super().__init__(max_frame, payload)
         self.topology, self.seed, self.ecn, self.faults, self.protocol = topology, seed, ecn, faults, protocol
@@ -213,7 +213,7 @@ class Fabric(Network):
         before, self._forwards = self._forwards, self._tables()
         for name, table in self._forwards.items():
             old, new = ({self.topology.by_name[host].mac: hop.port for host, hop in each.items()}
-                        for each in (before[name], table))  # fmt: skip
+                        for each in (before[name], table))
             lost = {mac: port for mac, port in old.items() if new.get(mac) != port}
             changed = {mac: port for mac, port in new.items() if old.get(mac) != port}
             self.switch_at[name].write([*delete(*(update.entity for update in forwarding(lost))), *forwarding(changed)])
@@ -243,7 +243,7 @@ class Fabric(Network):
     def collective(
         self, hosts: Sequence[str], schedule: Schedule, values: int = 256, *, name: str = "", window: int = 64,
         congestion: int = IDEAL, rto: float = 1e-3, bare: bool = False,
-    ) -> FabricJob:  # fmt: skip
+    ) -> FabricJob:
         """Makes a job of ``schedule`` between ``hosts``, rank by rank: packets of ``values`` elements, ``window`` of them
         under way in each flow. ``congestion``: IDEAL or DCTCP. ``bare``: packets without their values, so without sums."""
         if len(hosts) != schedule.ranks:
@@ -263,7 +263,7 @@ class Fabric(Network):
                     "rank": rank, "ranks": schedule.ranks, "values": values, "parts": schedule.parts, "gates": schedule.gates,
                     "window": window, "congestion": congestion, "bare": bare, "rto_ps": round(rto * PS),
                 },
-            )  # fmt: skip
+            )
             state = lib.ina_collective_create(config, addresses, schedule.native(rank), len(schedule.transfers[rank]))
             if state == ffi.NULL:
                 raise OSError(ffi.errno, f"{schedule.name}: rank {rank}: {os.strerror(ffi.errno)}")
@@ -282,7 +282,7 @@ class Fabric(Network):
     def admit(
         self, hosts: Sequence[str], slots: int, values: int, *, name: str = "", stripes: int = 1,
         trees: Sequence[Tree] = (), strict: bool = True, **options: Unpack[WorkerOptions],
-    ) -> FabricJob:  # fmt: skip
+    ) -> FabricJob:
         """Admits a job of a worker at each of ``hosts`` that the switches serve: each of ``stripes`` parts of its tensors over a
         tree of its own, with ``slots`` at every switch of it. ``trees``: default, those that the controller chooses.
 
@@ -323,12 +323,12 @@ class Fabric(Network):
         return WorkerConfig(
             worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
             address=address, switch=above, server=above, protocol=self.protocol, key=job.key, **options,
-        )  # fmt: skip
+        )
 
     def submit_all(
         self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,
         tag: int = 0, reduction: int = protocols.SUM, route: Route | None = None,
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         """Queues the all-reduce of ``arrays`` (one a worker, in place), or their sum along a ``route``, now, or each ``starts``
         ps after now; returns its tickets."""
         return [
@@ -341,7 +341,7 @@ class Fabric(Network):
     def submit_one(
         self, job: FabricJob, worker: int, array: np.ndarray, out: np.ndarray | None = None, *, average: bool = False,
         tag: int = 0, after: int = 0, reduction: int = protocols.SUM, route: Route | None = None,
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         """Queues one worker's part of that, `after` ps from now; returns a ticket for each stripe. ValueError: a ``route`` of
         several stripes."""
         if route is not None and len(job.stripes) > 1:
@@ -357,7 +357,7 @@ class Fabric(Network):
     def all_reduce(
         self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,
         reduction: int = protocols.SUM, route: Route | None = None,
-    ) -> Outcome:  # fmt: skip
+    ) -> Outcome:
         """Reduces `arrays` (one a worker) in place, or along a ``route``; `starts`: ps after now at which each worker submits."""
         began = self.now
         self.submit_all(job, arrays, average=average, starts=starts, reduction=reduction, route=route)
@@ -382,7 +382,7 @@ class Fabric(Network):
             source, target, link, stats["link_packets"], stats["link_bytes"], busy, stats["link_max_queue_bytes"],
             stats["link_queue_ps"] / max(1, self.now), stats["link_waited_ps"] / PS / max(1, stats["link_packets"]),
             stats["link_tail_drops"], stats["lost"] + stats["corrupted"], stats["link_ecn_marks"], stats["down"],
-        )  # fmt: skip
+        )
 
     def held(self) -> dict[tuple[str, str], int]:
         """Returns numbers of slots that hold incomplete sums, by switch and job."""
@@ -449,9 +449,9 @@ class Fabric(Network):
         wire, source = self.wire(link, side), self.topology.ends[link][side]
         drops = self.switch_at[source.node].port_stats(source.port).drops if source.node in self.switch_at else {}
         lost = {reason: drops[reason] for reason in ROOM if drops.get(reason)} | {
-            "wire": stats["lost"], "corrupted": stats["corrupted"]}  # fmt: skip
+            "wire": stats["lost"], "corrupted": stats["corrupted"]}
         allowed = {"tail": wire.queue, "no_buffer": self.topology.buffer, "wire": wire.faults.loss,
-                   "corrupted": wire.faults.corrupt}  # fmt: skip
+                   "corrupted": wire.faults.corrupt}
         for reason, packets in lost.items():
             if packets and not allowed.get(reason):
                 raise Unbalanced(f"{name}: {packets} packets were dropped ({reason}), though nothing limits the room for them")
@@ -463,7 +463,7 @@ class Star(Fabric):
     def __init__(
         self, program: Source, *, hosts: int = 32, up: Wire = UNLIMITED, down: Wire = UNLIMITED, pool: int | None = None,
         latency: float = 0.0, seed: int = 0,
-    ):  # fmt: skip
+    ):
         self._wires = up, down
         super().__init__(program, load("star", hosts=hosts), pool=pool, latency=latency, seed=seed, faults=up.faults)
         self.switch = self.switch_at["s1"]

@@ -22,7 +22,7 @@ def check_switch(target: SimulatedTarget, controller: Controller, protocol: JobP
     groups = {group.group_id for group in target.switch.read([MulticastGroupEntry(0)]) if isinstance(group, MulticastGroupEntry)}
     if extra or groups - {number + 1 for number, _ in admitted}:
         raise Violation(f"leaked: {name} serves jobs {sorted(extra)} with groups {sorted(groups)}; its controller, which is sure "
-                        f"of it, knows of {sorted(admitted)}")  # fmt: skip
+                        f"of it, knows of {sorted(admitted)}")
 
 
 def _identity(protocol: JobProgram, entry: TableEntry) -> tuple[int, int]:
@@ -44,7 +44,7 @@ def check_server(process: ServerProcess, controller: Controller) -> None:
     served = {(number, config.life) for number, config in process.server.jobs.items()}
     if served - admitted:
         raise Violation(f"leaked: the parameter server at {process.server.host} serves jobs and lives {sorted(served)}; its "
-                        f"controller knows of {sorted(admitted)}")  # fmt: skip
+                        f"controller knows of {sorted(admitted)}")
 
 
 def check_slots(controller: Controller, pool: int) -> None:
@@ -52,4 +52,4 @@ def check_slots(controller: Controller, pool: int) -> None:
     for name in controller.targets:
         if (free := controller.free_slots(name)) != pool:
             raise Violation(f"leaked slots: nobody has a job, and {name} has {free} of {pool} slots free "
-                            f"({', '.join(controller.jobs)})")  # fmt: skip
+                            f"({', '.join(controller.jobs)})")

@@ -58,7 +58,7 @@ class LinkFailures:
     def __init__(
         self, fabric: Fabric, events: Sequence[LinkEvent], interval: float = INTERVAL, misses: int = MISSES,
         jobs: Sequence[MovingJob] = (),
-    ):  # fmt: skip
+    ):
         self._fabric, self._jobs = fabric, jobs
         self._interval, self._misses = max(1, round(interval * PS)), misses
         self._names = fabric.topology.link_names()

@@ -23,7 +23,7 @@ class LinkFaults:
         self._fabric, self._chance, self._is_open = fabric, chance, is_open
         self.names = fabric.topology.link_names()
         self._inner = [number for number, link in enumerate(fabric.topology.links)
-                       if not fabric.topology.is_host(link.a) and not fabric.topology.is_host(link.b)]  # fmt: skip
+                       if not fabric.topology.is_host(link.a) and not fabric.topology.is_host(link.b)]
         self.down_since: dict[int, int] = {}  # ps, by link: some direction is down
         self._turns: dict[int, int] = {}  # of flapping links, those that are left
         self._slow: set[int] = set()

@@ -66,12 +66,12 @@ class MovingJob:
     it, if the protocol needs any."""
 
     def __init__(self, fabric: Fabric, job: FabricJob, slots: int, values: int, finished: Finished,
-                 servers: Servers | None = None, **options: object):  # fmt: skip
+                 servers: Servers | None = None, **options: object):
         self.fabric, self.job, self._finished, self._servers = fabric, job, finished, servers
         self.slots, self._values = slots, values
         self._options: WorkerOptions = options  # type: ignore[assignment]  # those of `admit`
         self._workers = [[Movable(VirtualMachine(fabric, machine, finished), slots, values) for machine in stripe]
-                         for stripe in job.stripes]  # fmt: skip
+                         for stripe in job.stripes]
         self._places = [[[machine] for machine in stripe] for stripe in job.stripes]  # all machines of a worker
 
     def submit(self, arrays: Sequence[np.ndarray], reduction: int) -> None:
@@ -94,7 +94,7 @@ class MovingJob:
         reports = [worker.halt() for worker in workers]
         moved = controller.move(old.name)
         machines = [self.fabric.join(moved, index, host, self.slots, self._values, self._options)
-                    for index, host in enumerate(self.job.hosts)]  # fmt: skip
+                    for index, host in enumerate(self.job.hosts)]
         if self._servers:
             self._servers.replace(old, moved, self.slots, self._values)
         parts = {key: data for index, worker in enumerate(workers) for key, data in worker.give(index, reports).items()}
@@ -119,5 +119,5 @@ class MovingJob:
         self._finished.read()
         latest = self._finished.latest
         found = {places[-1]: [latest[machine] for machine in places if machine in latest]
-                 for stripe in self._places for places in stripe}  # fmt: skip
+                 for stripe in self._places for places in stripe}
         return {machine: max(own, key=lambda completion: completion.time) for machine, own in found.items() if own}

@@ -183,7 +183,7 @@ class EraHost(Machine):
 def jobs(
     program: Source, topology: Topology, between: Sequence[str], *, slots: int = 1, values: int = 32, elements: int = 32,
     restarts: bool = False, chance: Callable[[int], random.Random] = random.Random,
-) -> Explorer:  # fmt: skip
+) -> Explorer:
     """Makes SwitchML jobs of a worker at each host: the first, and one after each of ``between``, which are keys of BETWEEN. All
     have one number and the same slots, and sums of their own.
 
@@ -195,7 +195,7 @@ def jobs(
     hosts = [EraHost(host.name, [WorkerMachine(host.name, Worker(era.workers[host.name]), each[i])
                                  for era, each in zip(eras, work, strict=True)]) for i, host in enumerate(topology.hosts)]
     switches = [EraSwitch(node.name, [SwitchMachine(node.name, _switch(program, topology, node.name, era), restarts)
-                                      for era in eras]) for node in topology.switches]  # fmt: skip
+                                      for era in eras]) for node in topology.switches]
     controller = ControllerMachine(len(switches), len(hosts), between)
     wires = [((a.node, a.port), (b.node, b.port)) for a, b in topology.ends]
     wires += [(("controller", port), (machine.name, CONTROL)) for port, machine in enumerate([*switches, *hosts])]
@@ -229,7 +229,7 @@ def _eras(program: Source, topology: Topology, between: Sequence[str], slots: in
         for index in range(len(hosts)):
             controller.attach(job, index)
         eras.append(Era({name: _entries(target) for name, target in targets.items()},
-                        {host: _config(topology, job, index, slots, values) for index, host in enumerate(hosts)}))  # fmt: skip
+                        {host: _config(topology, job, index, slots, values) for index, host in enumerate(hosts)}))
     return eras
 
 
@@ -238,7 +238,7 @@ def _config(topology: Topology, job: Job, index: int, slots: int, values: int) -
         worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
         address=job.attached[index].address, switch=switch_address(topology.switch_of(job.hosts[index])),
         rto_min=1.0, rto_max=1.0, timeout=1e5, check="off",  # walked is what keeps sums right without them
-    )  # fmt: skip
+    )
 
 
 def _entries(target: Switch) -> list[Entity]:

@@ -37,7 +37,7 @@ def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values
     blocks = [slice(begin, min(begin + values, elements)) for begin in range(0, elements, values)]
     if dtype is np.float32:
         rows = np.concatenate([_floats(rng, number, turn, workers, block.stop - block.start)
-                               for number, block in enumerate(blocks)], axis=1)  # fmt: skip
+                               for number, block in enumerate(blocks)], axis=1)
         return Sample(rows, np.asarray(np.sum(rows, axis=0, dtype=np.float32)))
     rows = rng.integers(-SMALL // workers, SMALL // workers, (workers, elements))
     overflow = turn % 3 == 0 and workers > 1

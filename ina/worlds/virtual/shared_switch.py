@@ -46,10 +46,10 @@ class Shared(Fabric):
     def __init__(
         self, program: Source, protocol: JobProgram, *, hosts: int, wire: Wire, buffer: int = 0, pool: int, latency: float = 0.0,
         seed: int = 0, slow: Mapping[int, float] | None = None, payload: bool = True,
-    ):  # fmt: skip
+    ):
         self._wire, self._slow = wire, dict(slow or {})
         super().__init__(program, replace(load("star", hosts=hosts), buffer=buffer), pool=pool, latency=latency, seed=seed,
-                         faults=wire.faults, payload=payload)  # fmt: skip
+                         faults=wire.faults, payload=payload)
         pool = pool_of(protocol, self.switch_at["s1"].program.p4info, pool)
         self.controller = Controller(self.switch_at["s1"], pool, protocol=protocol, chance=random.Random(seed))
         self._free = list(self.topology.hosts)
@@ -77,7 +77,7 @@ class Shared(Fabric):
         job = self.controller.admit(name, workers, slots, check=self.check_words(options))
         if server is not None:
             config = ServerConfig(workers=workers, job=job.number, life=job.life, slots=slots, values=values,
-                                  multicast=program.multicasts, address=server, switch=switch, key=job.key)  # fmt: skip
+                                  multicast=program.multicasts, address=server, switch=switch, key=job.key)
             self._add_server(hosts[-1].name, config)
         machines = []
         options["check"] = job.check
@@ -87,7 +87,7 @@ class Shared(Fabric):
             worker = WorkerConfig(
                 worker=index, workers=workers, job=job.number, life=job.life, slots=slots, values=values,
                 address=address, switch=switch, server=switch, protocol=program.name, key=job.key, **options,
-            )  # fmt: skip
+            )
             machines.append(self.add_worker(self.host(host.name), worker))
         names = tuple(host.name for host in hosts)
         return SharedJob(job, names[:workers], tuple(machines), names[workers] if server else "")

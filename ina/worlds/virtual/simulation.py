@@ -104,7 +104,7 @@ class Simulation:
         self.fabric = Fabric(program, self.topology, pool=POOL, protocol=protocol, faults=faults, seed=seed, max_frame=512)
         self.fabric.stop_at_completions()
         self.targets = {name: SimulatedTarget(name, switch, self._fate_of_write)
-                        for name, switch in self.fabric.switch_at.items()}  # fmt: skip
+                        for name, switch in self.fabric.switch_at.items()}
         self.states: list[str] = []  # saved ones, the latest last
         self.pace = chance.choice((10, 60, 300))  # events between two chances of a fault, at most
         self.faults: Counter[str] = Counter()
@@ -140,7 +140,7 @@ class Simulation:
         return [Application(f"job{i}", self.fabric, (self.seed, i), tuple(group), slots=chance.choice((1, 2, 4)),
                             elements=VALUES * chance.choice((1, 2, 3, chance.randint(4, 12))),
                             dtype=chance.choice((np.int32, np.float32)), exponent=chance.choice(exponents))
-                for i, group in enumerate(groups)]  # fmt: skip
+                for i, group in enumerate(groups)]
 
     # ---- time
 
@@ -170,7 +170,7 @@ class Simulation:
             violation = str(error)
         tensors = sum(application.results for application in self.applications)
         return Report(self.seed, self.fabric.events, tensors, dict(sorted(self.faults.items())), violation,
-                      tuple(self.story) if violation else ())  # fmt: skip
+                      tuple(self.story) if violation else ())
 
     def close(self) -> None:
         self.fabric.close()
@@ -178,7 +178,7 @@ class Simulation:
     def _round(self, most: int) -> None:
         """Runs up to ``most`` events and handles completions, returns, and jobs that may begin."""
         due = min([a.due for a in self.applications if a.job is None] + [when for when, _, _ in self._returns]
-                  + [self.now + LIFETIME])  # fmt: skip
+                  + [self.now + LIFETIME])
         if self.fabric.run(max(self.now, due), most):
             self._clock = max(self.now, due)
         for completion in self.fabric.completions():
@@ -367,7 +367,7 @@ class Simulation:
         """Starts a controller as ``ina controller`` does (ina/aggregation/controller/failures.py)."""
         self._record(f"a controller begins, state: {state}")
         controller = Controller(dict(self.targets), POOL, protocol=self.protocol, topology=self.topology,
-                                chance=random.Random(self.chance.getrandbits(32)))  # fmt: skip
+                                chance=random.Random(self.chance.getrandbits(32)))
         if self.states and state in ("latest", "older"):
             place = -1 if state == "latest" else self.chance.randrange(len(self.states))
             controller.restore(json.loads(self.states[place]))
@@ -493,7 +493,7 @@ class Simulation:
             raise Violation(f"{application.name} was moved with the incarnation that it had, {old.incarnation:08x}")
         self._check_tree(controller, job)
         self._record(f"{application.name} goes on as job {job.number}, life {job.life}, incarnation {job.incarnation:08x}, "
-                     f"at {', '.join(job.branches)}")  # fmt: skip
+                     f"at {', '.join(job.branches)}")
         for worker in list(application.machines):
             application.stop(worker)
         application.begin(job, spared=False, starts=[self.now] * job.workers)
@@ -522,7 +522,7 @@ class Simulation:
             self._release(name)
             (tree,) = controller.place(name, application.hosts, application.slots)
             job = controller.admit(name, len(application.hosts), application.slots, tree=tree, hosts=application.hosts,
-                                   check=self.check)  # fmt: skip
+                                   check=self.check)
             calls.add(job)
             self._save(controller)
             for worker in range(job.workers):
@@ -533,7 +533,7 @@ class Simulation:
             application.due = self._later(0.1e-3, 0.5e-3)
             return
         self._record(f"{name} begins as job {job.number}, life {job.life}, incarnation {job.incarnation:08x}, "
-                     f"at {', '.join(job.branches)}")  # fmt: skip
+                     f"at {', '.join(job.branches)}")
         self._check_tree(controller, job)
         self.faults["lives"] += 1
         lag = LIFETIME if self.chance.random() < LAGGING else 0
@@ -587,5 +587,5 @@ class Simulation:
             collided, results = application.collided()
             if application.slots <= AGGREGATORS and 2 * collided > results:  # a wider window collides with itself
                 raise Violation(f"leaked aggregators: {application.name} is alone, and {collided} of its {results} packets have "
-                                "found theirs taken")  # fmt: skip
+                                "found theirs taken")
             self._end(application, "it is done", NEVER)

@@ -30,7 +30,7 @@ def control_process(name: str, descriptors: int = 0, **times: float) -> Iterator
     command = [sys.executable, __file__, name, str(descriptors), *(f"{time}={seconds}" for time, seconds in times.items())]
     environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-                               text=True)  # fmt: skip
+                               text=True)
     try:
         assert process.stdout.readline() == "ready\n", process.stderr.read()
         yield process

@@ -195,7 +195,7 @@ def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
     assert service.pending == []
     admitted = service.controller.jobs["job"]
     assert first.messages[-1] == {"ok": True, "number": 0, "incarnation": admitted.incarnation, "life": admitted.life,
-                                  "slot_base": 0, "slots": 16, "workers": 2, "check": "sum"}  # fmt: skip
+                                  "slot_base": 0, "slots": 16, "workers": 2, "check": "sum"}
     reply = second.ask("attach", job="job", worker=1)
     assert reply["address"] == ("00:00:00:00:00:03", "10.0.0.3", 4000)
     assert reply["switch"] == ("02:ff:00:00:00:02", "10.255.0.2", 0xBEE0)

@@ -53,7 +53,7 @@ ADDRESS = '["02:00:00:00:00:01", "10.0.0.1", 5]'
     '{"ok": true}', '{"ok": true, "address": 5, "switch": 5}',
     f'{{"ok": true, "address": {ADDRESS}, "switch": {ADDRESS}, "colour": 1}}',
     '{"event": "left"}', '{"event": "moved", "incarnation": "x"}', '{"event": "left", "worker": []}',
-])  # fmt: skip
+])
 def test_a_switch_process_of_another_version_is_told_so(line):
     name = f"ina-test-{os.getpid()}-{time.monotonic_ns()}"
     with channel.listen(name) as listener:

@@ -63,7 +63,7 @@ def test_every_operation_has_a_rule_and_the_documentation_says_the_same():
 
 
 MINIMAL = {"join": {"job": "job", "worker": 1}, "admit": {"job": "job", "workers": 1}, "attach": {"job": "job", "worker": 0},
-           "end": {"job": "job"}}  # fmt: skip
+           "end": {"job": "job"}}
 LEAST = {**MINIMAL, "links": {"events": ["at 0s fail s1-s3"]}}
 
 
@@ -165,7 +165,7 @@ def test_http_is_for_the_same_people(service):
 
 @pytest.mark.fast
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"},
-                                     {"Host": ""}, {"Host": "evil.example:5588"}])  # fmt: skip
+                                     {"Host": ""}, {"Host": "evil.example:5588"}])
 def test_pages_of_browsers_may_not_ask(service, headers):
     for method, path in (("GET", "/jobs"), ("POST", "/jobs"), ("DELETE", "/jobs/a")):
         status, error = ask(service, method, path, headers=headers)
@@ -224,7 +224,7 @@ def test_another_user_of_the_machine_may_look_and_no_more(name):
         def everything():
             with connected(name) as sock:
                 return say(sock, *({"op": op, **LEAST.get(op, {}), **({"job": "mine"} if op in MINIMAL else {})}
-                                   for op in REQUESTS))  # fmt: skip
+                                   for op in REQUESTS))
 
         replies = dict(zip(REQUESTS, run(everything), strict=True))
         assert {op for op, reply in replies.items() if reply["ok"]} == {"ping", "jobs", "switches", "counters"}
@@ -268,7 +268,7 @@ def test_a_server_of_another_user_is_not_asked(monkeypatch, capsys):
     try:
         assert os.read(ours, 5) == b"ready"
         with pytest.raises(ControlError, match=f"@{name} is a socket of user {UID}, who is neither you nor root; .* set "
-                                               f"INA_SWITCH_USER={UID}") as error:  # fmt: skip
+                                               f"INA_SWITCH_USER={UID}") as error:
             Client(name)
         assert error.value.code == "denied"
         assert cli.main(["jobs"]) in (0, 1)
@@ -303,7 +303,7 @@ def free_tcp_name() -> str:
 def http(name, *headers, method="GET", path="/status", body=b""):
     with connected(name) as sock:
         head = "".join(f"{line}\r\n" for line in (f"{method} {path} HTTP/1.1", "Host: 127.0.0.1",
-                                                 f"Content-Length: {len(body)}", *headers))  # fmt: skip
+                                                 f"Content-Length: {len(body)}", *headers))
         sock.sendall(head.encode() + b"\r\n" + body)
         response = b"".join(iter(lambda: sock.recv(65536), b""))
     return int(response.split()[1]), json.loads(response.partition(b"\r\n\r\n")[2])
@@ -311,7 +311,7 @@ def http(name, *headers, method="GET", path="/status", body=b""):
 
 @pytest.mark.build
 @pytest.mark.parametrize("first", [b'{"op":"ping"}', b"ina ", b"ina wrong", b"ina " + b"x" * 64, b"", b"\xff", b"[" * 200,
-                                   b'{"op":"stop"}'])  # fmt: skip
+                                   b'{"op":"stop"}'])
 def test_without_the_token_nothing_is_looked_at(machine, first):
     with connected(machine) as sock:
         sock.sendall(first + b"\n" + b'{"op":"ping"}\n')
@@ -466,7 +466,7 @@ def test_a_pass_is_good_for_its_job_and_nothing_else(machine):
 @pytest.mark.parametrize("forged", [
     tokens.pass_for("of another socket", "job"), "job:job:" + "0" * 64, "job::" + "0" * 64, "job:", "job:job",
     tokens.pass_for("", "job"), "job:\u00e9:" + "0" * 64,
-])  # fmt: skip
+])
 def test_a_forged_pass_is_none(machine, forged):
     assert denied(Client(machine, access=forged).ping) == "token"
 
@@ -520,7 +520,7 @@ def test_what_others_wrote_moves_no_cursor():
     assert printable(EVIL) == "\\x1b[2J\\x1b]0;gone\\x07[red]\\u202ename\\r\\n"
     assert printable("two\nlines\x1b", "\n") == "two\nlines\\x1b"
     job = {"number": 0, "workers": 1, "slots": 1, "switches": {EVIL: {}}, "root": EVIL,
-           "members": {"0": {"host": EVIL, "pid": 1, "port": 1}}}  # fmt: skip
+           "members": {"0": {"host": EVIL, "pid": 1, "port": 1}}}
     out = io.StringIO()
     Console(file=out, width=1000).print(jobs_table({"jobs": {EVIL: job}}, {}))
     assert "\x1b" not in out.getvalue() and "\u202e" not in out.getvalue() and "[red]" in out.getvalue()

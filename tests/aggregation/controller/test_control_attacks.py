@@ -109,10 +109,10 @@ def test_a_line_without_an_end_is_not_kept(name):
 
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
                       lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-                      max_leaves=8)  # fmt: skip
+                      max_leaves=8)
 OPERATIONS = st.sampled_from(["ping", "join", "admit", "attach", "release", "end", "serve", "jobs", "switches", "counters"])
 FIELDS = st.sampled_from(["job", "worker", "workers", "slots", "strict", "hosts", "token", "host", "port", "protocol", "values",
-                          "moves"])  # fmt: skip
+                          "moves"])
 REQUESTS = st.dictionaries(FIELDS, VALUES | st.integers(0, 3) | st.sampled_from(["x", "shm", "udp", ["h1"], "1"]), max_size=6)
 
 

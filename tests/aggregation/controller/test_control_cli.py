@@ -41,7 +41,7 @@ def job():
         client.admit("a/b", 2)
         a = client.attach("a/b", worker)
         config = WorkerConfig(worker=worker, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                              rto_min=5.0, rto_max=5.0, rto_fixed=True)  # fmt: skip
+                              rto_min=5.0, rto_max=5.0, rto_fixed=True)
         endpoints.append(Endpoint(config, open_worker_port(a), client.fileno()))
         for fd in a.fds:
             os.close(fd)
@@ -95,7 +95,7 @@ def test_counters(ina):
     assert "tx_bytes" in output
     assert len([line for line in output.splitlines() if " 101 " in line]) == 2
     head, *rows = [[cell.strip() for cell in line.replace("┃", "│").split("│")[1:-1]] for line in output.splitlines()
-                   if line.startswith(("┃ port", "│ 0", "│ 1"))]  # fmt: skip
+                   if line.startswith(("┃ port", "│ 0", "│ 1"))]
     ports = [dict(zip(head, row, strict=True)) for row in rows]
     assert sum(int(port["consumed"]) for port in ports) == 101, "of each two packets one ends as a part of the sum"
     assert [port["drops"] for port in ports] == ["0", "0"], "which is no loss"
@@ -128,7 +128,7 @@ def test_top_shows_rates(ina, job, capsys):
 def test_rates():
     def look(at, packets, size, tail):
         link = {"rate": 1e9, "up_packets": packets, "up_bytes": size, "up_tail_drops": tail, "down_packets": 0, "down_bytes": 0,
-                "down_tail_drops": 0, "lost": tail, "errors": {"tx_full": 0}}  # fmt: skip
+                "down_tail_drops": 0, "lost": tail, "errors": {"tx_full": 0}}
         return {"at": at, "jobs": {"jobs": {}}, "counters": {"links": {"h1": link}}}
 
     rates = rates_between(look(10.0, 100, 1000, 1), look(12.0, 300, 5000, 3))["links"]["h1"]
@@ -248,12 +248,12 @@ def test_links_that_are_down_are_shown_with_jobs_that_moved_or_wait():
         return console.file.getvalue()
 
     down = {"link": "s1-s9", "state": "down", "reason": "s1-eth3: it has no carrier", "began": 1e9, "noticed": 1e9, "ended": None,
-            "lost": 12, "moved": {"job 0": "s18"}, "waited": ["job 1"]}  # fmt: skip
+            "lost": 12, "moved": {"job 0": "s18"}, "waited": ["job 1"]}
     slow = {**down, "link": "h3", "state": "slow", "reason": "1 Gb/s", "ended": 1e9 + 5, "lost": 0, "moved": {}, "waited": []}
     reply = {"switches": {}, "links": [slow, down]}
     text = shown(switches_tables(reply, {}))
     assert all(word in text for word in ("s1-s9", "it has no carrier", "12", "job 0 moved to root s18", "job 1 waits", "1 Gb/s"))
     look = {"at": 1.0, "jobs": {"jobs": {}}, "counters": {}, "switches": reply,
-            "ping": {"pid": 1, "program": "p", "values": 1, "free_slots": 1}}  # fmt: skip
+            "ping": {"pid": 1, "program": "p", "values": 1, "free_slots": 1}}
     text = shown(top_tables("s", look, rates_between(look, {**look, "at": 2.0})))
     assert "s1-s9" in text and "1 Gb/s" not in text, "only what is down or slow now"

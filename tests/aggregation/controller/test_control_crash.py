@@ -39,7 +39,7 @@ class Dying(Running):
 class _Process:
     def __init__(self, command):
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-                                        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")})  # fmt: skip
+                                        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")})
         assert self.process.stdout.readline(), self.process.stderr.read()
 
     def kill(self):
@@ -73,7 +73,7 @@ def job(running, name, reduces):
             a = client.attach(name, i)
             if reduces:
                 config = WorkerConfig(worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                                      address=a.address, switch=a.switch, rto_min=20e-3, timeout=LONG)  # fmt: skip
+                                      address=a.address, switch=a.switch, rto_min=20e-3, timeout=LONG)
                 endpoints.append(Endpoint(config, running.port(a)))
         if reduces:
             total(endpoints, 10_000)

@@ -101,7 +101,7 @@ def test_a_protocol_that_there_is_not():
 def test_a_program_is_recognised_by_what_it_declares():
     def declared(**pairs):
         listed = [{"key": key, "value": {"int64Value": str(value)} if isinstance(value, int) else {"stringValue": value}}
-                  for key, value in pairs.items()]  # fmt: skip
+                  for key, value in pairs.items()]
         return P4Info({"pkgInfo": {"structuredAnnotations": [{"name": "ina_program", "kvPairList": {"kvPairs": listed}}]}})
 
     program, sizes = recognise(declared(protocol="switchml", values=64, slots=32, wire=2))
@@ -113,7 +113,7 @@ def test_a_program_is_recognised_by_what_it_declares():
                   {"protocol": 1, "values": 64, "slots": 32}, {"protocol": "switchml", "values": 63, "slots": 32},
                   {"protocol": "switchml", "values": 64, "slots": 1 << 31},
                   {"protocol": "switchml", "values": 64, "slots": 32, "wire": 2, "workers": 0},
-                  {"protocol": "switchml", "values": 64, "slots": 32, "colour": 1}):  # fmt: skip
+                  {"protocol": "switchml", "values": 64, "slots": 32, "colour": 1}):
         with pytest.raises(ValueError, match=r'expected @ina_program\[protocol="NAME", values=VALUES, .*wire=VERSION\]'):
             recognise(declared(**wrong))
 
@@ -122,7 +122,7 @@ def test_a_program_is_recognised_by_what_it_declares():
     ({}, "the program speaks wire version 1, this ina 2; the program is older: compile it"),
     ({"wire": 1}, "the program speaks wire version 1, this ina 2; the program is older: compile it"),
     ({"wire": 3}, "the program speaks wire version 3, this ina 2; this ina is older: upgrade it"),
-])  # fmt: skip
+])
 def test_a_program_of_another_wire_version_is_refused(wire, message):
     pairs = ", ".join(f"{key}={value}" for key, value in wire.items())
     with pytest.raises(ValueError, match=message):
@@ -150,7 +150,7 @@ def test_a_statement_at_a_table_as_another_compiler_writes_it():
     ('(protocol="switchml", values=32, values=64, slots=8)', "'values' stands twice"),
     ("()", "expected pairs"),
     ("", "expected pairs"),
-])  # fmt: skip
+])
 def test_a_statement_at_a_table_that_is_none(body, message):
     with pytest.raises(ValueError, match=message):
         recognise(stated_at_a_table("@ina_program" + body))
@@ -175,7 +175,7 @@ def test_stated_sizes_are_evaluated(folder, slots):
 
 @pytest.mark.parametrize("path", [path for folder in ("", "tofino")
                                   for name in ("switchml", "atp", "ps", "thc", "omnireduce", "fpisa", "receivers")
-                                  if (path := p4_dir() / folder / f"{name}.p4").is_file()])  # fmt: skip
+                                  if (path := p4_dir() / folder / f"{name}.p4").is_file()])
 def test_every_program_states_its_protocol_and_sizes(path):
     """In P4Info, and in what BFRuntime's schema keeps of it."""
     message = p4info(load(path, defines={"VALUES": "64", "SLOTS": "32"}, include_dirs=[p4_dir()]))
@@ -187,7 +187,7 @@ def test_every_program_states_its_protocol_and_sizes(path):
 @pytest.mark.parametrize(("name", "register", "cells"), [
     ("switchml", "SwitchIngress.phase.incarnations", 2), ("tofino/switchml", "SwitchIngress.phase.incarnations", 2),
     ("atp", "SwitchIngress.aggregator.owners", 1), ("tofino/atp", "SwitchIngress.aggregator.stamps", 1),
-])  # fmt: skip
+])
 def test_more_slots_than_registers_have_are_refused(name, register, cells):
     message = p4info(load(p4_dir() / f"{name}.p4", defines={"VALUES": "64", "SLOTS": "32"}, include_dirs=[p4_dir()]))
     (text,) = (text for table in message["tables"] for text in table["preamble"].get("annotations", ()) if "ina_program" in text)

@@ -80,7 +80,7 @@ class RealWorld:
                     for fd in a.fds:
                         os.close(fd)
                 config = WorkerConfig(worker=worker, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                                      address=a.address, switch=a.switch, rto_min=20e-3, timeout=120.0)  # fmt: skip
+                                      address=a.address, switch=a.switch, rto_min=20e-3, timeout=120.0)
                 endpoints.append(Endpoint(config, port))
             tickets = [endpoint.submit(array) for endpoint, array in zip(endpoints, arrays, strict=True)]
             for endpoint, ticket in zip(endpoints, tickets, strict=True):

@@ -21,18 +21,18 @@ pytestmark = pytest.mark.fast
     (ControlError("full", "switch root2 has no slot left"), "switch root2 has no slot left"),
     (AssertionError(), "AssertionError"),
     (KeyError("slots"), "KeyError: 'slots'"),
-])  # fmt: skip
+])
 def test_a_move_that_fails_says_why(error, text):
     def reopen():
         raise error
 
     over, ends, ours = [], threading.Event(), socket.socketpair()
     client = SimpleNamespace(fileno=ours[0].fileno, moved=[(7, "switch root is lost; the job goes on over root2")], failure="",
-                             gone=False, poll=lambda: "")  # fmt: skip
+                             gone=False, poll=lambda: "")
     member = SimpleNamespace(rank=0, size=1, client=client, lock=threading.Lock(), reopen=reopen, abort=over.append,
-                             tell=lambda: None)  # fmt: skip
+                             tell=lambda: None)
     movable = SimpleNamespace(halt=lambda: {"next": 0, "parts": {}}, give=lambda rank, reports: {}, missing=lambda reports: [],
-                              resume=None, give_up=ends.set)  # fmt: skip
+                              resume=None, give_up=ends.set)
     keeper = Keeper(member, movable, torch.distributed.HashStore(), comes_back=False)
     try:
         assert ends.wait(LONG)

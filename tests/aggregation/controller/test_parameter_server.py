@@ -137,7 +137,7 @@ def test_the_server_gets_its_jobs_key(check):
                 index, 2, job=grant.number, life=grant.life, slots=grant.slots, values=grant.values, protocol=grant.protocol,
                 address=grant.address, switch=grant.switch, server=grant.switch, check=grant.check, key=grant.key,
                 rto_min=0.05, rto_max=1.0, options=grant.port.get("options", {}),
-            )  # fmt: skip
+            )
             endpoints.append(Endpoint(settings, open_worker_port(grant, None), client.fileno()))
         source = np.resize(np.array([1e30, 1e-30, np.inf, 3.0], np.float32), 500)
         tickets = []

@@ -61,7 +61,7 @@ def test_what_is_no_kind_is_no_setting(setting):
 
 def test_settings_and_requests_find_their_kind():
     assert [setting_kind(text).name for text in ("shm", "udp", "dpdk", "dpdk:memif:/x", "dpdk@{rank}:net_null0")] \
-        == ["shm", "udp", "dpdk", "dpdk", "dpdk"]  # fmt: skip
+        == ["shm", "udp", "dpdk", "dpdk", "dpdk"]
     dpdk = kinds()["dpdk"]
     assert dpdk.request("dpdk:memif:/x", 3) == "dpdk@3" and dpdk.request("dpdk@0:memif:/x", 3) == "dpdk@0"
     assert requested_kind("dpdk@x") == (dpdk, "x") and requested_kind("dpdk") == (dpdk, "")
@@ -90,7 +90,7 @@ def test_a_worker_refuses_an_attachment_with_a_port_of_no_kind():
     address = ["02:00:00:00:00:01", "10.0.0.1", 1]
     reply = {"ok": True, "worker": 0, "workers": 1, "number": 0, "incarnation": 1, "life": 1, "slots": 16, "values": 32,
              "protocol": "switchml", "address": address, "switch": address, "outlives": False, "check": "sum", "key": "",
-             "moves": False}  # fmt: skip
+             "moves": False}
     with listen(name) as listener:
         for kind in ("udp", "pigeon"):
             client = Client(name)

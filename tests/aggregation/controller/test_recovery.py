@@ -200,7 +200,7 @@ def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
     (lambda s: s["controller"]["jobs"][0]["branches"][0].update(workers=[1 << 40]), "worker of job 'job' is 1099511627776"),
     (lambda s: s["controller"]["jobs"][0]["branches"][0].update(seats=[]), "attached of job 'job' is"),
     (lambda s: s["left"].update(job=["x"]), "invalid literal"),
-])  # fmt: skip
+])
 def test_a_state_with_something_missing_is_named(network, state, change, error):
     start_job(Operations(network, state=state), 1, 3)
     record = json.loads(state.path.read_text())

@@ -74,7 +74,7 @@ class Running:
         address = self.switch.ready_line.split()[1].rstrip(",")
         self.inside = [int(number) for number in re.findall(r"@UDP 127\.0\.0\.1:(\d+)", self.switch.ready_line)]
         self.arguments = ("controller", "--topology", topology, "--switch", f"s1={address}", "--name", self.name,
-                          "--state", folder / "jobs.json", "--job-slots", "16", "--packet-lifetime", "0.2")  # fmt: skip
+                          "--state", folder / "jobs.json", "--job-slots", "16", "--packet-lifetime", "0.2")
         for port in ports:
             port.close()
         self.begin()
@@ -86,7 +86,7 @@ class Running:
         """The worker's end, on loopback, where its host's address is not."""
         i = attachment.worker
         return open_udp(("127.0.0.1", self.own[i]), ("127.0.0.1", self.inside[i]), source=attachment.switch,
-                        destination=attachment.address, max_frame=512, frames=256)  # fmt: skip
+                        destination=attachment.address, max_frame=512, frames=256)
 
     def end(self):
         for process in (self.controller, self.switch):
@@ -119,14 +119,14 @@ def test_a_controller_that_starts_before_its_switch(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
     command = [sys.executable, "-m", "ina.cli", "controller", "--topology", "star", "--switch", f"s1={address}", "--name",
-               str(tmp_path / "socket"), "--state", str(tmp_path / "jobs.json")]  # fmt: skip
+               str(tmp_path / "socket"), "--state", str(tmp_path / "jobs.json")]
     controller = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     switch = None
     try:
         line = controller.stderr.readline()
         assert line.startswith("ina: waiting until it answers, ") and f": switch s1: nobody listens at {address}" in line, line
         switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", "-i1@udp:127.0.0.1:0,127.0.0.1:9",
-                         "--grpc", address)  # fmt: skip
+                         "--grpc", address)
         assert "switchml over P4Runtime" in controller.stdout.readline()
         controller.send_signal(signal.SIGTERM)
         assert child.output(controller)[1] == ""
@@ -146,7 +146,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
         for i, a in enumerate(connect(running.name, clients)):
             assert (a.address, a.switch, a.outlives) == (worker(i + 1), ADDRESS, True)
             config = WorkerConfig(worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
-                                  address=a.address, switch=a.switch, rto_min=20e-3, timeout=LONG)  # fmt: skip
+                                  address=a.address, switch=a.switch, rto_min=20e-3, timeout=LONG)
             endpoints.append(Endpoint(config, running.port(a)))
             lease = a.incarnation
         total(endpoints, 10_000)
@@ -193,7 +193,7 @@ def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running
             assert attachments[0].number == 0
             endpoints = [Endpoint(WorkerConfig(
                 worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values, address=a.address,
-                switch=a.switch, rto_min=20e-3, timeout=LONG), running.port(a)) for i, a in enumerate(attachments)]  # fmt: skip
+                switch=a.switch, rto_min=20e-3, timeout=LONG), running.port(a)) for i, a in enumerate(attachments)]
             total(endpoints, count, base)
             for endpoint in endpoints:
                 endpoint.close()
@@ -204,7 +204,7 @@ def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running
             path.unlink()
             if file == "older":  # than the first job
                 StateFile(path).save({"controller": {"jobs": [], "lives": {}, "last_number": 255}, "tokens": {}, "principals": {},
-                                      "left": {}})  # fmt: skip
+                                      "left": {}})
             running.begin()
     finally:
         running.end()

@@ -53,7 +53,7 @@ def check_head(job: Job, frame: bytes, worker: int, payload: int) -> dict[str, d
     headers, own = job.world.parse(frame), worker_address(job.number, worker)
     assert headers["ethernet"] == {
         "dst_addr": as_int(own.mac, 48, "mac"), "src_addr": as_int(SWITCH.mac, 48, "mac"), "ethertype": 0x0800,
-    }  # fmt: skip
+    }
     ip = headers["ipv4"]
     assert (ip["src_addr"], ip["dst_addr"]) == (as_int(SWITCH.ip, 32, "ip"), as_int(own.ip, 32, "ip"))
     assert (ip["total_len"], ip["ttl"], ip["protocol"]) == (38 + payload, 64, 17)
@@ -75,7 +75,7 @@ def check_words(headers: dict[str, dict], packets: list[dict[str, dict]]) -> Non
 
 
 def check_result(job: Job, sent, values, tsi: int, e0: int = -96, *, overflow: int = 0, e1: int | None = None,
-                 to: list[int] | None = None, set_: int | None = None, slot: int | None = None) -> None:  # fmt: skip
+                 to: list[int] | None = None, set_: int | None = None, slot: int | None = None) -> None:
     """`sent` is the result `values` (None: no payload), once to each of workers `to` (default: all), nobody else."""
     workers = range(len(job.ports)) if to is None else to
     assert [port for port, _ in sent] == sorted(job.ports[w] for w in workers)

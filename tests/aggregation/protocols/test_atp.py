@@ -58,7 +58,7 @@ def all_done(events: list, count: int) -> None:
     faults=st.sampled_from(FAULTS), slots=st.sampled_from([1, 2, 8, 64]), pool=st.sampled_from([1, 4, 64]),
     leaves=st.sampled_from([0, 0, 1, 2]), plain=st.booleans(), in_place=st.booleans(), window=st.integers(0, 8),
     seed=st.integers(0, 2**32),
-)  # fmt: skip
+)
 def test_sums(workers, size, dtype, average, faults, slots, pool, leaves, plain, in_place, window, seed):
     average = average and dtype == np.float32
     before = tensors(workers, size, dtype, seed)
@@ -77,7 +77,7 @@ def test_sums(workers, size, dtype, average, faults, slots, pool, leaves, plain,
                   min_size=2, max_size=5),
     pool=st.sampled_from([1, 2, 8, 32]), leaves=st.sampled_from([0, 2]), faults=st.sampled_from(FAULTS),
     seed=st.integers(0, 2**32),
-)  # fmt: skip
+)
 def test_jobs_that_collide_in_a_small_pool(jobs, pool, leaves, faults, seed):
     """Several tensors each, starting at different times."""
     network = Network([JobSpec(w, s) for w, s, *_ in jobs], pool=pool, leaves=leaves, faults=faults, seed=seed, lifetime=1e-3)
@@ -98,7 +98,7 @@ def test_jobs_that_collide_in_a_small_pool(jobs, pool, leaves, faults, seed):
 @given(
     workers=st.integers(1, 5), size=sizes, faults=st.sampled_from(FAULTS), pool=st.sampled_from([1, 64]),
     leaves=st.sampled_from([0, 2]), plain=st.booleans(), seed=st.integers(0, 2**32),
-)  # fmt: skip
+)
 def test_maxima(workers, size, faults, pool, leaves, plain, seed):
     before = tensors(workers, size, np.int32, seed)
     after = before.copy()
@@ -136,7 +136,7 @@ def test_a_plain_server_does_without_the_switch():
     stats = network.jobs[0].server.stats
     assert stats["merged_raw"] == stats["tx_packets"] == 3 * 101 and stats["merged_partial"] == 0
     assert network.fates(0) == {"passed": 3 * 101} | dict.fromkeys(
-        ("claimed", "merged", "completed", "collided", "evicted", "taken"), 0)  # fmt: skip
+        ("claimed", "merged", "completed", "collided", "evicted", "taken"), 0)
 
 
 def test_workers_move_to_aggregators_that_are_free():
@@ -206,7 +206,7 @@ def test_fixed_point_overflow_is_sent_again_as_floats():
 @given(
     workers=st.integers(1, 6), size=sizes, exponent=st.integers(-10, 10), average=st.booleans(), faults=st.sampled_from(FAULTS),
     pool=st.sampled_from([1, 64]), leaves=st.sampled_from([0, 2]), seed=st.integers(0, 2**32),
-)  # fmt: skip
+)
 def test_fixed_point_sums(workers, size, exponent, average, faults, pool, leaves, seed):
     """Any one exponent: blocks that fit are within its bound, others are summed as floats."""
     rng = np.random.default_rng(seed)

@@ -47,18 +47,18 @@ VECTORS = st.lists(INTEGERS, min_size=1, max_size=2).map(tuple)
 COMMON = {
     "job": st.integers(0, 1), "index": st.sampled_from([5, 5, 5, 6, 21]), "resend": st.sampled_from([0, 0, 0, 1]),
     "part": st.integers(0, 3), "exponent": st.integers(-128, 127), "flags": st.sampled_from([0, 0, 0, 1, 2, 4, 7]),
-}  # fmt: skip
+}
 UP = st.builds(Packet, child=st.integers(0, 2), kind=st.sampled_from([DATA] * 6 + [6, 6, FLOATS]),
-               step=st.sampled_from([0, 0, 0, 0, 1, -1]), values=VECTORS | VECTORS | VECTORS | st.none(), **COMMON)  # fmt: skip
+               step=st.sampled_from([0, 0, 0, 0, 1, -1]), values=VECTORS | VECTORS | VECTORS | st.none(), **COMMON)
 DOWN = st.builds(Packet, child=st.none(), kind=st.sampled_from([RESULT, RESULT, FLOAT_RESULT, PENDING]),
-                 step=st.sampled_from([0, 0, -1, -2]), values=VECTORS | st.none(), **COMMON)  # fmt: skip
+                 step=st.sampled_from([0, 0, -1, -2]), values=VECTORS | st.none(), **COMMON)
 ODD = st.builds(
     Packet, child=st.none() | st.integers(0, 2), kind=st.integers(0, 15),
     step=st.sampled_from([0, 1, -8, 2**31, 2**39, 2**39 - 1]), values=VECTORS | st.none(),
     port=st.none() | st.integers(0, PORTS - 1),
     flips=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 255)), max_size=2).map(tuple),
     cut=st.none() | st.integers(14, 190), tail=st.binary(max_size=10), **COMMON,
-)  # fmt: skip
+)
 RAW = st.tuples(st.integers(0, PORTS - 1), st.binary(min_size=14, max_size=60))
 KINDS = [UP] * 8 + [DOWN] * 3 + [ODD] * 2 + [RAW]
 STEPS = st.lists(st.sampled_from(KINDS).flatmap(lambda kind: kind), min_size=40, max_size=60)
@@ -77,7 +77,7 @@ class Network:
         self.name = name
         self.world = World(open_target(name), PORTS)
         self.jobs = [self.world.admit([0b001, 0b010, 0b100]),
-                     self.world.admit([0b00011, 0b01100, 0b10000], first_port=3, port=8)]  # fmt: skip
+                     self.world.admit([0b00011, 0b01100, 0b10000], first_port=3, port=8)]
         self.world.flood("ff:ff:ff:ff:ff:ff", 1000, range(PORTS))
         self.world.forward("02:00:00:00:ff:fe", 5)
         self.world.target.write(some_guards())
@@ -86,7 +86,7 @@ class Network:
         job = self.jobs[packet.job]
         sequence = (now + packet.step) % 2**40
         atp = {"index": packet.index, "exponent": packet.exponent, "resend": packet.resend, "collision": packet.flags >> 2,
-               "ecn": packet.flags >> 1 & 1, "overflow": packet.flags & 1}  # fmt: skip
+               "ecn": packet.flags >> 1 & 1, "overflow": packet.flags & 1}
         values = (packet.values or ()) * VALUES
         payload = b"".join((v % 2**32).to_bytes(4, "big") for v in values[:VALUES])
         payload = bytes(4) if packet.kind == PENDING else payload

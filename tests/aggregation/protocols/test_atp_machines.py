@@ -251,7 +251,7 @@ def test_the_congestion_window():
     ("config", "text"),
     [({"workers": 33}, "workers: 33"), ({"slots": 3}, "power of two"), ({"values": 100}, "values: 100"),
      ({"job": 256}, "job: 256"), ({"worker_addresses": (SERVER,)}, "worker_addresses: 1, expected 2")],
-)  # fmt: skip
+)
 def test_configuration_is_checked(config, text):
     with pytest.raises(ValueError, match=text):
         ServerConfig(**{"workers": 2, "life": 1} | config)

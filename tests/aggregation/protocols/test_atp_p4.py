@@ -18,7 +18,7 @@ from atp_targets import (
     members,
     open_target,
     parse,
-)  # fmt: skip
+)
 from marks import marked
 from model_switch import ip_checksum
 from switchml_targets import check_cut_before_its_header
@@ -62,7 +62,7 @@ def check_up(job: Job, sent, values, bitmap: int, sequence: int, **atp) -> dict:
     headers = parse(sent[0][1])
     above, own = job.parent.address, job.parent.own
     assert headers["ethernet"] == {"dst_addr": as_int(above.mac, 48, "mac"), "src_addr": as_int(own.mac, 48, "mac"),
-                                   "ethertype": 0x0800}  # fmt: skip
+                                   "ethertype": 0x0800}
     assert (headers["ipv4"]["src_addr"], headers["ipv4"]["dst_addr"]) == (as_int(own.ip, 32, "ip"), as_int(above.ip, 32, "ip"))
     assert headers["ipv4"]["ttl"] == 64 and ip_checksum(sent[0][1][14:34]) == 0
     assert ip_checksum(sent[0][1][42:70]) == 0 and headers["check"]["version"] == 2
@@ -70,7 +70,7 @@ def check_up(job: Job, sent, values, bitmap: int, sequence: int, **atp) -> dict:
     assert headers["udp"] == {"src_port": own.port, "dst_port": above.port, "length": length, "checksum": 0}
     expected = {"msg_type": 1, "resend": 0, "collision": 0, "ecn": 0, "overflow": 0, "exponent": -96, "index": 3,
                 "life": job.life, "job": job.number, "sequence": sequence % 2**40,
-                "bitmap": bitmap}  # fmt: skip
+                "bitmap": bitmap}
     assert headers["atp"] == expected | atp
     assert headers["values"] == (None if values is None else [v % 2**32 for v in values])
     return headers
@@ -204,7 +204,7 @@ def test_exponents_flags_and_overflow_of_a_sum(job):
     assert job.send(1, 0, [1, *numbers(0)[1:]], exponent=100) == []
     sums = [BIG + 1, *total(numbers(0), numbers(0), numbers(0))[1:]]
     check_up(job, job.send(2, 0, [0, *numbers(0)[1:]], exponent=-128, collision=1), sums, 0b111, 0,
-             exponent=100, ecn=1, collision=1, overflow=1)  # fmt: skip
+             exponent=100, ecn=1, collision=1, overflow=1)
     job.result(0)
     for child in range(2):
         assert job.send(child, 1, numbers(1), exponent=-128) == []
@@ -297,7 +297,7 @@ def test_a_leaf_sends_its_rack_up_and_a_worker_s_answer_down(world):
 @pytest.mark.fast
 def test_drop_reasons_are_all_tested():
     assert members("Drop") == ["NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "WRONG_WORKERS",
-                               "OLD_LIFE", "REPEATED", "LOST", "CORRUPT", "VERSION"]  # fmt: skip
+                               "OLD_LIFE", "REPEATED", "LOST", "CORRUPT", "VERSION"]
 
 
 def dropped(world: World, job: Job, reason: str, frame: bytes, port: int = 0) -> None:
@@ -391,7 +391,7 @@ def test_short_frames_between_whole_ones_change_no_sum(world, job):
     """Every prefix of every kind of frame, between the packets of one sum."""
     vectors = [numbers(1000 * w) for w in range(3)]
     whole = [(0, job.data(0, 0, vectors[0])), (1, job.data(1, 0)), (0, job.data(0, 0, vectors[0], resend=1)),
-             (PARENT, job.down(0)), (PARENT, job.down(0, kind=PENDING, bitmap=0b001, payload=bytes(4)))]  # fmt: skip
+             (PARENT, job.down(0)), (PARENT, job.down(0, kind=PENDING, bitmap=0b001, payload=bytes(4)))]
     step = 1 if world.target.name in ("compiled", "tna") else 13
     for child in (0, 1, 2):
         for port, frame in whole:
@@ -406,7 +406,7 @@ def test_short_frames_between_whole_ones_change_no_sum(world, job):
     ("header", "field", "value"),
     [("ipv4", "total_len", 171), ("ipv4", "total_len", 4000), ("atp", "msg_type", 0),
      ("atp", "msg_type", 7), ("atp", "msg_type", 15)],
-)  # fmt: skip
+)
 def test_malformed(world, job, header, field, value):
     headers = job.fields(job.addresses[0], 1, 0, 1, 4 * VALUES)
     headers["values"] = {"v": numbers(0)}

@@ -114,7 +114,7 @@ class TwinATP(ATP):
 
 
 NETWORKS = {"switchml": SwitchML, "compiled": Compiled, "tna": Twin,
-            "atp": ATP, "atp-tree": TwoLevels, "ps": Server, "atp-tna": TwinATP}  # fmt: skip
+            "atp": ATP, "atp-tree": TwoLevels, "ps": Server, "atp-tna": TwinATP}
 STRIDES = {"switchml": 79, "atp-tree": 293, "atp-tna": 587}
 ADDING = {"switchml", "compiled", "tna"}  # without looking
 

@@ -32,7 +32,7 @@ VARIANTS = {"fpisa": (), "fpisa-a": (("FPISA_A", "1"),), "fixed order": (("FIXED
 STAR, TREE = load("star", hosts=3), load("leaf-spine", leaves=2, spines=1, hosts=2)
 FAULTS = {"clean": Faults(seed=1), "lossy": Faults(loss=0.1, duplicate=0.1, reorder=0.1, duplicate_delay=100e-6, seed=2)}
 CORNERS = np.array([0, 1, 0x7FFFFF, 0x800000, 0xFFFFFF, 0x3F800000, 0x4B7FFFFF, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0x7F800001],
-                   np.uint32)  # fmt: skip
+                   np.uint32)
 
 
 def rows(rng: np.random.Generator, workers: int = WORKERS, count: int = VALUES) -> np.ndarray:
@@ -63,7 +63,7 @@ def target(kind: type, variant: tuple) -> type:
 
 SWITCHES = [pytest.param(CompiledTarget, 200, id="compiled", marks=pytest.mark.build),
             pytest.param(InterpreterTarget, 4, id="interpreter", marks=pytest.mark.build),
-            pytest.param(Bmv2Target, 60, id="bmv2", marks=pytest.mark.hardware)]  # fmt: skip
+            pytest.param(Bmv2Target, 60, id="bmv2", marks=pytest.mark.hardware)]
 
 
 def sent(job, worker: int, tsi: int, values: np.ndarray) -> list[bytes]:

@@ -82,7 +82,7 @@ def arp(mac: str, source: str, kind: int = 0x0806) -> bytes:
 TRUE = {
     "IPv4": ip(*OWN), "ARP": arp(*OWN), "ARP, before it has an address": arp(OWN[0], "0.0.0.0"), "DHCP": ip(OWN[0], "0.0.0.0"),
     "a fragment": ip(*OWN, fragment=9), "options": ip(*OWN, first=0x46), "another protocol": to(OWN[0], 0x88B6, b"hello"),
-}  # fmt: skip
+}
 FORGED = {
     "as the switch": ip(*SWITCH), "with its IPv4 address": ip(OWN[0], SWITCH[1]), "with its MAC address": ip(SWITCH[0], OWN[1]),
     "as another host": ip(*OTHER), "as nobody": ip(*NOBODY), "in a fragment": ip(OWN[0], SWITCH[1], fragment=9),
@@ -90,7 +90,7 @@ FORGED = {
     "another protocol": to(OTHER[0], 0x88B6, b"hello"),
     "in a VLAN": to(OWN[0], 0x8100, b"\0\0\x08\0" + ip(*SWITCH)[14:]),
     "in a service VLAN": to(OWN[0], 0x88A8, b"\0\0\x08\0" + ip(*SWITCH)[14:]),
-}  # fmt: skip
+}
 
 
 def in_vlan(frame: bytes) -> bool:
@@ -210,10 +210,10 @@ class Star:
         addresses = [controller.attach(job, i).address for i in range(WORKERS)]
         self.configs = [WorkerConfig(i, WORKERS, job=job.number, life=job.life, slots=SLOTS, values=VALUES,
                                      address=address, switch=own, server=own, protocol=protocol)
-                        for i, address in enumerate(addresses)]  # fmt: skip
+                        for i, address in enumerate(addresses)]
         self.workers = [Worker(config) for config in self.configs]
         self.server = ParameterServer(ServerConfig(WORKERS, job.number, life=job.life, slots=SLOTS, values=VALUES, switch=own,
-                                                   address=self.server_address))  # fmt: skip
+                                                   address=self.server_address))
         self.now, self.events = 0, [[] for _ in range(WORKERS)]
         self.queue: deque[tuple[int, bytes]] = deque()
 

@@ -66,7 +66,7 @@ def tag(number: int, worker: int, values: list[int], exponent: int = 0, own: boo
 def machines(workers: int, values: int = 32, **options) -> list[Worker]:
     own = [Address(f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}", f"10.1.{i >> 8}.{i & 255}", 4000) for i in range(workers)]
     return [Worker(WorkerConfig(i, workers, life=1, slots=4, values=values, check="keyed", key=KEY, address=address, **options))
-            for i, address in enumerate(own)]  # fmt: skip
+            for i, address in enumerate(own)]
 
 
 def words(frame: bytes) -> tuple[int, np.ndarray]:

@@ -27,7 +27,7 @@ need("cc")
 VALUES = 32
 OTHERS = [pytest.param(InterpreterTarget, 250, VALUES, marks=pytest.mark.build, id="interpreter"),
           pytest.param(TnaTarget, 5000, 64, marks=pytest.mark.build, id="tna"),
-          pytest.param(Bmv2Target, 3000, VALUES, marks=pytest.mark.hardware, id="bmv2")]  # fmt: skip
+          pytest.param(Bmv2Target, 3000, VALUES, marks=pytest.mark.hardware, id="bmv2")]
 STAR, TREE = load("star", hosts=3), load("leaf-spine", leaves=2, spines=1, hosts=2)
 SLOTS = 8
 MOST = 255  # steps that a packet can say
@@ -177,7 +177,7 @@ def test_a_result_that_passes_over_values_makes_no_wrong_sum(smallest, check, ow
     """Neither for the worker that has them, which sees it, nor for the others, which cannot: their jobs end without the sum."""
     with Fabric(smallest, STAR, pool=16, protocol="omnireduce") as fabric:
         admitted = fabric.admit([host.name for host in STAR.hosts], SLOTS, VALUES, rto_min=50e-6, rto_max=2e-3, timeout=0.1,
-                                check=check)  # fmt: skip
+                                check=check)
         arrays = [array if rank in owners else np.zeros_like(array) for rank, array in enumerate(sparse(3, 20_000, 0.1))]
         outcome = fabric.all_reduce(admitted, arrays, reduction=protocols.OWN)
         assert {completion.event.code for completion in outcome.completions} <= {lib.INA_ERR_CORRUPT, lib.INA_ERR_TIMEOUT}

@@ -85,7 +85,7 @@ def test_options_are_the_protocol_s_own():
     assert {name: list(protocols.options(name)) for name in names} == {
         "switchml": ["shards", "check"], "atp": ["window", "exponent", "check"],
         "ps": ["window", "exponent", "check"], "thc": ["shards", "check"],
-        "omnireduce": ["shards", "check"], "fpisa": ["shards", "check"], "receivers": ["shards", "check"]}  # fmt: skip
+        "omnireduce": ["shards", "check"], "fpisa": ["shards", "check"], "receivers": ["shards", "check"]}
     fields = {name for name, _ in ffi.typeof("struct ina_worker_config").fields} | set(WorkerConfig.__dataclass_fields__)
     assert not fields & {"shards", "window", "exponent"}
     for name, value in (("window", 0), ("window", 8193), ("exponent", 127), ("exponent", -97)):

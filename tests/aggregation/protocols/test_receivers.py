@@ -125,7 +125,7 @@ UP = {"reduce": lambda n, root: n * (1 - root), "reduce_scatter": lambda n, root
       "all_gather": lambda n, root: 1, "gather": lambda n, root: 1 - root, "scatter": lambda n, root: (n - 1) * root}
 DOWN = {"reduce": lambda n, root: n * root, "reduce_scatter": lambda n, root: 1, "broadcast": lambda n, root: n * (1 - root),
         "all_gather": lambda n, root: n - 1, "gather": lambda n, root: (n - 1) * root,
-        "scatter": lambda n, root: 1 - root}  # fmt: skip
+        "scatter": lambda n, root: 1 - root}
 
 
 def payload(fabric: Fabric, plain: int = 0) -> dict[str, int]:
@@ -224,7 +224,7 @@ def test_a_step_of_sharded_training_moves_what_it_needs(program, n):
         gathered = [[np.full(sum(pieces), 7 * rank, np.int32) for rank in range(n)] for _ in range(2)]
         gradients = [np.full(sum(pieces), rank + 0.5, np.float32) for rank in range(n)]
         for arrays, route in [(gathered[0], Route.all_gather(pieces)), (gradients, Route.reduce_scatter(pieces)),
-                              (gathered[1], Route.all_gather(pieces))]:  # fmt: skip
+                              (gathered[1], Route.all_gather(pieces))]:
             fabric.submit_all(admitted, arrays, route=route)
         fabric.run()
         assert len(list(fabric.completions())) == 3 * n
@@ -384,7 +384,7 @@ def test_routes_that_do_not_fit_are_refused():
                            (Route.scatter(0, [11, -1]), "expected one of each of 2 workers"),
                            (Route.of(others), "from or to others than the workers 0..1"),
                            (Route.of(outside), "a piece of worker 0 lies outside of its 10 elements"),
-                           (Route.of(np.zeros(1)), "expected a contiguous row of PIECE")):  # fmt: skip
+                           (Route.of(np.zeros(1)), "expected a contiguous row of PIECE")):
         with pytest.raises(ValueError, match=message):
             worker(0).submit(words, route=route)
     with pytest.raises(ValueError, match="float32 from some workers only"):

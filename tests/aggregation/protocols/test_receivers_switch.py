@@ -19,7 +19,7 @@ from ina.base import paths
 
 need("cc")
 OTHERS = [pytest.param(InterpreterTarget, marks=pytest.mark.build, id="interpreter"),
-          pytest.param(Bmv2Target, marks=pytest.mark.hardware, id="bmv2")]  # fmt: skip
+          pytest.param(Bmv2Target, marks=pytest.mark.hardware, id="bmv2")]
 VALUES, WORKERS, WINDOW = 32, 3, 4
 FULL = (1 << WORKERS) - 1
 WIRE = layout.load(VALUES, paths.p4_dir() / "include/receivers/headers.p4")

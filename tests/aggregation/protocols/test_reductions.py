@@ -86,7 +86,7 @@ def test_maxima_go_through_a_switch_that_has_them_and_nothing_else_does(tmp_path
     results = run(tmp_path, 2, COLLECTIVES + """
 try: dist.all_reduce(torch.zeros(5 + rank, dtype=torch.int32), op=dist.ReduceOp.MAX)
 except RuntimeError as error: say(disagree=str(error))
-""", INA_PROTOCOL=maxima, INA_VALUES="64")  # fmt: skip
+""", INA_PROTOCOL=maxima, INA_VALUES="64")
     for report in succeed(results):
         refusals = {f"{name}: its protocol has no sums" for name in ("allgather", "allreduce", "barrier", "broadcast")}
         assert refusals <= set(report["reasons"]), report["reasons"]

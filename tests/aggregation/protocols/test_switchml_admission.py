@@ -22,7 +22,7 @@ def test_drop_reasons_are_all_tested():
     assert drop_reasons() == [
         "NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "OLD_LIFE", "WRONG_SLOT", "STALE",
         "REPEATED", "NO_PARENT", "LOST", "CORRUPT", "VERSION",
-    ]  # fmt: skip
+    ]
 
 
 def dropped(world: World, job: Job, reason: str, change, worker: int = 0, port: int | None = None) -> None:
@@ -209,7 +209,7 @@ def test_broadcast_goes_everywhere_but_back(world, port):
         ("udp", "dst_port", 0xBEDF), ("udp", "dst_port", 0xBEF0), ("ipv4", "protocol", 6), ("ipv4", "frag_offset", 1),
         ("ipv4", "ihl", 6), ("ipv4", "version", 6), ("ethernet", "ethertype", 0x86DD),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_aggregation_passes_unchanged(world, job, header, field, value):
     """A wrong IPv4 checksum passes, too: a switch of layer 2 does not check it."""
     world.forward(SWITCH.mac, 3)

@@ -56,13 +56,13 @@ HEADER_CHANGES = st.sampled_from(
         ("ipv4", "dst_addr", 0), ("udp", "dst_port", 0xBEEF), ("udp", "dst_port", 53), ("udp", "src_port", 4001),
         ("udp", "length", 30), ("udp", "checksum", 0xFFFF),
     ]
-)  # fmt: skip
+)
 INTEGERS = st.sampled_from(EDGES) | st.integers(-(2**31), 2**31 - 1)
 VECTORS = st.lists(INTEGERS, min_size=1, max_size=2).map(tuple)
 FREE = st.sampled_from(  # what a right packet may have
     [("switchml", "overflow", 1), ("ipv4", "ttl", 1), ("ipv4", "tos", 3), ("ipv4", "identification", 0xFFFF),
      ("udp", "checksum", 0xFFFF), ("udp", "dst_port", 0xBEEF), ("ethernet", "src_addr", 0x42)]
-)  # fmt: skip
+)
 
 
 def good(job: int, e1) -> st.SearchStrategy[Packet]:

@@ -213,7 +213,7 @@ def test_overflow_flag_of_any_packet_stays(world, job, flagged):
             headers["switchml"]["overflow"] = int(worker == flagged)
             sent = world.send(world.bytes(headers), worker)
         check_result(job, sent, total(values, values, values) if values else None, 0 if values else 1,
-                     overflow=int(values is not None))  # fmt: skip
+                     overflow=int(values is not None))
 
 
 @pytest.mark.parametrize(

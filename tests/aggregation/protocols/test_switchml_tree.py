@@ -31,10 +31,10 @@ from ina.topology.tree import Tree
 
 NODES = tuple(map(Node, ("h1", "h2", "h3", "h4", "h5", "s1", "s2", "s3", "s4")))
 LINKS = (Link("h1", "s3"), Link("h2", "s3"), Link("h3", "s3"), Link("s2", "s1"), Link("s3", "s4"), Link("h4", "s4"),
-         Link("s4", "s1"), Link("h5", "s2"))  # fmt: skip
+         Link("s4", "s1"), Link("h5", "s2"))
 NETWORK = Topology("three levels", NODES, LINKS)
 TREE = Tree("s1", {"s2": "s1", "s4": "s1", "s3": "s4", "h1": "s3", "h2": "s3", "h3": "s3", "h4": "s4", "h5": "s2"},
-            (3, 6, 4, 0, 1, 2, 5, 7))  # fmt: skip
+            (3, 6, 4, 0, 1, 2, 5, 7))
 LEAF, INNER, ROOT = "s3", "s4", "s1"
 BIG = 2**31 - 1
 
@@ -93,7 +93,7 @@ class Member:
                          "tsi": tsi, "slot": tsi % 4, "checked": 1, "set": tsi // 4 % 2},
             "exponents": {"e0": e0, "e1": (self.job.life ^ 128) - 128},
             "check": {"version": constants["WIRE_VERSION"], "check0": sum(values or ()) % 2**32, "check1": tsi},
-        }  # fmt: skip
+        }
         if missing is not None:
             headers["pending"] = {"missing": missing}
         elif values is not None:
@@ -113,7 +113,7 @@ class Member:
         return self.send(self.below[-1], tsi, vectors[-1], e0)
 
     def check(self, sent, to: list[Peer], tsi: int, values, e0: int = -96, *, overflow: int = 0,
-              missing: int | None = None, kind: int = 1) -> None:  # fmt: skip
+              missing: int | None = None, kind: int = 1) -> None:
         """`sent` is one frame to each of `to`, from the switch's own address."""
         assert [port for port, _ in sent] == sorted(peer.port for peer in to)
         frames, wire = dict(sent), self.world.wire
@@ -126,15 +126,15 @@ class Member:
             assert headers["ethernet"]["src_addr"] == as_int(self.own.mac, 48, "mac")
             assert headers["ethernet"]["dst_addr"] == as_int(peer.address.mac, 48, "mac")
             assert (headers["ipv4"]["src_addr"], headers["ipv4"]["dst_addr"]) == (
-                as_int(self.own.ip, 32, "ip"), as_int(peer.address.ip, 32, "ip"))  # fmt: skip
+                as_int(self.own.ip, 32, "ip"), as_int(peer.address.ip, 32, "ip"))
             assert (headers["ipv4"]["total_len"], headers["ipv4"]["ttl"]) == (50 + payload, 64)
             assert ip_checksum(frame[14:34]) == 0
             assert headers["udp"] == {"src_port": self.own.port, "dst_port": peer.address.port, "length": 30 + payload,
-                                      "checksum": 0}  # fmt: skip
+                                      "checksum": 0}
             assert headers["switchml"] == {
                 "msg_type": kind if missing is None else 2, "overflow": overflow, "size": 7 if values is None else 0,
                 "job": self.job.number, "tsi": tsi, "set": tsi // 4 % 2, "checked": 1, "slot": tsi % 4,
-            }  # fmt: skip
+            }
             assert headers["exponents"] == {"e0": e0, "e1": (self.job.life ^ 128) - 128}
             if missing is not None:
                 assert headers["pending"] == {"missing": missing}
@@ -390,7 +390,7 @@ def test_a_parent_that_is_nowhere(leaf):
     key = {"hdr.switchml.job": leaf.job.number}
     entry = TableEntry("parent", key, "to_parent", {
         "port": 4, "mac": leaf.up.address.mac, "ip": leaf.up.address.ip, "udp_port": leaf.up.address.port,
-        "own_mac": leaf.own.mac, "own_ip": leaf.own.ip, "own_port": leaf.own.port})  # fmt: skip
+        "own_mac": leaf.own.mac, "own_ip": leaf.own.ip, "own_port": leaf.own.port})
     leaf.world.target.write(delete(entry))
     vectors = leaf.vectors()
     assert leaf.collect(0, vectors) == []
@@ -402,7 +402,7 @@ def test_a_parent_that_moves(leaf):
     vectors = leaf.vectors()
     leaf.collect(0, vectors)
     params = {"port": 5, "mac": leaf.up.address.mac, "ip": leaf.up.address.ip, "udp_port": leaf.up.address.port,
-              "own_mac": leaf.own.mac, "own_ip": leaf.own.ip, "own_port": leaf.own.port}  # fmt: skip
+              "own_mac": leaf.own.mac, "own_ip": leaf.own.ip, "own_port": leaf.own.port}
     leaf.world.target.write(modify(TableEntry("parent", {"hdr.switchml.job": leaf.job.number}, "to_parent", params)))
     leaf.check(leaf.send(leaf.below[0], 0, vectors[0]), [Peer(5, leaf.up.address)], 0, total(*vectors))
 
@@ -467,7 +467,7 @@ def compare(names: list[str], switch: str, steps: list[Step]) -> None:
         tsi = (8 + i // 6 * 4 + step.step) % 2**32
         kind = {"switchml__msg_type": 3} if tsi // 4 % 3 == 1 and step.missing is None else {}
         frame = bytearray(reference.frame(peer, tsi, values, step.e0, missing=step.missing, switchml__overflow=step.overflow,
-                                          **kind))  # fmt: skip
+                                          **kind))
         if step.flip:
             frame[step.flip[0] % len(frame)] ^= step.flip[1]
         port = peer.port if step.port is None else step.port

@@ -66,7 +66,7 @@ sizes = st.one_of(st.integers(0, 400), st.sampled_from([1, 2, 29, 30, 31, 32, 33
     workers=st.integers(1, 16), size=sizes, dtype=st.sampled_from([np.int32, np.float32]), average=st.booleans(),
     faults=st.sampled_from(FAULTS), slots=st.sampled_from([1, 2, 8, 64, 256]), values=st.sampled_from([32, 64, 256]),
     in_place=st.booleans(), seed=st.integers(0, 2**32),
-)  # fmt: skip
+)
 def test_sums(workers, size, dtype, average, faults, slots, values, in_place, seed):
     average = average and dtype == np.float32
     before = tensors(workers, size, dtype, seed)
@@ -82,7 +82,7 @@ def test_sums(workers, size, dtype, average, faults, slots, values, in_place, se
 @given(
     workers=st.integers(1, 16), size=sizes, faults=st.sampled_from(FAULTS), slots=st.sampled_from([1, 2, 8, 64]),
     values=st.sampled_from([32, 256]), seed=st.integers(0, 2**32),
-)  # fmt: skip
+)
 def test_maxima(workers, size, faults, slots, values, seed):
     """Maxima between sums, in the same slots."""
     rows = [tensors(workers, size, np.int32, seed + i) for i in range(3)]
@@ -485,7 +485,7 @@ def test_explicit_time_outs():
         ({"slots": 16384}, "slots: 16384"), ({"values": 100}, "values: 100"), ({"rto_min": 0}, "rto_min"),
         ({"timeout": 0}, "timeout"), ({"job": 256}, "job: 256"), ({"life": 0}, "life: 0"), ({"life": 65536}, "life: 65536"),
     ],
-)  # fmt: skip
+)
 def test_configuration_is_checked(config, text):
     with pytest.raises(ValueError, match=text):
         WorkerConfig(**{"worker": 0, "workers": 2, "life": 1} | config)

@@ -27,7 +27,7 @@ need("cc")
 VALUES = 32
 OTHERS = [pytest.param(InterpreterTarget, 250, VALUES, marks=pytest.mark.build, id="interpreter"),
           pytest.param(TnaTarget, 5000, 64, marks=pytest.mark.build, id="tna"),
-          pytest.param(Bmv2Target, 3000, VALUES, marks=pytest.mark.hardware, id="bmv2")]  # fmt: skip
+          pytest.param(Bmv2Target, 3000, VALUES, marks=pytest.mark.hardware, id="bmv2")]
 STAR, TREE = load("star", hosts=3), load("leaf-spine", leaves=2, spines=1, hosts=2)
 
 FAULTS = {

@@ -38,7 +38,7 @@ def examples() -> list[Path]:
     folder = os.environ.get("INA_P4_EXAMPLES")
     programs = sorted(Path(folder).rglob("*.p4")) if folder else []
     return [p for p in programs if any(f"{package}(" in p.read_text() and "main;" in p.read_text() for package in ("Switch",))
-            and "v1model.p4" not in p.read_text()]  # fmt: skip
+            and "v1model.p4" not in p.read_text()]
 
 
 def include_dirs(path: Path) -> list[Path]:
@@ -234,7 +234,7 @@ EVERYTHING = {
         hdr.bridge.setInvalid(); hdr.data.c = hdr.data.c + (bit<16>)min(hdr.data.d, hdr.data.e) + (bit<16>)max(hdr.data.d, 9);""",
     "egress_deparser_locals": "Mirror() mirror;",
     "egress_deparser": "if (dprsr.mirror_type == 3) { mirror.emit<mirror_h>(5, {9, (bit<11>)hdr.data.c}); } pkt.emit(hdr);",
-}  # fmt: skip
+}
 
 
 @pytest.mark.build
@@ -285,7 +285,7 @@ def everything(tmp_path: Path, seed: int) -> None:
     values = [0, 1, 2, 3, 7, 16, 64, 127, 255, 0x80, 0x81, 200, 0x2F]
     packets = [data(rng.choice([0, 5, 2**31, rng.getrandbits(32)]), rng.choice([1, 2**31, rng.getrandbits(32)]),
                     rng.getrandbits(16), rng.choice(values), rng.choice([*values, rng.getrandbits(8)]))
-               + rng.randbytes(2 * rng.randrange(40)) for _ in range(400)]  # fmt: skip
+               + rng.randbytes(2 * rng.randrange(40)) for _ in range(400)]
     packets += [p[: rng.randrange(14)] for p in packets[:40]]
     compare(path, 0, seed, packets)
 

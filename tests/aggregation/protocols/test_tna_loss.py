@@ -246,7 +246,7 @@ def exact_in_any_order(workers: int, count: int, seed: int) -> np.ndarray:
 
 
 OWN = {"thc": (64, words), "omnireduce": (64, lambda workers, count, seed: sparse(workers, 2 * count, 0.1, seed)),
-       "fpisa": (32, exact_in_any_order)}  # fmt: skip
+       "fpisa": (32, exact_in_any_order)}
 
 
 @pytest.mark.parametrize("protocol", OWN)
@@ -260,7 +260,7 @@ def test_no_sum_of_indices_zeros_or_floats_is_ever_wrong(protocol):
     addresses = [controller.attach(admitted, rank, rank).address for rank in range(workers)]
     machines = [Worker(WorkerConfig(rank, workers, job=admitted.number, life=admitted.life, slots=4, values=values, rto_min=1e-4,
                                     rto_max=4e-4, timeout=10.0, protocol=protocol, address=address))
-                for rank, address in enumerate(addresses)]  # fmt: skip
+                for rank, address in enumerate(addresses)]
     for seed in range(4):
         arrays = work(workers, 1500, seed)
         expected, left = program_named(protocol).reduced(np.array(arrays)), workers

@@ -73,7 +73,7 @@ def test_no_sum_is_ever_wrong(seed):
             tries += 1
             assert tries < 100
             frames = [(job.port(worker), job.data(worker, sequence, vectors[worker], resend=int(tries > 1)))
-                      for worker in rng.sample(range(3), 3) if not bitmap >> worker & 1]  # fmt: skip
+                      for worker in rng.sample(range(3), 3) if not bitmap >> worker & 1]
             bitmap |= check(world.send_all(frames), vectors)
         job.result(sequence)
     assert world.lost > 0

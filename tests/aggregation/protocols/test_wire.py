@@ -53,7 +53,7 @@ def test_places_are_those_of_the_standards():
         ("switchml", "set"): (48, 0, 1), ("switchml", "slot"): (48, 2, 14), ("exponents", "e0"): (50, 0, 8),
         ("exponents", "e1"): (51, 0, 8), ("check", "version"): (52, 0, 8), ("check", "headers"): (54, 0, 16),
         ("values", "v"): (64, 0, 32),
-    }  # fmt: skip
+    }
     for (name, field_name), (byte, bit, width) in expected.items():
         field = WIRE[name][field_name]
         assert (8 * WIRE.offset(name) + field.offset, field.width) == (8 * byte + bit, width), field_name
@@ -131,7 +131,7 @@ def test_programs_without_a_fixed_layout(tmp_path, text, problem):
 def test_only_numbered_fields_are_an_array(tmp_path):
     path = tmp_path / "headers.p4"
     path.write_text("header a_t { bit<8> x_0; bit<8> x_1; bit<16> x_2; }\nheader b_t { int<16> y_0; int<16> y_1; }\n"
-                    "struct headers_t { a_t a; b_t b; }")  # fmt: skip
+                    "struct headers_t { a_t a; b_t b; }")
     wire = load(32, path)
     assert [f.name for f in wire["a"].fields] == ["x_0", "x_1", "x_2"]
     assert wire["b"].unpack(b"\xff\xfe\x00\x01") == {"y": (-2, 1)}
@@ -163,7 +163,7 @@ HOST_MEMBERS = {
     "set_slot": "switchml set_checked_slot", "e0": "exponents e0", "e1": "exponents e1",
     "check.version": "check version", "check.flags": "check flags", "check.headers": "check headers",
     "check.check0": "check check0", "check.check1": "check check1",
-}  # fmt: skip
+}
 HOST_CONSTANTS = {
     "INA_INTERNET_ETHERTYPE_IPV4": "P4_ETHERTYPE_IPV4", "INA_INTERNET_PROTOCOL_UDP": "P4_IPPROTO_UDP",
     "INA_WIRE_DATA": "P4_SWITCHML_DATA", "INA_WIRE_PENDING": "P4_SWITCHML_PENDING",
@@ -176,7 +176,7 @@ HOST_CONSTANTS = {
     "INA_WIRE_PAYLOAD": "P4_PAYLOAD_OFFSET", "INA_WIRE_PENDING_PAYLOAD": "sizeof(struct p4_pending)",
     "INA_WIRE_PAYLOAD - INA_INTERNET_IP": "P4_IPV4_LENGTH + P4_CHECK_LENGTH",
     "INA_WIRE_PAYLOAD - INA_INTERNET_UDP": "P4_UDP_LENGTH + P4_CHECK_LENGTH",
-}  # fmt: skip
+}
 
 
 @pytest.mark.build
@@ -193,7 +193,7 @@ def test_the_host_s_header_is_that_of_the_program(tmp_path):
               'static_assert(INA_INTERNET_OFFSET == (int)P4_IPV4_FRAG_OFFSET_MASK, "offset");',
               "#include <stdio.h>", "int main(void)", "{",
               "    for (unsigned k = 1; k <= 4096; k++)",
-              '        if (ina_wire_size_code(k) >= 0) printf("%d %u\\n", ina_wire_size_code(k), k);', "}"]  # fmt: skip
+              '        if (ina_wire_size_code(k) >= 0) printf("%d %u\\n", ina_wire_size_code(k), k);', "}"]
     out = subprocess.run([compile_c(tmp_path, "\n".join(lines))], capture_output=True, text=True, check=True).stdout
     assert {int(code): int(values) for code, values in map(str.split, out.splitlines())} == layout.size_codes()
 
@@ -204,7 +204,7 @@ def test_every_member_of_the_host_s_frame_is_compared():
         text = (layout.p4_dir().parent / "host" / file).read_text()
         body = text[text.index(f"struct {struct} {{") : text.index("} __attribute__")]
         return [name.strip(" []6") for line in body.splitlines()[1:] if (code := line.partition("/*")[0].strip(" ;"))
-                for name in code.removeprefix("struct ").partition(" ")[2].split(",")]  # fmt: skip
+                for name in code.removeprefix("struct ").partition(" ")[2].split(",")]
 
     front = [f"net.{name}" for name in members("net/internet.h", "ina_internet")]
     own = members("protocol/wire.h", "ina_wire_frame")[1:]
@@ -266,7 +266,7 @@ int main(void)
     frame = WIRE.pack(
         ethernet={}, ipv4={}, udp={}, switchml={"msg_type": 9, "tsi": 0xFEDCBA98, "set": 1, "slot": 0x1234},
         exponents={"e0": -77}, check={}, values={"v": range(1, 33)},
-    )  # fmt: skip
+    )
     out = subprocess.run([program], input=frame, capture_output=True, check=True).stdout
     assert out.split() == b"9 4275878552 1 4660 -77 32".split()
 
@@ -286,7 +286,7 @@ def test_scapy_s_own_layers_agree_with_the_program():
         ipv4={"version": 4, "ihl": 5, "tos": 3, "total_len": 28, "identification": 77, "flags": 2, "frag_offset": 5,
               "ttl": 9, "protocol": 17, "hdr_checksum": 0xABCD, "src_addr": 0x0A000001, "dst_addr": 0x0A00FFFE},
         udp={"src_port": 4000, "dst_port": 0xBEE0, "length": 8, "checksum": 0x1111},
-    )  # fmt: skip
+    )
     theirs = (
         Ether(dst="02:00:00:00:00:01", src="04:05:06:07:08:09")
         / IP(tos=3, id=77, flags="DF", frag=5, ttl=9, chksum=0xABCD, src="10.0.0.1", dst="10.0.255.254", len=28, proto=17)
@@ -301,7 +301,7 @@ def over_udp(wire: layout.Layout, body: bytes) -> bytes:
         ethernet={"ethertype": 0x0800},
         ipv4={"version": 4, "ihl": 5, "total_len": 28 + len(body), "ttl": 64, "protocol": 17},
         udp={"src_port": 4000, "dst_port": 0xBEEF, "length": 8 + len(body)},
-    ) + body  # fmt: skip
+    ) + body
 
 
 @pytest.mark.fast
@@ -314,12 +314,12 @@ def test_scapy_layers_read_and_build_each_kind_of_frame():
     for values in layout.VALUES:
         wire = load(values)
         sml = {"msg_type": 1, "overflow": 1, "size": wire.constants["SIZE_CODE"], "job": 200, "tsi": 2**32 - 2,
-               "set": 1, "checked": 1, "slot": 16383}  # fmt: skip
+               "set": 1, "checked": 1, "slot": 16383}
         check = {"version": 2, "check0": 2**32 - 5, "check1": 6}
         head = wire.pack(switchml=sml, exponents={"e0": -96, "e1": 127}, check=check)
         numbers = tuple((i * 0x01234567) % 2**32 for i in range(values))
         body = wire.pack(switchml=sml, exponents={"e0": -96, "e1": 127},
-                         check={**check, "headers": layout.checksum(head)}, values={"v": numbers})  # fmt: skip
+                         check={**check, "headers": layout.checksum(head)}, values={"v": numbers})
         packet = Ether(over_udp(wire, body))
         assert {k: getattr(packet[SwitchML], k) for k in sml} == sml
         assert (packet[Exponents].e0, packet[Exponents].e1) == (-96, 127)
@@ -369,13 +369,13 @@ def test_wireshark_reads_each_kind_of_frame(tmp_path):
               pending={"missing": 0x80000005}),
         frame(WIRE, {"msg_type": 1, "size": 7, "slot": 1}, {"e0": -128, "e1": -1}),
         frame(load(2048), {"msg_type": 1, "size": 5, "slot": 2}, {}, values={"v": range(2048)}),
-    ]  # fmt: skip
+    ]
     frames.append(frames[0][:46])  # cut off in its header: not taken for SwitchML
     rows = dissected(tmp_path, frames, ["msg_type", "overflow", "size", "job", "tsi", "set", "slot", "e0", "e1", "missing", "v"])
     assert len(rows) == 5
     assert rows[0] == {"msg_type": "1", "overflow": "1", "size": "0", "job": "9", "tsi": "4294967295", "set": "1",
                        "slot": "8191", "e0": "-5", "e1": "3", "missing": "",
-                       "v": ",".join(str(-1 - i) for i in range(32))}  # fmt: skip
+                       "v": ",".join(str(-1 - i) for i in range(32))}
     assert (rows[1]["msg_type"], rows[1]["missing"], rows[1]["e0"], rows[1]["v"]) == ("2", "0x80000005", "127", "")
     assert (rows[2]["e0"], rows[2]["e1"], rows[2]["v"], rows[2]["missing"]) == ("-128", "-1", "", "")
     assert rows[3]["v"] == ",".join(map(str, range(2048)))

@@ -13,7 +13,7 @@ from ina.aggregation.wire.layout import ATP_DATA, ATP_HEAD, load_atp
 pytestmark = pytest.mark.build
 WIRE = load_atp(32)
 HEAD = {"msg_type": 5, "resend": 1, "collision": 0, "ecn": 1, "overflow": 0, "exponent": -77, "index": 0xABCD,
-        "life": 0x1234, "job": 200, "sequence": 2**40 - 2, "bitmap": 0x80000005}  # fmt: skip
+        "life": 0x1234, "job": 200, "sequence": 2**40 - 2, "bitmap": 0x80000005}
 
 
 def over_udp(body: bytes) -> bytes:
@@ -22,7 +22,7 @@ def over_udp(body: bytes) -> bytes:
         ethernet={"ethertype": 0x0800},
         ipv4={"version": 4, "ihl": 5, "total_len": 28 + len(body), "ttl": 64, "protocol": 17},
         udp={"src_port": 4000, "dst_port": 0xBEF0, "length": 8 + len(body)},
-    ) + body  # fmt: skip
+    ) + body
 
 
 def test_places():
@@ -46,7 +46,7 @@ SAME = {
     "INA_ATP_OVERFLOW": "P4_ATP_OVERFLOW_MASK", "INA_ATP_PENDING_PAYLOAD": "P4_PENDING_LENGTH",
     "INA_ATP_PAYLOAD - INA_INTERNET_IP": "P4_IPV4_LENGTH", "INA_ATP_PAYLOAD - INA_INTERNET_UDP": "P4_UDP_LENGTH",
     **{f"INA_ATP_{name}": str(value) for name, value in dissector_atp.kinds().items()},
-}  # fmt: skip
+}
 
 
 def test_the_host_s_header_is_that_of_the_program(tmp_path):
@@ -69,12 +69,12 @@ def test_a_worker_s_frame_is_as_the_program_reads_it():
 
     assert ATP_SWITCH.port == WIRE.constants["ATP_PORT"]
     worker = Worker(WorkerConfig(3, 5, job=9, life=0x1234, values=32, protocol="atp", switch=ATP_SWITCH,
-                                 first_packet=2**40 + 5))  # fmt: skip
+                                 first_packet=2**40 + 5))
     worker.submit(np.arange(20, dtype=np.int32))
     (frame,) = worker.frames_to_send(0)
     head = WIRE.unpack(frame, ATP_DATA)
     assert {k: head["atp"][k] for k in ("msg_type", "resend", "exponent", "life", "job", "sequence", "bitmap")} == {
-        "msg_type": 1, "resend": 0, "exponent": -96, "life": 0x1234, "job": 9, "sequence": 5, "bitmap": 8}  # fmt: skip
+        "msg_type": 1, "resend": 0, "exponent": -96, "life": 0x1234, "job": 9, "sequence": 5, "bitmap": 8}
     assert head["values"]["v"][3:23] == tuple(range(20))
     assert (head["ipv4"]["total_len"], head["udp"]["length"]) == (56 + 128, 36 + 128)
 
@@ -107,7 +107,7 @@ def test_wireshark_reads_it(tmp_path):
     script.write_text(dissector_atp.generate(load_atp(), "p4/include/atp/headers.p4"))
     frames = [over_udp(WIRE.pack(atp=HEAD, check={}) + bytes([0, 0, 0, 6])),
               over_udp(WIRE.pack(atp=HEAD | {"msg_type": 1}, check={}, values={"v": [2**32 - 1 - i for i in range(32)]})),
-              over_udp(WIRE.pack(atp=HEAD)[:10])]  # fmt: skip
+              over_udp(WIRE.pack(atp=HEAD)[:10])]
     records = [struct.pack("<IIII", i, 0, len(f), len(f)) + f for i, f in enumerate(frames)]
     capture.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))
     names = [*HEAD, "seen", "v"]

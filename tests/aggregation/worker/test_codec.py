@@ -59,7 +59,7 @@ def all_reduce(rows: np.ndarray, average: bool = False) -> tuple[np.ndarray, int
         (0.5, -1), (0.75, 0), (1.0, 0), (-1.0, 0), (np.nextafter(np.float32(1), np.float32(2)), 1), (3.0, 2), (4.0, 2),
         (2.0**126, 126), (2.0**127, 127), (-MAX, 127), (np.inf, 127), (-np.inf, 127), (np.nan, 127), (-np.nan, 127),
     ],
-)  # fmt: skip
+)
 def test_exponent(value, expected):
     block = np.zeros(37, np.float32)
     for position in (0, 15, 36):
@@ -188,7 +188,7 @@ def test_exact_code_rounds_once(data, n, average):
         ([-0.0] * 32, False, -0.0), ([-0.0] * 3, True, -0.0), ([-0.0] * 31 + [0.0], False, 0.0), ([-0.0, 1.0, -1.0], False, 0.0),
         ([-0.0, -TINY * (2**24 - 1)], False, -TINY * (2**24 - 1)), ([-0.0, -np.inf, np.inf], False, np.nan),
     ],
-)  # fmt: skip
+)
 def test_exact_code_corners(values, average, expected):
     """A zero is negative if all workers' are."""
     total = wire_sum([codec.encode_exact(np.array([v], np.float32)) for v in values])

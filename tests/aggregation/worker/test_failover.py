@@ -185,7 +185,7 @@ def test_a_result_that_is_nowhere_is_an_error():
 @pytest.mark.fast
 def test_a_tensor_that_some_have_not_begun_begins_again():
     assert compare([{"next": 2, "parts": {"0": "11", "1": "00"}}, {"next": 1, "parts": {"0": "01"}}]) == (
-        {(0, 0): 0}, [(1, 0), (1, 1)])  # fmt: skip
+        {(0, 0): 0}, [(1, 0), (1, 1)])
 
 
 @pytest.mark.fast

@@ -54,7 +54,7 @@ def in_fabric(protocol, topology, options, payload, *, workers, slots, count, dt
     pool = 64 if protocol == "switchml" else 16
     load = topologies.load(topology, **options, rate=10e9, delay=1e-6)
     with Fabric(program(protocol, pool), load, pool=pool, protocol=protocol, faults=faults, ecn=ecn, seed=seed, max_frame=400,
-                payload=payload) as fabric:  # fmt: skip
+                payload=payload) as fabric:
         hosts = [host.name for host in load.hosts]
         if protocol == "atp":
             servers = Servers(fabric)
@@ -77,10 +77,10 @@ def in_fabric(protocol, topology, options, payload, *, workers, slots, count, dt
     workers=st.integers(2, 4), slots=st.sampled_from([4, 16]), count=st.integers(1, 4000),
     dtype=st.sampled_from(["int32", "float32"]), rate=st.sampled_from([0.0, 0.01]), ecn=st.sampled_from([0, 3000]),
     seed=st.integers(0, 2**16),
-)  # fmt: skip
+)
 def test_everything_happens_at_the_same_time(protocol, topology, workers, slots, count, dtype, rate, ecn, seed):
     arguments = {"workers": workers, "slots": slots, "count": count, "dtype": dtype, "ecn": ecn, "seed": seed,
-                 "faults": Faults(rate, rate, rate, rate / 10, 20e-6, 20e-6)}  # fmt: skip
+                 "faults": Faults(rate, rate, rate, rate / 10, 20e-6, 20e-6)}
     assert in_fabric(protocol, *topology, True, **arguments) == in_fabric(protocol, *topology, False, **arguments)
 
 
@@ -91,7 +91,7 @@ def test_collisions_in_aggregators_and_marks_come_alike(ecn_depth):
     for payload in (True, False):
         wire = Wire(rate=10e9, delay=1e-6, queue=30_000)
         with Shared(program("atp", 16), ATP(ecn_depth=ecn_depth, lifetime=0.05), hosts=12, wire=wire, pool=16,
-                    payload=payload) as network:  # fmt: skip
+                    payload=payload) as network:
             jobs = [network.admit(f"job {i}", 3, 16, 32, rto_min=100e-6, rto_max=5e-3) for i in range(3)]
             rng = np.random.default_rng(7)
             for job in jobs:
@@ -109,7 +109,7 @@ def test_values_do_not_travel():
     memory, values = {}, 256
     for payload in (True, False):
         with Fabric(program("switchml", 64, values), topologies.load("star", hosts=2, rate=10e9), pool=64,
-                    max_frame=1100, payload=payload) as fabric:  # fmt: skip
+                    max_frame=1100, payload=payload) as fabric:
             job = fabric.admit(["h1", "h2"], 64, values)
             arrays = [np.ones(values * 100, np.int32) for _ in range(2)]
             fabric.all_reduce(job, arrays).raise_failed()
@@ -124,7 +124,7 @@ def test_values_do_not_travel():
     (allreduce.reduce, AllReduce(workers=4, elements=9000, values=32, tensors="common", dtype="float32", payload=False)),
     (sharing.share, Sharing(protocol="atp", jobs=2, workers=2, window=16, elements=9000, values=32, payload=False)),
     (workload.train, Workload(workers=2, steps=1, bucket_mb=0.2, values=256, payload=False)),
-])  # fmt: skip
+])
 def test_experiments_say_that_sums_are_not_checked(measure, config):
     from dataclasses import replace
 

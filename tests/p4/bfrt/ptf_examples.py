@@ -127,7 +127,7 @@ def run(name: str, package: Path, only: tuple[str, ...] = (), limit: int = 0) ->
             "test": str(folder(name) / "test.py"), "utils": str(Path(os.environ["INA_P4STUDIO"]) / "ptf-modules/ptf-utils"),
             "client": str(package), "socket": theirs.fileno(), "grpc": server.address, "ports": ports, "pipes": switch.pipes,
             "limit": limit, "only": list(only),
-        }  # fmt: skip
+        }
         command = [os.environ["INA_PTF_PYTHON"], str(HERE / "ptf/run.py"), json.dumps(request)]
         complaints = stack.enter_context(tempfile.TemporaryFile("w+"))
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=complaints, text=True)

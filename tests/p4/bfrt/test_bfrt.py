@@ -56,7 +56,7 @@ def test_the_published_messages_are_met():
     """Field numbers and types, where an error would go unnoticed."""
     fields = {f.name: f.number for f in bfrt.TableEntry.DESCRIPTOR.fields}
     assert fields == {"table_id": 1, "key": 2, "data": 3, "is_default_entry": 4, "table_read_flag": 5, "table_mod_inc_flag": 6,
-                      "handle_id": 7, "entry_tgt": 8, "table_flags": 9}  # fmt: skip
+                      "handle_id": 7, "entry_tgt": 8, "table_flags": 9}
     assert bfrt.Update.Type.Value("DELETE") == 4 and bfrt.Update.Type.Value("INSERT_OR_MODIFY") == 5
     assert [o.name for o in bfrt.DataField.DESCRIPTOR.oneofs] == ["value"]
     assert len(STATISTICS) == 95 and STATISTICS[32] == "$FramesTransmittedOK" and STATISTICS[94] == "$RX_RATE"
@@ -101,7 +101,7 @@ def test_many_rows_are_read_at_once_before_they_are_changed(target, switch):
     before = switch.read([TableEntry("l2")])
     with pytest.raises(EntityError, match="update 90: insert"):
         target.write([*modify(*(forward(mac, port=8) for mac in range(1, 60))), *delete(*entries[:30]), *insert(forward(1)),
-                      *insert(forward(1))])  # fmt: skip
+                      *insert(forward(1))])
     after = switch.read([TableEntry("l2")])
     assert sorted(after, key=repr) == sorted(before, key=repr)
     target.write(delete(*entries))
@@ -122,7 +122,7 @@ def test_a_controller_finds_its_program_by_what_the_switch_says(target, switch):
     (TableEntry("l2", {"hdr.ipv4.dst": 1}, "forward", {"port": 1}), "l2: no key field 'hdr.ipv4.dst'"),
     (TableEntry("l2", {MAC: 1}, "forward", {"prt": 1}), "no data field of action .*forward 'prt'; did you mean 'port'"),
     (TableEntry("l2", {MAC: 1}, "set_job", {}), "no action 'set_job'"),
-])  # fmt: skip
+])
 def test_an_error_names_table_key_and_field(target, entity, message):
     with pytest.raises(EntityError, match=message):
         target.write(insert(entity))
@@ -135,7 +135,7 @@ def test_the_front_panel_and_its_ports(target):
     number = target.add_port(PortConfig("3/0", "100G", fec="rs", autoneg="off"))
     (port,) = target.ports().values()
     assert number == 8 and (port["$SPEED"], port["$FEC"], port["$AUTO_NEGOTIATION"], port["$PORT_NAME"]) == (
-        "BF_SPEED_100G", "BF_FEC_TYP_REED_SOLOMON", "PM_AN_FORCE_DISABLE", "3/0")  # fmt: skip
+        "BF_SPEED_100G", "BF_FEC_TYP_REED_SOLOMON", "PM_AN_FORCE_DISABLE", "3/0")
     target.add_port(PortConfig("3/0", "40G"))
     assert target.ports()[8]["$SPEED"] == "BF_SPEED_40G"
     target.remove_port("3/0")
@@ -147,7 +147,7 @@ def test_the_front_panel_and_its_ports(target):
     ({"name": "1/1", "speed": "100G"}, "100G takes 4 of a connection's four lanes"),
     ({"name": "1/0", "speed": "100G", "fec": "fc"}, "fec = 'fc' does not exist at 100G: expected one of none, rs"),
     ({"name": "1/0", "speed": "200G"}, "speed = '200G': expected one of 1G"),
-])  # fmt: skip
+])
 def test_a_port_that_cannot_be_is_refused_by_name(port, message):
     with pytest.raises(ValueError, match=message):
         PortConfig(**port)
@@ -161,7 +161,7 @@ def test_rows_of_every_kind_of_field_survive_the_wire(target):
                                         "$MULTICAST_NODE_L1_XID": [5, 0], "$MULTICAST_ECMP_ID": []}),
         Row("$mirror.cfg", {"$sid": 7}, {"$direction": "BOTH", "$max_pkt_len": 128}, "$normal"),
         Row("pipe.SwitchIngress.phase.tsis", {"$REGISTER_INDEX": 1}, {"SwitchIngress.phase.tsis.f1": (1, 2)}),
-    ]  # fmt: skip
+    ]
     for row in rows:
         assert row_of(message_of(row, info), info) == row
 
@@ -213,7 +213,7 @@ def test_streams_of_clients_that_say_nothing_leave_room_for_calls(target):
     """Each such stream holds one of the server's threads."""
     quiet = threading.Event()
     method = target.client._channel.stream_stream(f"{SERVICE}StreamChannel", bfrt.StreamMessageRequest.SerializeToString,
-                                                  bfrt.StreamMessageResponse.FromString)  # fmt: skip
+                                                  bfrt.StreamMessageResponse.FromString)
 
     def says_nothing():
         quiet.wait()
@@ -236,7 +236,7 @@ def test_a_client_that_is_refused_a_subscription_may_ask_again(target):
     """Published clients ask five times, and wait a second each time for the answer on the same stream."""
     queued = queue.Queue()
     method = target.client._channel.stream_stream(f"{SERVICE}StreamChannel", bfrt.StreamMessageRequest.SerializeToString,
-                                                  bfrt.StreamMessageResponse.FromString)  # fmt: skip
+                                                  bfrt.StreamMessageResponse.FromString)
     answers = method(iter(queued.get, None), timeout=60)
 
     def subscribe(client_id, device_id=0):

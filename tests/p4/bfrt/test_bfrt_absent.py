@@ -227,7 +227,7 @@ def test_a_members_change_looks_at_no_other_member_entry_or_group(tmp_path):
         switch.write(insert(*(ProfileMember(profile, n, "I.to", {"port": n}) for n in range(1, 11))))
         switch.write(insert(ProfileGroup(profile, 1, ((1, 1), (2, 3))), ProfileGroup(profile, 2, ((2, 1),))))
         switch.write(insert(TableEntry("I.t", {"s.ingress_port": 1}, group=1),
-                            TableEntry("I.t", {"s.ingress_port": 2}, member=5)))  # fmt: skip
+                            TableEntry("I.t", {"s.ingress_port": 2}, member=5)))
         tables = switch._tables
         (table,) = tables._tables.values()
         assert isinstance(tables.profiles, Profiles) and isinstance(table, EntryTable)

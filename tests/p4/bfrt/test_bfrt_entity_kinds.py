@@ -18,7 +18,7 @@ from ina.p4.runtime.tna_entities import EntryScope, FilterEntry, KeyMask, Multic
 pytestmark = pytest.mark.fast
 SEVERAL_ROWS = {
     p4runtime_entities.ValueSetEntry, p4runtime_entities.MulticastGroupEntry, p4runtime_entities.CloneSessionEntry
-}  # fmt: skip
+}
 # filters.py, attributes.py, replication.py
 OWN_TABLES = {FilterEntry, EntryScope, KeyMask, ReplicationConfig, PortMetadata}
 

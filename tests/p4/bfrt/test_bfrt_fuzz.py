@@ -148,7 +148,7 @@ def test_values_that_no_enumeration_has_are_named(running):
     configured = bfrt.SetForwardingPipelineConfigRequest(dev_init_mode=77)
     for name, request in (
         ("Write", bfrt.WriteRequest(p4_name="bfrt", atomicity=77)), ("SetForwardingPipelineConfig", configured),
-    ):  # fmt: skip
+    ):
         with pytest.raises(grpc.RpcError) as error:
             client._method(name)(request, timeout=60)
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT and "77 is no value of" in error.value.details()

@@ -86,7 +86,7 @@ def test_at_first_it_is_what_the_program_says(device, switch):
     (row,) = device.read(Row(f"{H}.configure", is_default=True))
     assert row.data == {"hdr.data.a": [{"order": 1, "start_bit": 0, "length": 32}],
                         "hdr.data.c": [{"order": 2, "start_bit": 0, "length": 16}],
-                        "constant0_8_7": [{"order": 3, "start_bit": 0, "length": 8}]}  # fmt: skip
+                        "constant0_8_7": [{"order": 3, "start_bit": 0, "length": 8}]}
     assert row_of(message_of(row, device.info), device.info) == row
 
 
@@ -115,7 +115,7 @@ def test_two_slices_of_one_order_may_change_places(device, switch):
     ("crc_ccitt_false", lambda data: binascii.crc_hqx(data, 0xFFFF)),
     ("IDENTITY", lambda data: int.from_bytes(data, "big") & 0xFFFFFFFF),
     ("XOR", lambda data: int.from_bytes(data[:2], "big") ^ int.from_bytes(data[2:], "big")),
-])  # fmt: skip
+])
 def test_functions_by_name(device, switch, name, expected):
     configure(device, a=[piece(1)], c=[piece(2)])
     algorithm(device, algorithm_name=name)
@@ -162,7 +162,7 @@ def test_what_is_refused_changes_nothing(device, switch):
         with pytest.raises(EntityError, match=reason):
             configure(device, **fields)
     for values, reason in (({"polynomial": 0x11021, "hash_bit_width": 16}, "does not fit 16 bits"), ({}, "polynomial is missing"),
-                           ({"polynomial": 3, "hash_bit_width": 4}, "expected 8..64")):  # fmt: skip
+                           ({"polynomial": 3, "hash_bit_width": 4}, "expected 8..64")):
         with pytest.raises(EntityError, match=reason):
             algorithm(device, "user_defined", **values)
     assert hashed(switch, *PAIRS[0]) == zlib.crc32(bits(*PAIRS[0]) + b"\x07")

@@ -71,7 +71,7 @@ def run(switch, until):
 
 def test_a_one_shot_timer_sends_batches_once(device, switch):
     app(device, "trigger_timer_one_shot", timer_nanosec=1000, batch_count_cfg=1, packets_per_batch_cfg=2, ipg=50, ibg=400,
-        where=Where(1))  # fmt: skip
+        where=Where(1))
     sent = run(switch, 10_000_000)
     assert [header for _, header in sent] == [f"0b00{batch:04x}{packet:04x}" for batch in (0, 1) for packet in (0, 1, 2)]
     first = sent[0][0]
@@ -132,7 +132,7 @@ def test_a_recirculated_packet_of_a_pattern_triggers(device, switch):
 
 def test_packets_seem_to_come_from_the_port_that_is_said(device, switch):
     app(device, "trigger_timer_one_shot", timer_nanosec=1, packets_per_batch_cfg=2, pipe_local_source_port=1,
-        increment_source_port=True, where=Where(0))  # fmt: skip
+        increment_source_port=True, where=Where(0))
     assert len(run(switch, 10**9)) == 2  # from 1 and 2; there is no port 3
     assert [switch.port_stats(port).rx_packets for port in (1, 2)] == [1, 1]
 
@@ -173,7 +173,7 @@ def test_a_port_that_nobody_configured_is_told_as_the_driver_leaves_it(program):
             (68, False, "recirculation is set at port 64"), (193, False, "for its ports 64 to 67"), (0, True, "set at port 64"),
             (72, False, "port 72 is none of this switch's 4 pipes"), (512, False, "port 512 is none"),
             (448, False, "port 448 is in table \\$PORT"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(EntityError, match=reason):
                 device.write("MODIFY", Row(PORT, {"dev_port": port}, {"recirculation_enable": on}))
         for port in (72, 512):

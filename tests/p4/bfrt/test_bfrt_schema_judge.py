@@ -22,7 +22,7 @@ from ina.p4.compiler.p4info import files as p4info_files
 NOT_SERVED = {
     "SnapshotCfg": "snapshots", "SnapshotTrigger": "snapshots", "SnapshotData": "snapshots", "SnapshotLiveness": "snapshots",
     "TblDbgCnt": "debug counters of logical tables, which only hardware has",
-}  # fmt: skip
+}
 RENAMED = "p4c writes a name that it has changed itself into an annotation"
 # (type of table, place in its description): reason for the difference. Delete rows that no program needs.
 KNOWN = (
@@ -33,7 +33,7 @@ KNOWN = (
     (r"DynHash.*", r"/annotations lacks .*", "annotations of a Hash are not told"),
     (r"Register|Meter", r"/annotations extra", "p4c leaves out the empty list for these"),
     (r"MatchAction_.*", r"/annotations (lacks|extra) .*alpm.*", RENAMED),
-)  # fmt: skip
+)
 
 
 @functools.cache
@@ -90,7 +90,7 @@ def test_the_comparison_sees_what_differs():
     assert list(differences(a, b)) == [
         "/tables order ['t', 'u']: expected ['u', 't']", "/tables/t/id is 1: expected True",
         "/tables/t/key/k/width is 3: expected 4", "/tables/u/size missing: 4",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.hardware
@@ -126,7 +126,7 @@ P4INFO_KNOWN = (
     (r"/tables/.*/preamble/annotations (lacks|extra) .*alpm.*", RENAMED),
     (r"/tables/.*/match_fields/.*index.*/(match_type extra|other_match_type missing.*)",
      "P4Runtime's clients give the index of an algorithmic TCAM's partition as what it is, an exact key"),
-)  # fmt: skip
+)
 
 
 def tree(text: str) -> dict[str, list[Any]]:
@@ -158,13 +158,13 @@ def plain(message: dict[str, list[Any]]) -> dict[str, Any]:
 
 REPEATED = ("tables", "actions", "action_profiles", "counters", "direct_counters", "meters", "direct_meters", "registers",
             "digests", "value_sets", "match_fields", "action_refs", "params", "annotations", "match", "members", "structs",
-            "new_types", "serializable_enums", "headers", "direct_resource_ids", "table_ids", "externs")  # fmt: skip
+            "new_types", "serializable_enums", "headers", "direct_resource_ids", "table_ids", "externs")
 
 
 @pytest.mark.fast
 def test_the_text_is_read():
     assert plain(tree('a {\n  preamble {\n    name: "x y"\n  }\n  params {\n    id: 1\n  }\n}\n')) == {
-        "a": {"preamble": {"name": '"x y"'}, "params": [{"id": "1"}], "name": '"x y"'}}  # fmt: skip
+        "a": {"preamble": {"name": '"x y"'}, "params": [{"id": "1"}], "name": '"x y"'}}
 
 
 @pytest.mark.hardware

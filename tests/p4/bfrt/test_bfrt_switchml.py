@@ -31,7 +31,7 @@ PORTS = (0, 4, 8)  # front panel 1/0, 2/0, 3/0
 WORKERS = [(f"0C:42:A1:00:00:0{n}", f"10.0.0.{n}") for n in (1, 2, 3)]
 SIZES = {64: 1, 256: 3}  # values of a packet, and its code
 SHOWN = ("ports", "switch_address", "forwarding_table", "drop_probabilities", "dropped_packets", "rdma_workers",
-         "queue_pairs_counters", "udp_workers", "bitmap", "statistics")  # fmt: skip
+         "queue_pairs_counters", "udp_workers", "bitmap", "statistics")
 LATE = slice(128, 160)  # values that the third harvest brings
 
 

@@ -122,7 +122,7 @@ def test_multicast_groups_become_trees_and_copy(target, switch):
 def test_a_group_that_cannot_be_leaves_no_nodes(target):
     with pytest.raises(EntityError, match="MGID=7.*there"):
         target.write(insert(MulticastGroupEntry(7, (Replica(2, 1),)), MulticastGroupEntry(8, (Replica(2, 1),)),
-                            MulticastGroupEntry(7, (Replica(3, 2),))))  # fmt: skip
+                            MulticastGroupEntry(7, (Replica(3, 2),))))
     assert target.client.read([Row("$pre.node")]) == [] == target.read([MulticastGroupEntry(0)])
 
 

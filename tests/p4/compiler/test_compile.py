@@ -52,7 +52,7 @@ class Direct:
         fields = {
             "data": self.buffer + headroom, "len": len(frame), "wire_len": len(frame), "headroom": headroom,
             "tailroom": tailroom, "meta": self.meta,
-        }  # fmt: skip
+        }
         return self.ffi.new("struct ina_packet *", fields)
 
     def ingress(self, pkt) -> int:
@@ -110,7 +110,7 @@ def aggregation(n: int, rows: int = 8, width: int = 32, rename=lambda name: name
             f"{{ {t} {r('old')}; {cell[i]}.read({r('old')}, meta.{r('row')}); {t} {r('sum')} = {r('old')} + {field[i]};"
             f" meta.{r('flag')} = meta.{r('flag')} | (({r('old')} ^ {r('sum')}) & ({field[i]} ^ {r('sum')}));"
             f" {cell[i]}.write(meta.{r('row')}, {r('sum')}); }}" for i in each
-        )  # fmt: skip
+        )
         locals_ = ""
     elif form == "statements":  # one pair of variables for all
         locals_ = f"{t} {r('old')}; {t} {r('sum')};"
@@ -118,14 +118,14 @@ def aggregation(n: int, rows: int = 8, width: int = 32, rename=lambda name: name
             f"{cell[i]}.read({r('old')}, meta.{r('row')}); {r('sum')} = {r('old')} + {field[i]};"
             f" meta.{r('flag')} = meta.{r('flag')} | (({r('old')} ^ {r('sum')}) & ({field[i]} ^ {r('sum')}));"
             f" {cell[i]}.write(meta.{r('row')}, {r('sum')});" for i in each
-        )  # fmt: skip
+        )
     else:  # an action for each value
         locals_ = " ".join(
             f"action {r(f'add{i}')}(in bit<32> {r('at')}) {{ {t} {r('old')}; {cell[i]}.read({r('old')}, {r('at')});"
             f" {t} {r('sum')} = {r('old')} + {field[i]};"
             f" meta.{r('flag')} = meta.{r('flag')} | (({r('old')} ^ {r('sum')}) & ({field[i]} ^ {r('sum')}));"
             f" {cell[i]}.write({r('at')}, {r('sum')}); }}" for i in each
-        )  # fmt: skip
+        )
         add = " ".join(f"{r(f'add{i}')}(meta.{r('row')});" for i in each)
     load_ = " ".join(f"{cell[i]}.read({field[i]}, meta.{r('row')});" for i in each)
     return source(
@@ -147,7 +147,7 @@ def values_frame(row: int, op: int, values: np.ndarray) -> bytes:
     ("n", "width", "form"),
     [(8, 32, "statements"), (31, 32, "temporaries"), (256, 32, "temporaries"), (100, 32, "actions"),
      (64, 16, "temporaries"), (33, 64, "statements"), (40, 8, "actions")],
-)  # fmt: skip
+)
 def test_fused_rows(tmp_path, n, width, form):
     """Results as with NumPy; the values of a row are adjacent, and loops cover all of them."""
     path = tmp_path / "program.p4"
@@ -195,12 +195,12 @@ def test_other_ways_to_write_it(tmp_path, form):
         locals_ = " ".join(f"register<bit<32>>(4) r{i};" for i in range(n))
         metadata = " ".join(f"bit<32> t{i};" for i in range(n))
         sweeps = ["r{i}.read(meta.t{i}, hdr.data.a);", "meta.t{i} = meta.t{i} + hdr.v.f{i};",
-                  "r{i}.write(hdr.data.a, meta.t{i}); hdr.v.f{i} = meta.t{i};"]  # fmt: skip
+                  "r{i}.write(hdr.data.a, meta.t{i}); hdr.v.f{i} = meta.t{i};"]
         body = " ".join(sweep.format(i=i) for sweep in sweeps for i in range(n))
     elif form == "locals":
         locals_ = " ".join(f"register<bit<32>>(4) r{i};" for i in range(n))
         sweeps = ["bit<32> t{i};", "r{i}.read(t{i}, hdr.data.a);", "if (hdr.v.f{i} != 0) {{ t{i} = t{i} + hdr.v.f{i}; }}",
-                  "r{i}.write(hdr.data.a, t{i});", "hdr.v.f{i} = t{i};"]  # fmt: skip
+                  "r{i}.write(hdr.data.a, t{i});", "hdr.v.f{i} = t{i};"]
         body = " ".join(sweep.format(i=i) for sweep in sweeps for i in range(n))
     else:
         types += """ control One(in bit<32> row, inout bit<32> v) { register<bit<32>>(4) r;
@@ -210,7 +210,7 @@ def test_other_ways_to_write_it(tmp_path, form):
     path = write(
         tmp_path, body, types=types, headers="values_t v;", metadata=metadata, ingress_locals=locals_,
         parser="state start { p.extract(hdr.data); p.extract(hdr.v); transition accept; }",
-    )  # fmt: skip
+    )
     program = Direct(path)
     c = program.compiled.c_path.read_text()
     assert c.count(f"i < {n}; i++") >= 2 and len(c.splitlines()) < 600
@@ -280,7 +280,7 @@ def test_runs_that_are_no_loops_stay_as_they_are(tmp_path):
         tmp_path, f"if (hdr.data.d == 0) {{ {shift} }} else if (hdr.data.d == 1) {{ {odd} }} else {{ {copies} {back} }}",
         types=f"header values_t {{ {' '.join(f'bit<32> v{i};' for i in range(n))} }}", headers="values_t values;",
         parser="state start { p.extract(hdr.data); p.extract(hdr.values); transition accept; }",
-    )  # fmt: skip
+    )
     program = Direct(path)
     values = np.arange(100, 100 + n, dtype=np.uint32)
     add = np.where(np.arange(n) == 9, 7, 1)
@@ -394,7 +394,7 @@ def test_egress_of_usual_packets_and_of_others(tmp_path, statements, kind, order
     assert program.compiled.c_path.read_text().count("egress_one(") == 2  # the function and its call
     assert "as in most packets" in program.compiled.c_path.read_text()
     headers = {"data": bytearray(data(1, 2, 3, kind, 5)), "first": bytearray(range(64)), "second": bytearray(range(100, 164)),
-               "tag": bytearray(b"tag!")}  # fmt: skip
+               "tag": bytearray(b"tag!")}
     frame = headers["data"] + (headers["first"] if kind else b"") + headers["second"] + b"rest"
     parts = [(name, bytearray(headers[name])) for name in order]
     names, second = [name for name, _ in parts], headers["second"][8:12]
@@ -513,7 +513,7 @@ def test_switchml_compiles_without_warnings_and_in_loops(values):
     compiled = build.compile_program(
         paths.p4_dir() / "switchml.p4", defines={"VALUES": str(values)},
         cflags=["-O2", "-march=native", "-Werror", "-Wshadow"],
-    )  # fmt: skip
+    )
     c = compiled.c_path.read_text()
     assert len(c.splitlines()) < 3200
     assert c.count(f"i < {values}; i++") >= 3

@@ -33,7 +33,7 @@ def aggregation_frame(rng: random.Random, values: int, size_code: int) -> tuple[
     version = rng.choice([2] * 12 + [1, 3])  # 1: without a check header
     total = 20 + 8 + 8 + 2 + (12 if version > 1 else 0) + 4 * words
     ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, total, rng.randrange(1 << 16), 0, 64, 17, 0,
-                     bytes([10, 0, 0, 1 + worker]), bytes([10, 0, 255, 254]))  # fmt: skip
+                     bytes([10, 0, 0, 1 + worker]), bytes([10, 0, 255, 254]))
     ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
     tsi = rng.randrange(12)
     slot, set_ = tsi % SLOTS, tsi // SLOTS & 1
@@ -47,7 +47,7 @@ def aggregation_frame(rng: random.Random, values: int, size_code: int) -> tuple[
         bytes([2, 0, 0, 0, 0xFF, 0xFE]) + bytes([0, 0, 0, 0, 0, worker + 1]) + b"\x08\0" + ip
         + struct.pack("!HHHH", 4001, 0xBEE0 + rng.randrange(16), total - 20, 0)
         + headers + struct.pack(f"!{words}I", *values_) + rng.randbytes(rng.choice([0, 0, 0, 3]))
-    )  # fmt: skip
+    )
     fault = rng.random()
     if fault < 0.1:
         broken = bytearray(frame)
@@ -71,7 +71,7 @@ def test_switchml(values, size_code, strict):
         tables["admission.job"].insert({"hdr.switchml.job": job}, "set_job", job_entry)
         for w in range(WORKERS + (job == 2)):
             worker = {"hdr.switchml.job": job, "hdr.ipv4.src_addr": 0x0A000001 + w, "hdr.udp.src_port": 4001,
-                      "standard.ingress_port": w + 1}  # fmt: skip
+                      "standard.ingress_port": w + 1}
             if w == PARENT:
                 tables["admission.worker"].insert(worker, "set_parent", [])
                 continue
@@ -145,7 +145,7 @@ def test_random_expressions(tmp_path, seed):
     path.write_text(source(
         " ".join(statements), types=f"header odd_t {{ {fields} }}", headers="odd_t odd;",
         parser="state start { p.extract(hdr.data); p.extract(hdr.odd); transition accept; }",
-    ))  # fmt: skip
+    ))
     switch = Shadowed(path, cflags=["-O1"] if widest > 128 else None)
     for _ in range(40):
         frame = bytearray(rng.randbytes(12 + sum(widths) // 8 + rng.randrange(4)))
@@ -159,7 +159,7 @@ class Statements:
 
     FIELDS = {"hdr.data.a": 32, "hdr.data.b": 32, "hdr.data.c": 16, "hdr.data.d": 8, "hdr.data.e": 8, "meta.m": 32,
               "meta.n": 16, "hdr.s[0].x": 16, "hdr.s[1].x": 16, "hdr.s[2].y": 8,
-              "hdr.o.p": 4, "hdr.o.q": 12}  # fmt: skip
+              "hdr.o.p": 4, "hdr.o.q": 12}
     HEADERS = ["hdr.s[0]", "hdr.s[1]", "hdr.s[2]", "hdr.o"]
     TYPES = "header item_t { bit<16> x; bit<8> y; bit<8> last; } header other_t { bit<4> p; bit<12> q; }"
     LOCALS = """
@@ -256,7 +256,7 @@ def test_random_statements(tmp_path, seed):
             state items { p.extract(hdr.s.next);
                 transition select(hdr.s.last.last) { 0: items; 1: other; default: accept; } }
             state other { p.extract(hdr.o); transition accept; }""",
-    ))  # fmt: skip
+    ))
     switch = Shadowed(path)
     switch.tables["free"].insert({"e": 1, "hdr.s[0].$valid$": True}, "mark", [5, 6])
     switch.tables["free"].insert({"e": 9, "hdr.s[0].$valid$": False}, "set", [77])

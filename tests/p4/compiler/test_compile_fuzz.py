@@ -76,7 +76,7 @@ def everything(folder: Path) -> Path:
         INGRESS, types=TYPES, headers="opts_t v; item_t[4] s; wide_t w; u_t u; odd_t o;", metadata=METADATA, parser=MANY,
         parser_locals="value_set<bit<8>>(3) one; value_set<pair_t>(3) all;", ingress_locals=LOCALS, egress=EGRESS,
         verify="verify_checksum(hdr.v.isValid(), { hdr.v.o }, hdr.data.c, HashAlgorithm.xor16);", compute=COMPUTE,
-    ))  # fmt: skip
+    ))
     return path
 
 

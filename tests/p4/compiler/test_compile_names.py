@@ -113,7 +113,7 @@ def _tna(variables: str, uses: str) -> str:
             Counter<bit<32>, bit<1>>(2, CounterType_t.PACKETS_AND_BYTES) c; DirectCounter<bit<32>>(CounterType_t.BYTES) d;
             action hit() { d.count(); dprsr.drop_ctl = 0; } action miss() { d.count(); }
             table t { key = { hdr.data.a: exact; } actions = { hit; miss; } default_action = miss(); counters = d; }""",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,11 +193,11 @@ def test_registers_whose_names_read_alike_are_not_mixed_up(tmp_path):
         "x.apply(1); y.apply(2); x_a.write(0, 3); y_a.write(0, 4); x.apply(5);",
         ingress_locals="register<bit<32>>(2) x_a; register<bit<32>>(2) y_a; Sub() x; Sub() y;",
         types="control Sub(in bit<32> v) { register<bit<32>>(2) a; apply { a.write(0, v); } }",
-    ))  # fmt: skip
+    ))
     with Switch(build.compile_program(path).so_path) as switch:
         switch.add_port(0)
         switch.add_port(1)
         assert len(switch.step(bytes(60), 0)) == 1
         assert {name: switch.register(f"I.{name}").tolist()[0] for name in ("x.a", "y.a", "x_a", "y_a")} == {
             "x.a": 5, "y.a": 2, "x_a": 3, "y_a": 4,
-        }  # fmt: skip
+        }

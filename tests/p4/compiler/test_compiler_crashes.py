@@ -41,7 +41,7 @@ OWN_PACKAGES = {
         "control c(inout bit<8> x); package PSA_Switch(c a); control C(inout bit<8> x) { apply {} } PSA_Switch(C()) main;",
         "is for the Portable Switch Architecture"),
     "no package's name": ("", "the program has no 'main'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.fast
@@ -66,7 +66,7 @@ def test_packages_beside_main_take_no_part(tmp_path):
 def test_properties_of_the_platform(tmp_path):
     """Equal to p4c's output for its pkginfo_annotation.p4."""
     notes = ('@pkginfo(name = "n", version = "v")\n@platform_property(multicast_group_table_size = 10,'
-             " multicast_group_table_total_replicas = 20, multicast_group_table_max_replicas_per_entry = 30)\n")  # fmt: skip
+             " multicast_group_table_total_replicas = 20, multicast_group_table_max_replicas_per_entry = 30)\n")
     info = generate(load(program(tmp_path, BLOCKS + notes + MAIN)))[1]
     expected = """pkg_info {
   name: "n"
@@ -102,7 +102,7 @@ def test_properties_of_another_type(tmp_path, note, message):
 @pytest.mark.build
 def test_a_key_without_bits(tmp_path):
     text = source(types="header z_t { bit<8> p; bit<0> q; }", headers="z_t z;", ingress="t.apply();",
-                  ingress_locals="table t { key = { hdr.data.d: exact; hdr.z.q: exact; } actions = { NoAction; } }")  # fmt: skip
+                  ingress_locals="table t { key = { hdr.data.d: exact; hdr.z.q: exact; } actions = { NoAction; } }")
     with pytest.raises(CompileError, match="a key of type bit<0> tells nothing apart") as error:
         compile_program(program(tmp_path, text))
     assert error.value.span.line
@@ -138,7 +138,7 @@ def test_results_that_nobody_reads(tmp_path):
 @pytest.mark.parametrize("call", [
     "hash<s_t, bit<8>, tuple<bit<8>>, bit<8>>(meta.s, HashAlgorithm.crc32, 0, { hdr.data.d }, 7);",
     "random<s_t>(meta.s, { 1 }, { 2 });", "m.execute_meter<s_t>(0, meta.s);",
-])  # fmt: skip
+])
 def test_results_that_are_no_numbers(tmp_path, call):
     text = source(call, types="struct s_t { bit<8> x; }", metadata="s_t s;", ingress_locals="meter(4, MeterType.packets) m;")
     with pytest.raises(CompileError, match="a value of type s_t here is not supported") as error:
@@ -155,7 +155,7 @@ def test_entries_for_errors_and_enumerations(tmp_path, kind):
     first, second = ("exact", kind) if kind == "lpm" else (kind, kind)
     table = table.replace("KIND", first, 1).replace("KIND", second)
     text = source("meta.c = hdr.data.d == 1 ? color_t.BLUE : hdr.data.d == 2 ? color_t.GREEN : color_t.RED; t.apply();",
-                  types="enum color_t { RED, GREEN, BLUE }", metadata="color_t c;", ingress_locals=table)  # fmt: skip
+                  types="enum color_t { RED, GREEN, BLUE }", metadata="color_t c;", ingress_locals=table)
     switch = Shadowed(program(tmp_path, text), cflags=["-O1"])
     for d, e in ((0, 7), (1, 9), (2, 3)):
         assert switch.process(data(d=d, e=3)) == [(1, data(d=d, e=e))]
@@ -186,7 +186,7 @@ def test_a_priority_that_is_no_number(tmp_path):
 def test_objects_of_properties_take_constructor_parameters(tmp_path, size, cells):
     control = """control sub(inout data_t d)(bit<32> n) { action put(bit<8> v) { d.e = v; }
         table t { key = { d.d: exact; } actions = { put; NoAction; } implementation = action_profile(%s); }
-        apply { t.apply(); } }"""  # fmt: skip
+        apply { t.apply(); } }"""
     checked = load(program(tmp_path, source("s.apply(hdr.data);", types=control % size, ingress_locals="sub(16) s;")))
     (profile,) = generate(checked)[1]["actionProfiles"]
     assert profile["size"] == str(cells)

@@ -60,7 +60,7 @@ CORE = "action NoAction() {} match_kind { exact }\n"
         ("match_kind { ternary } control c(in bit<8> x) { action a() {} table t { key = { x: ternary; } actions = { a; } "
          "entries = { 1: a(); priority = 4: 2: a(); } } apply {} }", "the first entry must have a priority"),
     ],
-)  # fmt: skip
+)
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(CompileError, match=message) as error:
         check(parse_text(CORE + text, "program.p4"))
@@ -85,7 +85,7 @@ def test_translations_take_a_width_or_string(tmp_path) -> None:
     """The refusal is an error message, no traceback from P4Info."""
     path = tmp_path / "program.p4"
     path.write_text(source("t.apply();", types='@p4runtime_translation("uri", bool) type bit<16> port_t;', metadata="port_t p;",
-                           ingress_locals="table t { key = { meta.p: exact; } actions = { NoAction; } }"))  # fmt: skip
+                           ingress_locals="table t { key = { meta.p: exact; } actions = { NoAction; } }"))
     with pytest.raises(CompileError, match="takes a URI and then"):
         generate(load(path))
 

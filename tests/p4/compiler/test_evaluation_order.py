@@ -100,7 +100,7 @@ STATEMENTS = {
     "for over a range with effects": (
         "for (bit<8> i in hdr.data.d .. (seven(hdr.data.d) + 7)) { hdr.data.e = hdr.data.e + 1; hdr.data.d = 0; }",
         (3, 0), (0, 0, 5)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", STATEMENTS)
@@ -117,7 +117,7 @@ def test_select_keys_keep_their_values(tmp_path):
     path = tmp_path / "program.p4"
     path.write_text(source("hdr.data.e = meta.m;", types=FUNCTIONS, metadata="bit<8> m;", parser="""
         state start { p.extract(hdr.data); transition select(hdr.data.d, seven(hdr.data.d)) { (1, 0): a; default: accept; } }
-        state a { meta.m = 4; transition accept; }"""))  # fmt: skip
+        state a { meta.m = 4; transition accept; }"""))
     assert Shadowed(path, cflags=["-O1"]).process(data(d=1)) == [(1, data(d=7, e=4))]
 
 
@@ -147,7 +147,7 @@ def test_bulk_headers_leave_as_they_were(tmp_path):
         types=f"header bulk_t {{ {fields} }}", headers="bulk_t bulk;",
         parser="state start { p.extract(hdr.data); p.extract(hdr.bulk); transition accept; }",
         deparser="bulk_t h = hdr.bulk; p.emit(h); h.v3 = 99; p.emit(hdr.data); p.emit(h);",
-    ))  # fmt: skip
+    ))
     words = [i.to_bytes(4, "big") for i in range(10)]
     after = [*words[:3], (99).to_bytes(4, "big"), *words[4:]]
     sent = Shadowed(path, cflags=["-O1"]).process(data(d=1) + b"".join(words) + b"rest")

@@ -34,7 +34,7 @@ COUNT = "bit<32> n; r.read(n, hdr.data.b); r.write(hdr.data.b, n + 1);"
          ["unlikely", "likely"]),
         ("if (hdr.data.a == 1) @unlikely { } else { hdr.data.c = 2; }", ["likely"]),
     ],
-)  # fmt: skip
+)
 def test_annotations_are_hints(tmp_path, statements, wanted):
     text = Direct(write(tmp_path, statements)).compiled.c_path.read_text()
     ingress = text[text.index("void ingress_one(") : text.index("static void ingress(")]
@@ -86,7 +86,7 @@ def frames(count: int = 400) -> list[bytes]:
         f"for (bit<8> i = 0; i < hdr.data.e; i = i + 1) {{ {RARE} s.write(0, hdr.data.b); }}",
         RARE + " switch (hdr.data.e) { 1: { hdr.data.b = 3; } 2: { exit; } default: { } }",
     ],
-)  # fmt: skip
+)
 def test_packets_do_not_see_them(tmp_path, statements):
     """Verdicts, frames and registers equal those of the same program without annotations, on any path of the packets."""
     egress = "if (hdr.first.isValid()) { hdr.first.v1 = hdr.second.v2; } else { hdr.data.b = hdr.data.b + 1; }"

@@ -44,5 +44,5 @@ def test_statements(tmp_path, case):
     path = tmp_path / "program.p4"
     path.write_text(source(statement, types=TYPES, headers="union_t u; one_t o; union_t w; union_t[2] s;",
                            parser="state start { p.extract(hdr.data); p.extract(hdr.u.b); transition accept; }",
-                           deparser="p.emit(hdr);"))  # fmt: skip
+                           deparser="p.emit(hdr);"))
     assert Shadowed(path, cflags=["-O1"]).process(data(d=1) + b"\x11\x22\xff") == [(1, data(d=1) + bytes.fromhex(digits + "ff"))]

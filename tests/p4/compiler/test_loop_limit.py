@@ -82,7 +82,7 @@ COUNTED = {
         "for (bit<8> i in 1 .. 3) { for (bit<8> k = 0; k < 17; k += 1) { hdr.data.c = hdr.data.c + 1; } }"),
     "one in a counted one": (
         "for (bit<16> i in 1 .. hdr.data.b[15:0]) { for (bit<8> k in 1 .. 2) { hdr.data.c = hdr.data.c + 1; } }"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BOUNDED)
@@ -107,7 +107,7 @@ PARSERS = {
     "states that take": ("state start { p.extract(hdr.data); transition look; }"
                          " state look { transition select(p.lookahead<bit<8>>()) { 1: again; default: accept; } }"
                          " state again { p.advance(8); hdr.data.e = hdr.data.e + 1; transition look; }", "sent"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", PARSERS)

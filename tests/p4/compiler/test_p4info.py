@@ -324,12 +324,12 @@ def test_sizes_of_tables_that_take_constructor_parameters(tmp_path: Path):
     text = text.replace("control I(", types + "control I(")
     info = p4info.build(check(tmp_path, text))
     assert {t["preamble"]["name"]: t["size"] for t in info["tables"]} == {
-        "I.one.t": "16", "I.one.u": "18", "I.two.t": "4096", "I.two.u": "4112"}  # fmt: skip
+        "I.one.t": "16", "I.one.u": "18", "I.two.t": "4096", "I.two.u": "4112"}
     with pytest.raises(CompileError, match="the size of a table cannot be negative"):
         check(tmp_path, text.replace("bit<32> n,", "int n,").replace("Sized(16, 1)", "Sized(-16, 1)"))
 
 
 def test_value_sets_that_no_state_asks_are_not_shown(tmp_path: Path):
     info = info_of(tmp_path, parser_locals="value_set<bit<16>>(4) asked; value_set<bit<16>>(4) idle;", parser="""
-        state start { p.extract(hdr.data); transition select(hdr.data.c) { asked: accept; default: accept; } }""")  # fmt: skip
+        state start { p.extract(hdr.data); transition select(hdr.data.c) { asked: accept; default: accept; } }""")
     assert [v["preamble"]["name"] for v in info["valueSets"]] == ["P.asked"]

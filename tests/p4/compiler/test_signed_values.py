@@ -51,7 +51,7 @@ def test_a_concatenation_is_as_signed_as_its_left_side(tmp_path, left, right):
         f"hdr.y.setValid(); {ingress}", headers="x_t x; y_t y;",
         types=f"header x_t {{ int<{left}> a; bit<{right}> b; bit<{pad + 8}> n; }} header y_t {{ {fields} }}",
         parser="state start { p.extract(hdr.x); transition accept; }",
-    ))  # fmt: skip
+    ))
     switch = Shadowed(path, cflags=["-O1"])
     rng = random.Random(width)
     for bits in (0, (1 << width) - 1, 1 << width - 1, (1 << width - 1) - 1, *(rng.getrandbits(width) for _ in range(6))):
@@ -62,7 +62,7 @@ def test_a_concatenation_is_as_signed_as_its_left_side(tmp_path, left, right):
                 (value < 0, 1), (value < 0, 1), (0, 6), (value >> 3, width), (value >> min(n, width), width),
                 (saturated(2 * value, width), width), (saturated(value - 1, width), width), (value, width + 24),
                 (signed(-value, width), width), (value if n == 0 else value >> 1, width),
-            ]  # fmt: skip
+            ]
             out = 0
             for number, size in expected:
                 out = out << size | number & (1 << size) - 1
@@ -74,7 +74,7 @@ def test_a_concatenation_is_as_signed_as_its_left_side(tmp_path, left, right):
 def test_a_constant_on_the_left_has_its_sign_too(tmp_path):
     path = tmp_path / "program.p4"
     path.write_text(source("if ((4s15 ++ hdr.data.d[3:0]) < 8s0) { hdr.data.e = 1; }"
-                           " if ((4w15 ++ (int<4>)(bit<4>)hdr.data.d[3:0]) > 8w100) { hdr.data.c = 1; }"))  # fmt: skip
+                           " if ((4w15 ++ (int<4>)(bit<4>)hdr.data.d[3:0]) > 8w100) { hdr.data.c = 1; }"))
     assert Shadowed(path, cflags=["-O1"]).process(data(d=3)) == [(1, data(c=1, d=3, e=1))]
 
 
@@ -112,7 +112,7 @@ table g { key = { (int<8>)hdr.data.d: range @name("k"); } actions = { set; NoAct
 def test_a_place_keeps_the_sign(tmp_path, place):
     path = tmp_path / "program.p4"
     types = ("struct s_t { int<8> v; } int<8> f(in bit<8> x) { return (int<8>)x; } enum int<8> e_t { A = -3, B = 1 }"
-             " type int<8> n_t;")  # fmt: skip
+             " type int<8> n_t;")
     path.write_text(source(PLACES[place], types=types, ingress_locals=OBJECTS))
     assert Shadowed(path, cflags=["-O1"]).process(data(d=0xFD)) == [(1, data(d=0xFD, e=1))]
 

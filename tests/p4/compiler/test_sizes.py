@@ -20,7 +20,7 @@ from ina.p4.compiler.errors import CompileError
 V1MODEL = ["register<bit<32>>(%s) cells;", "counter(%s, CounterType.packets) cells;", "meter(%s, MeterType.bytes) cells;"]
 TNA = ["Register<bit<32>, bit<8>>(%s) cells;", "Register<bit<32>, bit<8>>(%s, 7) cells;", "Lpf<bit<8>, bit<8>>(%s) cells;",
        "Counter<bit<32>, bit<8>>(%s, CounterType_t.PACKETS) cells;", "Meter<bit<8>>(%s, MeterType_t.BYTES) cells;",
-       "Wred<bit<8>, bit<8>>(%s, 1, 0) cells;"]  # fmt: skip
+       "Wred<bit<8>, bit<8>>(%s, 1, 0) cells;"]
 PROGRAMS = [(v1_program, text) for text in V1MODEL] + [(tna_program, text) for text in TNA]
 
 
@@ -35,7 +35,7 @@ def test_arrays_have_a_cell(tmp_path, program, text):
     """The message points at the size, also if it comes from a macro or constant; -1 is a large bit<32>, and of a number
     beyond that no bit is dropped first."""
     for size, number in (("0", 0), ("-1", 2**32 - 1), ("2 * NONE", 0), ("1099511627776", 2**40), ("4294967297", 2**32 + 1),
-                         ("1 * (1 << 40)", 2**40)):  # fmt: skip
+                         ("1 * (1 << 40)", 2**40)):
         source = program.source(types="const bit<32> NONE = 0;", ingress_locals="\n" + text % size)
         with pytest.raises(CompileError) as error:
             loaded(tmp_path, source)
@@ -89,7 +89,7 @@ def test_p4c_refuses_the_same_slots(tmp_path):
     need("p4c")
     for slots, status in (("0", 1), ("3", 1), ("4", 0)):
         call = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "-DVALUES=32", f"-DSLOTS={slots}", "-o", tmp_path / "o.json",
-                paths.p4_dir() / "switchml.p4"]  # fmt: skip
+                paths.p4_dir() / "switchml.p4"]
         process = subprocess.run(call, capture_output=True, text=True, check=False)
         assert process.returncode == status, process.stderr
         assert not status or "SLOTS must be a power of two" in process.stderr

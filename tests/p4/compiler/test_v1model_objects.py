@@ -349,7 +349,7 @@ def test_a_clone_is_parsed_before_it_gets_what_its_list_keeps(tmp_path):
         types="header more_t { bit<8> x; }", headers="more_t more;", egress="hdr.more.setInvalid();",
         parser="""state start { p.extract(hdr.data); transition select(meta.kept) { 0: more; default: accept; } }
                   state more { p.extract(hdr.more); transition accept; }""",
-    )  # fmt: skip
+    )
     switch.clone_sessions[1] = CloneSession(3, None)
     frame = data(a=1)
     assert sorted(switch.process(frame + b"\xaa\xbb", 0)) == [(1, frame + b"\xbb"), (3, frame + b"\xbb")]

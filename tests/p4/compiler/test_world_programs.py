@@ -106,7 +106,7 @@ def test_keys_of_many_words(tmp_path):
         "t.apply();", types=f"header big_t {{ {fields} }}", headers="big_t big;",
         ingress_locals=f"{SET} table t {{ key = {{ {keys} }} actions = {{ set; NoAction; }} entries = {{ ({row}): set(9); }} }}",
         parser="state start { p.extract(hdr.data); p.extract(hdr.big); transition accept; }",
-    ))  # fmt: skip
+    ))
     switch = Shadowed(path, cflags=["-O1"])
     for last, e in ((5, 9), (9, 9), (4, 0), (10, 0)):
         words = b"".join((i if i < 77 else 7 if i < 79 else last).to_bytes(8, "big") for i in range(80))
@@ -139,7 +139,7 @@ BOMBS = {
     "tuples": ("typedef tuple<bit<8>, bit<8>> T0;\n" + "\n".join(
         f"typedef tuple<T{i - 1}, T{i - 1}> T{i};" for i in range(1, 60)), "T59 t;", "more than 5,000 parts"),
     "a stack": ("header H { bit<8> x; }", "H[1000000000] h;", "more than 5,000 parts"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.fast
@@ -201,7 +201,7 @@ def test_a_flexible_struct_in_a_header(tmp_path):
         headers="bridge_t bridge;", ingress="hdr.bridge.setValid(); hdr.bridge = {1, {3, 1}};",
         egress_parser="state start { pkt.extract(intr); pkt.extract(hdr.bridge); pkt.extract(hdr.data); transition accept; }",
         egress="hdr.data.a = (bit<32>)(hdr.bridge.inner.p ++ hdr.bridge.inner.q);",
-    )  # fmt: skip
+    )
     assert frame == b"\x01" + (3 << 7 | 1 << 4).to_bytes(2, "big") + tna_program.data(a=3 << 3 | 1, b=6)
 
 
@@ -219,7 +219,7 @@ def test_a_resubmit_header_of_one_bit(tmp_path):
                 " else { dprsr.resubmit_type = 1; }",
         deparser_locals="Resubmit() again;",
         deparser="if (dprsr.resubmit_type == 1) { again.emit<again_t>({ 1w1 }); } pkt.emit(hdr);",
-    )  # fmt: skip
+    )
     assert frame == tna_program.data(a=0x80, b=6)
 
 
@@ -228,7 +228,7 @@ def test_a_resubmit_header_of_one_bit(tmp_path):
 
 @pytest.mark.fast
 @pytest.mark.parametrize(("file", "owner"), [("psa.p4", "the Portable Switch Architecture"), ("ebpf_model.p4", "eBPF"),
-                                             ("pna.p4", "the Portable NIC Architecture")])  # fmt: skip
+                                             ("pna.p4", "the Portable NIC Architecture")])
 def test_other_architectures_are_named(tmp_path, file, owner):
     path = tmp_path / "program.p4"
     path.write_text(f"#include <core.p4>\n#include <{file}>\n")

@@ -147,7 +147,7 @@ def test_without_an_election_id_one_is_never_primary(world, config):
 @pytest.mark.parametrize("code, election, fields", [
     ("NOT_FOUND", 2, {"device_id": 9}),
     ("INVALID_ARGUMENT", 1, {}),
-])  # fmt: skip
+])
 def test_streams_that_are_ended(world, code, election, fields):
     _, _, client = world
     client.stream().arbitrate(1)

@@ -48,7 +48,7 @@ class Session:
         self._process = subprocess.Popen(
             [os.environ[variable], str(TESTS / "p4runtime_clients" / script), *args], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._errors = ""
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
@@ -143,7 +143,7 @@ def bmv2(tmp_path):
 
 @pytest.mark.parametrize("server", [pytest.param("ours", marks=[pytest.mark.build, pytest.mark.gate]),
                                     pytest.param("insecure", marks=[pytest.mark.build, pytest.mark.later]),
-                                    pytest.param("bmv2", marks=[pytest.mark.hardware, pytest.mark.later])])  # fmt: skip
+                                    pytest.param("bmv2", marks=[pytest.mark.hardware, pytest.mark.later])])
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_whole_session(name, server, request):
     need(name)

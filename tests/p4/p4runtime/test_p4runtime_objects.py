@@ -87,7 +87,7 @@ def group(names, number, *members, max_size=0):
     return p4.ActionProfileGroup(
         action_profile_id=names.ids["paths"], group_id=number, max_size=max_size,
         members=[p4.ActionProfileGroup.Member(member_id=m, weight=w) for m, w in members],
-    )  # fmt: skip
+    )
 
 
 def by_member(names, key, number):
@@ -121,7 +121,7 @@ def test_members_and_groups(world, names):
     entries = [e.table_entry for e in client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["hop"])))]
     assert entries == [by_member(names, 5, 2), by_group(names, 6, 1)]
     for action, expected in (({"action_profile_member_id": 2}, entries[:1]), ({"action_profile_group_id": 1}, entries[1:]),
-                             ({"action_profile_member_id": 1}, [])):  # fmt: skip
+                             ({"action_profile_member_id": 1}, [])):
         pattern = p4.TableEntry(table_id=names.ids["hop"], action=p4.TableAction(**action))
         assert [e.table_entry for e in client.read(p4.Entity(table_entry=pattern))] == expected
 
@@ -146,7 +146,7 @@ def test_members_and_groups(world, names):
         update("INSERT", action_profile_member=member(names, 3)),
         update("MODIFY", action_profile_group=group(names, 1, (1, 1), max_size=5)),
         update("INSERT", action_profile_group=p4.ActionProfileGroup(action_profile_id=1, group_id=1)),
-    )  # fmt: skip
+    )
     watched = group(names, 2, (1, 1), max_size=4)
     watched.members[0].watch_port = b"\x01"
     refused(client, "UNIMPLEMENTED", update("INSERT", action_profile_group=watched))

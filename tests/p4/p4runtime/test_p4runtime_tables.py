@@ -99,7 +99,7 @@ def test_wrong_entries_are_refused_and_leave_nothing(client, names):
         wrong(names.entry("route", {"a": (0, 33)}, "NoAction")),
         update("UNSPECIFIED", table_entry=names.entry("l2", {"dst": 1}, "drop")),
         p4.Update(type="INSERT"), wrong(metered),
-    )  # fmt: skip
+    )
     assert len(client.read(p4.Entity(table_entry=p4.TableEntry()))) == 2
 
 

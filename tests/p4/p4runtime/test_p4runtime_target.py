@@ -164,7 +164,7 @@ def test_value_sets_are_replaced_as_a_whole(our_objects):
     (insert(ProfileMember("paths", 1, "send", {"port": 512})), "9 bits"),
     (modify(ValueSetEntry("kinds", ({"nothing": 1},))), "'nothing'"),
     (modify(MeterEntry("rate", 9, None)), "index 9"),
-])  # fmt: skip
+])
 def test_what_is_wrong_is_refused_alike_with_its_name(our_objects, wrong, words):
     with pytest.raises(EntityError, match=words):
         our_objects.write(wrong)

@@ -220,7 +220,7 @@ def test_certificates_from_elsewhere(tls, tmp_path):
 @pytest.mark.parametrize("name, mode, message", [
     ("client.key", 0o640, "others can read this key .mode 640.: chmod 600 .*client.key"),
     (".", 0o777, "others can write in this folder .mode 777.: chmod go-w "),
-])  # fmt: skip
+])
 def test_a_folder_that_is_not_its_users_alone_is_refused(tls, address, name, mode, message):
     (tls / name).chmod(mode)
     with pytest.raises(PermissionError, match=message):
@@ -342,7 +342,7 @@ def test_another_user_neither_runs_code_nor_reads_files(open_folder):
     configs = [code, str(library).encode(), json.dumps({"program": str(library)}).encode(), str(secret).encode(),
                json.dumps({"program": str(secret)}).encode(), json.dumps({"compiled": str(library)}).encode(),
                f'#include "{secret}"\n'.encode(), f'#line 1 "{secret}"\nnonsense\n'.encode(),
-               json.dumps({"source": f"#include <{secret}>"}).encode()]  # fmt: skip
+               json.dumps({"source": f"#include <{secret}>"}).encode()]
     with Running("--grpc", "127.0.0.1:0", "--insecure") as switch:
         assert "for whoever reaches it (--insecure)" in switch.banner
         until(lambda: f"whoever reaches {'127.0.0.1:0'} can drive this switch" in switch.warned(), "a warning")

@@ -27,7 +27,7 @@ def test_names_are_looked_up_from_the_innermost_message_outwards():
     assert fields["Outer"] == [
         Field("one", 1, ".p.Outer.Inner", repeated=True), Field("a", 2, ".p.Colour", group="kind"),
         Field("b", 3, ".x.Far", group="kind"), Field("by_name", 4, ".p.Outer", repeated=True, key="string"),
-    ]  # fmt: skip
+    ]
     assert fields["Outer.Inner"] == [Field("text", 1, "string"), Field("up", 2, ".p.Outer.Inner")]
     assert fields["Inner"] == []
 

@@ -152,7 +152,7 @@ class Pair:
 
 def frame(kind: int = 0, a: int = 0, b: int = 0, c: int = 0, more: int = 0) -> bytes:
     return bytes(range(12)) + kind.to_bytes(2, "big") + a.to_bytes(4, "big") + b.to_bytes(4, "big") + \
-        c.to_bytes(2, "big") + bytes(more)  # fmt: skip
+        c.to_bytes(2, "big") + bytes(more)
 
 
 def fields(data: bytes) -> tuple[int, int, int]:

@@ -47,7 +47,7 @@ def test_a_config_is_source_or_names_what_was_compiled_here(client, compiled, co
     text, code = SOURCE.read_text(), compiled.so_path.read_bytes()
     forms = [text.encode(), json.dumps({"source": text}).encode(), sandbox.to_send(SOURCE), code,
              json.dumps({"compiled": sha256(code).hexdigest()}).encode(),
-             json.dumps({"source": text, "defines": {"UNUSED": "1"}, "name": "other.p4"}).encode()]  # fmt: skip
+             json.dumps({"source": text, "defines": {"UNUSED": "1"}, "name": "other.p4"}).encode()]
     for data in forms:
         config.p4_device_config = data
         client.set_pipeline("VERIFY", config)
@@ -94,7 +94,7 @@ def test_the_config_of_the_owners_program_can_be_set_again(world, config, tmp_pa
     (b'{"source": "const bit<8> a = \\ud800;"}', "does not compile"),
     (b"const bit<8> a = %s;" % (b"a" * 20_000), "name 'aaaa"),
     (b"const bit<8> a = %s;" % ("(" * 20_000).encode(), "nested more than"),
-])  # fmt: skip
+])
 def test_configs_that_cannot_be_realised(client, config, data, text):
     config.p4_device_config = data
     message = fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY_AND_COMMIT", config).message
@@ -151,7 +151,7 @@ def test_what_ships_with_the_project_can_be_included(own_cache):
     '#include "{0}"', "#include <{0}>", '#include "../../../../../..{0}"', "#include </p4include/../..{0}>",
     '#define PLACE "{0}"\n#include PLACE', '#line 1 "{0}"\nnonsense', '# 1 "{0}" 1\nnonsense',
     '#include <core.p4>\n#line 1 "{0}"\ncontrol C() {{ apply {{ undeclared = 1; }} }}', '@name("{0}") nonsense',
-])  # fmt: skip
+])
 def test_no_line_of_another_file_comes_back(own_cache, tmp_path, caplog, form):
     (tmp_path / "secret").write_text(f"{SECRET}\n" * 3)
     with pytest.raises(NotCompiled) as caught:
@@ -218,7 +218,7 @@ DOUBLING = "".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(60))
     pytest.param(DOUBLING, Limits(seconds=5), marks=pytest.mark.later),
     pytest.param(DOUBLING, Limits(seconds=600, memory=300 << 20), marks=pytest.mark.later),
     ("control C() { apply { x = " + "(" * 100_000 + "1; } }", Limits(seconds=600)),
-], ids=["time", "memory", "depth"])  # fmt: skip
+], ids=["time", "memory", "depth"])
 def test_a_source_that_takes_too_much_is_refused(own_cache, text, limits):
     with pytest.raises(NotCompiled):
         compile_text(text, limits=limits)

@@ -43,7 +43,7 @@ def test_the_annotation_is_the_protocols_range_of_ports(program):
 
 
 @pytest.mark.parametrize("pairs", [{"udp_dst_port": 70000, "count": 1}, {"udp_dst_port": 5}, {"udp_dst_port": 65535, "count": 2},
-                                   {"udp_dst_port": 5, "count": 2, "width": 1}])  # fmt: skip
+                                   {"udp_dst_port": 5, "count": 2, "width": 1}])
 def test_wrong_annotations_are_named(pairs):
     listed = [{"key": key, "value": {"int64Value": str(value)}} for key, value in pairs.items()]
     info = P4Info({"pkgInfo": {"structuredAnnotations": [{"name": "shards", "kvPairList": {"kvPairs": listed}}]}})
@@ -85,7 +85,7 @@ def test_one_control_plane_over_all_shards(program):
             controller.attach(job, i, i, worker_address(0, i))
         machines = [Worker(WorkerConfig(worker=i, workers=workers, life=job.life, slots=slots, values=64,
                                        options={"shards": shards}))
-                    for i in range(workers)]  # fmt: skip
+                    for i in range(workers)]
         outs = [np.zeros_like(d) for d in data]
         for machine, source, out in zip(machines, data, outs, strict=True):
             machine.submit(source, out)
@@ -142,7 +142,7 @@ def test_results_of_another_shard_are_not_taken():
     machine.submit(np.arange(64 * 4, dtype=np.int32))
     frames = machine.frames_to_send(1)
     answers = [frame[6:12] + frame[:6] + frame[12:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36] + frame[38:]
-               for frame in frames]  # fmt: skip
+               for frame in frames]
     wrong = bytearray(answers[0])
     wrong[35] ^= 1
     machine.receive(bytes(wrong), 2)

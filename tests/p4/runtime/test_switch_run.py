@@ -131,7 +131,7 @@ def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
     ("veth0", "expected PORT@INTERFACE"), ("x@veth0", "expected"), ("511@veth0", "0..510"), ("1@", "expected"),
     ("1@udp:127.0.0.1", "HOST:PORT"), ("1@udp:127.0.0.1:5", "expected two addresses"),
     ("1@udp:a:1,b:2,c:3", "expected two addresses"),
-])  # fmt: skip
+])
 def test_interfaces_that_are_wrong(text, message):
     with pytest.raises(ValueError, match=message):
         cli.parse_interface(text)
@@ -165,7 +165,7 @@ def test_addresses_for_grpc(address):
     ([str(SOURCE), "--device-id", "-1"], "--device-id: -1: expected 0"),
     (["program.so", "--externs", "own.py"], "--externs own.py: it belongs to a P4 source"),
     (["examples/own_extern/average.p4", "--externs", "own.py"], "own.py"),
-])  # fmt: skip
+])
 def test_what_is_wrong_is_told(arguments, message):
     command = [sys.executable, "-m", "ina.cli", "switch", "run", *arguments]
     process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

@@ -52,7 +52,7 @@ def description(*fields: tuple[str, int], size: int = 1024, **changes: Any) -> t
         "name": "c.t", "index": 0, "key_words": word, "keys": keys, "default_action": 0, "default_params": [],
         "actions": [{"name": "c.none", "params": []}, {"name": "c.set", "params": set_params}],
         "entries": [], "const_entries": False, "direct_counter": None,
-    }  # fmt: skip
+    }
     return P4Info(p4info), {"tables": [table | changes]}
 
 

@@ -131,7 +131,7 @@ def test_a_closed_switch_answers_nothing(switch):
     calls = (
         lambda: switch.read(TableEntry("chosen")), lambda: switch.drops(), lambda: switch.digests(), lambda: switch.insert(),
         lambda: switch.process(1, bytes(64)), lambda: switch.insert(ENTRY),
-    )  # fmt: skip
+    )
     for call in calls:
         with pytest.raises(RuntimeError, match="the switch is closed"):
             call()

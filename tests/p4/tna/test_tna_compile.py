@@ -29,7 +29,7 @@ def refused(directory: Path, *args: str, **kwargs: str) -> str:
 
 def test_a_packet_leaves_without_what_stood_in_front_of_it(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.a = hdr.data.a + 1; tm.qid = 5; tm.ingress_cos = 6;",
-             egress="hdr.data.b = (bit<32>)intr.egress_port;")  # fmt: skip
+             egress="hdr.data.b = (bit<32>)intr.egress_port;")
     ingress = p.ingress(data(7, 8) + REST, port=300)
     assert ingress.verdict == UNICAST and ingress.frame == data(8, 8) + REST
     assert ingress.requests == {"ucast_egress_port": 1, "has_ucast": 1, "qid": 5, "ingress_cos": 6}
@@ -39,20 +39,20 @@ def test_a_packet_leaves_without_what_stood_in_front_of_it(tmp_path: Path) -> No
 
 def test_intrinsic_metadata_of_ingress(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.a = (bit<32>)intr.ingress_port; hdr.data.b = (bit<32>)prsr.global_tstamp;"
-             "hdr.data.c = (bit<16>)intr.resubmit_flag;")  # fmt: skip
+             "hdr.data.c = (bit<16>)intr.resubmit_flag;")
     assert p.ingress(data(), port=259, now=5_000_999).frame == data(259, 5000, 0)
     assert p.ingress(data(), port=259, resubmitted=True).frame == data(259, 0, 1)
 
 
 def test_intrinsic_metadata_of_egress(tmp_path: Path) -> None:
     p = pipe(tmp_path, egress="""hdr.data.a = (bit<32>)intr.egress_rid; hdr.data.b = (bit<32>)intr.deq_timedelta;
-        hdr.data.c = intr.pkt_length; hdr.data.d = (bit<8>)intr.egress_qid; hdr.data.e = (bit<8>)intr.egress_cos;""")  # fmt: skip
+        hdr.data.c = intr.pkt_length; hdr.data.d = (bit<8>)intr.egress_qid; hdr.data.e = (bit<8>)intr.egress_cos;""")
     assert p.egress(data() + REST, rid=77).frame == data(77, 14, len(data() + REST), 3, 2) + REST
 
 
 def test_without_a_port_there_is_no_copy(tmp_path: Path) -> None:
     p = pipe(tmp_path, "invalidate(tm.ucast_egress_port); if (hdr.data.a == 1) tm.ucast_egress_port = 0;"
-             "if (hdr.data.a == 2) tm.mcast_grp_b = 0; if (hdr.data.a == 3) tm.copy_to_cpu = 1;")  # fmt: skip
+             "if (hdr.data.a == 2) tm.mcast_grp_b = 0; if (hdr.data.a == 3) tm.copy_to_cpu = 1;")
     assert p.ingress(data(0)).verdict == DROP
     assert p.ingress(data(1)).requests == {"has_ucast": 1}  # port 0 is a port
     assert p.ingress(data(2)).requests == {"has_mcast_b": 1, "ucast_egress_port": 1}
@@ -61,7 +61,7 @@ def test_without_a_port_there_is_no_copy(tmp_path: Path) -> None:
 
 def test_validity_can_be_asked_for(tmp_path: Path) -> None:
     p = pipe(tmp_path, """if (is_validated(tm.mcast_grp_a)) hdr.data.a = 1; tm.mcast_grp_a = 7;
-        if (is_validated(tm.mcast_grp_a)) hdr.data.b = 1;""")  # fmt: skip
+        if (is_validated(tm.mcast_grp_a)) hdr.data.b = 1;""")
     assert p.ingress(data()).frame == data(0, 1)
 
 
@@ -73,7 +73,7 @@ def test_a_field_that_was_never_written_equals_nothing_in_a_deparser(tmp_path: P
              deparser="""if (dprsr.resubmit_type == 0) again.emit(); if (dprsr.digest_type == 0) digest.pack(hdr.data);
              pkt.emit(hdr);""", egress="if (hdr.data.a == 1) { dprsr.mirror_type = 0; }",
              egress_deparser_locals="Mirror() mirror;",
-             egress_deparser="if (dprsr.mirror_type == 0) mirror.emit(9); pkt.emit(hdr);")  # fmt: skip
+             egress_deparser="if (dprsr.mirror_type == 0) mirror.emit(9); pkt.emit(hdr);")
     results = [p.ingress(data(a)) for a in range(4)]
     assert [r.verdict == RESUBMIT for r in results] == [False, True, False, False]
     assert [r.digest is not None for r in results] == [False, False, True, False]
@@ -85,7 +85,7 @@ def test_fields_keep_what_was_written_before_the_header_was_valid(tmp_path: Path
     p = pipe(tmp_path, """hdr.small.x = 5; hdr.bulk.b3 = 6; md.local.x = 9; hdr.small.setValid(); hdr.bulk.setValid();
         md.local.setValid(); hdr.bulk.b0 = md.local.x; hdr.data.setInvalid(); hdr.data.setValid();""",
              types="header small_h { bit<8> x; bit<8> y; } header bulk_h { bit<8> b0; bit<8> b1; bit<8> b2; bit<8> b3; }",
-             headers="small_h small; bulk_h bulk;", metadata="small_h local;")  # fmt: skip
+             headers="small_h small; bulk_h bulk;", metadata="small_h local;")
     assert p.ingress(data(1, 2)).frame == bytes([5, 0, 9, 0, 0, 6]) + data(1, 2)
 
 
@@ -130,7 +130,7 @@ def test_port_metadata(tmp_path: Path) -> None:
     unpack = """state start { pkt.extract(intr); md.port = port_metadata_unpack<port_t>(pkt);
         pkt.extract(hdr.data); transition accept; }"""
     p = pipe(tmp_path, "hdr.data.c = md.port.x; hdr.data.d = (bit<8>)md.port.y;", parser=unpack, metadata="port_t port;",
-             types="struct port_t { bit<16> x; bit<4> y; }")  # fmt: skip
+             types="struct port_t { bit<16> x; bit<4> y; }")
     assert p.ingress(data(), metadata=bytes.fromhex("1234 5678 9abc def0")).frame == data(c=0x1234, d=5)
     fields = [{"name": "x", "width": 16, "bit": 0}, {"name": "y", "width": 4, "bit": 16}]
     table = {"name": "IP.$PORT_METADATA", "key": "intr.ingress_port", "unpacked": True, "fields": fields}
@@ -144,7 +144,7 @@ def test_port_metadata_as_a_header(tmp_path: Path) -> None:
         state next { pkt.extract(hdr.data); transition accept; }"""
     p = pipe(tmp_path, "hdr.data.b = md.port.isValid() ? md.port.y : md.resubmit_md.r[31:0];", parser=parser,
              metadata="port_h port; resubmit_h resubmit_md;",
-             types="header port_h { bit<32> x; bit<32> y; } header resubmit_h { bit<64> r; }")  # fmt: skip
+             types="header port_h { bit<32> x; bit<32> y; } header resubmit_h { bit<64> r; }")
     metadata = bytes(range(8))
     assert p.ingress(data(), metadata=metadata).frame == data(0, 0x04050607)
     assert p.ingress(data(), metadata=metadata, resubmitted=True).frame == data(0, 0x04050607)
@@ -159,7 +159,7 @@ def test_a_parser_that_keeps_nothing_of_the_intrinsic_metadata(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("algorithm", "keys"), [("CRC16", "hdr.data.a: exact; hdr.data.b: selector;"),
-                                                 ("IDENTITY", "hdr.data.a: exact;")])  # fmt: skip
+                                                 ("IDENTITY", "hdr.data.a: exact;")])
 def test_a_selector_that_a_table_makes(tmp_path: Path, algorithm: str, keys: str) -> None:
     table = f"""action put(bit<8> v) {{ hdr.data.d = v; }}
         table t {{ key = {{ {keys} }} actions = {{ put; NoAction; }} default_action = put(5);
@@ -175,7 +175,7 @@ def test_parser_counter(tmp_path: Path) -> None:
     state item { pkt.extract(hdr.items.next); left.decrement(1); transition check; }"""
     p = pipe(
         tmp_path, "if (hdr.items[0].isValid()) hdr.items[0].setInvalid();", parser=parser, headers="item_h[4] items;",
-        types="header item_h { bit<8> x; }", deparser="pkt.emit(hdr.data); pkt.emit(hdr.items);")  # fmt: skip
+        types="header item_h { bit<8> x; }", deparser="pkt.emit(hdr.data); pkt.emit(hdr.items);")
     assert p.ingress(data(e=0) + b"abcd").frame == data(e=0) + b"abcd"
     assert p.ingress(data(e=3) + b"abcd").frame == data(e=3) + b"bcd"
     assert p.ingress(data(e=16) + b"abcd").requests == {"parser_drop": 1}  # more than `max`
@@ -190,20 +190,20 @@ MIRROR = "header mirror_h { bit<8> kind; @flexible bit<3> x; @flexible bit<9> y;
 def test_mirror_of_ingress_and_flexible_headers(tmp_path: Path) -> None:
     p = pipe(tmp_path, "if (hdr.data.a != 0) dprsr.mirror_type = 2; dprsr.drop_ctl = (bit<3>)hdr.data.b;", types=MIRROR,
              deparser_locals="Mirror() mirror;", deparser="""if (dprsr.mirror_type == 2)
-             mirror.emit<mirror_h>((MirrorId_t)hdr.data.c, {9, 3w5, 9w0x155, hdr.data.c}); pkt.emit(hdr);""")  # fmt: skip
+             mirror.emit<mirror_h>((MirrorId_t)hdr.data.c, {9, 3w5, 9w0x155, hdr.data.c}); pkt.emit(hdr);""")
     assert p.pointer.flags == 1
     assert "mirror" not in p.ingress(data(0)).requests
     result = p.ingress(data(1, 1, c=0x3FF))  # dropped and mirrored
     assert result.verdict == DROP
     assert {k: v for k, v in result.requests.items() if k.startswith("mirror")} == {
-        "mirror": 1, "mirror_type": 2, "mirror_session": 0x3FF, "mirror_len": 5}  # fmt: skip
+        "mirror": 1, "mirror_type": 2, "mirror_session": 0x3FF, "mirror_len": 5}
     assert result.mirror == bytes([9, 0b10110101, 0b01010000]) + b"\x03\xff"
 
 
 def test_mirror_of_egress_is_the_deparsed_packet(tmp_path: Path) -> None:
     p = pipe(tmp_path, types=MIRROR, egress="hdr.data.b = 5; dprsr.mirror_type = 1; dprsr.drop_ctl = (bit<3>)hdr.data.a;",
              egress_deparser_locals="Mirror() mirror;", egress_deparser="""if (dprsr.mirror_type == 1)
-             mirror.emit<mirror_h>(3, {1, 0, 0, 2}); pkt.emit(hdr);""")  # fmt: skip
+             mirror.emit<mirror_h>(3, {1, 0, 0, 2}); pkt.emit(hdr);""")
     assert p.pointer.flags == 0
     result = p.egress(data(0) + REST)
     assert result.verdict == UNICAST and result.frame == data(0, 5) + REST and result.mirror == bytes([1, 0, 0, 0, 2])
@@ -220,7 +220,7 @@ def test_a_mirrored_copy_in_egress(tmp_path: Path) -> None:
         state plain { pkt.extract(hdr.data); transition accept; }"""
     p = pipe(tmp_path, types=MIRROR, headers="mirror_h mirror;", egress_parser=parser,
              egress="""hdr.data.c = (bit<16>)hdr.mirror.y; hdr.data.d = (bit<8>)hdr.mirror.x;
-             hdr.mirror.setInvalid();""")  # fmt: skip
+             hdr.mirror.setInvalid();""")
     assert p.egress(data(1), mirror=bytes([9, 0b10110101, 0b01010000, 0, 0])).frame == data(1, c=0x155, d=5)
 
 
@@ -231,7 +231,7 @@ def test_resubmit(tmp_path: Path) -> None:
              types="header again_h { bit<16> x; bit<48> y; }" + MIRROR,
              deparser_locals="Resubmit() again; Mirror() mirror;",
              deparser="""if (dprsr.resubmit_type == 3) again.emit<again_h>({0x1234, 0x56789abcdef0});
-             if (dprsr.mirror_type == 1) mirror.emit<mirror_h>(1, {0, 0, 0, 0}); pkt.emit(hdr);""")  # fmt: skip
+             if (dprsr.mirror_type == 1) mirror.emit<mirror_h>(1, {0, 0, 0, 0}); pkt.emit(hdr);""")
     assert p.ingress(data(0)).resubmit is None and p.ingress(data(1), resubmitted=True).resubmit is None
     result = p.ingress(data(1))
     assert result.verdict == RESUBMIT and result.resubmit == bytes.fromhex("123456789abcdef0") and result.mirror is None
@@ -244,7 +244,7 @@ def test_digest(tmp_path: Path) -> None:
              types="struct first_t { bit<32> a; bit<16> c; } struct second_t { bit<8> e; }",
              deparser_locals="Digest<first_t>() first; Digest<second_t>() second;",
              deparser="""if (dprsr.digest_type == 1) first.pack({hdr.data.b, hdr.data.c});
-             if (dprsr.digest_type == 2) second.pack({hdr.data.e}); pkt.emit(hdr);""")  # fmt: skip
+             if (dprsr.digest_type == 2) second.pack({hdr.data.e}); pkt.emit(hdr);""")
     assert p.ingress(data(0)).digest is None
     assert p.ingress(data(1, 8, 9)).digest == (1, {"a": 8, "c": 9})
     assert p.ingress(data(2, e=4)).digest == (2, {"e": 4})
@@ -258,7 +258,7 @@ def test_bridged_metadata(tmp_path: Path) -> None:
              egress_parser="""state start {
                 pkt.extract(intr); pkt.extract(hdr.bridge); pkt.extract(hdr.data); transition accept; }""",
              egress="hdr.data.a = (bit<32>)hdr.bridge.port; hdr.data.b = (bit<32>)hdr.bridge.mark; hdr.bridge.setInvalid();",
-             )  # fmt: skip
+             )
     ingress = p.ingress(data() + REST, port=0x155)
     assert ingress.frame == bytes([0b10101010, 0b11000000]) + data() + REST
     assert p.egress(ingress.frame).frame == data(0x155, 1) + REST
@@ -305,14 +305,14 @@ def test_one_pipeline_twice_is_refused(tmp_path: Path) -> None:
             "ingress_locals": '@symmetric("hdr.data.a", "hdr.data.d") Hash<bit<32>>(HashAlgorithm_t.CRC32) h;'}),
         ("invalidate of a field other than", {"ingress": "invalidate(tm.qid);"}),
     ],
-)  # fmt: skip
+)
 def test_refusals(tmp_path: Path, reason: str, program: dict[str, str]) -> None:
     assert reason in refused(tmp_path, **program)
 
 
 def test_table_entry_of_a_tna_program(tmp_path: Path) -> None:
     p = pipe(tmp_path, "t.apply();", ingress_locals="""action to(PortId_t port) { tm.ucast_egress_port = port; }
-        table t { key = { hdr.data.a: exact; hdr.data.b: ternary; } actions = { to; } size = 16; }""")  # fmt: skip
+        table t { key = { hdr.data.a: exact; hdr.data.b: ternary; } actions = { to; } size = 16; }""")
     p.add(TableEntry("I.t", {"hdr.data.a": 5, "hdr.data.b": (1, 1)}, "I.to", {"port": 130}, priority=1))
     assert p.ingress(data(5, 3)).requests["ucast_egress_port"] == 130
     assert p.ingress(data(5, 2)).requests["ucast_egress_port"] == 1

@@ -42,7 +42,7 @@ def test_a_register_action_reads_changes_and_returns(tmp_path: Path) -> None:
                 v.first = v.first + hdr.data.a;
                 if (v.second < 100) { v.second = v.second + 50; }
             }
-        };""")  # fmt: skip
+        };""")
     assert p.ingress(data(10, e=3)).frame == data(10, 7, e=3)
     assert p.ingress(data(1, e=3)).frame == data(1, 57, e=3)
     assert p.ingress(data(1, e=3)).frame == data(1, 107, e=3)
@@ -53,7 +53,7 @@ def test_a_register_action_reads_changes_and_returns(tmp_path: Path) -> None:
 def test_cells_that_a_body_only_reads_are_not_written(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.b = get.execute(0);", types=PAIR, ingress_locals="""Register<pair_t, bit<8>>(16) r;
         RegisterAction<pair_t, bit<8>, bit<32>>(r) get = { void apply(inout pair_t v, out bit<32> x) { x = v.second; } };
-        """)  # fmt: skip
+        """)
     p.poke("registers", "r.second", 0, (9).to_bytes(4, "little"))
     assert p.ingress(data()).frame == data(0, 9)
     assert "reg_r_second(0) =" not in Path(p.program.path).with_suffix(".c").read_text()
@@ -63,7 +63,7 @@ def test_saturating_arithmetic_and_signed_cells(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.b = (bit<32>)step.execute(0);", ingress_locals="""Register<int<32>, bit<1>>(1, 2147483640) r;
         RegisterAction<int<32>, bit<1>, int<32>>(r) step = {
             void apply(inout int<32> v, out int<32> x) { v = v |+| (int<32>)hdr.data.a; x = v; }
-        };""")  # fmt: skip
+        };""")
     assert p.ingress(data(100)).frame == data(100, 2**31 - 1)
     assert p.ingress(data(2**32 - 1)).frame == data(2**32 - 1, 2**31 - 2)
 
@@ -73,7 +73,7 @@ def test_one_bit_register_and_params(tmp_path: Path) -> None:
         Register<bit<1>, bit<32>>(64, 1) bits; Register<bit<32>, bit<32>>(1) sum; RegisterParam<bit<32>>(3) step;
         RegisterAction<bit<1>, bit<32>, bit<1>>(bits) flip = { void apply(inout bit<1> v, out bit<1> x) { x = v; v = ~v; } };
         RegisterAction<bit<32>, bit<32>, bit<32>>(sum) add = {
-            void apply(inout bit<32> v, out bit<32> x) { v = v + step.read(); x = v; } };""")  # fmt: skip
+            void apply(inout bit<32> v, out bit<32> x) { v = v + step.read(); x = v; } };""")
     assert [p.ingress(data(5)).requests.get("bypass_egress", 0) for _ in range(3)] == [1, 0, 1]
     assert p.register("I.step") == [3] and p.register("I.sum") == [9]
     p.poke("registers", "I.step", 0, (100).to_bytes(4, "little"))
@@ -82,7 +82,7 @@ def test_one_bit_register_and_params(tmp_path: Path) -> None:
 
 def test_execute_log_goes_round(tmp_path: Path) -> None:
     p = pipe(tmp_path, "log.execute_log();", ingress_locals="""Register<bit<32>, bit<2>>(3) r;
-        RegisterAction<bit<32>, bit<2>, bit<32>>(r) log = { void apply(inout bit<32> v) { v = hdr.data.a; } };""")  # fmt: skip
+        RegisterAction<bit<32>, bit<2>, bit<32>>(r) log = { void apply(inout bit<32> v) { v = hdr.data.a; } };""")
     for a in (7, 8, 9, 10):
         p.ingress(data(a))
     assert p.register("I.r") == [10, 8, 9]
@@ -91,7 +91,7 @@ def test_execute_log_goes_round(tmp_path: Path) -> None:
 def test_predicate(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.d = (bit<8>)which.execute(0);", ingress_locals="""Register<bit<32>, bit<1>>(1, 10) r;
         RegisterAction<bit<32>, bit<1>, bit<4>>(r) which = {
-            void apply(inout bit<32> v, out bit<4> x) { x = this.predicate(v == hdr.data.a, v < hdr.data.b); } };""")  # fmt: skip
+            void apply(inout bit<32> v, out bit<4> x) { x = this.predicate(v == hdr.data.a, v < hdr.data.b); } };""")
     assert [p.ingress(data(a, b)).frame[10] for a, b in ((0, 0), (10, 0), (0, 11), (10, 11))] == [1, 2, 4, 8]
 
 
@@ -99,7 +99,7 @@ def test_direct_register(tmp_path: Path) -> None:
     p = pipe(tmp_path, "t.apply();", ingress_locals="""DirectRegister<bit<32>>(4) r;
         DirectRegisterAction<bit<32>, bit<32>>(r) add = { void apply(inout bit<32> v, out bit<32> x) { v = v + 1; x = v; } };
         action hit() { hdr.data.b = add.execute(); }
-        table t { key = { hdr.data.a: exact; } actions = { hit; NoAction; } size = 8; registers = r; }""")  # fmt: skip
+        table t { key = { hdr.data.a: exact; } actions = { hit; NoAction; } size = 8; registers = r; }""")
     p.add(TableEntry("I.t", {"hdr.data.a": 1}, "I.hit"), TableEntry("I.t", {"hdr.data.a": 2}, "I.hit"))
     assert [p.ingress(data(a)).frame for a in (1, 2, 1, 3)] == [data(1, 5), data(2, 5), data(1, 6), data(3, 0)]
     layout = next(r for r in p.layout["registers"])
@@ -152,7 +152,7 @@ def test_counters_count_the_fcs(tmp_path: Path) -> None:
         Counter<bit<32>, bit<8>>(10, CounterType_t.PACKETS_AND_BYTES) c;
         DirectCounter<bit<32>>(CounterType_t.BYTES) d;
         action counted() { d.count(); } action silent() { }
-        table t { key = { hdr.data.a: exact; } actions = { counted; silent; } size = 4; counters = d; }""")  # fmt: skip
+        table t { key = { hdr.data.a: exact; } actions = { counted; silent; } size = 4; counters = d; }""")
     p.add(TableEntry("I.t", {"hdr.data.a": 1}, "I.counted"), TableEntry("I.t", {"hdr.data.a": 2}, "I.silent"))
     for a, e, size in ((1, 3, 100), (2, 3, 60), (1, 200, 60)):
         p.ingress(data(a, e=e).ljust(size, b"\0"))
@@ -167,7 +167,7 @@ def test_meter_colors(tmp_path: Path) -> None:
     p = pipe(tmp_path, """hdr.data.d = m.execute(0); hdr.data.e = own.execute(0);
         if (hdr.data.c == 1) hdr.data.d = aware.execute(0, MeterColor_t.YELLOW);""", ingress_locals="""
         Meter<bit<1>>(1, MeterType_t.PACKETS) m; Meter<bit<1>>(1, MeterType_t.PACKETS) aware;
-        Meter<bit<1>>(1, MeterType_t.PACKETS, 7, 8, 9) own;""")  # fmt: skip
+        Meter<bit<1>>(1, MeterType_t.PACKETS, 7, 8, 9) own;""")
     assert p.ingress(data()).frame == data(d=0, e=9)  # not configured: green
     for name in ("I.m", "I.own", "I.aware"):
         p.poke("meters", name, 0, METER.pack(1, 0, 3, 0, 1, 3, 1, 0))  # bursts: 3 packets, 1 of them green
@@ -178,7 +178,7 @@ def test_meter_colors(tmp_path: Path) -> None:
 def test_direct_meter_runs_where_the_action_says(tmp_path: Path) -> None:
     p = pipe(tmp_path, "t.apply();", ingress_locals="""DirectMeter(MeterType_t.BYTES) m;
         action metered() { hdr.data.d = m.execute(); } action free() { }
-        table t { key = { hdr.data.a: exact; } actions = { metered; free; } size = 4; meters = m; }""")  # fmt: skip
+        table t { key = { hdr.data.a: exact; } actions = { metered; free; } size = 4; meters = m; }""")
     p.add(TableEntry("I.t", {"hdr.data.a": 1}, "I.metered"), TableEntry("I.t", {"hdr.data.a": 2}, "I.free"))
     for cell in range(4):
         p.poke("meters", "I.m", cell, METER.pack(1, 0, 32, 0, 16, 32, 16, 0))
@@ -236,7 +236,7 @@ def hashed(p, *fields: int) -> int:
 
 def hash_pipe(tmp_path: Path, algorithm: str, width: int = 32, fields: str = "hdr.data.c", more: str = ""):
     return pipe(tmp_path, f"bit<64> x = (bit<64>)h.get({{{fields}}}); hdr.data.a = x[63:32]; hdr.data.b = x[31:0];",
-                ingress_locals=f"{more} Hash<bit<{width}>>({algorithm}) h;")  # fmt: skip
+                ingress_locals=f"{more} Hash<bit<{width}>>({algorithm}) h;")
 
 
 def test_published_values(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_xor(tmp_path: Path, algorithm: str, size: int) -> None:
 def test_symmetric_hash(tmp_path: Path) -> None:
     notes = '@symmetric("hdr.data.a", "hdr.data.b") @symmetric("hdr.data.d", "hdr.data.e")'
     p = pipe(tmp_path, "hdr.data.c = h.get({hdr.data.a, hdr.data.b, hdr.data.d, hdr.data.e});",
-             ingress_locals=f"{notes} Hash<bit<16>>(HashAlgorithm_t.CRC16) h;")  # fmt: skip
+             ingress_locals=f"{notes} Hash<bit<16>>(HashAlgorithm_t.CRC16) h;")
     one = p.ingress(data(1, 2, 0, 3, 4)).frame[8:10]
     assert one == p.ingress(data(2, 1, 0, 3, 4)).frame[8:10] == p.ingress(data(1, 2, 0, 4, 3)).frame[8:10]
     assert one != p.ingress(data(1, 3, 0, 2, 4)).frame[8:10]
@@ -316,7 +316,7 @@ def test_checksum_verification(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.e = md.wrong ? 8w1 : 0;", metadata="bool wrong;", parser_locals="Checksum() sum;",
              parser="""state start { pkt.extract(intr); pkt.advance(64); pkt.extract(hdr.data);
              sum.add({hdr.data.a, hdr.data.b}); sum.add({hdr.data.c}); md.wrong = sum.verify();
-             transition accept; }""")  # fmt: skip
+             transition accept; }""")
     good = ~ones_sum(data(0x12345678, 0xFEDCBA98)) & 0xFFFF
     assert p.ingress(data(0x12345678, 0xFEDCBA98, good)).frame[11] == 0
     assert p.ingress(data(0x12345678, 0xFEDCBA98, good ^ 1)).frame[11] == 1
@@ -331,7 +331,7 @@ def incremental(tmp_path_factory: pytest.TempPathFactory):
     """Program that changes a; c, a checksum over the rest of the packet, is updated by subtraction and addition only."""
     return pipe(tmp_path_factory.mktemp("incremental"), "hdr.data.a = hdr.data.b;", metadata="bit<16> rest;",
                 parser_locals="Checksum() sum;", parser=UPDATE % "md.rest = sum.get();", deparser_locals="Checksum() sum;",
-                deparser="hdr.data.c = sum.update({hdr.data.a, md.rest}); pkt.emit(hdr);")  # fmt: skip
+                deparser="hdr.data.c = sum.update({hdr.data.a, md.rest}); pkt.emit(hdr);")
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -350,14 +350,14 @@ def test_residual_checksum(tmp_path: Path) -> None:
              parser="""state start { pkt.extract(intr); pkt.advance(64); pkt.extract(hdr.data);
              sum.subtract_all_and_deposit(md.rest); transition accept; }""", deparser_locals="Checksum() sum;",
              deparser="""hdr.data.c = sum.update({hdr.data.a, hdr.data.b, hdr.data.d, hdr.data.e, md.rest});
-             pkt.emit(hdr);""")  # fmt: skip
+             pkt.emit(hdr);""")
     result = p.ingress(data(1, 2, 3, 4, 5) + b"an even payload!").frame
     assert ones_sum(result) == 0xFFFF
 
 
 def test_zeros_as_ones(tmp_path: Path) -> None:
     p = pipe(tmp_path, deparser_locals="Checksum() sum;", deparser="""hdr.data.c = sum.update({hdr.data.a});
-        hdr.data.b[15:0] = sum.update(data = {hdr.data.a}, zeros_as_ones = true); pkt.emit(hdr);""")  # fmt: skip
+        hdr.data.b[15:0] = sum.update(data = {hdr.data.a}, zeros_as_ones = true); pkt.emit(hdr);""")
     assert p.ingress(data(0xFFFF0000)).frame == data(0xFFFF0000, 0xFFFF, 0)
     assert p.ingress(data(0x00010000)).frame == data(0x00010000, 0xFFFE, 0xFFFE)
 
@@ -368,7 +368,7 @@ def test_zeros_as_ones(tmp_path: Path) -> None:
 def test_functions(tmp_path: Path) -> None:
     p = pipe(tmp_path, """bit<32> low = min(hdr.data.a, hdr.data.b); bit<32> high = max(hdr.data.a, hdr.data.b);
         hdr.data.a = low; hdr.data.b = high; hdr.data.c = (bit<16>)sizeInBytes(hdr.data);
-        funnel_shift_right(hdr.data.d, 8w0x12, hdr.data.e, 4);""")  # fmt: skip
+        funnel_shift_right(hdr.data.d, 8w0x12, hdr.data.e, 4);""")
     assert p.ingress(data(9, 3, e=0x34)).frame == data(3, 9, 12, 0x23, 0x34)
 
 
@@ -385,7 +385,7 @@ def test_functions(tmp_path: Path) -> None:
 def test_math_unit_is_near(tmp_path: Path, operation: str, function) -> None:
     p = pipe(tmp_path, "hdr.data.b = f.execute(0);", ingress_locals=f"""MathUnit<bit<32>>({operation}) unit;
         Register<bit<32>, bit<1>>(1) r; RegisterAction<bit<32>, bit<1>, bit<32>>(r) f = {{
-        void apply(inout bit<32> v, out bit<32> x) {{ v = unit.execute(hdr.data.a); x = v; }} }};""")  # fmt: skip
+        void apply(inout bit<32> v, out bit<32> x) {{ v = unit.execute(hdr.data.a); x = v; }} }};""")
     for x in (1, 2, 3, 7, 12, 100, 1000, 12345, 60000):
         result = int.from_bytes(p.ingress(data(x)).frame[4:8], "big")
         assert abs(result - function(x)) <= max(1, 0.27 * function(x)), x
@@ -401,7 +401,7 @@ def test_action_profile_and_selector(tmp_path: Path) -> None:
         action to(PortId_t port) { tm.ucast_egress_port = port; } action mark(bit<8> d) { hdr.data.d = d; }
         table t { key = { hdr.data.a: exact; hdr.data.b: selector; } actions = { to; NoAction; } size = 8;
             implementation = selector; }
-        table u { key = { hdr.data.a: exact; } actions = { mark; NoAction; } implementation = plain; }""")  # fmt: skip
+        table u { key = { hdr.data.a: exact; } actions = { mark; NoAction; } implementation = plain; }""")
     profile = next(x for x in p.program.p4info.message["actionProfiles"] if x["preamble"]["name"] == "I.profile")
     assert profile["withSelector"] and profile["maxGroupSize"] == 8
     for member, port in ((1, 11), (2, 22), (3, 33)):
@@ -422,7 +422,7 @@ def test_value_sets_and_other_match_kinds(tmp_path: Path) -> None:
              transition select(hdr.data.c) { known: yes; default: accept; } } state yes { md.found = 1; transition accept; }""",
              ingress_locals="""action hit() { hdr.data.d = 7; } Atcam(number_partitions = 16) atcam;
              table t { key = { hdr.data.a: atcam_partition_index; hdr.data.b: lpm; } actions = { hit; NoAction; }
-             implementation = atcam; size = 16; }""")  # fmt: skip
+             implementation = atcam; size = 16; }""")
     assert p.ingress(data(c=5)).frame[11] == 0
     p.tables.value_sets.apply("MODIFY", ValueSetEntry("IP.known", ((5, 0xFFFF), (0x100, 0xFF00))))
     assert [p.ingress(data(c=c)).frame[11] for c in (5, 4, 0x1FF, 0x200)] == [1, 0, 1, 0]
@@ -437,12 +437,12 @@ def test_rows_of_registers(tmp_path: Path) -> None:
     registers = "".join(f"""Register<pair_t, bit<8>>(16) r{i};
         RegisterAction<pair_t, bit<8>, bit<32>>(r{i}) add{i} = {{ void apply(inout pair_t v, out bit<32> x) {{
             v.first = v.first + hdr.values.v{2 * i}; v.second = v.second + hdr.values.v{2 * i + 1}; x = v.second; }} }};
-        """ for i in range(n))  # fmt: skip
+        """ for i in range(n))
     calls = "".join(f"hdr.values.v{2 * i + 1} = add{i}.execute(hdr.data.e);" for i in range(n))
     parser = """state start { pkt.extract(intr); pkt.advance(64); pkt.extract(hdr.data); pkt.extract(hdr.values);
         transition accept; }"""
     p = pipe(tmp_path, calls, types=f"{PAIR} header values_h {{ {fields} }}", headers="values_h values;", parser=parser,
-             ingress_locals=registers, deparser="pkt.emit(hdr.data); pkt.emit(hdr.values);")  # fmt: skip
+             ingress_locals=registers, deparser="pkt.emit(hdr.data); pkt.emit(hdr.values);")
     rng = random.Random(1)
     sums = [0] * (2 * n)
     for _ in range(3):

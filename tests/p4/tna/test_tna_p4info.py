@@ -45,7 +45,7 @@ def test_objects(tmp_path: Path) -> None:
         "tables": {"I.direct.table", "I.u"}, "actions": {"I.hit", "I.to", "NoAction"}, "valueSets": {"IP.known"},
         "registers": {"I.pairs", "I.step", "I.mine"}, "counters": {"I.all"}, "directCounters": {"I.hits"},
         "meters": {"I.rate"}, "directMeters": {"I.own"}, "actionProfiles": {"I.profile"}, "digests": {"ID.seen"},
-    }  # fmt: skip
+    }
     table = next(t for t in info["tables"] if t["preamble"]["name"] == "I.direct.table")
     assert table["idleTimeoutBehavior"] == "NOTIFY_CONTROL" and table["size"] == "77"
     assert [(f["name"], f["matchType"]) for f in table["matchFields"]] == [("a", "EXACT"), ("hdr.data.b", "RANGE")]
@@ -78,7 +78,7 @@ def test_layout(tmp_path: Path) -> None:
     assert registers == {
         "I.pairs.first": ("5", None, False, 100), "I.pairs.second": ("7", None, False, 100), "I.step": ("3", None, True, 1),
         "I.mine": ("9", "I.direct.table", False, 77),
-    }  # fmt: skip
+    }
     assert layout["selectors"] == {"I.profile": ["I.selector", 4]} and layout["pipeline"] == "pipe"
     assert [(f["name"], f["type"], f["size"]) for f in layout["filters"]] == [("I.smooth", "lpf", 16), ("I.early", "wred", 8)]
     assert [d["fields"][0]["name"] for d in layout["digests"]] == ["a"]
@@ -103,7 +103,7 @@ def test_sizes_that_a_program_leaves_out(tmp_path: Path) -> None:
         table t { key = { hdr.data.a: exact; } actions = { to; } }
         table u { key = { hdr.data.a: exact; } actions = { to; } min_size = 99; }
         table v { key = { hdr.data.a: selector; } actions = { to; } implementation = selector; size = 7; }""",
-        ingress="t.apply(); u.apply(); v.apply();")  # fmt: skip
+        ingress="t.apply(); u.apply(); v.apply();")
     info = p.program.p4info.message
     assert {t["preamble"]["name"]: t["size"] for t in info["tables"]} == {"I.t": "512", "I.u": "99", "I.v": "7"}
     assert {t["name"]: t["size"] for t in p.layout["tables"]} == {"I.t": 512, "I.u": 99, "I.v": 7}

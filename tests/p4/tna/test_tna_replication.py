@@ -117,7 +117,7 @@ def test_a_node_that_goes_leaves_its_groups(switch):
     (MirrorSession(1, direction="SIDEWAYS"), "direction 'SIDEWAYS': expected INGRESS, EGRESS, BOTH"),
     (MirrorSession(1, queue=32), "mirror session 1: queue: 32 does not fit 5 bits"),
     (MulticastGroupEntry(1, (Replica(400),)), "port 400 is none of this switch's 2 pipes"),
-])  # fmt: skip
+])
 def test_bad_entities_are_refused_whole(switch, entity, message):
     with pytest.raises(EntityError, match=message):
         switch.write(insert(MulticastNode(77, 7, (1,)), entity))

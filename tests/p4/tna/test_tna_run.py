@@ -55,7 +55,7 @@ def entries(switch: Switch) -> None:
         TableEntry("addresses", {"hdr.ethernet.dst": 4}, "to_cpu"),
         TableEntry("addresses", {"hdr.ethernet.dst": 5}, "send", {"port": 68}),
         MulticastGroupEntry(7, (Replica(1, 11), Replica(PIPE1 + 2, 12))),
-    ))  # fmt: skip
+    ))
 
 
 def test_packets_go_where_the_entries_say(program):
@@ -119,7 +119,7 @@ def test_filters_are_configured_cell_by_cell(filters):
         switch.write(modify(
             FilterEntry("average", 3, LpfConfig(100.0, 1000.0)), FilterEntry("red", 3, WredConfig(0.0, 400, 800, 0.0)),
             FilterEntry("mine", config=LpfConfig(0, 0, scale_down=2), entry=entry),
-        ))  # fmt: skip
+        ))
         assert filtered(switch, 1000, 0)[0] == 0  # no time has passed
         assert filtered(switch, 1000, 100) == (632, 250, 1)  # 1 - 1/e of the step; a quarter; above 800
         assert filtered(switch, 0, 1100)[0] == 232  # down by e, with the other time constant
@@ -147,7 +147,7 @@ def test_filters_are_configured_cell_by_cell(filters):
     (FilterEntry("average", 0, LpfConfig(-1, 0)), "finite and not negative"),
     (FilterEntry("mine", 0), "a direct one: name an entry of table Ingress.addresses"),
     (FilterEntry("average", entry=TableEntry("addresses", {"hdr.ethernet.dst": 1})), "not a direct one"),
-])  # fmt: skip
+])
 def test_bad_filters_are_refused(filters, entity, message):
     with Switch(filters) as switch, pytest.raises(EntityError, match=message):
         switch.write(modify(entity))

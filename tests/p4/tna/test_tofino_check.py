@@ -105,7 +105,7 @@ def test_what_must_wait_for_what(checked):
     ("bool small = false; if (hdr.data.a == 1) { small = hdr.data.c == 1; } if (small) { meta.x = 1; }", 2),  # no gateway can
     ("meta.x[7:0] = hdr.data.c[7:0] + 1; meta.y = (bit<32>)meta.x[15:8];", 1),  # other bits
     ("meta.x[7:0] = hdr.data.c[7:0] + 1; meta.y = (bit<32>)meta.x[7:0] + 1;", 2),
-])  # fmt: skip
+])
 def test_a_bound_is_a_bound(checked, apply, stages):
     assert ingress(checked(TABLES + f"apply {{ {apply} }}")).bound.stages == stages
 
@@ -127,7 +127,7 @@ def test_a_register_keeps_its_users_in_one_stage(checked):
             meta.flag = (bit<8>)meta.x + 1;
             meta.y = add.execute(meta.flag);
         }
-    }""")  # fmt: skip
+    }""")
     assert ingress(report).bound.stages == 4
     assert "register Ingress.r" in [p.why for p in ingress(report).bound.placed]
     assert {r.name: len(a) for r, a in ingress(report).most.items()} == {"Ingress.r": 1} and messages(report) == []
@@ -140,7 +140,7 @@ def test_registers_crowd_stages(checked):
     Register<bit<32>, bit<8>>(16) r{i};
     RegisterAction<bit<32>, bit<8>, bit<32>>(r{i}) add{i} = {{
         void apply(inout bit<32> v) {{ v = v + meta.x; }}
-    }};""" for i in range(9))  # fmt: skip
+    }};""" for i in range(9))
     report = checked(declared + "apply { meta.x = hdr.data.a + 1; " + "".join(f"add{i}.execute(0);" for i in range(9)) + "}")
     assert ingress(report).bound.stages == 2 and report.crowded[0] == report.stages == 4
     assert "9 registers and meters that come after 1 stages of others, 4 in each stage" in text(report)
@@ -154,7 +154,7 @@ def test_two_accesses_in_one_pass(checked):
     apply {
         add.execute(1);
         if (hdr.data.e == 1) { add.execute(2); }
-    }""")  # fmt: skip
+    }""")
     (finding,) = [f for f in report.findings if f.level == "error"]
     assert "register Ingress.r is accessed 2 times in one pass" in finding.text
     assert [span.line for span, _ in finding.notes] == [finding.span.line - 1, finding.span.line]
@@ -179,7 +179,7 @@ BODY = """
     ("bit<1>", "if (v == 1) { v = 0; }", "a condition on a cell of one bit"),
     ("pair_t", "v.first = 100; if (v.second == 200) { v.second = 300; } else { v.second = 400; } if (v.first == 500) { o = 1; }",
      "use 5 constants beyond -8..7 (100, 200, 300, 400, 500): a stateful ALU keeps 4"),
-])  # fmt: skip
+])
 def test_shapes_that_the_stateful_alu_has_not(checked, cell, body, message):
     report = checked(BODY.format(cell=cell, body=body))
     assert any(message in text for text in messages(report)), messages(report)
@@ -193,7 +193,7 @@ def test_shapes_that_the_stateful_alu_has_not(checked, cell, body, message):
     ("pair_t", "if (hdr.data.e == 1 && v.first != 0) { v.first = v.first & ~hdr.data.a; } else { v.first = hdr.data.a; } "
                "o = v.first;"),
     ("bit<1>", "o = (bit<32>)v; v = 1;"),
-])  # fmt: skip
+])
 def test_shapes_that_it_has(checked, cell, body):
     assert messages(checked(BODY.format(cell=cell, body=body))) == []
 
@@ -222,7 +222,7 @@ def test_more_than_there_is(checked):
 @pytest.mark.parametrize("statement, message", [
     ("if (hdr.data.a < hdr.data.b) { meta.x = 1; }", "'hdr.data.a < hdr.data.b' compares two fields by size"),
     ("meta.x = (hdr.data.a + hdr.data.b) & 15;", "an expression of several operations"),
-])  # fmt: skip
+])
 def test_what_a_compiler_may_refuse_is_a_warning(checked, statement, message):
     report = checked(f"apply {{ {statement} }}")
     assert messages(report) == [] and [m.startswith(message) for m in messages(report, "warning")] == [True]

@@ -16,7 +16,7 @@ STAGE = {
     "stage_number": 3, "logical_tables": {"size": 16, "ids": [{"id": 0, "table_name": "t"}]},
     "rams": {"nRows": 8, "nColumns": 12, "srams": [{"row": 0, "column": 2, "usages": []}, {"row": 1, "column": 2, "usages": []}]},
     "meter_alus": {"nAlus": 4, "meters": [{"row": 1, "usages": []}]}, "tcams": {"nRows": 12, "nColumns": 2, "tcams": []},
-}  # fmt: skip
+}
 FAKE = """#!/bin/sh
 echo "$@" > "$FAKE_LOG"
 while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done

@@ -13,7 +13,7 @@ from c_program import compiled
 from ina.p4.runtime import Program, Switch
 
 (END, UCAST, GROUP_A, GROUP_B, HASH1, HASH2, XID1, XID2, RID, CPU, BYPASS, DROP_CTL, MIRROR, RESUBMIT, DIGEST, QID,
- PARSER_DROP, FAIL) = range(18)  # fmt: skip
+ PARSER_DROP, FAIL) = range(18)
 EGRESS_DROP, EGRESS_MIRROR = 32, 33
 FRONT = 27
 PORTS = (0, 1, 2, 3, 5, 128, 129, 140)

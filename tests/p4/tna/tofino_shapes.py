@@ -13,7 +13,7 @@ REGISTER = """
 USES = {"bit<32>": "meta.y = act.execute(hdr.data.index[7:0]); hdr.data.d = meta.y;",
         "int<32>": "meta.y = (bit<32>)act.execute(hdr.data.index[7:0]); hdr.data.d = meta.y;",
         "bit<8>": "meta.flag = act.execute(hdr.data.index[7:0]); hdr.data.e = (bit<16>)meta.flag;",
-        "bit<1>": "meta.flag[0:0] = act.execute(hdr.data.index[7:0]); hdr.data.e[0:0] = meta.flag[0:0];"}  # fmt: skip
+        "bit<1>": "meta.flag[0:0] = act.execute(hdr.data.index[7:0]); hdr.data.e[0:0] = meta.flag[0:0];"}
 
 
 def stateful(cell: str, out: str, body: str) -> str:
@@ -89,4 +89,4 @@ SHAPES = (
     apply { t.apply(); }""", False, "beside another longest prefix"),
     ("a comparison of two fields by size", "apply { if (hdr.data.a < hdr.data.b) { hdr.data.c = 1; } }", False,
      "compares two fields by size"),
-)  # fmt: skip
+)

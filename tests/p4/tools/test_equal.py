@@ -108,7 +108,7 @@ def ticking(monkeypatch) -> None:
 
 def equal(folder: Path, *more: str) -> int:
     return cli.main(["p4", "equal", f"{folder}/a.p4", f"{folder}/b.p4", "--mapping", f"{folder}/twins.toml",
-                     "--stf", f"{folder}/differs.stf", *QUICK, *more])  # fmt: skip
+                     "--stf", f"{folder}/differs.stf", *QUICK, *more])
 
 
 @pytest.mark.parametrize("packets", ["", PACKET], ids=["packets from the parser", "packets of the file"])
@@ -188,7 +188,7 @@ def test_copies_of_one_port_may_be_in_any_order(tmp_path, capsys):
     (tmp_path / "a.p4").write_text(text)
     (tmp_path / "b.p4").write_text(text.replace("= sm.egress_rid", "= 3 - sm.egress_rid"))
     (tmp_path / "votes.stf").write_text("mc_mgrp_create 9\nmc_node_create 1 1\nmc_node_create 2 1\nmc_node_associate 9 0\n"
-                                        "mc_node_associate 9 1\n")  # fmt: skip
+                                        "mc_node_associate 9 1\n")
     (tmp_path / "twins.toml").write_text('[entries]\nboth = "votes.stf"\n')
     assert equal(tmp_path) == 1
     assert "port 1, frame 1: data.c: A 0x1, B 0x2" in capsys.readouterr().out
@@ -198,7 +198,7 @@ def test_copies_of_one_port_may_be_in_any_order(tmp_path, capsys):
 SELECTOR = """action go(bit<9> port) { sm.egress_spec = port; } action_selector(HashAlgorithm.crc16, 8, 4) chosen;
 table t { key = { hdr.data.a: exact; hdr.data.b: selector; } actions = { go; NoAction; } implementation = chosen; }"""
 RANGES = v1_program.TABLE % ("hdr.data.a: ternary; hdr.data.b: range;",
-                             "const entries = { (0x12340000 &&& 0xffff0000, 500..LAST): set(9); }")  # fmt: skip
+                             "const entries = { (0x12340000 &&& 0xffff0000, 500..LAST): set(9); }")
 TOLD = "struct one_t { bit<32> a; } struct two_t { bit<32> a; }"
 JUMP = "state start { p.extract(hdr.data); transition select(hdr.data.a) { 0xcafe1234: jump; default: accept; } }"
 VALUES = """state start { p.extract(hdr.data); transition select(hdr.data.a) { values: found; default: accept; } }
@@ -227,7 +227,7 @@ SUBTLE = {  # A; B; lines of the STF file
     "the kind of a digest": (
         *(v1_program.source(f"if (hdr.data.d {op} 1) {{ digest<one_t>(1, {{hdr.data.a}}); }} else "
                             "{ digest<two_t>(1, {hdr.data.a}); }", types=TOLD) for op in ("==", "!=")), ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SUBTLE)
@@ -243,10 +243,10 @@ def test_a_parser_of_very_many_paths(tmp_path, capsys):
     states = "".join(
         f"state s{i} {{ transition select(p.lookahead<bit<8>>()[{i % 8}:{i % 8}]) {{ 0: a{i}; default: s{i + 1}; }} }}"
         f"state a{i} {{ meta.x = meta.x + 1; transition s{i + 1}; }}" for i in range(30)
-    )  # fmt: skip
+    )
     for last, sizes in (("accept", [12]), ("reject", [0])):
         text = v1_program.source(metadata="bit<8> x;", parser="state start { p.extract(hdr.data); transition s0; }" + states
-                                 + f"state s30 {{ transition {last}; }}")  # fmt: skip
+                                 + f"state s30 {{ transition {last}; }}")
         paths = Shapes(v1_program.check(tmp_path, text)).paths
         assert [shape.size for shape in paths] == sizes
 
@@ -421,7 +421,7 @@ def test_bounds_are_options_and_said_where_they_cut(tmp_path, capsys):
         "control I(inout headers_t hdr, inout meta_t m, inout standard_metadata_t sm) { apply { sm.egress_spec = 1; } }\n"
         "control E(inout headers_t hdr, inout meta_t m, inout standard_metadata_t sm) { apply { } }\n"
         "control D(packet_out pk, in headers_t hdr) { apply { pk.emit(hdr.one); } }\n"
-        "V1Switch(P(), N(), I(), E(), N(), D()) main;\n")  # fmt: skip
+        "V1Switch(P(), N(), I(), E(), N(), D()) main;\n")
     assert "more than 3 times (--visits)" in notes(capsys, program)
     two = notes(capsys, program, "--visits", "9", "--paths", "2")
     assert two == "note: 2 paths of A's parser were tried, and it has more (--paths)"
@@ -461,7 +461,7 @@ def test_a_protocol_of_the_users_own_gets_its_controllers_entries(tmp_path, caps
 
 
 IN_CI = ("a result that is asked for once more is not given", "the twin expects a packet too many",
-         "an aggregator is believed for ever")  # fmt: skip
+         "an aggregator is believed for ever")
 
 
 @pytest.mark.judge

@@ -132,7 +132,7 @@ def test_wire_format():
         "  direct_resource_ids: 1", "  direct_resource_ids: 300", "  size: 1024", "  is_const_table: true", "}",
         "type_info {", "  structs {", '    key: "s"', "    value {", "      members {", '        name: "m"', "      }",
         "    }", "  }", "}",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.build
@@ -160,7 +160,7 @@ def _by_name(x):
 
 # Programs of which p4c has removed unreachable parts, or cannot describe some: docs/guide/p4.md, "Differences from BMv2".
 P4INFO_DIFFERS = {"gauntlet_exit_combination_5-bmv2", "gauntlet_exit_combination_21-bmv2", "issue2735-bmv2",
-                  "match-on-exprs2-bmv2"}  # fmt: skip
+                  "match-on-exprs2-bmv2"}
 
 
 def samples() -> list[Path]:
@@ -177,7 +177,7 @@ def test_p4info_is_that_of_p4c(path, tmp_path):
     need("p4c")
     files = [tmp_path / f"p4c.{ending}" for ending in ("json", "bin", "txtpb")]
     command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "-DVALUES=32", "--p4runtime-files", ",".join(map(str, files)),
-               "-o", str(tmp_path / "bmv2.json"), str(path)]  # fmt: skip
+               "-o", str(tmp_path / "bmv2.json"), str(path)]
     process = subprocess.run(command, capture_output=True, text=True)
     if not files[0].exists():
         assert path not in PROGRAMS, process.stderr
@@ -236,7 +236,7 @@ def test_stf_of_a_folder_tells_what_cannot_be_read_and_runs_the_rest(program, ca
         (folder / f"{name}.stf").write_text(STF)
         (folder / f"{name}.p4").write_text(PROGRAM)
     for name, target in (("gone.p4", "nowhere.p4"), ("looping.p4", "looping.p4"), ("no_test.stf", "nowhere.stf"),
-                         ("test_loops.stf", "test_loops.stf")):  # fmt: skip
+                         ("test_loops.stf", "test_loops.stf")):
         (folder / name).unlink()
         (folder / name).symlink_to(target)
     for name in ("folder.p4", "test_folder.stf"):
@@ -332,7 +332,7 @@ def test_names_in_runs():
     names = ["a", "v0", "v1", "v2", "w_0f", "w_10", "b"]
     assert [[n for n, _ in g] for g in explain.runs([(n, 1) for n in names])] == [
         ["a"], ["v0", "v1", "v2"], ["w_0f", "w_10"], ["b"],
-    ]  # fmt: skip
+    ]
     assert len(explain.runs([("v0", 1), ("v1", 2)])) == 2
 
 
@@ -411,7 +411,7 @@ def test_stf_and_trace_run_a_programs_own_externs(tmp_path, capsys):
 
 @pytest.mark.build
 @pytest.mark.parametrize(("order", "magic", "unit"), [("<", 0xA1B2C3D4, 10**6), (">", 0xA1B2C3D4, 10**6),
-                                                      ("<", 0xA1B23C4D, 10**9), (">", 0xA1B23C4D, 10**9)])  # fmt: skip
+                                                      ("<", 0xA1B23C4D, 10**9), (">", 0xA1B23C4D, 10**9)])
 def test_pcap_files(tmp_path, order, magic, unit):
     path = pcap(tmp_path / "x.pcap", [b"ab", b"cde", b"f"], order, magic, unit)
     records = list(trace.packets(str(path), 2))
@@ -458,7 +458,7 @@ def test_what_the_interpreter_tells_costs_nothing_when_nobody_listens(tmp_path):
 
 @pytest.mark.build
 @pytest.mark.parametrize("block", re.findall(r"^```console\n\$ ina (.*?)^```$", PAGE, flags=re.M | re.S),
-                         ids=lambda b: b.split()[0])  # fmt: skip
+                         ids=lambda b: b.split()[0])
 def test_output_in_the_documentation_is_real(block, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     command, _, output = block.partition("\n")

@@ -262,9 +262,9 @@ def main() -> int:
         misses += finding is None or finding.packets > PACKETS
         text = "no packets show it" if finding is None else (
             f"{finding.outcome.sequences} random sequences, {finding.outcome.sent} packets; "
-            f"{finding.packets} left: {finding.text}")  # fmt: skip
+            f"{finding.packets} left: {finding.text}")
         print(f"{'MISSED' if finding is None or finding.packets > PACKETS else 'found':<7} {plant.name}: {text} "
-              f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
+              f"({time.monotonic() - began:.0f} s)", flush=True)
     return 1 if misses else 0
 
 

@@ -159,7 +159,7 @@ class Tree:
         self._lossy: list[Port] = []
         cabled: list[tuple[str, str]] = []
         built = compile_program(paths.p4_dir() / "tofino" / "switchml.p4", defines={"VALUES": "64", "SLOTS": "256"},
-                                include_dirs=[paths.p4_dir()])  # fmt: skip
+                                include_dirs=[paths.p4_dir()])
         try:
             for name in self.names:
                 self.switches[name] = Switch(built.so_path, pipes=2)
@@ -217,7 +217,7 @@ class Tree:
     @property
     def controlled_by(self) -> tuple:
         return ("tofino", "controller", self.file, "--job-slots", 16, "--switch-timeout", self.silence, "--name", self.socket,
-                "--state", self.folder / "jobs.json")  # fmt: skip
+                "--state", self.folder / "jobs.json")
 
     def controller(self) -> Process:
         return Process(*self.controlled_by, "-v")
@@ -255,7 +255,7 @@ class Workers:
             for a, host in zip(self.connect(), hosts, strict=True):
                 config = WorkerConfig(
                     worker=a.worker, workers=len(hosts), job=a.number, life=a.life, slots=a.slots,
-                    values=a.values, address=a.address, switch=a.switch, rto_min=10e-3, timeout=LONG)  # fmt: skip
+                    values=a.values, address=a.address, switch=a.switch, rto_min=10e-3, timeout=LONG)
                 self.configs.append(config)
                 alive = self.clients[a.worker].fileno() if watched else -1
                 self.endpoints.append(Endpoint(config, tree.hosts[host].open(), alive))
@@ -278,7 +278,7 @@ class Workers:
     def begin(self, count: int, seed: int = 1):
         """Begins an all-reduce of full-range integers; returns the expected sums, and the other arguments of `end`."""
         arrays = [np.random.default_rng([seed, i]).integers(-(2**31), 2**31, count, dtype=np.int32)
-                  for i in range(len(self.hosts))]  # fmt: skip
+                  for i in range(len(self.hosts))]
         expected = np.sum(arrays, axis=0, dtype=np.int32)
         tickets = [endpoint.submit(array) for endpoint, array in zip(self.endpoints, arrays, strict=True)]
         return expected, arrays, tickets

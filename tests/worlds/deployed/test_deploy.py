@@ -218,7 +218,7 @@ def test_what_is_done_on_each_host(file, capsys):
     ({"type": "broadcast", "dst": "10.0.0.2", "dev": "eno1"}, ""),
     ({"type": "blackhole", "dst": "10.255.0.0/16"},
      "blackhole route 10.255.0.0/16 without an interface covers the switch's 10.255.0.1"),
-])  # fmt: skip
+])
 def test_routes_that_overlap(file, route, message):
     d = deployment(file)
     assert host_setup.overlaps(d, d.hosts[0], [route]) == ([message] if message else [])
@@ -295,7 +295,7 @@ def test_the_file_of_the_docs_is_one(tmp_path):
     ("max_length = 128", "max_length = 0", "max_length = 0: expected 1 to 65,535"),
     ("session = 5", 'session = "5"', "session = '5': expected a whole number"),
     ('"3/0" = {', '"2/2" = { speed = "25G" }\n"3/0" = {', "ports 2/0 and 2/2 share a lane of their connection"),
-])  # fmt: skip
+])
 def test_errors_name_the_key(file, old, new, message):
     file.write_text(FILE.replace(old, new, 1))
     with pytest.raises(ConfigError) as error:

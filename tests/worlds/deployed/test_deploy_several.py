@@ -231,7 +231,7 @@ def test_what_is_done_on_each_host(file, capsys):
     ('at = "{leaf1}"', "at = 1", "[[tofino.switch]] number 1: at = 1: expected text"),
     ('"6/0" = {{}}', '"6/0" = {{ fec = "x" }}', '[tofino.switch.ports."6/0"]: fec = \'x\''),
     ('switch = "root"\nsession', 'switch = "top"\nsession', "mirror session 5: switch = 'top' is none of leaf1, leaf2, root"),
-])  # fmt: skip
+])
 def test_errors_name_the_key(tmp_path, old, new, message):
     file = tmp_path / "racks.toml"
     text = FILE + HOSTS.replace("{", "{{").replace("}", "}}")
@@ -284,7 +284,7 @@ def test_the_doctor_looks_at_every_switch(file, switches, servers, capsys):
 
 def test_where_switches_are(file, capsys):
     for at, message in (("x:1", "--at x:1: which of leaf1, leaf2, root? Expected NAME=HOST:PORT"),
-                        ("spine=x:1", f"--at spine=x:1: {file} has no switch 'spine'; it has leaf1, leaf2, root")):  # fmt: skip
+                        ("spine=x:1", f"--at spine=x:1: {file} has no switch 'spine'; it has leaf1, leaf2, root")):
         assert main(["deploy", str(file), "--at", at]) == 2
         assert message in capsys.readouterr().err
     text = file.read_text()

@@ -140,7 +140,7 @@ def switch_run(folder, name, *interfaces, protocol="switchml"):
     """Returns a command, and the address at which it serves BFRuntime."""
     served, program = f"unix:{folder / name}", f"p4/tofino/{protocol}.p4"
     return [*INA, "switch", "run", program, "-D", "VALUES=64", "--arch", "tna", *(f"-i{at}" for at in interfaces), "--grpc",
-            f"unix:{folder / name}.p4rt", "--bfrt", served], served  # fmt: skip
+            f"unix:{folder / name}.p4rt", "--bfrt", served], served
 
 
 def deploy(file, *options):
@@ -156,11 +156,11 @@ def train(hosts, faults=None):
         environment = os.environ | {
             "INA_SWITCH": "tcp:10.0.0.1:5588", "INA_HOST": f"server{n + 1}", "GLOO_SOCKET_IFNAME": "nic", "RANK": str(n),
             "WORLD_SIZE": str(len(hosts)), "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500",
-        }  # fmt: skip
+        }
         if n in (faults or {}):
             environment["INA_FAULT"] = faults[n]
         ranks.append(subprocess.Popen([*inside, sys.executable, "-c", RANK], env=environment, cwd=ROOT, text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE))  # fmt: skip
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE))
     try:
         outputs = [child.output(rank, child.TRAINING) for rank in ranks]
     finally:
@@ -175,7 +175,7 @@ def train(hosts, faults=None):
 
 def controller(hosts, file, state, *options):
     return [*hosts[0], *INA, "tofino", "controller", str(file), *options, "--switch-timeout", "60", "--name", "tcp:10.0.0.1:5588",
-            "--state", str(state)]  # fmt: skip
+            "--state", str(state)]
 
 
 def test_ranks_train_over_a_switch_that_was_deployed(tmp_path):
@@ -196,12 +196,12 @@ def test_ranks_train_over_a_tree_that_was_deployed(tmp_path, protocol):
     file, names = tmp_path / "far.toml", ["s1", "s1", "s2"]
     with namespaces(names) as hosts, ExitStack() as stack:
         ip("link add up1 type veth peer name down1", "link add up2 type veth peer name down2",
-           *(f"link set {name} up" for name in ("up1", "down1", "up2", "down2")))  # fmt: skip
+           *(f"link set {name} up" for name in ("up1", "down1", "up2", "down2")))
         panel, text = {0: "1/0", 4: "2/0", 128: "17/0"}, FILE.format(hosts=3, protocol=protocol)
         at = {"leaf1": {0: "port1", 4: "port2", 128: "up1"}, "leaf2": {0: "port3", 128: "up2"}, "root": {0: "down1", 4: "down2"}}
         for name, interfaces in at.items():
             switch, served = switch_run(tmp_path, name, *(f"{port}@{interface}" for port, interface in interfaces.items()),
-                                        protocol=protocol)  # fmt: skip
+                                        protocol=protocol)
             stack.enter_context(running(switch, "P4Runtime:"))
             text += tofino_file.switch(name, served, [panel[port] for port in interfaces])
         places = [(1, "leaf1", 1), (2, "leaf1", 2), (3, "leaf2", 1)]

@@ -18,4 +18,4 @@ def link(a: str, b: str) -> str:
 def host(n: int, switch: str, port: int, mac: str = "0c:42:a1:00:00") -> str:
     """server`n` with address 10.0.0.n, at a port of the switch. `mac`: but for the last byte, which is `n`."""
     return (f'\n[[tofino.host]]\nname = "server{n}"\nswitch = "{switch}"\nport = "{port}/0"\n'
-            f'mac = "{mac}:{n:02x}"\nip = "10.0.0.{n}"\n')  # fmt: skip
+            f'mac = "{mac}:{n:02x}"\nip = "10.0.0.{n}"\n')

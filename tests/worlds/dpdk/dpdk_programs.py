@@ -24,7 +24,7 @@ class Process:
         tiers.several_processes("runs processes over DPDK")
         self.process = subprocess.Popen(
             [*before, sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, PYTHONPATH=str(ROOT)))
 
     def line(self, stream: str = "stdout") -> str:
         return getattr(self.process, stream).readline()

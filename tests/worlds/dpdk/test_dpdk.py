@@ -44,7 +44,7 @@ def sent_by(running):
 
 def workers(folder, count, *arguments):
     return [worker("--device", f"memif:{folder}/ports.sock", "--worker", i, "--workers", count, *PATIENT, *arguments)
-            for i in range(count)]  # fmt: skip
+            for i in range(count)]
 
 
 def assert_no_mbuf_is_lost(*reports):
@@ -71,7 +71,7 @@ def free_address():
 
 @pytest.mark.parametrize(("program", "dtype", "elsewhere"), [
     pytest.param("switchml", "float32", False, marks=pytest.mark.gate), ("switchml", "int32", True),
-    ("tofino/switchml", "float32", False), ("atp", "float32", False)])  # fmt: skip
+    ("tofino/switchml", "float32", False), ("atp", "float32", False)])
 def test_sums_are_exact_between_processes(tmp_path, program, dtype, elsewhere):
     """``elsewhere``: the controller is reached as from another machine."""
     protocol = Path(program).name
@@ -79,7 +79,7 @@ def test_sums_are_exact_between_processes(tmp_path, program, dtype, elsewhere):
     with memif(tmp_path, 3, "--control", control, program=f"{program}.p4") as running:
         assert running.about["protocol"] == protocol and running.about["values"] == 64
         reports = summaries(workers(tmp_path, 3, "--control", control, "--verify", "--dtype", dtype, "--size", "80k",
-                                    "--repeat", 4, "--in-flight", 3))  # fmt: skip
+                                    "--repeat", 4, "--in-flight", 3))
         check(reports, running.stop(), 4)
 
 
@@ -88,7 +88,7 @@ def test_slots_are_spread_over_shards(tmp_path):
     with memif(tmp_path, 2, "--control", tmp_path / "control", "--shards", 2) as running:
         assert running.about["shards"] == 2 and running.about["steering"] == {"0": "software", "1": "software"}
         reports = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "400k", "--repeat", 3,
-                                    "--in-flight", 2, "--rto", 0.004, "--fault", "loss=0.005,dup=0.01,reorder=0.01"))  # fmt: skip
+                                    "--in-flight", 2, "--rto", 0.004, "--fault", "loss=0.005,dup=0.01,reorder=0.01"))
         summary = running.stop()
     assert all(report["all_reduces"] == 3 for report in reports)
     assert sum(summary["shards"]) == sum(port["rx_packets"] for port in summary["ports"].values())
@@ -106,7 +106,7 @@ def test_shards_over_p4runtime(tmp_path):
     eal = ["--no-huge", "-m", "128", "--no-shconf", "--no-pci", "--no-telemetry", "--lcores", "0@0,1@0", "--log-level", "error"]
     ports = [word for i in range(2) for word in ("--port", f"{i}=memif:{tmp_path}/ports.sock")]
     with switch(*eal, "--", "--spin", 0, "--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control",
-                tmp_path / "control", "--job-slots", 32, "--grpc", f"unix:{tmp_path}/grpc") as running:  # fmt: skip
+                tmp_path / "control", "--job-slots", 32, "--grpc", f"unix:{tmp_path}/grpc") as running:
         assert running.about["shards"] == 2
         reports = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k"))
         remote = RemoteSwitch(running.about["grpc"], 1)
@@ -124,7 +124,7 @@ def test_each_run_is_a_job_of_its_own(tmp_path):
     with memif(tmp_path, 2, "--control", tmp_path / "control", "--job-slots", 32) as running:
         for dtype, repeat in (("int32", 1), ("float32", 1), ("int32", 3)):
             reports = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat",
-                                        repeat, "--dtype", dtype))  # fmt: skip
+                                        repeat, "--dtype", dtype))
             assert all(report["all_reduces"] == repeat and report["verified"] for report in reports)
         assert_no_mbuf_is_lost(*reports, running.stop(signal.SIGTERM))
 
@@ -133,7 +133,7 @@ def test_sums_are_exact_under_loss_duplication_and_reordering(tmp_path):
     with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
         reports = summaries(workers(
             tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "400k", "--repeat", 3, "--rto", "0.004",
-            "--fault", "loss=0.02,dup=0.02,reorder=0.05,corrupt=0.01,seed=7"))  # fmt: skip
+            "--fault", "loss=0.02,dup=0.02,reorder=0.05,corrupt=0.01,seed=7"))
         summary = running.stop()
     assert all(report["all_reduces"] == 3 and report["worker_stats"]["retransmissions"] > 50 for report in reports)
     assert all(report["port"]["rx_malformed"] > 0 for report in reports)  # corrupted frames: a CRC's business
@@ -186,7 +186,7 @@ def test_a_flood_hides_no_deadline(tmp_path):
     """The device always has a full burst of foreign frames: the worker still sends, and still gives up in time."""
     with memif(tmp_path, 2, "--control", tmp_path / "control"):
         flooded = worker("--device", "net_null0", "--control", tmp_path / "control", "--worker", 0, "--workers", 2, "--size",
-                         "64k", "--rto", 0.05, "--timeout", 10)  # fmt: skip
+                         "64k", "--rto", 0.05, "--timeout", 10)
         code, _, err = flooded.end()
     assert code == 1 and "Timed out after 10 s: slot 0" in err, err
 
@@ -206,7 +206,7 @@ def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
     (tmp_path / "ports.sock").unlink()
     with memif(tmp_path, 1, "--control", tmp_path / "control") as again:
         second = Process("ina.worlds.dpdk.switch", "--program", P4 / "switchml.p4", "-D", "VALUES=64", "--port",
-                         f"0=memif:{tmp_path}/ports.sock", "--control", tmp_path / "control")  # fmt: skip
+                         f"0=memif:{tmp_path}/ports.sock", "--control", tmp_path / "control")
         status, _, err = second.end()
         assert status == 1 and "another switch serves it" in err  # a living one is left alone
         reports = summaries(workers(tmp_path, 1, "--control", tmp_path / "control", "--verify", "--size", "64k", "--repeat", 2))
@@ -241,7 +241,7 @@ RING = "blocksz=4096,framesz=2048,framecnt=512"
     (f"net_af_packet{{i}},iface=s{{i}},{RING}", f"net_af_packet{{i}},iface=w{{i}},{RING}", 1),
     ("net_af_xdp{i},iface=s{i}", "net_af_xdp{i},iface=w{i}", 1),
     ("net_tap{i},iface=t{i}", f"net_af_packet{{i}},iface=t{{i}},{RING}", 2),  # takes rules on some kernels, else software steers
-], ids=["af_packet", "af_xdp", "tap"])  # fmt: skip
+], ids=["af_packet", "af_xdp", "tap"])
 def test_over_interfaces_of_the_kernel(tmp_path, namespace, ours, theirs, shards):
     if "af_xdp" in ours:
         need("af-xdp")
@@ -249,10 +249,10 @@ def test_over_interfaces_of_the_kernel(tmp_path, namespace, ours, theirs, shards
         need("tun")
     ports = [word for i in range(2) for word in ("--port", f"{i}={ours.format(i=i)}")]
     with switch("--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control", tmp_path / "control",
-                "--shards", shards, before=namespace) as running:  # fmt: skip
+                "--shards", shards, before=namespace) as running:
         reports = summaries([
             worker("--device", theirs.format(i=i), "--worker", i, "--workers", 2, *PATIENT, "--control", tmp_path / "control",
-                   "--verify", "--size", "100k", "--repeat", 3, before=namespace) for i in range(2)])  # fmt: skip
+                   "--verify", "--size", "100k", "--repeat", 3, before=namespace) for i in range(2)])
         assert all(report["all_reduces"] == 3 for report in reports)
         summary = running.stop()
     assert summary["ports"]["0"]["rx_packets"] > 1000
@@ -266,7 +266,7 @@ def test_over_vhost_and_virtio_user(tmp_path):
         reports = summaries([
             worker("--device", f"net_virtio_user{i},path={tmp_path}/v{i},queues=1", "--worker", i, "--workers", 2, *PATIENT,
                    "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat", 3)
-            for i in range(2)])  # fmt: skip
+            for i in range(2)])
         assert all(report["all_reduces"] == 3 for report in reports)
         assert_no_mbuf_is_lost(running.stop())
 
@@ -307,9 +307,9 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
             return []
 
     ports = [word for i in range(2) for word in (
-        "--port", f"{i}=net_pcap{i},rx_pcap={tmp_path}/in{i}.pcap,tx_pcap={tmp_path}/out{i}.pcap")]  # fmt: skip
+        "--port", f"{i}=net_pcap{i},rx_pcap={tmp_path}/in{i}.pcap,tx_pcap={tmp_path}/out{i}.pcap")]
     with switch("--program", compiled.so_path, *ports, "--control", tmp_path / "control",
-                module="tests.worlds.dpdk.dpdk_admitting") as running:  # fmt: skip
+                module="tests.worlds.dpdk.dpdk_admitting") as running:
         until(lambda: sent_by(running) == [SLOTS, SLOTS], "all answers")
         summary = running.stop()
     assert [recorded(i) for i in range(2)] == replies
@@ -355,7 +355,7 @@ WORKER = ["--device", "memif:x", "--control", "x", "--worker", "0", "--workers",
     (ina.worlds.dpdk.worker, [*WORKER, "--values", "100"], "values: 100"),
     (ina.worlds.dpdk.worker, [*WORKER, "--protocol", "tcp"], "'tcp'"),
     (ina.worlds.dpdk.worker, [*WORKER, "--fault", "loss=2"], "loss"),
-])  # fmt: skip
+])
 def test_wrong_arguments_are_named(module, arguments, message, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as stopped:
@@ -372,7 +372,7 @@ def test_wrong_arguments_are_named(module, arguments, message, capsys, monkeypat
     (ina.worlds.dpdk.switch, ["--program", "p4/atp.p4", "--port", "0=net_null0", "--control", "x", "--shards", "2"],
      "declares no"),
     (ina.worlds.dpdk.worker, [*WORKER, "--control", "/nowhere", "--timeout", "0.2"], "/nowhere"),
-])  # fmt: skip
+])
 def test_what_cannot_be_started_is_said(module, arguments, message):
     """Each case runs in a process of its own: most of these start EAL."""
     process = Process(module.__name__, *arguments)

@@ -39,7 +39,7 @@ def launch(ranks, script, **environment):
     command = [sys.executable, "-m", "tests.forked", str(ranks), str(script)]
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("INA_") or key == "INA_CACHE"}
     return child.run(command, child.TRAINING, cwd=ROOT,
-                     env=dict(inherited, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", **environment))  # fmt: skip
+                     env=dict(inherited, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", **environment))
 
 
 def served(folder, ranks):
@@ -50,7 +50,7 @@ def served(folder, ranks):
 def test_training_with_two_ranks(tmp_path):
     with served(tmp_path, 2) as running:
         done = launch(2, ROOT / "examples/train/train.py", INA_SWITCH=str(tmp_path / "control"),
-                        INA_PORT=f"dpdk:memif:{tmp_path}/ports.sock")  # fmt: skip
+                        INA_PORT=f"dpdk:memif:{tmp_path}/ports.sock")
         assert done.returncode == 0, done.stdout + done.stderr
         losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", done.stdout)]
         assert len(losses) == 4 and losses[-1] < losses[0]
@@ -65,7 +65,7 @@ def test_groups_of_one_process_share_its_device_under_loss(tmp_path):
     with served(tmp_path, 3) as running:
         done = launch(3, script, INA_SWITCH=str(tmp_path / "control"), INA_FAULT="loss=0.01,dup=0.01,seed=3",
                         INA_PORT=f"dpdk@{{rank}}:memif:{tmp_path}/ports.sock",
-                        INA_DPDK="--no-huge -m 96 --no-shconf --no-pci --no-telemetry -l 0 --log-level error")  # fmt: skip
+                        INA_DPDK="--no-huge -m 96 --no-shconf --no-pci --no-telemetry -l 0 --log-level error")
         assert done.returncode == 0 and done.stdout.count("all right") == 3, done.stdout + done.stderr
         summary = running.stop()
     assert all(port["rx_packets"] > 100 for port in summary["ports"].values())
@@ -77,7 +77,7 @@ def test_groups_of_one_process_share_its_device_under_loss(tmp_path):
     ({"INA_PORT": "dpdk"}, "expected dpdk:DEVICE"),
     ({"INA_PORT": "memif:/tmp/x"}, "expected shm, udp or dpdk:DEVICE"),
     ({"INA_DPDK": "-l '0"}, "no command line"),
-])  # fmt: skip
+])
 def test_wrong_settings_are_named(monkeypatch, environment, message):
     from ina.backend.settings import Settings
 

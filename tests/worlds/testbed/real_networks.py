@@ -85,7 +85,7 @@ def run_workers(network: Network, count: int, hosts: list[str] | None = None, **
             env={**environment(), **variables}, stdout=subprocess.PIPE, text=True,
         )
         for i, host in enumerate(hosts)
-    ]  # fmt: skip
+    ]
     outputs = [child.output(process, child.TRAINING)[0] for process in started]
     assert [process.returncode for process in started] == [0] * len(hosts)
     return [json.loads(text) for text in outputs]

@@ -118,7 +118,7 @@ def test_a_training_through_bmv2_is_that_through_the_embedded_switch_to_the_bit(
     need("torch", "matplotlib", "sklearn")
     options = ["--world", "testbed", "--workers", "2", "--steps", "2", "--backends", "ina", "--set", "rate=0",
                "--set", "loss=0.01", "--set", "model=small", "--set", "values=64", "--set", "slots=8",
-               "--set", f"protocol={protocol}", "--results", str(tmp_path)]  # fmt: skip
+               "--set", f"protocol={protocol}", "--results", str(tmp_path)]
     for switch in ("bmv2", "embedded"):
         done = ina(*options, "--switch", switch, "--name", switch)
         output = child.output(done, child.TRAINING)[0]
@@ -149,7 +149,7 @@ def test_a_training_whose_bmv2_ends_says_so(tmp_path):
             if line.startswith("Training on"):
                 break
         bmv2 = next(child for pid, _ in state.read()["processes"] for child in children(pid)
-                    if "simple_switch_grpc" in Path(f"/proc/{child}/cmdline").read_text())  # fmt: skip
+                    if "simple_switch_grpc" in Path(f"/proc/{child}/cmdline").read_text())
         os.kill(bmv2, signal.SIGKILL)
         output = run.stdout.read()
     assert run.returncode == 1, output

@@ -17,9 +17,9 @@ def notice(name, flags, kind=RTM_NEWLINK):
 
 def test_notices_say_why_an_interface_carries_nothing():
     data = (notice("s1-eth1", IFF_UP | IFF_RUNNING) + notice("s1-eth22", IFF_UP) + notice("s2-eth1", 0)
-            + notice("s3-eth3", IFF_UP | IFF_RUNNING, RTM_DELLINK))  # fmt: skip
+            + notice("s3-eth3", IFF_UP | IFF_RUNNING, RTM_DELLINK))
     assert notices(data) == [("s1-eth1", ""), ("s1-eth22", "it has no carrier"), ("s2-eth1", "it is set down"),
-                             ("s3-eth3", "it is gone")]  # fmt: skip
+                             ("s3-eth3", "it is gone")]
 
 
 def test_other_messages_and_cut_ones_are_passed_over():

@@ -41,12 +41,12 @@ def test_a_job_goes_on_over_another_spine():
     hosts = next(pair for pair in (("h1", "h3"), ("h2", "h4")) if ways["s1"][pair[1]].node == ways["s2"][pair[0]].node == "s4")
     with Network(topology, PROGRAM, DEFINES, kind="process") as network:
         common = {**environment(), "MASTER_ADDR": Node(hosts[0]).ip, "MASTER_PORT": "29500", "INA_SWITCH": network.socket,
-                  "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}  # fmt: skip
+                  "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
         ranks = [
             subprocess.Popen(network.command(host, [sys.executable, "-c", RANK]), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              env={**common, "RANK": str(rank), "GLOO_SOCKET_IFNAME": f"{host}-eth0"}, text=True)
             for rank, host in enumerate(hosts)
-        ]  # fmt: skip
+        ]
         try:
             while (line := ranks[0].stdout.readline()) not in ("10\n", ""):
                 pass

@@ -28,12 +28,12 @@ def ip(*words):
 def training(network):
     """Ranks at HOSTS, past their tenth step. They check every sum."""
     common = {**environment(), "MASTER_ADDR": Node(HOSTS[0]).ip, "MASTER_PORT": "29500", "INA_SWITCH": network.socket,
-              "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}  # fmt: skip
+              "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(network.command(host, [sys.executable, "-c", RANK]), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          env={**common, "RANK": str(rank), "GLOO_SOCKET_IFNAME": f"{host}-eth0"}, text=True)
         for rank, host in enumerate(HOSTS)
-    ]  # fmt: skip
+    ]
     try:
         while (line := ranks[0].stdout.readline()) not in ("10\n", ""):
             pass

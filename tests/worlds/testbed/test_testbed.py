@@ -191,7 +191,7 @@ def test_net_up_gives_mininets_prompt_and_net_down_takes_it_away():
 def test_a_training_in_the_testbed_is_that_of_gloo_beside_it(tmp_path):
     need("torch", "matplotlib", "sklearn")
     done = ina("run", "--world", "testbed", "--workers", "2", "--steps", "3", "--set", "loss=0.01", "--set", "rate=1e9",
-               "--set", "mtu=9000", "--results", str(tmp_path))  # fmt: skip
+               "--set", "mtu=9000", "--results", str(tmp_path))
     assert done.returncode == 0, done.stderr
     for words in ("links of 1000 Mb/s, MTU 9000, loss 0.01", "gloo (same links)", "bound by", "predicted by the cost model"):
         assert words in " ".join(done.stdout.split()), done.stdout
@@ -213,7 +213,7 @@ def test_a_training_in_the_testbed_is_that_of_gloo_beside_it(tmp_path):
 def test_all_reduces_in_the_testbed_have_the_schema_of_virtual_time(tmp_path):
     done = ina("experiment", "run", "two-jobs", "--world", "testbed", "--set", "elements=20000", "--set", "workers=2", "--set",
                "rate=1e9", "--sweep", "pool=[64]", "--set", "placement=spread", "--set",
-               "topology=leaf-spine leaves=2 spines=1 hosts=2", "--results", str(tmp_path))  # fmt: skip
+               "topology=leaf-spine leaves=2 spines=1 hosts=2", "--results", str(tmp_path))
     assert done.returncode == 0, done.stderr
     summaries = [json.loads(path.read_text())["summary"] for path in sorted(tmp_path.glob("*/*/metrics.json"))]
     assert [len(jobs) for jobs in summaries] == [1, 2]

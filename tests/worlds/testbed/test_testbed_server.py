@@ -16,7 +16,7 @@ def train(folder, *options: str) -> list[dict]:
     """Trains for three steps, three workers on fast links; returns the runs of its back ends."""
     need("torch", "matplotlib")
     done = ina("run", "--world", "testbed", "--workers", "3", "--steps", "3", "--set", "model=small", "--set", "rate=1e9",
-               "--results", str(folder), *options)  # fmt: skip
+               "--results", str(folder), *options)
     assert done.returncode == 0, done.stderr
     (metrics,) = folder.glob("*/metrics.json")
     return json.loads(metrics.read_text())["runs"]

@@ -102,7 +102,7 @@ def test_a_model_is_trained_through_a_tree_over_real_cables(tmp_path):
     need("torch", "matplotlib", "sklearn")
     command = [sys.executable, "-m", "ina.cli", "run", "--world", "testbed", "--workers", "4", "--steps", "3", "--results",
                str(tmp_path), "--set", "topology=leaf-spine leaves=2 spines=1 hosts=2", "--set", "cables=veth", "--set",
-               "rate=1e9", "--set", "mtu=9000", "--backends", "ina"]  # fmt: skip
+               "rate=1e9", "--set", "mtu=9000", "--backends", "ina"]
     done = child.run(command, child.TRAINING, env=environment())
     assert done.returncode == 0, done.stderr
     assert "leaf-spine of 4 hosts and 3 switches is up" in done.stdout

@@ -62,7 +62,7 @@ def test_no_reason_why_a_tofino_could_not(protocol, values, capsys):
 
 
 LOSSY = {"elements": 20_000, "workers": 4, "values": 64, "pool": 128, "seed": 3,
-         "loss": 0.005, "duplicate": 0.01, "reorder": 0.01}  # fmt: skip
+         "loss": 0.005, "duplicate": 0.01, "reorder": 0.01}
 TOPOLOGIES = pytest.mark.parametrize("topology", ["star", "leaf-spine leaves=2 spines=1 hosts=3"])
 
 

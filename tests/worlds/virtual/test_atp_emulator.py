@@ -115,12 +115,12 @@ class Mean:
         host = next(h for h in network.topology.hosts if h.name == job.hosts[0])
         worker = Worker(WorkerConfig(0, 2, job=job.job.number, life=job.job.life, slots=64, values=VALUES,
                                      protocol="atp", switch=ATP_SWITCH,
-                                     address=Address(host.mac, host.ip, 4000 + job.job.number)))  # fmt: skip
+                                     address=Address(host.mac, host.ip, 4000 + job.job.number)))
         worker.submit(np.zeros(1, np.int32))
         (self._own,) = worker.frames_to_send(0)
         self._victim = victim
         functions = {"next_handle": lambda state: -errno.EINVAL, "receive": lambda *_: 0, "events": lambda *_: 0,
-                     "frames_to_send": self._send, "next_timer": lambda state: self.due}  # fmt: skip
+                     "frames_to_send": self._send, "next_timer": lambda state: self.due}
         types = dict(ffi.typeof("struct ina_protocol").fields)
         self._callbacks = {name: ffi.callback(types[name].type, function) for name, function in functions.items()}
         self.protocol = ffi.new("struct ina_protocol *", self._callbacks | {"reductions": 1 << protocols.SUM})

@@ -59,7 +59,7 @@ def explorer(
 ) -> Explorer:
     """Jobs of a tensor each, built as tests/atp_network.py does."""
     options = {"rto_min": 1.0, "rto_max": 1.0, "timeout": 1e5, "check": "off",  # what is wrong shows
-               "first_packet": 1}  # 0 is what empty aggregators say  # fmt: skip
+               "first_packet": 1}  # 0 is what empty aggregators say
     specs = [JobSpec(t.workers, slots, options=options | fixed_point(t.exponent)) for t in jobs]
     network = Network(specs, pool=pool, leaves=leaves, lifetime=LIFETIME, compiled=program)
     names = {"switch": "s{}", "worker": "job {} worker {}", "server": "server {}"}
@@ -174,6 +174,6 @@ def test_it_finds_an_aggregator_that_is_believed_for_ever(tmp_path):
 def test_it_finds_what_resends_are_for(tmp_path):
     """An aggregator that keeps its sum when a resend requests it: split or lost contributions are never recovered."""
     program = spoiled(tmp_path, "if (hdr.atp.resend == 1) {\n                            bitmap = held;",
-                      "if (false) {\n                            bitmap = held;")  # fmt: skip
+                      "if (false) {\n                            bitmap = held;")
     report = explorer([ONE, ONE], program=program).explore(12, Budget(losses=1, duplicates=0, timeouts=0))
     assert report.violation and "does not finish" in report.violation, report

@@ -20,7 +20,7 @@ def calendar(tmp_path_factory):
     built = tmp_path_factory.mktemp("calendar") / "calendar"
     sources = [str(root() / "tests/c/calendar.c"), str(root() / "ina/worlds/virtual/c/events.c")]
     subprocess.run(["cc", "-O1", "-g", "-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *INCLUDES,
-                    *sources, "-o", str(built)], check=True)  # fmt: skip
+                    *sources, "-o", str(built)], check=True)
     return built
 
 

@@ -248,7 +248,7 @@ def test_dctcp_keeps_an_incast_queue_short(program):
     for congestion in (collectives.IDEAL, collectives.DCTCP):
         with star(program, 8, ecn=ecn) as fabric:
             job = fabric.collective(names(8), collectives.parameter_server(8, 1, slices=500), values, window=64,
-                                    congestion=congestion)  # fmt: skip
+                                    congestion=congestion)
             outcome = reduce_exactly(fabric, job, count, np.random.default_rng(0))
             down = next(traffic for traffic in fabric.links() if traffic.name == "s1>h1")
             queues[congestion], seconds[congestion] = down.max_queue, outcome.seconds

@@ -90,7 +90,7 @@ def test_a_tensor_in_one_packet(program):
         (LEAVES, 2, 32, np.float32, 200), (ODD, 1, 64, np.int32, 14_635), (DEEP, 1, 32, np.int32, 4958),
     ],
     ids=lambda value: getattr(value, "name", None),
-)  # fmt: skip
+)
 def test_any_number_of_faults(program, topology, slots, elements, dtype, states):
     """No bound on anything: every frame that was ever sent may come at any time, any number of times, or never."""
     report = job(program, topology, slots=slots, elements=elements, dtype=dtype).saturate()
@@ -156,7 +156,7 @@ DEFECTS = {
     "the result from above is not remembered": Defect("phase.p4", "missing.write(meta.row, 0);", "", STUCK),
     "what goes up is the last packet": Defect("phase.p4", "meta.parent == 1) {\n                    meta.complete = 1;",
                                               "meta.parent == 1) {", WRONG, ODD),
-}  # fmt: skip
+}
 
 
 @pytest.mark.judge
@@ -180,7 +180,7 @@ def test_seeded_defects_are_found(name, tmp_path):
     "a result has the sender's exponent", "a switch below the root answers with its own exponent",
     "an overflow at a switch below is lost", "an overflow is lost on the answer", "an overflow of an earlier phase is told",
     "an overflow above is not told below", "workers do not compare lives",
-])  # fmt: skip
+])
 def test_planted_defects_of_exponents_flags_and_lives_are_found(name):
     """`python -m tests.plants explore` runs the rest of them."""
     report = find(name)
@@ -257,7 +257,7 @@ def test_a_violation_comes_with_a_shortest_way_to_it():
     report = call(255, Budget(losses=1, duplicates=1, timeouts=0))
     assert report.violation == "answered twice" and not report.complete
     assert report.steps == ("arrives: ?, caller to oracle", "duplicated: !, oracle to caller",
-                            "arrives: !, oracle to caller", "arrives: !, oracle to caller")  # fmt: skip
+                            "arrives: !, oracle to caller", "arrives: !, oracle to caller")
 
 
 def test_a_dead_end_comes_with_the_way_to_it():
@@ -330,7 +330,7 @@ def test_the_command_says_how_it_went_wrong(capsys):
     (("--published", "--topology", "leaf-spine leaves=2 spines=1 hosts=1"), "no tree"),
     (("--program", "nowhere.p4"), "nowhere.p4"),
     (("--program", str(paths.p4_dir() / "atp.p4")), "atp.p4: not SwitchML's, by its annotation"),
-])  # fmt: skip
+])
 def test_the_command_refuses_what_makes_no_sense(capsys, args, message):
     assert explore(*args) == 2
     assert message in capsys.readouterr().err
@@ -341,7 +341,7 @@ def test_the_command_refuses_what_makes_no_sense(capsys, args, message):
     (("--depth", "0"), "0: expected 1 to 1,000,000"),
     (("--losses", "-1"), "-1: expected 0 to 1,000"),
     (("--max-states", "0"), "0: expected 1 to 1,000,000,000"),
-])  # fmt: skip
+])
 def test_the_command_has_bounds(capsys, args, message):
     with pytest.raises(SystemExit) as ended:
         explore(*args)
@@ -352,6 +352,6 @@ def test_the_command_has_bounds(capsys, args, message):
 def test_check_words_change_nothing_that_happens(program, network):
     """The same states are reached whatever the words are, and no sum is wrong."""
     reports = [job(program, network, dtype=np.float32, check=check).explore(6, Budget(losses=1, duplicates=1, timeouts=1))
-               for check in ("off", "sum", "keyed")]  # fmt: skip
+               for check in ("off", "sum", "keyed")]
     assert [report.violation for report in reports] == [None] * 3
     assert len({report.states for report in reports}) == 1 and reports[0].states > 20

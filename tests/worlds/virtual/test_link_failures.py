@@ -26,14 +26,14 @@ HOSTS = ("h1", "h3", "h5", "h9")
 @pytest.fixture(scope="module")
 def programs():
     return {protocol: compile_program(paths.p4_dir() / f"{protocol}.p4", defines={"VALUES": str(VALUES), "SLOTS": "512"})
-            for protocol in ("switchml", "atp")}  # fmt: skip
+            for protocol in ("switchml", "atp")}
 
 
 class Run:
     """One all-reduce over four hosts, with its sums checked. ``before``: trees of its job at the start."""
 
     def __init__(self, programs, lines, topology: Topology = FAT_TREE, hosts=HOSTS, protocol="switchml", server="h7",
-                 seed=1, **options):  # fmt: skip
+                 seed=1, **options):
         rng = np.random.default_rng(seed)
         arrays = [rng.integers(-(2**28), 2**28, ELEMENTS).astype(np.int32) for _ in hosts]
         right = np.add.reduce(arrays)
@@ -68,7 +68,7 @@ def link(topology: Topology, name: str) -> int:
 def used(topology: Topology, job) -> str:
     """Returns the name of a link between two switches of the job's tree, the one below the root."""
     (number,) = [number for node, number in zip(job.tree.parent, job.tree.links, strict=True)
-                 if job.tree.parent[node] == job.tree.root][:1]  # fmt: skip
+                 if job.tree.parent[node] == job.tree.root][:1]
     return topology.link_names()[number]
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.build
 
 def reduction(topology: str, protocol: str, **keys) -> Reduction:
     config = AllReduce(workers=16, elements=200_000, slots=256, payload=False, topology=topology, placement="spread",
-                       protocol=protocol, **keys)  # fmt: skip
+                       protocol=protocol, **keys)
     return config.measure()[0]
 
 

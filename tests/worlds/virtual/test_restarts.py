@@ -41,7 +41,7 @@ def alike(number):
 @pytest.mark.parametrize(("between", "elements", "states"), [
     (["next"], 32, 2414), (["lost"], 32, 2414), (["old"], 32, 2414), (["lost", "lost"], 7, 2354), (["next", "old"], 7, 2354),
     (["gone"], 32, 100),
-])  # fmt: skip
+])
 def test_no_job_gets_the_sums_of_the_one_before(program, between, elements, states):
     """Every frame that was ever sent may arrive at any time, and hosts, switches and controller may restart at any time."""
     report = jobs(program, PAIR, between, elements=elements).saturate()
@@ -51,7 +51,7 @@ def test_no_job_gets_the_sums_of_the_one_before(program, between, elements, stat
 
 @pytest.mark.parametrize(("between", "elements", "restarts", "states"), [
     (["lost"], 32, False, 2414), (["lost", "next"], 7, True, 14_310),
-])  # fmt: skip
+])
 def test_the_twin_for_tofino(between, elements, restarts, states):
     """The number of states is the same if registers stay."""
     sizes = {"VALUES": "32", "SLOTS": "2"}
@@ -85,7 +85,7 @@ def test_random_walks_of_larger_jobs(seed, topology, restarts):
     built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "4"})
     chance = random.Random(seed)
     explorer = jobs(Program(built.so_path), topology, chance.choices(STEPS, k=4), slots=4, elements=300, restarts=restarts,
-                    chance=lambda number: random.Random(10 * seed + number))  # fmt: skip
+                    chance=lambda number: random.Random(10 * seed + number))
     report = explorer.wander(chance, 1500, timeout=0.05, finish=not restarts)
     assert report.violation is None, "\n".join((report.violation, *report.steps))
     assert report.local["controller"] > 2, "no other job has begun"
@@ -95,7 +95,7 @@ def test_random_walks_of_larger_jobs(seed, topology, restarts):
 def test_random_walks_find_incarnations_that_go_on_from_a_file(program):
     """Walks like those above, with controllers that begin where the first one did."""
     violations = [jobs(program, PAIR, ["lost", "lost"], elements=7, chance=alike).wander(random.Random(seed), 300).violation
-                  for seed in range(40)]  # fmt: skip
+                  for seed in range(40)]
     assert any(violations)
 
 
@@ -105,7 +105,7 @@ def atp(seed, incarnations):
     chance = random.Random(seed)
     jobs = [JobSpec(3, 8, options={"check": "off"}), JobSpec(2, 8, options={"check": "off"})]
     network = Network(jobs, pool=8, leaves=chance.choice([0, 2]), seed=seed,
-                      faults=Faults(0.02, 0.05, 0.05))  # fmt: skip
+                      faults=Faults(0.02, 0.05, 0.05))
     lives, tensors, wrong = Lives(2**16 - 1, chance), {0: [], 1: []}, []
     machines = [SwitchMachine("", switch, restarts=True) for switch in network.switches]
 
@@ -154,7 +154,7 @@ def test_random_walks_find_aggregators_of_another_job():
 @pytest.mark.parametrize(("file", "old", "new", "violation"), [
     ("phase.p4", "incarnation == meta.incarnation && seen != 0", "seen != 0", f"{WRONG}|does not finish"),  # other lives: stuck
     ("admission.p4", "meta.strict == 1 && (bit<8>)hdr.exponents.e1 != own_life", "false", WRONG),
-], ids=["rows are told by nothing", "lives are not compared"])  # fmt: skip
+], ids=["rows are told by nothing", "lives are not compared"])
 @pytest.mark.parametrize("between", [["next"], ["lost"]])
 def test_what_programs_must_compare(tmp_path, file, old, new, violation, between):
     folder = shutil.copytree(paths.p4_dir(), tmp_path / "p4")

@@ -15,7 +15,7 @@ from ina.base import paths
 need("cc")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.build]
 KILLED = {"switches killed", "workers killed", "controllers killed", "killed in a write", "lost states", "links cut",
-          "links that are slow"}  # fmt: skip
+          "links that are slow"}
 SERVED = {"parameter servers killed", "parameter servers' sums forgotten", "calls without an answer"}
 
 
@@ -76,7 +76,7 @@ OFTEN = (
     "atp: the server answers from a previous life", "atp: the server adds what it has",
     "atp: the server answers before all are in", "atp: the server is not told that a job is over",
     "atp: a server that is lost is still a root",
-)  # fmt: skip
+)
 
 
 @pytest.mark.judge

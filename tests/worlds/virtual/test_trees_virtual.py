@@ -172,7 +172,7 @@ def big(program, workers=128, **options):
     topology = topologies.load("fat-tree", k=8, rate=10e9, delay=1e-6)
     net = Fabric(program, topology, pool=64, max_frame=256, **options)
     return net, net.admit([host.name for host in topology.hosts][:workers], 16, VALUES, rto_min=100e-6, rto_max=2e-3,
-                         timeout=1.0)  # fmt: skip
+                         timeout=1.0)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.005])

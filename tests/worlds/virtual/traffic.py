@@ -47,7 +47,7 @@ class Sender:
         functions = {
             "next_handle": lambda state: -errno.EAGAIN, "events": lambda state, events, most: 0, "next_timer": self._due,
             "receive": self._receive, "frames_to_send": self._send,
-        }  # fmt: skip
+        }
         self._callbacks = {name: ffi.callback(types[name].type, function) for name, function in functions.items()}
         for name, function in self._callbacks.items():
             setattr(protocol, name, function)

@@ -14,7 +14,7 @@ OTHERS = {
     "PSA_Switch": "the Portable Switch Architecture (psa.p4)", "PNA_NIC": "the Portable NIC Architecture (pna.p4)",
     "IngressPipeline": "a part of PSA", "EgressPipeline": "a part of PSA", "ebpfFilter": "eBPF", "ubpf": "uBPF", "xdp": "XDP",
     "Pipeline": "a part of TNA",
-}  # fmt: skip
+}
 KNOWN = "this compiler knows V1Switch of <v1model.p4> and Switch of <tna.p4>: port the program to one of them"
 
 
@@ -67,4 +67,4 @@ def _holds_pipelines(main: Instance) -> bool:
         isinstance(p, Instance) and isinstance(p.decl, ast.PackageDecl) and p.decl.name == PIPELINES[main.decl.name]
         and len(p.args) == 6 and all(isinstance(block, Instance) for block in p.args.values())
         for p in present
-    )  # fmt: skip
+    )

@@ -97,7 +97,7 @@ def _describe(w: Writer, stmt: ops.Describe) -> None:
 
 TARGETS = {  # the field of struct ina_packet that says where a packet goes
     "INA_RESUBMIT": "field_list = ", "INA_MULTICAST": "mcast_grp = (uint16_t)", "INA_UNICAST": "egress_port = (uint16_t)",
-}  # fmt: skip
+}
 
 
 @V1MODEL.of(ops.Decide)

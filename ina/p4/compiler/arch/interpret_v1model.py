@@ -125,7 +125,7 @@ class V1Model(Architecture):
         standard.set(
             egress_port=item.port, egress_spec=0, packet_length=item.length, deq_timedelta=0,
             egress_global_timestamp=item.now_ps // 1_000_000, enq_timestamp=item.now_ps // 1_000_000,
-        )  # fmt: skip
+        )
         self._run(self.egress_control, headers, metadata, standard)
         out: list[Item | Output] = []
         if requests.clone is not None:
@@ -159,7 +159,7 @@ class V1Model(Architecture):
         standard.set(
             ingress_port=item.port, packet_length=len(item.frame), instance_type=item.instance_type,
             ingress_global_timestamp=item.now_ps // 1_000_000,
-        )  # fmt: skip
+        )
         packet = PacketIn(item.frame)
         try:
             self._run(self.parser, packet, headers, metadata, standard)

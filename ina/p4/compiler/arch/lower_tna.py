@@ -33,12 +33,12 @@ VALID_FIELDS = {
         ("for_tm", ("ucast_egress_port", "mcast_grp_a", "mcast_grp_b")), ("for_deparser", ("digest_type", "resubmit_type")),
     ),
     "egress": (("for_deparser", ("mirror_type",)),),
-}  # fmt: skip
+}
 TM_FIELDS = (
     "ucast_egress_port", "mcast_grp_a", "mcast_grp_b", "level1_mcast_hash", "level2_mcast_hash", "level1_exclusion_id",
     "level2_exclusion_id", "rid", "bypass_egress", "deflect_on_drop", "ingress_cos", "qid", "copy_to_cpu",
     "icos_for_copy_to_cpu", "packet_color",
-)  # fmt: skip
+)
 
 
 def pipelines(program: CheckedProgram) -> list[tuple[str, Instance]]:

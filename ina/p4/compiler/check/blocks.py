@@ -17,7 +17,7 @@ def block_type(ctx: Context, d: ast.ParserTypeDecl | ast.ControlTypeDecl | ast.P
     cls = {
         ast.ParserTypeDecl: types.ParserType, ast.ControlTypeDecl: types.ControlType, ast.PackageDecl:
         types.PackageType,
-    }[type(d)]  # fmt: skip
+    }[type(d)]
     t = cls(d.name, decl=d)
     with ctx.nested():
         t.type_params = type_variables(ctx, d.type_params)

@@ -58,7 +58,7 @@ def elaborate(program: CheckedProgram) -> None:
 def _instance(
     t: types.Type, params: list[types.Parameter], args: Iterable[ast.Expr | None], name: str, environment:
     Environment, site: ast.Instantiation | None,
-) -> Instance:  # fmt: skip
+) -> Instance:
     assert isinstance(t, types.CallableType)
     instance = Instance(name, t.decl, t, site=site)
     environment.count[0] += 1

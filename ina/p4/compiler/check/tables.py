@@ -144,7 +144,7 @@ def _default_action(ctx: Context, table: ast.TableDecl) -> None:
         fail(
             nothing.span, "NoAction has parameters: it cannot be the default action of a table without default_action",
             [Note("such a table", table.span)],
-        )  # fmt: skip
+        )
     ref = ast.ActionRef(table.span, "NoAction", [], absolute=True)
     ref.decl = nothing
     table.default_action = ref

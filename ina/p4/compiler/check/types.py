@@ -15,12 +15,12 @@ MAX_WIDTH = 1 << 16
 _PLAIN = {
     "bool": types.BOOL, "error": types.ERROR, "match_kind": types.MATCH_KIND, "string": types.STRING,
     "void": types.VOID, "_": types.ANY,
-}  # fmt: skip
+}
 
 
 _NO_ELEMENT = (
     types.VoidType, types.InfIntType, types.StringType, types.VarbitType, types.CallableType, types.AnyType,
-)  # fmt: skip
+)
 
 
 def resolve(ctx: Context, ref: ast.TypeRef) -> Type:

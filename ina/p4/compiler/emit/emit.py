@@ -31,7 +31,7 @@ PRELUDE_TNA = Path(__file__).with_name("prelude_tna.h").read_text(encoding="utf-
 def c_string(text: str) -> str:
     """Returns a C string literal; long ones are split (compilers need only accept 4095 characters per literal)."""
     octets = [chr(b) if 0x20 <= b < 0x7F and b not in b'"\\?' else f"\\{chr(b)}" if b in b'"\\?' else f"\\{b:03o}"
-              for b in text.encode()]  # fmt: skip
+              for b in text.encode()]
     pieces = ['"' + "".join(octets[at : at + 1000]) + '"' for at in range(0, len(octets), 1000)]
     return "\n    ".join(pieces) or '""'
 

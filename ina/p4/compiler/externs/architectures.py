@@ -14,7 +14,7 @@ V1MODEL = Externs(
         cells.V1Meter(), profiles.V1Profile(), hashes.RandomFunction(), registers.V1Register(),
     ),
     attachable=("counters", "meters", "implementation"),
-)  # fmt: skip
+)
 TNA = Externs(
     (
         checks.Verify(), checks.StaticAssert(),
@@ -28,4 +28,4 @@ TNA = Externs(
         functions.ParserCounter(), functions.ParserPriority(),
     ),
     attachable=("counters", "meters", "registers", "filters", "implementation"),
-)  # fmt: skip
+)

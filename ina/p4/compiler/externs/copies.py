@@ -167,7 +167,7 @@ def front_bytes(low: Lowering, call: ast.Call, data: ast.Expr | None, limit: int
         raise CompileError(
             call.span, f"this {kind} header has {bits} bits, which is no whole number of bytes",
             ["mark fields @flexible, or add a field for the rest"],
-        )  # fmt: skip
+        )
     if bits > 8 * limit:
         raise CompileError(call.span, f"this {kind} header has {bits // 8} bytes, more than {limit}")
     return fields

@@ -26,7 +26,7 @@ from ina.p4.compiler.types import fixed_width, underlying
 Part = ir.Expr | Header | Varbit
 WIDTHS = {
     "crc32": 32, "crc32_custom": 32, "crc16": 16, "crc16_custom": 16, "csum16": 16, "xor16": 16, "identity": 64, "random": 64,
-}  # fmt: skip
+}
 
 
 def algorithm_of(e: ast.Expr) -> str:

@@ -103,7 +103,7 @@ def tna_cells(low: Lowering, instance: Instance, node: ast.Node, size: int | Non
             ir.Register(
                 f"{instance.name}{path}", width, size, signed, initial=value, part=part,
                 param=instance.decl.name == "RegisterParam",
-            )  # fmt: skip
+            )
             for part, ((path, width, signed), value) in enumerate(zip(shapes, initial, strict=True))
         ]
     return registers[instance]

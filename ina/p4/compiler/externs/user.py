@@ -48,7 +48,7 @@ class UserCode:
     def text(self) -> list[str]:
         """Returns the C text: prototypes, the bodies, and a function under a reserved name for each that is called."""
         calls = [f"INA_INLINE {head.format('ina_user_' + name)}\n{{\n    {body}\n}}"
-                 for name, (head, body) in self.prototypes.items()]  # fmt: skip
+                 for name, (head, body) in self.prototypes.items()]
         heads = [f"static {head.format(name)};" for name, (head, _) in self.prototypes.items()]
         return [*heads, *self.sources, *calls]
 
@@ -299,7 +299,7 @@ _KEYWORDS = frozenset(
     "asm auto break case char const continue default do double else enum extern float for goto if inline int long register "
     "restrict return short signed sizeof static struct switch typedef typeof union unsigned void "
     "volatile while main".split()
-)  # fmt: skip
+)
 
 
 def load(path: Path) -> UserBodies:

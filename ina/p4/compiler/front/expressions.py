@@ -10,7 +10,7 @@ from ina.p4.compiler.front.stream import BASE_TYPES, TokenStream, join
 # Binding strength, weakest first (§8 and the grammar's %left declarations). Ternary is weaker than all of them.
 # Unlike in C, `&`, `^` and `|` bind tighter than comparisons.
 _LEVELS = [["||"], ["&&"], ["==", "!="], ["<", ">", "<=", ">="], ["|"], ["^"], ["&"], ["<<", ">>"],
-           ["++", "+", "-", "|+|", "|-|"], ["*", "/", "%"]]  # fmt: skip
+           ["++", "+", "-", "|+|", "|-|"], ["*", "/", "%"]]
 PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS, 1) for op in ops}
 _UNARY = frozenset("-+~!")
 

@@ -54,7 +54,7 @@ def parse_declaration(p: TokenStream) -> ast.Node:
     if p.kind == "id" and p.following in ("=", ";"):
         fail(p.span, "a variable cannot be declared at the top level",
             ["use 'const', or declare it in a control, parser, action or function"],
-        )  # fmt: skip
+        )
     return parse_function(p, annotations, type_ref)
 
 

@@ -34,12 +34,12 @@ OTHER_ARCHITECTURES = {
     "xsa.p4": "AMD's (Xilinx's) SmartNICs", "spectrum_model.p4": "NVIDIA's Spectrum",
     "ebpf_model.p4": "eBPF", "ubpf_model.p4": "uBPF", "xdp_model.p4": "XDP",
     "simple_model.p4": "the specification's Very Simple Switch", "very_simple_model.p4": "the specification's Very Simple Switch",
-}  # fmt: skip
+}
 TOFINO_P4_14 = {f"tofino/{name}.p4" for name in (
     "constants", "intrinsic_metadata", "lpf_blackbox", "meter_blackbox", "p4_14_prim", "pktgen_headers", "primitives",
-    "stateful_alu_blackbox", "wred_blackbox")}  # fmt: skip
+    "stateful_alu_blackbox", "wred_blackbox")}
 NEED_MORE = {"define": "a name", "undef": "a name", "ifdef": "a name", "ifndef": "a name", "if": "a condition",
-             "elif": "a condition", "include": "a file", "pragma": "what it says"}  # fmt: skip
+             "elif": "a condition", "include": "a file", "pragma": "what it says"}
 _NOTHING: frozenset[str] = frozenset()
 MAX_SHIFT = 1 << 16  # bits, as in the program's own expressions (check/const.py)
 _shift = Value.__lshift__
@@ -289,7 +289,7 @@ def preprocess(
 def preprocess_text(
     source: str, name: str, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
-) -> tuple[str, dict[str, str]]:  # fmt: skip
+) -> tuple[str, dict[str, str]]:
     """Preprocesses a text called `name`; see `preprocess`. `files`: all files it may include, by absolute path; None: the
     disk's."""
     preprocessor = _Preprocessor(include_dirs, files)

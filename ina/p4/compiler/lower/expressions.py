@@ -15,7 +15,7 @@ from ina.p4.compiler.lower.values import Values
 BINARY: dict[str, ir.Operator] = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "|+|": "satadd", "|-|": "satsub", "&": "and", "|": "or",
     "^": "xor", "<<": "shl", ">>": "shr", "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
-}  # fmt: skip
+}
 
 
 class Expressions:

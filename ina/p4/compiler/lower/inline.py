@@ -61,7 +61,7 @@ class Inliner:
     def inline(
         self, params: list[ast.Param], args: list[ast.Expr | None], call: ast.Call, body: Callable[[], None], *,
         by_reference: bool = True, result: Value | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         values = self.arguments(params, args, call)
         self.inline_values(params, values, call, body, by_reference=by_reference, result=result)
 
@@ -120,7 +120,7 @@ class Inliner:
     def inline_values(
         self, params: list[ast.Param], values: Sequence[Argument], node: ast.Node, body: Callable[[], None], *,
         by_reference: bool = True, result: Value | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Binds `values` to `params` and lowers `body` in place."""
         frame = Frame(self.code.label("return"), result)
         written = [

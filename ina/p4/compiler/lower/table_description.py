@@ -70,7 +70,7 @@ class Descriptions:
                 raise unsupported(key, "a range key of more than 64 bits")
             if match == "range" and shape[1] and not chained(decl):
                 raise unsupported(key, f"a range key of type {key.expr.type}, whose order control planes do not know,",
-                                       f"cast it, as in (bit<{shape[0]}>){ast.source_text(key.expr)}")  # fmt: skip
+                                       f"cast it, as in (bit<{shape[0]}>){ast.source_text(key.expr)}")
             keys.append(ir.Key(key_name(key), shape[0], match, key.match_kind if match != key.match_kind else ""))
         kind = table_kind(keys)
         offset = self._place_keys(keys, packed=kind == "exact")
@@ -83,7 +83,7 @@ class Descriptions:
             name, -1, kind, keys, offset, actions, 0, [], decl.const_default, decl.const_entries and bool(decl.entries), [],
             table_size(self.context.program, owner, decl), max((a.param_words for a in actions), default=0),
             chained=chained(decl),
-        )  # fmt: skip
+        )
         use = TableUse(table)
         self._default(decl, table)
         table.entries = [self._entry(i, entry, decl, table) for i, entry in enumerate(decl.entries)]

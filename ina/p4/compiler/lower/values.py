@@ -241,7 +241,7 @@ class Values:
             case Choice():
                 first = place.items[0]
                 self.assign(place, fold.const(0, first.width, first.signed) if isinstance(first, ir.Expr)
-                            else self.default(value_trees.type_of(first)), node)  # fmt: skip
+                            else self.default(value_trees.type_of(first)), node)
             case ir.Var() | ir.Elem():
                 self.code.emit(ir.Assign(place, fold.const(0, place.width, place.signed)))
             case SliceOf():

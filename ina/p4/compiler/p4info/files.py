@@ -90,7 +90,7 @@ MESSAGES = {
     "KeyValuePair": "key=1:string value=2:Expression",
     "Expression": "string_value=1:string int64_value=2:int bool_value=3:bool",
     "Empty": "",
-}  # fmt: skip
+}
 ENUMS = {
     "MatchType": {"UNSPECIFIED": 0, "EXACT": 2, "LPM": 3, "TERNARY": 4, "RANGE": 5, "OPTIONAL": 6},
     "Scope": {"TABLE_AND_DEFAULT": 0, "TABLE_ONLY": 1, "DEFAULT_ONLY": 2, "GROUP_ACTION": 3},

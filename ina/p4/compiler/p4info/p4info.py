@@ -83,7 +83,7 @@ EXTERN_PREFIXES = {
 SECTIONS = {
     COUNTER: "counters", METER: "meters", DIRECT_COUNTER: "directCounters", DIRECT_METER: "directMeters", REGISTER: "registers",
     ACTION_PROFILE: "actionProfiles", DIGEST: "digests",
-}  # fmt: skip
+}
 DIRECT = ("direct_counter", "direct_meter", "DirectCounter", "DirectMeter")
 TABLE_OBJECTS = ("counters", "meters", "registers", "filters")
 

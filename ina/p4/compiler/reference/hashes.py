@@ -91,7 +91,7 @@ def hash_bits(instance: Instance, width: int, bits: int) -> int:
         full = (1 << size) - 1
         parameters = (
             size, polynomial["coeff"] & full, polynomial["reversed"], polynomial["init"] & full, polynomial["xor"] & full
-        )  # fmt: skip
+        )
         extended, msb = polynomial["extended"], polynomial["msb"]
     else:
         parameters = STANDARD_CRCS[algorithm]

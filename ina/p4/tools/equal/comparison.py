@@ -113,7 +113,7 @@ class Twins:
         pairs = [("counter", *pair) for pair in self.rules.counters] + [("register", *pair) for pair in self.rules.registers]
         for kind, ours, theirs in pairs:
             left, right = (self.a.counter(ours), self.b.counter(theirs)) if kind == "counter" else \
-                (self.a.register(ours), self.b.register(theirs))  # fmt: skip
+                (self.a.register(ours), self.b.register(theirs))
             if left != right:
                 at = next((i for i, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), min(len(left), len(right)))
                 cells = [str(cells[at]) if at < len(cells) else "no such cell" for cells in (left, right)]

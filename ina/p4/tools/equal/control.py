@@ -230,7 +230,7 @@ class Translator:
         renamed, params = self.names.actions.get(table, {}), self.names.params.get(table, {})
         new_name = renamed.get(name, renamed.get(_last(name)))
         action = self.b.action(twin, new_name, default) if new_name else _named(
-            lambda n: self.b.action(twin, n, default), name, {})  # fmt: skip
+            lambda n: self.b.action(twin, n, default), name, {})
         original = self.a.action(self.a.table(table), name, default)
         widths, names = {p.name: p.width for p in original.params}, {p.name for p in action.params}
         out = {}
@@ -257,7 +257,7 @@ TRANSLATIONS: dict[str, Callable[..., tuple[Any, ...]]] = {
         _named(t.b.profile, profile, {}).name, *t.action(t.a.profile(profile).tables[0], action, args)),
     "add_group": lambda t, profile, members: (_named(t.b.profile, profile, {}).name, members),
     "fill_value_set": lambda t, name, members: (_named(t.b.value_set, name, {}), members),
-}  # fmt: skip
+}
 
 
 def _named(find: Callable[[str], T], name: str, renamed: dict[str, str]) -> T:
@@ -288,7 +288,7 @@ def _tail(name: str) -> str:
 def lines(calls: Iterable[Call], p4info: Json) -> Iterator[str]:
     """Yields STF lines that make the same calls."""
     kinds = {t["preamble"]["name"]: {f["name"]: f.get("matchType", "EXACT") for f in t.get("matchFields", [])}
-             for t in p4info.get("tables", [])}  # fmt: skip
+             for t in p4info.get("tables", [])}
     groups: dict[int, list[tuple[int, int]]] = {}
     calls = list(calls)
     for call in calls:

@@ -116,7 +116,7 @@ class Mapping:
         pairs = []
         for key, value in self.get(section).items():
             mine, other = (self._look_up(section, key, getattr(P4Info(info), section[:-1]), name, program)
-                           for info, name, program in ((a, key, "A"), (b, value, "B")))  # fmt: skip
+                           for info, name, program in ((a, key, "A"), (b, value, "B")))
             if mine.size != other.size:
                 self.fail(section, key, f"A's has {mine.size} cells, B's {other.size}")
             pairs.append((mine.name, other.name))
@@ -204,7 +204,7 @@ CHECKS: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
     ("packets", "largest"): (lambda v: isinstance(v, dict) and all(type(n) is int and n >= 0 for n in v.values()),
                              "numbers by fields"),
     ("ports", ""): (lambda v: isinstance(v, int), "a number"),
-}  # fmt: skip
+}
 
 
 def _check(mapping: Mapping, section: str, key: str, value: Any) -> None:

@@ -76,7 +76,7 @@ def fields(headers: Iterable[Header], frame: bytes) -> Iterator[str]:
 
 
 def stf(calls: Iterable[Call], p4info: Json, twins: Twins, packets: Sequence[Packet], *, first: bool,
-        difference: Difference) -> str:  # fmt: skip
+        difference: Difference) -> str:
     """Returns a test of one of the programs that expects the first one's answers. `first`: of the first program, with its port
     numbers; else of the second."""
     ports = {} if first else twins.rules.ports
@@ -97,7 +97,7 @@ def stf(calls: Iterable[Call], p4info: Json, twins: Twins, packets: Sequence[Pac
     if pair is not None:
         ours, theirs = twins.a.counter(pair[0]), twins.b.counter(pair[1])
         out += [f"check_counter {pair[0 if first else 1]}({i}) packets == {n}" for i, n in enumerate(ours)
-                if i < len(theirs) and n != theirs[i]]  # fmt: skip
+                if i < len(theirs) and n != theirs[i]]
     pair = next((p for p in twins.rules.registers if kind == "register" and p[0].rpartition(".")[2] == name), None)
     if pair is not None:
         out.append(f"# the cells that differ are printed by:  register_read {pair[0 if first else 1]} INDEX")

@@ -118,7 +118,7 @@ class Compiled(Side):
         self._state = ffi.buffer(lib.ina_switch_state(switch.pointer), lib.ina_switch_state_size(switch.pointer))
         pipelines, stride = switch.program.pipelines, lib.ina_switch_state_stride(switch.pointer)
         self._heads = [slice(p * stride, p * stride + pipelines[p % len(pipelines)].stats_offset)
-                       for p in range(max(1, switch.pipes))]  # fmt: skip
+                       for p in range(max(1, switch.pipes))]
         self._objects = self._owners(switch, stride)
         self._before = b""
 

@@ -50,7 +50,7 @@ def prepare(args: argparse.Namespace, known: KnownPrograms) -> Task:
     scenario = scenario_of(a.p4info) if scenario_of is not None and "both" not in texts else NOTHING
     shapes = Shapes(a.program, args.paths, args.visits)
     recorders = {scope: control.recorded(text, (b if scope == "b" else a).p4info, str(files[scope]))
-                 for scope, text in texts.items()}  # fmt: skip
+                 for scope, text in texts.items()}
     names = mapping.names(a.p4info, b.p4info, shapes)
     calls = _calls(names, (a, b), scenario, recorders)
     seeds = [*scenario.packets, *(Packet(*p) for scope in ("both", "a") if scope in recorders for p in recorders[scope].packets)]
@@ -164,9 +164,9 @@ def _not_compared(mapping: Mapping, both: tuple[Side, Side], calls: tuple[list[C
             yield f"{name} draws random numbers: what depends on them may differ"
         if _multicasts(side) and not any(call.method == "set_multicast_group" for call in own):
             yield (f"{name} sends to multicast groups, and no file has one: what it multicasts goes nowhere, and is not "
-                   "compared (mc_mgrp_create and mc_node_associate, --entries)")  # fmt: skip
+                   "compared (mc_mgrp_create and mc_node_associate, --entries)")
 
 
 def _multicasts(side: Side) -> bool:
     return any(isinstance(n, ast.Assign) and isinstance(n.target, ast.Member) and n.target.member in GROUPS
-               for n in nodes(side.program))  # fmt: skip
+               for n in nodes(side.program))
