@@ -59,10 +59,10 @@ pytest = $(RUN) -m pytest -q -ra -n $(JOBS) --dist loadfile --no-loadscope-reord
 test: $(VENV)/built $(VENV)/tested-with ## run the tests that decide on a change: 8 minutes on two processors
 	@$(call pytest,test)
 
-test-all: $(VENV)/built $(VENV)/tested-with ## run all tests, those of processes, root and hardware, too: half an hour
+test-all: $(VENV)/built $(VENV)/tested-with ## run all tests, those of processes, root and hardware, too: under an hour
 	@$(call pytest,all)
 
-test-fast: $(VENV)/built $(VENV)/tested-with ## run the tests that need no compiler, no root and no processes: half of them, in a minute
+test-fast: $(VENV)/built $(VENV)/tested-with ## run the tests that need no compiler, no root and no processes: half of them, in one to two minutes
 	@$(call pytest,test) -m fast
 
 judges: $(VENV)/built $(VENV)/tested-with ## judge the judges: planted defects, deep walks, then MINUTES (10) of random programs and as many of fuzzing

@@ -48,12 +48,17 @@ class Job:
 
 
 class Lost(Job):
-    """A job whose sums never end, since another rank does not take part: its endpoint gives up at the third look."""
+    """A job whose sums never end, since another rank does not take part: its endpoint gives up at the third look after
+    ``begun``, when all collectives have been called; the group's own thread looks all the time."""
 
     looks = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
     def wait(self, ticket, number, title, seconds) -> bool:
-        self.looks += seconds > 0
+        self.looks += seconds > 0 and self.begun.wait(seconds)
         if self.looks > 2:
             self.abort("no answer from the switch")
             raise RuntimeError(self.failure)
@@ -121,7 +126,8 @@ def test_what_nobody_waits_for_begins():
 @pytest.mark.fast
 @pytest.mark.parametrize("first", range(5))
 def test_every_wait_ends_when_other_ranks_do_not_come(first):
-    works, _ = start(Lost(), 5, 2)
+    works, _ = start(job := Lost(), 5, 2)
+    job.begun.set()
     order = [first, *(i for i in range(5) if i != first)]
     for i in order:
         assert "no answer from the switch" in str(ended(works[i].wait))
