@@ -208,7 +208,7 @@ dist.all_reduce(torch.ones(3)); meet()
 store = dist.distributed_c10d._get_default_store()
 def waits():  # the main thread, within a collective
     frame = sys._current_frames()[threading.main_thread().ident]
-    while frame is not None and frame.f_code.co_name != "_advance": frame = frame.f_back
+    while frame is not None and frame.f_code.co_name != "look": frame = frame.f_back
     return frame is not None
 def interrupt():
     while not waits(): time.sleep(0.01)
