@@ -1,8 +1,9 @@
 """TNA's Hash, and its Random: a hash's function, the bits that it hashes, and how the control plane may change it.
 
 The fields are one number, the first in its most significant bits; a CRC runs over its bytes from the top, zeros filling the
-first one. A result of more bits than the hash has is zero-extended, unless a polynomial sets `extended`; one of fewer bits
-takes the low ones, or the high ones with `msb` (Tofino Native Architecture, section 7.8).
+first one. A result of more bits than a CRC has repeats them, as in p4c's back end for Tofino (mau/hash_function.cpp), of a CUSTOM
+one only if its polynomial sets `extended`; other results are zero-extended. One of fewer bits takes the low ones, or the high
+ones with `msb` (Tofino Native Architecture, section 7.8).
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _initial_hash(instance: Instance, node: ast.Node) -> dict[str, Any]:
     algorithm = instance.args["algo"]
     if algorithm == "IDENTITY" or algorithm in XOR:
         return {"kind": "identity"} if algorithm == "IDENTITY" else {"kind": "xor", "width": XOR[algorithm]}
-    crc, extended, msb = STANDARD.get(algorithm), False, False
+    crc, extended, msb = STANDARD.get(algorithm), True, False
     if crc is None:
         crc, extended, msb = _custom(instance.args["poly"], node)
     numbers = {"poly": str(crc.poly), "init": str(crc.init), "xor": str(crc.xor)}
@@ -122,7 +123,7 @@ def tna_hash(low: Lowering, instance: Instance, data: list[Value], node: ast.Nod
         return _low_bits(_flat(parts), width)
     if algorithm in XOR:
         return _folded(_flat(parts), XOR[algorithm], width)
-    extended = msb = False
+    extended, msb = True, False
     if algorithm == "CUSTOM":
         polynomial = instance.args.get("poly")
         if not isinstance(polynomial, Instance):

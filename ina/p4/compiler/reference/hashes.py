@@ -83,7 +83,7 @@ def hash_bits(instance: Instance, width: int, bits: int) -> int:
         while bits:
             result, bits = result ^ bits & (1 << size) - 1, bits >> size
         return result & (1 << result_width) - 1
-    extended = msb = False
+    extended, msb = True, False
     if algorithm == "CUSTOM":
         polynomial = instance.args["poly"].args
         size = fixed_width(instance.args["poly"].type.args[0]) or 0
@@ -96,10 +96,10 @@ def hash_bits(instance: Instance, width: int, bits: int) -> int:
     else:
         parameters = STANDARD_CRCS[algorithm]
     result, size = crc(*parameters, bits.to_bytes((width + 7) // 8, "big")), parameters[0]
-    if extended:
-        result = sum(result << at for at in range(0, result_width, size))
-    elif msb and result_width < size:
+    if msb and result_width < size:
         result >>= size - result_width
+    elif extended:
+        result = sum(result << at for at in range(0, result_width, size))
     return result & (1 << result_width) - 1
 
 

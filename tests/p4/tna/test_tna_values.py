@@ -1,0 +1,53 @@
+"""Values of a Tofino that its architecture's text leaves open, the same from the compiled program and from the interpreter.
+
+What is right follows from p4c's back end for Tofino (p4lang/bf-p4c): its sources, and the packets of its own tests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tna_program
+from shadow import Shadowed
+from tna_program import data
+
+pytestmark = pytest.mark.build
+IN, OUT = 0, 1
+
+
+def switch(folder: Path, *ingress: str, **parts: str) -> Shadowed:
+    """A program on both: they get every frame and must agree."""
+    path = folder / "program.p4"
+    path.write_text(tna_program.source(*ingress, **parts))
+    return Shadowed(path, cflags=["-O1"])
+
+
+def sent(program: Shadowed, frame: bytes) -> bytes:
+    """The one frame that leaves, by port 1."""
+    ((port, out),) = program.process(frame, IN)
+    assert port == OUT
+    return out
+
+
+# --- hashes ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("algorithm", "width"), [("CRC8", 20), ("CRC16", 32), ("CRC16", 40), ("CRC32", 64)])
+def test_a_hash_of_more_bits_than_its_algorithm_repeats_them(tmp_path: Path, algorithm: str, width: int) -> None:
+    size = int(algorithm[3:])
+    locals_ = f"Hash<bit<{width}>>(HashAlgorithm_t.{algorithm}) wide; Hash<bit<{size}>>(HashAlgorithm_t.{algorithm}) plain;"
+    program = switch(tmp_path, """bit<64> x;
+        if (hdr.data.e == 0) { x = (bit<64>)wide.get({hdr.data.a}); } else { x = (bit<64>)plain.get({hdr.data.a}); }
+        hdr.data.a = x[63:32]; hdr.data.b = x[31:0];""", ingress_locals=locals_)
+    for value in (1, 0xDEADBEEF):
+        plain = int.from_bytes(sent(program, data(value, e=1))[:8], "big")
+        repeated = sum(plain << at for at in range(0, width, size)) & (1 << width) - 1
+        assert plain and int.from_bytes(sent(program, data(value))[:8], "big") == repeated
+
+
+@pytest.mark.parametrize("algorithm", ["XOR8", "IDENTITY"])
+def test_only_crcs_repeat(tmp_path: Path, algorithm: str) -> None:
+    program = switch(tmp_path, "hdr.data.b = h.get({hdr.data.d});",
+                     ingress_locals=f"Hash<bit<32>>(HashAlgorithm_t.{algorithm}) h;")
+    assert sent(program, data(d=0x5A)) == data(b=0x5A, d=0x5A)
