@@ -2,9 +2,10 @@
 that tells which member of a selector's group a hash chooses.
 
 `configure`: the slices of its fields that a hash reads, sorted by their `order`; two slices with the same order are symmetric:
-each is replaced by their exclusive or; one of order 0, or of a field that is left out, does not count. `algorithm`: a predefined
-one by name, or a CRC by its parameters. Meanings follow p4c's back end (bf-utils/dynamic_hash) and open-p4studio's tests; the
-rotation is over the bits of the hash's type.
+each is replaced by their exclusive or; one of order 0, or of a field that is left out, does not count. Fields that the program
+itself calls symmetric enter as compiled until then: at the later one's place only. `algorithm`: a predefined one by name, or a
+CRC by its parameters. Meanings follow p4c's back end (bf-utils/dynamic_hash) and open-p4studio's tests; the rotation is over the
+bits of the hash's type.
 """
 
 from __future__ import annotations
@@ -142,9 +143,11 @@ class HashTables:
     def _sources(self, hash_: Fields) -> list[tuple[int, int]]:
         """The bits that the hash reads, most significant first: the number of each among the bits of all fields, from 1, and that
         of the bit it is XORed with (0: none)."""
+        if hash_["name"] not in self._slices:
+            return _compiled_sources(hash_)
         place, at = f"hash {hash_['name']}", 0
         by_order: dict[int, list[list[int]]] = {}
-        slices = self.configured(hash_)
+        slices = self._slices[hash_["name"]]
         for f in hash_["fields"]:
             used_bits: set[int] = set()
             for piece in slices.get(f["name"]) or ():
@@ -200,6 +203,20 @@ class HashTables:
         if not members:
             raise EntityError(f"table {table.name}: group {number} is not there, or has no active member", "NOT_FOUND")
         return Row(table.name, row.key, {"$ACTION_MEMBER_ID": members[row.key.get("hash_value", 0) % len(members)]})
+
+
+def _compiled_sources(hash_: Fields) -> list[tuple[int, int]]:
+    """The bits that the hash reads as the program has it, as `_sources` gives them; a bit with itself is a zero."""
+    sources: list[tuple[int, int]] = []
+    first_bits: list[int] = []
+    for f in hash_["fields"]:
+        first_bits.append(len(sources))
+        sources += [(len(sources) + bit, 0) for bit in range(1, f["width"] + 1)]
+    for i, j in hash_["initial"]["symmetric"]:
+        for bit in range(hash_["fields"][i]["width"]):
+            (earlier, _), (later, _) = sources[first_bits[i] + bit], sources[first_bits[j] + bit]
+            sources[first_bits[i] + bit], sources[first_bits[j] + bit] = (earlier, earlier), (later, earlier)
+    return sources
 
 
 def hash_of(words: list[int], bits: str) -> int:

@@ -120,7 +120,7 @@ def decided(condition: ast.Expr, instance: Instance) -> bool | None:
 
 
 def symmetric_places(instance: Instance, data: ast.Expr | None) -> list[tuple[int, int]]:
-    """Returns the two fields of the list `data` that each `@symmetric("a", "b")` of a Hash makes exchangeable (TNA).
+    """Returns the two fields of the list `data` that each `@symmetric("a", "b")` of a Hash makes exchangeable (TNA), by place.
 
     Raises CompileError for a name that is not in the list, and if there is no list.
     """
@@ -136,7 +136,8 @@ def symmetric_places(instance: Instance, data: ast.Expr | None) -> list[tuple[in
             if name not in items:
                 where = f"the fields are {', '.join(items)}" if items else "give them to get() as a list in braces"
                 raise CompileError(note.span, f"@symmetric: '{name}' is none of the fields that are hashed", [where])
-        places.append((items.index(names[0]), items.index(names[1])))
+        first, second = sorted(map(items.index, names))
+        places.append((first, second))
     return places
 
 

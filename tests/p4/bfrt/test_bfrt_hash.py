@@ -210,3 +210,20 @@ def test_a_group_is_as_it_was_said_and_has_no_more_than_it_has_room_for(device):
     with pytest.raises(EntityError, match="all pipes have the same groups"):
         device.write("MODIFY", Row("pipe.I.selector", key, {"$MAX_GROUP_SIZE": 2}), Where(0))
     assert device.read(Row("pipe.I.selector", key))[0].data == group
+
+
+def test_symmetric_fields_of_the_program_enter_as_compiled_with_another_function(tmp_path):
+    """The same CRC by its name in BFRuntime changes nothing, though the two fields are no neighbours."""
+    path = tmp_path / "hash.p4"
+    path.write_text(source(ingress_locals='@symmetric("hdr.data.a", "hdr.data.b") Hash<bit<32>>(HashAlgorithm_t.CRC32) h;',
+                           ingress="hdr.data.b = h.get({hdr.data.a, hdr.data.d, hdr.data.b});"))
+    with Switch(compile_program(path).so_path) as switch:
+        switch.add_port(1)
+        device = Device(switch)
+        for name in ("", "CRC_32", "IDENTITY"):
+            if name:
+                algorithm(device, algorithm_name=name)
+            ((_, frame),) = switch.step(data(0x01020304, 0x0A0B0C0D, 0, 9), 1)
+            entered = bytes(4) + b"\x09" + (0x01020304 ^ 0x0A0B0C0D).to_bytes(4, "big")
+            expected = int.from_bytes(entered[5:], "big") if name == "IDENTITY" else zlib.crc32(entered)
+            assert int.from_bytes(frame[4:8], "big") == expected

@@ -77,8 +77,8 @@ class Hash(ExternObject):
         return result
 
     def _symmetric(self, low: Lowering, instance: Instance, data: ast.Expr) -> list[Value]:
-        """Returns the values to hash. Hashes are linear: two exchangeable fields are both replaced by their exclusive or, as in
-        the hardware."""
+        """Returns the values to hash. Two symmetric fields enter at the place of the later one, as their exclusive or; at the
+        earlier one's place zeros enter (p4c's back end for Tofino, mau/asm_hash_output.cpp)."""
         pairs = symmetric_places(instance, data)
         value = low.value(data)
         if not pairs:
@@ -88,13 +88,13 @@ class Hash(ExternObject):
             a, b = low.values.read(values[i]), low.values.read(values[j])
             if not isinstance(a, ir.Expr) or not isinstance(b, ir.Expr) or a.width != b.width:
                 raise unsupported(data, "symmetric fields of different widths")
-            values[i] = values[j] = ir.Op("xor", (fold.cast(a, a.width), fold.cast(b, b.width)), a.width)
+            values[i], values[j] = fold.const(0, a.width), ir.Op("xor", (fold.cast(a, a.width), fold.cast(b, b.width)), a.width)
         return values
 
     def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int:
         data, expression = args.value(0), args.expression(0)
         for i, j in symmetric_places(instance, call.args[0]):
-            _make_exchangeable(data, i, j, expression)
+            _join(data, i, j, expression)
         return wrap(hash_bits(instance, *pack(data, expression.type)), types.underlying(call.type))
 
 
@@ -203,14 +203,14 @@ def selector_hash(low: Lowering, hash_: Instance, keys: list[ir.Expr]) -> ir.Var
     return result
 
 
-def _make_exchangeable(data: object, i: int, j: int, expression: ast.Expr) -> None:
-    """Replaces two values of a list by their exclusive or."""
+def _join(data: object, i: int, j: int, expression: ast.Expr) -> None:
+    """Replaces value `j` of a list by its exclusive or with value `i`, and that by zero."""
     assert isinstance(expression, ast.ListExpr | ast.StructInit) and isinstance(data, Aggregate)
     mask = (1 << (types.fixed_width(expression.values[i].type) or 0)) - 1
     parts = data.parts()
     both = (number(parts[i]) ^ number(parts[j])) & mask
     if isinstance(data, Record):
         names = list(data.fields)
-        data.set(**{names[i]: both, names[j]: both})
+        data.set(**{names[i]: 0, names[j]: both})
     elif isinstance(data, TupleValue):
-        data.items[i] = data.items[j] = both
+        data.items[i], data.items[j] = 0, both
