@@ -74,3 +74,47 @@ def test_symmetric_fields_stand_once_at_the_place_of_the_later(tmp_path: Path) -
         expected = crc16(bytes(5) + (a ^ b).to_bytes(4, "big") + bytes([d ^ e]))
         assert sent(program, data(a, b, 0, d, e)) == data(a, b, expected, d, e)
     assert crc16(bytes(4) + (0x458394AE ^ 0x7282F3A0).to_bytes(4, "big")) == 0x40F4  # as in p4c's symmetric_hash.stf
+
+
+# --- math units -----------------------------------------------------------------------------------------------------------
+
+
+def math_unit(folder: Path, unit: str, width: int = 32) -> Shadowed:
+    """Program that puts the function of a into b, both cut to `width` bits."""
+    return switch(folder, "hdr.data.b = (bit<32>)f.execute(0);", ingress_locals=f"""MathUnit<bit<{width}>>({unit}) unit;
+        Register<bit<{width}>, bit<1>>(1) r; RegisterAction<bit<{width}>, bit<1>, bit<{width}>>(r) f = {{
+        void apply(inout bit<{width}> v, out bit<{width}> x) {{ v = unit.execute(hdr.data.a[{width - 1}:0]); x = v; }} }};""")
+
+
+def result(program: Shadowed, x: int) -> int:
+    return int.from_bytes(sent(program, data(x))[4:8], "big")
+
+
+SQUARES = "false, 1, -6, {225, 196, 169, 144, 121, 100, 81, 64, 0, 0, 0, 0, 0, 0, 0, 0}"
+
+
+@pytest.mark.parametrize("unit", [SQUARES, "MathOp_t.SQR, 1"])
+@pytest.mark.parametrize("width", [16, 32])
+def test_squares_of_four_bits_are_exact(tmp_path: Path, unit: str, width: int) -> None:
+    """An operand is shifted left, too, until its leading one is at the top of the table's index."""
+    program = math_unit(tmp_path, unit, width)
+    for x in range(256):
+        leading = x & 15 << max(0, x.bit_length() - 4)
+        assert result(program, x) == leading * leading, x
+
+
+def test_reciprocal_square_roots(tmp_path: Path) -> None:
+    """2^24 / sqrt(x), which is 16.16 fixed point; the table's values, 114 and more, are as large as fit 8 bits."""
+    program = math_unit(tmp_path, "MathOp_t.RSQRT, 0x1000000")
+    known = {0x10000: 0x10000, 0x20000: 0xB500, 0x30000: 0x9400, 0x50000: 0x7200, 0x90000: 0x5A80, 0xF00000: 0x1120,
+             0xF0000000: 0x112}  # as in p4c's math_unit3.stf
+    for x, y in known.items():
+        assert result(program, x) == y
+    for x in (0x40, 0x48, 0x5000, 0x700000):  # operands that fit the index
+        assert abs(result(program, x) / (2**24 / x**0.5) - 1) <= 0.5 / 114
+
+
+def test_a_tenth(tmp_path: Path) -> None:
+    program = math_unit(tmp_path, "MathOp_t.MUL, 1, 10")
+    for x, y in {0x10000: 0x1980, 0xA00: 0x100, 0xF0: 0x18, 0x6400000: 0x9A0000, 0: 0}.items():  # as in p4c's math_unit4.stf
+        assert result(program, x) == y

@@ -25,9 +25,10 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
 class MathUnit:
     """An approximation by exponent and a table over the four leading bits of the operand. `table` by m: 0 to 15.
 
-    x = m * 2^e with the leading one of x in bit 3 of m (x below 16 is used unchanged, e = 0). The result is
+    x = m/8 * 2^e with the leading one of x in bit 3 of m, so that e is the place of the leading one. The result is
     table[m] * 2^(scale + e'), where e' is e shifted left by `shift` (right for -1), negated if `invert`. For square roots
-    an odd e would lose half a bit: the operand is aligned to an even e, so that m has its leading one in bit 3 or 2.
+    an odd e would lose half a bit: there x = m/8 * 2^(e+1), with the leading one in bit 2 of m. Zero gives table[0] * 2^scale.
+    (bf-p4c: mau/stateful_alu.cpp, p4_14include/tofino/stateful_alu_blackbox.p4.)
     """
 
     invert: bool
@@ -44,16 +45,13 @@ def math_unit(instance: Instance, span: Span) -> MathUnit:
     op = args["op"]
     factor = args["factor"] if "factor" in args else args["A"] / args["B"]
     invert, shift = SHAPES[op]
-    values = [factor * FUNCTIONS[op](m) if m else 0.0 for m in range(16)]
-    # The smallest exponent that fits all of the table's values into 8 bits.
-    used = values[1:]
-    if not any(used):
+    values = [factor * FUNCTIONS[op](m / 8) if m >= (4 if shift < 0 else 8) else 0.0 for m in range(16)]
+    if not any(values):
         raise CompileError(span, "a MathUnit whose factor is zero")
-    scale = math.frexp(max(used))[1] - 8
+    scale = math.frexp(max(values))[1] - 8  # the smallest exponent that fits all of the table's values into 8 bits
     if not -32 <= scale <= 31:
         raise CompileError(span, f"a MathUnit's factor {factor}: the result needs a scale of {scale}, -32..31 are possible")
     return MathUnit(invert, shift, scale, tuple(min(255, round(v / 2.0**scale)) for v in values))
-
 
 
 @dataclass(eq=False, slots=True)

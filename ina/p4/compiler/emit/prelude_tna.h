@@ -151,11 +151,11 @@ static inline __attribute__((unused)) uint64_t ina_crc_high(const uint64_t *tabl
 /* A MathUnit (arch/tna_operations.py). */
 static inline __attribute__((unused)) uint32_t ina_math(uint32_t x, const uint8_t *table, int invert, int shift, int scale)
 {
-    int e = x < 16 ? 0 : 28 - __builtin_clz(x);
+    int e = x ? 31 - __builtin_clz(x) : 0;
     if (shift < 0)
         e += e & 1;
+    uint64_t found = table[e < 3 ? x << (3 - e) : x >> (e - 3)];
     int power = shift < 0 ? e / 2 : e << shift;
-    uint64_t found = table[x >> e];
     power = scale + (invert ? -power : power);
     if (power < 0)
         return power < -31 ? 0 : (uint32_t)(found >> -power);

@@ -330,12 +330,12 @@ class MathUnit(ExternObject):
         unit = math_unit(instance, call.span)
         width = types.fixed_width(call.type) or 0
         x = args.number("x") & (1 << width) - 1
-        e = max(0, x.bit_length() - 4)
+        e = max(0, x.bit_length() - 1)
         if unit.shift < 0:
             e += e & 1
         power = e >> 1 if unit.shift < 0 else e << unit.shift
         power = unit.scale + (-power if unit.invert else power)
-        value = unit.table[x >> e]
+        value = unit.table[(x << 3) >> e]
         return wrap(min((1 << width) - 1, value >> -power if power < 0 else value << power), types.underlying(call.type))
 
 
