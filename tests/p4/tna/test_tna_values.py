@@ -118,3 +118,72 @@ def test_a_tenth(tmp_path: Path) -> None:
     program = math_unit(tmp_path, "MathOp_t.MUL, 1, 10")
     for x, y in {0x10000: 0x1980, 0xA00: 0x100, 0xF0: 0x18, 0x6400000: 0x9A0000, 0: 0}.items():  # as in p4c's math_unit4.stf
         assert result(program, x) == y
+
+
+# --- checksums ------------------------------------------------------------------------------------------------------------
+
+
+def summed(frame: bytes) -> int:
+    """The ones' complement sum of 16-bit words; an odd last byte is the high half of its word."""
+    frame += bytes(len(frame) % 2)
+    total = sum(int.from_bytes(frame[i : i + 2], "big") for i in range(0, len(frame), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def negated(*texts: bytes) -> int:
+    """The ones' complement of the sum of all of `texts`, each of which begins with a high half; 0 as 0xFFFF, or the other way."""
+    return ~summed(b"".join(text + bytes(len(text) % 2) for text in texts)) & 0xFFFF
+
+
+TYPES = "header bytes_t { bit<8> a; bit<16> c; bit<8> b; bit<24> e; } header more_t { bit<8> x; bit<16> y; }"
+PARSER = "state start {{ pkt.extract(intr); pkt.advance(PORT_METADATA_SIZE); {} transition accept; }}"
+NOTHING = "state start { pkt.extract(intr); transition accept; }"  # the egress parser: all is payload
+
+
+def test_the_calls_of_a_parser_s_checksum_make_one_list(tmp_path: Path) -> None:
+    """A byte behind an odd number of them is the low half of its word."""
+    calls = """s.subtract({hdr.bytes.a}); s.subtract({hdr.bytes.b, hdr.bytes.e}); s.subtract({hdr.bytes.c, 8w0});
+        s.add({hdr.data.c}); t.add({hdr.bytes.a}); t.add({hdr.bytes.e, hdr.bytes.b});
+        md.s = s.get(); md.t = t.get(); md.wrong = t.verify();"""
+    program = switch(tmp_path, "hdr.data.a[15:0] = md.s; hdr.data.b[15:0] = md.t; hdr.data.d = md.wrong ? 8w1 : 0;",
+                     types=TYPES, headers="bytes_t bytes;", metadata="bit<16> s; bit<16> t; bool wrong;",
+                     parser_locals="Checksum() s; Checksum() t;", egress_parser=NOTHING,
+                     parser=PARSER.format("pkt.extract(hdr.bytes); pkt.extract(hdr.data);" + calls))
+    for text, added in (("42000005000000", 0), ("ff1234feabcdef", 0x8001), ("010002fefeff00", 4)):
+        one, two, three, four = (bytes.fromhex(text[a:b]) for a, b in ((0, 2), (2, 6), (6, 8), (8, 14)))
+        first = summed(negated(one + three + four + two).to_bytes(2, "big") + added.to_bytes(2, "big"))
+        second = summed(one + four + three)
+        expected = data(first, second, added, int(second != 0xFFFF))
+        assert sent(program, bytes.fromhex(text) + data(c=added)) == bytes.fromhex(text) + expected
+
+
+@pytest.mark.parametrize("listed", ["", "hdr.data.a", "hdr.data.d"])
+def test_a_residual_is_less_all_that_is_parsed_after_the_call(tmp_path: Path, listed: str) -> None:
+    """Extracted or skipped; what the parser leaves does not count."""
+    calls = (f"s.subtract({{{listed}}});" if listed else "") + """s.subtract_all_and_deposit(md.rest); pkt.extract(hdr.more);
+        s.subtract({hdr.data.c}); pkt.advance(16); """
+    program = switch(tmp_path, "hdr.data.b[15:0] = md.rest;", types=TYPES, headers="more_t more;", metadata="bit<16> rest;",
+                     parser_locals="Checksum() s;", parser=PARSER.format("pkt.extract(hdr.data);" + calls),
+                     deparser="pkt.emit(hdr.data); pkt.emit(hdr.more);", egress_parser=NOTHING)
+    fields = data(0x01020304, 0, 0x8899, 0x81)
+    before = {"": b"", "hdr.data.a": fields[:4], "hdr.data.d": fields[10:11]}[listed]
+    for payload in (b"", b"any payload", b"?" * 200):
+        for after in (b"\x05\x12\x34??", b"\xff\xfe\x01\x00\x80"):
+            rest = negated(before + fields[8:10], bytes(len(before) % 2) + after)
+            out = sent(program, fields + after + payload)
+            assert out == data(0x01020304, rest, 0x8899, 0x81) + after[:3] + payload
+
+
+def test_a_checksum_with_its_payload_is_updated_by_a_residual(tmp_path: Path) -> None:
+    """What is subtracted, or parsed after the call, is listed anew; the rest is in the old checksum."""
+    calls = "s.subtract({hdr.data.c, hdr.data.a}); s.subtract_all_and_deposit(md.rest); pkt.extract(hdr.more);"
+    program = switch(tmp_path, "hdr.data.a = 7; hdr.more.y = 9;", types=TYPES, headers="more_t more;", metadata="bit<16> rest;",
+                     parser_locals="Checksum() s;", parser=PARSER.format("pkt.extract(hdr.data);" + calls), egress_parser=NOTHING,
+                     deparser_locals="Checksum() s;", deparser="""hdr.data.c = s.update({hdr.data.a, hdr.more, 8w0, md.rest});
+                     pkt.emit(hdr.data); pkt.emit(hdr.more);""")
+    payload = b"\0any payload"
+    frame = data(1, 2, 0, 4, 5) + b"\x01\x02\x03" + payload
+    out = sent(program, data(1, 2, negated(frame), 4, 5) + frame[12:])
+    assert summed(out) in (0, 0xFFFF) and out[12:] == b"\x01\x00\x09" + payload

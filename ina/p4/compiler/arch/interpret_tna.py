@@ -78,7 +78,8 @@ class Tna(Architecture):
         parser, control, deparser = [
             _block(b) for b in list(machine.pipelines[pipeline].args.values())[3 * egress : 3 * egress + 3]
         ]
-        machine.phase = Phase(egress, len(frame) + 4, now_ps)  # objects count the FCS
+        packet = PacketIn(front + frame)
+        machine.phase = Phase(egress, len(frame) + 4, now_ps, packet)  # objects count the FCS
         side = "egress" if egress else "ingress"
         intrinsic = {
             name: default_record(t)
@@ -90,14 +91,13 @@ class Tna(Architecture):
             intrinsic["ingress_intrinsic_metadata_for_tm_t"].set(**{f: Unset() for f in VALID_FIELDS})
         for_deparser = intrinsic[f"{side}_intrinsic_metadata_for_deparser_t"]
         for_deparser.set(**{f: Unset() for f in VALID_FOR_DEPARSER[egress]})
-        packet = PacketIn(front + frame)
         error = "NoError"
         try:
             self._run(parser, packet, headers, metadata, intrinsic)
         except ParserError as failed:
             error = failed.error
             machine.observer.parser_failed(error)
-        deposit(machine, packet.payload())
+        deposit(machine)
         intrinsic[f"{side}_intrinsic_metadata_from_parser_t"].set(
             global_tstamp=now_ps // 1000 & (1 << 48) - 1, parser_err=PARSER_ERRORS.get(error, 0x40)
         )

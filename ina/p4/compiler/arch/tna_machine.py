@@ -8,6 +8,7 @@ from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.instances import calls_in
 from ina.p4.compiler.reference.machine import Machine, Semantics
+from ina.p4.compiler.reference.packet import PacketIn
 from ina.p4.compiler.reference.places import Arguments, Place
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import Entry, Table
@@ -31,17 +32,19 @@ class Nothing(Unset):
 
 @dataclass
 class Phase:
-    """The state of the packet in the current phase."""
+    """The state of the packet in the current phase. `sums`: the sum and the number of bytes of Checksum objects; `deposits`: of
+    their `subtract_all_and_deposit` calls the target, the byte of the packet, and 1 if the sum had an odd number of bytes."""
 
     egress: bool
     octets: int
     now_ps: int
+    packet: PacketIn
     requests: dict[str, int] = field(default_factory=dict)
     mirror: bytes | None = None
     resubmit: bytes | None = None
     digest: tuple[int, tuple[Value, ...]] | None = None
-    sums: dict[Instance, int] = field(default_factory=dict)
-    deposits: list[tuple[Instance, Place]] = field(default_factory=list)
+    sums: dict[Instance, tuple[int, int]] = field(default_factory=dict)
+    deposits: list[tuple[Instance, Place, int, int]] = field(default_factory=list)
     counters: dict[Instance, int] = field(default_factory=dict)
     entries: dict[Instance, Entry | None] = field(default_factory=dict)
 
@@ -53,7 +56,7 @@ class TnaMachine(Machine):
     def __init__(self, program: CheckedProgram, externs: Semantics, seed: int) -> None:
         super().__init__(program, externs, seed)
         self.pipelines = [a for a in program.package.args.values() if isinstance(a, Instance)]
-        self.phase = Phase(False, 0, 0)
+        self.phase = Phase(False, 0, 0, PacketIn(b""))
         self.logs: dict[Instance, int] = {}  # the next cell of execute_log, by register
         self.digest_numbers: dict[ast.Call, int] = {}
         for pipeline in self.pipelines:  # in the order of their calls in the deparser's text

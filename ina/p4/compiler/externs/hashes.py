@@ -163,37 +163,50 @@ class Checksum16(ExternObject):
         return csum16(to_bytes(args.value(0), args.type(0)))
 
 
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """What is to be written at the end of parsing: `enabled` once the call was reached, at the byte `start` of the packet, with
+    `odd` as it was then."""
+
+    enabled: ir.Var
+    start: ir.Var
+    odd: ir.Var
+    total: ir.Var
+    target: Value
+    call: ast.Node
+
+
 @dataclass(slots=True)
 class Sums:
-    """The sums of 16-bit words of TNA's Checksum objects in a phase. `deposits`: those that the rest of the packet completes:
-    enabled, sum, target, call."""
+    """TNA's Checksum objects in a phase. `variables`: the sum of 16-bit words, and whether it has an odd number of bytes yet."""
 
-    variables: dict[Instance, ir.Var] = field(default_factory=dict)
-    deposits: list[tuple[ir.Var, ir.Var, Value, ast.Node]] = field(default_factory=list)
+    variables: dict[Instance, tuple[ir.Var, ir.Var]] = field(default_factory=dict)
+    deposits: list[Deposit] = field(default_factory=list)
 
 
 class Checksum(ExternObject):
-    """A ones' complement sum: subtracting is adding the complement."""
+    """A ones' complement sum: subtracting is adding the complement. What a parser adds and subtracts counts as one list: behind
+    an odd number of bytes, the next one is the low half of its word (p4c's back end for Tofino, parde/extract_parser.cpp)."""
 
     names = ("Checksum",)
 
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> ir.Expr | None:
         sums, args = low.state(Sums), call.named()
-        total = sums.variables.setdefault(instance, ir.Var("sum", 32))
+        total, odd = sums.variables.setdefault(instance, (ir.Var("sum", 32), ir.Var("odd", 1)))
         match call.method:
             case "add":
-                added = ir.Op("not", (hashed(low, "csum16", call.given(0)),), 16)
+                added = ir.Op("not", (self._next(low, call, odd),), 16)
                 low.emit(ir.Assign(total, fold.add(total, fold.cast(added, 32))))
             case "subtract":
-                low.emit(ir.Assign(total, fold.add(total, fold.cast(hashed(low, "csum16", call.given(0)), 32))))
+                low.emit(ir.Assign(total, fold.add(total, fold.cast(self._next(low, call, odd), 32))))
             case "get":
                 return _folded_sum(low, total)
             case "verify":  # true: wrong
                 return fold.lnot(fold.eq(_folded_sum(low, total), fold.const(0xFFFF, 16)))
             case "subtract_all_and_deposit":
-                enabled = ir.Var("deposit", 1)
-                low.emit(ir.Assign(enabled, fold.TRUE))
-                sums.deposits.append((enabled, total, low.result(call, 0), call))
+                enabled, start, odd_before = ir.Var("deposit", 1), ir.Var("start", 32), ir.Var("odd_before", 1)
+                low.emit(ir.Assign(enabled, fold.TRUE), ir.Assign(start, low.context.cursor), ir.Assign(odd_before, odd))
+                sums.deposits.append(Deposit(enabled, start, odd_before, total, low.result(call, 0), call))
             case "update":
                 result = hashed(low, "csum16", call.given(0))
                 if "zeros_as_ones" in args:
@@ -202,26 +215,55 @@ class Checksum(ExternObject):
                 return result
         return None
 
+    def _next(self, low: Lowering, call: ast.Call, odd: ir.Var) -> ir.Expr:
+        """Returns the checksum of the next fields of the object's list, and counts their bytes."""
+        parts = low.values.parts(low.value(call.given(0)))
+        checksum = _turned(low, hash_of(low, "csum16", parts), odd)
+        octets_odd = fold.slice_bits(fold.add(_bits(low, parts), fold.const(7, 32)), 3, 3)
+        if not isinstance(octets_odd, ir.Const) or octets_odd.value:
+            low.emit(ir.Assign(odd, ir.Op("xor", (odd, octets_odd), 1)))
+        return checksum
+
     def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int | None:
         sums = machine.phase.sums
-        total = sums.get(instance, 0)
+        total, octets = sums.get(instance, (0, 0))
         match call.method:
-            case "add":
-                sums[instance] = total + (~_sum(args) & 0xFFFF)
-            case "subtract":
-                sums[instance] = total + _sum(args)
+            case "add" | "subtract":
+                data = to_bytes(args.value(0), args.type(0))
+                checksum = csum16(bytes(octets % 2) + data)
+                sums[instance] = total + (~checksum & 0xFFFF if call.method == "add" else checksum), octets + len(data)
             case "get":
                 return folded(total)
             case "verify":
                 return folded(total) != 0xFFFF
             case "subtract_all_and_deposit":
-                machine.phase.deposits.append((instance, args.place(0)))
+                machine.phase.deposits.append((instance, args.place(0), machine.phase.packet.cursor // 8, octets % 2))
             case "update":
-                checksum = _sum(args)
+                checksum = csum16(to_bytes(args.value(0), args.type(0)))
                 return 0xFFFF if checksum == 0 and args.number("zeros_as_ones", 0) else checksum
             case _:
                 super().interpret(machine, instance, call, args, frame)
         return None
+
+
+def _turned(low: Lowering, checksum: ir.Expr, odd: ir.Expr) -> ir.Expr:
+    """Returns a checksum with its bytes exchanged if `odd`: that of the same bytes one place further on (RFC 1071, section 2)."""
+    turned = fold.concat([fold.slice_bits(checksum, 7, 0), fold.slice_bits(checksum, 15, 8)])
+    return low.code.stable(fold.cond(odd, turned, checksum))
+
+
+def _bits(low: Lowering, parts: list[Part]) -> ir.Expr:
+    """Returns the number of bits, 32 bits, that `parts` contribute to a hash."""
+    total: ir.Expr = fold.const(0, 32)
+    for part in parts:
+        size: ir.Expr
+        if isinstance(part, Header):
+            members = [p for member in value_trees.members(part) for p in low.values.parts(member)]
+            size = fold.cond(part.valid, _bits(low, members), fold.const(0, 32))
+        else:
+            size = low.values.scalar(part.size) if isinstance(part, Varbit) else fold.const(part.width, 32)
+        total = fold.add(total, size)
+    return total
 
 
 def _folded_sum(low: Lowering, total: ir.Expr) -> ir.Expr:
@@ -232,17 +274,22 @@ def _folded_sum(low: Lowering, total: ir.Expr) -> ir.Expr:
 
 
 def deposit_residuals(low: Lowering) -> None:
-    """Deposits, at the end of parsing, the sum over the rest of the packet plus the sums added and subtracted before."""
+    """Deposits, at the end of parsing, the sums that `subtract_all_and_deposit` asked for."""
     sums = low.state(Sums)
-    for enabled, total, target, call in sums.deposits:
+    for deposit in sums.deposits:
 
-        def body(total: ir.Var = total, target: Value = target, call: ast.Node = call) -> None:
-            rest = low.code.temp(16, name="rest")
-            low.emit(operations.Hash("csum16", [], True, targets=[rest], args=[low.context.cursor]))
-            added = fold.cast(ir.Op("not", (rest,), 16), 32)
-            low.assign(target, _folded_sum(low, fold.add(total, added)), call)
+        def body(deposit: Deposit = deposit) -> None:
+            end = low.context.cursor
+            behind, rest = (low.code.temp(16, name=name) for name in ("behind", "rest"))
+            for result, at in ((behind, deposit.start), (rest, end)):
+                low.emit(operations.Hash("csum16", [], True, targets=[result], args=[at]))
+            apart = fold.slice_bits(ir.Op("sub", (end, deposit.start), 32), 0, 0)
+            parsed = fold.add(fold.cast(behind, 32), fold.cast(ir.Op("not", (_turned(low, rest, apart),), 16), 32))
+            subtracted = _turned(low, _folded_sum(low, parsed), deposit.odd)
+            total = fold.add(deposit.total, fold.cast(subtracted, 32))
+            low.assign(deposit.target, _folded_sum(low, total), deposit.call)
 
-        low.emit(ir.If(enabled, low.code.block(body)))
+        low.emit(ir.If(deposit.enabled, low.code.block(body)))
     sums.deposits.clear()
 
 
@@ -259,14 +306,12 @@ def _owner_invalid(field: ast.Expr, frame: Frame) -> bool:
     return not evaluate_as(Record, field.base, frame).valid
 
 
-def _sum(args: Arguments) -> int:
-    return csum16(to_bytes(args.value(0), args.type(0)))
-
-
-def deposit(machine: TnaMachine, payload: bytes) -> None:
-    """Writes the checksums that `subtract_all_and_deposit` asked for: of the bytes that the parser left."""
-    for instance, place in machine.phase.deposits:
-        place.set(folded(machine.phase.sums.get(instance, 0) + (~csum16(payload) & 0xFFFF)))
+def deposit(machine: TnaMachine) -> None:
+    """Writes the checksums that `subtract_all_and_deposit` asked for, less the bytes that were parsed after the call."""
+    packet = machine.phase.packet
+    for instance, place, start, odd in machine.phase.deposits:
+        parsed = packet.data[start : packet.cursor // 8]
+        place.set(folded(machine.phase.sums.get(instance, (0, 0))[0] + csum16(bytes(odd) + parsed)))
 
 
 # --- random numbers ---------------------------------------------------------------------------------------------------

@@ -184,8 +184,9 @@ header ptp_metadata_t {
 
 // --- parsers and deparsers
 
-// Ones' complement sums of 16 bits. In a parser: add, subtract, verify, and the rest of the packet as a residual
-// (subtract_all_and_deposit: the sum of all bytes that are not extracted afterwards). In a deparser: update.
+// Ones' complement sums of 16 bits. In a parser: add and subtract, whose fields make one list (behind an odd number of bytes, the
+// next one is the low half of its word), verify, get, and subtract_all_and_deposit, which also subtracts all that is parsed after
+// the call. In a deparser: update.
 extern Checksum {
     Checksum();
     void add<T>(in T data);
