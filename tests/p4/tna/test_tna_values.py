@@ -12,6 +12,8 @@ import tna_program
 from shadow import Shadowed
 from tna_program import data
 
+from ina.p4.compiler.reference.interpreter import CloneSession
+
 pytestmark = pytest.mark.build
 IN, OUT = 0, 1
 
@@ -187,3 +189,23 @@ def test_a_checksum_with_its_payload_is_updated_by_a_residual(tmp_path: Path) ->
     frame = data(1, 2, 0, 4, 5) + b"\x01\x02\x03" + payload
     out = sent(program, data(1, 2, negated(frame), 4, 5) + frame[12:])
     assert summed(out) in (0, 0xFFFF) and out[12:] == b"\x01\x00\x09" + payload
+
+
+# --- mirrored copies, errors of parsers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", [0, 5])
+@pytest.mark.parametrize("side", ["ingress", "egress"])
+def test_a_copy_to_a_session_that_nobody_has_configured_is_dropped(tmp_path: Path, side: str, session: int) -> None:
+    """0 is never configured: sessions count from 1."""
+    deparser = f"if (hdr.data.d == 1) {{ m.emit<mirrored_t>(10w{session}, {{ 8w7 }}); }} pkt.emit(hdr);"
+    parts = {"deparser": deparser, "deparser_locals": "Mirror(0) m;", "egress_parser": NOTHING}
+    if side == "egress":
+        parts = {"egress_deparser": deparser, "egress_deparser_locals": "Mirror(0) m;", "egress_parser": """
+            state start { pkt.extract(intr); transition select(pkt.lookahead<bit<8>>()) { 7: accept; default: take; } }
+            state take { pkt.extract(hdr.data); transition accept; }"""}
+    program = switch(tmp_path, types="header mirrored_t { bit<8> kind; }", **parts)
+    assert sent(program, data(1, d=1)) == data(1, d=1)
+    if session:
+        program.clone_sessions[session] = CloneSession(3, None)
+        assert sorted(program.process(data(1, d=1), IN)) == [(OUT, data(1, d=1)), (3, b"\x07" + data(1, d=1))]

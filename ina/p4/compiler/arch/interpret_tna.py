@@ -174,7 +174,7 @@ class Tna(Architecture):
         machine, requests = self.machine, result.requests
         out: list[Item | Output] = []
         if result.mirror is not None:
-            out += self._mirrored(item, requests["mirror_session"], result.mirror, item.frame)
+            out += self._mirrored(item, requests.get("mirror_session", 0), result.mirror, item.frame)
         if result.resubmit is not None:
             if item.kind == "resubmitted":
                 machine.drops["resubmitted twice"] += 1
@@ -203,7 +203,7 @@ class Tna(Architecture):
         out: list[Item | Output] = []
         if result.mirror is not None:
             assert result.frame is not None  # a dropped packet has one for its mirrored copy
-            out += self._mirrored(item, result.requests["mirror_session"], result.mirror, result.frame)
+            out += self._mirrored(item, result.requests.get("mirror_session", 0), result.mirror, result.frame)
         if result.verdict == DROP or result.frame is None:
             self.machine.drops["egress"] += 1
             return out
