@@ -117,13 +117,13 @@ def test_parser_errors_drop(tmp_path: Path) -> None:
 
 def test_parser_errors_that_the_program_reads(tmp_path: Path) -> None:
     p = pipe(tmp_path, "hdr.data.c = prsr.parser_err;", parser=SELECT, headers="data_h more;")
-    assert p.ingress(data(e=1) + data()[:11]).frame == data(c=2, e=1) + data()[:11]
+    assert p.ingress(data(e=1) + data()[:11]).frame == data(c=0x22, e=1) + data()[:11]
     assert p.ingress(data(e=2)).requests == {"parser_drop": 1}  # NO_TCAM all the same
 
 
 def test_egress_parser_errors_never_drop(tmp_path: Path) -> None:
     p = pipe(tmp_path, egress="hdr.data.setValid(); hdr.data.c = prsr.parser_err;")
-    assert p.egress(b"short").frame == data(c=2) + b"short"
+    assert p.egress(b"short").frame == data(c=0x22) + b"short"
 
 
 def test_port_metadata(tmp_path: Path) -> None:

@@ -209,3 +209,11 @@ def test_a_copy_to_a_session_that_nobody_has_configured_is_dropped(tmp_path: Pat
     if session:
         program.clone_sessions[session] = CloneSession(3, None)
         assert sorted(program.process(data(1, d=1), IN)) == [(OUT, data(1, d=1)), (3, b"\x07" + data(1, d=1))]
+
+
+def test_a_cut_header_has_two_bits_of_parser_err(tmp_path: Path) -> None:
+    """PARSER_ERROR_PARTIAL_HDR and PARSER_ERROR_SRC_EXT, as in p4c's parser_error.stf."""
+    program = switch(tmp_path, "hdr.data.c = prsr.parser_err;", types="header long_t { bit<512> w; }", headers="long_t long;",
+                     parser=PARSER.format("pkt.extract(hdr.data); pkt.extract(hdr.long);"), egress_parser=NOTHING)
+    assert sent(program, data(1) + b"cut") == data(1, c=0x0022) + b"cut"
+    assert sent(program, data(1) + bytes(64)) == bytes(64) + data(1)

@@ -26,7 +26,7 @@ INGRESS_FRONT, EGRESS_FRONT = 16, 27
 DROP, UNICAST, RESUBMIT = 0, 1, 3
 MAX_PASSES = 255  # through ingress, as in the embedded switch
 RECIRCULATION = range(68, 72)  # ports of each pipe that lead back to ingress
-PARSER_ERRORS = {"NoError": 0, "NoMatch": 1, "PacketTooShort": 2, "CounterRange": 4}
+PARSER_ERRORS = {"NoError": 0, "NoMatch": 1, "PacketTooShort": 0x22, "CounterRange": 4}
 VALID_FIELDS = {"ucast_egress_port": "has_ucast", "mcast_grp_a": "has_mcast_a", "mcast_grp_b": "has_mcast_b"}
 VALID_FOR_DEPARSER = (("digest_type", "resubmit_type"), ("mirror_type",))  # ingress, egress
 

@@ -10,7 +10,7 @@
 const bit<16> PARSER_ERROR_OK           = 0x0000;
 const bit<16> PARSER_ERROR_NO_MATCH     = 0x0001;  // no case of a select
 const bit<16> PARSER_ERROR_NO_TCAM      = 0x0001;  // its former name
-const bit<16> PARSER_ERROR_PARTIAL_HDR  = 0x0002;  // the packet ended inside a header
+const bit<16> PARSER_ERROR_PARTIAL_HDR  = 0x0002;  // the packet ended inside a header; with SRC_EXT
 const bit<16> PARSER_ERROR_CTR_RANGE    = 0x0004;  // a parser counter was loaded with too much
 const bit<16> PARSER_ERROR_TIMEOUT_USER = 0x0008;
 const bit<16> PARSER_ERROR_TIMEOUT_HW   = 0x0010;
