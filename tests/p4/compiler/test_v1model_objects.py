@@ -115,6 +115,29 @@ def test_profile_changes_reach_the_tables(tmp_path):
     assert sent(switch, d=1)[-1] == 99
 
 
+@pytest.mark.parametrize("algorithm", ["csum16", "crc32", "crc16", "xor16", "identity"])
+def test_lists_of_many_headers_that_may_be_invalid(tmp_path, algorithm):
+    """Invalid headers contribute nothing; the program grows with the number of headers, not with that of their combinations."""
+    count = 18
+    types = """header h0_t { bit<3> a; bit<13> b; } header h1_t { bit<8> a; }
+        header h2_t { int<72> a; bit<7> b; bool c; bit<136> d; } header h3_t { bit<8> a; varbit<32> b; }"""
+    headers = " ".join(f"h{i % 4}_t h{i};" for i in range(count))
+    states = "".join(
+        f"state s{i} {{ transition select(hdr.data.b[{i}:{i}]) {{ 1: x{i}; default: s{i + 1}; }} }}\n"
+        f"state x{i} {{ p.extract(hdr.h{i}{', 16' * (i % 4 == 3)}); transition s{i + 1}; }}\n" for i in range(count)
+    )
+    fields = ", ".join(["hdr.data.d[2:0]", *(f"hdr.h{i}" for i in range(count)), "hdr.data.d[7:3]"])
+    switch = shadowed(
+        tmp_path, f"hash(hdr.data.a, HashAlgorithm.{algorithm}, 32w0, {{ {fields} }}, 64w0x100000000);",
+        parser=f"state start {{ p.extract(hdr.data); transition s0; }}\n{states}state s{count} {{ transition accept; }}",
+        types=types, headers=headers,
+        compute=f"update_checksum(true, {{ {fields} }}, hdr.data.c, HashAlgorithm.csum16);",
+    )
+    rng = random.Random(algorithm)
+    for present in [0, (1 << count) - 1, *(rng.getrandbits(count) for _ in range(40))]:
+        switch.process(data(0, present, 0, rng.getrandbits(8)) + rng.randbytes(250))
+
+
 def test_value_sets(tmp_path):
     """Value sets of a struct with all match kinds over four keys at once, and of a scalar for one key."""
     switch = shadowed(
@@ -326,6 +349,25 @@ def test_a_clone_of_egress_has_the_headers_that_egress_left(tmp_path):
         sent = dict(switch.process(data(a=9, d=d, e=e) + bytes(range(60, 80))))
         assert set(sent) == {1, 3}
         assert len(sent[1]) - len(sent[3]) == (3 if d else 0)
+
+
+def test_a_packet_is_dropped_by_the_older_form_of_mark_to_drop(tmp_path):
+    """Without an argument it means the pipeline's own metadata, also below controls and actions that were given them."""
+    switch = shadowed(
+        tmp_path,
+        """if (hdr.data.d == 1) { mark_to_drop(); } if (hdr.data.d == 2) { everywhere(); } if (hdr.data.d == 3) { given(sm); }
+            if (hdr.data.d > 3) { outer.apply(hdr.data, sm); } if (hdr.data.e == 1) { sm.egress_spec = 2; }""",
+        types="""action everywhere() { mark_to_drop(); }
+            control Inner(inout data_t data) { apply { if (data.d == 4) { mark_to_drop(); } } }
+            control Outer(inout data_t data, inout standard_metadata_t other) {
+                action drop() { mark_to_drop(); } Inner() inner;
+                apply { other.egress_spec = 3; inner.apply(data); if (data.d == 5) { drop(); } } }""",
+        ingress_locals="action given(inout standard_metadata_t other) { mark_to_drop(); } Outer() outer;",
+        egress="if (hdr.data.d == 7) { mark_to_drop(); }",
+    )
+    for e in (0, 1):
+        ports = [[port for port, _ in switch.process(data(d=d, e=e))] for d in range(8)]
+        assert ports == ([[2]] * 7 + [[]] if e else [[1], [], [], [], [], [], [3], []])
 
 
 def test_of_two_digests_for_one_packet_the_last_is_sent(tmp_path):

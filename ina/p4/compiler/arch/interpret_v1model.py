@@ -90,7 +90,7 @@ class V1Model(Architecture):
     def ingress(self, item: Arrival) -> list[Item]:
         """Runs parser, checksums, ingress; then clone, digest, resubmit, multicast, drop or unicast, in this order."""
         machine = self.machine
-        packet = machine.packet = Pass(len(item.frame), item.now_ps)
+        packet = machine.packet = Pass(default_record(machine.standard_type), len(item.frame), item.now_ps)
         headers, metadata, standard = self._parse(item)
         packet.requests = requests = Requests()
         self._run(self.ingress_control, headers, metadata, standard)
@@ -120,7 +120,7 @@ class V1Model(Architecture):
     def egress(self, item: Departure) -> list[Item | Output]:
         """Runs egress; then clones, drops, or computes checksums, deparses, and recirculates or sends."""
         machine = self.machine
-        packet = machine.packet = Pass(item.length, item.now_ps, item.truncate)
+        packet = machine.packet = Pass(item.standard, item.length, item.now_ps, item.truncate)
         requests, headers, metadata, standard = packet.requests, item.headers, item.metadata, item.standard
         standard.set(
             egress_port=item.port, egress_spec=0, packet_length=item.length, deq_timedelta=0,
@@ -154,7 +154,7 @@ class V1Model(Architecture):
     def _parse(self, item: Arrival) -> tuple[Record, Record, Record]:
         machine = self.machine
         headers, metadata = default_record(machine.header_type), default_record(machine.metadata_type)
-        standard = default_record(machine.standard_type)
+        standard = machine.packet.standard
         _restore(metadata, standard, item.preserved)
         standard.set(
             ingress_port=item.port, packet_length=len(item.frame), instance_type=item.instance_type,
@@ -196,7 +196,7 @@ class V1Model(Architecture):
         """Returns clones of the packet as it entered this ingress, parsed again, their metadata reset except for the field
         list."""
         machine, before = self.machine, self.machine.packet
-        machine.packet = Pass(len(item.frame), item.now_ps)
+        machine.packet = Pass(default_record(machine.standard_type), len(item.frame), item.now_ps)
         headers, _, _ = self._parse(replace(item, instance_type=NORMAL, preserved=[]))
         metadata, standard = default_record(machine.metadata_type), default_record(machine.standard_type)
         standard.set(instance_type=INGRESS_CLONE)

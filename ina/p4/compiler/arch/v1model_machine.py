@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.reference.machine import Digest, Machine, Semantics
 from ina.p4.compiler.reference.tables import Entry, Table
+from ina.p4.compiler.reference.values import Record, default_record
 from ina.p4.compiler.types import Type
 
 DROP_PORT = 511
@@ -26,8 +27,10 @@ class Requests:
 
 @dataclass
 class Pass:
-    """The packet in one pass. `length`: of the frame when the pass began; `payload`: behind the headers that were parsed."""
+    """The packet in one pass. `length`: of the frame when the pass began; `payload`: behind the headers that were parsed.
+    `standard`: its standard metadata."""
 
+    standard: Record
     length: int = 0
     now_ps: int = 0
     truncate: int | None = None
@@ -45,7 +48,7 @@ class V1Machine(Machine):
         super().__init__(program, externs, seed)
         parser = next(a for a in program.package.args.values() if isinstance(a, Instance))
         self.header_type, self.metadata_type, self.standard_type = self.block_types(parser)
-        self.packet = Pass()
+        self.packet = Pass(default_record(self.standard_type))
 
     @staticmethod
     def block_types(parser: Instance) -> tuple[Type, Type, Type]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ina.p4.compiler import ast, fold, ir, operations
+from collections.abc import Iterator
+
+from ina.p4.compiler import ast, fold, ir, operations, types
 from ina.p4.compiler.arch.v1model_machine import DROP_PORT, V1Machine
 from ina.p4.compiler.externs.extern import ExternFunction, Objects
 from ina.p4.compiler.lower import value_trees
@@ -10,8 +12,8 @@ from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.lowering import Lowering
 from ina.p4.compiler.reference.machine import Frame, Machine
 from ina.p4.compiler.reference.places import Arguments
-from ina.p4.compiler.reference.signals import InterpreterError, PacketFailed, ParserError
-from ina.p4.compiler.reference.values import leaves
+from ina.p4.compiler.reference.signals import PacketFailed, ParserError
+from ina.p4.compiler.reference.values import Record, leaves
 
 
 class Verify(ExternFunction):
@@ -70,15 +72,35 @@ class LogMessage(ExternFunction):
 
 
 class MarkToDrop(ExternFunction):
+    """Without an argument, v1model's older form, it means the packet's own standard metadata: all copies that running actions and
+    controls write back when they end."""
+
     names = ("mark_to_drop",)
 
     def lower(self, low: Lowering, call: ast.Call) -> None:
-        # v1model's older form has no argument.
-        standard = low.expressions.lvalue(call.given(0)) if call.args else low.places["standard_metadata"]
-        low.assign(value_trees.part(standard, "egress_spec"), fold.const(DROP_PORT, 9), call)
-        low.assign(value_trees.part(standard, "mcast_grp"), fold.const(0, 16), call)
+        own = low.places["standard_metadata"]
+        standards = [low.expressions.lvalue(call.given(0))] if call.args else [own]
+        if not call.args:
+            given = [v for decl, v in low.context.scope.items() if _writes_back(decl) and isinstance(v, value_trees.Record)]
+            standards += [v for v in given if v is not own and v.type is value_trees.type_of(own)]
+        for standard in standards:
+            low.assign(value_trees.part(standard, "egress_spec"), fold.const(DROP_PORT, 9), call)
+            low.assign(value_trees.part(standard, "mcast_grp"), fold.const(0, 16), call)
 
     def interpret(self, machine: V1Machine, call: ast.Call, args: Arguments, frame: Frame) -> None:
-        if 0 not in args:
-            raise InterpreterError(call, "mark_to_drop() needs its standard_metadata argument")
-        args.record(0).set(egress_spec=DROP_PORT, mcast_grp=0)
+        standards = [args.record(0)] if 0 in args else [machine.packet.standard, *_given(frame, machine.standard_type)]
+        for standard in standards:
+            standard.set(egress_spec=DROP_PORT, mcast_grp=0)
+
+
+def _writes_back(decl: ast.Node) -> bool:
+    return isinstance(decl, ast.Param) and decl.direction in ("out", "inout")
+
+
+def _given(frame: Frame | None, kind: types.Type) -> Iterator[Record]:
+    """Yields the values of a type that running actions and controls copy out when they end."""
+    while frame is not None:
+        for decl, value in frame.vars.items():
+            if _writes_back(decl) and isinstance(value, Record) and value.type is kind:
+                yield value
+        frame = frame.caller

@@ -24,6 +24,7 @@ from ina.p4.compiler.reference.values import Record
 from ina.p4.compiler.types import fixed_width, underlying
 
 Part = ir.Expr | Header | Varbit
+MOST_BRANCHES = 2  # headers whose validity is branched on, with fast code for each combination; more are joined bit by bit
 WIDTHS = {
     "crc32": 32, "crc32_custom": 32, "crc16": 16, "crc16_custom": 16, "csum16": 16, "xor16": 16, "identity": 64, "random": 64,
 }
@@ -47,18 +48,35 @@ def hash_of(low: Lowering, algorithm: str | Crc, parts: list[Part], payload: boo
         low.context.uses_random = True
         low.emit(operations.Random(targets=[result], args=[fold.const(0, 64), fold.const(0, 64)]))
         return result
+    if sum(isinstance(part, Header) for part in parts) > MOST_BRANCHES:
+        parts = [field for part in parts for field in (_optional(low, part) if isinstance(part, Header) else [part])]
     _hash_parts(low, result, algorithm, parts, [], payload)
     return result
+
+
+def _fields(low: Lowering, header: Header) -> list[ir.Expr | Varbit]:
+    """Returns the scalars and varbits of a header."""
+    return [p for member in value_trees.members(header) for p in low.values.parts(member) if not isinstance(p, Header)]
+
+
+def _optional(low: Lowering, header: Header) -> list[Part]:
+    """Returns the fields of a header as varbits, of which no bit is in use while it is invalid."""
+    optional: list[Part] = []
+    for part in _fields(low, header):
+        bits, size = (part.bits, part.size) if isinstance(part, Varbit) else (part, fold.const(part.width, 32))
+        optional.append(Varbit(types.VarbitType(bits.width), bits, fold.cond(header.valid, size, fold.const(0, 32))))
+    return optional
 
 
 def _hash_parts(
     low: Lowering, result: ir.Var, algorithm: str | Crc, parts: list[Part], done: list[ir.Expr | Varbit], payload: bool
 ) -> None:
+    """Hashes `done` and `parts`, in a branch for each combination of valid headers."""
     at = next((i for i, part in enumerate(parts) if isinstance(part, Header)), len(parts))
     done = done + [part for part in parts[:at] if not isinstance(part, Header)]
     if at < len(parts):
         header, rest = value_trees.header(parts[at]), parts[at + 1 :]
-        fields = [p for member in value_trees.members(header) for p in low.values.parts(member) if not isinstance(p, Header)]
+        fields = _fields(low, header)
         then = low.code.block(lambda: _hash_parts(low, result, algorithm, rest, done + fields, payload))
         without = low.code.block(lambda: _hash_parts(low, result, algorithm, rest, done, payload))
         low.emit(ir.If(header.valid, then, without))

@@ -41,14 +41,14 @@ def _invoke_call(c: ast.Call, params: list[ast.Param], caller: Frame, callee: Fr
 
 def _function(c: ast.Call, frame: Frame) -> Value:
     """Calls a function, or an action, which runs in the scope of its control (§14.1)."""
-    callee = frame.inner() if c.kind == "action" else Frame(frame.machine, frame.instance)
+    callee = frame.inner() if c.kind == "action" else Frame(frame.machine, frame.instance, caller=frame)
     return _invoke_call(c, c.decl.params, frame, callee, lambda: run_body(c.decl.body, callee))
 
 
 def _block(c: ast.Call, frame: Frame) -> Value:
     """Runs `apply` of a parser or control instance (§13.10, §14.4)."""
     instance = instance_of(c.on, frame)
-    callee = Frame(frame.machine, instance)
+    callee = Frame(frame.machine, instance, caller=frame)
     return _invoke_call(c, instance.decl.params, frame, callee, lambda: run(instance, callee))
 
 

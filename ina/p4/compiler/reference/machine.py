@@ -191,19 +191,23 @@ class Architecture(ABC):
 
 
 class Frame:
-    """The variables of one activation of `instance`, a parser or control; an action's `outer` is its control's."""
+    """The variables of one activation of `instance`, a parser or control; an action's `outer` is its control's. `caller`: the
+    activation that called it; None for a block of the architecture."""
 
-    __slots__ = ("machine", "vars", "instance", "outer")
+    __slots__ = ("machine", "vars", "instance", "outer", "caller")
 
-    def __init__(self, machine: Machine, instance: Instance | None, outer: Frame | None = None) -> None:
+    def __init__(
+        self, machine: Machine, instance: Instance | None, outer: Frame | None = None, caller: Frame | None = None
+    ) -> None:
         self.machine = machine
         self.vars: dict[ast.Node, Value] = {}
         self.instance = instance
         self.outer = outer
+        self.caller = caller
 
     def inner(self) -> Frame:
         """Returns a frame for an action, or an object's abstract method: in the scope of its control."""
-        return Frame(self.machine, self.instance, self.outer or self)
+        return Frame(self.machine, self.instance, self.outer or self, self)
 
     def holder(self, decl: ast.Node) -> dict[ast.Node, Value] | None:
         """Returns the variables that `decl` is one of."""
