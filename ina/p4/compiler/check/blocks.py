@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.context import Context, suggest
 from ina.p4.compiler.check.conversions import coerce
@@ -31,9 +33,7 @@ def block_type(ctx: Context, d: ast.ParserTypeDecl | ast.ControlTypeDecl | ast.P
 
 
 def _begin_block(ctx: Context, d: ast.ParserDecl | ast.ControlDecl, t: types.ParserType | types.ControlType) -> None:
-    if d.type_params:
-        kind = "parser" if isinstance(d, ast.ParserDecl) else "control"
-        fail(d.type_params[0].span, f"{kind} '{d.name}' has a body: it cannot have type parameters")
+    t.type_params = type_variables(ctx, d.type_params)
     t.params = resolved_parameters(ctx, d.params)
     t.ctor_params = resolved_parameters(ctx, d.ctor_params)
     for p in d.ctor_params:
@@ -44,7 +44,22 @@ def _begin_block(ctx: Context, d: ast.ParserDecl | ast.ControlDecl, t: types.Par
     d.type = t
 
 
+def _template(ctx: Context, d: ast.ParserDecl | ast.ControlDecl, t: types.ParserType | types.ControlType) -> None:
+    """Declares a generic parser or control. Only its parameters are resolved here; each use checks a copy of its own."""
+    variables = {v.name for v in d.type_params}
+    for p in (*d.params, *d.ctor_params):
+        if p.name in variables:
+            fail(p.span, f"parameter '{p.name}' is a type parameter, too")
+    ctx.templates[d] = copy.deepcopy(d)
+    with ctx.nested():
+        _begin_block(ctx, d, t)
+    ctx.declare(d)
+
+
 def control_declaration(ctx: Context, d: ast.ControlDecl) -> None:
+    if d.type_params:
+        _template(ctx, d, types.ControlType(d.name, decl=d))
+        return
     with ctx.nested():
         _begin_block(ctx, d, types.ControlType(d.name, decl=d))
         with ctx.nested():
@@ -69,7 +84,10 @@ def _control_local(ctx: Context, local: ast.Node) -> None:
 
 
 def parser_declaration(ctx: Context, d: ast.ParserDecl) -> None:
-    ctx.in_parser = True
+    if d.type_params:
+        _template(ctx, d, types.ParserType(d.name, decl=d))
+        return
+    outer, ctx.in_parser = ctx.in_parser, True
     try:
         with ctx.nested():
             _begin_block(ctx, d, types.ParserType(d.name, decl=d))
@@ -80,7 +98,7 @@ def parser_declaration(ctx: Context, d: ast.ParserDecl) -> None:
                 with ctx.code_of("parser", d.locals):
                     _states(ctx, d)
     finally:
-        ctx.in_parser = False
+        ctx.in_parser = outer
     ctx.declare(d)
 
 

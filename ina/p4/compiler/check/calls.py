@@ -163,14 +163,16 @@ def _specialise_function(ctx: Context, signature: Signature, bindings: Bindings,
     key = (decl, tuple(bindings[v] for v in signature.type_params))
     if (existing := ctx.specialised_functions.get(key)) is not None:
         return existing
-    function = ctx.specialised_functions[key] = copy.deepcopy(ctx.templates[decl])
+    function = copy.deepcopy(ctx.templates[decl])
+    assert isinstance(function, ast.FunctionDecl)
+    ctx.specialised_functions[key] = function
     with ctx.code_of(""), ctx.nested(ctx.globals) as scope:
         for param, bound in zip(function.type_params, key[1], strict=True):
             scope.declare(param.name, bound, param.span)
         function.type_params = []
         function.name = f"{decl.name}_{len(ctx.specialised_functions)}"
         function_body(ctx, function)
-    ctx.new_functions.append(function)
+    ctx.new_declarations.append(function)
     return function
 
 

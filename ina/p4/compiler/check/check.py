@@ -39,8 +39,8 @@ def check_program(program: ast.Program) -> CheckedProgram:
                 if getattr(d, "name", "") == "main" and isinstance(d, (ast.ExternDecl, ast.RecordDecl)):
                     fail(d.span, "'main' must be the instantiation of a package")
                 _DECLARATIONS[type(d)](ctx, d)
-            declarations += [*ctx.new_functions, d]
-            ctx.new_functions = []
+            declarations += [*ctx.new_declarations, *(() if d in ctx.templates else (d,))]
+            ctx.new_declarations = []
     except TooManyErrors:
         pass
     if ctx.diagnostics:

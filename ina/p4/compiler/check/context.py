@@ -87,9 +87,12 @@ class Context:
         self.generic_owners = itertools.count(1)
         self.signatures: dict[ast.Node, Signature] = {}
         self.specialised_functions: dict[tuple[ast.FunctionDecl, tuple[Type, ...]], ast.FunctionDecl] = {}
-        self.templates: dict[ast.FunctionDecl, ast.FunctionDecl] = {}
-        """Generic functions as parsed: a checked tree refers to types and declarations that must not be copied."""
-        self.new_functions: list[ast.FunctionDecl] = []
+        self.templates: dict[ast.Declaration, ast.Declaration] = {}
+        """Generic functions, parsers and controls as parsed: a checked tree refers to types and declarations that must not be
+        copied."""
+        self.open_templates: set[ast.Declaration] = set()
+        """Generic parsers and controls of which a copy is being checked."""
+        self.new_declarations: list[ast.Declaration] = []
         self.owner_locals: list[ast.Node] | None = None
         """Declarations that a direct application (`T.apply()`) adds its instance to."""
         self.owner = ""

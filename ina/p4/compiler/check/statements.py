@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ina.p4.compiler import ast, types
-from ina.p4.compiler.check.blocks import function_body
+from ina.p4.compiler.check.blocks import control_declaration, function_body, parser_declaration
 from ina.p4.compiler.check.calls import instantiate
 from ina.p4.compiler.check.context import Context, suggest
 from ina.p4.compiler.check.conversions import coerce
@@ -279,4 +279,6 @@ STATEMENTS: dict[type, Callable[[Context, Any], None]] = {
     ast.Continue: _leave_loop,
     ast.Return: _return,
     ast.Exit: _exit,
+    ast.ParserDecl: parser_declaration,
+    ast.ControlDecl: control_declaration,
 }

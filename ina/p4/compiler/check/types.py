@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.check.context import Cascade, Context
 from ina.p4.compiler.check.values import constant_int
@@ -146,6 +148,9 @@ def specialise(ctx: Context, generic: types.CallableType, args: tuple[Type, ...]
     key = (generic, args)
     if (existing := ctx.specialised.get(key)) is not None:
         return existing
+    if generic.decl in ctx.templates:
+        ctx.specialised[key] = _checked_copy(ctx, generic, args, span)
+        return ctx.specialised[key]
     result = type(generic)(generic.name, (), args, decl=generic.decl)
     ctx.specialised[key] = result
     bindings = dict(zip(generic.type_params, args, strict=True))
@@ -156,6 +161,27 @@ def specialise(ctx: Context, generic: types.CallableType, args: tuple[Type, ...]
         result.methods = {n: [_substitute_signature(ctx, s, bindings) for s in ss] for n, ss in generic.methods.items()}
         result.ctors = [_substitute_signature(ctx, s, bindings) for s in generic.ctors]
     return result
+
+
+def _checked_copy(ctx: Context, generic: types.CallableType, args: tuple[Type, ...], span: Span) -> types.CallableType:
+    """Returns the type of a checked copy of a generic parser or control."""
+    if generic.decl in ctx.open_templates:
+        fail(span, f"'{generic.name}' cannot contain itself", [Note("declared here", generic.decl.span)])
+    block = copy.deepcopy(ctx.templates[generic.decl])
+    assert isinstance(block, ast.ParserDecl | ast.ControlDecl)
+    ctx.open_templates.add(generic.decl)
+    try:
+        with ctx.code_of(""), ctx.nested(ctx.globals) as scope:
+            for param, arg in zip(block.type_params, args, strict=True):
+                scope.declare(param.name, arg, param.span)
+            block.type_params = []
+            ctx.statement(block)
+    finally:
+        ctx.open_templates.remove(generic.decl)
+    ctx.new_declarations.append(block)
+    assert isinstance(block.type, types.CallableType)
+    block.type.args = args
+    return block.type
 
 
 def _substitute_signature(ctx: Context, s: Signature, b: Bindings) -> Signature:
