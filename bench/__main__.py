@@ -8,7 +8,7 @@ import importlib
 from pathlib import Path
 
 from bench import common
-from ina.lab.training import launch
+from ina.base import signals
 
 NAMES = ("startup", "codec", "lanes", "thc", "compressors", "switch", "complete", "check", "atp", "bmv2", "emulator", "allreduce",
          "local", "protocols", "recovery", "testbed", "links")
@@ -30,13 +30,13 @@ def main() -> None:
     )
     measurements = []
     try:
-        with launch.terminable():  # children end with their benchmark
+        with signals.terminable():  # children end with their benchmark
             for name in args.what or NAMES:
                 for measurement in importlib.import_module(f"bench.{name}").measure():
                     measurement.show()
                     measurements.append(measurement)
-    except (launch.Terminated, KeyboardInterrupt) as error:
-        raise SystemExit(143 if isinstance(error, launch.Terminated) else 130) from None
+    except (signals.Terminated, KeyboardInterrupt) as error:
+        raise SystemExit(signals.STATUS if isinstance(error, signals.Terminated) else 130) from None
     finally:
         if measurements:
             common.save(measurements, args.results)

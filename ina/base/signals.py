@@ -11,11 +11,30 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+STATUS = 128 + signal.SIGTERM  # exit status of a command that SIGTERM has ended, as a shell reports it
 AGAIN = 0.05  # seconds from a dropped exception to the next signal: by then the destructor has ended
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends all that was started, as Ctrl-C does, but waits for nothing."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Makes SIGTERM raise Terminated meanwhile; in threads other than the main one nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = raising(lambda _number: Terminated(), signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
 
 
 def raising(exception: Callable[[int], BaseException], *numbers: int) -> dict[int, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ina.base import signals
 from ina.base.extras import Missing
 
 TYPE_CHECKING = False
@@ -32,13 +33,14 @@ def parser(argv: list[str] | None = None) -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command. Handles errors outside of any command: a compiled part older than its sources, a missing extra or memory,
-    Ctrl-C, a closed pipe."""
+    Ctrl-C, SIGTERM, a closed pipe."""
     try:
-        argv = sys.argv[1:] if argv is None else argv
-        args = parser(argv).parse_args(argv)
-        status = args.main(args)
-        sys.stdout.flush()
-        return status
+        with signals.terminable():
+            argv = sys.argv[1:] if argv is None else argv
+            args = parser(argv).parse_args(argv)
+            status = args.main(args)
+            sys.stdout.flush()
+            return status
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
         return 141
@@ -46,6 +48,8 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(error, 1)
     except MemoryError as error:
         return _fail(f"not enough memory: {error or 'none is left'}", 1)
+    except signals.Terminated:
+        return _fail("terminated", signals.STATUS)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ina.base import signals
 from ina.base.bounds import whole
 from ina.base.settings import ConfigError
 
@@ -146,7 +147,6 @@ def _guarded(args: argparse.Namespace) -> int:
     from ina.lab import agree, sweep
     from ina.lab.results import record
     from ina.lab.run import FAILURES
-    from ina.lab.training import launch
     from ina.p4.compiler.errors import CompileError
 
     failures = (*FAILURES, record.ResultsError, sweep.SweepFailed, agree.Disagreement, BuildError, ControlError, CompileError)
@@ -164,7 +164,7 @@ def _guarded(args: argparse.Namespace) -> int:
         print(f"ina: {error.filename or getattr(args, 'results', '')}: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
-        status, word = (143, "terminated") if isinstance(error, launch.Terminated) else (130, "interrupted")
+        status, word = (signals.STATUS, "terminated") if isinstance(error, signals.Terminated) else (130, "interrupted")
         print(f"ina: {word}; every process of the run has been ended{args.then}", file=sys.stderr)
         return status
     return 0

@@ -18,6 +18,7 @@ from ina.aggregation.control_socket.channel import shown
 from ina.aggregation.control_socket.discovery import running
 from ina.aggregation.control_socket.messages import printable
 from ina.aggregation.controller.client import Client, ControlError
+from ina.base import signals
 
 ANSWER = 10.0  # seconds
 PHASES = ("ingress", "egress")  # reasons of drops in a switch that the program itself decides
@@ -34,8 +35,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"ina: an answer that makes no sense ({type(error).__name__}: {printable(error)}); does a switch process of this "
               "version listen there?", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        if isinstance(error, signals.Terminated):
+            raise
+        return 130  # the usual end of ina top
 
 
 def _names(args: argparse.Namespace) -> list[str]:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ina.base import signals
 from ina.base.settings import ConfigError
 from ina.lab import cluster, run
 from ina.lab.plan import Plan
@@ -143,9 +144,9 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
     if len(todo) < len(places):
         console.print(f"{len(places) - len(todo)} of {len(places)} points are there already", highlight=False)
     try:
-        with launch.terminable():
+        with signals.terminable():
             failures = _run(plan, places, todo, console, processes, ray)
-    except launch.Terminated:
+    except signals.Terminated:
         _end_points()
         raise
     finally:  # also after an interrupt, of the finished points
@@ -197,7 +198,7 @@ def _run_here(
         under_way = {pool.submit(run.attempt, plan.points[index].config, places[index]): index for index in todo}
         for future in as_completed(under_way):
             yield under_way[future], future.result()
-    except launch.Terminated:
+    except signals.Terminated:
         _end_points()
         raise
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -98,19 +99,21 @@ def test_what_no_command_can_help(raised, status, message, monkeypatch, capsys):
     assert capsys.readouterr().err == message
 
 
+@pytest.mark.parametrize(("number", "message"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
 @pytest.mark.parametrize("module", ["argparse", "numpy", "ina.base.native", "ina.cli.topo"])
-def test_ctrl_c_while_it_starts_is_one_line(module):
+def test_a_signal_while_it_starts_is_one_line(module, number, message):
     """The imports of a command can take half a second, and the signal may interrupt any of them."""
     command = {"argparse": ["--version"], "ina.cli.topo": ["topo", "list"]}.get(module, ["explore"])
     interrupted = f"""
+import os
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == {module!r}:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), {int(number)})
 sys.meta_path.insert(0, Interrupt())
 """
     done = ina(*command, before=interrupted, capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ina: interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", f"ina: {message}\n")
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch):

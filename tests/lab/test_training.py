@@ -101,9 +101,9 @@ def processes_with(marker: str) -> list[int]:
     return pids
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_the_run_is_ended(tmp_path, sign):
-    """Ctrl-C and kill -9 of the runner while ranks and switch work: all of them end."""
+    """Ctrl-C, SIGTERM and kill -9 of the runner while ranks and switch work: all of them end."""
     need("fashion-mnist")
     marker = f"INA_TEST_MARKER={os.getpid()}-{tmp_path}"
     name, value = marker.split("=")
@@ -117,8 +117,10 @@ def test_nothing_is_left_when_the_run_is_ended(tmp_path, sign):
         runner.send_signal(sign)
         child.status(runner)
         until(lambda: not processes_with(marker), "the end of all processes")
-        if sign == signal.SIGINT:
-            assert runner.returncode == 130 and b"interrupted" in runner.stderr.read()
+        if sign != signal.SIGKILL:
+            message = b"ina: interrupted" if sign == signal.SIGINT else b"ina: terminated"
+            assert runner.returncode == 128 + sign
+            assert message + b"; every process of the run has been ended" in runner.stderr.read()
     finally:
         runner.kill()
         runner.stderr.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -44,21 +43,20 @@ def opened(network: Network, server_host: str = "") -> Iterator[Network]:
     Raises ConfigError where it cannot be made, with the reason.
     """
     server = None
-    before = signals.raising(lambda number: KeyboardInterrupt(signal.Signals(number).name), signal.SIGTERM)
-    try:
+    with signals.terminable():
         try:
-            network.start()
-            if network.cleaned:
-                print(f"ina: {network.cleanup_message}", file=sys.stderr)
-            server = _parameter_server(network, server_host)
-        except (MininetMissing, Busy, topologies.TopologyError) as error:
-            raise ConfigError(f"world = 'testbed': {error}") from error
-        yield network
-    finally:
-        if server is not None:
-            _end(server)
-        network.stop()
-        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+            try:
+                network.start()
+                if network.cleaned:
+                    print(f"ina: {network.cleanup_message}", file=sys.stderr)
+                server = _parameter_server(network, server_host)
+            except (MininetMissing, Busy, topologies.TopologyError) as error:
+                raise ConfigError(f"world = 'testbed': {error}") from error
+            yield network
+        finally:
+            if server is not None:
+                _end(server)
+            network.stop()
 
 
 def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:

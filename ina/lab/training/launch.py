@@ -12,15 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, AnyStr
-
-from ina.base import signals
 
 STACKS = 30.0  # seconds for processes to write their stacks when they are asked to; it takes them milliseconds
 QUIET = 0.5  # seconds without a new line after which a stack is taken to be written
@@ -49,24 +45,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends all that was started, as Ctrl-C does, but waits for nothing."""
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Makes SIGTERM raise Terminated meanwhile; in threads other than the main one nothing changes."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    before = signals.raising(lambda _number: Terminated(), signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
 
 
 def die_with_parent(runner: int | str | None = None) -> None:
