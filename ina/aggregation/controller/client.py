@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,17 @@ class Attachment:
     moves: bool  # the job is moved when a switch fails: then `Client.moved` has an entry, and the worker attaches again
     port: dict[str, Any]
     fds: list[int]
+    _opened: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)  # not empty: its port was opened
+
+    @contextmanager
+    def lease(self) -> Iterator[None]:
+        """Opens its port in the block, which raises if it cannot. Raises ValueError: it was opened before, so packets with the
+        job's life may have been sent."""
+        if self._opened:
+            raise ValueError(f"worker {self.worker} of job {self.job!r}: this attachment's port was opened before: another "
+                             "worker there would get the first one's sums; join a job anew for it")
+        yield
+        self._opened.append(True)
 
 
 class Client:

@@ -59,17 +59,18 @@ def open_offered_port(
 
 def open_worker_port(attachment: Attachment, faults: Faults | None = None,
                      own: Callable[[int], Port] | None = None) -> Port:
-    """Opens the worker's end of the port in its attachment. Raises ValueError, OSError.
+    """Opens the worker's end of the port in its attachment, once. Raises ValueError, OSError.
 
     ``faults`` apply in both directions; each worker and direction has its own random numbers. ``own``: opens a port of the
     worker's own for frames up to so many bytes. The descriptors of the attachment stay the caller's.
     """
     max_frame = protocols.frame_bytes(attachment.protocol, attachment.values)
-    if own is not None:
-        port = own(max_frame)
-    else:
-        port = open_offered_port(attachment.port, attachment.fds, attachment.address, attachment.switch, max_frame,
-                                 frames_for(attachment.slots))
+    with attachment.lease():
+        if own is not None:
+            port = own(max_frame)
+        else:
+            port = open_offered_port(attachment.port, attachment.fds, attachment.address, attachment.switch, max_frame,
+                                     frames_for(attachment.slots))
     if faults is not None:
         seed = faults.seed * 1024 + 2 * attachment.worker
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address
@@ -35,7 +36,12 @@ SERVER = Address("02:00:00:00:ff:fd", "10.0.255.253", 0xBED0)  # its port is not
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """``struct ina_worker_config`` with times in seconds; addresses default to those of the local world."""
+    """``struct ina_worker_config`` with times in seconds; addresses default to those of the local world.
+
+    Its lease, the life of a job's number, is good for one worker: a second one would number its packets from ``first_packet``
+    again, and switches would take them for the first one's and answer with its sums. So a configuration begins one Endpoint,
+    Worker or worker in virtual time, and the next one needs a life from another admission.
+    """
 
     worker: int
     workers: int
@@ -56,6 +62,7 @@ class WorkerConfig:
     options: Mapping[str, int] = field(default_factory=dict)  # the protocol's own (protocols.options), by name
     check: str = ""  # of protocols.CHECKS, the same for all workers; "": the protocol's default
     key: bytes = field(default=b"", repr=False)  # of the job's attachment: KEY_BYTES of them with "keyed"
+    _begun: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)  # not empty: a worker has begun
 
     def __post_init__(self) -> None:
         most = protocols.named(self.protocol).max_workers or lib.INA_BITMAP_WORKERS
@@ -89,6 +96,16 @@ class WorkerConfig:
     def frame_bytes(self) -> int:
         """Longest frame, from the Ethernet header on."""
         return int(protocols.named(self.protocol).frame_size(self.to_c()))
+
+    @contextmanager
+    def lease(self) -> Iterator[CData]:
+        """Gives the C form to the worker that begins in the block; one that does not begin there raises, and uses nothing up.
+        Raises ValueError: a worker has begun with it before."""
+        if self._begun:
+            raise ValueError(f"worker {self.worker} of job {self.job} has begun with this configuration (life {self.life}) "
+                             "before: another one would get that one's sums; admit a job anew for it")
+        yield self.to_c()
+        self._begun.append(True)
 
     def to_c(self) -> CData:
         """Returns a new ``struct ina_worker_config *``."""

@@ -26,7 +26,8 @@ _SLICE = 0.2  # seconds: longest delay of signals (Ctrl-C) while waiting
 
 
 class Endpoint:
-    """All-reduces of one worker over ``port``, which the endpoint then owns (not if it cannot start).
+    """All-reduces of one worker over ``port``, which the endpoint then owns (not if it cannot start). Raises OSError; ValueError:
+    a worker has begun with ``config`` before.
 
     ``alive_fd`` is a socket to the switch process: its hang-up fails the job at once (``PeerLost``); -1: none. ``spin``: seconds
     after the last frame for which the driver polls the port without pause, before it sleeps between polls.
@@ -35,12 +36,13 @@ class Endpoint:
     def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1, spin: float = 0.0):
         self.config = config
         self._reductions = protocols.reductions(config.protocol)
-        endpoint = lib.ina_endpoint_start(protocols.named(config.protocol), config.to_c(), port.handle, alive_fd)
-        if endpoint == ffi.NULL:
-            reason = f"port takes frames of {port.max_frame} bytes, {config.frame_bytes} are needed"
-            if port.max_frame >= config.frame_bytes:
-                reason = os.strerror(ffi.errno)
-            raise OSError(ffi.errno, f"endpoint not started: {reason}")
+        with config.lease() as c:
+            endpoint = lib.ina_endpoint_start(protocols.named(config.protocol), c, port.handle, alive_fd)
+            if endpoint == ffi.NULL:
+                reason = f"port takes frames of {port.max_frame} bytes, {config.frame_bytes} are needed"
+                if port.max_frame >= config.frame_bytes:
+                    reason = os.strerror(ffi.errno)
+                raise OSError(ffi.errno, f"endpoint not started: {reason}")
         port.release()
         lib.ina_endpoint_spin(endpoint, round(spin * PS))
         # Freed with the last reference: other threads may still be inside when this one closes it. Until then the port's Python

@@ -24,10 +24,10 @@ class Worker(Block):
     def __init__(self, config: WorkerConfig, now: int = 0):
         self.config = config
         self._protocol = protocols.named(config.protocol)
-        c = config.to_c()
-        self._reserve(self._protocol.state_size(c), self._protocol.stats_offset(c))
-        if self._protocol.init(self._state, c, now) < 0:
-            raise ValueError(f"the protocol refuses {config}")
+        with config.lease() as c:
+            self._reserve(self._protocol.state_size(c), self._protocol.stats_offset(c))
+            if self._protocol.init(self._state, c, now) < 0:
+                raise ValueError(f"the protocol refuses {config}")
         self._tensors = ffi.new("struct ina_tensor[]", MAX_OPS)
         # kept alive until the handle is used again
         self._arrays: list[tuple[np.ndarray, np.ndarray, Route | None] | None] = [None] * MAX_OPS

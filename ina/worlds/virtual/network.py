@@ -156,8 +156,9 @@ class Network:
     def add_worker(self, host: int, config: WorkerConfig) -> int:
         """Adds a worker at `host`, a machine; its UDP port is that of its address. Returns the machine's number."""
         protocol = protocols.named(config.protocol)
-        added = lib.ina_emulator_add_worker(self.pointer, host, protocol, config.to_c())
-        machine = self._check(added, f"worker {config.worker} at host {host}")
+        with config.lease() as c:
+            added = lib.ina_emulator_add_worker(self.pointer, host, protocol, c)
+            machine = self._check(added, f"worker {config.worker} at host {host}")
         self._workers[machine], self._ranks[machine] = config.workers, config.worker
         self._values[machine], self._submitted[machine] = config.values, 0
         return machine

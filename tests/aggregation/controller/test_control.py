@@ -128,6 +128,8 @@ def test_workers_get_one_job_and_ports_that_carry_frames(served, kind):
     with open_worker_port(a) as port:
         assert port.send([FRAME]) == 1
         until(lambda: host.ports[0].receive(1), "the frame at the switch's end")
+    with pytest.raises(ValueError, match="worker 0 of job 'job': this attachment's port was opened before"):
+        open_worker_port(a)
     close_fds(a, b)
     first.release()
     until(lambda: second.poll() or second.left, "the news that worker 0 left")

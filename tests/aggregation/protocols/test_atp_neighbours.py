@@ -28,7 +28,7 @@ class Mean:
         worker: Worker = network.jobs[1].workers[0]
         worker.submit(np.zeros(1, np.int32))
         (self.own,) = worker.frames_to_send(0)
-        victim = Worker(network.jobs[0].workers[1].config)
+        victim = Worker(replace(network.jobs[0].workers[1].config))
         victim.submit(np.full(1000, 77, np.int32))
         self.victims = victim.frames_to_send(0)
 

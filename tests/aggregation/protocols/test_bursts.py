@@ -1,6 +1,7 @@
 """Frames that a worker receives and fills in bursts, as drivers do, against the same frames one by one."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_a_burst_is_worth_its_frames(slots, in_place):
     """Losses, duplicates, disorder, garbage and time-outs give the same frames, behaviour, timers and counters."""
     rng = random.Random(slots)
     config = WorkerConfig(0, 1, life=1, slots=slots, values=64, reply_in_place=in_place, rto_min=1e-3)
-    one, many = Worker(config), Worker(config)
+    one, many = Worker(config), Worker(replace(config))
     switch = Network(1, slots=slots, values=64).switch
     rows = [[np.arange(count).astype(dtype) for _ in (one, many)]
             for count, dtype in ((5000, np.float32), (3, np.float32), (3000, np.int32), (64, np.float32), (9001, np.float32))]

@@ -5,6 +5,8 @@ Each is examples/lockstep with another line for the switch's operation on two va
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from ranks import ROOT, run, succeed
@@ -144,7 +146,7 @@ def test_workers_refuse_what_the_protocol_does_not_declare(maxima, nothing):
     config = WorkerConfig(0, 2, life=1, protocol=maxima)
     Worker(config).submit(np.zeros(9, np.int32), reduction=protocols.MAX)
     with pytest.raises(ValueError, match="has no sums: it declares maxima"):
-        Worker(config).submit(np.zeros(9, np.int32))
+        Worker(replace(config)).submit(np.zeros(9, np.int32))
     with pytest.raises(ValueError, match="has no sums: it declares nothing"):
         Worker(WorkerConfig(0, 2, life=1, protocol=nothing)).submit(np.zeros(9, np.int32))
     with pytest.raises(ValueError, match="'switchml' has no reduction of its own: it declares sums and maxima"):

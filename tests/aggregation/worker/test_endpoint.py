@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,17 @@ from model_switch import Job, ModelSwitch, binary
 from test_switchml_worker import WORKER_SOURCES, run_c
 from waiting import LONG, TookTooLong, until
 
-from ina.aggregation.worker import Endpoint, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost, WorkerConfig, worker_address
+from ina.aggregation.worker import (
+    Endpoint,
+    JobAborted,
+    JobError,
+    JobMismatch,
+    JobTimeout,
+    PeerLost,
+    Worker,
+    WorkerConfig,
+    worker_address,
+)
 from ina.net import ports
 from ina.net.ports import Port
 
@@ -385,6 +396,24 @@ def test_port_that_is_too_small():
     near, far = memory(200)
     with near, far, pytest.raises(OSError, match="port takes frames of 200 bytes, 320 are needed"):
         Endpoint(WorkerConfig(0, 2, life=1, values=64), near)
+
+
+@pytest.mark.fast
+def test_a_lease_is_good_for_one_worker():
+    """Another one would number its packets from 0 again: the switch would answer 20 + 1 for 200 + 1."""
+    config = WorkerConfig(0, 2, life=1, values=64)
+    small, far = memory(200)
+    with small, far, pytest.raises(OSError, match="port takes frames of 200 bytes"):
+        Endpoint(config, small)  # uses nothing up
+    near, far = memory(2000)
+    with far, Endpoint(config, near):
+        pass
+    starts = {"endpoint": lambda port: Endpoint(config, port), "machine": lambda port: Worker(config)}
+    for start in starts.values():
+        near, far = memory(2000)
+        with near, far, pytest.raises(ValueError, match=r"worker 0 of job 0 has begun with this configuration \(life 1\) before"):
+            start(near)
+    Worker(replace(config, life=2))
 
 
 ENDPOINT_SOURCES = [*WORKER_SOURCES, "endpoint.c", "idle.c", "port.c", "port_mem.c", "segment.c", "bell.c"]
