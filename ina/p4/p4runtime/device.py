@@ -223,7 +223,7 @@ class Device(Closing):
             new.switch.write([Update("MODIFY", cell) for cell in cells])
         new.translator.inherit(old.translator)
         if {d.preamble.id for d in old.message.digests} <= {d.preamble.id for d in new.message.digests}:
-            new.digests.configure(old.digests.configs())
+            new.digests.inherit(old.digests)
 
     def config(self) -> p4.ForwardingPipelineConfig | None:
         """The ForwardingPipelineConfig of the pipeline that requests refer to."""
@@ -325,10 +325,9 @@ class Device(Closing):
         with self._lock:
             if self._committed is None:
                 return
-            digests, lost = self._committed.switch.digests()
-            lists = self._committed.digests.add(digests, time.time_ns())
-        if lost:
-            log.warning("%d digests were overwritten before they were read", lost)
+            now = time.time_ns()
+            self._committed.collect_digests(now)
+            lists = self._committed.digests.due(now)
         for message in lists:
             self.on_digests(message)
 
@@ -340,7 +339,9 @@ class _Batch:
         self.pipeline = pipeline
         self.updates = updates
         self.errors = [error_of() for _ in updates]
-        self.digests = pipeline.digests.configs()
+        if any(update.entity.WhichOneof("entity") == "digest_entry" for update in updates):
+            pipeline.collect_digests(time.time_ns())  # packets so far, under the configs so far (§9.7: INSERT enables)
+        self.digests = pipeline.digests.kinds()
         pipeline.translator.begin()
 
     def _translate(self, i: int) -> list[Update] | None:

@@ -1,13 +1,13 @@
 """Digests and packets for the primary, and packets from it.
 
-Digests are collected into lists, and not repeated until acknowledged (P4Runtime §9.10): a state machine without a clock, whose
+Digests are collected into lists, and not repeated until acknowledged (P4Runtime §9.7): a state machine without a clock, whose
 `now` is in nanoseconds, of any origin. Metadata of packets is in the controller header in front of the frame (§16.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ina.p4.p4runtime.messages import config as p4config
 from ina.p4.p4runtime.messages import p4
@@ -16,17 +16,17 @@ from ina.p4.runtime import Digest, EntityError, Layout
 
 Values = tuple[int, ...]  # of a digest's fields
 
-Configs = dict[int, p4.DigestEntry.Config]  # by digest id
 MAX_LIST = 1000  # where the controller sets no limit
 
 
 @dataclass
-class _Kind:
+class Kind:
     """An enabled digest."""
 
     config: p4.DigestEntry.Config
     waiting: dict[Values, p4.P4Data] = field(default_factory=dict)  # oldest first
     since: int = 0
+    full: list[p4.DigestList] = field(default_factory=list)
     unacknowledged: dict[int, tuple[int, set[Values]]] = field(default_factory=dict)  # list id -> (sent, values)
 
     def forget(self, now: int) -> None:
@@ -48,42 +48,42 @@ class DigestQueue:
         self._widths = {
             d["name"]: [(f["name"], f["width"]) for f in d["fields"]] for d in layout.get("digests", ())
         }
-        self._kinds: dict[int, _Kind] = {}
+        self._kinds: dict[int, Kind] = {}
         self._next_list = 1
 
     @property
     def enabled(self) -> bool:
         return bool(self._kinds)
 
-    def configs(self) -> Configs:
-        """DigestEntry.Config by digest id, of those that are enabled."""
-        return {i: kind.config for i, kind in self._kinds.items()}
+    def kinds(self) -> dict[int, Kind]:
+        """The enabled digests by id."""
+        return dict(self._kinds)
 
-    def updated(self, configs: Configs, type_: str, entry: p4.DigestEntry) -> Configs:
-        """`configs` after INSERT, MODIFY or DELETE of a DigestEntry. Raises EntityError."""
+    def updated(self, kinds: dict[int, Kind], type_: str, entry: p4.DigestEntry) -> dict[int, Kind]:
+        """`kinds` after INSERT, MODIFY or DELETE of a DigestEntry. Raises EntityError."""
         number, config = entry.digest_id, entry.config
         if number not in self._infos:
             raise EntityError(f"no digest {number:#x}; there are: {', '.join(self._ids) or 'none'}")
         name = self._infos[number].preamble.name
-        if type_ == "INSERT" and number in configs:
+        if type_ == "INSERT" and number in kinds:
             raise EntityError(f"digest {name} is enabled already", "ALREADY_EXISTS")
-        if type_ != "INSERT" and number not in configs:
+        if type_ != "INSERT" and number not in kinds:
             raise EntityError(f"digest {name} is not enabled", "NOT_FOUND")
         if type_ == "DELETE":
-            return {i: c for i, c in configs.items() if i != number}
+            return {i: kind for i, kind in kinds.items() if i != number}
         if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
             raise EntityError(f"digest {name}: times and sizes must not be negative")
         copy = p4.DigestEntry.Config()
         copy.CopyFrom(config)
-        return configs | {number: copy}
+        return kinds | {number: Kind(copy) if type_ == "INSERT" else replace(kinds[number], config=copy)}
 
-    def configure(self, configs: Configs) -> None:
-        """Sets the configs that `updated` returned."""
-        kinds = {}
-        for i, config in configs.items():
-            kinds[i] = self._kinds.get(i) or _Kind(config)
-            kinds[i].config = config
+    def configure(self, kinds: dict[int, Kind]) -> None:
+        """Sets what `updated` returned, before the next `add`."""
         self._kinds = kinds
+
+    def inherit(self, old: DigestQueue) -> None:
+        """Enables the digests that another program's queue has enabled, whose ids are all known here; nothing waits yet."""
+        self._kinds = {i: Kind(kind.config) for i, kind in old._kinds.items()}
 
     def acknowledge(self, digest_id: int, list_id: int) -> None:
         if digest_id not in self._infos:
@@ -96,9 +96,8 @@ class DigestQueue:
         for kind in self._kinds.values():
             kind.unacknowledged.clear()
 
-    def add(self, digests: Sequence[Digest], now: int) -> list[p4.DigestList]:
-        """Queues digests of the data plane; returns the DigestLists that are due."""
-        lists = []
+    def add(self, digests: Sequence[Digest], now: int) -> None:
+        """Queues digests of the data plane; those that are not enabled are dropped."""
         for digest in digests:
             number = self._ids.get(digest.name, 0)
             kind = self._kinds.get(number)
@@ -113,18 +112,19 @@ class DigestQueue:
             leaves = [(digest.fields[name], width) for name, width in self._widths[digest.name]]
             kind.waiting[values] = structure(self._infos[number].type_spec, iter(leaves), self._types)
             if len(kind.waiting) >= (kind.config.max_list_size or MAX_LIST):
+                kind.full.append(self._list(number, kind, now))
+
+    def due(self, now: int) -> list[p4.DigestList]:
+        """The lists that are full, and those whose first digest has waited for `max_timeout_ns`."""
+        lists = []
+        for number, kind in self._kinds.items():
+            lists += kind.full
+            kind.full.clear()
+            if kind.waiting and now - kind.since >= kind.config.max_timeout_ns:
                 lists.append(self._list(number, kind, now))
-        return lists + self.poll(now)
+        return lists
 
-    def poll(self, now: int) -> list[p4.DigestList]:
-        """The lists whose first digest has waited for `max_timeout_ns`."""
-        return [
-            self._list(number, kind, now)
-            for number, kind in self._kinds.items()
-            if kind.waiting and now - kind.since >= kind.config.max_timeout_ns
-        ]
-
-    def _list(self, number: int, kind: _Kind, now: int) -> p4.DigestList:
+    def _list(self, number: int, kind: Kind, now: int) -> p4.DigestList:
         message = p4.DigestList(digest_id=number, list_id=self._next_list, data=kind.waiting.values(), timestamp=now)
         self._next_list += 1
         if kind.config.ack_timeout_ns:

@@ -69,8 +69,15 @@ class Pipeline:
         """The entities that match a pattern. Raises EntityError."""
         if pattern.WhichOneof("entity") != "digest_entry":
             return list(self.translator.read(pattern, self.switch))
-        configs, one = self.digests.configs(), pattern.digest_entry.digest_id
-        return [p4.Entity(digest_entry=p4.DigestEntry(digest_id=i, config=c)) for i, c in configs.items() if one in (0, i)]
+        kinds, one = self.digests.kinds(), pattern.digest_entry.digest_id
+        return [p4.Entity(digest_entry=p4.DigestEntry(digest_id=i, config=k.config)) for i, k in kinds.items() if one in (0, i)]
+
+    def collect_digests(self, now: int) -> None:
+        """Moves the digests of packets so far from the switch to the queue. `now`: ns."""
+        digests, lost = self.switch.digests()
+        if lost and self.digests.enabled:
+            log.warning("%d digests were overwritten before they were read", lost)
+        self.digests.add(digests, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,6 +228,42 @@ def test_digests(client, names, ports):
     refused(client, "INVALID_ARGUMENT", update("INSERT", digest_entry=p4.DigestEntry(digest_id=5)))
 
 
+@pytest.mark.build
+def test_digests_of_packets_from_before_an_insert_are_not_sent(client, names, ports):
+    """INSERT enables digests (P4Runtime 9.7); MODIFY keeps those that wait."""
+
+    def entry(type_, size):
+        config = p4.DigestEntry.Config(max_list_size=size, max_timeout_ns=10**13)
+        return update(type_, digest_entry=p4.DigestEntry(digest_id=names.ids["learn_t"], config=config))
+
+    def pass_through(source):
+        ports[1].send([frame(src=source)])
+        assert arrived(ports[2]) == [frame(src=source)]
+
+    def learnt():
+        return [int.from_bytes(d.struct.members[0].bitstring, "big") for d in client.primary.get("digest").data]
+
+    client.write(update("INSERT", table_entry=names.entry("l2", {"dst": MAC}, "forward", port=2)))
+    pass_through(1)
+    client.write(entry("INSERT", 1))
+    pass_through(2)
+    assert learnt() == [2]
+    client.write(entry("MODIFY", 2))
+    pass_through(3)
+    client.write(entry("MODIFY", 2))
+    pass_through(4)
+    assert learnt() == [3, 4]
+    pass_through(5)
+    client.write(entry("DELETE", 0), entry("INSERT", 1))
+    pass_through(6)
+    assert learnt() == [6]
+    client.write(entry("DELETE", 0))
+    pass_through(7)
+    client.write(entry("INSERT", 1), atomicity=p4.WriteRequest.DATAPLANE_ATOMIC)
+    pass_through(8)
+    assert learnt() == [8]
+
+
 @pytest.mark.hardware
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.with_name("objects.p4"), paths.p4_dir() / "switchml.p4"], ids=lambda p: p.stem)
 def test_p4info_of_p4c_describes_the_same_program(source, tmp_path):
