@@ -64,6 +64,11 @@ class File:
         return Field(label if slash else name, int(number), kind, repeated, group if slash else "", key)
 
 
+STATUS = File("google/rpc/status.proto", "google.rpc", ("google/protobuf/any.proto",),
+              "Status code=1:int32 message=2:string details=3:.google.protobuf.Any*")
+"""What both interfaces import."""
+
+
 def _numbered(values: list[str]) -> Iterator[tuple[str, int]]:
     following = 0
     for value in values:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from ina.base.extras import extra
-from ina.p4.rpc.descriptions import SCALARS, Field, File
+from ina.p4.rpc.descriptions import SCALARS, STATUS, Field, File
 
 with extra("p4runtime"):
     from google.protobuf import any_pb2, descriptor_pool, message_factory
     from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto
     from google.protobuf.message import Message
-    from google.rpc import status_pb2
 
 
 def described(file: File) -> FileDescriptorProto:
@@ -60,11 +59,10 @@ def classes(*files: File) -> dict[str, type[Message]]:
     """Classes of the files' messages, and of google.rpc.Status, by full name; a file stands behind those that it imports. Their
     pool is their own, as a client library in the same process may have registered the same files in another version."""
     pool = descriptor_pool.DescriptorPool()
-    for module in (any_pb2, status_pb2):
-        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-    for file in files:
+    pool.AddSerializedFile(any_pb2.DESCRIPTOR.serialized_pb)
+    for file in (STATUS, *files):
         pool.Add(described(file))
-    return message_factory.GetMessageClassesForFiles(["google/rpc/status.proto", *(file.name for file in files)], pool)
+    return message_factory.GetMessageClassesForFiles([STATUS.name, *(file.name for file in files)], pool)
 
 
 def namespace(package: str, by_name: dict[str, type[Message]]) -> SimpleNamespace:

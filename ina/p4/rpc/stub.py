@@ -13,9 +13,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ina.p4.rpc.descriptions import SCALARS, Field, File
+from ina.p4.rpc.descriptions import SCALARS, STATUS, Field, File
 
-STATUS = File("google/rpc/status.proto", "google.rpc", (), "Status code=1:int32 message=2:string details=3:.google.protobuf.Any*")
 OTHERS = {".google.protobuf.Any": "any_pb2.Any", ".google.rpc.Status": "Status"}
 TYPES = {"bool": "Bool", "bytes": "Bytes", "double": "Float", "float": "Float", "string": "Str"}  # all others are Int
 HEAD = '''"""Types of messages. Written by ina/p4/rpc/stub.py from their descriptions: do not edit."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -11,9 +14,10 @@ from capabilities import need
 
 from ina.p4.bfrt import description as bfrt
 from ina.p4.p4runtime import description as p4runtime
-from ina.p4.rpc.descriptions import Field, File
+from ina.p4.rpc.descriptions import STATUS, Field, File
 from ina.p4.rpc.stub import Stub
 
+ROOT = Path(__file__).parents[3]
 MESSAGES = """
 Outer one=1:Inner* kind/a=2:Colour kind/b=3:.x.Far by_name=4:map<string,Outer>
 Outer.Inner text=1:string up=2:Inner
@@ -43,6 +47,32 @@ def test_the_types_have_every_message(described):
     text = str(Stub(described.FILES, described.NAMES))
     classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
     assert len(classes) == 1 + len(described.NAMES) + sum(len(file.fields()) for file in described.FILES)
+
+
+ANOTHER_STATUS = """
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+file = FileDescriptorProto(name="google/rpc/status.proto", package="google.rpc", syntax="proto3")
+file.message_type.add(name="Status").field.add(name="code", number=1, label=1, type=5)
+descriptor_pool.Default().Add(file)
+"""
+OURS = "import ina.p4.p4runtime.messages, ina.p4.bfrt.messages\n"
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("program", [ANOTHER_STATUS + OURS, OURS + ANOTHER_STATUS], ids=["theirs-first", "ours-first"])
+def test_a_client_library_may_register_the_same_files(program):
+    need("p4runtime")
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("order", ["import finsy\n" + OURS, OURS + "import finsy"], ids=["finsy-first", "ours-first"])
+def test_finsy_in_the_same_process(order):
+    need("p4runtime", "finsy")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([os.environ["INA_FINSY_PYTHON"], "-c", order], check=True, env=environment)
 
 
 def published(name: str) -> bytes:
@@ -77,3 +107,15 @@ def test_our_description_is_the_published_one(file):
     from ina.p4.rpc.message_classes import described
 
     assert summary(described(file)) == summary(descriptor_pb2.FileDescriptorProto.FromString(published(file.name)))
+
+
+@pytest.mark.build
+def test_our_status_is_the_published_one():
+    need("p4runtime", "p4runtime-package")
+    from google.protobuf import descriptor_pb2
+    from google.rpc import status_pb2
+
+    from ina.p4.rpc.message_classes import described
+
+    theirs = descriptor_pb2.FileDescriptorProto.FromString(status_pb2.DESCRIPTOR.serialized_pb)
+    assert summary(described(STATUS)) == summary(theirs)
