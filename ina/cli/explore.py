@@ -29,6 +29,9 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     explore.add_argument("--tensors", type=whole(1, 64, "states multiply with each"), default=1, metavar="N",
                          help="of that size, one after the other; every third one overflows (default: 1)")
     explore.add_argument("--dtype", choices=("int32", "float32"), default="int32")
+    explore.add_argument("--first", action="append", type=whole(0, 2**63 - 1), metavar="N",
+                         help="number of the job's first packet; once for each walk (default: 0, and a window before each wrap "
+                         "of that number: the signed one and the unsigned one)")
     explore.add_argument("--published", action="store_true", help="the rules for published clients: one bit for the phase")
     explore.add_argument("--then", action="append", default=[], choices=("next", "lost", "old", "gone"),
                          help="another job of the same number in the same slots, which may begin at any time: the controller "
@@ -72,8 +75,8 @@ def main(args: argparse.Namespace) -> int:
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.loaded_program import Program
     from ina.topology import specified
-    from ina.worlds.virtual.explorable import job
-    from ina.worlds.virtual.explorer import Budget
+    from ina.worlds.virtual.explorable import job, starts
+    from ina.worlds.virtual.explorer import Budget, Explorer
     from ina.worlds.virtual.restarts import jobs
 
     try:
@@ -90,30 +93,40 @@ def main(args: argparse.Namespace) -> int:
         options = {"slots": args.slots, "elements": args.elements, "restarts": args.forgetful}
         if args.forgetful and any(getattr(args, name) is not None for name in ("losses", "duplicates", "timeouts", "depth")):
             raise ValueError("--forgetful: only without a budget of faults")
-        explorer = jobs(program, network, args.then, **options) if args.then else job(
-            program, network, **options, dtype=getattr(np, args.dtype), strict=not args.published, count=args.tensors)
+
+        def explorer(first: int) -> Explorer:
+            if args.then:
+                return jobs(program, network, args.then, **options, first=first)
+            return job(program, network, **options, dtype=getattr(np, args.dtype), strict=not args.published,
+                       count=args.tensors, first=first)
+
+        walks = [(first, explorer(first)) for first in args.first or starts(protocol[0], args.slots)]
     except (ValueError, AdmissionError, CompileError, BuildError, OSError) as error:
         print(f"ina: {line(error)}", file=sys.stderr)
         return 2
-    began = time.monotonic()
     counts = {name: getattr(args, name) for name in ("losses", "duplicates", "timeouts")}
-    if args.depth is None and all(count is None for count in counts.values()):
-        print(f"{network.name}: {len(network.hosts)} workers, {len(network.switches)} switches; any number of faults")
-        report = explorer.saturate(args.max_states, finish=not args.forgetful)
-    else:
-        budget = Budget(**{name: count or 0 for name, count in counts.items()})
-        print(f"{network.name}: {len(network.hosts)} workers, {len(network.switches)} switches; at most {budget.losses} losses, "
-              f"{budget.duplicates} duplicates, {budget.timeouts} time-outs")
-        report = explorer.explore(args.depth or sys.maxsize, budget, args.max_states)
-    extent = "all of them" if report.complete else f"not all of them, {report.depth} steps deep"
-    print(f"{report.states} states ({extent}), {report.executed} steps of machines, {time.monotonic() - began:.1f} s")
-    print("states of " + ", ".join(f"{name}: {count}" for name, count in report.local.items()))
-    if report.violation is None:
-        finishes = f"; the job can finish from every {'state' if report.complete else 'one of these states'}"
-        print(f"no wrong sum{'' if args.forgetful else finishes}")
-        return 0
-    print(f"violation: {report.violation}", *(f"  {i}. {step}" for i, step in enumerate(report.steps, 1)), sep="\n")
-    return 1
+    budget = Budget(**{name: count or 0 for name, count in counts.items()})
+    bounded = args.depth is not None or any(count is not None for count in counts.values())
+    faults = f"at most {budget.losses} losses, {budget.duplicates} duplicates, {budget.timeouts} time-outs" if bounded else \
+        "any number of faults"
+    print(f"{network.name}: {len(network.hosts)} workers, {len(network.switches)} switches; {faults}")
+    complete = True
+    while walks:  # a walk that is done frees its states
+        began = time.monotonic()
+        first, walk = walks.pop(0)
+        report = walk.explore(args.depth or sys.maxsize, budget, args.max_states) if bounded else \
+            walk.saturate(args.max_states, finish=not args.forgetful)
+        complete &= report.complete
+        extent = "all of them" if report.complete else f"not all of them, {report.depth} steps deep"
+        print(f"from packet {first}: {report.states} states ({extent}), {report.executed} steps of machines, "
+              f"{time.monotonic() - began:.1f} s")
+        print("  states of " + ", ".join(f"{name}: {count}" for name, count in report.local.items()))
+        if report.violation is not None:
+            print(f"violation: {report.violation}", *(f"  {i}. {step}" for i, step in enumerate(report.steps, 1)), sep="\n")
+            return 1
+    finishes = f"; the job can finish from every {'state' if complete else 'one of these states'}"
+    print(f"no wrong sum{'' if args.forgetful else finishes}")
+    return 0
 
 
 def simulate_main(args: argparse.Namespace) -> int:

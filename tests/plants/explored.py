@@ -51,6 +51,7 @@ RACK = walk(ODD, elements=7, count=2)
 MAXIMA = walk(PAIR, elements=96, maximum=True)
 FLOATS, WINDOW = walk(PAIR, elements=96, dtype=np.float32), walk(PAIR, elements=32, dtype=np.float32, slots=2)
 ABOVE = walk(LEAVES, elements=96, dtype=np.float32)
+WRAP, HALF = walk(PAIR, first=2**32 - 1), walk(PAIR, first=2**31 - 1)
 NEXT, LOST = walk(PAIR, "next"), walk(PAIR, "lost")
 
 _AGGREGATION, _PHASE, _ADMISSION = (f"p4/include/switchml/{name}.p4" for name in ("aggregation", "phase", "admission"))
@@ -92,6 +93,13 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
     "a maximum may be that of an earlier phase": (
         Plant(_AGGREGATION, "if (meta.first == 1) {\n                store();\n",
               "if (meta.first == 1 && hdr.switchml.msg_type != SWITCHML_MAXIMUM) {\n                store();\n", SUM), MAXIMA),
+    "packet numbers are compared without the wrap": (
+        Plant(_PHASE, "(int<32>)(hdr.switchml.tsi - tsi) > 0", "hdr.switchml.tsi > tsi", "does not finish"), WRAP),
+    "packet numbers are compared as they are signed": (
+        Plant(_PHASE, "(int<32>)(hdr.switchml.tsi - tsi) > 0", "(int<32>)hdr.switchml.tsi > (int<32>)tsi", "does not finish"),
+        HALF),
+    "workers compare whole packet numbers": (
+        Plant("host/protocol/switchml.c", "view.tsi != (uint32_t)seq\n", "view.tsi != seq\n", "does not finish"), WRAP),
     "incarnations are not compared": (
         Plant(_PHASE, "incarnation == meta.incarnation && seen != 0", "seen != 0", f"{SUM}|does not finish"), LOST),
     "switches do not compare lives": (

@@ -37,6 +37,10 @@ PLANTS = {
     "late packets of an earlier life are taken": p4("switchml/admission", "(bit<8>)hdr.exponents.e1 != own_life", "false"),
     "a duplicate is added": p4("switchml/phase", "if (seen & meta.worker != 0)", "if (false)"),
     "an older packet takes a row": p4("switchml/phase", "(int<32>)(hdr.switchml.tsi - tsi) > 0", "true"),
+    "packet numbers are compared without the wrap": p4(
+        "switchml/phase", "(int<32>)(hdr.switchml.tsi - tsi) > 0", "hdr.switchml.tsi > tsi", STUCK),
+    "packet numbers are compared as they are signed": p4(
+        "switchml/phase", "(int<32>)(hdr.switchml.tsi - tsi) > 0", "(int<32>)hdr.switchml.tsi > (int<32>)tsi", STUCK),
     "a packet is added to any phase": p4("switchml/phase", "hdr.switchml.tsi != tsi", "false"),
     "the largest exponent is that of the first": p4("switchml/aggregation", _LARGEST, "meta.first == 1", WRONG),
     "the largest exponent is that of an earlier phase": p4(
@@ -48,6 +52,7 @@ PLANTS = {
     "maxima are added": p4("switchml/aggregation", "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false",
                           f"{WRONG}|wrong overflow flag"),
     "workers do not compare lives": c("frame", _LIFE, "\n    if (h->job != config->job)", ".", (".e1 = 0xff,", ".e1 = 0,")),
+    "workers compare whole packet numbers": c("switchml", "view.tsi != (uint32_t)seq\n", "view.tsi != seq\n", STUCK),
     "workers take a result of another phase": c(
         "switchml", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", WRONG),
     "workers take a pending frame for a result": c("frame", ".pending = type == INA_WIRE_PENDING", ".pending = 0"),
@@ -110,6 +115,8 @@ ATP = {
     "workers do not compare lives": c("atp", "\n        || view.life != st->base.config.life", ""),
     "workers take a result of another number": c(
         "atp", " || view.seq != (slot->base.seq & INA_ATP_SEQUENCE_MASK)", "", f"{WRONG}|overflow|{STUCK}"),
+    "workers compare whole packet numbers": c(
+        "atp", "view.seq != (slot->base.seq & INA_ATP_SEQUENCE_MASK)", "view.seq != slot->base.seq", STUCK),
     "workers take any type for the result": c(
         "atp", "\n        || (view.type != INA_ATP_PENDING && view.type != expected)", ""),
     "workers do not say that they send again": c("atp", "slots_of(st)[index].resend = 1;", "", STUCK),
@@ -124,6 +131,9 @@ ATP = {
     "the server adds what it has": c("ps", "if (begins || !(row->bitmap & view.bitmap))", "if (1)", WRONG),
     "the server's row is an older number's": c(
         "ps", "ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats", "1"),
+    "the server compares numbers without the wrap": c(
+        "ps", "ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats",
+        "ahead ? view.seq > row->seq : floats > row->floats", STUCK),
     "the server answers before all are in": c(
         "ps", "complete = row->bitmap == st->full, integers", "complete = 1, integers", WRONG),
     "the server tells the last exponent": c("ps", "if (view->exponent > row->exponent)", "if (1)", WRONG),

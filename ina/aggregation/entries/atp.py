@@ -33,6 +33,7 @@ class ATP(JobProgram):
     max_jobs = 256  # the header's job number has 8 bits
     max_slots = 8192  # of a window
     last_life = 2**16 - 1
+    number_bits = 40
     udp_port = 0xBEF0
     job_byte = 6
     reserves = False

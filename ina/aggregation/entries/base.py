@@ -108,6 +108,7 @@ class JobProgram(ABC):
     max_jobs: int  # job numbers are 0..max_jobs-1
     max_slots: int  # of one job, a power of two
     last_life: int = 2**8 - 1  # largest life in packets
+    number_bits: int = 32  # of a packet's number in its frames, which wraps
     udp_port: int = SWITCH.port  # of its packets
     job_byte: int = 1  # place of the job's number in a packet, counted from the end of UDP's header
     reserves: bool = True  # a job holds slots of its own; False: all jobs share the pool
@@ -125,6 +126,10 @@ class JobProgram(ABC):
         """Returns the sizes of a program of this protocol, by its annotation; None: it is another's, or has none."""
         stated = statement(p4info)
         return stated[1] if stated and stated[0] == Path(self.name).stem else None
+
+    def wraps(self) -> tuple[int, int]:
+        """Returns the numbers at which packets' numbers wrap, signed and unsigned: where a wrong comparison of them shows."""
+        return 1 << self.number_bits - 1, 1 << self.number_bits
 
     def limited(self, p4info: P4Info) -> JobProgram:
         """Returns itself, or a copy whose jobs have no more workers than the program of ``p4info`` states. Raises ValueError."""

@@ -6,6 +6,7 @@ makes a wrong sum.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -41,8 +42,10 @@ class Application:
     elements: int
     dtype: type
     exponent: int | None
+    wraps: Sequence[int] = ()  # of packets' numbers: most lives begin shortly before one of them
     job: Job | None = None
     lives: int = 0
+    first_packet: int = 0  # number of this life's
     machines: dict[int, int] = field(default_factory=dict)  # by worker, those that run
     done: int = 0  # tensors that all workers have
     results: int = 0  # right ones
@@ -58,14 +61,21 @@ class Application:
         """Begins another life. ``starts``: ps at which each worker submits its first tensors."""
         self.job, self.lives, self.latest, self._finished = job, self.lives + 1, max(starts), Counter()
         self.hindered, self.spared = False, spared
+        self.first_packet = self._first_packet()
         options = {} if self.exponent is None else {"exponent": self.exponent}
         for worker, host in enumerate(self.hosts):
             config = self.fabric.worker_config(job, worker, host, self.slots, VALUES, rto_min=RTO_MIN, rto_max=RTO_MAX,
-                                               timeout=TIMEOUT, options=options)
+                                               timeout=TIMEOUT, options=options, first_packet=self.first_packet)
             self.machines[worker] = self.fabric.add_worker(self.fabric.host(host), config)
             self._next[worker] = self.done
             for _ in range(AHEAD):
                 self._submit(worker, starts[worker])
+
+    def _first_packet(self) -> int:
+        """Draws the number of this life's first packet: 0, or so shortly before a wrap that it soon comes to it."""
+        chance = random.Random(repr((self.key, self.lives)))  # of its own: other events of a seed do not depend on it
+        wrap = chance.choice((0, *self.wraps))
+        return wrap and wrap - chance.randint(1, 4 * self.slots)
 
     def stop(self, worker: int) -> None:
         """Ends a worker."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.admission import Controller, switch_address
-from ina.aggregation.entries import pool_of, program_named
+from ina.aggregation.entries import JobProgram, pool_of, program_named
 from ina.aggregation.ps.state_machine import ParameterServer
 from ina.aggregation.wire import layout
 from ina.aggregation.worker.config import WorkerConfig
@@ -158,6 +158,7 @@ def job(
     program: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
     strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
     check: str = "off", protocol: str = protocols.DEFAULT, work: Sequence[Sequence[Tensor]] | None = None,
+    first: int = 0,
 ) -> Explorer:
     """Makes one SwitchML job of a worker at each host, along the topology's aggregation tree.
 
@@ -165,7 +166,7 @@ def job(
     SwitchML clients, without the tsi check. ``count``: tensors of so many ``elements``, every third one with an overflow.
     ``maximum``: maxima of int32 instead of sums. ``restarts``: of switches, at any time. ``check``: how check words are made;
     without them, what is wrong shows as a wrong sum. ``protocol``: one with SwitchML's headers; ``work``: tensors by worker,
-    instead of these.
+    instead of these. ``first``: number of the job's first packet.
     """
     hosts = [host.name for host in topology.hosts]
     switches = {node.name: Switch(program) for node in topology.switches}
@@ -188,10 +189,15 @@ def job(
         config = WorkerConfig(
             worker=index, workers=len(hosts), job=admitted.number, life=admitted.life, slots=slots, values=values,
             address=child.address, switch=switch_address(at.node), rto_min=1.0, rto_max=1.0, timeout=1e5,
-            check=admitted.check, key=admitted.key, protocol=protocol,
+            check=admitted.check, key=admitted.key, protocol=protocol, first_packet=first,
         )
         machines.append(WorkerMachine(host, Worker(config), work[index]))
     return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, describe)
+
+
+def starts(program: JobProgram, slots: int) -> tuple[int, ...]:
+    """Returns numbers of a first packet: 0, and those with which every slot's second packet is beyond a wrap."""
+    return 0, *(wrap - slots for wrap in program.wraps())
 
 
 def describe(frame: bytes) -> str:

@@ -182,15 +182,15 @@ class EraHost(Machine):
 
 def jobs(
     program: Source, topology: Topology, between: Sequence[str], *, slots: int = 1, values: int = 32, elements: int = 32,
-    restarts: bool = False, chance: Callable[[int], random.Random] = random.Random,
+    restarts: bool = False, chance: Callable[[int], random.Random] = random.Random, first: int = 0,
 ) -> Explorer:
     """Makes SwitchML jobs of a worker at each host: the first, and one after each of ``between``, which are keys of BETWEEN. All
     have one number and the same slots, and sums of their own.
 
     ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``restarts``: of switches, at any time. ``chance``: the
-    random numbers of the n-th controller, from 0.
+    random numbers of the n-th controller, from 0. ``first``: number of each job's first packet.
     """
-    eras = _eras(program, topology, between, slots, values, chance)
+    eras = _eras(program, topology, between, slots, values, chance, first)
     work = [tensors(1, number, 1, len(topology.hosts), elements, np.int32, values) for number in range(len(eras))]
     hosts = [EraHost(host.name, [WorkerMachine(host.name, Worker(era.workers[host.name]), each[i])
                                  for era, each in zip(eras, work, strict=True)]) for i, host in enumerate(topology.hosts)]
@@ -203,7 +203,7 @@ def jobs(
 
 
 def _eras(program: Source, topology: Topology, between: Sequence[str], slots: int, values: int,
-          chance: Callable[[int], random.Random]) -> list[Era]:
+          chance: Callable[[int], random.Random], first: int) -> list[Era]:
     """Runs controllers one after the other; returns the switch entries and worker configurations of each."""
     hosts = [host.name for host in topology.hosts]
     targets = {node.name: Switch(program) for node in topology.switches}
@@ -229,15 +229,15 @@ def _eras(program: Source, topology: Topology, between: Sequence[str], slots: in
         for index in range(len(hosts)):
             controller.attach(job, index)
         eras.append(Era({name: _entries(target) for name, target in targets.items()},
-                        {host: _config(topology, job, index, slots, values) for index, host in enumerate(hosts)}))
+                        {host: _config(topology, job, index, slots, values, first) for index, host in enumerate(hosts)}))
     return eras
 
 
-def _config(topology: Topology, job: Job, index: int, slots: int, values: int) -> WorkerConfig:
+def _config(topology: Topology, job: Job, index: int, slots: int, values: int, first: int) -> WorkerConfig:
     return WorkerConfig(
         worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
         address=job.attached[index].address, switch=switch_address(topology.switch_of(job.hosts[index])),
-        rto_min=1.0, rto_max=1.0, timeout=1e5, check="off",  # walked is what keeps sums right without them
+        rto_min=1.0, rto_max=1.0, timeout=1e5, first_packet=first, check="off",  # walked is what keeps sums right without them
     )
 
 

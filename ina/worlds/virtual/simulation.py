@@ -12,7 +12,7 @@ Jobs are all-reduces without an end (applications.py); when a part of a job is l
 Checked:
 
 - no wrong sum: every life of a job has data of its own, so that a contribution from elsewhere, or a second one, shows; with even
-  seeds also where no check words catch it;
+  seeds also where no check words catch it; most lives begin near a wrap of packets' numbers;
 - no entry that the controller does not know of, at a switch of which it is sure; no job that only the parameter server serves; no
   slots, and no aggregators, that are held by nobody;
 - no route and no tree over a link that the controller knows to be down; no job that was moved with the incarnation that it had;
@@ -139,7 +139,8 @@ class Simulation:
         exponents = (None, 8) if self.protocol.floats else (None,)
         return [Application(f"job{i}", self.fabric, (self.seed, i), tuple(group), slots=chance.choice((1, 2, 4)),
                             elements=VALUES * chance.choice((1, 2, 3, chance.randint(4, 12))),
-                            dtype=chance.choice((np.int32, np.float32)), exponent=chance.choice(exponents))
+                            dtype=chance.choice((np.int32, np.float32)), exponent=chance.choice(exponents),
+                            wraps=self.protocol.wraps())
                 for i, group in enumerate(groups)]
 
     # ---- time
@@ -532,13 +533,13 @@ class Simulation:
             self.faults["refused admissions"] += 1
             application.due = self._later(0.1e-3, 0.5e-3)
             return
-        self._record(f"{name} begins as job {job.number}, life {job.life}, incarnation {job.incarnation:08x}, "
-                     f"at {', '.join(job.branches)}")
         self._check_tree(controller, job)
         self.faults["lives"] += 1
         lag = LIFETIME if self.chance.random() < LAGGING else 0
         starts = [self.now + self.chance.randint(0, lag) for _ in range(job.workers)]
         application.begin(job, self.chance.random() < SPARED, starts)
+        self._record(f"{name} begins as job {job.number}, life {job.life}, incarnation {job.incarnation:08x}, packet "
+                     f"{application.first_packet}, at {', '.join(job.branches)}")
         if not self._nothing_fails() and self.chance.random() < YOUNG:
             late = (max(starts) - self.now) / PS
             self._return(late, late + 0.1e-3, YOUNG_END, application)

@@ -9,11 +9,12 @@ import pytest
 from capabilities import need
 from plants.explored import STATES, find, plant
 
+from ina.aggregation.entries.switchml import PROGRAM as SWITCHML
 from ina.base import paths
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime.embedded import Program
 from ina.topology import Link, Node, Topology, load
-from ina.worlds.virtual.explorable import job
+from ina.worlds.virtual.explorable import job, starts
 from ina.worlds.virtual.explorer import Budget, Explorer, Machine, Report
 
 pytestmark = pytest.mark.build
@@ -98,6 +99,15 @@ def test_any_number_of_faults(program, topology, slots, elements, dtype, states)
     assert report.complete
 
 
+@pytest.mark.parametrize("first", starts(SWITCHML, 1))
+def test_packet_numbers_wrap(program, first):
+    """Rows are used again on the other side of a wrap: the same states as from packet 0, and each can finish."""
+    explorer = job(program, PAIR, elements=96, first=first)
+    report = explorer.saturate()
+    check(report, 300)
+    assert report.complete and report.states == job(program, PAIR, elements=96).saturate().states
+
+
 def test_maxima(program):
     report = job(program, LEAVES, maximum=True).saturate()
     check(report, 500)
@@ -179,13 +189,14 @@ def test_seeded_defects_are_found(name, tmp_path):
     "the largest exponent is that of the first", "the largest exponent may be that of an earlier phase",
     "a result has the sender's exponent", "a switch below the root answers with its own exponent",
     "an overflow at a switch below is lost", "an overflow is lost on the answer", "an overflow of an earlier phase is told",
-    "an overflow above is not told below", "workers do not compare lives",
+    "an overflow above is not told below", "workers do not compare lives", "packet numbers are compared without the wrap",
+    "packet numbers are compared as they are signed", "workers compare whole packet numbers",
 ])
 def test_planted_defects_of_exponents_flags_and_lives_are_found(name):
     """`python -m tests.plants explore` runs the rest of them."""
     report = find(name)
     assert report.violation is not None and re.search(plant(name).violation, report.violation), report
-    assert report.states < STATES and report.steps
+    assert report.states < STATES and (report.steps or plant(name).violation == STUCK)  # it may be stuck from the start
 
 
 # ---- the walk itself, over machines that are easy to see through
@@ -309,6 +320,14 @@ def test_the_command_walks_and_says_what_it_saw(capsys):
     out = capsys.readouterr().out
     assert "1 losses, 0 duplicates, 1 time-outs" in out and "not all of them, 9 steps deep" in out
     assert out.endswith("the job can finish from every one of these states\n")
+
+
+def test_the_command_begins_at_packet_0_and_before_each_wrap_of_its_number(capsys):
+    assert explore("--slots", "2", "--elements", "7") == 0
+    starts = re.findall(r"from packet (\d+): (\d+) states \(all of them\)", capsys.readouterr().out)
+    assert [int(first) for first, _ in starts] == [0, 2**31 - 2, 2**32 - 2] and len({states for _, states in starts}) == 1
+    assert explore("--first", "7", "--elements", "7") == 0
+    assert re.findall(r"from packet (\d+)", capsys.readouterr().out) == ["7"]
 
 
 def test_the_command_walks_through_several_tensors(capsys):

@@ -11,6 +11,7 @@ from plants.simulated import find, plant, simulate
 
 from ina import cli
 from ina.base import paths
+from ina.worlds.virtual.fabric import Fabric
 
 need("cc")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.build]
@@ -62,6 +63,19 @@ def test_the_command_says_what_was_done_and_names_the_seed(capsys, tmp_path):
 @pytest.mark.parametrize("protocol", ["switchml", "atp"])
 def test_a_seed_repeats_to_the_event(protocol):
     assert run(3, protocol, 3000) == run(3, protocol, 3000) != run(4, protocol, 3000)
+
+
+def test_jobs_begin_at_packet_0_and_shortly_before_each_wrap_of_its_number(monkeypatch):
+    firsts, add_worker = set(), Fabric.add_worker
+
+    def noted(fabric, host, config):
+        firsts.add(config.first_packet)
+        return add_worker(fabric, host, config)
+
+    monkeypatch.setattr(Fabric, "add_worker", noted)
+    assert run(1, events=6000).violation is None
+    assert {round(first / 2**31) for first in firsts} == {0, 1, 2}
+    assert all(0 <= -first % 2**31 <= 16 for first in firsts) and len(firsts) > 5
 
 
 # Those that take little: each kind of thing that has a defect, by each kind of what is found.
