@@ -335,32 +335,7 @@ def test_commands_of_the_page_run(tmp_path):
 
 
 SWITCHML = ["--program", "p4/switchml.p4"]
-ONE = [*SWITCHML, "--port", "0=memif:x"]
 WORKER = ["--device", "memif:x", "--control", "x", "--worker", "0", "--workers", "2"]
-
-
-@pytest.mark.parametrize(("module", "arguments", "message"), [
-    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "0"], "expected N=DEVICE"),
-    (ina.worlds.dpdk.switch, [*SWITCHML, "--port", "600=memif:x", "--control", "x"], "port of 0..509"),
-    (ina.worlds.dpdk.switch, [*ONE, "--port", "0=memif:y", "--control", "x"], "memif:x already"),
-    (ina.worlds.dpdk.switch, ["--program", "p4/nothing.p4", "--port", "0=memif:x", "--control", "x"],
-     "p4/nothing.p4: there is no"),
-    (ina.worlds.dpdk.switch, ONE, "--control or --grpc"),
-    (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--max-frame", "20000"], "--max-frame 20000"),
-    (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--shards", "3"], "power of two"),
-    (ina.worlds.dpdk.switch, [*ONE, "--control", "x", "--spin", "-1"], "--spin: -1: expected 0 to"),
-    (ina.worlds.dpdk.worker, ["--device", "memif:x", "--worker", "0", "--workers", "2"], "required: --control"),
-    (ina.worlds.dpdk.worker, [*WORKER, "--worker", "2"], "worker: 2, expected 0..1"),
-    (ina.worlds.dpdk.worker, [*WORKER, "--size", "3"], "multiple of 4"),
-    (ina.worlds.dpdk.worker, [*WORKER, "--values", "100"], "values: 100"),
-    (ina.worlds.dpdk.worker, [*WORKER, "--protocol", "tcp"], "'tcp'"),
-    (ina.worlds.dpdk.worker, [*WORKER, "--fault", "loss=2"], "loss"),
-])
-def test_wrong_arguments_are_named(module, arguments, message, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    with pytest.raises(SystemExit) as stopped:
-        module.main(arguments)
-    assert stopped.value.code == 2 and message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("module", "arguments", "message"), [
