@@ -217,3 +217,20 @@ def test_a_cut_header_has_two_bits_of_parser_err(tmp_path: Path) -> None:
                      parser=PARSER.format("pkt.extract(hdr.data); pkt.extract(hdr.long);"), egress_parser=NOTHING)
     assert sent(program, data(1) + b"cut") == data(1, c=0x0022) + b"cut"
     assert sent(program, data(1) + bytes(64)) == bytes(64) + data(1)
+
+
+@pytest.mark.parametrize(("field", "rotate"), [("high", 4), ("low", 0), ("middle", 2)])
+def test_a_parser_counter_loads_a_narrow_field_in_its_byte(tmp_path: Path, field: str, rotate: int) -> None:
+    """`max` and `rotate` are those of the byte; the other fields in it do not count."""
+    types = "header bits_t { bit<4> high; bit<4> low; bit<2> one; bit<4> middle; bit<2> two; } header item_t { bit<8> x; }"
+    parser = PARSER.replace("transition accept; }}", "transition count; }} {}").format(
+        f"pkt.extract(hdr.data); pkt.extract(hdr.bits); left.set(hdr.bits.{field}, 8w3 << {rotate}, {rotate}, 3, 0);", """
+        state count { transition select(left.is_zero()) { true: accept; false: item; } }
+        state item { pkt.extract(hdr.items.next); left.decrement(1); transition count; }""")
+    program = switch(tmp_path, types=types, headers="bits_t bits; item_t[4] items;", parser_locals="ParserCounter() left;",
+                     parser=parser, deparser="pkt.emit(hdr.data);", egress_parser=NOTHING)
+    for number in range(4):
+        byte = bytes([number << 4 | 0xF if field == "high" else 0xF0 | number, 0xC3 | number << 2])
+        assert sent(program, data() + byte + b"items") == data() + b"items"[number:]
+    byte = bytes([0x40 | 0xF if field == "high" else 0xF4, 0xC3 | 4 << 2])
+    assert program.process(data() + byte + b"items", IN) == []  # more than `max`

@@ -156,7 +156,9 @@ class ParserCounter(ExternObject):
         return None
 
     def _set_from_field(self, low: Lowering, call: ast.Call, counter: ir.Var, args: dict[str, ast.Expr]) -> None:
-        from_header = low.code.stable(fold.cast(low.scalar(args["field"]), 8))
+        field = fold.cast(low.scalar(args["field"]), 8)
+        below = fold.const(bits_below(args["field"]), 32)
+        from_header = low.code.stable(ir.Op("shl", (field, below), 8) if below.value else field)
         low.context.check_parser(ir.Op("le", (from_header, low.scalar(args["max"])), 1), "CounterRange", call)
         rotate, mask = args["rotate"].const, args["mask"].const
         if rotate is None or mask is None:
@@ -183,7 +185,7 @@ class ParserCounter(ExternObject):
             case "set" if "value" in args:
                 value = args.number("value")
             case _:
-                value = _loaded(args)
+                value = _loaded(args, bits_below(args.expression("field")))
         counters[instance] = (value + 128) % 256 - 128
         return None
 
@@ -200,9 +202,21 @@ class ParserPriority(ExternObject):
         return
 
 
-def _loaded(args: Arguments) -> int:
-    """Returns the value that a parser counter's `set` takes from a field of the packet."""
-    field = args.number("field") & 255
+def bits_below(field: ast.Expr) -> int:
+    """Returns the number of bits below a narrow field in its byte of the packet, 0 for all else: a parser counter loads the byte,
+    without the other fields in it (p4c's tests parser_counter_10 and tcp_option_mss_4_byte_chunks)."""
+    if not isinstance(field, ast.Member) or field.kind != "field":
+        return 0
+    t = types.strip_new(field.base.type)
+    if not isinstance(t, types.HeaderType):
+        return 0
+    ((width, first),) = ((width, first) for name, width, first in field_places(t) if name == field.member)
+    return -(first + width) % 8 if width < 8 and first % 8 + width <= 8 else 0
+
+
+def _loaded(args: Arguments, below: int) -> int:
+    """Returns the value that a parser counter's `set` takes from a field of the packet, which has `below` bits below it."""
+    field = args.number("field") << below & 255
     if field > args.number("max"):
         raise ParserError("CounterRange")
     turn = args.number("rotate") % 8
