@@ -10,13 +10,14 @@ A compiler may still need more stages, for memory, crossbars, containers; never 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from ina.p4.compiler.checked_program import Instance
 from ina.p4.tofino.fields import Ref
-from ina.p4.tofino.units import Access, Branch, Item, Unit, flat
+from ina.p4.tofino.units import Access, Branch, Effect, Item, Unit, flat
 
 STAGES, ALUS, TABLES = 12, 4, 16
 ROUNDS = 100
@@ -194,17 +195,23 @@ def accesses_per_pass(items: list[Item]) -> dict[Instance, list[Access]]:
                     longest[register] = accesses
         return longest
 
-    for item in items:
+    def by_register(effect: Effect) -> dict[Instance, list[Access]]:
+        own: dict[Instance, list[Access]] = {}
+        for access in effect.accesses:
+            own.setdefault(access.register, []).append(access)
+        return own
+
+    for item, following in itertools.zip_longest(items, items[1:]):
         if isinstance(item, Unit):
-            ways = []
-            for effect in item.effects:
-                own: dict[Instance, list[Access]] = {}
-                for access in effect.accesses:
-                    own.setdefault(access.register, []).append(access)
-                ways.append(own)
-            add(most, either(ways))
-        else:
-            add(most, either([accesses_per_pass(way) for way in item.ways]))
+            if not (isinstance(following, Branch) and following.follows and following.after is item):
+                add(most, either([by_register(effect) for effect in item.effects]))
+            continue
+        ways = [accesses_per_pass(way) for way in item.ways]
+        if item.follows and item.after is not None:
+            effects = [*map(by_register, item.after.effects), {}]
+            pairs = [(effects[i], way) for way, actions in zip(ways, item.follows, strict=True) for i in actions]
+            ways = [{r: [*action.get(r, ()), *way.get(r, ())] for r in {**action, **way}} for action, way in pairs]
+        add(most, either(ways))
     return most
 
 

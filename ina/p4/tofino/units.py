@@ -131,13 +131,15 @@ class Unit:
 @dataclass
 class Branch:
     """`condition`: fields that it reads; `after`: the table whose hit, miss or action decides, or None. `compared`: comparisons
-    of two fields by size, which a gateway cannot make."""
+    of two fields by size, which a gateway cannot make. `follows`: for each way the effects of `after` that it may follow, by
+    number (one more than they are: a default action that the table does not list); empty: not known."""
 
     span: Span
     condition: list[Ref]
     after: Unit | None
     ways: list[list[Item]]
     compared: list[ast.Binary]
+    follows: list[set[int]] = field(default_factory=list)
 
 
 Item = Unit | Branch
@@ -233,7 +235,9 @@ class _Walk:
                 tables.append(after)
         yield from tables
         ways = [list(self.statement(s.then)), list(self.statement(s.otherwise)) if s.otherwise is not None else []]
-        yield Branch(s.condition.span, [] if after else self.scope.reads(s.condition), after, ways, list(_compared(s.condition)))
+        follows = _after_hit(s.condition, after.decl) if after else []
+        condition = [] if after else self.scope.reads(s.condition)
+        yield Branch(s.condition.span, condition, after, ways, list(_compared(s.condition)), follows)
 
     def _switch(self, s: ast.Switch) -> Iterator[Item]:
         after = None
@@ -242,7 +246,8 @@ class _Walk:
                 after = self._table(call)
                 yield after
         ways = [list(self.block(case.body)) for case in s.cases if case.body is not None]
-        yield Branch(s.subject.span, [] if after else self.scope.reads(s.subject), after, [*ways, []], [])
+        follows = _after_actions(s, after.decl) if after else []
+        yield Branch(s.subject.span, [] if after else self.scope.reads(s.subject), after, [*ways, []], [], follows)
 
     def _control(self, call: ast.Call) -> Iterator[Item]:
         receiver = call.on
@@ -370,6 +375,41 @@ class _Effects:
 
     def _instance(self, receiver: ast.Expr) -> Instance | None:
         return self.scope.instance.children.get(receiver.name) if isinstance(receiver, ast.Name) else None
+
+
+def _number(table: ast.TableDecl, action: ast.ActionRef) -> int:
+    """Returns the number of a table's action; that of none if the table does not list it."""
+    return next((i for i, ref in enumerate(table.actions) if ref.decl is action.decl), len(table.actions))
+
+
+def _after_hit(condition: ast.Expr, table: ast.TableDecl) -> list[set[int]]:
+    """Returns the actions that a condition on `hit` or `miss` may follow if it is true, and if it is false."""
+    numbers = range(len(table.actions))
+    hits = {i for i in numbers if table.actions[i].annotation("defaultonly") is None}
+    misses = {i for i in numbers if table.actions[i].annotation("tableonly") is None} | {_number(table, table.default_action)}
+    if table.const_default:
+        misses = {_number(table, table.default_action)}
+    ways = [hits, misses]
+    while isinstance(condition, ast.Unary) and condition.op == "!":
+        ways.reverse()
+        condition = condition.operand
+    if not isinstance(condition, ast.Member) or condition.kind not in ("hit", "miss"):
+        return []
+    return ways if condition.kind == "hit" else ways[::-1]
+
+
+def _after_actions(s: ast.Switch, table: ast.TableDecl) -> list[set[int]]:
+    """Returns the actions that each case of a `switch` on `action_run` follows, and those that none does."""
+    rest = set(range(len(table.actions))) | {_number(table, table.default_action)}
+    named = {_number(table, case.action) for case in s.cases if case.action is not None}
+    follows: list[set[int]] = []
+    labels: set[int] = set()
+    for case in s.cases:
+        labels |= rest - named if case.action is None else {_number(table, case.action)}
+        if case.body is not None:
+            follows.append(labels)
+            labels = set()
+    return [*follows, rest.difference(*follows)]
 
 
 def body_of(action: Instance) -> ast.FunctionDecl | None:

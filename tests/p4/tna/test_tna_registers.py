@@ -11,24 +11,30 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tna_program import source
+from tna_program import data, pipe, source
 
 from ina.p4.compiler import frontend
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.lower.lower import lower
+from ina.p4.runtime.entities import TableEntry
 
 pytestmark = pytest.mark.build
-# A program is a list of: ("access", register), ("if", then, else), ("table", three bodies), ("exit",), ("return",).
-# Each choice is made by its own bit of the packet, so every combination of choices is a path through the program.
+# A program is a list of: ("access", register), ("if", then, else), ("table", registers of three actions), ("exit",), ("return",),
+# ("miss", registers, then, else) and ("run", registers, three bodies), which act on a table's result. Each choice is made by its
+# own bit of the packet or its own table, so every combination of choices is a path through the program. The first action is the
+# default one, constant where the result counts.
 LEAVES = st.one_of(
     st.tuples(st.just("access"), st.integers(0, 1)), st.just(("exit",)), st.just(("return",)), st.just(("nothing",))
 )
+ACTIONS = st.lists(st.integers(-1, 1), min_size=3, max_size=3)
 PROGRAMS = st.lists(
     st.recursive(
         LEAVES,
         lambda inner: st.one_of(
             st.tuples(st.just("if"), st.lists(inner, max_size=3), st.lists(inner, max_size=3)),
-            st.tuples(st.just("table"), st.lists(st.integers(-1, 1), min_size=3, max_size=3)),
+            st.tuples(st.just("table"), ACTIONS),
+            st.tuples(st.just("miss"), ACTIONS, st.lists(inner, max_size=2), st.lists(inner, max_size=2)),
+            st.tuples(st.just("run"), ACTIONS, *[st.lists(inner, max_size=2)] * 3),
         ),
         max_leaves=8,
     ),
@@ -61,17 +67,26 @@ class Writer:
                 bit = self._choice(2)
                 return f"if (hdr.data.b[{bit}:{bit}] == 1) {{ {self.text(then)} }} else {{ {self.text(otherwise)} }}"
             case ("table", registers):
-                n = self._choice(3)
-                names = [f"t{n}_{i}" for i in range(3)]
-                for name, register in zip(names, registers, strict=True):
-                    body = f"a{register}.execute(1);" if register >= 0 else ""
-                    self.actions.append(f"action {name}() {{ {body} }}")
-                self.tables.append(
-                    f"table t{n} {{ key = {{ hdr.data.a: exact; }} actions = {{ {'; '.join(names)}; }}"
-                    f" default_action = {names[0]}(); size = 4; }}"
-                )
-                return f"t{n}.apply();"
+                return f"{self._table(registers, self._choice(3), '')}.apply();"
+            case ("miss", registers, then, otherwise):
+                table = self._table(registers, self._choice(4), "const ")
+                return f"if ({table}.apply().miss) {{ {self.text(then)} }} else {{ {self.text(otherwise)} }}"
+            case ("run", registers, *bodies):
+                table = self._table(registers, self._choice(3), "const ")
+                cases = " ".join(f"{table}_{i}: {{ {self.text(body)} }}" for i, body in enumerate(bodies))
+                return f"switch ({table}.apply().action_run) {{ {cases} }}"
         return ""
+
+    def _table(self, registers: list[int], n: int, const: str) -> str:
+        names = [f"t{n}_{i}" for i in range(3)]
+        for name, register in zip(names, registers, strict=True):
+            body = f"a{register}.execute(1);" if register >= 0 else ""
+            self.actions.append(f"action {name}() {{ {body} }}")
+        self.tables.append(
+            f"table t{n} {{ key = {{ hdr.data.a: exact; }} actions = {{ {'; '.join(names)}; }}"
+            f" {const}default_action = {names[0]}(); size = 4; }}"
+        )
+        return f"t{n}"
 
     def _choice(self, ways: int) -> int:
         self.choices.append(ways)
@@ -98,6 +113,17 @@ def accesses(program: list[Any], way: Iterator[int], stops: Iterator[bool]) -> I
                 register = registers[next(way)]
                 if register >= 0:
                     yield register
+            case ("miss" | "run", registers, *bodies):
+                chosen = next(way)
+                register = registers[max(0, chosen - 1) if node[0] == "miss" else chosen]
+                if register >= 0:
+                    yield register
+                taken = min(chosen, 1) if node[0] == "miss" else chosen
+                for i, body in enumerate(bodies):
+                    if i == taken:
+                        yield from accesses(body, way, stops)
+                    else:
+                        _pass_over(body, way, stops)
 
 
 def _pass_over(program: list[Any], way: Iterator[int], stops: Iterator[bool]) -> None:
@@ -109,12 +135,17 @@ def _pass_over(program: list[Any], way: Iterator[int], stops: Iterator[bool]) ->
             _pass_over(node[2], way, stops)
         elif node[0] == "table":
             next(way)
+        elif node[0] in ("miss", "run"):
+            next(way)
+            for body in node[2:]:
+                _pass_over(body, way, stops)
         elif node[0] in ("exit", "return"):
             next(stops)
 
 
 def count(program: list[Any], kinds: tuple[str, ...]) -> int:
     inner = sum(count(part, kinds) for node in program if node[0] == "if" for part in node[1:])
+    inner += sum(count(part, kinds) for node in program if node[0] in ("miss", "run") for part in node[2:])
     return inner + sum(node[0] in kinds for node in program)
 
 
@@ -159,3 +190,45 @@ def test_exactly_the_programs_that_can_reach_a_register_twice_are_refused(progra
             assert "is accessed twice in one pass" in str(error)
             refused = True
     assert refused == reaches_twice(program, writer.choices), text
+
+
+EXCLUSIVE = """
+    Register<bit<32>, bit<2>>(4) r;
+    RegisterAction<bit<32>, bit<2>, bit<32>>(r) set = {
+        void apply(inout bit<32> v, out bit<32> old) { old = v; v = hdr.data.b; } };
+    RegisterAction<bit<32>, bit<2>, bit<32>>(r) get = { void apply(inout bit<32> v, out bit<32> old) { old = v; } };
+    action none() { } action store() { hdr.data.c = (bit<16>)set.execute(1); } action load() { hdr.data.a = get.execute(1); }
+    table t1 { key = { hdr.data.d: exact; } actions = { none; %s store; } %s }
+    table t2 { key = { hdr.data.e: exact; } actions = { none; load; } const default_action = none(); }"""
+MISS = "if (t1.apply().miss) { t2.apply(); }"
+RUN = "switch (t1.apply().action_run) { store: { hdr.data.b = 9; } default: { t2.apply(); } }"
+NONE = "const default_action = none();"
+
+
+@pytest.mark.parametrize(("apply", "where", "default", "refused"), [
+    (MISS, "", NONE, False),
+    (MISS, "@tableonly", "default_action = none();", False),
+    (MISS, "", "default_action = none();", True),  # the control plane may make `store` the default action
+    (MISS, "", "const default_action = store();", True),
+    (MISS, "", NONE + " const entries = { 1: store(); 2: none(); }", False),
+    (RUN, "", "default_action = none();", False),
+    (RUN.replace("store:", "none:"), "", NONE, True),
+    ("if (!t1.apply().hit) { } else { t2.apply(); }", "@defaultonly", "default_action = store();", False),
+    ("if (t1.apply().hit) { t2.apply(); }", "", NONE, True),
+])
+def test_actions_that_exclude_each_other_may_access_one_register(tmp_path, apply, where, default, refused):
+    path = tmp_path / "program.p4"
+    path.write_text(source(apply, ingress_locals=EXCLUSIVE % (where, default)))
+    if refused:
+        with pytest.raises(CompileError, match="is accessed twice in one pass"):
+            lower(frontend.load(path))
+        return
+    lower(frontend.load(path))
+
+
+def test_what_one_action_stores_the_other_one_loads(tmp_path):
+    tested = pipe(tmp_path, MISS, ingress_locals=EXCLUSIVE % ("", NONE))
+    tested.add(TableEntry("t1", {"hdr.data.d": 1}, "store"), TableEntry("t2", {"hdr.data.e": 2}, "load"))
+    assert tested.ingress(data(b=77, d=1, e=2)).frame == data(b=77, d=1, e=2)
+    assert tested.ingress(data(d=0, e=2)).frame == data(a=77, e=2)
+    assert tested.ingress(data(b=5, d=1)).frame == data(b=5, c=77, d=1) and tested.register("r") == [0, 5, 0, 0]

@@ -160,6 +160,27 @@ def test_two_accesses_in_one_pass(checked):
     assert [span.line for span, _ in finding.notes] == [finding.span.line - 1, finding.span.line]
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize(("apply", "default", "times"), [
+    ("if (t.apply().miss) { add.execute(2); }", "const default_action = none();", 1),
+    ("if (!t.apply().hit) { add.execute(2); }", "const default_action = none();", 1),
+    ("if (!t.apply().hit) { add.execute(2); }", "", 2),  # NoAction, in whose place the control plane may set `count`
+    ("if (t.apply().miss) { add.execute(2); }", "default_action = none();", 2),
+    ("if (t.apply().hit) { add.execute(2); }", "const default_action = none();", 2),
+    ("switch (t.apply().action_run) { none: { add.execute(2); } }", "default_action = none();", 1),
+    ("switch (t.apply().action_run) { count: { add.execute(2); } }", "default_action = none();", 2),
+    ("switch (t.apply().action_run) { none: { } default: { add.execute(2); } }", "default_action = none();", 2),
+])
+def test_actions_that_exclude_each_other_access_once(checked, apply, default, times):
+    report = checked(f"""
+    Register<bit<32>, bit<8>>(16) r;
+    RegisterAction<bit<32>, bit<8>, bit<32>>(r) add = {{ void apply(inout bit<32> v) {{ v = v + 1; }} }};
+    action none() {{ }} action count() {{ add.execute(1); }}
+    table t {{ key = {{ hdr.data.a: exact; }} actions = {{ none; count; }} {default} }}
+    apply {{ {apply} }}""")
+    assert [len(accesses) for accesses in ingress(report).most.values()] == [times]
+
+
 BODY = """
     Register<{cell}, bit<8>>(16) r;
     RegisterAction<{cell}, bit<8>, bit<32>>(r) act = {{ void apply(inout {cell} v, out bit<32> o) {{ {body} }} }};

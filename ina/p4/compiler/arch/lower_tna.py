@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from ina.p4.compiler import ast, fold, ir, types
 from ina.p4.compiler.arch import tna_operations as ops
+from ina.p4.compiler.arch.tna_accesses import check_accesses
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
-from ina.p4.compiler.errors import NO_SPAN, CompileError, Note, Span
+from ina.p4.compiler.errors import NO_SPAN, CompileError
 from ina.p4.compiler.externs.copies import KeptIngress
 from ina.p4.compiler.externs.extern import Objects
 from ina.p4.compiler.externs.hashes import Sums, deposit_residuals
@@ -23,7 +24,6 @@ from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import CALL
 from ina.p4.compiler.lower.inline import Argument
 from ina.p4.compiler.lower.lowering import ExternLowering, Lowering
-from ina.p4.compiler.operations import Access
 
 # A header that the packet cuts short is a partial one, and its extractors lack their source (p4c's test parser_error.stf).
 PARSER_ERRORS = {"NoMatch": 0x0001, "PacketTooShort": 0x0022, "CounterRange": 0x0004}
@@ -103,7 +103,7 @@ class _Pipeline:
         for instance in instances_below(self.pipeline):
             low.externs.declare(low, instance)
         for body in (ingress, egress):
-            check_accesses(body)
+            check_accesses(body, self.context.results)
         tables = low.matching.tables.values()
         hashes = list(objects.hashes.values())
         module = ir.Module(
@@ -272,51 +272,3 @@ class _Pipeline:
         fields = {n: self._intrinsic("for_deparser", n) for n in ("drop_ctl", "mirror_type", "coalesce_flush", "coalesce_length")}
         fields |= {n: self._intrinsic("for_output_port", n) for n in ("capture_tstamp_on_tx", "update_delay_on_tx")}
         self.code.emit(ops.EndEgress(list(fields), args=list(fields.values())))
-
-
-# --- accesses to registers --------------------------------------------------------------------------------------------
-
-Seen = dict[Instance, Span]
-"""The register accesses on some path to a place, by register."""
-
-
-def check_accesses(body: list[ir.Stmt]) -> None:
-    """Raises CompileError for two accesses to one Register on one path through `body`: a Tofino's stateful ALU does one
-    in a pass. Removes the access statements.
-
-    Every path through a phase is explicit here: two accesses on one path are an error, in branches that exclude each other they
-    are not. Conditions are not compared: `if (a) ... if (!a) ...` counts as two paths that both accesses are on.
-    """
-    _walk(body, {}, {})
-    ir.drop(body, lambda stmt: isinstance(stmt, Access))
-
-
-def _walk(body: list[ir.Stmt], seen: Seen | None, waiting: dict[str, Seen]) -> Seen | None:
-    """Returns the accesses on paths to the end of `body`; None if no path leads there. Parsers, the only place of jumps
-    backward, do not access registers."""
-    for stmt in body:
-        match stmt:
-            case ir.Label():
-                jumped = waiting.pop(stmt.label, None)
-                if jumped is not None:
-                    seen = jumped | (seen or {})
-            case ir.Goto():
-                if seen is not None:
-                    waiting[stmt.label] = waiting.get(stmt.label, {}) | seen
-                seen = None
-            case Access(register=register, span=span) if seen is not None:
-                if register in seen:
-                    raise CompileError(
-                        span,
-                        f"register '{register.name}' is accessed twice in one pass of a packet",
-                        [
-                            Note("the other access on this way through the program", seen[register]),
-                            "a Tofino does one access: move the second to exclusive branches, or recirculate",
-                        ],
-                    )
-                seen = {**seen, register: span}
-            case ir.If() | ir.Switch():
-                ends = [_walk(block, seen, waiting) for block in ir.blocks(stmt)]
-                paths = [path for path in ends if path is not None]
-                seen = {k: v for path in paths for k, v in path.items()} if paths else None
-    return seen

@@ -22,7 +22,7 @@ Bound = Value | Instance | str
 
 @dataclass(slots=True)
 class TableResult:
-    hit: ir.Expr
+    hit: ir.Var
     action: ir.Var
 
 
@@ -122,7 +122,7 @@ class Context:
     run time. `repeating`: loops of the C text around it. `cursor`: the parser's place in the frame. `created`: headers that can
     become valid without being extracted. `sliced`: low bits that the program uses of a call's result. `this`: the object whose
     abstract method is being lowered. `validity`: flags of fields that equal nothing while they are invalid (TNA's deparsers).
-    `call` lowers any call (lower/calls.py sets it).
+    `results`: those of each application of a table. `call` lowers any call (lower/calls.py sets it).
     """
 
     call: Callable[[ast.Call], Lowered]
@@ -145,6 +145,7 @@ class Context:
         self.sliced: dict[ast.Expr, int] = {}
         self.this: Instance | None = None
         self.validity: dict[Value, ir.Var] = {}
+        self.results: list[TableResult] = []
         self.in_egress = False
         self.flags: dict[str, ir.Var] = {}
         self.uses_random = False

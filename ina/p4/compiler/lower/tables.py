@@ -56,7 +56,8 @@ class Tables:
         for instance in use.direct:
             self.entries[instance] = entry if entry is not None else fold.const(ir.NO_ENTRY, 32)
         self._run_actions(decl, table, params, action, entry, cursor)
-        return TableResult(hit, action)
+        self.context.results.append(TableResult(hit, action))
+        return self.context.results[-1]
 
     def _key_words(self, table: ir.Table, keys: list[ir.Expr]) -> list[ir.Expr]:
         """Returns the words of a key; fields of exact tables share words, as the table's description says."""
