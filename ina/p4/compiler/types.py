@@ -221,14 +221,15 @@ class HeaderType(RecordType):
     __slots__ = ()
 
     def padding(self) -> dict[str, int]:
-        """Returns the bits behind a field, by its name, that fill a run of `@flexible` fields, or structs, up to whole bytes.
-        (TNA section 8.2.2: the compiler may choose their places; here they keep their order.)"""
+        """Returns the bits behind a field, by its name, that fill a run of `@flexible` fields up to whole bytes; a struct or an
+        array counts as one if anything in it is flexible. (TNA section 8.2.2: the compiler may choose their places; here they
+        keep their order.)"""
         whole = _is_flexible(self.decl)
         padding: dict[str, int] = {}
         at = 0
         last: Field | None = None  # the last field of the run
         for f in [*self.fields.values(), None]:
-            flexible = f is not None and (whole or _is_flexible(f.decl) or _is_flexible(getattr(strip_new(f.type), "decl", None)))
+            flexible = f is not None and (whole or _is_flexible(f.decl) or _has_flexible(f.type))
             if not flexible and last is not None and at % 8:
                 padding[last.name] = -at % 8
                 at += -at % 8
@@ -241,6 +242,16 @@ class HeaderType(RecordType):
 def _is_flexible(decl: object) -> bool:
     """Returns True if a header, struct or field is `@flexible`."""
     return decl is not None and hasattr(decl, "annotation") and decl.annotation("flexible") is not None
+
+
+def _has_flexible(t: Type) -> bool:
+    """Returns True for a struct, or an array of them, that is `@flexible` or has such a field."""
+    t = strip_new(t)
+    if isinstance(t, StackType):
+        return _has_flexible(t.element)
+    if not isinstance(t, RecordType):
+        return False
+    return _is_flexible(t.decl) or any(_is_flexible(f.decl) or _has_flexible(f.type) for f in t.fields.values())
 
 
 class UnionType(RecordType):

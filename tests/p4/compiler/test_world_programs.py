@@ -194,15 +194,32 @@ def test_an_element_needs_its_type(tmp_path):
 
 
 @pytest.mark.build
-def test_a_flexible_struct_in_a_header(tmp_path):
-    """The struct is padded to whole bytes, as a flexible field is."""
+@pytest.mark.parametrize("inner", [
+    "@flexible struct inner_t { bit<9> p; bit<3> q; }", "struct inner_t { @flexible bit<9> p; @flexible bit<3> q; }",
+    "struct inner_t { bit<9> p; @flexible bit<3> q; }",
+])
+def test_a_flexible_struct_in_a_header(tmp_path, inner):
+    """The struct is padded to whole bytes, as a flexible field is; so is one that has such fields."""
     (frame,) = pipes_send(
-        tmp_path, types="@flexible struct inner_t { bit<9> p; bit<3> q; } header bridge_t { bit<8> t; inner_t inner; }",
+        tmp_path, types=inner + " header bridge_t { bit<8> t; inner_t inner; }",
         headers="bridge_t bridge;", ingress="hdr.bridge.setValid(); hdr.bridge = {1, {3, 1}};",
         egress_parser="state start { pkt.extract(intr); pkt.extract(hdr.bridge); pkt.extract(hdr.data); transition accept; }",
         egress="hdr.data.a = (bit<32>)(hdr.bridge.inner.p ++ hdr.bridge.inner.q);",
     )
     assert frame == b"\x01" + (3 << 7 | 1 << 4).to_bytes(2, "big") + tna_program.data(a=3 << 3 | 1, b=6)
+
+
+@pytest.mark.build
+def test_flexible_fields_deep_in_a_header(tmp_path):
+    (frame,) = pipes_send(
+        tmp_path, types="""struct deep_t { bit<2> x; @flexible bit<1> y; } struct inner_t { bool z; deep_t deep; }
+            header bridge_t { inner_t[3] inner; bit<8> t; }""",
+        headers="bridge_t bridge;", ingress="""hdr.bridge.setValid(); hdr.bridge.t = 7;
+            hdr.bridge.inner[0].deep.x = 2; hdr.bridge.inner[1].z = true; hdr.bridge.inner[2].deep.y = 1;""",
+        egress_parser="state start { pkt.extract(intr); pkt.extract(hdr.bridge); pkt.extract(hdr.data); transition accept; }",
+        egress="hdr.data.a = (bit<32>)hdr.bridge.inner[0].deep.x; hdr.data.e = hdr.bridge.t;",
+    )
+    assert frame == bytes([0b01001000, 0b00010000, 7]) + tna_program.data(a=2, b=6, e=7)
 
 
 @pytest.mark.build

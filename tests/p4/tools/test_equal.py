@@ -490,3 +490,12 @@ def test_shapes_are_the_paths_of_the_parser():
         for field, value, mask in shape.wants:
             field.put(frame, value & mask)
         assert len(shapes.walk(bytes(frame))) >= len(shape.headers)
+
+
+def test_a_field_behind_a_padded_struct_has_its_place(tmp_path):
+    program = v1_program.check(tmp_path, v1_program.source(
+        types="struct inner_t { @flexible bit<9> p; } header more_t { inner_t inner; bit<8> t; }", headers="more_t more;",
+        parser="state start { p.extract(hdr.data); p.extract(hdr.more); transition accept; }",
+    ))
+    (shape,) = Shapes(program).paths
+    assert [(f.key, f.offset, f.width) for f in shape.headers[-1].fields] == [("more.inner.p", 96, 9), ("more.t", 112, 8)]

@@ -6,6 +6,7 @@ Headers of sub-parsers and those with varbit fields are not analysed: from there
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -136,11 +137,13 @@ def field_key(name: str) -> str:
 def _place(path: str, t: types.HeaderType, offset: int) -> Header | None:
     """Returns a header at an offset; None: a header of variable size."""
     padding, fields, at = t.padding(), [], 0
-    for name, width in _leaves(t):
-        if width is None:
-            return None
-        fields.append(Field(f"{header_key(path)}.{name}", offset + at, width))
-        at += width + padding.get(name, 0)
+    for top, leaves in itertools.groupby(_leaves(t), lambda leaf: leaf[0].partition(".")[0]):
+        for name, width in leaves:
+            if width is None:
+                return None
+            fields.append(Field(f"{header_key(path)}.{name}", offset + at, width))
+            at += width
+        at += padding.get(top, 0)
     return Header(path, offset, at, tuple(fields))
 
 
