@@ -13,7 +13,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from ina import codecs
 from ina.aggregation import protocols
-from ina.backend import coded, sparse, sums
+from ina.backend import coded, sparse, sums, through_gloo
 from ina.backend.arguments import (
     EXTREMA,
     SUMS,
@@ -63,7 +63,7 @@ class Reductions(Ways):
             return self._allreduce_sparse(tensors[0], opts)
         reason = self._why_not_reduce(tensors, opts.reduceOp)
         if reason:
-            return self._delegate(name, (tensors, opts), reason)
+            return self._allreduce_through_gloo(name, tensors, opts, reason)
         if self._allowed is not None and len(tensors) == 1 and is_one_of(opts.reduceOp, SUMS[:2]):
             title = f"all-reduce of {tensors[0].numel():,} {dtypes(tensors)}"
             return self._planned(tensors[0], opts, title, self._allowed, lambda codec: (codecs.named(codec), next(self._steps)))
@@ -114,7 +114,7 @@ class Reductions(Ways):
         if not coded.travels(tensor.dtype, codec):
             raise ValueError(f"ina: codec {codec.name} of {dtypes([tensor])}: expected one of {', '.join(codec.dtypes)}")
         if reason := self._why_not_coded([tensor], [codec]):
-            return self._delegate("allreduce", ([tensor], options), reason)
+            return self._allreduce_through_gloo("allreduce", [tensor], options, reason)
         return self._by_codec(tensor, options, codec, step, codec.title)
 
     @in_place
@@ -123,7 +123,7 @@ class Reductions(Ways):
         uncompressed, and Gloo. ``title``: names it, the same on all ranks."""
         options = _sum_or_average(average)
         if reason := self._why_not_reduce([tensor], options.reduceOp):
-            return self._delegate("allreduce", ([tensor], options), reason)
+            return self._allreduce_through_gloo("allreduce", [tensor], options, reason)
         return self._planned(tensor, options, title, allowed(codec, self._packet_values()) or (), codec_of)
 
     def _planned(self, tensor: torch.Tensor, opts: c10d.AllreduceOptions, title: str, allowed: tuple[str, ...],
@@ -133,7 +133,7 @@ class Reductions(Ways):
 
         def start(way: str) -> dist.Work:
             if way == THROUGH_GLOO:
-                return self._delegate("allreduce", ([tensor], opts), MEASURED)
+                return self._allreduce_through_gloo("allreduce", [tensor], opts, MEASURED)
             if way == codecs.DEFAULT:
                 return self._reduce("allreduce", [tensor], [tensor], opts)
             return self._by_codec(tensor, opts, *codec_of(way), way)
@@ -150,11 +150,13 @@ class Reductions(Ways):
                root: int | None = None) -> dist.Work:
         tensors = as_list(tensors)
         options = options_of(c10d.ReduceOptions(), opts if root is None else None, timeout, rootRank=root, reduceOp=op)
-        single = "" if len(tensors) == 1 else "several tensors in one reduce"
-        reason = self._why_not_reduce(tensors, options.reduceOp) or single or self._why_not_root(options)
-        if reason:
-            return self._delegate("reduce", (tensors, options), reason)
+        reason = self._why_not_reduce(tensors, options.reduceOp)
+        misfit = ("" if len(tensors) == 1 else "several tensors in one reduce") or self._why_not_root(options)
+        if misfit:
+            return self._delegate("reduce", (tensors, options), reason or misfit)
         results = tensors if options.rootRank == self.rank() else [None]
+        if reason:
+            return self._reduce_through_gloo("reduce", (tensors, options), tensors, results, options, reason)
         return self._reduce("reduce", tensors, results, options, root=options.rootRank)
 
     @collective
@@ -163,15 +165,18 @@ class Reductions(Ways):
         outputs, lists = as_list(outputs), as_lists(inputs)
         options = options_of(c10d.ReduceScatterOptions(), opts, timeout, reduceOp=op)
         pieces = [tensor for each in lists for tensor in each]
-        reason = self._why_not_reduce([*outputs, *pieces], options.reduceOp)
-        if not reason and (any(len(each) != self.size() for each in lists) or len(lists) != len(outputs)):
-            reason = "wrong number of tensors"  # Gloo's message is better
-        if not reason and len({tensor.dtype for tensor in [*outputs, *pieces]}) > 1:
-            reason = "tensors of several types"
-        if reason:
-            return self._delegate("reduce_scatter", (outputs, lists, options), reason)
+        reason, misfit = self._why_not_reduce([*outputs, *pieces], options.reduceOp), ""
+        if any(len(each) != self.size() for each in lists) or len(lists) != len(outputs):
+            misfit = "wrong number of tensors"  # Gloo's message is better
+        elif len({tensor.dtype for tensor in [*outputs, *pieces]}) > 1:
+            misfit = "tensors of several types"
+        args = (outputs, lists, options)
+        if misfit or self._why_not_tensors([*outputs, *pieces]):
+            return self._delegate("reduce_scatter", args, reason or misfit)
         joined = [torch.cat([tensor.detach().reshape(-1) for tensor in each]) for each in lists]
         pieces_of = [[tensor.numel() for tensor in each] for each in lists]
+        if reason:
+            return self._reduce_through_gloo("reduce_scatter", args, joined, outputs, options, reason, pieces_of)
         return self._reduce("reduce_scatter", joined, outputs, options, pieces_of)
 
     @collective
@@ -191,12 +196,12 @@ class Reductions(Ways):
                              opts: object) -> dist.Work:
         options = options_of(c10d.ReduceScatterOptions(), opts, None)
         reason = self._why_not_reduce([*outputs, *inputs], options.reduceOp)
-        if not reason and not self._fit(inputs, outputs):
-            reason = "sizes or types that do not fit"  # Gloo's message is better
         args = (outputs[0], inputs[0], options) if name == "_reduce_scatter_base" else (outputs, inputs, options)
-        if reason:
-            return self._delegate(name, args, reason)
+        if not self._fit(inputs, outputs):
+            return self._delegate(name, args, reason or "sizes or types that do not fit")  # Gloo's message is better
         pieces_of = [[output.numel()] * self.size() for output in outputs]
+        if reason:
+            return self._reduce_through_gloo(name, args, inputs, outputs, options, reason, pieces_of)
         return self._faster_if_equal(name, args, inputs,
                                      lambda: self._reduce(name, inputs, outputs, options, pieces_of), options.reduceOp)
 
@@ -204,43 +209,51 @@ class Reductions(Ways):
                 pieces_of: list[list[int]] | None = None, root: int | None = None) -> dist.Work:
         """Reduces ``sources``. ``pieces_of``: each rank gets its piece of a source, which has so many elements; ``root``:
         nobody else gets anything."""
-        average = opts.reduceOp == dist.ReduceOp.AVG
-        largest = opts.reduceOp == dist.ReduceOp.MAX
         extremum = is_one_of(opts.reduceOp, EXTREMA)
-        factor = factor_of(opts.reduceOp)
 
         def parts(source: torch.Tensor, result: torch.Tensor | None, start: int) -> list[sums.Sum]:
             if extremum:
-                return sums.extremum(source, result, largest, start)
-            return self._sums_of(source, result, average, next(self._steps), factor, start)
+                return sums.extremum(source, result, opts.reduceOp == dist.ReduceOp.MAX, start)
+            return self._sums_of(source, result, average, next(self._steps), factor_of(opts.reduceOp), start)
 
         def encode() -> list[sums.Sum]:
             job, encoded = self._job, []
             for i, (source, result) in enumerate(zip(sources, results, strict=True)):
-                start = sum(pieces_of[i][: self.rank()]) if pieces_of else 0
-                whole, target = parts(source, result, start), pieces_of[i] if pieces_of else root
+                target = pieces_of[i] if pieces_of else root
+                whole = parts(source, result, self._start(pieces_of, i))
                 if job is not None and job.routes and target is not None and not extremum:
                     sums.direct(whole, source, target, average, job.values)
                 encoded += whole
             return encoded
 
+        average = opts.reduceOp == dist.ReduceOp.AVG
         outputs = [result for result in results if result is not None]
-        if average and (reason := self._why_not([])):  # an average of integers: others have been delegated
-            return self._average_through_gloo(name, outputs, encode, opts, reason)
         agreed = f"{op_name(opts.reduceOp)} of {dtypes(sources)}"
         agreed += "" if root is None else f" to {root}"
         return self._through_switch(name, outputs, encode, opts, self._with_codec(agreed))
 
-    def _average_through_gloo(self, name: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]],
-                              opts: Reducing, reason: str) -> dist.Work:
-        """Adds up the switch's sums with Gloo, as int64: the same average to the bit."""
+    def _start(self, pieces_of: list[list[int]] | None, i: int) -> int:
+        """Returns the number of the first element of the ``i``-th source that this rank gets."""
+        return sum(pieces_of[i][: self.rank()]) if pieces_of else 0
+
+    def _allreduce_through_gloo(self, name: str, tensors: list[torch.Tensor], opts: c10d.AllreduceOptions,
+                                reason: str) -> dist.Work:
+        return self._reduce_through_gloo(name, (tensors, opts), tensors, tensors, opts, reason)
+
+    def _reduce_through_gloo(self, name: str, args: tuple[object, ...], sources: list[torch.Tensor],
+                             results: Sequence[torch.Tensor | None], opts: Reducing, reason: str,
+                             pieces_of: list[list[int]] | None = None) -> dist.Work:
+        """Reduces through Gloo, by its own collective with ``args``, or by its all-reduce of a buffer of ours, where its own
+        breaks a promise. The others: as in _reduce."""
+        outputs = [result for result in results if result is not None]
+        if self._why_not_tensors([*sources, *outputs]) or not through_gloo.encoded(opts.reduceOp, sources):
+            return self._delegate(name, args, reason)
         with torch.no_grad():
-            parts = encode()
-            whole = torch.cat([torch.zeros(1, dtype=torch.int64), *(part.begin_wide() for part in parts)])  # one at least
-            for part, buffer in zip(parts, whole[1:].split([part.elements for part in parts]), strict=True):
-                part.buffer = buffer
+            parts = [part for i, (source, result) in enumerate(zip(sources, results, strict=True))
+                     for part in through_gloo.parts(opts.reduceOp, source, result, self.size(), self._start(pieces_of, i))]
+            buffer, op = through_gloo.buffer_of(parts)
         COUNTERS.delegated(name, reason)
-        work = self._inner.allreduce([whole], options_of(c10d.AllreduceOptions(), None, opts.timeout))
+        work = self._inner.allreduce([buffer], options_of(c10d.AllreduceOptions(), op, opts.timeout))
         return self._gloo(name, work, [], outputs, reason, parts)
 
     # ---- codecs, and what the switch cannot reduce
@@ -272,8 +285,6 @@ class Reductions(Ways):
         for tensor in tensors:
             if not (sums.ordered(tensor.dtype) if extremum else sums.summable(tensor.dtype) or tensor.dtype in coded.WIDE):
                 return f"{op_name(op)} of {dtypes([tensor])}"
-        if op == dist.ReduceOp.AVG and all(sums.integral(tensor.dtype) for tensor in tensors):
-            return self._why_not_tensors(tensors)  # Gloo has no averages of integers: _reduce makes them of its sums
         if extremum:
             return self._why_not(tensors, protocols.MAX)
         coding = [codec for tensor in tensors if (codec := self._codec_of(tensor.dtype)) is not None]

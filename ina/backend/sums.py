@@ -25,7 +25,8 @@ wraps. An int32 travels as two int32 (24, 8 bit) for that, an int16 as one; the 
 Tensors that have to be converted are summed in pieces of 64 MiB, so that long ones need no more memory than two of them.
 
 Maxima and minima are exact for all of these but complex64 and int64: a value travels as an int32 of the same order, and the
-switch keeps the largest; for a minimum, as the complement. A NaN wins both.
+switch keeps the largest; for a minimum, as the complement. A NaN wins both. Gloo does the same with int64, for float64 and int64
+(through_gloo.py).
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ from ina.codecs.pointers import pointer
 STAGE = 64 << 20  # bytes, at most, of the buffer of one sum that is not a tensor's own memory
 LIMB_BITS = 24  # sums of 32 limbs fit an int32
 _LIMB = (1 << LIMB_BITS) - 1
-_NAN = 0x7FFFFFFF  # above +infinity; its complement is below -infinity; both are NaNs as float32
+_KEYS = {torch.float64: torch.int64, torch.int64: torch.int64}  # of these for maxima and minima; else int32
+_FLOATS_OF_KEYS = {torch.int32: torch.float32, torch.int64: torch.float64}  # of as many bits
 _TRAVELS_AS = {
     torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex64: torch.float32,
     torch.int32: torch.int32, torch.int64: torch.int32, torch.int16: torch.int32, torch.int8: torch.int32,
@@ -83,11 +85,6 @@ class Sum:
     def begin(self) -> torch.Tensor:
         """Encodes the buffer and returns it."""
         self.buffer = self._encode()
-        return self.buffer
-
-    def begin_wide(self) -> torch.Tensor:
-        """Encodes the buffer of a sum of integers as int64, which holds the sum over more ranks than 32, too."""
-        self.buffer = self._encode().to(torch.int64)
         return self.buffer
 
     alike = True  # all ranks have as many elements; False: the route says how many each has
@@ -241,8 +238,8 @@ def own(source: torch.Tensor) -> Sum:
 
 
 def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, start: int = 0) -> list[Sum]:
-    """Returns the largest, or smallest, over the ranks of each element of ``source`` (ordered dtypes); ``result`` as in
-    reduction."""
+    """Returns the largest, or smallest, over the ranks of each element of ``source``; ``result`` as in reduction. Of ordered
+    dtypes, or, as int64, which the switch cannot compare, of float64 and int64."""
 
     def encode(piece: torch.Tensor) -> torch.Tensor:
         return _key(piece, largest)
@@ -250,7 +247,8 @@ def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, s
     def decode(buffer: torch.Tensor) -> torch.Tensor:
         return _unkey(buffer, source.dtype, largest)
 
-    return _pieces(source, result, start, torch.int32, 1, encode, decode, reduction=protocols.MAX)
+    keys = _KEYS.get(source.dtype, torch.int32)
+    return _pieces(source, result, start, keys, 1, encode, decode, reduction=protocols.MAX)
 
 
 def _pieces(
@@ -333,23 +331,27 @@ def scaling(factor: float | torch.Tensor, dtype: torch.dtype) -> Callable[[torch
 
 
 def _key(flat: torch.Tensor, largest: bool) -> torch.Tensor:
-    """Returns new int32 in the order of the values, or in reverse. Floats: their bits, all but the sign inverted for negative
-    ones."""
-    if _TRAVELS_AS[flat.dtype] == torch.int32:
-        key = flat.to(torch.int32, copy=True)
+    """Returns new integers in the order of the values, or in reverse. Floats: their bits, all but the sign inverted for negative
+    ones; a NaN above infinity, or below."""
+    keys = _KEYS.get(flat.dtype, torch.int32)
+    if not flat.is_floating_point():
+        key = flat.to(keys, copy=True)
     else:
-        floats = flat.to(torch.float32)
-        bits = floats.view(torch.int32)
-        key = bits ^ (bits >> 31 & 0x7FFFFFFF)
-        key[floats.isnan()] = _NAN if largest else ~_NAN
+        floats = flat.to(_FLOATS_OF_KEYS[keys])
+        key = _turned(floats.view(keys))
+        key[floats.isnan()] = torch.iinfo(keys).max if largest else torch.iinfo(keys).min
     return key if largest else key.bitwise_not_()
 
 
 def _unkey(key: torch.Tensor, dtype: torch.dtype, largest: bool) -> torch.Tensor:
     key = key if largest else ~key
-    if _TRAVELS_AS[dtype] == torch.int32:
-        return key.to(dtype)
-    return (key ^ (key >> 31 & 0x7FFFFFFF)).view(torch.float32).to(dtype)
+    return _turned(key).view(_FLOATS_OF_KEYS[key.dtype]).to(dtype) if dtype.is_floating_point else key.to(dtype)
+
+
+def _turned(bits: torch.Tensor) -> torch.Tensor:
+    """Returns floats' bits as integers of their order, and the other way round: all but the sign inverted for negative ones."""
+    sign = bits >> 8 * bits.element_size() - 1
+    return bits ^ (sign & torch.iinfo(bits.dtype).max)
 
 
 def _encode(flat: torch.Tensor, words_each: int) -> torch.Tensor:

@@ -29,11 +29,11 @@ from ina.backend.names import torch_name
 from ina.backend.planner import Planner
 from ina.backend.settings import Options
 from ina.backend.spans import span
+from ina.backend.through_gloo import INTEGERS
 from ina.backend.work import GlooWork, SwitchWork
 from ina.codecs.planner import GLOO as THROUGH_GLOO
 from ina.codecs.planner import allowed
 
-INTEGERS = {torch.int8, torch.uint8, torch.int32, torch.int64}  # that Gloo adds up and compares
 GLOOS = INTEGERS | {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 MEASURED = "measured to be faster, or tried"
 
