@@ -31,7 +31,7 @@ class Kind:
     by_all: bool = True
 
 
-COLLECTIVE, IN_PLACE = Kind(), Kind(reads=True)
+COLLECTIVE, IN_PLACE, NO_RESULT = Kind(), Kind(reads=True), Kind(reads=True, writes=False)
 SEND, RECEIVE = Kind(reads=True, writes=False, by_all=False), Kind(by_all=False)
 
 

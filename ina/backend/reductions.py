@@ -27,7 +27,7 @@ from ina.backend.arguments import (
     op_name,
     options_of,
 )
-from ina.backend.calls import collective, in_place
+from ina.backend.calls import COLLECTIVE, NO_RESULT, collective, in_place
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.settings import Options
@@ -152,11 +152,13 @@ class Reductions(Ways):
         options = options_of(c10d.ReduceOptions(), opts if root is None else None, timeout, rootRank=root, reduceOp=op)
         reason = self._why_not_reduce(tensors, options.reduceOp)
         misfit = ("" if len(tensors) == 1 else "several tensors in one reduce") or self._why_not_root(options)
+        at_root = options.rootRank == self.rank()
         if misfit:
             return self._delegate("reduce", (tensors, options), reason or misfit)
-        results = tensors if options.rootRank == self.rank() else [None]
+        results = tensors if at_root else [None]
         if reason:
-            return self._reduce_through_gloo("reduce", (tensors, options), tensors, results, options, reason)
+            args = (tensors if at_root else [tensors[0].clone()], options)  # Gloo writes to the tensors of all ranks
+            return self._reduce_through_gloo("reduce", args, tensors, results, options, reason)
         return self._reduce("reduce", tensors, results, options, root=options.rootRank)
 
     @collective
@@ -247,7 +249,7 @@ class Reductions(Ways):
         breaks a promise. The others: as in _reduce."""
         outputs = [result for result in results if result is not None]
         if self._why_not_tensors([*sources, *outputs]) or not through_gloo.encoded(opts.reduceOp, sources):
-            return self._delegate(name, args, reason)
+            return self._delegate(name, args, reason, kind=COLLECTIVE if outputs else NO_RESULT)
         with torch.no_grad():
             parts = [part for i, (source, result) in enumerate(zip(sources, results, strict=True))
                      for part in through_gloo.parts(opts.reduceOp, source, result, self.size(), self._start(pieces_of, i))]

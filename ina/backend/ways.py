@@ -176,17 +176,18 @@ class Ways(Membership):
 
     def _delegate(self, collective: str, args: tuple[object, ...], reason: str, kwargs: dict[str, object] | None = None,
                   kind: Kind = COLLECTIVE) -> dist.Work:
-        """Delegates to Gloo, with contiguous tensors: it sums strided ones wrongly. The first argument is the output."""
+        """Delegates to Gloo, with contiguous tensors: it sums strided ones wrongly. The first argument is the output, if ``kind``
+        says that it is written to."""
         COUNTERS.delegated(collective, reason)
+        outputs = tensors_in(args[:1]) if kind.writes else []
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         args = tuple(contiguous(arg, copies if i == 0 and kind.writes else []) for i, arg in enumerate(args))
         work = getattr(self._inner, collective)(*args, **(kwargs or {}))
-        return self._gloo(collective, work, copies, tensors_in(args[:1]), reason, by_all=kind.by_all)
+        return self._gloo(collective, work, copies, outputs, reason, by_all=kind.by_all)
 
     def _gloo(self, collective: str, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
               outputs: list[torch.Tensor], reason: str, parts: Sequence[sums.Sum] = (), by_all: bool = True) -> dist.Work:
         """Returns ``work``, wrapped: for time-outs of waits, ``copies`` to be copied back, ``parts`` to be decoded, and because
         other ranks may be in a collective through the switch."""
         agreed = f"{collective} ({reason})" if self._job is not None and not self._refusal and by_all else ""
-        outputs = [tensor for tensor, _ in copies] or outputs
         return GlooWork(self._group_state, work, copies, outputs, collective, agreed, self._job, parts, message=not by_all)

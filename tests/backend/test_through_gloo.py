@@ -66,3 +66,24 @@ for name, group in groups().items():
     for report in reports:
         assert {reason.partition(": ")[2] for reason in report["reasons"]} == {"MAX of float64", "MIN of float64",
                                                                               "refused by the switch", "more than 2 ranks"}
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_a_reduce_changes_the_roots_tensor_only(tmp_path):
+    agree(tmp_path, 5, """
+for name, group in groups().items():
+    rank, n, total = dist.get_rank(), 5, {R.SUM: 15, R.MAX: 5, R.PRODUCT: 120}
+    for dtype in (torch.float64, torch.float32, torch.int64, torch.int32, torch.uint8):
+        for op, right in ((op, total[op]) for op in (R.SUM, R.MAX, R.PRODUCT)):
+            for root in (0, 3):
+                flat, pairs = torch.full((4,), rank + 1).to(dtype), torch.full((2, 4), rank + 1).to(dtype)
+                strided = pairs.t()[1:, 0]
+                for tensor in (flat, strided):
+                    work = dist.reduce(tensor, root, op=op, group=group, async_op=True)
+                    work.wait()
+                    if rank != root and any(each is not tensor for each in work.result()): wrong.append("a result of its own")
+                if not (flat == (right if rank == root else rank + 1)).all() or flat[1:].tolist() != strided.tolist():
+                    wrong.append(f"{name}: {op} of {dtype} to {root}: {flat.tolist()}, {strided.tolist()}")
+                if not (pairs[:, 0] == rank + 1).all() or not (pairs[1] == rank + 1).all(): wrong.append("beside the view")
+""")
