@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -39,7 +39,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
-def contiguous(argument: object, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> object:
+def contiguous(argument: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
     """Returns ``argument`` with its tensors made plain: contiguous, with no pending negation or conjugation, which Gloo would
     not see in their memory. ``copies`` gets (original, copy) of those that were not."""
     if isinstance(argument, torch.Tensor):
@@ -51,6 +51,14 @@ def contiguous(argument: object, copies: list[tuple[torch.Tensor, torch.Tensor]]
     if isinstance(argument, (list, tuple)):
         return [contiguous(item, copies) for item in argument]
     return argument
+
+
+def octets(argument: Any) -> Any:
+    """Returns ``argument`` with its tensors, which are plain, as their memory in uint8, with as many rows."""
+    if isinstance(argument, torch.Tensor):
+        rows = len(argument) if argument.dim() else 1
+        return argument.detach().view(rows, argument.numel() // max(1, rows)).view(torch.uint8)
+    return [octets(item) for item in argument] if isinstance(argument, (list, tuple)) else argument
 
 
 def options_of(options: OptionsType, argument: object, timeout: timedelta | None, **values: object) -> OptionsType:

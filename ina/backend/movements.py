@@ -15,7 +15,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from ina.aggregation.worker import Route
 from ina.backend import sums
-from ina.backend.arguments import ListsOfTensors, Tensors, as_list, as_lists, dtypes, options_of
+from ina.backend.arguments import ListsOfTensors, Tensors, as_list, as_lists, contiguous, dtypes, octets, options_of
 from ina.backend.calls import collective, in_place
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
@@ -228,11 +228,12 @@ class Movements(Ways):
         if len({piece.numel() for piece in (*outputs, *inputs)}) == 1 or len({piece.dtype for piece in (*outputs, *inputs)}) > 1:
             return self._delegate("alltoall", (outputs, inputs, options), reason)
         COUNTERS.delegated("alltoall", reason)
-        sizes = [piece.numel() for piece in outputs]
-        received = torch.empty(sum(sizes), dtype=outputs[0].dtype)
-        sent = torch.cat([piece.detach().reshape(-1) for piece in inputs])
-        work = self._inner.alltoall_base(received, sent, sizes, [piece.numel() for piece in inputs], options)
-        copies = [(out, part.view(out.shape)) for out, part in zip(outputs, received.split(sizes), strict=True)]
+        sent = [octets(contiguous(piece, [])).view(-1) for piece in inputs]
+        into, out = [piece.numel() * piece.element_size() for piece in outputs], list(map(len, sent))
+        received = torch.empty(sum(into), dtype=torch.uint8)
+        work = self._inner.alltoall_base(received, torch.cat(sent), into, out, options)
+        copies = [(piece, part.view(piece.dtype).view(piece.shape))
+                  for piece, part in zip(outputs, received.split(into), strict=True)]
         return self._gloo("alltoall", work, copies, outputs, reason)
 
     @collective

@@ -20,7 +20,7 @@ from ina.aggregation import protocols
 from ina.aggregation.worker import Route
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend import sums
-from ina.backend.arguments import EXTREMA, SUMS, contiguous, dtypes, is_one_of, op_name, tensors_in
+from ina.backend.arguments import EXTREMA, SUMS, contiguous, dtypes, is_one_of, octets, op_name, tensors_in
 from ina.backend.calls import COLLECTIVE, Kind
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
@@ -182,8 +182,15 @@ class Ways(Membership):
         outputs = tensors_in(args[:1]) if kind.writes else []
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         args = tuple(contiguous(arg, copies if i == 0 and kind.writes else []) for i, arg in enumerate(args))
+        if "reduce" not in collective and self._unknown_to_gloo(tensors_in(args)):  # what is moved has any type
+            args = tuple(map(octets, args))
         work = getattr(self._inner, collective)(*args, **(kwargs or {}))
         return self._gloo(collective, work, copies, outputs, reason, by_all=kind.by_all)
+
+    def _unknown_to_gloo(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Returns True if the tensors have one type, which Gloo refuses. What does not fit together has to be seen by Gloo."""
+        dtypes = {tensor.dtype for tensor in tensors}
+        return len(dtypes) == 1 and not dtypes <= GLOOS and not self._why_not_tensors(tensors)
 
     def _gloo(self, collective: str, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
               outputs: list[torch.Tensor], reason: str, parts: Sequence[sums.Sum] = (), by_all: bool = True) -> dist.Work:

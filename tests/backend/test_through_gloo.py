@@ -87,3 +87,51 @@ for name, group in groups().items():
                     wrong.append(f"{name}: {op} of {dtype} to {root}: {flat.tolist()}, {strided.tolist()}")
                 if not (pairs[:, 0] == rank + 1).all() or not (pairs[1] == rank + 1).all(): wrong.append("beside the view")
 """)
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_tensors_of_any_type_are_moved_bit_for_bit(tmp_path):
+    agree(tmp_path, 3, """
+types = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2, torch.int16, torch.uint16,
+         torch.uint32, torch.uint64, torch.bool, torch.complex64, torch.complex128, torch.float16, torch.int64)
+def bits(tensor): return tensor.contiguous().view(torch.uint8).flatten().tolist()
+def joined(tensors): return torch.cat([tensor.view(torch.uint8) for tensor in tensors]).view(tensors[0].dtype)
+def of(rank, count, dtype, columns=None):  # octets of a rank; 48 of them are whole elements of each type
+    octets = (torch.arange(48 * count) * 7 + 31 * rank + 1).to(torch.uint8)
+    octets = octets & 1 if dtype == torch.bool else octets
+    return octets.view(dtype) if columns is None else octets.view(dtype).view(-1, columns)
+for name, group in groups().items():
+    rank, n = dist.get_rank(), 3
+    for dtype in types:
+        def blank(count): return torch.zeros(48 * count, dtype=torch.uint8).view(dtype)
+        def check(what, got, *expected):
+            right = [bit for each in expected for bit in bits(each)]
+            if bits(got) != right: wrong.append(f"{name}: {what} of {dtype}: {bits(got)}, expected {right}")
+        mine, each = of(rank, 1, dtype), [of(r, 1, dtype) for r in range(n)]
+        got = blank(n); dist.all_to_all_single(got, of(rank, n, dtype), group=group)
+        check("all_to_all_single", got, *(of(r, n, dtype).chunk(n)[rank] for r in range(n)))
+        rows = [blank(1) for r in range(n)]; dist.all_to_all(rows, list(of(rank, n, dtype).chunk(n)), group=group)
+        for r in range(n): check("all_to_all", rows[r], of(r, n, dtype).chunk(n)[rank])
+        rows = [blank(r) for r in range(n)]; dist.all_to_all(rows, [of(r, rank, dtype) for r in range(n)], group=group)
+        for r in range(n): check("all_to_all of several sizes", rows[r], of(rank, r, dtype))
+        width = 1 if mine.numel() % 2 else mine.numel() // 2  # elements of a row, of which there are several in 48 octets
+        out = [of(0, 1, dtype, width)[:0] if r == 1 else of(rank, 1, dtype, width) for r in range(n)]
+        got = blank(n if rank != 1 else 0).view(-1, width)
+        dist.all_to_all_single(got, joined(out), [0 if rank == 1 else len(out[0])] * n, [len(part) for part in out], group=group)
+        check("all_to_all_single with splits", got, *(each if rank != 1 else []))
+        pairs, got = blank(2 * n)[::2], blank(2 * n)[::2]; pairs.copy_(of(rank, n, dtype))
+        dist.all_to_all_single(got, pairs, group=group)
+        check("strided all_to_all_single", got, *(of(r, n, dtype).chunk(n)[rank] for r in range(n)))
+        dist.all_to_all_single(blank(0), blank(0), group=group)
+        got = mine.clone(); dist.broadcast(got, 2, group=group); check("broadcast", got, each[2])
+        rows = [blank(1) for r in range(n)]; dist.all_gather(rows, mine, group=group)
+        for r in range(n): check("all_gather", rows[r], each[r])
+        got = blank(n); dist.all_gather_into_tensor(got, mine, group=group); check("all_gather_into_tensor", got, *each)
+        rows = [blank(1) for r in range(n)]; dist.gather(mine, rows if rank == 1 else None, 1, group=group)
+        for r in range(n) if rank == 1 else (): check("gather", rows[r], each[r])
+        got = blank(1); dist.scatter(got, list(of(2, n, dtype).chunk(n)) if rank == 2 else None, 2, group=group)
+        check("scatter", got, of(2, n, dtype).chunk(n)[rank])
+        if rank == 0: dist.send(mine, 1, group=group)
+        if rank == 1: got = blank(1); dist.recv(got, 0, group=group); check("recv", got, each[0])
+""")
