@@ -94,6 +94,7 @@ class Session:
     attached: bool = False
     moves: bool = False  # it goes on when its job is moved
     released: bool = False
+    refused: bool = False  # its job was not admitted
     hang_up_at: float = 0.0  # monotonic seconds, 0: no
 
 
@@ -120,8 +121,11 @@ class Lease:
 
 @dataclass
 class Refusal:
+    """Refusal of a job, which its other workers get ``until`` then (monotonic seconds)."""
+
     text: str
     code: str
+    until: float
     count: int = 0  # workers that got it
 
 
@@ -362,7 +366,8 @@ class Operations:
     def admit(self, session: Session, fds: list[int], request: messages.Admit) -> dict[str, Any]:
         job, workers, strict = request.job, request.workers, request.strict
         slots = request.slots or self.job_slots
-        if refusal := self.refusals.get((job, request.token)):
+        if (refusal := self.refusals.get((job, request.token))) and refusal.until > time.monotonic():
+            session.refused = True
             refusal.count += 1
             if refusal.count >= workers:
                 del self.refusals[job, request.token]
@@ -381,8 +386,10 @@ class Operations:
             try:
                 admitted = self._new_job(session, request, slots, at)
             except AdmissionError as error:
+                session.refused = True
                 if workers > 1:
-                    _remember(self.refusals, (job, request.token), Refusal(str(error), error.code, count=1))
+                    refusal = Refusal(str(error), error.code, _until(request.token), count=1)
+                    _remember(self.refusals, (job, request.token), refusal)
                 raise
             if not any(True for _ in self.members(job)):
                 self.leases[job] = Lease(session, time.monotonic() + LEASE)
@@ -577,7 +584,7 @@ class Operations:
             self.over(job)
         if not session.job or session.released:
             return
-        if cause:
+        if cause and not (session.refused and session.job not in self.controller.jobs):  # then others get the refusal, too
             reason = f"worker {session.index} of job {session.job!r} (process {session.pid}) is lost: {cause}"
             if self._switch_died(session.job, session.index):
                 reason += "; it ran the job's switch, whose sums nobody can vouch for any more"
@@ -598,9 +605,18 @@ class Operations:
             member.hang_up_at = member.hang_up_at or time.monotonic() + GRACE
 
     def remember_failure(self, job: str, token: str, reason: str) -> None:
-        """Keeps the reason for late workers of the job. A token belongs to one run; without one, the name may soon be another
-        run's, or at once where all workers had come (over)."""
-        _remember(self.failures, (job, token), Failure(reason, math.inf if token else time.monotonic() + JOINING))
+        """Keeps the reason for late workers of the job; without a token for JOINING seconds, and no longer than its
+        workers are here where all had come (over), or the switch is not (free_names)."""
+        _remember(self.failures, (job, token), Failure(reason, _until(token)))
+
+    def free_names(self) -> None:
+        """Frees the names of jobs without a token that were refused or have failed, unless workers of theirs are here: what was
+        in their way may be over."""
+        busy = {*self.controller.jobs, *(session.job for session in self.sessions)}
+        for job, token in {*self.refusals, *self.failures}:
+            if not token and job not in busy:
+                self.refusals.pop((job, token), None)
+                self.failures.pop((job, token), None)
 
     def members(self, job: str) -> Iterator[Session]:
         """Yields workers of the job that are connected and have not left."""
@@ -613,6 +629,7 @@ class Operations:
         """Releases the job after its last worker has left; until then ports stay, as results may be in flight."""
         if any(True for _ in self.members(job)) or self.recovery.awaited.get(job):
             return
+        nobody_is_late = job in self.recovery.earlier  # who had not come before the controller was started anew cannot join
         self.recovery.forget(job)
         self.leases.pop(job, None)
         self._disown(job)
@@ -621,7 +638,7 @@ class Operations:
         if job not in self.controller.jobs:
             return
         ended = self.controller.jobs[job]
-        if len(ended.attached) == ended.workers:
+        if nobody_is_late or len(ended.attached) == ended.workers:
             self.failures.pop((job, ""), None)
         self.controller.release(job)
         if self.upstream:
@@ -656,6 +673,12 @@ def explain(error: Exception, operation: str) -> tuple[str, str]:
 
 def _refusal(code: str, text: str) -> dict[str, Any]:
     return {"ok": False, "code": code, "error": text}
+
+
+def _until(token: str) -> float:
+    """Returns how long an answer holds for the workers of a job (monotonic seconds). A token belongs to one run; without one, the
+    name may soon be another run's."""
+    return math.inf if token else time.monotonic() + JOINING
 
 
 def _name(request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from test_api import FakeNetwork, Someone
 
 from ina import topology as topologies
 from ina.aggregation.controller.admission import switch_address
-from ina.aggregation.controller.api import Operations
+from ina.aggregation.controller.api import JOINING, Operations
+from ina.aggregation.controller.failures import SILENCES
 from ina.aggregation.controller.state import StateError, StateFile
 from ina.aggregation.entries import Parent
 from ina.aggregation.worker import worker_address
@@ -348,6 +350,68 @@ def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
     watched.recovery.tick()
     assert network.targets["s3"].entities == {}, "what it kept of the lost job is gone"
     start_job(watched, 4, 1, job="third")
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("asking", [1, 2])
+def test_a_name_is_free_when_the_switch_is_back(watched, network, asking):
+    """Also where workers of a job without a token were refused meanwhile, whether all had asked or only the first."""
+    for worker in start_job(watched, 1, 3, token=""):
+        watched.gone(worker, "")
+    network.targets["s3"].failing = TimeoutError("no answer within 5 s")
+    for _ in range(SILENCES):
+        watched.recovery.tick()
+    workers = [Someone(watched, 1), Someone(watched, 3)]
+    for index, worker in enumerate(workers):
+        assert worker.ask("join", job="job", worker=index)["ok"]
+    for worker in workers[:asking]:
+        assert "s3: no answer within 5 s" in worker.ask("admit", job="job", workers=2, slots=16)["error"]
+    for worker in workers:
+        watched.gone(worker, "its process ended")
+    network.targets["s3"].failing = None
+    watched.recovery.tick()
+    start_job(watched, 1, 3, token="")
+
+
+@pytest.mark.fast
+def test_workers_that_are_refused_do_not_fail_the_job(watched, network):
+    """Those that have not asked yet get the refusal, with its reason, and not the news that one that was refused has gone."""
+    network.targets["s3"].failing = EntityError("connection refused", "UNAVAILABLE")
+    watched.recovery.tick()
+    first, second = Someone(watched, 1), Someone(watched, 3)
+    for index, worker in enumerate((first, second)):
+        assert worker.ask("join", job="job", worker=index)["ok"]
+    refusal = first.ask("admit", job="job", workers=2, slots=16)["error"]
+    watched.gone(first, "its process ended")
+    assert second.ask("admit", job="job", workers=2, slots=16)["error"] == refusal
+
+
+@pytest.mark.fast
+def test_a_refusal_without_a_token_is_no_longer_than_workers_are_waited_for(watched, network, monkeypatch):
+    holder = Someone(watched, 4)
+    assert holder.ask("join", job="big", worker=0)["ok"] and holder.ask("admit", job="big", workers=1, slots=64)["ok"]
+    first = Someone(watched, 3)
+    assert "no slots left" in first.ask("admit", job="job", workers=2, slots=16, hosts=["h1", "h3"])["error"]
+    watched.gone(first, "its process ended")
+    holder.ask("release")
+    late = Someone(watched, 3)
+    assert "no slots left" in late.ask("admit", job="job", workers=3, slots=16, hosts=["h1", "h3"])["error"], "one of that run"
+    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + JOINING)
+    start_job(watched, 1, 3, token="")
+
+
+@pytest.mark.fast
+def test_a_job_whose_workers_did_not_come_back_leaves_its_name(network, state, monkeypatch):
+    """One of two had attached before the controller ended: no other can join that job, so nobody has to be told of its end."""
+    old = Operations(network, job_slots=16, state=state)
+    workers = [Someone(old, 1), Someone(old, 3)]
+    for index, worker in enumerate(workers):
+        assert worker.ask("join", job="job", worker=index)["ok"]
+    assert workers[0].ask("admit", job="job", workers=2, slots=16)["ok"] and workers[0].ask("attach", job="job", worker=0)["ok"]
+    monkeypatch.setattr("ina.aggregation.controller.failures.COMING_BACK", 0.0)
+    new = Operations(network, job_slots=16, state=state)
+    new.recovery.tick()
+    start_job(new, 1, 3, token="")
 
 
 @pytest.mark.fast
