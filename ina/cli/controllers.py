@@ -25,6 +25,8 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument("--topology", required=True, help='how hosts and switches are connected: "fat-tree k=4", or a TOML file')
     parser.add_argument("--switch", action="append", required=True, metavar="NAME=HOST:PORT", type=_switch,
                         help="a switch of the topology and where it serves P4Runtime; once for each that jobs may use")
+    parser.add_argument("--election-id", type=whole(1, 2**128 - 1), default=rpc.ELECTION_ID, metavar="N",
+                        help="of P4Runtime: clients with a lower one cannot take the switches away (default: 2^80)")
     add_common(parser, "socket for workers and people: an abstract name, a path with a '/', or tcp:HOST:PORT", "128")
     parser.set_defaults(main=_main)
 

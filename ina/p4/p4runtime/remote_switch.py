@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from ina.base.extras import extra
 from ina.p4.runtime import Closing
@@ -17,7 +17,7 @@ with extra("p4runtime"):
 
 from ina.p4.p4runtime.messages import Status, p4
 from ina.p4.p4runtime.translate import RemoteEntities
-from ina.p4.rpc.connections import Access
+from ina.p4.rpc.connections import ELECTION_ID, Access
 from ina.p4.rpc.errors import CODES, code_name
 from ina.p4.runtime import (
     CloneSessionEntry,
@@ -35,11 +35,15 @@ from ina.p4.runtime import (
 
 SERVICE = "/p4.v1.P4Runtime/"
 RESTORED = (TableEntry, MulticastGroupEntry, CloneSessionEntry, ProfileMember, ProfileGroup)
+HIGHEST = (1 << 128) - 1  # election id
 METADATA = 1 << 20  # bytes of error details that are accepted
 
 
 class RemoteSwitch(SwitchTarget, Closing):
     """The primary controller of device `device_id` at `address`, with `election_id`; None: a read-only one.
+
+    A switch remembers the highest election id that it has seen: where the controller that had it has left, this one goes above
+    it. It never takes the switch from a live controller with a higher id: until that one leaves, writes are refused.
 
     Raises EntityError: the switch refuses (PERMISSION_DENIED: there is a primary with a higher id); TimeoutError: it does
     not answer within `timeout` seconds; OSError: there are no certificates (`access`). If a server
@@ -47,22 +51,22 @@ class RemoteSwitch(SwitchTarget, Closing):
     """
 
     def __init__(
-        self, address: str, device_id: int = 1, election_id: int | None = 1, *, timeout: float = 30.0,
+        self, address: str, device_id: int = 1, election_id: int | None = ELECTION_ID, *, timeout: float = 30.0,
         access: Access | None = None,
     ):
         self.address = address
         self.device_id = device_id
+        self._stream: _Stream | None = None
         self._election: p4.Uint128 | None = None
         self._rollback = True  # False once the server has refused ROLLBACK_ON_ERROR
         self._access = access or Access()
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", METADATA)]
         self._channel = self._access.connect(address, options)
-        self._requests: queue.SimpleQueue[p4.StreamMessageRequest | None] = queue.SimpleQueue()
         self._entities: RemoteEntities | None = None
         try:
             self._connect(timeout)
             if election_id is not None:
-                self._arbitrate(p4.Uint128(high=election_id >> 64, low=election_id & ((1 << 64) - 1)))
+                self._arbitrate(election_id)
         except BaseException:
             self.close()
             raise
@@ -74,29 +78,35 @@ class RemoteSwitch(SwitchTarget, Closing):
             hint = self._access.hint(self.address)
             raise TimeoutError(f"no P4Runtime server answers at {self.address} within {timeout} s{hint}") from None
 
-    def _arbitrate(self, election: p4.Uint128) -> None:
-        self._election = election
-        method = self._channel.stream_stream(
-            SERVICE + "StreamChannel", p4.StreamMessageRequest.SerializeToString, p4.StreamMessageResponse.FromString
-        )
-        self._stream = method(iter(self._requests.get, None))
-        update = p4.MasterArbitrationUpdate(device_id=self.device_id, election_id=self._election)
-        self._requests.put(p4.StreamMessageRequest(arbitration=update))
+    def _arbitrate(self, election: int | None) -> None:
+        """Opens a stream, and becomes the primary with `election`, or above those who have left; None: only above them."""
+        stream = _Stream(self._channel)
         try:
-            status = next(self._stream).arbitration.status
+            answer = stream.arbitrate(self.device_id, election)
+            while answer.status.code == CODES["NOT_FOUND"]:  # there is no primary
+                election = min(_number(answer.election_id) + 1, HIGHEST)
+                answer = stream.arbitrate(self.device_id, election)
         except grpc.RpcError as error:
             raise self._failure(error) from None
-        if status.code:
-            raise EntityError(f"{self.address}: not the primary: {status.message}", "PERMISSION_DENIED")
+        except StopIteration:
+            raise EntityError(f"{self.address}: the switch has ended the stream", "UNAVAILABLE") from None
+        if answer.status.code or election is None:
+            stream.close()
+            raise EntityError(f"{self.address}: not the primary: the controller with election id {_number(answer.election_id)} "
+                              "is", "PERMISSION_DENIED")
+        if self._stream is not None:
+            self._stream.close()
+        self._stream, self._election = stream, _message(election)
 
     @property
     def alive(self) -> bool:
         """True until the client learns that the connection is lost."""
-        return self._election is None or self._stream.is_active()
+        return self._stream is None or self._stream.alive
 
     def close(self) -> None:
         """Ends the stream, and with it the role of primary."""
-        self._requests.put(None)
+        if self._stream is not None:
+            self._stream.close()
         self._channel.close()
 
     # ---- pipeline
@@ -109,7 +119,7 @@ class RemoteSwitch(SwitchTarget, Closing):
         )
         json_format.ParseDict(p4info, request.config.p4info)
         request.config.p4_device_config = device_config
-        self._call("SetForwardingPipelineConfig", request, timeout)
+        self._change("SetForwardingPipelineConfig", request, timeout)
         self._entities = None
 
     @property
@@ -160,7 +170,7 @@ class RemoteSwitch(SwitchTarget, Closing):
             except EntityError as error:
                 raise EntityError(f"update {i}: {error}", error.code, i) from None
         if updates:
-            self._call("Write", request, timeout)
+            self._change("Write", request, timeout)
 
     def _before(self, update: Update) -> Entity | None:
         """The entity that a MODIFY or DELETE replaces, if it can be restored; None: there is none, or it cannot be read."""
@@ -186,6 +196,20 @@ class RemoteSwitch(SwitchTarget, Closing):
 
     # ---- calls
 
+    def _change(self, name: str, request: p4.WriteRequest | p4.SetForwardingPipelineConfigRequest, timeout: float) -> None:
+        """A call that only the primary may make. A former one is it again if whoever took the switch has left."""
+        try:
+            self._call(name, request, timeout)
+        except EntityError as error:
+            if self._election is None or error.code != "PERMISSION_DENIED" or error.update is not None:
+                raise
+            try:
+                self._arbitrate(None)
+            except EntityError:
+                raise error from None
+            request.election_id.CopyFrom(self._election)
+            self._call(name, request, timeout)
+
     def _call(self, name: str, request: Message, timeout: float) -> Any:
         method = self._channel.unary_unary(
             SERVICE + name, type(request).SerializeToString, getattr(p4, f"{name}Response").FromString
@@ -207,6 +231,41 @@ class RemoteSwitch(SwitchTarget, Closing):
             if packed.Unpack(item) and item.canonical_code not in (CODES["OK"], CODES["ABORTED"]):
                 failed[i] = item
         return _BatchFailed(failed) if failed else EntityError(text, code.name)
+
+
+class _Stream:
+    """A StreamChannel, of which only answers to arbitration are read."""
+
+    def __init__(self, channel: grpc.Channel):
+        self._requests: queue.SimpleQueue[p4.StreamMessageRequest | None] = queue.SimpleQueue()
+        method = channel.stream_stream(
+            SERVICE + "StreamChannel", p4.StreamMessageRequest.SerializeToString, p4.StreamMessageResponse.FromString
+        )
+        self._call: Any = method(iter(self._requests.get, None))
+
+    def arbitrate(self, device_id: int, election: int | None) -> p4.MasterArbitrationUpdate:
+        """The answer to an election id. Raises grpc.RpcError; StopIteration: the switch has ended the stream."""
+        update = p4.MasterArbitrationUpdate(device_id=device_id, election_id=None if election is None else _message(election))
+        self._requests.put(p4.StreamMessageRequest(arbitration=update))
+        while not (message := next(self._call)).HasField("arbitration"):
+            pass
+        return cast("p4.MasterArbitrationUpdate", message.arbitration)
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._call.is_active())
+
+    def close(self) -> None:
+        self._requests.put(None)
+        self._call.cancel()
+
+
+def _message(election: int) -> p4.Uint128:
+    return p4.Uint128(high=election >> 64, low=election & (1 << 64) - 1)
+
+
+def _number(election: p4.Uint128) -> int:
+    return int(election.high << 64 | election.low)
 
 
 class _BatchFailed(EntityError):

@@ -18,6 +18,8 @@ OPTIONS = [
     ("grpc.server_handshake_timeout_ms", 20_000),  # silent strangers hold a descriptor each; gRPC gives them two minutes
 ]
 """gRPC options of servers."""
+ELECTION_ID = 1 << 80
+"""P4Runtime election id of our controllers: above those with which other clients begin, 1, 10 (finsy) and 2^64 (shells)."""
 CONNECTED = 2.0  # seconds for a switch to answer its controller, unless a command says otherwise
 
 

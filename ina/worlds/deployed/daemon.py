@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
                         format="ina controller: %(message)s")
     try:
         arguments = (topologies.specified(args.topology), dict(args.switch), rpc.Access.of(args), args.packet_lifetime,
-                     args.switch_timeout)
+                     args.switch_timeout, args.election_id)
         return serve(lambda: over_p4runtime(*arguments), args.name, args.state, args.job_slots, args.user)
     except topologies.TopologyError as error:
         print(f"ina: {error}", file=sys.stderr)

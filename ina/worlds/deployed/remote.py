@@ -23,7 +23,7 @@ from ina.aggregation.controller.switch_host import Summary, plug_in
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, JobProgram, Sizes
 from ina.aggregation.worker import SERVER, worker_address
-from ina.p4.rpc.connections import CONNECTED, Access
+from ina.p4.rpc.connections import CONNECTED, ELECTION_ID, Access
 from ina.p4.runtime.entities import CounterEntry, E, SwitchTarget, Update
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.p4info import P4Info
@@ -255,20 +255,22 @@ def _counter_cells(target: Reconnecting[Any]) -> dict[str, list[list[int]]]:
 class RemoteTarget(Reconnecting[Connection]):
     """A switch over P4Runtime."""
 
-    def __init__(self, address: str, device_id: int, access: Access | None = None, timeout: float = CONNECTED):
+    def __init__(self, address: str, device_id: int, access: Access | None = None, timeout: float = CONNECTED,
+                 election_id: int = ELECTION_ID):
         super().__init__(address, timeout)
-        self.device_id, self.access = device_id, access
+        self.device_id, self.access, self.election_id = device_id, access, election_id
 
     def _connect(self) -> Connection:
         from ina.p4.p4runtime.remote_switch import RemoteSwitch  # an extra's packages
 
-        return RemoteSwitch(self.address, self.device_id, timeout=self.timeout, access=self.access)
+        return RemoteSwitch(self.address, self.device_id, self.election_id, timeout=self.timeout, access=self.access)
 
 
 def over_p4runtime(topology: Topology, addresses: dict[str, str], access: Access | None = None,
-                   packet_lifetime: float = PACKET_LIFETIME, timeout: float = CONNECTED) -> SwitchesElsewhere:
+                   packet_lifetime: float = PACKET_LIFETIME, timeout: float = CONNECTED,
+                   election_id: int = ELECTION_ID) -> SwitchesElsewhere:
     """Returns the switches at ``addresses``, by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
     numbers = {switch.name: switch.number for switch in topology.switches}
-    targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access, timeout)
+    targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access, timeout, election_id)
                for name, address in addresses.items()}
     return SwitchesElsewhere(topology, targets, "P4Runtime", packet_lifetime=packet_lifetime)

@@ -181,6 +181,7 @@ def test_help(command, text, capsys):
 @pytest.mark.fast
 @pytest.mark.parametrize(("arguments", "text"), [
     (["--topology", "star", "--switch", "s1"], "--switch: s1: expected NAME=HOST:PORT"),
+    (["--topology", "star", "--switch", "s1=127.0.0.1:1", "--election-id", "0"], "--election-id: "),
     (["--topology", "star", "--switch", "s7=127.0.0.1:1"], "star has no switch 's7'; it has: s1"),
     (["--topology", "stars", "--switch", "s1=127.0.0.1:1"], "there is no topology 'stars'"),
 ])

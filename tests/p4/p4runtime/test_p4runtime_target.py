@@ -10,6 +10,9 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
+from p4runtime_client import Client  # noqa: E402
+from waiting import until  # noqa: E402
+
 from ina.aggregation.controller.admission import Controller  # noqa: E402
 from ina.aggregation.worker import Endpoint, WorkerConfig  # noqa: E402
 from ina.base import paths  # noqa: E402
@@ -19,6 +22,7 @@ from ina.p4.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
 from ina.p4.p4runtime.device import Device  # noqa: E402
 from ina.p4.p4runtime.remote_switch import RemoteSwitch  # noqa: E402
 from ina.p4.p4runtime.service import Server  # noqa: E402
+from ina.p4.rpc.errors import CODES  # noqa: E402
 from ina.p4.runtime import (  # noqa: E402
     CloneSessionEntry,
     CounterEntry,
@@ -30,6 +34,7 @@ from ina.p4.runtime import (  # noqa: E402
     MulticastGroupEntry,
     ProfileGroup,
     ProfileMember,
+    Program,
     RegisterEntry,
     Replica,
     Switch,
@@ -39,6 +44,7 @@ from ina.p4.runtime import (  # noqa: E402
     insert,
     modify,
 )
+from ina.worlds.deployed.remote import RemoteTarget  # noqa: E402
 
 P4 = Path(__file__).parent.parent.parent / "programs/served"
 
@@ -226,6 +232,81 @@ def test_switches_that_are_not_there_or_not_ours():
             assert caught.value.code == "PERMISSION_DENIED"
             with pytest.raises(EntityError, match="no program is loaded"):
                 primary.read([TableEntry("t")])
+
+
+SHELL = 1 << 64  # the election id of p4runtime-shell, p4net and aiop4; finsy's is 10
+ENTRY = TableEntry("l2", {"dst": 1}, "drop")
+
+
+@pytest.fixture
+def served():
+    """The address of a switch with a program, and another controller's client."""
+    compiled = compile_program(P4 / "controlled.p4")
+    with Device(device_id=1) as device, Server(device, "127.0.0.1:0") as server:
+        device.load(Program(compiled.so_path))
+        client = Client(server.address)
+        yield server.address, client
+        client.close()
+
+
+def gone(client):
+    """Ends the client's stream, and waits until the switch has seen it."""
+    client.streams.pop().close()
+    watch = client.stream()
+    until(lambda: watch.arbitrate(None).status.code == CODES["NOT_FOUND"], "the other controller to leave")
+
+
+@pytest.mark.build
+def test_a_shell_that_looks_takes_no_switch_away(served):
+    address, client = served
+    with RemoteSwitch(address) as primary:
+        look = client.stream()
+        assert look.arbitrate(SHELL).status.code == CODES["ALREADY_EXISTS"]
+        primary.write(insert(ENTRY))
+        look.close()
+        primary.write(delete(ENTRY))
+
+
+@pytest.mark.build
+def test_a_controller_has_the_election_id_that_it_is_given(served):
+    address, client = served
+    with RemoteTarget(address, 1, election_id=77).connected() as switch:
+        highest = client.stream().arbitrate(None).election_id
+        assert (highest.high, highest.low) == (0, 77)
+        switch.close()
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("highest", [1 << 100, (1 << 128) - 1])
+def test_whoever_has_left_keeps_no_switch(served, highest):
+    """Before we come, and while we are there: the switch remembers the highest election id (P4Runtime 5.3)."""
+    address, client = served
+    assert client.stream().arbitrate(highest - 2).status.code == 0
+    gone(client)
+    with RemoteSwitch(address) as primary:
+        primary.write(insert(ENTRY))
+        other = client.stream()
+        assert other.arbitrate(highest).status.code == 0
+        for _ in range(2):
+            with pytest.raises(EntityError, match="not the primary") as refused:
+                primary.write(delete(ENTRY))
+            assert refused.value.code == "PERMISSION_DENIED"
+        with pytest.raises(EntityError, match=f"not the primary: the controller with election id {highest} is") as refused:
+            RemoteSwitch(address)
+        assert refused.value.code == "PERMISSION_DENIED"
+        other.close()
+
+        def is_back():
+            try:
+                primary.write(delete(ENTRY))
+            except EntityError as error:  # the switch has not seen yet that the other has left
+                assert error.code == "PERMISSION_DENIED"
+                return False
+            return True
+
+        until(is_back, "the switch")
+        primary.write(insert(ENTRY))
+        assert primary.alive
 
 
 @pytest.mark.build
