@@ -68,6 +68,8 @@ test-fast: $(VENV)/built $(VENV)/tested-with ## run the tests that need no compi
 judges: $(VENV)/built $(VENV)/tested-with ## judge the judges: planted defects, deep walks, then MINUTES (10) of random programs and as many of fuzzing
 	@$(call pytest,judges)
 	@$(RUN) -m ina.cli explore --elements 128
+	@$(RUN) -m ina.cli explore --maxima --tensors 3 --elements 40
+	@$(RUN) -m ina.cli explore --late --slots 2
 	@$(RUN) -m ina.cli explore --topology 'star hosts=3'
 	@$(RUN) -m tests.random_programs --minutes $(MINUTES) --seed $(SEED)
 	@$(RUN) -m tests.fuzz --minutes $(MINUTES)

@@ -29,6 +29,9 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     explore.add_argument("--tensors", type=whole(1, 64, "states multiply with each"), default=1, metavar="N",
                          help="of that size, one after the other; every third one overflows (default: 1)")
     explore.add_argument("--dtype", choices=("int32", "float32"), default="int32")
+    explore.add_argument("--maxima", action="store_true", help="maxima of int32, and a sum after each of several --tensors")
+    explore.add_argument("--late", action="store_true",
+                         help="workers may be slow to send again: an answer may come between time-out and transmission")
     explore.add_argument("--first", action="append", type=whole(0, 2**63 - 1), metavar="N",
                          help="number of the job's first packet; once for each walk (default: 0, and a window before each wrap "
                          "of that number: the signed one and the unsigned one)")
@@ -82,6 +85,10 @@ def main(args: argparse.Namespace) -> int:
     try:
         if args.then and (args.published or args.dtype != "int32" or args.tensors > 1):
             raise ValueError("--then: jobs of one int32 tensor only, and not by the rules for published clients")
+        if args.then and (args.maxima or args.late):
+            raise ValueError("--then: neither with --maxima nor with --late")
+        if args.maxima and args.dtype != "int32":
+            raise ValueError("--maxima: of int32 only")
         network = specified(args.topology)
         pool = 1 << max(1, args.slots - 1).bit_length()
         built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)},
@@ -98,7 +105,7 @@ def main(args: argparse.Namespace) -> int:
             if args.then:
                 return jobs(program, network, args.then, **options, first=first)
             return job(program, network, **options, dtype=getattr(np, args.dtype), strict=not args.published,
-                       count=args.tensors, first=first)
+                       count=args.tensors, first=first, maximum=args.maxima, late=args.late)
 
         walks = [(first, explorer(first)) for first in args.first or starts(protocol[0], args.slots)]
     except (ValueError, AdmissionError, CompileError, BuildError, OSError) as error:

@@ -49,6 +49,7 @@ def walk(topology: Topology, between: str = "", **options: object) -> Walk:
 SUMS, TREE = walk(PAIR, elements=7, count=3), walk(LEAVES, elements=7, count=3)
 RACK = walk(ODD, elements=7, count=2)
 MAXIMA = walk(PAIR, elements=96, maximum=True)
+KINDS, LATE = walk(PAIR, elements=40, maximum=True, count=2), walk(PAIR, elements=7, late=True)
 FLOATS, WINDOW = walk(PAIR, elements=96, dtype=np.float32), walk(PAIR, elements=32, dtype=np.float32, slots=2)
 ABOVE = walk(LEAVES, elements=96, dtype=np.float32)
 WRAP, HALF = walk(PAIR, first=2**32 - 1), walk(PAIR, first=2**31 - 1)
@@ -58,6 +59,7 @@ _AGGREGATION, _PHASE, _ADMISSION = (f"p4/include/switchml/{name}.p4" for name in
 _LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
 _STORE = "if (meta.first == 1) {\n                store"
 _LIFE = "\n    if (h->job != config->job || h->e1 != (uint8_t)config->life)"
+STUCK = "does not finish"
 SUM, FLAG = "wrong sum|workers do not agree", "wrong overflow flag"
 PLANTS: dict[str, tuple[Plant, Walk]] = {
     "the largest exponent is that of the first": (Plant(_AGGREGATION, _LARGEST, "meta.first == 1", SUM), FLOATS),
@@ -93,13 +95,22 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
     "a maximum may be that of an earlier phase": (
         Plant(_AGGREGATION, "if (meta.first == 1) {\n                store();\n",
               "if (meta.first == 1 && hdr.switchml.msg_type != SWITCHML_MAXIMUM) {\n                store();\n", SUM), MAXIMA),
+    "a row has the kind of the other set": (
+        Plant(_PHASE, "kinds.read(kind, meta.row)", "kinds.read(kind, meta.row ^ 1)", STUCK), KINDS),
+    "a row keeps the kind that it had first": (
+        Plant(_PHASE, "kinds.write(meta.row, own);", "if (kind == 0) { kinds.write(meta.row, own); }", STUCK), KINDS),
+    "a result stops no timer": (
+        Plant("host/protocol/rto.h", "burst->results++;\n    ina_rto_stop(rto, index);", "burst->results++;", "a timer runs"),
+        SUMS),
+    "who is told to wait when a timer has expired asks no more": (
+        Plant("host/protocol/rto.c", "if (!slot->listed) { /* it", "if (0) { /* it", "no timer runs"), LATE),
     "packet numbers are compared without the wrap": (
-        Plant(_PHASE, "(int<32>)(hdr.switchml.tsi - tsi) > 0", "hdr.switchml.tsi > tsi", "does not finish"), WRAP),
+        Plant(_PHASE, "(int<32>)(hdr.switchml.tsi - tsi) > 0", "hdr.switchml.tsi > tsi", STUCK), WRAP),
     "packet numbers are compared as they are signed": (
-        Plant(_PHASE, "(int<32>)(hdr.switchml.tsi - tsi) > 0", "(int<32>)hdr.switchml.tsi > (int<32>)tsi", "does not finish"),
+        Plant(_PHASE, "(int<32>)(hdr.switchml.tsi - tsi) > 0", "(int<32>)hdr.switchml.tsi > (int<32>)tsi", STUCK),
         HALF),
     "workers compare whole packet numbers": (
-        Plant("host/protocol/switchml.c", "view.tsi != (uint32_t)seq\n", "view.tsi != seq\n", "does not finish"), WRAP),
+        Plant("host/protocol/switchml.c", "view.tsi != (uint32_t)seq\n", "view.tsi != seq\n", STUCK), WRAP),
     "incarnations are not compared": (
         Plant(_PHASE, "incarnation == meta.incarnation && seen != 0", "seen != 0", f"{SUM}|does not finish"), LOST),
     "switches do not compare lives": (

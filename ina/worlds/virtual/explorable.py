@@ -20,6 +20,7 @@ from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.route import Route
 from ina.aggregation.worker.worker import Worker
 from ina.base.native import ffi, lib
+from ina.net.ports import PS
 from ina.p4.runtime.embedded import Switch
 from ina.topology import Topology
 from ina.topology.tree import aggregation_tree
@@ -73,16 +74,22 @@ class Tensor:
 
 @dataclass
 class WorkerMachine(Machine):
-    """A worker that all-reduces ``tensors``, one after the other; no more than it can have under way. Its port is 0."""
+    """A worker that all-reduces ``tensors``, one after the other; no more than it can have under way. Its port is 0.
+
+    ``late``: a slot whose timer has expired may also wait until something else happens before its packet is sent again: an answer
+    may come in between. Second timers of the slots stand for that.
+    """
 
     name: str
     worker: Worker
     tensors: Sequence[Tensor]
+    late: bool = False
     out: list[np.ndarray] = field(init=False)
 
     def __post_init__(self) -> None:
         self.out = [np.zeros_like(tensor.source) for tensor in self.tensors]
-        self.timers = range(self.worker.config.slots)
+        self._slots = range(self.worker.config.slots)
+        self.timers = range(len(self._slots) << self.late)
         self._wrong: str | None = None
 
     def start(self) -> Sent:
@@ -95,7 +102,10 @@ class WorkerMachine(Machine):
         return self._speak()
 
     def expire(self, timer: int) -> Sent | None:
-        return self._speak() if self.worker.expire(timer, 0) else None
+        self._wrong = None
+        if not self.worker.expire(timer % len(self._slots), 0):
+            return None
+        return self._speak() if timer in self._slots else []
 
     def _speak(self) -> Sent:
         self._wrong = None
@@ -107,7 +117,21 @@ class WorkerMachine(Machine):
                 self._wrong = f"{self.name} finished with a wrong sum"
             elif event.overflow != tensor.overflow:
                 self._wrong = f"{self.name} finished with a wrong overflow flag"
-        return [(0, frame) for frame in self.worker.frames_to_send(0)]
+        frames = self.worker.frames_to_send(0)
+        self._wrong = self._wrong or self._wrong_timer()
+        return [(0, frame) for frame in frames]
+
+    def _wrong_timer(self) -> str | None:
+        """Returns a violation: a timer, other than the deadline, runs without a packet in flight, or none runs with one. The walk
+        expires timers whether they run or not."""
+        due, saved = self.worker.next_timer(), self.worker.snapshot()
+        runs = due is not None and due < self.worker.config.timeout * PS
+        in_flight = any(self.worker.expire(slot, 0) for slot in self._slots)
+        self.worker.restore(saved)
+        if runs == in_flight:
+            return None
+        return f"{self.name} has a packet in flight, but no timer runs" if in_flight else \
+            f"{self.name} has no packet in flight, but a timer runs"
 
     def save(self) -> tuple[bytes, bytes]:
         out = b"".join(out.tobytes() for out in self.out)
@@ -147,26 +171,27 @@ class ServerMachine(Machine):
 
 def tensors(seed: int, first: int, count: int, workers: int, elements: int, dtype: type, values: int,
             maximum: bool = False) -> list[list[Tensor]]:
-    """Returns ``count`` tensors for each worker, by worker: those from turn ``first`` on (samples.py)."""
-    samples = [exact(seed, first + number, workers, elements, dtype, values, maximum) for number in range(count)]
-    reduction = protocols.MAX if maximum else protocols.SUM
-    return [[Tensor(sample.rows[worker], sample.expected, sample.overflow, reduction) for sample in samples]
-            for worker in range(workers)]
+    """Returns ``count`` tensors for each worker, by worker: those from turn ``first`` on (samples.py). ``maximum``: maxima and
+    sums by turns, so that rows change their kind."""
+    maxima = [maximum and not number % 2 for number in range(count)]
+    samples = [exact(seed, first + number, workers, elements, dtype, values, largest) for number, largest in enumerate(maxima)]
+    return [[Tensor(sample.rows[worker], sample.expected, sample.overflow, protocols.MAX if largest else protocols.SUM)
+             for sample, largest in zip(samples, maxima, strict=True)] for worker in range(workers)]
 
 
 def job(
     program: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
     strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
     check: str = "off", protocol: str = protocols.DEFAULT, work: Sequence[Sequence[Tensor]] | None = None,
-    first: int = 0,
+    first: int = 0, late: bool = False,
 ) -> Explorer:
     """Makes one SwitchML job of a worker at each host, along the topology's aggregation tree.
 
     ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``strict`` False, with one switch only: as for unmodified
     SwitchML clients, without the tsi check. ``count``: tensors of so many ``elements``, every third one with an overflow.
-    ``maximum``: maxima of int32 instead of sums. ``restarts``: of switches, at any time. ``check``: how check words are made;
-    without them, what is wrong shows as a wrong sum. ``protocol``: one with SwitchML's headers; ``work``: tensors by worker,
-    instead of these. ``first``: number of the job's first packet.
+    ``maximum``: maxima of int32, and a sum after each. ``restarts``: of switches, at any time. ``check``: how check words are
+    made; without them, what is wrong shows as a wrong sum. ``protocol``: one with SwitchML's headers; ``work``: tensors by
+    worker, instead of these. ``first``: number of the job's first packet. ``late``: as WorkerMachine's.
     """
     hosts = [host.name for host in topology.hosts]
     switches = {node.name: Switch(program) for node in topology.switches}
@@ -191,7 +216,7 @@ def job(
             address=child.address, switch=switch_address(at.node), rto_min=1.0, rto_max=1.0, timeout=1e5,
             check=admitted.check, key=admitted.key, protocol=protocol, first_packet=first,
         )
-        machines.append(WorkerMachine(host, Worker(config), work[index]))
+        machines.append(WorkerMachine(host, Worker(config), work[index], late))
     return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, describe)
 
 

@@ -114,6 +114,28 @@ def test_maxima(program):
     assert report.complete
 
 
+def test_rows_that_hold_maxima_then_sums(program):
+    report = job(program, PAIR, elements=40, count=2, maximum=True).saturate()
+    check(report, 1000)
+    assert report.complete
+
+
+@pytest.mark.parametrize("slots, states", [(1, 556), (2, 3000)])
+def test_answers_between_a_time_out_and_the_next_transmission(program, slots, states):
+    report = job(program, PAIR, slots=slots, late=True).saturate()
+    check(report, states - 1)
+    assert report.complete
+
+
+@pytest.mark.parametrize("due, violation", [(None, "h1 has a packet in flight, but no timer runs"),
+                                            (0, "h1 has no packet in flight, but a timer runs")])
+def test_a_timer_that_does_not_fit_what_is_in_flight_is_a_violation(program, monkeypatch, due, violation):
+    """The walk expires timers by itself, so it would not notice."""
+    explorer = job(program, PAIR, elements=7)
+    monkeypatch.setattr(explorer.machines[0].worker, "next_timer", lambda: due)
+    assert explorer.saturate().violation == violation
+
+
 @pytest.mark.parametrize("topology, elements", [(PAIR, 64), (LEAVES, 7)], ids=["one switch", "tree"])
 def test_no_wrong_sum_when_switches_lose_their_state(program, topology, elements):
     """The job may be stuck then, and has to begin again with another incarnation; but what it gets is right."""
@@ -190,7 +212,9 @@ def test_seeded_defects_are_found(name, tmp_path):
     "a result has the sender's exponent", "a switch below the root answers with its own exponent",
     "an overflow at a switch below is lost", "an overflow is lost on the answer", "an overflow of an earlier phase is told",
     "an overflow above is not told below", "workers do not compare lives", "packet numbers are compared without the wrap",
-    "packet numbers are compared as they are signed", "workers compare whole packet numbers",
+    "packet numbers are compared as they are signed", "workers compare whole packet numbers", "maxima are added",
+    "a row has the kind of the other set", "a row keeps the kind that it had first", "a result stops no timer",
+    "who is told to wait when a timer has expired asks no more",
 ])
 def test_planted_defects_of_exponents_flags_and_lives_are_found(name):
     """`python -m tests.plants explore` runs the rest of them."""
@@ -335,6 +359,16 @@ def test_the_command_walks_through_several_tensors(capsys):
     assert "181 states (all of them)" in capsys.readouterr().out
     assert explore("--tensors", "2", "--then", "next") == 2
     assert "--then: jobs of one int32 tensor only" in capsys.readouterr().err
+
+
+def test_the_command_walks_through_maxima_and_late_workers(capsys):
+    assert explore("--maxima", "--tensors", "2", "--elements", "40", "--first", "0") == 0
+    assert explore("--late", "--first", "0") == 0
+    out = capsys.readouterr().out
+    assert "556 states (all of them)" in out and out.count("no wrong sum; the job can finish from every state") == 2
+    assert explore("--late", "--then", "next") == explore("--maxima", "--dtype", "float32") == 2
+    err = capsys.readouterr().err
+    assert "--then: neither with --maxima nor with --late" in err and "--maxima: of int32 only" in err
 
 
 def test_the_command_says_how_it_went_wrong(capsys):
