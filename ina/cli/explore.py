@@ -53,7 +53,8 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
         "simulate",
         description="Runs a protocol's compiled program, its workers, its parameter server and the real controller in virtual "
         "time, one seed after the other. At any event any of them may end and come back, with lost or older state, while wires "
-        "lose, duplicate and reorder. Ends at the first wrong sum, leaked slot or aggregator, or stuck job, and prints its seed.",
+        "lose, duplicate and reorder. Ends at the first wrong sum, leaked slot or aggregator, stuck job or run "
+        "without an end, and prints its seed.",
     )
     simulate.add_argument("--protocol", metavar="NAME",
                           help="switchml, atp, ps, thc, omnireduce, fpisa or receivers (default: switchml)")

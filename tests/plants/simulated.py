@@ -120,6 +120,9 @@ ATP = {
     "workers take any type for the result": c(
         "atp", "\n        || (view.type != INA_ATP_PENDING && view.type != expected)", ""),
     "workers do not say that they send again": c("atp", "slots_of(st)[index].resend = 1;", "", STUCK),
+    "who is told to wait asks again at once": c(
+        "atp", "if (view->seen >> st->base.config.worker & 1) {\n        clear_ready", "if (0) {\n        clear_ready",
+        "no end"),
     "workers do not send again": c("atp", "ask_again(st, (uint32_t)index);\n        if (ina", "if (ina", STUCK),
     "floats go with the number of the next packet": c(
         "atp", "slot->floats = 1;\n        set_ready(st, index);", "slot->floats = 0;\n        set_ready(st, index);"),

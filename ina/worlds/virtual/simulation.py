@@ -17,7 +17,8 @@ Checked:
   slots, and no aggregators, that are held by nobody;
 - no route and no tree over a link that the controller knows to be down; no job that was moved with the incarnation that it had;
 - no stuck job: one that no fault hinders after it began makes progress, and all do when all is up again and stays up. Some lives
-  are spared until their first sum, since with a fault every few milliseconds nothing is stuck for long.
+  are spared until their first sum, since with a fault every few milliseconds nothing is stuck for long;
+- an end: so many more events are none, in which jobs only repeat frames.
 
 Each violation names its seed, with which the run repeats to the event.
 """
@@ -61,6 +62,7 @@ QUIET = round(0.4 * PS)  # ps within which every job makes progress, when nothin
 LAGGING = 0.5  # of all lives: workers begin one after the other, and late packets of an earlier life come before theirs
 YOUNG_END = "end of a young life"
 GOAL = 5  # tensors that count as progress
+SETTLING = 300_000  # events without a fault within which a run ends: a few thousand, unless frames breed frames
 NEVER = 2**63  # ps
 
 
@@ -109,7 +111,7 @@ class Simulation:
         self.pace = chance.choice((10, 60, 300))  # events between two chances of a fault, at most
         self.faults: Counter[str] = Counter()
         self.story: list[str] = []
-        self._clock, self.quiet_until, self.settling = 0, 0, False
+        self._clock, self.quiet_until, self.settling, self._settled = 0, 0, False, 0
         self._returns: list[tuple[int, str, object]] = []  # ps, what comes back, and its subject
         self.links = LinkFaults(self.fabric, chance, lambda node: node not in self.targets or self.targets[node].up)
         self.known_down: set[int] = set()  # links that the controller knows to be down
@@ -207,7 +209,7 @@ class Simulation:
     def _settle(self) -> None:
         """Ends all faults; checks that every job makes progress, and that nothing leaks."""
         self._record("all comes back, and stays")
-        self.settling = True
+        self.settling, self._settled = True, self.fabric.events + SETTLING
         self._returns = [(min(when, self.now), kind, subject) for when, kind, subject in self._returns if kind != YOUNG_END]
         self._make_progress(self.applications)
         for application in self.applications:
@@ -224,8 +226,11 @@ class Simulation:
         goal, began = {a.name: a.done + GOAL for a in applications}, self.now
         while late := [a for a in applications if a.done < goal[a.name]]:
             self._round(2000)
+            state = f"runs as job {late[0].job.number}" if late[0].job else "has not begun"
+            if self.fabric.events > self._settled:
+                raise Violation(f"no end: {SETTLING:,} events without a fault, and {late[0].name} {state}; it has "
+                                f"{GOAL - goal[late[0].name] + late[0].done} of {GOAL} results")
             if self.now - began > QUIET:
-                state = f"runs as job {late[0].job.number}" if late[0].job else "has not begun"
                 raise Violation(f"stuck: {late[0].name} {state}; it has not got on for {QUIET / PS * 1e3:g} ms without a fault")
 
     # ---- faults

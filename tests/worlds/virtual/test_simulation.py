@@ -11,6 +11,7 @@ from plants.simulated import find, plant, simulate
 
 from ina import cli
 from ina.base import paths
+from ina.worlds.virtual import simulation
 from ina.worlds.virtual.fabric import Fabric
 
 need("cc")
@@ -78,6 +79,11 @@ def test_jobs_begin_at_packet_0_and_shortly_before_each_wrap_of_its_number(monke
     assert all(0 <= -first % 2**31 <= 16 for first in firsts) and len(firsts) > 5
 
 
+def test_a_seed_that_does_not_end_is_named(monkeypatch):
+    monkeypatch.setattr(simulation, "SETTLING", 100)
+    assert re.match(r"seed 7: no end: 100 events without a fault, and job0 .*; it has \d of 5 results", str(run(7, events=1000)))
+
+
 # Those that take little: each kind of thing that has a defect, by each kind of what is found.
 OFTEN = (
     "a packet is added to any phase", "overflows of an earlier phase are told", "maxima are added",
@@ -87,6 +93,7 @@ OFTEN = (
     "a route goes over a dead link", "a route goes to a host whose link is dead",
     "atp: what overlaps is added", "atp: results free no aggregator", "atp: overflows are not told", "atp: maxima are added",
     "atp: workers take a result of another number", "atp: workers do not say that they send again",
+    "atp: who is told to wait asks again at once",
     "atp: the server answers from a previous life", "atp: the server adds what it has",
     "atp: the server answers before all are in", "atp: the server is not told that a job is over",
     "atp: a server that is lost is still a root",
