@@ -10,6 +10,7 @@ from tna_program import DROP, RESUBMIT, UNICAST, data, pipe, pipes, source
 from ina.p4.compiler import frontend
 from ina.p4.compiler.errors import CompileError
 from ina.p4.compiler.lower.lower import lower
+from ina.p4.compiler.reference.interpreter import Interpreter
 from ina.p4.runtime.entities import TableEntry
 
 pytestmark = pytest.mark.build
@@ -63,6 +64,26 @@ def test_validity_can_be_asked_for(tmp_path: Path) -> None:
     p = pipe(tmp_path, """if (is_validated(tm.mcast_grp_a)) hdr.data.a = 1; tm.mcast_grp_a = 7;
         if (is_validated(tm.mcast_grp_a)) hdr.data.b = 1;""")
     assert p.ingress(data()).frame == data(0, 1)
+
+
+def test_the_mirror_type_of_ingress_is_valid_from_the_first(tmp_path: Path) -> None:
+    """Other than in egress: Intel's compiler sets it to 0 in the parser, as the hardware needs."""
+    path = tmp_path / "program.p4"
+    path.write_text(source(
+        """if (is_validated(dprsr.mirror_type)) hdr.data.b = 1; if (hdr.data.a == 1) invalidate(dprsr.mirror_type);
+        if (is_validated(dprsr.mirror_type)) hdr.data.c = 1; if (hdr.data.d == 1) dprsr.mirror_type = 0;
+        if (is_validated(dprsr.mirror_type)) hdr.data.e = 1;""",
+        types="header mirror_h { bit<8> kind; }", deparser_locals="Mirror() mirror;",
+        deparser="if (dprsr.mirror_type == 0) mirror.emit<mirror_h>(3, {9}); pkt.emit(hdr);",
+        egress="if (is_validated(dprsr.mirror_type)) hdr.data.b = 2;",
+    ))
+    (tested,) = pipes(path)
+    interpreter = Interpreter(frontend.load(path))
+    for a, d in ((0, 0), (1, 0), (1, 1)):
+        results = [tested.ingress(data(a, d=d)), interpreter.architecture.run(False, bytes(16), data(a, d=d))]
+        for result in results:
+            assert result.frame == data(a, 1, int(a == 0), d, int(a == 0 or d == 1))
+            assert result.mirror == (None if a and not d else b"\x09")
 
 
 def test_a_field_that_was_never_written_equals_nothing_in_a_deparser(tmp_path: Path) -> None:

@@ -28,10 +28,12 @@ from ina.p4.compiler.lower.lowering import ExternLowering, Lowering
 # A header that the packet cuts short is a partial one, and its extractors lack their source (p4c's test parser_error.stf).
 PARSER_ERRORS = {"NoMatch": 0x0001, "PacketTooShort": 0x0022, "CounterRange": 0x0004}
 OTHER_ERROR = 0x0040  # errors that a Tofino does not have, such as a header stack's overflow
-# Fields that are invalid until they are written (section 5.3), by side and struct.
+# Fields that may be invalid, by side and struct. They are until they are written (section 5.3), but for ingress' mirror_type: the
+# parser sets it to 0, as Intel's compiler makes it do for the hardware's sake.
 VALID_FIELDS = {
     "ingress": (
-        ("for_tm", ("ucast_egress_port", "mcast_grp_a", "mcast_grp_b")), ("for_deparser", ("digest_type", "resubmit_type")),
+        ("for_tm", ("ucast_egress_port", "mcast_grp_a", "mcast_grp_b")),
+        ("for_deparser", ("digest_type", "resubmit_type", "mirror_type")),
     ),
     "egress": (("for_deparser", ("mirror_type",)),),
 }
@@ -161,6 +163,8 @@ class _Pipeline:
         low.state(Sums).variables, self.state.counters, self.state.validity = {}, {}, {}
         low.places = self._places(parser)
         code.emit(ops.Begin())
+        if not context.in_egress:
+            code.emit(ir.Assign(self.state.validity[self._intrinsic("for_deparser", "mirror_type")], fold.TRUE))
         context.reject_label = code.label("reject")
         low.parsers.enter_parser(parser, self._parameters(parser), CALL)
         code.emit(ir.Label(context.reject_label))

@@ -95,7 +95,7 @@ class Validity(ExternFunction):
         name = call.decl.name
         flag = low.state(PhaseState).validity.get(low.expressions.value(call.given(0)))
         if flag is None:
-            fields = "ucast_egress_port, mcast_grp_a, mcast_grp_b, digest_type, resubmit_type and, in egress, mirror_type"
+            fields = "ucast_egress_port, mcast_grp_a, mcast_grp_b, digest_type, resubmit_type and mirror_type"
             raise unsupported(call, f"{name} of a field other than {fields}")
         if name == "is_validated":
             return flag
