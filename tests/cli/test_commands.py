@@ -15,7 +15,7 @@ from ina.base import error_text, paths
 from ina.cli.commands import COMMANDS, GROUPS
 from ina.lab import library, plan
 
-HEAVY = {"numpy", "torch", "grpc", "google", "rich", "scapy", "pcpp", "matplotlib", "networkx", "cffi", "ina._native"}
+HEAVY = {"numpy", "torch", "grpc", "google", "rich", "scapy", "matplotlib", "networkx", "cffi", "ina._native"}
 
 
 @pytest.mark.build

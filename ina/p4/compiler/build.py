@@ -106,8 +106,9 @@ def compile_program(
             cache.write_record(folder / f"{stem}.json", record, [so, c])
         compiled = CompiledProgram(so, c, p4info, layouts, digest, Path(path).name, warnings)
     files = {str(Path(f).absolute()): cache.digest(Path(f)) for f in sources}
-    with cache.problems(folder):
-        cache.write_record(record_path, {"stem": stem, "name": Path(path).name, "sources": files})
+    if not any("__has_include" in source for source in sources.values()):  # which files are absent is in no record
+        with cache.problems(folder):
+            cache.write_record(record_path, {"stem": stem, "name": Path(path).name, "sources": files})
     return compiled
 
 

@@ -228,11 +228,10 @@ def test_macros(tmp_path, use, expected):
         ("#define\n", "#define needs a name"),
         ("#if\n#endif\n", "#if needs a condition"),
         ("#include\n", "#include needs a file"),
-        *((f"#if {shift}\n#endif\n", "Could not evaluate expression due to ValueError("
-           f"'shift by {amount}: expected 0 to 65536 bits') (passed to evaluator: '{shift}')")
+        *((f"#if {shift}\n#endif\n", f"#if: shift by {amount}: expected 0 to 65536 bits")
           for shift, amount in (("(1 << 20000000000) > 0", 20000000000), ("1 << (1 << 40)", 1 << 40), ("1U << -1", -1),
-                                ("1 << 0xffffffffffffffff", -1), ("1 << 65537", 65537))),
-        ("#if !defined\n#endif\n", "malformed #if (IndexError: list index out of range)"),
+                                ("1 << 0xffffffffffffffff", (1 << 64) - 1), ("1 << 65537", 65537))),
+        ("#if !defined\n#endif\n", "#if: 'defined' needs a name"),
         ('#include "program.p4"\n', "#include nested more than 64 deep"),
     ],
 )

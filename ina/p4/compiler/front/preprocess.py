@@ -1,34 +1,41 @@
-"""The C preprocessor that P4_16 requires (v1.2.5 §4.2), implemented with pcpp.
+"""The C preprocessor that P4_16 requires (v1.2.5 §4.2): directives and included files, as `cpp -undef -nostdinc -x
+assembler-with-cpp` takes them.
+
+It is not cpp itself: the same program must give the same text on a machine without a compiler, and programs that a controller
+sends may include only the files given with them. Strings may span lines here, as in P4.
 
 The output is one text with `#line` markers; `lexer.py` maps positions back through them.
 """
 
 from __future__ import annotations
 
-import copy
 import difflib
-import io
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
-
-import pcpp
-from pcpp.evaluator import Value
-from pcpp.ply.ply.lex import LexToken
+from typing import NoReturn
 
 from ina.p4.compiler.errors import CompileError, Note, Span
-from ina.p4.compiler.front.lexer import LINE_END
+from ina.p4.compiler.front.conditions import evaluate
+from ina.p4.compiler.front.macros import END, Expansion, Macros
+from ina.p4.compiler.front.pp_tokens import Place, Reader, Token
 
 P4INCLUDE = Path(__file__).parent.parent / "p4include"
 MAX_INCLUDE_DEPTH = 64
-MAX_EXPANDED = 2_000_000  # tokens: four times the largest program of this project
-_STRING_OR_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
-_SPLICED = re.compile(r"(?<=\w)\\\n(?=\w)")
-_RULE = re.compile(r"^[ \t]*##.*$", re.MULTILINE)
+_MAX_BLANK_LINES = 6  # in a row; more are a line marker
+_HASH = re.compile(r"#(?!#)")
+_RULE = re.compile(r"##")
 """A line that begins with `##` is no directive: p4c skips it, as it skips `# text`."""
-DIRECTIVES = ("define", "undef", "include", "if", "ifdef", "ifndef", "elif", "else", "endif", "error", "line", "pragma")
+_SPACES = re.compile(r"[ \t]*")
+_WORD = re.compile(r"\w+", re.ASCII)
+_LINE = re.compile(r'[ \t]*([0-9]{1,10})\b(?:[ \t]+"([^"\n]*)")?')
+_HEADER = re.compile(r'[ \t]*(?:<[^>\n]*>|"[^"\n]*")')
+DIRECTIVES = ("define", "undef", "include", "if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif", "error",
+              "line", "pragma")
+_UNSUPPORTED = ("import", "include_next", "assert", "unassert")
 OTHER_ARCHITECTURES = {
     "psa.p4": "the Portable Switch Architecture", "pna.p4": "the Portable NIC Architecture",
     "xsa.p4": "AMD's (Xilinx's) SmartNICs", "spectrum_model.p4": "NVIDIA's Spectrum",
@@ -38,223 +45,319 @@ OTHER_ARCHITECTURES = {
 TOFINO_P4_14 = {f"tofino/{name}.p4" for name in (
     "constants", "intrinsic_metadata", "lpf_blackbox", "meter_blackbox", "p4_14_prim", "pktgen_headers", "primitives",
     "stateful_alu_blackbox", "wred_blackbox")}
-NEED_MORE = {"define": "a name", "undef": "a name", "ifdef": "a name", "ifndef": "a name", "if": "a condition",
-             "elif": "a condition", "include": "a file", "pragma": "what it says"}
-_NOTHING: frozenset[str] = frozenset()
-MAX_SHIFT = 1 << 16  # bits, as in the program's own expressions (check/const.py)
-_shift = Value.__lshift__
 
 
-def _bounded_shift(value: Value, amount: Any) -> Value:
-    """Returns pcpp's `value << amount`. Raises ValueError: the number could exhaust the machine, before pcpp drops all but
-    its low 64 bits."""
-    bits = Value(amount)
-    if bits.exception is None and not 0 <= int(bits) <= MAX_SHIFT:
-        raise ValueError(f"shift by {int(bits)}: expected 0 to {MAX_SHIFT} bits")
-    return _shift(value, amount)
+@dataclass(slots=True)
+class _Condition:
+    """One #if that is open. `outer`: it stands in text that counts. `open`: so does the group at hand. `taken`: one of its
+    groups did. `closing`: its #else has been met."""
+
+    place: Place
+    outer: bool
+    open: bool
+    taken: bool
+    closing: bool = False
 
 
-Value.__lshift__ = _bounded_shift  # pcpp's parser knows no other class of values
-
-
-def _splice(text: str) -> str:
-    """Joins names that a backslash splits over two lines (C11 5.1.1.2); the removed line ends move behind the next one."""
-    first, *parts = _SPLICED.split(text)
-    lost = 0
-    out = [first]
-    for part in parts:
-        lost += 1
-        end = re.search(r"(?<!\\)\n", part)
-        if end is not None:
-            part, lost = part[: end.end()] + "\n" * lost + part[end.end() :], 0
-        out.append(part)
-    return "".join(out)
-
-
-def _join_string(m: re.Match[str]) -> str:
-    """Puts a string that spans lines, which C does not allow, on one line, followed by its line ends."""
-    text = m[0]
-    if text[0] != '"' or "\n" not in text:
-        return text
-    return text.replace("\\\n", "").replace("\n", LINE_END) + "\n" * text.count("\n")
-
-
-def _copy_token(token: Any) -> Any:
-    copied = object.__new__(type(token))
-    copied.__dict__.update(token.__dict__)
-    return copied
-
-
-# Half of pcpp's time is copy.copy() of its tokens, which without this goes through the slow __reduce_ex__.
-LexToken.__copy__ = _copy_token
-
-
-class _Preprocessor(pcpp.Preprocessor):
-    """pcpp with located errors, paths relative to the working directory and a record of the files read."""
+class _Preprocessor:
+    """One run. `files`: all files that may be included, by absolute path; None: the disk's. `sources`: the text of every file
+    read, by its name in messages."""
 
     def __init__(self, include_dirs: Sequence[str], files: Mapping[str, str] | None) -> None:
-        super().__init__()
         self.files = files
         self.sources: dict[str, str] = {}
-        self.diagnostics: list[CompileError] = []
         self.searched = list(dict.fromkeys(include_dirs))
+        now = time.localtime()
+        self.macros = Macros(self._fail, {
+            "__LINE__": lambda token: token._replace(kind="number", text=str(token.place[1])),
+            "__FILE__": lambda token: token._replace(kind="string", text=f'"{token.place[0]}"'),
+            "__DATE__": lambda token: token._replace(kind="string", text=time.strftime('"%b %e %Y"', now)),
+            "__TIME__": lambda token: token._replace(kind="string", text=time.strftime('"%H:%M:%S"', now)),
+            "__COUNTER__": self._count,
+            "__has_include": lambda token: token,
+        })
+        self.place: Place = "", 0
+        """Where the directive at hand stands, as `#line` has it"""
+        self.file = ""
+        """The file that it stands in"""
+        self._once: set[str] = set()
         self._depth = 0
-        self._expanded = 0  # tokens of the macros replaced so far
-        self.directive: Any = None
-        for directory in include_dirs:
-            self.add_path(directory)
+        self._counter = -1
 
-    def parsegen(self, input: str, source: str | None = None, abssource: str | None = None) -> Iterator[Any]:
-        # pcpp names included files as the #include line wrote them; messages need a path that can be opened.
-        if self._depth and abssource:
-            source = display_path(abssource)
-        if source:
-            self.sources[source] = input
-            name = source
-            self.rewrite_paths = [("^.+$", lambda _: name)]  # how pcpp spells the file in line markers
-        input = _RULE.sub("", _STRING_OR_COMMENT.sub(_join_string, _splice(input)))
+    def _count(self, token: Token) -> Token:
+        self._counter += 1
+        return token._replace(kind="number", text=str(self._counter))
+
+    def define(self, name: str, value: str) -> None:
+        """Defines a macro of the command line."""
+        self.macros.define(Reader(f"{name} {value}", "-D").tokens(), ("-D", 0))
+
+    def run(self, text: str, name: str) -> Iterator[Token]:
+        """Returns the tokens of a text with directives obeyed and macros replaced."""
+        expansion = Expansion(self.macros, self._lines(text, name, os.path.abspath(name)))
+        while (token := expansion.take()) is not None:
+            if token.text:
+                yield token
+
+    def _lines(self, text: str, name: str, file: str) -> Iterator[Token]:
+        """Returns the tokens of a file outside of directives, of the files that it includes, too; END where it ends, and
+        before a directive that ends the search for a macro's arguments."""
+        self.sources[name] = text
         self._depth += 1
         if self._depth > MAX_INCLUDE_DEPTH:
-            self._fail(
-                self.lastdirective.source,
-                self.lastdirective.lineno,
-                f"#include nested more than {MAX_INCLUDE_DEPTH} deep",
-            )
-        yield from super().parsegen(input, source, abssource)
-        self._depth -= 1
-
-    def expand_macros(self, tokens: list[Any], expanding_from: Sequence[str] = ()) -> list[Any]:
-        """Replaces the macros in `tokens`, in place, and returns it.
-
-        pcpp walks every expansion again at each level of nesting, which takes seconds where macros write a program. Here each
-        token is examined once; names that must not be expanded again carry a hide set (C11 6.10.3.4; D. Prosser's algorithm).
-        """
-        out: list[Any] = []
-        work = tokens[::-1]
-        while work:
-            tok = work.pop()
-            macro = self.macros.get(tok.value) if tok.type == self.t_ID else None
-            hidden = getattr(tok, "hidden", _NOTHING)
-            if macro is None or tok.value in hidden:
-                if tok.type == self.t_ID and tok.value == "__LINE__":
-                    tok.type, tok.value = self.t_INTEGER, self.t_INTEGER_TYPE(tok.lineno)
-                out.append(tok)
-                continue
-            if macro.arglist is None:
-                body = [copy.copy(t) for t in macro.value]
+            self._fail(self.place, f"#include nested more than {MAX_INCLUDE_DEPTH} deep")
+        reader = Reader(text, name)
+        conditions: list[_Condition] = []
+        while not reader.done():
+            before = reader.blank()
+            if reader.ahead(_RULE):
+                reader.skip()
+            elif reader.ahead(_HASH):
+                if self.macros.seeking:
+                    yield END
+                self.file = file
+                yield from self._directive(reader, conditions)
+            elif conditions and not conditions[-1].open:
+                reader.skip()
             else:
-                args = self._arguments(macro, tok, work)
-                if args is None:  # the name alone is no call
-                    out.append(tok)
-                    continue
-                body = self.macro_expand_args(macro, args)
-                if work and work[-1].type == self.t_ID:
-                    body.append(copy.copy(work[-1]))
-                    body[-1].type, body[-1].value = self.t_SPACE, " "
-            hidden = hidden | {tok.value}
-            for i, t in enumerate(body):
-                if t.type == self.t_ID and t.value in self.macros:
-                    body[i] = t = copy.copy(t)  # an argument may stand in several places
-                    t.hidden = getattr(t, "hidden", _NOTHING) | hidden
-                t.source, t.lineno = tok.source, tok.lineno
-            body.reverse()
-            self._expanded += len(body)
-            if self._expanded > MAX_EXPANDED:
-                self._fail(tok.source, tok.lineno, f"macros make more than {MAX_EXPANDED:,} tokens of this program")
-            work += body
-        tokens[:] = out
-        return tokens
+                yield from reader.tokens(before)
+        if conditions:
+            self._fail(conditions[-1].place, "#if without #endif")
+        self._depth -= 1
+        yield END
 
-    def _arguments(self, macro: Any, name: Any, work: list[Any]) -> list[list[Any]] | None:
-        """Takes `( arguments )` off the end of `work` (which is in reverse order); None if no call is there."""
-        end = len(work)
-        while end and (work[end - 1].type in self.t_WS or work[end - 1].type in self.t_COMMENT):
-            end -= 1
-        if not end or work[end - 1].value != "(":
-            return None
-        start, depth = end, 0
-        while start:
-            start -= 1
-            depth += (work[start].value == "(") - (work[start].value == ")")
-            if not depth:
-                break
+    def _directive(self, reader: Reader, conditions: list[_Condition]) -> Iterator[Token]:
+        """Obeys a directive, whose # has been read; returns the tokens of the file that it includes."""
+        place = self.place = reader.place()
+        spaced = bool(reader.blank())
+        name = reader.ahead(_WORD)
+        if name.startswith(("if", "el", "end")) and self._condition(name, reader, conditions):
+            return
+        if conditions and not conditions[-1].open:
+            reader.skip()
+        elif name == "define":
+            self.macros.define(reader.tokens(), place)
+        elif name == "undef":
+            self.macros.undefine(self.macros.name(reader.tokens(), name, place))
+        elif name == "include":
+            yield from self._include(*self._header(reader))
+        elif name == "error":
+            self._fail(place, f"#error {reader.skip().strip()}")
+        elif name == "line" or name.isdigit():
+            self._line(reader, name if name.isdigit() else "")
+        elif name == "pragma":
+            self._pragma(reader)
+        elif name in _UNSUPPORTED:
+            self._fail(place, f"#{name} is not supported")
         else:
-            self._fail(name.source, name.lineno, f"arguments of macro '{name.value}' are never closed: expected ')'")
-        call = work[start:end][::-1]
-        del work[start:]
-        args: list[list[Any]]
-        count, args, positions = self.collect_args(call, True)
-        arity = len(macro.arglist)
-        if macro.variadic and len(args) >= arity:
-            args[arity - 1 :] = [call[positions[arity - 1] : count - 1]]
-        elif (macro.variadic and len(args) == arity - 1) or (arity == 1 and not args):
-            args.append([])
-        elif arity == 0 and args == [[]]:
-            args = []
-        if len(args) != arity:
-            self._fail(name.source, name.lineno, f"macro '{name.value}' takes {arity} arguments, not {len(args)}")
-        return args
+            if not spaced and name not in ("warning", "ident") and (
+                suggestions := difflib.get_close_matches(name, DIRECTIVES, n=1)
+            ):
+                self._fail(place, f"unknown preprocessor directive #{name}", [f"did you mean #{suggestions[0]}?"])
+            reader.skip()  # p4c skips the line: programs have comments of that kind
 
-    def on_file_open(self, is_system_include: bool, includepath: str) -> Any:
-        if self.files is None:
-            return super().on_file_open(is_system_include, includepath)
-        if includepath not in self.files:
-            raise FileNotFoundError(includepath)
-        return io.StringIO(self.files[includepath])
+    # ---- conditions
 
-    def on_include_not_found(self, is_malformed: bool, is_system: bool, curdir: str, path: str) -> NoReturn:
-        where = self.lastdirective
-        if is_malformed:
-            self._fail(where.source, where.lineno, f"malformed #include: {path}")
+    def _condition(self, name: str, reader: Reader, conditions: list[_Condition]) -> bool:
+        """Obeys #if and its kin. Returns False if the directive is none of them."""
+        place = self.place
+        if name in ("if", "ifdef", "ifndef"):
+            outer = not conditions or conditions[-1].open
+            holds = outer and self._holds(name, reader)
+            conditions.append(_Condition(place, outer, holds, holds))
+            if not outer:
+                reader.skip()
+            return True
+        if name not in ("elif", "elifdef", "elifndef", "else", "endif"):
+            return False
+        if not conditions:
+            self._fail(place, f"#{name} without #if")
+        condition = conditions[-1]
+        if name == "endif":
+            conditions.pop()
+            reader.skip()
+            return True
+        if condition.closing:
+            self._fail(place, f"#{name} behind #else")
+        if name == "else":
+            condition.closing = True
+        if condition.outer and not condition.taken and name != "else":
+            condition.open = condition.taken = self._holds(name.removeprefix("el"), reader)
+        else:
+            condition.open = condition.outer and not condition.taken
+            condition.taken = True
+            reader.skip()
+        return True
+
+    def _holds(self, name: str, reader: Reader) -> bool:
+        """Returns what an #if, #ifdef or #ifndef says of its group."""
+        tokens = reader.tokens()
+        if name != "if":
+            return (self.macros.name(tokens, name, self.place) in self.macros) == (name == "ifdef")
+        if not tokens:
+            self._fail(self.place, "#if needs a condition")
+        try:
+            return evaluate(self._operands(tokens)) != 0
+        except ValueError as error:
+            self._fail(self.place, f"#if: {error}")
+
+    def _operands(self, tokens: list[Token]) -> list[Token]:
+        """Returns a condition's tokens with macros, `defined` and `__has_include` replaced. A macro's text may have them."""
+        expansion = Expansion(self.macros, iter(tokens))
+        operands = []
+        while (token := expansion.take()) is not None:
+            if token.kind == "id" and token.text == "defined":
+                token = _truth(self._name(expansion) in self.macros, token)
+            elif token.kind == "id" and token.text == "__has_include" and token.text in self.macros.built_in:
+                token = _truth(self._has_include(expansion), token)
+            operands.append(token)
+        return operands
+
+    def _name(self, expansion: Expansion) -> str:
+        token = expansion.take(raw=True)
+        closed = token is not None and token.text == "("
+        if closed:
+            token = expansion.take(raw=True)
+        if token is None or token.kind != "id":
+            raise ValueError("'defined' needs a name")
+        if closed and ((end := expansion.take(raw=True)) is None or end.text != ")"):
+            raise ValueError(f"'defined ({token.text}' is never closed: expected ')'")
+        return token.text
+
+    def _has_include(self, expansion: Expansion) -> bool:
+        token = expansion.take()
+        if token is None or token.text != "(":
+            raise ValueError("__has_include needs (\"file\") or (<file>)")
+        path, system = self._file_name(expansion)
+        end = expansion.take()
+        if end is None or end.text != ")":
+            raise ValueError("'__has_include(' is never closed: expected ')'")
+        return self._find(path, system) is not None
+
+    def _file_name(self, expansion: Expansion) -> tuple[str, bool]:
+        """Takes "file" or <file>; returns its name and whether it stood in <>. Raises ValueError."""
+        token = expansion.take()
+        if token is not None and token.kind == "string":
+            return token.text[1:-1], False
+        if token is None or token.text != "<":
+            raise ValueError("expected \"file\" or <file>" + (f", not '{token.text}'" if token else ""))
+        name = ""
+        while (token := expansion.take()) is not None and token.text != ">":
+            name += (" " if token.before and name else "") + token.text
+        if token is None:
+            raise ValueError(f"'<{name}' is never closed: expected '>'")
+        return name, True
+
+    # ---- other directives
+
+    def _header(self, reader: Reader) -> tuple[str, bool]:
+        """Takes what stands behind #include; returns the file's name and whether it stood in <>."""
+        if header := reader.ahead(_HEADER).strip():
+            reader.skip()
+            return header[1:-1], header[0] == "<"
+        tokens = reader.tokens()
+        if not tokens:
+            self._fail(self.place, "#include needs a file")
+        try:
+            return self._file_name(Expansion(self.macros, iter(tokens)))
+        except ValueError as error:
+            self._fail(self.place, f"malformed #include: {error}")
+
+    def _include(self, path: str, system: bool) -> Iterator[Token]:
+        if (file := self._find(path, system)) is None:
+            self._not_found(path, system)
+        if file in self._once:
+            return
+        try:
+            text = self.files[file] if self.files is not None else Path(file).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            self._fail(self.place, f"cannot read include file '{path}': {error.strerror}")
+        yield from self._lines(text, display_path(file), file)
+
+    def _find(self, path: str, system: bool) -> str | None:
+        """Returns the absolute path of an included file: beside the including file (`"..."` only), then in the folders that are
+        searched; None if it is nowhere."""
+        for place in self._places(system):
+            file = os.path.abspath(os.path.join(place, path))
+            if (file in self.files) if self.files is not None else _is_file(file):
+                return file
+        return None
+
+    def _places(self, system: bool) -> list[str]:
+        return self.searched if system else list(dict.fromkeys([os.path.dirname(self.file), *self.searched]))
+
+    def _not_found(self, path: str, system: bool) -> NoReturn:
         if other := OTHER_ARCHITECTURES.get(Path(path).name):
             message = f"'{path}' is of {other}, which is not supported"
-            self._fail(where.source, where.lineno, message, ["this compiler knows <v1model.p4> and <tna.p4>"])
+            self._fail(self.place, message, ["this compiler knows <v1model.p4> and <tna.p4>"])
         if path in TOFINO_P4_14:
             notes = ["its programs begin with #include <tna.p4>, and have to be written anew in P4_16"]
-            self._fail(where.source, where.lineno, f"'{path}' is of P4_14 for Tofino: the compiler takes P4_16", notes)
-        places = self.searched if is_system else list(dict.fromkeys([curdir or ".", *self.searched]))
-        notes = [f"searched {', '.join(display_path(p) for p in places)}", "add directories with include_dirs (-I)"]
-        self._fail(where.source, where.lineno, f"include file '{path}' not found", notes)
+            self._fail(self.place, f"'{path}' is of P4_14 for Tofino: the compiler takes P4_16", notes)
+        notes = [f"searched {', '.join(display_path(p) for p in self._places(system))}", "add directories with include_dirs (-I)"]
+        self._fail(self.place, f"include file '{path}' not found", notes)
 
-    def on_error(self, file: str, line: int, msg: str) -> None:
-        self._fail(file, line, msg)
+    def _line(self, reader: Reader, number: str) -> None:
+        """Obeys `#line NUMBER "FILE"` and the `# NUMBER "FILE"` of preprocessed text: the next line is that one. A file's name
+        stands as it is, without escapes."""
+        text = number + reader.skip()
+        match = _LINE.match(text)
+        if match is None:
+            tokens = Expansion(self.macros, iter(Reader(text, self.place[0]).tokens())).all()
+            match = _LINE.match(" ".join(token.text for token in tokens))
+        if match is None:
+            self._fail(self.place, "#line needs a number")
+        reader.line = int(match[1])
+        if match[2] is not None:
+            reader.file = match[2]
 
-    def on_directive_handle(self, directive: Any, toks: Any, ifpassthru: bool, precedingtoks: Any) -> bool | None:
-        self.directive = directive
-        if not toks and directive.value in NEED_MORE:
-            self._fail(directive.source, directive.lineno, f"#{directive.value} needs {NEED_MORE[directive.value]}")
-        if directive.value == "define":
-            for tok in toks:  # comments in a macro must not come out where it is used
-                if tok.type in self.t_COMMENT:
-                    tok.type, tok.value = self.t_SPACE, " "
-        handled: bool | None = super().on_directive_handle(directive, toks, ifpassthru, precedingtoks)
-        return handled
+    def _pragma(self, reader: Reader) -> None:
+        text = reader.skip().split()
+        if not text:
+            self._fail(self.place, "#pragma needs what it says")
+        if text[0] == "once":
+            self._once.add(self.file)
+        if text[0].startswith(("push_macro", "pop_macro")):
+            self._fail(self.place, f"#pragma {text[0]} is not supported")
 
-    def on_comment(self, tok: Any) -> bool:
-        # Kept if it spans lines: text behind it would otherwise move to its first line.
-        return "\n" in tok.value.rstrip("\n")
-
-    def on_directive_unknown(self, directive: Any, toks: Any, ifpassthru: bool, precedingtoks: Any) -> bool | None:
-        text = "".join(tok.value for tok in toks).strip()
-        if directive.value == "error":
-            self._fail(directive.source, directive.lineno, f"#error {text}")
-        if directive.value == "line" or directive.value.isdigit():
-            return None  # passed on: the lexer follows it
-        if directive.value in ("warning", "pragma", "ident"):
-            return True
-        suggestions = difflib.get_close_matches(directive.value, DIRECTIVES, n=1)
-        if suggestions and not any(tok.type in self.t_WS for tok in precedingtoks[1:]):
-            notes = [f"did you mean #{suggestions[0]}?"]
-            self._fail(directive.source, directive.lineno, f"unknown preprocessor directive #{directive.value}", notes)
-        return True  # p4c skips the line: programs have comments of that kind
-
-    def _fail(self, file: str, line: int, message: str, notes: Sequence[Note | str] = ()) -> NoReturn:
+    def _fail(self, place: Place, message: str, notes: Sequence[Note | str] = ()) -> NoReturn:
+        file, line = place
         lines = self.sources.get(file, "").splitlines()
         text = lines[line - 1] if 0 < line <= len(lines) else ""
         col = len(text) - len(text.lstrip()) + 1
         error = CompileError(Span(file, line, col, max(1, len(text.strip()))), message, notes)
         error.sources = self.sources
         raise error
+
+
+def _is_file(path: str) -> bool:
+    return "\0" not in path and os.path.exists(path) and not os.path.isdir(path)
+
+
+def _truth(value: bool, token: Token) -> Token:
+    return token._replace(kind="number", text=str(int(value)))
+
+
+def _written(tokens: Iterator[Token]) -> str:
+    """Returns the text of tokens, each on the line where it was written, with `#line` markers where lines are left out."""
+    out: list[str] = []
+    file, line = None, 1
+    previous: Token | None = None
+    for token in tokens:
+        target, text = token.place[1] - token.before.count("\n"), token.before
+        missing = target - line
+        if token.place[0] != file or not 0 <= missing <= _MAX_BLANK_LINES:
+            file, line = token.place[0], target
+            out.append(f'{"" if previous is None else chr(10)}#line {line} "{file}"\n')
+            previous = None
+        elif missing:
+            out.append("\n" * missing)
+            previous = None
+        if previous is not None and token.seam and not text and token.glues(previous):
+            text = " "
+        out += text, token.text
+        line = token.place[1]
+        previous = token
+    return "".join(out) + ("\n" if out else "")
 
 
 def display_path(path: str) -> str:
@@ -293,17 +396,10 @@ def preprocess_text(
     """Preprocesses a text called `name`; see `preprocess`. `files`: all files it may include, by absolute path; None: the
     disk's."""
     preprocessor = _Preprocessor(include_dirs, files)
-    for macro, value in (defines or {}).items():
-        preprocessor.define(f"{macro} {value}")
-    out = io.StringIO()
     try:
-        preprocessor.parse(source, name)
-        preprocessor.write(out)
+        for macro, value in (defines or {}).items():
+            preprocessor.define(macro, value)
+        return _written(preprocessor.run(source, name)), preprocessor.sources
     except RecursionError:
-        raise CompileError(Span(name, 0, 0, 0), "arguments of macros are nested too deep") from None
-    except (IndexError, ValueError, TypeError, AttributeError) as error:  # raised by pcpp for unexpected input
-        where = preprocessor.directive
-        if where is None:
-            raise
-        preprocessor._fail(where.source, where.lineno, f"malformed #{where.value} ({type(error).__name__}: {error})")
-    return out.getvalue(), preprocessor.sources
+        file, line = preprocessor.place
+        raise CompileError(Span(file or name, line, 1, 1), "arguments of macros, or a condition, are nested too deep") from None
