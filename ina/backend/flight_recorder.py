@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ import torch.distributed.distributed_c10d as c10d
 from ina.backend.arguments import tensors_in
 from ina.backend.locks import Lock
 from ina.backend.names import torch_name
+from ina.backend.questions import Questions
 
 LAST = 2000  # collectives
 LOOK = 0.5  # seconds between looks at the store
@@ -94,15 +96,15 @@ class Recorder:
         self._counts: Counter[tuple[str, str]] = Counter()  # by group, of collectives, messages and both
         self._number = 0
         self._lock = Lock("the flight recorder", lambda: PATIENCE)
-        self._store: dist.Store | None = None
+        self._questions: Questions | None = None
         self._rank = self._size = 0
         self._told = False
         self._pid = os.getpid()
 
     def watch(self, store: dist.Store, rank: int, size: int) -> None:
         """Writes the file when another rank of the first group, whose ``store`` this is, has failed."""
-        if self._store is None:
-            self._store, self._rank, self._size = store.clone(), rank, size  # type: ignore[attr-defined]  # as in RollCall
+        if self._questions is None:
+            self._questions, self._rank, self._size = Questions(store), rank, size
             threading.Thread(target=self._watch, args=(store.clone(),), name="ina-flight", daemon=True).start()  # type: ignore[attr-defined]
 
     def _watch(self, store: dist.Store) -> None:
@@ -152,16 +154,20 @@ class Recorder:
             return
         self._told = True
         self.write()
-        if self._store is None:
+        if self._questions is None:
             return
         deadline = time.monotonic() + TELLING
-        try:
-            self._store.set("failed", "")
-            self._store.set(f"written/{self._rank}", "")
-            while time.monotonic() < deadline and not self._store.check([f"written/{r}" for r in range(self._size)]):
+
+        def tell(store: dist.Store) -> None:
+            store.set("failed", "")
+            store.set(f"written/{self._rank}", "")
+
+        with suppress(RuntimeError):  # the store's rank has ended, or stands still
+            self._questions.ask(tell, TELLING)
+            while not self._questions.ask(lambda store: store.check([f"written/{r}" for r in range(self._size)]), TELLING):
+                if time.monotonic() > deadline:
+                    return
                 time.sleep(0.02)
-        except RuntimeError:  # the store's rank has ended
-            pass
 
     def write(self) -> None:
         """Writes the file, all of it or nothing. A file that cannot be written is a message on standard error."""

@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch.distributed as dist
 
+from ina.backend.questions import Questions
+
 PATIENCE = 1.0  # seconds in a collective before a rank publishes it, and between two reads of the others' collectives
 TELLING = 2.0  # seconds for the others to see it, too, before the first rank ends the job
+ANSWER = 1.0  # seconds for the store's answer
 MOST = 64  # collectives, the oldest, that a rank publishes
 
 
@@ -33,8 +37,7 @@ class RollCall:
     """The roll call of one rank of one group. Methods may be called from any thread."""
 
     def __init__(self, store: dist.Store, rank: int, size: int):
-        self._store, self._rank, self._size = store, rank, size
-        self._own: dist.Store | None = None
+        self._questions, self._rank, self._size = Questions(store), rank, size
         self._next = 0
         self._open: dict[int, Call] = {}
         self._looked = 0.0
@@ -85,21 +88,15 @@ class RollCall:
         oldest = sorted(self._open.copy().values(), key=lambda call: call.number)[:MOST]
         calls = {call.number: [call.way, call.agreed] for call in oldest}
         reports = {self._rank: calls}
-        try:
-            store = self._connection()
-            store.set(f"rank/{self._rank}", json.dumps(calls))
-            for rank in range(self._size):
-                if rank != self._rank and store.check([f"rank/{rank}"]):
-                    reports[rank] = {int(n): call for n, call in json.loads(store.get(f"rank/{rank}")).items()}
-        except RuntimeError:  # the store's rank has ended, which is detected elsewhere
-            pass
-        return reports
 
-    def _connection(self) -> dist.Store:
-        """Returns a connection of its own, which no other thread's blocking call occupies."""
-        if self._own is None:
-            self._own = self._store.clone()  # type: ignore[attr-defined]  # torch has it, its stubs do not
-        return self._own
+        def exchange(store: dist.Store) -> dict[int, dict[int, list[str]]]:
+            store.set(f"rank/{self._rank}", json.dumps(calls))
+            return {rank: {int(n): call for n, call in json.loads(store.get(f"rank/{rank}")).items()}
+                    for rank in range(self._size) if rank != self._rank and store.check([f"rank/{rank}"])}
+
+        with suppress(RuntimeError):  # the store's rank has ended, or stands still, which is detected elsewhere
+            reports |= self._questions.ask(exchange, ANSWER)
+        return reports
 
     def _compare(self, reports: dict[int, dict[int, list[str]]]) -> tuple[int, dict[int, list[str]]]:
         """Returns the first collective on which ranks disagree, with each rank's; (0, {}): there is none."""
@@ -111,13 +108,12 @@ class RollCall:
 
     def _wait_for(self, place: str, ranks: dict[int, list[str]]) -> None:
         deadline = time.monotonic() + TELLING
-        try:
-            own = self._connection()
-            own.set(f"{place}/{self._rank}", "")
-            while not own.check([f"{place}/{rank}" for rank in ranks]) and time.monotonic() < deadline:
+        with suppress(RuntimeError):
+            self._questions.ask(lambda store: store.set(f"{place}/{self._rank}", ""), ANSWER)
+            while not self._questions.ask(lambda store: store.check([f"{place}/{rank}" for rank in ranks]), ANSWER):
+                if time.monotonic() > deadline:
+                    return
                 time.sleep(0.02)
-        except RuntimeError:
-            pass
 
     def _text(self, number: int, calls: dict[int, list[str]]) -> str:
         each = "; ".join(f"rank {rank} is in {agreed} (through {way})" for rank, (way, agreed) in calls.items())

@@ -1,0 +1,71 @@
+"""Questions to a group's store that end in time, whatever has become of the process that serves it.
+
+torch's calls to a TCPStore wait for its answer. Where the serving process stands still (SIGSTOP, a debugger, memory on disk),
+they block, and with them the rank that is to notice that: so each question has a thread of its own, and who asks waits for a
+while.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch.distributed as dist
+
+T = TypeVar("T")
+
+
+class StoreSilent(RuntimeError):
+    """The store has not answered in time."""
+
+
+class Questions:
+    """Questions over a connection of their own, which no other thread's blocking call occupies, one at a time. Methods may be
+    called from any thread."""
+
+    def __init__(self, store: dist.Store):
+        """``store``: cloned with the first question."""
+        self._store = store
+        self._own: dist.Store | None = None
+        self._busy = threading.Lock()  # held by the thread that asks the store
+        self._late: object = None  # the question whose answer is overdue
+
+    def ask(self, question: Callable[[dist.Store], T], seconds: float) -> T:
+        """Returns ``question``'s answer, of a function of the store. Raises what it raises; StoreSilent: there is none within
+        ``seconds``, or an earlier one is overdue."""
+        deadline = time.monotonic() + seconds
+        if self._late is not None or not self._busy.acquire(timeout=seconds):
+            raise StoreSilent("ina: the group's store does not answer: its process stands still, or its machine is gone")
+        answers: queue.SimpleQueue[tuple[bool, object]] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                if self._own is None:
+                    self._own = self._store.clone()  # type: ignore[attr-defined]  # torch has it, its stubs do not
+                answers.put((True, question(self._own)))
+            except Exception as error:
+                answers.put((False, error))
+            finally:
+                self._late = None  # before the next one may ask
+                self._busy.release()
+
+        try:
+            threading.Thread(target=ask, name="ina-store", daemon=True).start()
+        except BaseException:
+            self._busy.release()
+            raise
+        try:
+            is_answer, value = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            self._late = answers
+            if not answers.empty():  # it came just now
+                self._late = None
+            raise StoreSilent(f"ina: the group's store has not answered for {seconds:g} s: its process stands still, or its "
+                              "machine is gone") from None
+        if is_answer:
+            return value  # type: ignore[return-value]
+        assert isinstance(value, Exception)
+        raise value
