@@ -15,10 +15,10 @@ class Lockstep(JobProgram):
     max_workers, max_jobs, max_slots = 32, 256, 8192
     udp_port = 0xBEC0
     reserves = False  # each job has its two rows, by its number
+    trees = False  # a job's workers are at one switch
+    overflows = False  # the switch does not look whether sums fit
 
     def job(self, place: Place) -> list[Entity]:
-        if place.parent is not None:
-            raise ValueError("lockstep: a job's workers must be at one switch")
         params = {"full": bits(place.workers), "incarnation": place.incarnation, "life": place.life, "group": place.group}
         return [TableEntry("job", {"hdr.lockstep.job": place.number}, "set_job", params)]
 

@@ -97,13 +97,9 @@ def _job(number: int, children: list[tuple[int, tuple[int, ...]]], parent: Paren
 
 def _entries(program: JobProgram, job: _Job) -> list[Entity]:
     """Returns a job's entries, without a switch above where the protocol has no trees."""
-    try:
-        own = program.job(job.place)
-    except ValueError:
-        if job.place.parent is None or program.needs_server:
-            raise
+    if not program.trees:
         job = replace(job, place=replace(job.place, parent=None))
-        own = program.job(job.place)
+    own = program.job(job.place)
     children = [entity for child in job.children for entity in program.child(job.place, child)]
     return [*own, *children, program.group(job.place, job.children)]
 

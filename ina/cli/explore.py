@@ -7,22 +7,29 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ina.base.bounds import whole
 from ina.base.error_text import line
+
+if TYPE_CHECKING:
+    from ina.aggregation.entries import JobProgram
+    from ina.p4.runtime.p4info import P4Info
 
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     """Adds the command `explore` to `ina`; it sets `main`, a function of the parsed arguments."""
     explore = subparsers.add_parser(
         "explore",
-        description="Walks every state of a small SwitchML job that arrival, loss, duplication and time-outs can lead to, with "
+        description="Walks every state of a small job that arrival, loss, duplication and time-outs can lead to, with "
         "the compiled switch program and the real worker. Without a budget of faults there is no bound on them: whatever was "
         "sent may come at any time, any number of times, or never.",
     )
     explore.add_argument("--topology", default="star hosts=2", metavar="'NAME KEY=VALUE ...'",
                          help="with a worker at each host, along the aggregation tree (default: star hosts=2)")
-    explore.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: p4/switchml.p4)")
+    explore.add_argument("--protocol", metavar="NAME",
+                         help="switchml, thc, omnireduce, fpisa, receivers, or the path of your own program (default: switchml)")
+    explore.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: that of the protocol)")
     explore.add_argument("--slots", type=whole(1, 8192), default=1, help="of the job, a power of two (default: 1)")
     explore.add_argument("--elements", type=whole(1, 10**6, "states multiply with each packet"), default=64,
                          help="of the tensor; a packet has 32 (default: 64)")
@@ -57,7 +64,8 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
         "without an end, and prints its seed.",
     )
     simulate.add_argument("--protocol", metavar="NAME",
-                          help="switchml, atp, ps, thc, omnireduce, fpisa or receivers (default: switchml)")
+                          help="switchml, atp, ps, thc, omnireduce, fpisa, receivers, or the path of your own program "
+                          "(default: switchml)")
     simulate.add_argument("--events", type=whole(1, 10**12), default=1_000_000, metavar="N",
                           help="of all seeds together (default: 1000000)")
     simulate.add_argument("--seed", type=whole(0, 2**63), default=1, metavar="N", help="the first one (default: 1)")
@@ -72,7 +80,6 @@ def main(args: argparse.Namespace) -> int:
 
     from ina.aggregation import protocols
     from ina.aggregation.controller.admission import AdmissionError
-    from ina.aggregation.entries import recognise
     from ina.base import paths
     from ina.base.cc import BuildError
     from ina.p4.compiler.build import compile_program
@@ -92,12 +99,12 @@ def main(args: argparse.Namespace) -> int:
             raise ValueError("--maxima: of int32 only")
         network = specified(args.topology)
         pool = 1 << max(1, args.slots - 1).bit_length()
-        built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)},
-                                include_dirs=[paths.p4_dir()])
+        path = args.program or protocols.program(args.protocol or protocols.DEFAULT)
+        built = compile_program(path, defines={"VALUES": "32", "SLOTS": str(pool)}, include_dirs=[paths.p4_dir()])
         program = Program(built.so_path)
-        protocol = recognise(program.p4info, args.program)
-        if protocol is None or protocol[0].name != protocols.DEFAULT:
-            raise ValueError(f"{args.program}: not SwitchML's, by its annotation @ina_program: this command explores no other")
+        protocol = _protocol(program.p4info, args.program, args.protocol)
+        if protocol.name != protocols.DEFAULT and (args.then or args.published):
+            raise ValueError(f"--then, --published: of the protocol switchml only, and the program is {protocol.title}'s")
         options = {"slots": args.slots, "elements": args.elements, "restarts": args.forgetful}
         if args.forgetful and any(getattr(args, name) is not None for name in ("losses", "duplicates", "timeouts", "depth")):
             raise ValueError("--forgetful: only without a budget of faults")
@@ -105,10 +112,10 @@ def main(args: argparse.Namespace) -> int:
         def explorer(first: int) -> Explorer:
             if args.then:
                 return jobs(program, network, args.then, **options, first=first)
-            return job(program, network, **options, dtype=getattr(np, args.dtype), strict=not args.published,
-                       count=args.tensors, first=first, maximum=args.maxima, late=args.late)
+            return job(program, network, protocol=protocol.name, **options, dtype=getattr(np, args.dtype), count=args.tensors,
+                       strict=not args.published, first=first, maximum=args.maxima, late=args.late)
 
-        walks = [(first, explorer(first)) for first in args.first or starts(protocol[0], args.slots)]
+        walks = [(first, explorer(first)) for first in args.first or starts(protocol, args.slots)]
     except (ValueError, AdmissionError, CompileError, BuildError, OSError) as error:
         print(f"ina: {line(error)}", file=sys.stderr)
         return 2
@@ -137,6 +144,28 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def _protocol(p4info: P4Info, program: Path | None, name: str | None) -> JobProgram:
+    """Returns the protocol of that name, else the one that the program states. Raises ValueError: it states another, or none."""
+    from ina.aggregation import protocols
+    from ina.aggregation.entries import program_named, recognise
+
+    if name is not None or program is None:
+        protocol = program_named(name or protocols.DEFAULT)
+        _check_statement(protocol, p4info, program)
+        return protocol
+    recognised = recognise(p4info, program)
+    if recognised is None:
+        raise ValueError(f"{program}: no protocol's program, by its annotation @ina_program (docs/guide/new-protocol.md)")
+    return recognised[0]
+
+
+def _check_statement(protocol: JobProgram, p4info: P4Info, program: Path | None) -> None:
+    """Raises ValueError: the program does not state the protocol."""
+    if protocol.sizes(p4info) is None:
+        raise ValueError(f"{program or protocol.name}: its annotation @ina_program does not say that it is the protocol "
+                         f"{protocol.name}'s")
+
+
 def simulate_main(args: argparse.Namespace) -> int:
     import logging
     from collections import Counter
@@ -148,6 +177,7 @@ def simulate_main(args: argparse.Namespace) -> int:
     from ina.p4.compiler.build import compile_program
     from ina.p4.compiler.errors import CompileError
     from ina.p4.runtime.loaded_program import Program
+    from ina.worlds.virtual.applications import applied_reductions
     from ina.worlds.virtual.simulation import Simulation, macros
 
     # it warns of switches, and parameter servers, that do not answer
@@ -158,8 +188,8 @@ def simulate_main(args: argparse.Namespace) -> int:
         built = compile_program(args.program or protocols.program(protocol), defines=macros(protocol),
                                 include_dirs=[paths.p4_dir()])
         program = Program(built.so_path)
-        if entries.sizes(program.p4info) is None:
-            raise ValueError(f"{args.program}: its annotation @ina_program does not say that it is the protocol {protocol}'s")
+        _check_statement(entries, program.p4info, args.program)
+        applied_reductions(entries)
     except (ValueError, CompileError, BuildError, OSError) as error:
         print(f"ina: {line(error)}", file=sys.stderr)
         return 2

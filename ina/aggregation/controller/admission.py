@@ -96,7 +96,10 @@ class Controller:
                                           self._server(name, switch))
         else:
             self._plant(job, tree, tuple(hosts) or tree.workers)
-        entries_by_switch = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
+        try:
+            entries_by_switch = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
+        except ValueError as error:  # of a user's own protocol
+            raise AdmissionError("invalid", f"job {name!r}: the protocol {self.program.title} refuses it: {error}") from error
         self._write([Change(switch, [*self.program.clear(job.place(job.branches[switch])), *insert(*entries)], delete(*entries))
                      for switch, entries in entries_by_switch.items()])
         self.jobs[name] = job
@@ -372,6 +375,9 @@ class Controller:
         for worker, host in enumerate(hosts):
             for switch in tree.path(host)[1:]:
                 below[switch].add(worker)
+        if not self.program.trees and len(tree.switches) > 1:
+            raise AdmissionError("invalid", f"{title}: the protocol {self.program.title} adds up at one switch, but the tree of "
+                                            f"its workers goes over {', '.join(tree.switches)}; expected workers at one switch")
         job.hosts = hosts
         numbers = {host: worker for worker, host in enumerate(hosts)}
         for switch in tree.switches:

@@ -112,9 +112,11 @@ class JobProgram(ABC):
     udp_port: int = SWITCH.port  # of its packets
     job_byte: int = 1  # place of the job's number in a packet, counted from the end of UDP's header
     reserves: bool = True  # a job holds slots of its own; False: all jobs share the pool
+    trees: bool = True  # sums of sums: a job's workers may be at several switches; False: at one
     needs_server: bool = False  # a parameter server is above the root of every job's tree: its ``parent``
     lifetime: float = 0.0  # seconds for which a shared row without an owner stays valid; 0: rows are a job's own
     floats: bool = False  # a block that integers cannot represent is sent as float32; False: it becomes NaN
+    overflows: bool = True  # a result says that an int32 sum did not fit; False: sums wrap without a word
     multicasts: bool = True  # the switch copies a result to all workers; False: the parameter server sends each its own
     payloads: tuple[int, ...] = ()  # values of a packet that one program takes; none: it is compiled for those of ``sizes``
     pipes: int = 0  # of its switch

@@ -32,6 +32,7 @@ CONSUMED_AT = 16  # packets of 256 values go on to pipe 1 by one port for each w
 class Published(JobProgram):
     name = "switchml"
     title = "SwitchML as published"
+    trees = False
     tables = ("receive_udp", "dst_addr")
     max_workers = max_children = CONSUMED_AT
     max_jobs = 1  # slots do not belong to jobs

@@ -15,6 +15,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.job_records import Job
+from ina.aggregation.entries import JobProgram
 from ina.aggregation.worker.errors import JobTimeout
 from ina.worlds.virtual.fabric import Fabric
 from ina.worlds.virtual.network import Completion
@@ -30,6 +31,18 @@ class Violation(Exception):
     """An invariant does not hold."""
 
 
+def applied_reductions(program: JobProgram) -> tuple[int, ...]:
+    """Returns the reductions of a protocol that applications ask for: sums and maxima, or its own where it has neither.
+    ValueError: nothing tells its results."""
+    declared = protocols.reductions(program.name)
+    if reductions := tuple(reduction for reduction in (protocols.SUM, protocols.MAX) if reduction in declared):
+        return reductions
+    if program.reduced(np.zeros((2, VALUES), np.int32)) is None:
+        raise ValueError(f"the protocol {program.title} has neither sums nor maxima, and its PROGRAM.reduced tells no other "
+                         "results (docs/guide/new-protocol.md)")
+    return (protocols.OWN,)
+
+
 @dataclass
 class Application:
     """One application. ``key``: seed of its data; ``exponent``: of float32 in fixed point, as ATP's option."""
@@ -42,6 +55,7 @@ class Application:
     elements: int
     dtype: type
     exponent: int | None
+    reductions: Sequence[int] = (protocols.SUM, protocols.MAX)
     wraps: Sequence[int] = ()  # of packets' numbers: most lives begin shortly before one of them
     job: Job | None = None
     lives: int = 0
@@ -95,21 +109,23 @@ class Application:
     def _data(self, tensor: int) -> tuple[np.ndarray, ...]:
         return drawn((*self.key, self.lives, tensor), len(self.hosts), self.elements, self.dtype, VALUES)
 
-    def _is_maximum(self, tensor: int) -> bool:
-        return self.dtype is np.int32 and tensor % 4 == 3
+    def _reduction(self, tensor: int) -> int:
+        """Returns the reduction of a tensor: of int32, every fourth is a maximum, of those that the protocol has."""
+        maximum = self.dtype is np.int32 and tensor % 4 == 3
+        return self.reductions[-1 if maximum else 0]
 
     def _submit(self, worker: int, now: int) -> None:
         assert self.job is not None  # it has begun, and not ended
         tensor = self._next[worker]
         self._next[worker] += 1
         out: np.ndarray = np.empty(self.elements, self.dtype)
-        reduction = protocols.MAX if self._is_maximum(tensor) else protocols.SUM
-        ticket = self.fabric.submit(self.machines[worker], self._data(tensor)[worker], out, at=now, reduction=reduction)
+        ticket = self.fabric.submit(self.machines[worker], self._data(tensor)[worker], out, at=now,
+                                    reduction=self._reduction(tensor))
         self._tickets[ticket] = self.job, tensor, worker, out
 
-    def complete(self, completion: Completion, floats: bool, now: int) -> str:
-        """Handles a finished tensor, if it is its own. Returns why this life is over; empty: it goes on. ``floats``: as the
-        protocol declares. Raises Violation."""
+    def complete(self, completion: Completion, program: JobProgram, now: int) -> str:
+        """Handles a finished tensor, if it is its own. Returns why this life is over; empty: it goes on. ``program``: the
+        protocol's. Raises Violation."""
         submitted = self._tickets.pop(completion.ticket, None)
         if submitted is None or self.job is not submitted[0]:
             return ""
@@ -121,8 +137,12 @@ class Application:
             if not self.hindered:
                 raise Violation(f"stuck: nothing that {self.name}, job {job.number}, needs has failed since it began: {error}")
             return f"worker {worker} failed: {error}"
-        difference = wrong(out, completion.event.overflow, self._data(tensor), VALUES, maximum=self._is_maximum(tensor),
-                           floats=floats, exponent=self.exponent)
+        if (reduction := self._reduction(tensor)) == protocols.OWN:
+            expected = program.reduced(np.stack(self._data(tensor)))
+            difference = "" if expected is not None and np.array_equal(out, expected) else "a wrong result"
+        else:
+            difference = wrong(out, completion.event.overflow, self._data(tensor), VALUES, maximum=reduction == protocols.MAX,
+                               floats=program.floats, exponent=self.exponent, flags=program.overflows)
         if difference:
             raise Violation(f"{difference}: {about}")
         self.results, self.latest = self.results + 1, now

@@ -1,4 +1,5 @@
-"""Machines for the explorer (explorer.py): the compiled switch program, the real worker, and small jobs of them.
+"""Machines for the explorer (explorer.py): the compiled switch program, the real worker, and small jobs of them, of any protocol
+that needs no parameter server.
 
     explorer = job(program, leaf_spine.topology(leaves=2, spines=1, hosts=1), slots=1)
 """
@@ -14,6 +15,7 @@ import numpy as np
 from ina.aggregation import protocols
 from ina.aggregation.controller.admission import Controller, switch_address
 from ina.aggregation.entries import JobProgram, pool_of, program_named
+from ina.aggregation.entries.switchml import PROGRAM as SWITCHML
 from ina.aggregation.ps.state_machine import ParameterServer
 from ina.aggregation.wire import layout
 from ina.aggregation.worker.config import WorkerConfig
@@ -24,9 +26,12 @@ from ina.net.ports import PS
 from ina.p4.runtime.embedded import Switch
 from ina.topology import Topology
 from ina.topology.tree import aggregation_tree
+from ina.worlds.virtual.applications import applied_reductions
 from ina.worlds.virtual.explorer import Explorer, Machine, Sent
 from ina.worlds.virtual.fabric import Source
 from ina.worlds.virtual.samples import exact
+
+UDP_END = 14 + 20 + 8  # of Ethernet, IPv4 and UDP
 
 
 class SwitchMachine(Machine):
@@ -170,37 +175,52 @@ class ServerMachine(Machine):
 
 
 def tensors(seed: int, first: int, count: int, workers: int, elements: int, dtype: type, values: int,
-            maximum: bool = False) -> list[list[Tensor]]:
+            maximum: bool = False, program: JobProgram = SWITCHML) -> list[list[Tensor]]:
     """Returns ``count`` tensors for each worker, by worker: those from turn ``first`` on (samples.py). ``maximum``: maxima and
-    sums by turns, so that rows change their kind."""
-    maxima = [maximum and not number % 2 for number in range(count)]
-    samples = [exact(seed, first + number, workers, elements, dtype, values, largest) for number, largest in enumerate(maxima)]
-    return [[Tensor(sample.rows[worker], sample.expected, sample.overflow, protocols.MAX if largest else protocols.SUM)
-             for sample, largest in zip(samples, maxima, strict=True)] for worker in range(workers)]
+    sums by turns, so that rows change their kind. ``program``: the protocol's, which may have neither, but results of its own."""
+    declared = applied_reductions(program)
+    turns = (protocols.MAX, declared[0]) if maximum else declared[:1]
+    result: list[list[Tensor]] = [[] for _ in range(workers)]
+    for number in range(count):
+        reduction = turns[number % len(turns)]
+        sample = exact(seed, first + number, workers, elements, dtype, values, reduction == protocols.MAX)
+        expected = program.reduced(sample.rows) if reduction == protocols.OWN else sample.expected
+        assert expected is not None  # applied_reductions has asked
+        overflow = sample.overflow and reduction == protocols.SUM and program.overflows
+        for row, each in zip(sample.rows, result, strict=True):
+            each.append(Tensor(row, expected, overflow, reduction))
+    return result
 
 
 def job(
-    program: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
+    compiled: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
     strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
     check: str = "off", protocol: str = protocols.DEFAULT, work: Sequence[Sequence[Tensor]] | None = None,
     first: int = 0, late: bool = False,
 ) -> Explorer:
-    """Makes one SwitchML job of a worker at each host, along the topology's aggregation tree.
+    """Makes one job of a worker at each host, along the topology's aggregation tree. Tensors ask for sums, or for the first
+    reduction that the protocol has.
 
-    ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``strict`` False, with one switch only: as for unmodified
-    SwitchML clients, without the tsi check. ``count``: tensors of so many ``elements``, every third one with an overflow.
+    ``compiled``: the protocol's program, with VALUES = ``values`` and a small SLOTS. ``strict`` False, with one switch only: as
+    for unmodified SwitchML clients, without the tsi check. ``count``: tensors of so many ``elements``, every third one with an
+    overflow.
     ``maximum``: maxima of int32, and a sum after each. ``restarts``: of switches, at any time. ``check``: how check words are
-    made; without them, what is wrong shows as a wrong sum. ``protocol``: one with SwitchML's headers; ``work``: tensors by
-    worker, instead of these. ``first``: number of the job's first packet. ``late``: as WorkerMachine's.
+    made; without them, what is wrong shows as a wrong sum. ``protocol``: one without a parameter server; ``work``: tensors by
+    worker, instead of these. ``first``: number of the job's first packet. ``late``: as WorkerMachine's. ValueError,
+    AdmissionError: the protocol has no such jobs.
     """
+    program = program_named(protocol)
+    if program.needs_server:
+        raise ValueError(f"the protocol {program.title} has a parameter server, and no walk is made of one: "
+                         f"ina simulate --protocol {protocol} takes random paths with it")
     hosts = [host.name for host in topology.hosts]
-    switches = {node.name: Switch(program) for node in topology.switches}
+    switches = {node.name: Switch(compiled) for node in topology.switches}
     for switch in switches.values():
-        pool_of(program_named(protocol), switch.program.p4info, slots)
-    controller = Controller(switches, slots, protocol=protocol, topology=topology, chance=random.Random(1))
+        pool_of(program, switch.program.p4info, slots)
+    controller = Controller(switches, slots, protocol=program, topology=topology, chance=random.Random(1))
     tree = aggregation_tree(topology, hosts) if strict else None
     admitted = controller.admit("explored", len(hosts), slots, strict, tree=tree, check=check)
-    work = work or tensors(1, 0, count, len(hosts), elements, dtype, values, maximum)
+    work = work or tensors(1, 0, count, len(hosts), elements, dtype, values, maximum, program)
     wires, machines = [], []
     for link, (a, b) in zip(topology.links, topology.ends, strict=True):
         wires.append(((link.a, a.port), (link.b, b.port)))
@@ -213,11 +233,12 @@ def job(
         child = controller.attach(admitted, index, at.port)
         config = WorkerConfig(
             worker=index, workers=len(hosts), job=admitted.number, life=admitted.life, slots=slots, values=values,
-            address=child.address, switch=switch_address(at.node), rto_min=1.0, rto_max=1.0, timeout=1e5,
+            address=child.address, switch=switch_address(at.node, program.udp_port), rto_min=1.0, rto_max=1.0, timeout=1e5,
             check=admitted.check, key=admitted.key, protocol=protocol, first_packet=first,
         )
         machines.append(WorkerMachine(host, Worker(config), work[index], late))
-    return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, describe)
+    shown = describe if program.udp_port == SWITCHML.udp_port else _in_bytes
+    return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, shown)
 
 
 def starts(program: JobProgram, slots: int) -> tuple[int, ...]:
@@ -230,3 +251,8 @@ def describe(frame: bytes) -> str:
     wire = layout.load(32)
     fields = wire["switchml"].unpack(frame, wire.offset("switchml"))
     return f"{'pending frame' if fields['msg_type'] == wire.constants['SWITCHML_PENDING'] else 'packet'} {fields['tsi']}"
+
+
+def _in_bytes(frame: bytes) -> str:
+    """Describes a frame of a user's own protocol: its first bytes behind UDP's header."""
+    return f"packet {frame[UDP_END : UDP_END + 12].hex(' ', 4)}"

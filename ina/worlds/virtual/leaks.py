@@ -33,7 +33,8 @@ def _identity(protocol: JobProgram, entry: TableEntry) -> tuple[int, int]:
 
 
 def _check_ranges(switch: str, entries: list[TableEntry]) -> None:
-    ranges = sorted((as_int(e.params["base"], 16, "base"), as_int(e.params["mask"], 14, "mask")) for e in entries)
+    stated = (e.params for e in entries if {"base", "mask"} <= set(e.params))  # a user's own protocol has others
+    ranges = sorted((as_int(params["base"], 16, "base"), as_int(params["mask"], 14, "mask")) for params in stated)
     if any(base + mask >= after for (base, mask), (after, _) in zip(ranges, ranges[1:], strict=False)):
         raise Violation(f"slots of {switch} are held twice: (first, last - first) are {ranges}")
 

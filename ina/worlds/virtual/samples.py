@@ -79,11 +79,11 @@ def drawn(key: tuple[int, ...], workers: int, elements: int, dtype: type, values
 
 
 def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: int, *, maximum: bool = False,
-          floats: bool = False, exponent: int | None = None) -> str:
+          floats: bool = False, exponent: int | None = None, flags: bool = True) -> str:
     """Returns what is wrong with a result; empty: nothing. ``floats``: blocks that integers cannot carry go as float32, and do
-    not become NaN. ``exponent``: of fixed point, instead of agreed ones."""
+    not become NaN. ``exponent``: of fixed point, instead of agreed ones. ``flags``: the protocol tells overflows."""
     if out.dtype == np.int32:
-        if flag := _wrong_flag(overflow, rows, maximum):
+        if flags and (flag := _wrong_flag(overflow, rows, maximum)):
             return f"a wrong overflow flag: {flag}"
         right = np.max(rows, axis=0) if maximum else np.sum(rows, axis=0, dtype=np.int32)
         if np.array_equal(out, right):

@@ -41,7 +41,7 @@ from ina.aggregation.controller.transaction import REFUSED
 from ina.aggregation.entries import program_named
 from ina.net.ports import PS, Faults
 from ina.topology import Topology, load
-from ina.worlds.virtual.applications import VALUES, Application, Violation
+from ina.worlds.virtual.applications import VALUES, Application, Violation, applied_reductions
 from ina.worlds.virtual.control_plane import Calls, Fate, Killed, ServerProcess, SimulatedTarget
 from ina.worlds.virtual.fabric import Fabric, Source
 from ina.worlds.virtual.leaks import check_server, check_slots, check_switch
@@ -91,7 +91,8 @@ def macros(protocol: str) -> dict[str, str]:
 
 
 class Simulation:
-    """One run from one seed. ``program``: that of ``protocol``, compiled with its ``macros``."""
+    """One run from one seed. ``program``: that of ``protocol``, compiled with its ``macros``. Jobs of a protocol without trees
+    are at one switch. ValueError: the protocol's results cannot be told right from wrong."""
 
     def __init__(self, program: Source, seed: int, protocol: str = protocols.DEFAULT):
         self.seed, self.chance = seed, random.Random(seed)
@@ -126,7 +127,7 @@ class Simulation:
 
     def _network(self) -> Topology:
         hosts, spare = self.chance.choice((2, 3)), self.protocol.needs_server  # for parameter servers: two hosts
-        if self.chance.random() < 0.4:
+        if self.chance.random() < 0.4 or not self.protocol.trees:
             return load("star", hosts=2 * (hosts + spare), rate=RATE, delay=DELAY, queue=0)
         return load("leaf-spine", leaves=2, spines=2, hosts=hosts + spare, rate=RATE, delay=DELAY, queue=0)
 
@@ -139,10 +140,12 @@ class Simulation:
         half = len(hosts) // 2
         groups = [hosts[:half], hosts[half:]] if chance.random() < 0.6 else [hosts]
         exponents = (None, 8) if self.protocol.floats else (None,)
+        reductions = applied_reductions(self.protocol)
+        dtypes = (np.int32, np.float32 if protocols.SUM in reductions else np.int32)
         return [Application(f"job{i}", self.fabric, (self.seed, i), tuple(group), slots=chance.choice((1, 2, 4)),
                             elements=VALUES * chance.choice((1, 2, 3, chance.randint(4, 12))),
-                            dtype=chance.choice((np.int32, np.float32)), exponent=chance.choice(exponents),
-                            wraps=self.protocol.wraps())
+                            dtype=chance.choice(dtypes), exponent=chance.choice(exponents),
+                            wraps=self.protocol.wraps(), reductions=reductions)
                 for i, group in enumerate(groups)]
 
     # ---- time
@@ -186,7 +189,7 @@ class Simulation:
             self._clock = max(self.now, due)
         for completion in self.fabric.completions():
             for application in self.applications:
-                if why := application.complete(completion, self.protocol.floats, self.now):
+                if why := application.complete(completion, self.protocol, self.now):
                     self._end(application, why)
         for application in self.applications:
             if application.hindered and self.now - application.latest > PATIENCE:

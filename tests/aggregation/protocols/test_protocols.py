@@ -16,7 +16,7 @@ from waiting import LONG, TookTooLong
 
 from ina import cli
 from ina.aggregation import protocols
-from ina.aggregation.controller.admission import Controller
+from ina.aggregation.controller.admission import AdmissionError, Controller
 from ina.aggregation.controller.client import Client, ControlError, start_server
 from ina.aggregation.controller.worker_ports import open_worker_port
 from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
@@ -172,6 +172,63 @@ def test_every_interleaving_of_an_own_protocol():
     report = explorer.explore(24, Budget(losses=1, duplicates=1, timeouts=2))
     assert report.violation is None, "\n".join((report.violation, *report.steps))
     assert report.states > 200
+
+
+def test_the_commands_walk_and_simulate_an_own_protocol(capsys):
+    name = str(LOCKSTEP / "lockstep.p4")
+    assert cli.main(["explore", "--protocol", name]) == cli.main(["explore", "--program", name, "--tensors", "2"]) == 0
+    out = capsys.readouterr().out
+    assert len(re.findall(r"from packet \d+: \d+ states \(all of them\)", out)) == 6
+    assert out.count("no wrong sum; the job can finish from every state") == 2
+    assert cli.main(["simulate", "--protocol", name, "--events", "6000", "--length", "3000"]) == 0
+    assert "no wrong sum, no leaked slot or aggregator, no stuck job" in capsys.readouterr().out
+
+
+def test_the_commands_find_what_is_wrong_with_an_own_protocol(tmp_path, capsys):
+    """Rows of any earlier job are taken for this one's, and packets of any round are added."""
+    for path in files(LOCKSTEP, "lockstep.*"):
+        shutil.copy(path, tmp_path)
+    program, name = tmp_path / "lockstep.p4", str(tmp_path / "lockstep.p4")
+    right = program.read_text()
+    program.write_text(right.replace("!fresh && number != hdr.lockstep.number", "false"))
+    assert cli.main(["explore", "--protocol", name, "--first", "0"]) == 1
+    assert re.search(r"violation: h\d .*\n  1. arrives: packet [0-9a-f ]+, h1 to s1\n", capsys.readouterr().out)
+    program.write_text(right.replace("incarnation != meta.incarnation ||", "seen == 0 ||"))
+    assert cli.main(["simulate", "--protocol", name]) == 1
+    assert re.search(r"seed \d+: (a wrong sum|stuck)", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("reduced", "status"), [
+    ("tensors.sum(axis=0, dtype='int32')", 0), ("tensors.max(axis=0)", 1), ("None", 2)])
+def test_the_commands_compare_a_reduction_of_its_own(tmp_path, capsys, reduced, status):
+    for path in files(LOCKSTEP, "lockstep.*"):
+        text = path.read_text().replace("1 << INA_SUM", "1 << INA_OWN")
+        (tmp_path / path.name).write_text(text.replace(
+            "\n    def child(", f"\n    def reduced(self, tensors):\n        return {reduced}\n\n    def child("))
+    name = str(tmp_path / "lockstep.p4")
+    assert cli.main(["explore", "--protocol", name, "--first", "0"]) == status
+    assert cli.main(["simulate", "--protocol", name, "--events", "3000", "--length", "3000"]) == status
+    assert (capsys.readouterr().err.count("its PROGRAM.reduced tells no other results") == 2) == (status == 2)
+
+
+def test_a_job_of_a_protocol_without_trees_is_refused_at_several_switches(capsys):
+    name = str(LOCKSTEP / "lockstep.p4")
+    assert cli.main(["explore", "--protocol", name, "--topology", "leaf-spine leaves=2 spines=1 hosts=1"]) == 2
+    message = "the protocol lockstep adds up at one switch, but the tree of its workers goes over s3, s1, s2"
+    assert message in capsys.readouterr().err
+
+
+def test_what_an_own_protocol_raises_for_a_job_is_a_refusal(tmp_path):
+    """The switch process answers the rank with it, and lives."""
+    for path in files(LOCKSTEP, "lockstep.*"):
+        (tmp_path / path.name).write_text(path.read_text().replace(
+            'params = {"full"', 'raise ValueError("not on Sundays")\n        params = {"full"'))
+    program = tmp_path / "lockstep.p4"
+    built = compile_program(program, defines={"VALUES": "32", "JOBS": "1"}, include_dirs=[ROOT / "p4"])
+    controller = Controller(Switch(built.so_path), 1, protocol=str(program))
+    with pytest.raises(AdmissionError, match="job 'late': the protocol lockstep refuses it: not on Sundays") as refused:
+        controller.admit("late", 2, 1)
+    assert refused.value.code == "invalid" and not controller.jobs
 
 
 @pytest.mark.parametrize(("worker", "message"), [

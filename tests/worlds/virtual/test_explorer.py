@@ -382,7 +382,10 @@ def test_the_command_says_how_it_went_wrong(capsys):
     (("--slots", "3"), "a power of two"),
     (("--published", "--topology", "leaf-spine leaves=2 spines=1 hosts=1"), "no tree"),
     (("--program", "nowhere.p4"), "nowhere.p4"),
-    (("--program", str(paths.p4_dir() / "atp.p4")), "atp.p4: not SwitchML's, by its annotation"),
+    (("--program", str(paths.p4_dir() / "atp.p4")), "the protocol ATP has a parameter server, and no walk is made of one"),
+    (("--program", "examples/learn/learn.p4"), "learn.p4: no protocol's program, by its annotation"),
+    (("--protocol", "fpisa", "--then", "next"), "--then, --published: of the protocol switchml only"),
+    (("--protocol", "fpisa", "--program", str(paths.p4_dir() / "switchml.p4")), "does not say that it is the protocol fpisa's"),
 ])
 def test_the_command_refuses_what_makes_no_sense(capsys, args, message):
     assert explore(*args) == 2
