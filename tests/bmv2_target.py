@@ -112,7 +112,7 @@ class Bmv2Target:
     def read_registers(self, name: str) -> list[int]:
         return [int(v) for v in self._say(f"register_read {name}", "=").partition("=")[2].split(",")]
 
-    def read_register(self, name: str, index: int) -> int:
+    def read_register(self, name: str, index: int, half: int = 0) -> int:
         return int(self._say(f"register_read {name} {index}", "=").partition("=")[2])
 
     def write_register(self, name: str, index: int, value: int) -> None:

@@ -20,6 +20,13 @@ and, beyond the commands of p4c's runner,
     direct_meter_set_rates TABLE ENTRY RATE:BURST RATE:BURST
     expect_digest NAME VALUE...
 
+and the dialect of p4c's tests for Tofino: a backslash at the end of a line continues it, a semicolon there means nothing, an
+action without arguments needs no parentheses, nor arguments commas, `check_counter` takes `=`, too, and
+
+    check_register NAME(INDEX) [lo|hi][[HIGH:LOW]] =|==|!=|<|<=|>|>= N      (a leading 0 makes N octal)
+
+where `hi` is the second value of a register of pairs.
+
 Rules, those of p4c's runner for BMv2: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is `h.isValid()`;
 omitted keys match anything (exact ones: 0); the higher priority wins; `$` demands the exact length, else a received
 packet may be longer; `expect PORT` alone accepts any packets, but at least one; packets on ports that the file never
@@ -47,6 +54,7 @@ COMPARE: dict[str, Callable[[int, int], bool]] = {
     "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
+    "=": lambda a, b: a == b,
 }
 
 
@@ -84,11 +92,13 @@ class Target(Protocol[H]):
 
     def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None: ...
 
-    def read_counter(self, name: str, index: int) -> tuple[int, int]: ...
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        """Returns packets and bytes, without the frame check sequence."""
 
     def read_direct_counter(self, table: str, entry: H) -> tuple[int, int]: ...
 
-    def read_register(self, name: str, index: int) -> int: ...
+    def read_register(self, name: str, index: int, half: int = 0) -> int:
+        """Returns a cell; of a register of pairs its first or second value (`half` 0 or 1); of several pipes, the first one's."""
 
     def write_register(self, name: str, index: int, value: int) -> None: ...
 
@@ -144,8 +154,10 @@ class Result:
 def parse(text: str) -> list[Command]:
     """Returns the commands of a file, without comments (`#`) and empty lines."""
     out = []
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.split("#", 1)[0].strip()
+    lines = ((number, line.split("#", 1)[0].strip()) for number, line in enumerate(text.splitlines(), 1))
+    for number, line in lines:
+        while line.endswith("\\"):
+            line = f"{line[:-1].rstrip()} {next(lines, (0, ''))[1]}".strip()
         if line:
             name, _, rest = line.partition(" ")
             name, tab, more = name.partition("\t")
@@ -275,7 +287,7 @@ class _Runner(Generic[H]):
         full = by_suffix(name, actions, "action")
         params = {p["name"] for p in actions[full].get("params", [])}
         values = {}
-        for item in filter(None, (a.strip() for a in args.split(","))):
+        for item in filter(None, (a.strip() for a in re.split(r",|\s+(?=[\w.$]+\s*:)", args))):
             key, _, value = item.partition(":")
             if key.strip() not in params:
                 raise StfError(f"action {full} has no parameter '{key.strip()}'")
@@ -370,8 +382,7 @@ class _Runner(Generic[H]):
         if parsed is None:
             raise StfError(f"cannot read 'check_counter {text}'")
         name, index, unit, operator, expected = parsed.groups()
-        if operator and operator not in COMPARE:
-            raise StfError(f"'{operator}' is no comparison; there are: {', '.join(COMPARE)}")
+        compare = comparison(operator or "==")
         if index in self.handles or index.lstrip("$") in self.handles:
             packets, octets = self.target.read_direct_counter(
                 *self.handles.get(index) or self.handles[index.lstrip("$")]
@@ -379,8 +390,24 @@ class _Runner(Generic[H]):
         else:
             packets, octets = self.target.read_counter(self._name("counters", "counter", name), number(index))
         value = octets + FCS * packets if unit == "bytes" else packets
-        if operator and not COMPARE[operator](value, int(expected)):
+        if operator and not compare(value, int(expected)):
             self._fail(f"counter {name}({index}): expected {unit} {operator} {expected}, got {value}")
+
+    def _do_check_register(self, text: str) -> None:
+        parsed = re.fullmatch(r"([\w.$]+)\s*\((\w+)\)\s*(lo|hi)?\s*(?:\[(\d+):(\d+)\])?\s*([=!<>]+)\s*(\w+)", text)
+        if parsed is None:
+            raise StfError(f"cannot read 'check_register {text}'")
+        name, index, half, high, low, operator, expected = parsed.groups()
+        compare = comparison(operator)
+        value = self.target.read_register(self._name("registers", "register", name), cell(index), int(half == "hi"))
+        if high is not None:
+            width = int(high) - int(low) + 1
+            if width < 1:
+                raise StfError(f"[{high}:{low}] has no bits: the higher one is first")
+            value = value >> int(low) & (1 << min(width, value.bit_length())) - 1
+        wanted = int(expected, 8) if re.fullmatch("0[0-7]+", expected) else number(expected)
+        if not compare(value, wanted):
+            self._fail(f"register {name}({index}): expected {operator} {expected}, got {value:#x}")
 
     def _do_register_write(self, text: str) -> None:
         name, index, value = text.split()
@@ -430,8 +457,11 @@ def matches(pattern: str, frame: bytes) -> bool:
 
 
 def split_action(text: str) -> tuple[str, str, str, str]:
-    """Splits "KEYS ACTION(ARGS) = NAME" into its four parts."""
+    """Splits "KEYS ACTION(ARGS) = NAME" into its four parts; "KEYS ACTION" will do."""
+    text = text.removesuffix(";").rstrip()
     parsed = re.fullmatch(r"(.*?)\s*([\w.$\"]+)\s*\(([^()]*)\)\s*(?:=\s*(\S+))?", text)
+    if parsed is None and "(" not in text:
+        parsed = re.fullmatch(r"(.*?)\s+([A-Za-z_][\w.$\"]*)()\s*(?:=\s*(\S+))?", text)
     if parsed is None:
         raise StfError(f"expected an action with arguments in parentheses, got '{text}'")
     head, name, args, handle = parsed.groups()
@@ -474,6 +504,12 @@ def number(text: str) -> int:
     except ValueError:
         raise StfError(f"'{text:.100}' is no number" + f" of up to 4300 digits: it has {len(text)}" * (len(text) > 100)) from None
     return value
+
+
+def comparison(operator: str) -> Callable[[int, int], bool]:
+    if operator not in COMPARE:
+        raise StfError(f"'{operator}' is no comparison; there are: {', '.join(COMPARE)}")
+    return COMPARE[operator]
 
 
 def cell(text: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ina.p4.compiler.build import CompiledProgram
 from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
-from ina.p4.compiler.reference.values import number
+from ina.p4.compiler.reference.values import Record, number
 from ina.p4.runtime import (
     CloneSessionEntry,
     DirectCounterEntry,
@@ -23,7 +23,7 @@ from ina.p4.runtime import (
     Update,
     ValueSetEntry,
 )
-from ina.p4.tools.stf_file import Json, MatchValue
+from ina.p4.tools.stf_file import FCS, Json, MatchValue
 
 PORTS = 32
 PERIOD = 1_000_000_000  # ps from one packet to the next
@@ -85,14 +85,21 @@ class CompiledTarget:
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         packets, octets = self.switch.counter(name)[index]
-        return int(packets), int(octets)
+        return int(packets), int(octets) - self._fcs * int(packets)
 
     def read_direct_counter(self, table: str, entry: TableEntry) -> tuple[int, int]:
-        (counter,) = self.switch.read([DirectCounterEntry(entry)])
-        return counter.packets, counter.bytes
+        cells = self.switch.read([DirectCounterEntry(entry)])  # one for each pipe
+        packets = sum(cell.packets for cell in cells)
+        return packets, sum(cell.bytes for cell in cells) - self._fcs * packets
 
-    def read_register(self, name: str, index: int) -> int:
-        return int(self.switch.register(name)[index])
+    @property
+    def _fcs(self) -> int:
+        """Bytes of the frame check sequence that a counter counts: TNA's does, v1model's does not."""
+        return FCS if self.switch.pipes else 0
+
+    def read_register(self, name: str, index: int, half: int = 0) -> int:
+        pair = [r["name"] for r in self.switch.program.layout["registers"] if r["name"].rpartition(".")[0] == name]
+        return int(self.switch.register(pair[half] if pair else name, index, pipe=0 if self.switch.pipes else None)[0])
 
     def write_register(self, name: str, index: int, value: int) -> None:
         self.switch.write([Update("MODIFY", RegisterEntry(name, index, value))])
@@ -158,14 +165,19 @@ class InterpreterTarget:
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         counter = self.interpreter.counters[name]
-        return counter.packets[index], counter.octets[index]
+        return counter.packets[index], counter.octets[index] - self._fcs * counter.packets[index]
 
     def read_direct_counter(self, table: str, entry: int) -> tuple[int, int]:
         row = self.interpreter.tables[table].entry(entry)
-        return row.packets, row.octets
+        return row.packets, row.octets - self._fcs * row.packets
 
-    def read_register(self, name: str, index: int) -> int:
-        return number(self.interpreter.registers[name][index])
+    @property
+    def _fcs(self) -> int:
+        return FCS if self.interpreter.machine.name == "TNA" else 0
+
+    def read_register(self, name: str, index: int, half: int = 0) -> int:
+        value = self.interpreter.registers[name][index]
+        return number(list(value.fields.values())[half] if isinstance(value, Record) else value)
 
     def write_register(self, name: str, index: int, value: int) -> None:
         self.interpreter.registers[name][index] = value

@@ -83,6 +83,30 @@ def test_a_file_that_passes(target):
     assert result.log == ["r[0] = 16909060"]
 
 
+DIALECT = """setdefault u set(v:1);
+packet 0 0a000000 00000000 \\  # the frame goes on
+         0000 03 \\
+         00 ff00
+
+expect 1 0a000000 00000000 0000 03 01 ff00 $
+add t 20 hdr.data.a:0x0a0b**** more$1.d:0 data.$valid$:1 NoAction
+add u data.a:0x0a0b0000/16 I.set(v:0x55);
+add u data.a:0x0c000000/8 NoAction = $N
+register_write r 1 26
+check_register r(1) lo = 032
+check_register r(1) lo[4:3] == 3
+check_register r(1) lo[999999999999:1] = 13
+check_register r(1) != 0x1b
+check_counter c(3) packets = 1
+"""
+
+
+def test_the_dialect_of_tests_for_tofino(target):
+    assert stf.run(DIALECT, target).failures == []
+    failures = stf.run("check_register r(1) = 25\ncheck_counter c(3) packets = 2", target).failures
+    assert failures == ["register r(1): expected = 25, got 0x1a", "counter c(3): expected packets = 2, got 1"]
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize(
     ("text", "failure"),
@@ -137,6 +161,13 @@ def test_what_must_fail(checked, text: str, failure: str):
         ("wait\nadd u data.a:0x1/99 set(v:1)", "line 2: "),
         ("add u data.a:0x1/9 set(v:999)", "line 1: "),
         ("setdefault u set()", "line 1: "),
+        ("wait \\\n\\\nwait\nfly me", "line 4: unknown command 'fly'"),
+        ("check_register r(1) lo", r"cannot read 'check_register r\(1\) lo'"),
+        ("check_register r(1) =< 1", "line 1: '=<' is no comparison; there are: ==,"),
+        ("check_register q(1) = 1", "register 'q' is unknown"),
+        ("check_register r(1) = x", "'x' is no number"),
+        ("check_register r(1) lo[1:2] = 0", r"\[1:2\] has no bits"),
+        ("add u data.a:1 fly", "action 'fly' is unknown"),
     ],
 )
 def test_files_that_cannot_be_run(target, text: str, message: str):

@@ -11,6 +11,7 @@ from ina import cli
 from ina.p4.compiler.build import compile_program
 from ina.p4.runtime import Switch
 from ina.p4.runtime.entities import TableEntry, insert
+from ina.p4.tools import stf
 
 pytestmark = pytest.mark.build
 PROGRAM = {
@@ -105,3 +106,31 @@ def test_stf(program: Path, capsys) -> None:
     )
     assert ina("stf", program) == 0 and ina("stf", program.parent) == 0
     assert "compiled: 1 pass" in capsys.readouterr().out
+
+
+STF = """add I.t hdr.data.e:1 I.hit() = A
+packet 0 00000005 00000000 0000 00 01
+expect 1 00000005 00000000 0000 00 01 $
+packet 0 00000006 00000000 0000 00 01 ffff
+expect 1 00000006 00000000 0000 00 01 ffff $
+check_register r(2) lo = 11
+check_register I.r(2) hi = 0x2
+check_counter d($A) packets = 2
+check_counter d($A) bytes = 34
+check_counter c(1) bytes = 34
+"""
+
+
+@pytest.mark.parametrize("target", ["interpreter", "compiled"])
+def test_stf_reads_the_state_of_a_pipe(tmp_path: Path, target: str) -> None:
+    """Counters of a Tofino count the frame check sequence, which is there once: 12 + 4 and 14 + 4 bytes."""
+    path, test = tmp_path / "program.p4", tmp_path / "program.stf"
+    path.write_text(source(types="struct pair_t { bit<32> first; bit<32> second; }", ingress_locals="""
+        Register<pair_t, bit<8>>(4) r; DirectCounter<bit<32>>(CounterType_t.PACKETS_AND_BYTES) d;
+        Counter<bit<32>, bit<8>>(4, CounterType_t.PACKETS_AND_BYTES) c;
+        RegisterAction<pair_t, bit<8>, bit<32>>(r) add = {
+            void apply(inout pair_t v) { v.first = v.first + hdr.data.a; v.second = v.second + 1; } };
+        action hit() { d.count(); add.execute(2); c.count(1); }
+        table t { key = { hdr.data.e: exact; } actions = { hit; NoAction; } counters = d; }""", ingress="t.apply();"))
+    test.write_text(STF)
+    assert stf.run(path, test, target, stf.Options({}, [])) == ("pass", "")
