@@ -33,7 +33,7 @@ from ina.p4.compiler.reference.interpreter import Interpreter
 
 PINS = Path(__file__).with_name("programs.toml")
 MAIN = re.compile(r"\)\s*main\s*;")
-TEXTS = (".p4", ".p4i", ".h", ".inc", ".p4inc", ".p4l")
+TEXTS = (".p4", ".p4i", ".h", ".inc", ".p4inc", ".p4l", ".stf")
 SECONDS = 300  # for one program
 ACCEPTED, FAIR, WRONG = "accepted", "refused fairly", "refused wrongly"
 

@@ -85,6 +85,13 @@ def _tofino_compiler() -> str:
     return ""
 
 
+def _bf_p4c() -> str:
+    folder = os.environ.get("INA_BF_P4C")
+    if not folder:
+        return "INA_BF_P4C does not name a clone of p4lang/bf-p4c with its branch hanw/update-p4c-v1.2.4.16"
+    return "" if any(Path(folder, name).is_file() for name in (".git/HEAD", "HEAD")) else f"INA_BF_P4C={folder}: no clone"
+
+
 def _bfrt_client() -> str:
     """Intel's Python client of BFRuntime, which is in no package registry."""
     folder = os.environ.get("INA_P4STUDIO")
@@ -259,6 +266,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "p4-examples": lambda: (
         "" if os.environ.get("INA_P4_EXAMPLES") else "INA_P4_EXAMPLES does not name a folder with other people's TNA programs"
     ),
+    "bf-p4c": _bf_p4c,
     "tna-programs": lambda: (
         "" if os.environ.get("INA_P4STUDIO") or os.environ.get("INA_P4APP_SWITCHML")
         else "neither INA_P4STUDIO names a checkout of open-p4studio (pkgsrc), nor INA_P4APP_SWITCHML one of p4app-switchML"

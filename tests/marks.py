@@ -29,7 +29,7 @@ LEAST = {
                   "p4runtime-package"),
         "root": ("root", "netns", "mininet", "af-xdp", "tun"),
         "hardware": ("dpdk", "dpdk-testpmd", "p4c", "p4c-samples", "bmv2", "simple_switch_grpc", "ns3", "cuda", "p4c-tofino",
-                     "bfrt-client", "ptf", "switchml-controller", "switchml-p4", "p4-examples", "tna-programs"),
+                     "bfrt-client", "ptf", "switchml-controller", "switchml-p4", "p4-examples", "tna-programs", "bf-p4c"),
     }.items()
     for capability in capabilities
 }
