@@ -6,6 +6,7 @@ where v1model continues with ingress.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -18,6 +19,10 @@ from ina.p4.compiler.lower.context import unsupported
 from ina.p4.compiler.lower.inline import Argument, Inliner
 from ina.p4.compiler.lower.matching import Matching
 from ina.p4.compiler.lower.value_trees import Choice, Header, Record, Stack, Value
+
+MOST_COMPARISONS = 16  # cases of a select in a row that are compared one after the other
+Target = Callable[[ast.ParserState | None, str | None], list[ir.Stmt]]
+"""Statements that lead to a state, or to accept or reject by name"""
 
 
 class Parsers:
@@ -61,9 +66,7 @@ class Parsers:
             self._transition(state, target)
             self.code.here, self.context.around = outer, around
 
-    def _transition(
-        self, state: ast.ParserState, target: Callable[[ast.ParserState | None, str | None], list[ir.Stmt]]
-    ) -> None:
+    def _transition(self, state: ast.ParserState, target: Target) -> None:
         transition = state.transition
         if transition is None:
             self.code.out += target(None, "reject")
@@ -73,7 +76,51 @@ class Parsers:
             return
         self.code.here = transition.span
         keys = self.values.in_order([partial(self._select_key, k) for k in transition.keys])
-        for case in transition.cases:
+        for constant, group in itertools.groupby(transition.cases, lambda case: self._constant(keys, case) is not None):
+            cases = list(group)
+            if constant and len(cases) > MOST_COMPARISONS:
+                self._switch(keys, cases, target)
+            elif self._comparisons(keys, cases, target):
+                return
+        for stmt in self.context.rejected("NoMatch"):
+            self.code.emit(stmt)
+
+    def _constant(self, keys: list[ir.Expr], case: ast.SelectCase) -> int | None:
+        """Returns the one value of all keys together that a case is for; None: there are more, or they have over 64 bits."""
+        value = 0
+        if sum(key.width for key in keys) > 64 or len(case.keys) < len(keys):
+            return None
+        for key, match in zip(keys, case.keys, strict=True):
+            if match.const is None or isinstance(match, ast.DontCare | ast.Mask | ast.Range):
+                return None
+            one = self.expressions.scalar(match)
+            assert isinstance(one, ir.Const) and one.width == key.width
+            value = value << key.width | one.value
+        return value
+
+    def _switch(self, keys: list[ir.Expr], cases: list[ast.SelectCase], target: Target) -> None:
+        """Emits cases for one value each as a search."""
+        subject = self.code.stable(fold.concat([fold.cast(key, key.width) for key in keys]))
+        choices: dict[int, list[ir.Stmt]] = {}
+        for case in cases:
+            value = self._constant(keys, case)
+            assert value is not None
+            choices.setdefault(value, target(case.target, case.target_name))  # the first case of a value counts
+        self.code.here = cases[0].span
+        self._search(subject, sorted(choices.items()))
+
+    def _search(self, subject: ir.Expr, choices: list[tuple[int, list[ir.Stmt]]]) -> None:
+        """Emits a binary search down to short choices; a C compiler's time for a long one grows with the square of its length."""
+        if len(choices) <= MOST_COMPARISONS:
+            self.code.emit(ir.Switch(subject, choices))
+            return
+        middle = len(choices) // 2
+        low, high = (self.code.block(partial(self._search, subject, half)) for half in (choices[:middle], choices[middle:]))
+        self.code.emit(ir.If(ir.Op("lt", (subject, fold.const(choices[middle][0], subject.width)), 1), low, high))
+
+    def _comparisons(self, keys: list[ir.Expr], cases: list[ast.SelectCase], target: Target) -> bool:
+        """Emits cases one after the other; returns True if one of them takes all that is left."""
+        for case in cases:
             self.code.here = case.span
             condition: ir.Expr = fold.TRUE
             if len(case.keys) == 1 and len(keys) > 1:  # a value set over all keys
@@ -85,10 +132,9 @@ class Parsers:
                     condition = fold.land(condition, self.matching.matches(key, match))
             if isinstance(condition, ir.Const) and condition.value:
                 self.code.out += target(case.target, case.target_name)
-                return
+                return True
             self.code.emit(ir.If(condition, target(case.target, case.target_name)))
-        for stmt in self.context.rejected("NoMatch"):
-            self.code.emit(stmt)
+        return False
 
     def _select_key(self, e: ast.Expr) -> ir.Expr:
         value = self.values.read(self.expressions.value(e))
