@@ -76,7 +76,8 @@ def run(program: Path, test: Path, target: str, options: Options) -> Outcome:
     except OSError as error:
         return "no run", f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except UnicodeDecodeError as error:
-        return "no run", f"{test}: not UTF-8: {error.reason} at byte {error.start}"
+        line = error.object.count(b"\n", 0, error.start) + 1
+        return "no run", f"{test}:{line}: not UTF-8: {error.reason}"
     except (BuildError, stf.StfError, InterpreterError, TableError, EntityError) as error:
         return "no run", str(error).splitlines()[0]
     return ("pass", "") if result.passed else ("FAIL", result.failures[0])

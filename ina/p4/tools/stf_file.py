@@ -44,6 +44,7 @@ from dataclasses import dataclass, field
 from string import hexdigits
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import TableError
 
 FCS = 4  # bytes of the frame check sequence, which frames here lack
@@ -195,7 +196,7 @@ class _Runner(Generic[H]):
                 handler(command.text)
             except StfError as e:
                 raise StfError(f"{place}: {e}") from None
-            except TableError as e:
+            except (TableError, InterpreterError) as e:
                 raise StfError(f"{place}: {e}") from None
             except (ValueError, IndexError, OverflowError) as e:  # too few words, or one that is no number, or is too large
                 raise StfError(f"{place}: cannot do '{command.name} {command.text}': {e}") from None
@@ -438,6 +439,8 @@ class _Runner(Generic[H]):
         table = by_suffix(name, self.tables, "table")
         if handle not in self.handles:
             raise StfError(f"entry '{handle}' is unknown; there are: {', '.join(self.handles)}")
+        if table != self.handles[handle][0]:
+            raise StfError(f"entry '{handle}' is one of table {self.handles[handle][0]}, not of {table}")
         self.target.configure_direct_meter(table, self.handles[handle][1], [meter_rate(r) for r in rates])
 
     def _do_counter_read(self, text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ina.p4.compiler.build import CompiledProgram
 from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
+from ina.p4.compiler.reference.objects import RegisterArray
 from ina.p4.compiler.reference.values import Record, number
 from ina.p4.runtime import (
     CloneSessionEntry,
@@ -23,7 +24,7 @@ from ina.p4.runtime import (
     Update,
     ValueSetEntry,
 )
-from ina.p4.tools.stf_file import FCS, Json, MatchValue
+from ina.p4.tools.stf_file import FCS, Json, MatchValue, StfError
 
 PORTS = 32
 PERIOD = 1_000_000_000  # ps from one packet to the next
@@ -177,10 +178,18 @@ class InterpreterTarget:
 
     def read_register(self, name: str, index: int, half: int = 0) -> int:
         value = self.interpreter.registers[name][index]
-        return number(list(value.fields.values())[half] if isinstance(value, Record) else value)
+        if isinstance(value, Record):
+            return number(list(value.fields.values())[half])
+        return number(self._numbers(name)[index])
 
     def write_register(self, name: str, index: int, value: int) -> None:
-        self.interpreter.registers[name][index] = value
+        self._numbers(name)[index] = value
+
+    def _numbers(self, name: str) -> RegisterArray:
+        cells = self.interpreter.registers[name]
+        if cells and not isinstance(cells[0], int):
+            raise StfError(f"the cells of register {name} are no numbers")
+        return cells
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
         self.interpreter.meters[name].configure(index, *rates[0], *rates[1])
@@ -190,7 +199,8 @@ class InterpreterTarget:
 
     def configure_direct_meter(self, table: str, entry: int, rates: list[tuple[float, int]]) -> None:
         states = self.interpreter.tables[table].meter_states
-        assert states is not None
+        if states is None:
+            raise StfError(f"table {table} has no direct meter")
         states.configure(entry, *rates[0], *rates[1])
 
     def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import re
+
 import pytest
 from v1_program import check, source
 
@@ -9,7 +13,9 @@ from ina.p4.compiler.build import compile_program
 from ina.p4.compiler.p4info import p4info
 from ina.p4.compiler.reference.interpreter import Interpreter
 from ina.p4.tools import stf_file as stf
+from ina.p4.tools.stf import Options
 from ina.p4.tools.stf import ports as ports_of
+from ina.p4.tools.stf import run as run_test
 from ina.p4.tools.stf_target import CompiledTarget, InterpreterTarget
 
 SWITCH = source(
@@ -64,7 +70,10 @@ wait
 """
 
 
-@pytest.fixture(params=[pytest.param("interpreter", marks=pytest.mark.fast), pytest.param("compiled", marks=pytest.mark.build)])
+KINDS = [pytest.param("interpreter", marks=pytest.mark.fast), pytest.param("compiled", marks=pytest.mark.build)]
+
+
+@pytest.fixture(params=KINDS)
 def target(request: pytest.FixtureRequest, checked, tmp_path_factory: pytest.TempPathFactory):
     """The same file judges the reference interpreter and the compiled switch."""
     if request.param == "interpreter":
@@ -173,6 +182,126 @@ def test_what_must_fail(checked, text: str, failure: str):
 def test_files_that_cannot_be_run(target, text: str, message: str):
     with pytest.raises(stf.StfError, match=message):
         stf.run(text, target)
+
+
+RICH = source(
+    "t.apply(); u.apply(); g.apply(); c.read(cell, 1); hdr.data.b = cell.a; m.execute_meter((bit<32>)hdr.data.d, hdr.data.e);"
+    "if (hdr.data.d == 1) { digest<pair_t>(1, {hdr.data.a, {1, 2}}); } if (hdr.data.d == 9) { clone(CloneType.I2E, 4); }",
+    headers="data_t[2] more;",
+    types="struct in_t { bit<8> x; bit<8> y; } struct pair_t { bit<32> a; in_t b; } struct cell_t { bit<32> a; bool b; }",
+    ingress_locals="""
+    register<cell_t>(4) c; register<bit<32>>(2) r; meter(4, MeterType.bytes) m; direct_meter<bit<8>>(MeterType.packets) dm;
+    direct_counter(CounterType.bytes) dc; cell_t cell; action_selector(HashAlgorithm.crc16, 8, 8) s;
+    action coloured(bit<8> v) { dm.read(hdr.data.e); } action set(bit<8> v) { hdr.data.e = v; }
+    table t { key = { hdr.data.a: exact; } actions = { coloured; NoAction; } meters = dm; counters = dc; }
+    table u { key = { hdr.data.a: range; hdr.data.b: optional; } actions = { set; NoAction; } }
+    table g { key = { hdr.data.a: exact; hdr.data.b: selector; } actions = { set; NoAction; } implementation = s; }""",
+)
+RICH_FILE = """add t data.a:1 coloured(v:1) = T
+add u 3 data.a:1..4 data.b:2 set(v:0x55) = U
+direct_meter_set_rates t T 1:1 2:2
+meter_set_rates m 1 0.5:100 1:200
+meter_array_set_rates m 1:1 1:1
+member s set(v:1) = one
+group s one = all
+add g data.a:1 group(all) = G
+add g data.a:2 member(one)
+setdefault u set(v:9)
+register_write r 0 7
+register_read r 0
+register_reset r
+counter_read dc 0
+check_counter dc(T) packets >= 0
+mc_mgrp_create 7
+mc_node_create 1 5 6
+mc_node_associate 7 0
+mirroring_add 4 8
+mirroring_add_mc 4 7
+expect_digest pair_t 1 1 2
+packet 0 00000001 00000000 0000 01 00 ff00
+expect 1 00000001 0******* $
+no_packet 2
+remove all
+"""
+WORDS = ("-1", "0", "x", "0x", str(1 << 40), "9" * 20, "1:2", "$", "a(b)", "a(b:c)", "", "=", "nan:1", "1e400:5", "\t", "1&&&1",
+         "/", "..", "511", "c", "U", "one", "data.a:5..1", "\u0663")
+
+
+def mutated(text: str, seed: int) -> str:
+    """A file with one to three words replaced, added, taken away or moved, or a character changed."""
+    chosen = random.Random(seed)
+    lines = text.split("\n")
+    commands = sorted({line.partition(" ")[0] for line in lines})
+    for _ in range(chosen.randint(1, 3)):
+        i = chosen.randrange(len(lines))
+        words = lines[i].split(" ")
+        at = chosen.randrange(len(words))
+        match chosen.randrange(6):
+            case 0:
+                del words[at]
+            case 1:
+                words.insert(at, chosen.choice(WORDS))
+            case 2:
+                words[at] = chosen.choice(WORDS)
+            case 3:
+                words[at] = chosen.choice(text.split())
+            case 4:
+                words[0] = chosen.choice(commands)
+            case 5:
+                where = chosen.randrange(len(lines[i]) + 1)
+                words = [lines[i][:where] + chosen.choice("0123456789abcdefxX$*:()=.-# \t\0é/") + lines[i][where + 1 :]]
+        lines[i] = " ".join(words)
+    return "\n".join(lines)
+
+
+def _rich_targets(folder, kind):
+    """Returns a function that makes a new switch with the program RICH."""
+    checked = check(folder, RICH)
+    info = p4info.build(checked)
+    if kind == "interpreter":
+        return lambda: InterpreterTarget(Interpreter(checked), info)
+    (folder / "program.p4").write_text(RICH)
+    compiled = compile_program(folder / "program.p4")
+    return lambda: CompiledTarget(compiled)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_names_file_and_line(kind, tmp_path):
+    make = _rich_targets(tmp_path, kind)
+    bad = [
+        "add u data.a:1..2 set(v:1) = X\ndirect_meter_set_rates u X 1:1 1:1", "register_read c 1", "register_write c 1 5",
+        "add t data.a:1 coloured(v:1) = X\ndirect_meter_set_rates u X 1:1 1:1",
+    ]
+    refused = 0
+    for text in [*bad, *(mutated(RICH_FILE, seed) for seed in range(300))]:
+        target = make()
+        with target.switch if kind == "compiled" else contextlib.nullcontext():
+            try:
+                stf.run(text, target, "folder/bad.stf")
+            except stf.StfError as error:
+                assert re.match(r"folder/bad\.stf:[0-9]+: .", str(error)), text
+                assert "\n" not in str(error), text
+                refused += 1
+            else:
+                assert text not in bad
+    assert refused > 100
+
+
+@pytest.mark.fast
+def test_what_the_program_cannot_do_with_a_packet_names_the_line(tmp_path):
+    checked = check(tmp_path, source("unknown(hdr.data.a);", types="extern void unknown(in bit<32> x);"))
+    with pytest.raises(stf.StfError, match=r"^a.stf:2: .*p4:[0-9]+:[0-9]+: .*unknown"):
+        target = InterpreterTarget(Interpreter(checked), p4info.build(checked))
+        stf.run("wait\npacket 0 000000000000000000000000", target, "a.stf")
+
+
+@pytest.mark.fast
+def test_a_file_that_is_not_utf_8_names_the_line(tmp_path):
+    check(tmp_path, SWITCH)
+    program, test = tmp_path / "program.p4", tmp_path / "a.stf"
+    program.write_text(SWITCH)
+    test.write_bytes(b"wait\nwait\n# \xff\n")
+    assert run_test(program, test, "interpreter", Options({}, [])) == ("no run", f"{test}:3: not UTF-8: invalid start byte")
 
 
 def test_a_port_that_only_no_packet_names(target):
