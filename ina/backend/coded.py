@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20  # elements of a sum: few enough that all digits of the widest floats fit into memory
 WIDE = (torch.float64, torch.complex128)
+Coding = Callable[[torch.Tensor], torch.Tensor]
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.complex64, *WIDE)
 
 
@@ -101,14 +102,8 @@ def travels(dtype: torch.dtype, codec: Codec) -> bool:
     return dtype in FLOATS and ("float64" if dtype in WIDE else "float32") in codec.dtypes
 
 
-def reduction(
-    source: torch.Tensor, result: torch.Tensor | None, codec: Codec, call: Call, factor: float | torch.Tensor | None = None,
-    start: int = 0,
-) -> list[Sum]:
-    """Returns the sums by ``codec`` of all ranks' ``source``, as ``sums.reduction`` does; a codec that remembers gets it in one
-    piece."""
-    dtype = source.dtype
-    wide = torch.float64 if dtype in WIDE else torch.float32
+def as_reals(dtype: torch.dtype, wide: torch.dtype, factor: float | torch.Tensor | None) -> tuple[Coding, Coding]:
+    """Returns the encoding of a flat tensor of ``dtype``, times ``factor``, as real numbers of ``wide``, and the decoding."""
     scale = None if factor is None else scaling(factor, dtype)
 
     def encode(piece: torch.Tensor) -> torch.Tensor:
@@ -118,6 +113,17 @@ def reduction(
 
     def decode(buffer: torch.Tensor) -> torch.Tensor:
         return torch.view_as_complex(buffer.view(-1, 2)) if dtype.is_complex else buffer.to(dtype)
+
+    return encode, decode
+
+
+def reduction(
+    source: torch.Tensor, result: torch.Tensor | None, codec: Codec, call: Call, factor: float | torch.Tensor | None = None,
+    start: int = 0,
+) -> list[Sum]:
+    """Returns the sums by ``codec`` of all ranks' ``source``, as ``sums.reduction`` does; a codec that remembers gets it in one
+    piece."""
+    encode, decode = as_reals(source.dtype, torch.float64 if source.dtype in WIDE else torch.float32, factor)
 
     def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
         return Coded(elements, codec, call, encoded, place or (lambda _: None))

@@ -199,7 +199,7 @@ def _packed_shorts(
         return torch.from_numpy(Shorts.pack((piece if scale is None else scale(piece)).contiguous().numpy()))
 
     def decode(buffer: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(Shorts.sums(buffer.numpy(), buffer.numel() // 2 * 3))
+        return torch.from_numpy(Shorts.sums(buffer.to(torch.int32).numpy(), buffer.numel() // 2 * 3))
 
     def make(elements: int, encoded: Callable[[], torch.Tensor], place: Callable[[torch.Tensor], None] | None) -> Sum:
         return Sum(Shorts.words(elements), torch.int32, encoded, place, staged=True)

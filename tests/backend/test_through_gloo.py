@@ -135,3 +135,40 @@ for name, group in groups().items():
         if rank == 0: dist.send(mine, 1, group=group)
         if rank == 1: got = blank(1); dist.recv(got, 0, group=group); check("recv", got, each[0])
 """)
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_sums_and_averages_are_those_of_the_table_in_every_group(tmp_path):
+    agree(tmp_path, 3, """
+def exact(values, dtype): return torch.tensor(values, dtype=torch.complex128 if dtype.is_complex else torch.float64).to(dtype)
+for name, group in groups().items():
+    rank, n = dist.get_rank(), 3
+    def reduced(op, values, dtype):
+        tensor = exact(values, dtype)
+        parts = [tensor.clone(), torch.stack([tensor, tensor], 1)[:, 1], torch.zeros_like(tensor), torch.zeros_like(tensor)]
+        for part in parts[:2]: group.allreduce([part], op).wait()  # of complex numbers as such, past torch's views
+        group.reduce_scatter([parts[2]], [[tensor] * n], op=op).wait()
+        dist.reduce_scatter_tensor(parts[3], tensor.repeat(n), op=op, group=group)
+        if not all(torch.equal(part, parts[0]) for part in parts): wrong.append(f"{name}: {op} of {dtype}: {parts}")
+        return parts[0]
+    def check(op, dtype, mine, *right):
+        got = reduced(op, mine, dtype)
+        if not torch.equal(got, (expected := exact(right, dtype))):
+            wrong.append(f"{name}: {op} of {dtype}: {got.tolist()}, expected {expected.tolist()}")
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        half = torch.finfo(dtype).max / 2  # of these no sum of three fits the type, but their average does
+        check(R.AVG, dtype, [half * 1.5, half, -half * 1.5], half * 1.5, half, -half * 1.5)
+        check(R.AVG, dtype, [rank * 3.0, 2.0 - rank], 3.0, 1.0)
+        check(dist._make_nccl_premul_sum(0.5), dtype, [rank * 4.0], 6.0)
+    for dtype in (torch.complex64, torch.complex128):
+        check(R.AVG, dtype, [complex(3 * rank, 1), 0.25j], 3 + 1j, 0.25j)
+        check(R.SUM, dtype, [complex(3 * rank, 1)], 9 + 3j)
+    check(R.SUM, torch.float16, [[2048.0, 1.0, 1.0][rank], [65504.0, 65504.0, -65504.0][rank]], 2050.0, 65504.0)
+    check(R.SUM, torch.bfloat16, [[256.0, 1.0, 1.0][rank]], 258.0)
+    check(R.SUM, torch.int16, [[30000, 30000, -5][rank], rank], 60000 - 5 - 65536, 3)
+    check(dist._make_nccl_premul_sum(0.5), torch.int16, [rank - 5], -1 - 2 - 2)
+    check(dist._make_nccl_premul_sum(3.0), torch.int8, [50, rank], 450 - 512, 9)
+    true = torch.tensor([True, rank == 1, False]); dist.all_reduce(true, group=group)
+    if true.view(torch.uint8).tolist() != [1, 1, 0]: wrong.append(f"{name}: bool {true.view(torch.uint8).tolist()}")
+""")
