@@ -9,7 +9,7 @@ piece. Data that is moved and not added up travels as 32-bit integers, so every 
 data type              travels as                   the result
 =====================  ===========================  =====================================================================
 float32, complex64     float32                      within the codec's bound (docs/design/protocol.md)
-float16, bfloat16      float32                      of the float32 sum, rounded once
+float16, bfloat16      float32                      the float32 sum, with its error, rounded to the type
 int32                  int32                        exact, modulo 2^32
 int8, uint8            lanes of int32 (2 or 3)      exact, modulo 2^8
 int16                  three in two int32           exact, modulo 2^16

@@ -139,6 +139,25 @@ def test_flushed_values_and_words_are_counted(tmp_path, codec):
         assert counts["words"] == {"block-64": 4000 + 2 * 63, "lanes-16": 32 * 64 + 63}[codec]
 
 
+OCTAVES = """
+rank, n = start()
+draw, count, wrong = torch.Generator().manual_seed(rank), 20_000, {}
+octaves = 2.0 ** torch.randint(-24, 16, (count,), generator=draw)  # all that float16 has
+mine = (torch.rand(count, generator=draw) * octaves / 4).to(torch.float16)
+everyone = [torch.empty_like(mine) for _ in range(n)]; dist.all_gather(everyone, mine)
+exact = torch.stack(everyone).double().sum(0)
+for codec in ("block", "exact"):
+    total = mine.clone(); dist.all_reduce(total, group=dist.new_group(pg_options=ina.backend.Options(codec=codec)))
+    wrong[codec] = (total != exact.to(torch.float16)).double().mean().item()
+say(wrong=wrong); dist.destroy_process_group()
+"""
+
+
+def test_float16_sums_over_many_octaves_are_the_nearest_with_the_exact_codec_only(tmp_path):
+    for report in succeed(run(tmp_path, 3, OCTAVES)):
+        assert report["wrong"]["exact"] == 0 and 0.15 < report["wrong"]["block"] < 0.3, report["wrong"]
+
+
 OWN = """
 rank, n = start()
 import numpy as np
