@@ -45,9 +45,13 @@ common.compare("hook: PowerSGD, rank 4", train(powerSGD_hook.powerSGD_hook, stat
 others = dist.new_group(pg_options=ina.backend.Options(values=64, slots=8) if dist.get_backend() == "ina" else None)
 
 
+SMALL = 1100  # values of a bucket
+
+
 def choose(bucket) -> Choice:
-    """Chooses a group with short packets for the last layers' gradients, which are ready first; bfloat16 for the others."""
-    return Choice(group=others) if bucket.index() == 0 else Choice(codec="bfloat16")
+    """Chooses a group with short packets for small buckets; bfloat16 for the others, as for the first step's, which has all
+    parameters."""
+    return Choice(group=others) if bucket.buffer().numel() < SMALL else Choice(codec="bfloat16")
 
 
 class FixedPoint:
@@ -60,6 +64,26 @@ class FixedPoint:
         return total.to(torch.float32) / (2**20 * ranks)
 
 
+class Feedback(FixedPoint):
+    """Multiples of 2^-8; what rounding missed is added to the bucket's next gradients."""
+
+    missed: torch.Tensor | float = 0.0
+
+    def encode(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
+        wanted = gradients + self.missed
+        rounded = (wanted * 2**8).round()
+        self.missed = wanted - rounded / 2**8
+        return rounded.to(torch.int32) * 2**12
+
+
+kept: dict[tuple, Feedback] = {}  # by parameters: the first step's only bucket has others than those after it
+
+
+def feedback(bucket) -> Choice:
+    return Choice(codec=kept.setdefault(tuple(bucket.parameters()), Feedback()))
+
+
 common.compare("hook: a choice for each bucket", train(per_bucket, choose), expected, 2e-2)
+common.compare("hook: error feedback", train(per_bucket, feedback), expected, 2e-2)
 common.compare("hook: a codec of one's own", train(per_bucket, lambda bucket: Choice(codec=FixedPoint())), expected, 1e-4)
 common.finish()

@@ -8,7 +8,13 @@
     model.register_comm_hook(choose, per_bucket)
 
 A codec of your own is one of ina.codecs, or an object with two functions (``Codec``). All ranks must choose alike: by properties
-that a bucket has on all ranks (its index, size, parameters), not by the gradients.
+that a bucket has on all ranks (its size, its parameters), not by the gradients.
+
+An index does not name a bucket: the first step is one bucket of all parameters, then DistributedDataParallel makes others, in the
+order in which gradients were ready. State between steps belongs to the bucket's parameters:
+
+    kept = {}
+    model.register_comm_hook(lambda bucket: Choice(codec=kept.setdefault(tuple(bucket.parameters()), Feedback())), per_bucket)
 """
 
 from collections.abc import Callable
@@ -17,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from ina import codecs
 from ina.codecs import planner
@@ -26,14 +32,14 @@ __all__ = ["Choice", "Codec", "per_bucket"]
 
 # No postponed annotations here: DistributedDataParallel inspects those of a hook.
 CODECS = {"float32": None, "float16": torch.float16, "bfloat16": torch.bfloat16}
-REMEMBERED = WeakTensorKeyDictionary()  # by a bucket's first parameter: its codecs by name, and the number of their calls
+REMEMBERED = WeakTensorKeyDictionary()  # by a bucket's first parameter: _Memory
 
 
 @runtime_checkable
 class Codec(Protocol):
     """Encoding of a bucket's gradients for the sum over all ranks, and decoding of the sum.
 
-    A codec that keeps its rounding errors (error feedback) needs an object for each bucket.
+    A codec that keeps its rounding errors (error feedback) needs an object for each bucket, by its parameters, not by its index.
     """
 
     def encode(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
@@ -74,6 +80,27 @@ class _Rounded:
         return total
 
 
+class _Memory:
+    """State of a bucket's codecs, as long as the bucket has these parameters in this order: those of another bucket of as many
+    values would get its rounding errors."""
+
+    def __init__(self, parameters: list[torch.Tensor]):
+        self._parameters = [TensorWeakRef(parameter) for parameter in parameters]
+        self.calls: dict[str, tuple[codecs.Codec, int]] = {}  # codecs by name, and the number of their calls
+
+    @classmethod
+    def of(cls, bucket: dist.GradBucket) -> "_Memory":
+        parameters = bucket.parameters()
+        memory = REMEMBERED.get(parameters[0])
+        if memory is None or not memory._is_of(parameters):
+            memory = REMEMBERED[parameters[0]] = cls(parameters)
+        return memory
+
+    def _is_of(self, parameters: list[torch.Tensor]) -> bool:
+        return len(parameters) == len(self._parameters) and all(
+            ref() is parameter for ref, parameter in zip(self._parameters, parameters, strict=True))
+
+
 def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Communication hook: averages the bucket's gradients over the ranks of the group that ``choose`` chooses for it, in the
     codec that it chooses. To be registered with ``choose`` as its state: ``model.register_comm_hook(choose, per_bucket)``.
@@ -103,12 +130,12 @@ def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBuc
 def _by_rounds(
     chosen: str | codecs.Codec, group: dist.ProcessGroup | None, bucket: dist.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
-    """Averages the bucket by a codec of ina.codecs, which by name is the bucket's own, as long as its first parameter lives."""
+    """Averages the bucket by a codec of ina.codecs, which by name is the bucket's own, as long as it has these parameters."""
     ours: Any = dist.group.WORLD if group is None else group
     if not hasattr(ours, "allreduce_coded"):
         raise ValueError(f"bucket {bucket.index()}: codec {chosen!r} needs a group of the back end 'ina', not a "
                          f"{type(ours).__name__}")
-    gradients, calls = bucket.buffer(), REMEMBERED.setdefault(bucket.parameters()[0], {})
+    gradients, calls = bucket.buffer(), _Memory.of(bucket).calls
 
     def next_call(codec: str | codecs.Codec) -> tuple[codecs.Codec, int]:
         """Returns the codec, by name the bucket's own, and the number of its calls before this one."""

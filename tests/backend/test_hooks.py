@@ -1,5 +1,7 @@
 """The hook that chooses for each bucket: its handling of a choice, without ranks."""
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="the back end needs torch")
@@ -88,3 +90,29 @@ def test_wrong_choices(sent):
     with pytest.raises(TypeError, match="bucket 7: the chooser gave None"):
         per_bucket(lambda b: None, Bucket())
     assert not sent
+
+
+def test_what_a_codec_remembers_belongs_to_the_buckets_parameters_in_their_order():
+    codecs_of_calls = []
+
+    class Group:
+        def allreduce_coded(self, gradients, codec, average, step):
+            codecs_of_calls.append((codec, step))
+            work = torch.futures.Future()
+            work.set_result([gradients])
+            return SimpleNamespace(get_future=lambda: work)
+
+    class Of(Bucket):
+        def __init__(self, *parameters):
+            super().__init__()
+            self.of = parameters
+
+        def parameters(self):
+            return list(self.of)
+
+    a, b, c = (torch.nn.Parameter(torch.zeros(1)) for _ in range(3))
+    for parameters in ((a, b), (a, b), (a, c), (a, c), (b, a), (a, c, b)):  # as many values in the first five
+        per_bucket(lambda _: Choice("topk", Group()), Of(*parameters)).wait()
+    objects, steps = zip(*codecs_of_calls, strict=True)
+    assert objects[0] is objects[1] and objects[2] is objects[3] and len(set(map(id, objects))) == 4
+    assert steps == (0, 1, 0, 1, 0, 0)
