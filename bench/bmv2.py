@@ -22,7 +22,7 @@ from ina.aggregation.controller.admission import Controller
 from ina.base import paths
 from ina.base.native import CData, ffi
 from ina.net.namespaces import own_namespace
-from ina.net.ports import Port, open_packet
+from ina.net.ports import Port, longest_frame, open_packet
 from ina.p4.compiler.build import compile_program
 from ina.p4.p4runtime import bmv2
 from ina.p4.runtime import Switch
@@ -55,10 +55,10 @@ def processor_time(pid: int) -> float:
 @contextmanager
 def embedded(program: Path, defines: dict[str, str], folder: Path) -> Iterator[Place]:
     with ExitStack() as stack:
-        switch = stack.enter_context(Switch(compile_program(program, defines=defines).so_path, max_frame=MTU + bmv2.HEADROOM))
+        switch = stack.enter_context(Switch(compile_program(program, defines=defines).so_path, max_frame=longest_frame(MTU)))
         with own_namespace():
             bmv2.make_interfaces(PORTS, MTU)
-            near, far = ([stack.enter_context(open_packet(f"{end}{n}", MTU + bmv2.HEADROOM)) for n in PORTS]
+            near, far = ([stack.enter_context(open_packet(f"{end}{n}", longest_frame(MTU))) for n in PORTS]
                          for end in ("port", "far"))
         for number, port in zip(PORTS, near, strict=True):
             switch.add_port(number, port.handle)

@@ -3,7 +3,7 @@
  * Batched system calls, no checksums computed, no queueing discipline in between: what the kernel cannot send at once is
  * lost and counted, as in a full queue. What this machine sends out of the interface by other ways is not received here.
  * Frames must have their checksums and be no longer than the port's longest: switch the peer's offloads off
- * (`ethtool -K IF tx off tso off gso off`). VLAN tags that the kernel takes out of frames are lost. */
+ * (`ethtool -K IF tx off tso off gso off`). The kernel takes the outer VLAN tag out of each frame; it is put back. */
 #define _GNU_SOURCE 1 /* struct mmsghdr */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -11,10 +11,54 @@
 #include <net/ethernet.h>
 #include <net/if.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "port_socket.h"
 
-enum { SOCKET_BUFFER = 16 << 20 };
+enum { SOCKET_BUFFER = 16 << 20, TAG = 4, TAG_AT = 2 * ETH_ALEN }; /* bytes of a VLAN tag; its place in a frame (802.1Q) */
+
+union control { /* of one received message */
+    struct cmsghdr head;
+    char bytes[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+};
+
+struct packet_port {
+    struct ina_socket_port socket;
+    union control *controls; /* socket.frames of them */
+};
+
+/* The VLAN tag that the kernel took out of a message: type and value, as on the wire; 0: none. */
+static uint32_t tag_of(struct msghdr *message)
+{
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+        struct tpacket_auxdata aux;
+        if (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA || c->cmsg_len < CMSG_LEN(sizeof aux))
+            continue;
+        memcpy(&aux, CMSG_DATA(c), sizeof aux);
+        if (aux.tp_status & TP_STATUS_VLAN_VALID) {
+            const uint32_t type = aux.tp_status & TP_STATUS_VLAN_TPID_VALID ? aux.tp_vlan_tpid : ETHERTYPE_VLAN;
+            return htonl(type << 16 | aux.tp_vlan_tci);
+        }
+    }
+    return 0;
+}
+
+/* Puts the tag that the kernel took out of the frame in `slot` back. 0: the frame is too long for it. */
+static int put_tag_back(struct ina_socket_port *p, uint32_t slot)
+{
+    struct mmsghdr *message = &p->rx_msgs[slot];
+    const uint32_t tag = tag_of(&message->msg_hdr), len = message->msg_len;
+    message->msg_hdr.msg_controllen = sizeof(union control); /* for the next one */
+    if (!tag || len < TAG_AT)
+        return 1;
+    if (len > p->port.max_frame - TAG)
+        return 0;
+    uint8_t *at = (uint8_t *)p->rx_iovs[slot].iov_base + TAG_AT;
+    memmove(at + TAG, at, len - TAG_AT);
+    memcpy(at, &tag, TAG);
+    message->msg_len += TAG;
+    return 1;
+}
 
 static int packet_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now)
 {
@@ -23,7 +67,8 @@ static int packet_rx(struct ina_port *port, struct ina_packet *pkts, int max, ui
     int n = 0;
     (void)now;
     for (uint32_t slot = first; slot < first + got; slot++) {
-        if (p->rx_msgs[slot].msg_hdr.msg_flags & MSG_TRUNC || !p->rx_msgs[slot].msg_len) {
+        const int fits = put_tag_back(p, slot);
+        if (!fits || p->rx_msgs[slot].msg_hdr.msg_flags & MSG_TRUNC || !p->rx_msgs[slot].msg_len) {
             port->stats.rx_malformed++;
             ina_lend_skip(&p->lend);
         } else {
@@ -52,6 +97,12 @@ static void packet_tx_put(struct ina_port *port, struct ina_packet *pkts, int n,
     ina_socket_send(p, messages);
 }
 
+static void packet_close(struct ina_port *port)
+{
+    free(((struct packet_port *)port)->controls);
+    ina_socket_close(port);
+}
+
 static const struct ina_port_ops PACKET_OPS = {
     .rx = packet_rx,
     .rx_done = ina_socket_rx_done,
@@ -59,7 +110,7 @@ static const struct ina_port_ops PACKET_OPS = {
     .tx_put = packet_tx_put,
     .arm = ina_socket_arm,
     .next_due = ina_socket_next_due,
-    .close = ina_socket_close,
+    .close = packet_close,
 };
 
 static int configure(int fd, unsigned index)
@@ -72,6 +123,7 @@ static int configure(int fd, unsigned index)
     ina_socket_buffers(fd, SOCKET_BUFFER);
     if (setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) < 0
         || setsockopt(fd, SOL_PACKET, PACKET_QDISC_BYPASS, &on, sizeof on) < 0
+        || setsockopt(fd, SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) < 0
         || setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous) < 0)
         return -1;
     return bind(fd, (struct sockaddr *)&address, sizeof address); /* frames come from here on: none of other interfaces */
@@ -80,17 +132,26 @@ static int configure(int fd, unsigned index)
 struct ina_port *ina_port_packet_open(const char *interface, uint32_t max_frame, uint32_t frames)
 {
     unsigned index = if_nametoindex(interface);
-    struct ina_socket_port *p = index ? calloc(1, sizeof *p) : NULL;
-    if (!p)
+    struct packet_port *packet = index ? calloc(1, sizeof *packet) : NULL;
+    if (!packet)
         return NULL;
+    struct ina_socket_port *p = &packet->socket;
     int error = -ina_socket_init(p, &PACKET_OPS, max_frame, frames, 0);
+    if (!error) {
+        packet->controls = calloc(p->frames, sizeof *packet->controls);
+        error = packet->controls ? 0 : ENOMEM;
+    }
+    for (uint32_t i = 0; !error && i < p->frames; i++) {
+        p->rx_msgs[i].msg_hdr.msg_control = &packet->controls[i];
+        p->rx_msgs[i].msg_hdr.msg_controllen = sizeof packet->controls[i];
+    }
     if (!error) {
         p->port.fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         error = p->port.fd < 0 || configure(p->port.fd, index) < 0 ? errno : 0;
     }
     if (!error)
         return &p->port;
-    ina_socket_close(&p->port);
+    packet_close(&p->port);
     errno = error;
     return NULL;
 }

@@ -20,7 +20,6 @@ from ina.p4.rpc import connections as rpc
 if TYPE_CHECKING:
     from ina.p4.runtime import Program
 
-ETHERNET = 14  # bytes of header beyond the MTU
 SIOCGIFMTU = 0x8921
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
 # BMv2's names of levels
@@ -158,6 +157,10 @@ def _run(args: argparse.Namespace) -> None:
                 port.with_capture(args.pcap / f"{name}.pcap")
             device.add_port(number, port)
             stack.callback(device.remove_port, number)  # before the port is closed
+        interfaces = [where for where in ports.values() if isinstance(where, str)]
+        if interfaces:
+            logging.info("ports at %s: no queueing discipline (tc) acts on what the switch sends; where the other end is a veth, "
+                         "`ethtool -K IF tx off` there, or what its kernel sends has wrong checksums", ", ".join(interfaces))
         server = stack.enter_context(Server(device, args.grpc, access))
         for address in access.exposed(args.grpc, args.bfrt):
             logging.warning("whoever reaches %s can drive this switch, and send it programs (--insecure)", address)
@@ -220,10 +223,10 @@ def open_port(number: int, where: str | Udp) -> Any:
     """Opens a port. Datagrams of UDP get the headers of worker `number` of the local world, of the job that they name (`UdpPort.
     number_jobs`) or job 0. Raises OSError."""
     from ina.aggregation.worker import SWITCH, worker_address
-    from ina.net.ports import MAX_FRAME, open_packet, open_udp
+    from ina.net.ports import MAX_FRAME, longest_frame, open_packet, open_udp
 
     if isinstance(where, str):
-        return open_packet(where, min(mtu_of(where) + ETHERNET, MAX_FRAME))
+        return open_packet(where, longest_frame(mtu_of(where)))
     if number > 253:
         raise ValueError(f"port {number}: UDP ports have numbers 0..253, from which the worker's address is made")
     bind, peer = where

@@ -52,6 +52,30 @@ def test_frames_arrive_as_they_were_sent_in_order(veth):
 
 
 @pytest.mark.root
+@pytest.mark.parametrize(("tags", "longest"), [("81002005", 9018), ("81000000", 9018), ("88a80007" "8100e006", 9014)],
+                         ids=["priority", "zero", "two"])
+def test_vlan_tags_arrive(veth, tags, longest):
+    """The kernel takes the outer tag out of the frame, and tells it beside (packet(7), PACKET_AUXDATA)."""
+    tags = bytes.fromhex(tags)
+    tagged = [f[:12] + tags + f[12:] for f in (frame(1, 60), frame(2, 61), frame(3, longest - len(tags)))]
+    with ports.open_packet("a0", 9018, 4) as here, ports.open_packet("a1", 9018, 4) as there:
+        for _ in range(3):  # also where buffers are used again
+            frames = [tagged[0], frame(4), tagged[1], tagged[2]]
+            assert here.send(frames) == 4
+            assert receive_all(there, 4) == frames
+        assert there.stats["rx_bytes"] == 3 * sum(map(len, frames))
+
+
+@pytest.mark.root
+def test_a_frame_that_its_vlan_tag_makes_too_long_is_counted(veth):
+    with ports.open_packet("a0", 9018) as here, ports.open_packet("a1", 500) as there:
+        tagged = [f[:12] + bytes.fromhex("81000005") + f[12:] for f in (frame(1, 497), frame(2, 496))]
+        here.send(tagged)
+        assert receive_all(there, 1) == tagged[1:]
+        assert there.stats["rx_malformed"] == 1
+
+
+@pytest.mark.root
 def test_frames_that_do_not_fit_are_counted(veth):
     ip("link", "set", "a0", "mtu", "1000")
     with ports.open_packet("a0", 2000) as here, ports.open_packet("a1", 500) as there:

@@ -24,7 +24,7 @@ from pathlib import Path
 from ina.base import cache, documents
 from ina.base.cc import BuildError
 from ina.net.namespaces import own_namespace
-from ina.net.ports import Port, open_packet
+from ina.net.ports import Port, longest_frame, open_packet
 from ina.p4.compiler.build import source_hash
 from ina.p4.compiler.front.preprocess import preprocess
 from ina.p4.p4runtime.remote_switch import RemoteSwitch
@@ -39,7 +39,6 @@ INSTALL = (
 )
 COMPILE_DEADLINE = 600.0  # seconds
 START_DEADLINE = 120.0
-HEADROOM = 14  # bytes of a frame beyond the MTU
 
 
 class Bmv2Missing(RuntimeError):
@@ -177,7 +176,7 @@ class Bmv2(Closing):
             with own_namespace():
                 make_interfaces(sorted(ports), mtu)
                 for number in sorted(ports):
-                    self._ports[number] = open_packet(f"far{number}", mtu + HEADROOM, frames)
+                    self._ports[number] = open_packet(f"far{number}", longest_frame(mtu), frames)
                 # A session of its own: a Ctrl-C at the terminal ends the job first.
                 self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
                                                  cwd="/", start_new_session=True)

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from ina.aggregation.controller.forwarding import forwarding, guards
 from ina.base import documents
-from ina.net.ports import Faults
+from ina.net.ports import Faults, longest_frame
 from ina.p4.runtime.embedded import Link as Egress
 from ina.p4.runtime.entities import Update
 from ina.topology import routes
 from ina.topology.topology import Link, Node, Topology
 
-ETHERNET = 14  # bytes of a frame's header
 SEEDS = 10_000  # more than a network has links
 LINK_PROBE = 50e-3  # s
 LINK_MISSES = 3
@@ -124,7 +123,7 @@ class Description:
 
     @property
     def max_frame(self) -> int:
-        return self.topology.mtu + ETHERNET
+        return longest_frame(self.topology.mtu)
 
     @cached_property
     def ports(self) -> tuple[HostPort, ...]:

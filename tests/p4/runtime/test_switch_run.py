@@ -108,7 +108,7 @@ def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
     config = p4.ForwardingPipelineConfig(p4info=pipeline.message_of(Program(compile_program(SOURCE).so_path)),
                                          p4_device_config=SOURCE.read_bytes())
     names = Names(config.p4info)
-    with open_packet("b0", 9014) as left, open_packet("b1", 9014) as right, \
+    with open_packet("b0", 9018) as left, open_packet("b1", 9018) as right, \
             Switch("--no-p4", "-i1@a0", "-i2@a1", grpc=f"unix:{tmp_path}/p4runtime") as switch:
         client = Client(switch.address)
         primary = client.stream()
@@ -116,14 +116,17 @@ def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
         client.set_pipeline("VERIFY_AND_COMMIT", config)
         client.write(update("INSERT", table_entry=names.entry("l2", {"dst": 1}, "forward", port=2)),
                      update("INSERT", table_entry=names.entry("l2", {"dst": 2}, "punt", reason=3)))
-        frames = [(1).to_bytes(6, "big") + bytes(size) for size in (60, 9008)]
+        frames = [(1).to_bytes(6, "big") + bytes(6) + head + bytes(size) for head, size in (
+            (b"\x88\xb5", 46), (b"\x88\xb5", 9000), (b"\x81\x00\xe0\x05\x88\xb5", 9000))]
         left.send([*frames, (2).to_bytes(6, "big") + bytes(60)])
         assert primary.get("packet").payload[:6] == (2).to_bytes(6, "big")
         received = []
-        while len(received) < 2 and right.wait(LONG):
+        while len(received) < 3 and right.wait(LONG):
             received += right.receive()
         assert received == frames
         client.close()
+    told = switch.process.stderr.read()
+    assert "ports at a0, a1: no queueing discipline (tc)" in told and "ethtool -K IF tx off" in told
 
 
 @pytest.mark.build
