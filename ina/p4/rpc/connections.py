@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import socket
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,6 +53,10 @@ class Access:
             import grpc
         unix = _path(address)
         try:
+            _try_to_bind(address)
+        except OSError as error:
+            raise OSError(f"{address}: nothing can be served there: {error.strerror or error}") from None
+        try:
             if unix is not None:
                 before = os.umask(0o111 if self.insecure else 0o177)
                 try:
@@ -67,8 +73,7 @@ class Access:
                 credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
                 port = server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise OSError(f"{address}: nothing can be served there: is the port taken, or the address another machine's? "
-                          f"({error})") from None
+            raise OSError(f"{address}: nothing can be served there: {error}") from None
         return address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
 
     def connect(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> Any:
@@ -136,6 +141,34 @@ def check_address(address: str, option: str = "--grpc") -> None:
         raise ValueError(
             f"{option} {address}: expected HOST:PORT, with a port of 0..65535 (0: any that is free), or unix:PATH"
         )
+
+
+def _try_to_bind(address: str) -> None:
+    """Binds sockets as gRPC is about to, which prints a line of its own where it cannot. Raises OSError: an address of the host
+    is taken, or none can be had."""
+    places: list[tuple[int, Any]] = []
+    if (unix := _path(address)) is not None:
+        if not unix.is_socket():  # gRPC itself replaces one that is left
+            places = [(socket.AF_UNIX, str(unix))]
+    elif not address.startswith("unix"):
+        host, _, port = address.rpartition(":")
+        resolved = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        places = [(family, place) for family, _, _, _, place in resolved]
+    failures = []
+    for family, place in places:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC: what is closing is not in the way
+            try:
+                probe.bind(place)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise
+                failures.append(error)
+            else:
+                if unix is not None:
+                    unix.unlink()
+    if failures and len(failures) == len(places):
+        raise failures[0]
 
 
 def _path(address: str) -> Path | None:

@@ -176,6 +176,25 @@ def test_what_is_wrong_is_told(arguments, message):
 
 
 @pytest.mark.build
+@pytest.mark.parametrize(("options", "reason"), [
+    (["--grpc", "127.0.0.1:{taken}"], "127.0.0.1:{taken}: nothing can be served there: Address already in use"),
+    (["--grpc", "unix:{folder}/grpc", "--bfrt", "localhost:{taken}"], "localhost:{taken}: nothing can be served there: Address"),
+    (["--grpc", "203.0.113.1:9559"], "203.0.113.1:9559: nothing can be served there: Cannot assign requested address"),
+    (["--grpc", "no-such-host.invalid:9559"], "no-such-host.invalid:9559: nothing can be served there: "),
+    (["--grpc", "unix:{folder}/none/grpc"], "unix:{folder}/none/grpc: nothing can be served there: No such file or directory"),
+], ids=["taken", "bfrt", "elsewhere", "unknown", "folder"])
+def test_an_address_that_cannot_be_had_is_told_in_one_line(options, reason, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        places = {"taken": server.getsockname()[1], "folder": tmp_path}
+        command = [sys.executable, "-m", "ina.cli", "switch", "run", "--no-p4", "--tls", str(tmp_path / "tls"),
+                   *(option.format(**places) for option in options)]
+        process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=LONG)
+    assert process.returncode == 1 and process.stdout == ""
+    (line,) = process.stderr.splitlines()
+    assert line.startswith(f"ina: {reason.format(**places)}")
+
+
+@pytest.mark.build
 def test_a_program_with_externs_of_its_own_is_served():
     folder = ROOT / "examples/own_extern"
     with Switch(str(folder / "average.p4"), "--externs", str(folder / "average.py")) as switch:
