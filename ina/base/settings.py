@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,11 +32,12 @@ class Problem:
 
 class ConfigError(ValueError):
     """Keys that do not exist, or values that do not fit; the message names file, key and what was expected, in a line for each of
-    the ``problems``."""
+    the ``problems``. A message that begins with ``key = `` is that key's."""
 
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
-        self.problems = tuple(problems) or (Problem("", message),)
+        key = re.match(r"(\w+) = ", message)
+        self.problems = tuple(problems) or (Problem(key[1] if key else "", message),)
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> ConfigError:

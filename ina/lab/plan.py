@@ -181,7 +181,7 @@ class _Reader:
 
     def _place(self, key: str, axes: Mapping[str, object], number: int) -> str:
         """Returns the place of a key's value at a point."""
-        if key in self._overrides:
+        if key in self._overrides or (self._document.path is None and not key):  # the defaults fit together
             return COMMAND_LINE
         if key in self._sweeps:
             return SWEEP

@@ -211,6 +211,18 @@ def test_the_commands_compare_a_reduction_of_its_own(tmp_path, capsys, reduced, 
     assert (capsys.readouterr().err.count("its PROGRAM.reduced tells no other results") == 2) == (status == 2)
 
 
+def test_a_protocol_that_lacks_what_an_experiment_needs_is_refused_where_it_was_named(tmp_path, capsys):
+    for path in files(LOCKSTEP, "lockstep.*"):
+        (tmp_path / path.name).write_text(path.read_text().replace("1 << INA_SUM", "1 << INA_OWN"))
+    name, message = str(tmp_path / "lockstep.p4"), "has no sums: it declares a reduction of its own"
+    experiment = tmp_path / "mine.toml"
+    experiment.write_text(f"workers = 2\nprotocol = {name!r}\n")
+    assert cli.main(["run", "--protocol", name]) == cli.main(["run", str(experiment)]) == 2
+    told, read = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"ina: command line: protocol = {name!r}: ") and message in told
+    assert read.startswith(f"ina: {experiment}:2: protocol = {name!r}: ") and message in read
+
+
 def test_a_job_of_a_protocol_without_trees_is_refused_at_several_switches(capsys):
     name = str(LOCKSTEP / "lockstep.p4")
     assert cli.main(["explore", "--protocol", name, "--topology", "leaf-spine leaves=2 spines=1 hosts=1"]) == 2
