@@ -92,7 +92,6 @@ def _time(text: str) -> str:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from ina.aggregation import protocols
     from ina.aggregation.controller.client import ControlError
     from ina.aggregation.worker.config import VALUES
     from ina.worlds.testbed.mininet import MininetMissing, Network
@@ -102,7 +101,7 @@ def _up(args: argparse.Namespace) -> int:
         if args.values not in VALUES:
             raise ValueError(f"--values {args.values}: expected one of {', '.join(map(str, VALUES))}")
         topology = topologies.load(args.name, **{key: value for key in args.keys if (value := getattr(args, key)) is not None})
-        network = Network(topology, protocols.program(args.protocol), {"VALUES": str(args.values), "SLOTS": "1024"},
+        network = Network(topology, _program(args.protocol), {"VALUES": str(args.values), "SLOTS": "1024"},
                           capture=args.pcap, points=args.at.split(","), kind=args.switch,
                           cables=args.cables)
         with network:
@@ -118,6 +117,15 @@ def _up(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("The network is down.")
     return 0
+
+
+def _program(protocol: str) -> Path:
+    """Returns the program of the switches. Raises ValueError: there is no such protocol, or only a program."""
+    if Path(protocol).suffix == ".p4" and Path(protocol).is_file() and not protocols.is_own(protocol):
+        raise ValueError(f"--protocol {protocol}: a program alone, but switches of these networks serve jobs, whose worker (.c) "
+                         f"and entries (.py) are expected beside it (docs/guide/new-protocol.md); ina switch run {protocol} puts "
+                         "it on interfaces, whatever it does")
+    return protocols.program(protocol)
 
 
 def _terminate(number: int, _frame: object) -> None:
