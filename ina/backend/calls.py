@@ -73,9 +73,14 @@ def _observed(method: Method, kind: Kind) -> Method:
     def profiled(self: Group, *args: object, **kwargs: object) -> dist.Work:
         if not kind.by_all or not torch.autograd._profiler_enabled():
             return recorded(self, *args, **kwargs)
-        with torch.profiler.record_function(f"ina:{torch_name(name)}") as span:  # until the collective ends
+        with torch.profiler.record_function(f"ina:{torch_name(name)}") as span:
             work = recorded(self, *args, **kwargs)
-            span._call_end_callbacks_on_future(work.get_future())
+            assert isinstance(work, LazyWork)
+            # The span ends with the collective, but before the caller can know: torch frees its memory when the profiler stops.
+            ended: torch.futures.Future[None] = torch.futures.Future()
+            span._call_end_callbacks_on_future(ended)
+            work.listen(lambda _: ended.set_result(None))
+            work.get_future()  # its thread sees the end at once
         return work
 
     return profiled

@@ -54,7 +54,8 @@ class LazyWork(dist.Work):
         self._done = False
         self._exception: Exception | None = None
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
-        self._listener: Callable[[Exception | None], None] | None = None
+        self._listeners: list[Callable[[Exception | None], None]] | None = []  # None: they know of the end
+        self._telling = threading.Lock()  # held for a moment
         self._inference = torch.is_inference_mode_enabled() or any(tensor.is_inference() for tensor in outputs)
         self._roll_call = group.roll_call if way else None
         self._call = self._roll_call.begin(way, agreed) if self._roll_call is not None else None
@@ -85,17 +86,11 @@ class LazyWork(dist.Work):
             if self._looker is not None:
                 raise RuntimeError(f"ina: a signal handler waits for {self._title}, as the thread does that it interrupted")
             if not self._done:
+                self._looker = threading.get_ident()
                 try:
-                    self._looker = threading.get_ident()
-                    self._done = self._look(seconds)
-                except Exception as error:
-                    self._exception = error
-                    self._done = True
+                    self._look_and_tell(seconds)
                 finally:
                     self._looker = None
-            if self._done and self._listener is not None:
-                listener, self._listener = self._listener, None
-                listener(self._exception)
             if self._roll_call is not None and self._call is not None:
                 if self._done:
                     self._roll_call.end(self._call)
@@ -104,6 +99,21 @@ class LazyWork(dist.Work):
             return self._done
         finally:
             self._lock.release()
+
+    def _look_and_tell(self, seconds: float) -> None:
+        """Looks; tells listeners of an end before any other thread can see it."""
+        try:
+            if not self._look(seconds):
+                return
+        except Exception as error:
+            self._exception = error
+        with self._telling:
+            listeners, self._listeners = self._listeners or [], None
+        try:
+            for listener in listeners:
+                listener(self._exception)
+        finally:
+            self._done = True
 
     def advance(self, seconds: float) -> bool:
         """Does the same, and looks at earlier collectives if this one waits for them."""
@@ -114,10 +124,12 @@ class LazyWork(dist.Work):
         return self._looker == threading.get_ident()
 
     def listen(self, ended: Callable[[Exception | None], None]) -> None:
-        """Lets the thread that detects the end call ``ended`` with the failure, or None."""
-        self._listener = ended
-        if self._done:
-            ended(self._exception)
+        """Lets the thread that detects the end call ``ended`` with the failure, or None, before any ``wait`` returns."""
+        with self._telling:
+            if self._listeners is not None:
+                self._listeners.append(ended)
+                return
+        ended(self._exception)
 
     def end(self) -> None:
         """Waits for an end that is near, without raising: the result or failure stays for the holder of the work."""
