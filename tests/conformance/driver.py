@@ -18,9 +18,10 @@ import unittest
 from pathlib import Path
 
 BACKEND, WORLD_SIZE = sys.argv[1], int(sys.argv[2])
+PATIENCE, CASE = 180, 600  # seconds, which only a hang takes: of a barrier or a collective, and of a case
 os.environ.update(
     BACKEND="gloo", WORLD_SIZE=str(WORLD_SIZE), TEMP_DIR=tempfile.mkdtemp(prefix="ina-conformance-"), OMP_NUM_THREADS="1",
-    MASTER_ADDR="127.0.0.1",
+    MASTER_ADDR="127.0.0.1", DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(CASE),
 )
 
 import torch  # noqa: E402
@@ -31,6 +32,19 @@ import ina.backend.process_group  # noqa: E402, F401  (imported once, before the
 
 torch.set_num_threads(1)
 ina.backend.register()
+
+
+class Barrier(distributed_test.Barrier):
+    """torch's barrier of files, with patience: torch's gives up after 10 s, and a rank of a loaded machine may be that late."""
+
+    @classmethod
+    def sync(cls, wait_for: int | None = None, timeout: float = 0.0) -> None:
+        super().sync(wait_for, max(timeout, PATIENCE))
+
+
+distributed_test.Barrier = Barrier
+distributed_test.default_pg_timeout = PATIENCE
+distributed_test.CUSTOM_PG_TIMEOUT.clear()  # shorter ones, for NCCL's watchdog
 
 
 # Their bodies run on the CPU only where the back end is called "gloo": they hear that name, and get the other back end.
@@ -53,6 +67,14 @@ class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._
     def setUp(self):
         super().setUp()
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+    def _check_return_codes(self, fn, elapsed_time):
+        """Adds to an error how all ranks ended: where a signal ended one, only those that waited for it report an error."""
+        try:
+            super()._check_return_codes(fn, elapsed_time)
+        except (RuntimeError, AssertionError) as error:
+            codes = {rank: process.exitcode for rank, process in enumerate(self.processes)}
+            raise RuntimeError(f"{error}\nexit codes of ranks: {codes}") from None
 
     @classmethod
     def _run(cls, rank, test_name, file_name, pipe, **kwargs):
