@@ -101,6 +101,9 @@ def test_initialisers():
     items = expression("{ 1, ... }")
     assert len(items.items) == 1 and items.dots
     assert isinstance(expression("..."), ast.Dots)
+    for text, count in (("{ a = 1, ..., }", 1), ("{ 1, 2, ..., }", 2), ("{ ..., }", 0)):
+        trailing = expression(text)
+        assert trailing.dots and len(trailing.fields if isinstance(trailing, ast.StructInit) else trailing.items) == count
     assert expression('"a\\"b\\n"').value == 'a"b\n'
 
 

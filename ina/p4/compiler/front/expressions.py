@@ -261,7 +261,7 @@ def parse_primary(p: TokenStream) -> ast.Expr:
 
 
 def _parse_braces(p: TokenStream) -> ast.Expr:
-    """{ } | { expression, ... } | { name = expression, ... } | {#}, each list optionally ending in `...` or `,`"""
+    """{ } | { expression, ... } | { name = expression, ... } | {#}, each list optionally ending in `...`, `,` or both"""
     span = p.expect("{")
     if p.accept("#"):
         token = join(span, p.expect("}"))
@@ -273,6 +273,7 @@ def _parse_braces(p: TokenStream) -> ast.Expr:
         fields: list[tuple[str, ast.Expr]] = []
         for _ in p.items("}"):
             if dots := p.accept("..."):
+                p.accept(",")
                 break
             name, _ = p.parse_name("a field name")
             p.expect("=", "after the field's name")
@@ -281,7 +282,10 @@ def _parse_braces(p: TokenStream) -> ast.Expr:
         return ast.StructInit(join(span, last), fields, dots)
     items: list[ast.Expr] = []
     for _ in p.items("}"):
-        if dots := p.following == "}" and p.accept("..."):
+        if p.at("...") and "}" in (p.following, p.kinds[p.pos + 2] if p.following == "," else ""):
+            p.pos += 1
+            dots = True
+            p.accept(",")
             break
         items.append(parse_expression(p))
     last = p.expect("}", "at the end of the list")
