@@ -240,6 +240,45 @@ def test_a_resubmit_header_of_one_bit(tmp_path):
     assert frame == tna_program.data(a=0x80, b=6)
 
 
+NAMED = """
+control Inner(inout data_h d)(bit<8> by) {
+    @name(".hits") DirectCounter<bit<32>>(CounterType_t.PACKETS) hits;
+    @name(".choice") Hash<bit<8>>(HashAlgorithm_t.CRC8) choice;
+    action set() { hits.count(); d.e = d.e + by; }
+    table t { key = { d.a: exact; } actions = { set; } counters = hits; }
+    apply { t.apply(); d.d = choice.get({ d.a, by }); }
+}"""
+
+
+@pytest.mark.build
+def test_a_name_that_direct_objects_share(tmp_path):
+    """Translations from P4_14 give one name to the direct objects of several tables, which reach them."""
+    tested = tna_program.pipe(tmp_path, "first.apply(hdr.data); second.apply(hdr.data);", types=NAMED,
+                              ingress_locals="Inner(1) first; Inner(16) second;")
+    tested.add(TableEntry("I.first.t", {"d.a": 5}, "I.first.set"), TableEntry("I.second.t", {"d.a": 5}, "I.second.set"),
+               TableEntry("I.second.t", {"d.a": 6}, "I.second.set"))
+    assert [tested.ingress(tna_program.data(a=a)).frame[-1] for a in (5, 6, 7)] == [17, 16, 0]
+    assert {c["name"]: c["table"] for c in tested.layout["counters"]} == {"hits": "I.first.t", "I.second.hits": "I.second.t"}
+    assert sum(packets for packets, _ in tested.counter("I.second.hits")) == 2
+    checked = load(tmp_path / "program.p4")
+    assert [w.message for w in checked.warnings] == [
+        "control-plane name 'hits' is used twice: this DirectCounter is called 'I.second.hits'",
+        "control-plane name 'choice' is used twice: this Hash is called 'I.second.choice'",
+    ]
+
+
+@pytest.mark.fast
+def test_a_name_that_tables_or_registers_share_is_refused(tmp_path):
+    path = tmp_path / "program.p4"
+    for name, text in (("t", '@name(".t") table t { key = { d.a: exact; } actions = { NoAction; } }'),
+                       ("r", '@name(".r") Register<bit<8>, bit<8>>(4) r;')):
+        inner = f"control Inner(inout data_h d) {{ {text} apply {{ {'t.apply();' if name == 't' else ''} }} }}"
+        locals_ = "Inner() a; Inner() b;"
+        path.write_text(tna_program.source("a.apply(hdr.data); b.apply(hdr.data);", types=inner, ingress_locals=locals_))
+        with pytest.raises(CompileError, match=f"control-plane name '{name}' is used twice"):
+            load(path)
+
+
 # --- programs of another kind
 
 

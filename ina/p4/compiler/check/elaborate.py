@@ -11,7 +11,7 @@ from ina.p4.compiler import ast, types
 from ina.p4.compiler.arch.architecture import architecture_of
 from ina.p4.compiler.check.const import fold_binary, fold_cast, fold_concat, fold_slice, fold_unary
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
-from ina.p4.compiler.errors import CompileError, Note
+from ina.p4.compiler.errors import CompileError, Diagnostic, Note
 from ina.p4.compiler.instances import instances_below, instances_of, tables_of
 
 MOST_OBJECTS = 100_000  # in a program: nested instances multiply
@@ -28,6 +28,9 @@ class Environment(dict[ast.Node, Any]):
 
 INDEXED = {"register", "counter", "meter", "Register", "Counter", "Meter", "Lpf", "Wred"}
 """Externs of both architectures that are arrays of `size` cells"""
+
+UNREACHED = ("Direct", "direct_", "Hash", "RegisterAction", "MathUnit", "Random", "Checksum", "Mirror", "Resubmit")
+"""Beginnings of the names of externs whose objects the control plane reaches through their tables or not at all"""
 
 MOST_CELLS = 2**31 - 1  # p4c's largest
 
@@ -50,7 +53,7 @@ def elaborate(program: CheckedProgram) -> None:
         else:
             program.globals[d.name] = instance
     _name_pipelines(program)
-    _check_names([*program.globals.values(), *([program.main] if program.main else packages)])
+    _check_names([*program.globals.values(), *([program.main] if program.main else packages)], program.warnings)
     if architecture_of(program) is not None:
         _check_sizes(program)
 
@@ -91,10 +94,11 @@ def _name_pipelines(program: CheckedProgram) -> None:
                 instance.cp_names = {key: f"{pipeline.name}.{value}" for key, value in instance.cp_names.items()}
 
 
-def _check_names(instances: Iterable[Instance]) -> None:
+def _check_names(instances: Iterable[Instance], warnings: list[Diagnostic]) -> None:
     """Checks that full control-plane names are unique among objects of a kind.
 
-    Actions may share one through `@name(".drop")` if they take the same parameters: to the control plane they are one.
+    Actions may share one through `@name(".drop")` if they take the same parameters: to the control plane they are one. An object
+    that the control plane reaches through a table or not at all gets another name, with a warning.
     """
     seen: dict[tuple[type, str], tuple[ast.Declaration, Instance]] = {}
     visited: set[Instance] = set()
@@ -111,8 +115,18 @@ def _check_names(instances: Iterable[Instance]) -> None:
                 take(d, instance.cp_names[d.name], instance)
         for child in [*instance.children.values(), *(a for a in instance.args.values() if isinstance(a, Instance))]:
             if child.site is not None and isinstance(child.type, types.ExternType):
+                first = seen.get((type(child.site), child.name))
+                if first is not None and first[1] is not child and child.decl.name.startswith(UNREACHED):
+                    rename(child, child.site, instance)
                 take(child.site, child.name, child)
             visit(child)
+
+    def rename(child: Instance, site: ast.Instantiation, owner: Instance) -> None:
+        name, child.name = child.name, f"{owner.name}.{site.name}"
+        while (type(site), child.name) in seen:
+            child.name += "_"
+        text = f"control-plane name '{name}' is used twice: this {child.decl.name} is called '{child.name}'"
+        warnings.append(Diagnostic(site.span, text, [Note("first used here", seen[type(site), name][0].span)]))
 
     def take(d: ast.Declaration, name: str, owner: Instance) -> None:
         if (type(d), name) not in seen:
