@@ -6,11 +6,11 @@ reported like any other. `ina --version` and `ina --help` import none.
 
 from __future__ import annotations
 
-import os
 import sys
 
 from ina.base import signals
 from ina.base.extras import Missing
+from ina.cli.stdout import OutputError, own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,17 +33,16 @@ def parser(argv: list[str] | None = None) -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command. Handles errors outside of any command: a compiled part older than its sources, a missing extra or memory,
-    Ctrl-C, SIGTERM, a closed pipe."""
+    Ctrl-C, SIGTERM, a closed pipe, a standard output that takes nothing."""
     try:
-        with signals.terminable():
+        with signals.terminable(), own():
             argv = sys.argv[1:] if argv is None else argv
             args = parser(argv).parse_args(argv)
-            status = args.main(args)
-            sys.stdout.flush()
-            return status
+            return args.main(args)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
         return 141
+    except OutputError as error:
+        return _fail(error, 1)
     except Missing as error:
         return _fail(error, 1)
     except MemoryError as error:
