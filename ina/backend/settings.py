@@ -8,16 +8,19 @@ The file is TOML, with the keys of ``Keys`` (``protocol = "atp"``); INA_CONFIG n
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ina import codecs
 from ina.aggregation import port_kinds, protocols
 from ina.base import documents, paths
 from ina.base.bounds import Range
-from ina.base.settings import Sources, key
+from ina.base.settings import Sources, key, nearest, shown
 from ina.codecs import planner
 from ina.net.faults import parse_faults
 from ina.net.ports import Faults
@@ -28,6 +31,26 @@ VALUES = (32, 64, 128, 256, 1024, 2048)
 OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FILE", "SWITCH_USER", "HOST")
 
 
+T = TypeVar("T")
+
+
+def _near_names(kind: type[T]) -> type[T]:
+    """Has a dataclass raise a TypeError that says what is near, where it is given a name that it lacks."""
+    generated: Any = kind.__init__
+
+    @functools.wraps(generated)
+    def init(self: T, *args: object, **values: object) -> None:
+        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        for name, value in values.items():
+            if name not in names:
+                raise TypeError(f"{kind.__name__}({name}={shown(value)}): there is no such option{nearest(name, names)}")
+        generated(self, *args, **values)
+
+    kind.__init__ = init  # type: ignore[method-assign, assignment]
+    return kind
+
+
+@_near_names
 @dataclass(frozen=True)
 class Options:
     """Options of one process group: ``init_process_group("ina", pg_options=Options(protocol="atp"))``. None: as the environment
@@ -37,7 +60,7 @@ class Options:
     1024 or 2048 (2048); ``slots``: of the job, a power of two up to 8192 (64); ``port``: shm, udp or dpdk:DEVICE (shm);
     ``check``: how check words protect sums from rank to rank: off, sum or keyed (sum; off in shared memory); the ranks'
     must agree; ``codec``: how floats travel, a name of ina.codecs, or auto (block). A value that does not fit is a ValueError
-    where the group is made.
+    where the group is made, a name that does not exist a TypeError here.
     """
 
     protocol: str | None = None
@@ -78,7 +101,11 @@ class Keys:
 
 
 def sources(options: Options | None = None) -> Sources[Keys]:
-    """Returns the keys that are set, and where. Raises ValueError for a file that is missing or not TOML."""
+    """Returns the keys that are set, and where. Raises ValueError for a file that is missing or not TOML, and for options in a
+    dictionary, which would all be passed over."""
+    if isinstance(options, Mapping):
+        written = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise ValueError(f"pg_options={options!r}: expected ina.backend.Options({written})")
     found = Sources(Keys)
     found.add_file(_file())
     found.add_environment("INA_", OTHERS)

@@ -60,6 +60,22 @@ def test_options_count_more_than_the_environment_and_that_more_than_a_file(monke
         Settings.read(Options(slots=33))
 
 
+def test_options_that_do_not_exist():
+    import inspect
+
+    from ina.backend.settings import Options, Settings
+
+    with pytest.raises(TypeError, match=r"^Options\(value=256\): there is no such option; did you mean 'values'\?$"):
+        Options(value=256, slots=4)
+    with pytest.raises(TypeError, match=r"^Options\(zzz='a'\): there is no such option; known: protocol, values, "):
+        Options(zzz="a")
+    with pytest.raises(TypeError, match="positional"):
+        Options(*range(20))
+    with pytest.raises(ValueError, match=r"^pg_options=\{'values': 256\}: expected ina.backend.Options\(values=256\)$"):
+        Settings.read({"values": 256})
+    assert [*inspect.signature(Options).parameters] == ["protocol", "values", "slots", "port", "check", "codec"]
+
+
 @pytest.mark.parametrize(("content", "text"), [
     ("valeus = 64", "ina.toml:1: unknown key .valeus.; did you mean .values.\\?"),
     ("values = 65", "ina.toml:1: values = 65: expected"),
