@@ -172,10 +172,21 @@ def _stf(args: argparse.Namespace) -> int:
             raise ValueError(f"{args.program} is a folder: its tests are the .stf files beside the programs")
         tests = stf.tests_in(args.program)
     else:
+        _check_order(args.program, args.test)
         tests = [(args.program, args.test or args.program.with_suffix(".stf"))]
         for path in tests[0]:
             path.stat()  # reports a missing file before a table begins
     return stf.report(tests, targets, stf.Options(_defines(args), _folders(args), args.externs))
+
+
+def _check_order(program: Path, test: Path | None) -> None:
+    """Raises ValueError for a test in the program's place: as P4 it would make no sense at its first digits."""
+    if program.suffix == ".stf":
+        beside = test or program.with_suffix(".p4")
+        name = beside if beside.suffix == ".p4" and beside.exists() else "PROGRAM.p4"
+        raise ValueError(f"{program} is a test: expected its program first: ina stf {name} {program}")
+    if test is not None and test.suffix == ".p4":
+        raise ValueError(f"{test} is a program: expected a test (.stf) after the first")
 
 
 def _explain(args: argparse.Namespace) -> int:

@@ -228,6 +228,20 @@ def test_stf_that_cannot_be_run(program, capsys):
 
 
 @pytest.mark.build
+def test_stf_of_a_test_alone_says_what_is_expected(program, capsys):
+    test = program.with_suffix(".stf")
+    test.write_text(STF)
+    for arguments in ([test], [test, program]):
+        assert ina("stf", *arguments) == 1
+        assert capsys.readouterr() == ("", f"ina: {test} is a test: expected its program first: ina stf {program} {test}\n")
+    other = program.parent / "other.stf"
+    assert ina("stf", other) == 1  # it need not exist
+    assert capsys.readouterr().err == f"ina: {other} is a test: expected its program first: ina stf PROGRAM.p4 {other}\n"
+    assert ina("stf", program, program) == 1
+    assert capsys.readouterr().err == f"ina: {program} is a program: expected a test (.stf) after the first\n"
+
+
+@pytest.mark.build
 def test_stf_of_a_folder_tells_what_cannot_be_read_and_runs_the_rest(program, capsys):
     """Dangling links, links to themselves, folders named like programs, and tests that are not text."""
     folder = program.parent
