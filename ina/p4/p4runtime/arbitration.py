@@ -13,7 +13,7 @@ CONTROLLERS = 16  # live ones for each role
 
 Request = (
     p4.WriteRequest | p4.ReadRequest | p4.SetForwardingPipelineConfigRequest | p4.GetForwardingPipelineConfigRequest
-    | p4.MasterArbitrationUpdate
+    | p4.MasterArbitrationUpdate | p4.CapabilitiesRequest
 )
 
 

@@ -1,4 +1,4 @@
-"""The protobuf files of P4Runtime 1.4 (p4.v1, p4.config.v1), by names, numbers and types of their fields.
+"""The protobuf files of P4Runtime 1.6.0 (p4.v1, p4.config.v1), by names, numbers and types of their fields.
 
 This is the published interface, to be met exactly (github.com/p4lang/p4runtime, proto/p4); descriptions.py explains the form.
 Fields that the specification has deprecated are there, too: controllers still send some.

@@ -101,8 +101,15 @@ class ActionSets:
         profile = self._program.info.profiles[table.profile]
         if not profile.with_selector:
             raise EntityError(f"{place}: {profile.name} is an action profile without a selector")
-        if {f.name for f, _ in message.ListFields()} - {"action_profile_actions"}:
-            raise EntityError(f"{place}: modes and sizes of its own are not served", "UNIMPLEMENTED")
+        by_members = any(p.preamble.name == profile.name and p.HasField("sum_of_members")
+                         for p in self._program.message.action_profiles)
+        own_size = message.SUM_OF_MEMBERS if by_members else message.SUM_OF_WEIGHTS
+        if (message.action_selection_mode not in (message.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR, message.HASH)
+                or message.size_semantics not in (message.DEFAULT_SIZE_DETERMINED_BY_ACTION_SELECTOR, own_size)):
+            raise EntityError(f"{place}: modes and sizes of its own are not served: {profile.name} selects by HASH and has "
+                              f"{message.SizeSemantics.Name(own_size)}", "UNIMPLEMENTED")
+        if message.HasField("group_action"):
+            raise EntityError(f"{place}: an action of the group is not served", "UNIMPLEMENTED")
         candidates = [a for a in self._program.info.actions.values() if a.name in table.entry_actions]
         members: list[ProfileMember] = []
         weights: list[tuple[int, int]] = []

@@ -24,7 +24,7 @@ from ina.p4.runtime import EntityError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-VERSION = "1.4.0"
+VERSION = "1.5.0"
 STREAMS = 32  # open ones; each takes a thread
 CALLS = 32  # unary calls and reads at once
 WAITING = 4096  # messages to a controller that reads too slowly; packet-ins and digests beyond are dropped
@@ -170,8 +170,13 @@ class Server(Closing):
 
         return self._guarded(context, get_pipeline)
 
-    def _capabilities(self, _request: p4.CapabilitiesRequest, _context: grpc.ServicerContext) -> p4.CapabilitiesResponse:
-        return p4.CapabilitiesResponse(p4runtime_api_version=VERSION)
+    def _capabilities(self, request: p4.CapabilitiesRequest, context: grpc.ServicerContext) -> p4.CapabilitiesResponse:
+        def capabilities() -> p4.CapabilitiesResponse:
+            if request.device_id:  # 0: the server's
+                self._arbitration.check_device(request)
+            return p4.CapabilitiesResponse(p4runtime_api_version=VERSION)
+
+        return self._guarded(context, capabilities)
 
     @staticmethod
     def _guarded(context: grpc.ServicerContext, call: Callable[[], T]) -> T:

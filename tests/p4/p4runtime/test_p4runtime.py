@@ -17,8 +17,14 @@ pytestmark = pytest.mark.build
 pytest_plugins = ("controlled",)  # its fixtures
 
 
-def test_capabilities(world):
-    assert world[2].call("Capabilities", p4.CapabilitiesRequest()).p4runtime_api_version == "1.4.0"
+@pytest.mark.parametrize("device_id", [0, 1], ids=["server", "device"])
+def test_capabilities(world, device_id):
+    request = p4.CapabilitiesRequest(device_id=device_id)
+    assert world[2].call("Capabilities", request).p4runtime_api_version == "1.5.0"
+
+
+def test_capabilities_of_another_device(world):
+    fails("NOT_FOUND", world[2].call, "Capabilities", p4.CapabilitiesRequest(device_id=2))
 
 
 def test_everything_needs_a_pipeline(world, names):

@@ -151,7 +151,7 @@ def test_a_whole_session(name, server, request):
     address, ports, files = request.getfixturevalue(server)
     with Session(name, address, *files) as session:
         connected = session.step("connected")
-        assert ("1.4.0" if our else "1.") in connected["version"] and connected.get("primary", True)
+        assert ("1.5.0" if our else "1.") in connected["version"] and connected.get("primary", True)
         entries = session.step("entries")
         assert entries["same"] and entries["const"] == 2 and entries["groups"] == 2
         assert entries["found"] == (5 if finsy else 4)

@@ -206,6 +206,19 @@ def test_action_sets(world, names):
     watched.action.action_profile_action_set.action_profile_actions[0].watch_port = b"\x01"
     refused(client, "UNIMPLEMENTED", update("INSERT", table_entry=watched))
     assert client.read(wildcard) == [p4.Entity(table_entry=both)] and client.read(*hidden) == []
+    client.write(update("DELETE", table_entry=both))
+
+    def of_its_own(**fields):
+        return at_once(names, 6, 1), p4.ActionProfileActionSet(**fields)
+
+    for entry, own in (of_its_own(action_selection_mode="RANDOM"), of_its_own(size_semantics="SUM_OF_MEMBERS"),
+                       of_its_own(group_action=p4.Action(action_id=names.ids["send"]))):
+        entry.action.action_profile_action_set.MergeFrom(own)
+        refused(client, "UNIMPLEMENTED", update("INSERT", table_entry=entry))
+    entry, same = of_its_own(action_selection_mode="HASH", size_semantics="SUM_OF_WEIGHTS")  # the selector's (P4Runtime 9.2.3)
+    entry.action.action_profile_action_set.MergeFrom(same)
+    client.write(update("INSERT", table_entry=entry))
+    assert used() == {1} and client.read(wildcard) == [p4.Entity(table_entry=entry)]
 
 
 def test_meters(world, names):
