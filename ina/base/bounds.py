@@ -38,22 +38,43 @@ def _text(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
+EXAMPLES = {"b/s": "10e9", "bit/s": "10e9", "s": "0.001", "B": "1500", "MiB": "25", "FLOP/s": "1e12", "B/s": "1e12"}
+
+
+def noun(kind: type, unit: str = "") -> str:
+    """Returns text for a number of ``kind``, int or float, with a measured ``unit`` and an example; other units are not said."""
+    number = "a whole number" if kind is int else "a number"
+    return f"{number}, in {unit}, such as {EXAMPLES[unit]}" if unit in EXAMPLES else number
+
+
+def number(kind: type, unit: str = "") -> Callable[[str], Any]:
+    """Returns an argparse type: a number of ``kind``, int or float, whose range somebody else checks."""
+
+    def parse(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected {noun(kind, unit)}") from None
+
+    return parse
+
+
 def whole(low: int, high: int, why: str = "") -> Callable[[str], int]:
     """Returns an argparse type: a whole number from `low` to `high`."""
-    return _parser(int, "a whole number", low, high, why)
+    return _parser(int, low, high, why)
 
 
 def real(low: float, high: float, why: str = "") -> Callable[[str], float]:
     """Returns an argparse type: a number from `low` to `high`."""
-    return _parser(float, "a number", low, high, why)
+    return _parser(float, low, high, why)
 
 
-def _parser(kind: type, noun: str, low: float, high: float, why: str) -> Callable[[str], Any]:
+def _parser(kind: type, low: float, high: float, why: str) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
             value = kind(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected {noun} from {_text(low)} to {_text(high)}") from None
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected {noun(kind)} from {_text(low)} to {_text(high)}") from None
         if wrong := outside(value, low, high, why):
             raise argparse.ArgumentTypeError(f"{text[:40]}: {wrong}")
         return value

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ina.base.bounds import Range
+from ina.base.bounds import Range, noun
 from ina.base.documents import Document
 
 if TYPE_CHECKING:
@@ -76,6 +76,11 @@ class Key:
     unit: str = ""
     form: Form | None = None
 
+    @property
+    def noun(self) -> str:
+        """Its type in messages, with the unit of what is measured."""
+        return noun(self.type, self.unit) if self.type in (int, float) else NOUNS[self.type]
+
     def expected(self, value: object) -> str:
         """Returns text with what was expected, or "" if the value, of the right type, is in range, or one of the choices."""
         if self.range and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -135,14 +140,14 @@ def shown(value: object) -> str:
 
 LONGEST = 200  # characters of a value in a message
 SHOWN = 20  # of the problems of a sweep's points, which may be many
-NOUNS: dict[type, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false", tuple: "a list of texts"}
+NOUNS: dict[type, str] = {str: "text", bool: "true or false", tuple: "a list of texts"}
 
 
 def convert(key: Key, value: object, parse: bool = False) -> object:
     """Returns a value in the type of its key. ``parse``: it is a text of the command line; in a file "4" is no number.
 
     Raises ConfigError: it is of another type."""
-    wrong = ConfigError.of([Problem(key.name, f"{key.name} = {shown(value)}: expected {NOUNS[key.type]}")])
+    wrong = ConfigError.of([Problem(key.name, f"{key.name} = {shown(value)}: expected {key.noun}")])
     try:
         if key.type is tuple:
             items = value.split(",") if isinstance(value, str) else value
@@ -237,7 +242,7 @@ class Sources(Generic[Settings]):
         try:
             self._values[name] = convert(self._keys[name], value, parse)
         except ConfigError:
-            self.wrong(name, f"expected {NOUNS[self._keys[name].type]}")
+            self.wrong(name, f"expected {self._keys[name].noun}")
 
     def add_file(self, document: Document) -> None:
         for name, value in document.content.items():

@@ -14,7 +14,7 @@ from ina import topology as topologies
 from ina.aggregation import protocols
 from ina.base.bounds import whole
 from ina.base.error_text import line
-from ina.cli.topo import parameters
+from ina.cli.topo import parameters, parser
 from ina.net import state
 from ina.topology import link_events
 
@@ -29,7 +29,7 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     up.add_argument("name", help=f"topology: {', '.join(topologies.names())}, or a TOML file")
     group = up.add_argument_group("parameters of topologies (ina topo list shows the defaults)")
     for key, (kind, owners) in sorted(parameters().items()):
-        group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
+        group.add_argument(f"--{key}", type=parser(key, kind), metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
     up.add_argument("--protocol", default=protocols.DEFAULT,
                     help="what switches and workers speak: switchml (the default), atp, ps, thc, omnireduce, fpisa, "
                     "receivers, or the path of your own program")

@@ -6,10 +6,14 @@ import argparse
 import inspect
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 from ina import topology as topologies
+from ina.base.bounds import number
+from ina.base.settings import keys
 from ina.topology import TopologyError
+from ina.topology.file import Keys, Properties
 from ina.topology.points import host_list
 
 
@@ -24,7 +28,7 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     show.add_argument("--svg", type=Path, metavar="FILE", help="write a drawing there")
     group = show.add_argument_group("parameters of topologies")
     for key, (kind, owners) in sorted(parameters().items()):
-        group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
+        group.add_argument(f"--{key}", type=parser(key, kind), metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
     show.set_defaults(main=_show, keys=tuple(parameters()))
 
 
@@ -36,6 +40,12 @@ def parameters() -> dict[str, tuple[type, list[str]]]:
             kind = str if parameter.default is None else type(parameter.default)
             owners.setdefault(key, (kind, []))[1].append(name)
     return owners
+
+
+def parser(key: str, kind: type) -> Callable[[str], object]:
+    """Returns the argparse type of a topology's parameter."""
+    units = {name: each.unit for keys_of in (Properties, Keys) for name, each in keys(keys_of).items()}
+    return str if kind is str else number(kind, "b/s" if key in ("uplink", "local") else units.get(key, ""))
 
 
 def _list(_: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ def test_settings_name_what_is_wrong(monkeypatch):
     wrong = [
         ("INA_VALUES", "100", "INA_VALUES=100: expected one of 32"),
         ("INA_SLOTS", "many", "INA_SLOTS=many: expected a whole number"),
+        ("INA_RATE", "100Gb", "INA_RATE=100Gb: expected a number, in bit/s, such as 10e9"),
         ("INA_SLOTS", "48", "expected a power of two"),
         ("INA_PORT", "serial", "INA_PORT=serial: expected shm, udp or dpdk:DEVICE"),
         ("INA_PROTOCOL", "switchlm", "INA_PROTOCOL=switchlm: expected one of .*switchml"),

@@ -86,6 +86,9 @@ def test_every_command_has_an_example_that_parses(name, capsys):
     ("explore --dtype int", "ina explore: argument --dtype: invalid choice: 'int' (choose from"),
     ("controller --topolgy x", "ina controller: no option '--topolgy'; did you mean '--topology'?"),
     ("run -x", "ina run: one argument too many: '-x';"),
+    ("topo show star --rate 100Gb", "ina topo show: argument --rate: '100Gb': expected a number, in b/s, such as 10e9;"),
+    ("net up leaf-spine --uplink 1G", "ina net up: argument --uplink: '1G': expected a number, in b/s, such as 10e9;"),
+    ("net up star --queue 1MB", "ina net up: argument --queue: '1MB': expected a whole number, in B, such as 1500;"),
     ("experiment --jsn list", "ina experiment: no option '--jsn';"),
     ("trace", "ina trace: the following arguments are required: program, packets;"),
 ])

@@ -86,9 +86,9 @@ class Trace(Networked):
     groups: str = key("", "JSON file of process groups' ranks, as ASTRA-sim has it; empty: all, or what the trace says")
     compute: float = key(1.0, "times of the trace are multiplied by this", limits.FACTOR)
     peak_flops: float = key(0.0, "FLOP/s of a rank's GPU, for nodes with num_ops and no duration; 0: not known",
-                            Range(0, 1e24, "operations a second"))
+                            Range(0, 1e24, "operations a second"), unit="FLOP/s")
     memory_bandwidth: float = key(0.0, "byte/s of its memory, for nodes with tensor_size and no duration; 0: not known",
-                                  Range(0, 1e18, "bytes a second"))
+                                  Range(0, 1e18, "bytes a second"), unit="B/s")
 
     rows = (
         Row("time_ms", "the whole trace, virtual ms", "ms", "{:.4f}"),
