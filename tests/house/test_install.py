@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+import threading
 import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,83 @@ def test_another_index_is_looked_at(tmp_path, index):
     done, there = install(tmp_path, [index], "torch", PIP_NO_INDEX="0", PIP_INDEX_URL=more.parent.as_uri(),
                           TORCH_INDEX=more.parent.as_uri())
     assert done.returncode == 0 and there == {"torch"}, done.stderr
+
+
+@pytest.fixture
+def registry(index):
+    """``index`` over HTTP, as a mirror that has no metadata files: its address, and the files that were fetched."""
+    fetched = []
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self):
+            if self.path.endswith(".whl"):
+                fetched.append(self.path.rpartition("/")[2])
+            super().do_GET()
+
+        def log_message(self, *_):
+            pass
+
+    for path in list(index.glob("*.whl")):
+        page = index / path.name.partition("-")[0].replace("_", "-") / "index.html"
+        page.parent.mkdir(exist_ok=True)
+        path.rename(page.parent / path.name)
+        names = [each.name for each in page.parent.glob("*.whl")]
+        page.write_text("".join(f'<a href="{name.replace("+", "%2B")}">{name}</a>' for name in names))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=index))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", fetched
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def install_from(registry, tmp_path, *requirements, **environment):
+    return install(tmp_path, [], *requirements, PIP_NO_INDEX="0", PIP_INDEX_URL=registry[0],
+                   **{"PIP_CACHE_DIR": str(tmp_path / "cache"), **environment})
+
+
+def test_cuda_is_known_by_its_version_where_an_index_has_no_metadata(tmp_path, registry):
+    """To see what torch needs, pip would fetch all of it, gigabytes, and then its libraries."""
+    done, there = install_from(registry, tmp_path, "torch>=2.7", "sympy")
+    assert (done.returncode, there, registry[1]) == (1, set(), [])
+    assert done.stdout == ("    packages: 2, 1.0 MB (torch 2.13.0, with CUDA), and what they need, which this index does not say "
+                           "before they are fetched\n")
+    assert "only with CUDA: 0.5 MB, and its libraries. Nothing was downloaded." in done.stderr
+
+
+def test_an_index_with_metadata_tells_all_before_anything_is_fetched(tmp_path, index, registry):
+    for path in index.glob("*/*.whl"):
+        with zipfile.ZipFile(path) as file:
+            (name,) = (each for each in file.namelist() if each.endswith("METADATA"))
+            path.with_name(f"{path.name}.metadata").write_bytes(file.read(name))
+        page = path.with_name("index.html")
+        page.write_text(page.read_text().replace("<a ", '<a data-core-metadata="true" '))
+    done, there = install_from(registry, tmp_path, "torch>=2.7", "sympy")
+    assert (done.returncode, there, registry[1]) == (1, set(), [])
+    assert done.stdout == "    packages: 3, 1.5 MB (torch 2.13.0, with CUDA)\n"
+
+
+def test_each_file_is_fetched_once_where_an_index_has_no_metadata(tmp_path, registry):
+    done, there = install_from(registry, tmp_path, "torch>=2.7", "sympy", TORCH="cuda")
+    assert done.returncode == 0 and there == {"torch", "nvidia_cublas", "sympy"}, done.stderr
+    assert sorted(registry[1]) == [f"{name}-py3-none-any.whl" for name in ("nvidia_cublas-13.1", "sympy-1.0", "torch-2.13.0")]
+    assert done.stdout.startswith("    packages: 2, 1.0 MB (torch 2.13.0, with CUDA), and what they need")
+    assert "Successfully installed" in done.stdout
+
+
+def test_a_build_for_cpus_is_known_by_its_version(tmp_path, index, request):
+    wheel(index, "torch", "2.13.0+cpu")
+    registry = request.getfixturevalue("registry")
+    done, there = install_from(registry, tmp_path, "torch>=2.7", "sympy; python_version < '3'")
+    assert done.returncode == 0 and there == {"torch"}, done.stderr
+    assert registry[1] == ["torch-2.13.0%2Bcpu-py3-none-any.whl"]
+    assert done.stdout.startswith("    packages: 1, 0.5 MB (torch 2.13.0+cpu, for CPUs), and what they need")
+
+
+def test_what_is_there_is_not_fetched_where_an_index_has_no_metadata(tmp_path, registry):
+    done, there = install_from(registry, tmp_path, "pip", "pytest>=1", PIP_IGNORE_INSTALLED="0", PIP_TARGET="")
+    assert (done.returncode, done.stdout, registry[1]) == (0, "", []), done.stderr
 
 
 def test_what_is_not_to_be_had_is_said(tmp_path, index):
