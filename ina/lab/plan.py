@@ -164,18 +164,18 @@ class _Reader:
 
     def _points(self, values: dict[str, Any], tables: list[dict[str, list[object]]]) -> list[Point]:
         """Returns each combination once, in the order of the tables."""
-        points: dict[Experiment, Point] = {}
-        wrong = 0
+        combinations: dict[frozenset[tuple[str, object]], tuple[int, dict[str, object]]] = {}
         for number, axes in enumerate(tables):
             for combination in itertools.product(*axes.values()):
                 swept = dict(zip(axes, combination, strict=True))
-                wrong += 1
-                with self._problems.at(partial(self._place, axes=axes, number=number)):
-                    point = Point(swept, self._kind(**{**values, **swept}).resolved())
-                    points.setdefault(point.config, point)
-                    wrong -= 1
-                if len(points) + wrong > MOST_POINTS:
+                combinations.setdefault(frozenset({**values, **swept}.items()), (number, swept))
+                if len(combinations) > MOST_POINTS:  # before any is resolved, which takes a while
                     raise ConfigError(f"{self._document.at('sweep')}: [sweep] has more than {MOST_POINTS} points")
+        points: dict[Experiment, Point] = {}
+        for number, swept in combinations.values():
+            with self._problems.at(partial(self._place, axes=swept, number=number)):
+                point = Point(swept, self._kind(**{**values, **swept}).resolved())
+                points.setdefault(point.config, point)
         self._problems.check()
         return list(points.values())
 

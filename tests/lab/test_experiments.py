@@ -115,6 +115,17 @@ def test_wrong_files_are_refused_before_anything_runs(trial, text, message):
 
 
 @pytest.mark.fast
+def test_points_are_counted_before_any_is_resolved(trial, monkeypatch):
+    monkeypatch.setattr(plan, "MOST_POINTS", 4)
+    trial.write_text('kind = "allreduce"\n[[sweep]]\nworkers = [2, 3, 4]\n[[sweep]]\nworkers = [3, 4, 5]')
+    assert [point.config.workers for point in plan.load(trial).points] == [2, 3, 4, 5]
+    monkeypatch.setattr(AllReduce, "resolved", lambda self: pytest.fail("a point was resolved"))
+    trial.write_text('kind = "allreduce"\n[[sweep]]\nworkers = [2, 3, 4]\n[[sweep]]\nworkers = [4, 5, 6]')
+    with pytest.raises(ConfigError, match="more than 4 points"):
+        plan.load(trial)
+
+
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
