@@ -69,7 +69,7 @@ class Verdict:
             return False
         self._note(names)
         stats = self.config.pluginmanager.get_plugin("terminalreporter").stats
-        stats["unstable"] = [report for report in stats.pop("failed", []) + stats.pop("error", [])]
+        stats["unstable"] = stats.pop("failed", []) + stats.pop("error", [])
         self.messages += [f"UNSTABLE: {len(names)} tests passed only when they were looked at again, alone:", *names]
         self.messages += [f"\n{name}, at first:\n{self.failures[name][0].longreprtext}" for name in names]
         return True
@@ -92,10 +92,10 @@ class Verdict:
                 lines.write(json.dumps(entry) + "\n")
 
     def _whole(self) -> bool:
-        """True for a run of the whole tier: no folder, word or mark chose among its tests."""
+        """True for a run of the whole tier: no folder, word, mark or change chose among its tests."""
         option = self.config.option
         paths = {Path(self.config.invocation_params.dir, argument).resolve() for argument in self.config.args}
-        return paths == {ROOT / "tests"} and not (option.keyword or option.markexpr or option.collectonly)
+        return paths == {ROOT / "tests"} and not (option.keyword or option.markexpr or option.since or option.collectonly)
 
     def untested(self) -> set[str]:
         return (required() & PROBES.keys()) - self.needs

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import second_look
@@ -150,6 +151,16 @@ def test_a_required_capability_without_a_test_that_passes_fails_the_run(tmp_path
     code, output = run_pytest(tmp_path, text, "--tier", "test", INA_REQUIRE="torch,what-no-test-knows")
     assert code == status, output
     assert ("INA_REQUIRE lists torch, but no test" in output) == (test == "pass"), output
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize("choice", [
+    {}, {"keyword": "sums"}, {"markexpr": "fast"}, {"collectonly": True}, {"since": "main~1"}, "tests/p4"])
+def test_a_run_is_whole_unless_something_chose_among_its_tests(choice):
+    folder, choice = (choice, {}) if isinstance(choice, str) else ("tests", choice)
+    option = SimpleNamespace(**{"keyword": "", "markexpr": "", "collectonly": False, "since": None} | choice)
+    config = SimpleNamespace(option=option, args=[folder], invocation_params=SimpleNamespace(dir=ROOT))
+    assert second_look.Verdict(config)._whole() == (folder == "tests" and not choice)
 
 
 @pytest.mark.gate
