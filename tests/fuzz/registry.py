@@ -19,8 +19,8 @@ Function = Callable[[bytes], object]
 
 @dataclass(frozen=True)
 class Target:
-    """`longest`: bytes of an input. `patience`: seconds that one input may take. `slow`: not in CI, as its compilation costs more
-    than it adds."""
+    """`longest`: bytes of an input. `patience`: seconds that one input may take. `slow`: not fuzzed in CI, as its compilation by
+    clang costs more than it adds; its corpus is replayed."""
 
     name: str
     about: str

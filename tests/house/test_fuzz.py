@@ -39,7 +39,7 @@ def test_every_target_has_a_small_corpus_and_no_other_has_one() -> None:
 
 @pytest.mark.build
 @pytest.mark.gate
-@pytest.mark.parametrize("target", USUAL, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", NATIVE, ids=lambda target: target.name)
 def test_corpora_of_targets_in_c_find_nothing(target: registry.Native, build: Path) -> None:
     """Corpora run without clang, unoptimised."""
     need("sanitizers")
