@@ -48,6 +48,7 @@ class CheckedProgram:
     `main.decl.name` is the package's name ("V1Switch"). None when the program has no `main` (a library).
     `globals`: Instances of top-level extern objects by declared name.
     `warnings`: legal but doubtful constructs (literals that are cut, ...), in order; `errors.render` prints them.
+    `attached`: the objects that properties of tables name.
     `errors` and `match_kinds`: member names in order of declaration. `types`: top-level type declarations by name.
     """
 
@@ -60,6 +61,7 @@ class CheckedProgram:
     types: dict[str, types.Type]
     warnings: list[Diagnostic] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+    attached: set[Instance] = field(default_factory=set, repr=False)
 
     @property
     def package(self) -> Instance:

@@ -279,6 +279,27 @@ def test_a_name_that_tables_or_registers_share_is_refused(tmp_path):
             load(path)
 
 
+@pytest.mark.build
+def test_direct_objects_that_no_table_names(tmp_path):
+    """They have one cell: Intel's compiler makes a table without a key of the statement that uses them."""
+    path = tmp_path / "program.p4"
+    path.write_text(tna_program.source(
+        """if (hdr.data.d == 1) { c.count(); act(); } hdr.data.e = m.execute(); hdr.data.b = add.execute();
+        if (w.execute(hdr.data.a) == 1 || l.execute(hdr.data.a) > 9) { hdr.data.c = 1; }""",
+        ingress_locals="""DirectCounter<bit<32>>(CounterType_t.PACKETS) c; DirectCounter<bit<32>>(CounterType_t.BYTES) in_action;
+            DirectMeter(MeterType_t.PACKETS) m; DirectWred<bit<32>>(1, 0) w; DirectLpf<bit<32>>() l;
+            DirectRegister<bit<32>>(3) r; action act() { in_action.count(); }
+            DirectRegisterAction<bit<32>, bit<32>>(r) add = {
+                void apply(inout bit<32> v, out bit<32> o) { v = v + 2; o = v; } };""",
+    ))
+    switch = Shadowed(path, cflags=["-O1"])
+    for d in (0, 1, 1):
+        ((_, frame),) = switch.process(tna_program.data(a=5, d=d), 2)
+    assert frame[4:8] == (3 + 3 * 2).to_bytes(4, "big")
+    counters = switch.switch.counters()
+    assert counters["I.c"].tolist() == counters["I.in_action"].tolist() == [[2, 2 * (12 + 4)]]
+
+
 # --- programs of another kind
 
 

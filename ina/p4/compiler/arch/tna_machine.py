@@ -75,9 +75,13 @@ class TnaMachine(Machine):
         return self.phase.entries[instance]
 
     def cell(self, instance: Instance, call: ast.Call, args: Arguments) -> int:
-        """Returns the index of an object's cell: the argument, or of a direct object the entry's handle; -1 for a miss."""
-        if not instance.decl.name.startswith("Direct"):
-            return args.number("index")
+        """Returns the index of an object's cell: the argument, or of a direct object that of its entry."""
+        return self.direct_cell(instance, call) if instance.decl.name.startswith("Direct") else args.number("index")
+
+    def direct_cell(self, instance: Instance, call: ast.Call) -> int:
+        """Returns the index of a direct object's cell: the entry's handle, -1 for a miss; 0 if no table names it."""
+        if instance not in self.program.attached:
+            return 0
         entry = self.entry(instance, call)
         return -1 if entry is None else entry.handle
 

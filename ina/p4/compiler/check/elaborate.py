@@ -56,6 +56,11 @@ def elaborate(program: CheckedProgram) -> None:
     _check_names([*program.globals.values(), *([program.main] if program.main else packages)], program.warnings)
     if architecture_of(program) is not None:
         _check_sizes(program)
+    for control in instances_of(program) if program.main else ():
+        for table in tables_of(control) if isinstance(control.decl, ast.ControlDecl) else ():
+            names = [p.value.name for p in table.properties.values() if isinstance(p.value, ast.Name)]
+            objects = (control.children.get(name) or program.globals.get(name) for name in names)
+            program.attached.update(o for o in objects if o is not None)
 
 
 def _instance(

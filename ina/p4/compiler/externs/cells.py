@@ -63,7 +63,8 @@ class CellObject(ExternObject, ABC, Generic[C]):
     def cell(self, low: Lowering, call: ast.Call, instance: Instance) -> tuple[C, ir.Expr]:
         """Returns an object's cells and the index of the one that a call uses."""
         if is_direct(instance):
-            return self.cells(low, instance), direct_entry(low, call, instance)
+            entry = direct_entry(low, call, instance)
+            return self.cells(low, instance, 1), entry  # a table has made its cells already
         return self.cells(low, instance), index32(low, call.named()["index"])
 
 
@@ -76,7 +77,10 @@ def index32(low: Lowering, e: ast.Expr) -> ir.Expr:
 
 
 def direct_entry(low: Lowering, call: ast.Call, instance: Instance) -> ir.Expr:
-    """Returns the entry of its table whose cell a direct object's call uses here."""
+    """Returns the entry of its table whose cell a direct object's call uses here. One that no table names has one cell: Intel's
+    compiler makes a table without a key of the statement."""
+    if instance not in low.program.attached:
+        return fold.const(0, 32)
     entry = low.tables.entries.get(instance)
     if entry is None:
         raise unsupported(call, f"{instance.decl.name}.{call.method} outside of the actions of the table that names it")
@@ -120,7 +124,8 @@ class CounterObject(CellObject[ir.Counter]):
 
     def create(self, machine: Machine, instance: Instance) -> CounterArray | None:
         if is_direct(instance):
-            return None  # entries count
+            attached = instance in machine.program.attached
+            return None if attached else CounterArray(instance.name, 1, instance.args["type"].lower())  # entries count
         return CounterArray(instance.name, instance.args["size"], instance.args["type"].lower())
 
 
@@ -148,8 +153,8 @@ class Counter(CounterObject):
         low.emit(operations.Count(counter, args=[index, *uncounted_bytes(low, call.named())]))
 
     def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> None:
-        if not is_direct(instance):
-            machine.state(instance, CounterArray).count(args.number("index"), machine.octets(args))
+        if not is_direct(instance) or instance not in machine.program.attached:
+            machine.state(instance, CounterArray).count(args.number("index", 0), machine.octets(args))
         elif (entry := machine.entry(instance, call)) is not None:
             entry.packets, entry.octets = entry.packets + 1, entry.octets + machine.octets(args)
 

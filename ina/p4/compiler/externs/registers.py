@@ -96,7 +96,7 @@ def tna_cells(low: Lowering, instance: Instance, node: ast.Node, size: int | Non
     registers = low.state(Objects).registers
     if instance not in registers:
         element = instance.type.args[0]
-        size = int(instance.args["size"]) if size is None else size
+        size = int(instance.args.get("size", 1)) if size is None else size  # a DirectRegister that no table names has one cell
         shapes = scalars_of(element, "", node)
         initial = _initial(low, instance, element, node, len(shapes))
         registers[instance] = [
@@ -266,14 +266,14 @@ class RegisterAction(ExternObject):
 
     def _interpret_direct(self, machine: TnaMachine, instance: Instance, call: ast.Call, frame: Frame) -> RunTimeValue:
         owner = instance.args["reg"]
-        entry, t = machine.entry(owner, call), owner.type.args[0]
-        if entry is None:
+        handle, t = machine.direct_cell(owner, call), owner.type.args[0]
+        if handle < 0:
             return self._apply(instance, default_value(t), call, frame)[1]
         cells: dict[int, RunTimeValue] = machine.state(owner, dict)
-        if entry.handle not in cells:
+        if handle not in cells:
             initial = owner.args.get("initial_value")
-            cells[entry.handle] = default_value(t) if initial is None else from_const(initial, t)
-        cells[entry.handle], result = self._apply(instance, copy(cells[entry.handle]), call, frame)
+            cells[handle] = default_value(t) if initial is None else from_const(initial, t)
+        cells[handle], result = self._apply(instance, copy(cells[handle]), call, frame)
         return result
 
     def _apply(
