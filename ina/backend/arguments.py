@@ -57,7 +57,9 @@ def octets(argument: Any) -> Any:
     """Returns ``argument`` with its tensors, which are plain, as their memory in uint8, with as many rows."""
     if isinstance(argument, torch.Tensor):
         rows = len(argument) if argument.dim() else 1
-        return argument.detach().view(rows, argument.numel() // max(1, rows)).view(torch.uint8)
+        columns = argument.numel() // max(1, rows)
+        flat = argument.detach().as_strided((rows, columns), (columns, 1))  # one element counts as plain with any stride
+        return flat.view(torch.uint8)
     return [octets(item) for item in argument] if isinstance(argument, (list, tuple)) else argument
 
 

@@ -81,12 +81,16 @@ class Movements(Ways):
         """All-gathers tensors. ``outputs``: for each input a tensor for each rank."""
         options = options_of(c10d.AllgatherOptions(), opts, timeout)
         received = [tensor for each in outputs for tensor in each]
-        reason = self._why_not([*inputs, *received])
-        if not reason and (len(outputs) != len(inputs) or any(len(each) != self.size() for each in outputs)):
-            reason = "wrong number of tensors"  # Gloo's message is better
-        if not reason and any(each[self.rank()].numel() != own.numel() or any(t.dtype != own.dtype for t in each)
-                              for each, own in zip(outputs, inputs, strict=True)):
-            reason = "sizes or types that do not fit"
+        reason, misfit = self._why_not([*inputs, *received]), ""
+        if len(outputs) != len(inputs) or any(len(each) != self.size() for each in outputs):
+            misfit = "wrong number of tensors"  # Gloo's message is better
+        elif any(each[self.rank()].numel() != own.numel() or any(t.dtype != own.dtype for t in each)
+                 for each, own in zip(outputs, inputs, strict=True)):
+            misfit = "sizes or types that do not fit"
+        as_gloo = len({tensor.numel() for tensor in received}) <= 1  # it gathers tensors of one length
+        if reason and not (misfit or as_gloo or len(inputs) > 1 or self._why_not_tensors([*inputs, *received])):
+            exchange = options_of(c10d.AllToAllOptions(), options.timeout, None)
+            return self._exchange_through_gloo(name, outputs[0], inputs * self.size(), exchange, reason)
 
         def encode() -> list[sums.Sum]:
             parts = []
@@ -97,8 +101,7 @@ class Movements(Ways):
                 parts += self._placed([(own, starts[self.rank()])], results, total, Route.all_gather, lengths)
             return parts
 
-        as_gloo = len({tensor.numel() for tensor in received}) <= 1  # it gathers tensors of one length
-        return self._move(name, (*args, options), reason, received, encode, f"of {dtypes(inputs)}", as_gloo=as_gloo)
+        return self._move(name, (*args, options), reason or misfit, received, encode, f"of {dtypes(inputs)}", as_gloo=as_gloo)
 
     @collective
     def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: object = None) -> dist.Work:
@@ -227,14 +230,19 @@ class Movements(Ways):
                                reason: str) -> dist.Work:
         if len({piece.numel() for piece in (*outputs, *inputs)}) == 1 or len({piece.dtype for piece in (*outputs, *inputs)}) > 1:
             return self._delegate("alltoall", (outputs, inputs, options), reason)
-        COUNTERS.delegated("alltoall", reason)
+        return self._exchange_through_gloo("alltoall", outputs, inputs, options, reason)
+
+    def _exchange_through_gloo(self, name: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor],
+                               options: c10d.AllToAllOptions, reason: str) -> dist.Work:
+        """Exchanges pieces of any sizes, and of one type, with each rank."""
+        COUNTERS.delegated(name, reason)
         sent = [octets(contiguous(piece, [])).view(-1) for piece in inputs]
         into, out = [piece.numel() * piece.element_size() for piece in outputs], list(map(len, sent))
         received = torch.empty(sum(into), dtype=torch.uint8)
         work = self._inner.alltoall_base(received, torch.cat(sent), into, out, options)
         copies = [(piece, part.view(piece.dtype).view(piece.shape))
                   for piece, part in zip(outputs, received.split(into), strict=True)]
-        return self._gloo("alltoall", work, copies, outputs, reason)
+        return self._gloo(name, work, copies, outputs, reason)
 
     @collective
     def barrier(self, opts: object = None, timeout: timedelta | None = None) -> dist.Work:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ranks import run, succeed
+from ranks import ROOT, run, succeed
 
 pytest.importorskip("torch", reason="the back end needs torch")
 
@@ -172,3 +172,18 @@ for name, group in groups().items():
     true = torch.tensor([True, rank == 1, False]); dist.all_reduce(true, group=group)
     if true.view(torch.uint8).tolist() != [1, 1, 0]: wrong.append(f"{name}: bool {true.view(torch.uint8).tolist()}")
 """)
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_every_collective_keeps_the_guides_promises_in_every_group(tmp_path):
+    reports = agree(tmp_path, 3, f"sys.path.insert(0, {str(ROOT / 'tests' / 'backend')!r})\n" + """
+import collective_matrix as matrix
+made, rank = groups(), dist.get_rank()
+say(reduced=matrix.reductions(made, rank, 3, wrong), moved=[matrix.movements(*each, rank, 3, wrong) for each in made.items()])
+wrong = wrong[:20]
+""")
+    for report in reports:
+        assert report["reduced"] > 1000 and min(report["moved"]) > 1000
+        reasons = {"allreduce: MAX of float64", "reduce: refused by the switch", "reduce: more than 2 ranks"}
+        assert reasons <= set(report["reasons"])
