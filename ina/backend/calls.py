@@ -73,15 +73,10 @@ def _observed(method: Method, kind: Kind) -> Method:
     def profiled(self: Group, *args: object, **kwargs: object) -> dist.Work:
         if not kind.by_all or not torch.autograd._profiler_enabled():
             return recorded(self, *args, **kwargs)
-        with torch.profiler.record_function(f"ina:{torch_name(name)}") as span:
-            work = recorded(self, *args, **kwargs)
-            assert isinstance(work, LazyWork)
-            # The span ends with the collective, but before the caller can know: torch frees its memory when the profiler stops.
-            ended: torch.futures.Future[None] = torch.futures.Future()
-            span._call_end_callbacks_on_future(ended)
-            work.listen(lambda _: ended.set_result(None))
-            work.get_future()  # its thread sees the end at once
-        return work
+        # The call alone: torch's profiler, once it has stopped, must not hear of the end of what it has seen begin, as it would
+        # write to memory that it has freed; and a collective may end at any time, in any thread.
+        with torch.profiler.record_function(f"ina:{torch_name(name)}"):
+            return recorded(self, *args, **kwargs)
 
     return profiled
 
