@@ -34,6 +34,16 @@ def tensors_in(argument: object) -> list[torch.Tensor]:
     return [argument] if isinstance(argument, torch.Tensor) else []
 
 
+def inputs_and_outputs(args: Sequence[object], writes: bool, by_all: bool) -> tuple[object, object]:
+    """Returns the arguments of a process group's method that it reads and that it writes; (): none.
+
+    ``writes``: the first one is an output; ``by_all``: it is a collective, and no message.
+    """
+    first, second = (args[0] if args else ()), (args[1] if len(args) > 1 else ())
+    read = second if by_all and tensors_in(second) else first if by_all or not writes else ()
+    return read, first if writes else ()
+
+
 def is_plain(tensor: torch.Tensor) -> bool:
     """Returns True if the memory of ``tensor`` is its elements one after the other, with no pending negation or conjugation."""
     return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()

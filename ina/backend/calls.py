@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from ina.backend import flight_recorder, staging
+from ina.backend import comms_record, flight_recorder, staging
 from ina.backend.membership import Membership as Group
 from ina.backend.names import torch_name
 from ina.backend.work import LazyWork
@@ -71,11 +71,17 @@ def _observed(method: Method, kind: Kind) -> Method:
 
     @functools.wraps(method)
     def profiled(self: Group, *args: object, **kwargs: object) -> dist.Work:
-        if not kind.by_all or not torch.autograd._profiler_enabled():
+        if not torch.autograd._profiler_enabled():
+            return recorded(self, *args, **kwargs)
+        roll_call = self._group_state.roll_call
+        facts = (self, roll_call.next if roll_call else 0, name, args, kind.writes, kind.by_all)
+        if not kind.by_all:  # Gloo's own span shows it
+            comms_record.record(*facts)
             return recorded(self, *args, **kwargs)
         # The call alone: torch's profiler, once it has stopped, must not hear of the end of what it has seen begin, as it would
         # write to memory that it has freed; and a collective may end at any time, in any thread.
         with torch.profiler.record_function(f"ina:{torch_name(name)}"):
+            comms_record.record(*facts)
             return recorded(self, *args, **kwargs)
 
     return profiled

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from ina.backend.arguments import tensors_in
+from ina.backend.arguments import inputs_and_outputs, tensors_in
 from ina.backend.locks import Lock
 from ina.backend.names import torch_name
 from ina.backend.questions import Questions
@@ -121,9 +121,7 @@ class Recorder:
         is no message. None: it cannot be recorded."""
         if method == "recv_anysource":
             return None
-        first, second = (args[0] if args else ()), (args[1] if len(args) > 1 else ())
-        outputs = _tensors(first) if writes else []
-        inputs = _tensors(second) if by_all and tensors_in(second) else _tensors(first) if by_all or not writes else []
+        inputs, outputs = (_tensors(each) for each in inputs_and_outputs(args, writes, by_all))
         name = torch_name(method)
         if not by_all:
             peer = args[1] if len(args) > 1 else -1
@@ -131,7 +129,7 @@ class Recorder:
         with self._lock:
             key = group.group_name
             if key not in self._groups:
-                self._groups[key] = {"name": key, "desc": group.group_desc, "ranks": str(_members(group))}
+                self._groups[key] = {"name": key, "desc": group.group_desc, "ranks": str(members(group))}
             self._counts[key, "all" if by_all else "message"] += 1
             self._counts[key, "any"] += 1
             entry = Entry(self, {
@@ -194,7 +192,7 @@ class Recorder:
         return {"version": VERSION, "pg_config": config, "pg_status": status, "comm_lib_version": "", "entries": entries}
 
 
-def _members(group: Group) -> list[int]:
+def members(group: Group) -> list[int]:
     """Returns the global ranks of a group; its own numbers, if torch does not know it."""
     members = c10d._world.pg_group_ranks.get(group, {})  # type: ignore[call-overload]
     return sorted(members) or list(range(group.size()))

@@ -1,8 +1,11 @@
-"""torch's profiler around collectives."""
+"""torch's profiler around collectives; its execution trace has what that of torch's own back ends has."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from capabilities import need
 from ranks import run, succeed
 
 
@@ -23,3 +26,84 @@ def test_a_profile_may_end_before_what_it_has_seen_begin(tmp_path):
             work.wait()
         dist.destroy_process_group()
     """))
+
+COLLECTIVES = """
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
+rank, n = start()
+gloo = dist.new_group(backend="gloo")
+pair = dist.new_group([1, 2], group_desc="pair")
+def record(group, name):
+    path = os.environ["TRACES"] + f"/{name}{rank}.json"
+    observer = ExecutionTraceObserver().register_callback(path)
+    with profile(activities=[ProfilerActivity.CPU], execution_trace_observer=observer):
+        dist.all_reduce(torch.ones(2, 5), group=group)
+        dist.all_reduce(torch.ones(4, dtype=torch.bfloat16), group=group, async_op=True).wait()
+        dist.broadcast(torch.ones(7, dtype=torch.float64), 1, group=group)
+        dist.all_gather([torch.ones(3, dtype=torch.int64) for _ in range(n)], torch.ones(3, dtype=torch.int64), group=group)
+        dist.reduce(torch.ones(6), 0, group=group)
+        if rank == 0: dist.send(torch.ones(8), 1, group=group)
+        if rank == 1: dist.recv(torch.ones(8), 0, group=group)
+        dist.barrier(group=group)
+        if group is None:
+            splits = [[1, 1, 1], [1, 2, 2], [1, 2, 4]][rank]
+            dist.all_to_all_single(torch.ones(sum(splits)), torch.ones(sum(splits)), splits, splits)
+            if rank: dist.all_reduce(torch.ones(9), group=pair)
+record(gloo, "gloo")
+record(None, "ina")
+dist.destroy_process_group()
+"""
+
+
+def nodes(path):
+    return json.loads(path.read_text())["nodes"]
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_collectives_have_sizes_types_and_groups(tmp_path):
+    succeed(run(tmp_path, 3, COLLECTIVES, TRACES=str(folder(tmp_path))))
+    for rank in range(3):
+        theirs = [(node["inputs"]["shapes"], node["inputs"]["types"]) for node in nodes(tmp_path / f"traces/gloo{rank}.json")
+                  if node["name"].startswith("gloo:") and node["inputs"]["shapes"]]
+        records = [node["inputs"] for node in nodes(tmp_path / f"traces/ina{rank}.json")
+                   if node["name"] == "ina::record_param_comms"]
+        ours = [(each["shapes"][0], [each["types"][0].removeprefix("GenericList[").removesuffix("]")])
+                for each in records if each["shapes"][0] and each["values"][4] not in ("all_to_all", "barrier")
+                and each["values"][2][1] != "pair"]
+        assert ours == theirs and len(ours) == 5 + (rank < 2)
+        kinds = [each["values"][4] for each in records]
+        assert kinds == ["all_reduce", "all_reduce", "broadcast", "all_gather", "reduce",
+                         *[["send"], ["recv"], []][rank], "barrier", "all_to_all", *["all_reduce"] * (rank > 0)]
+        first, number = records[0]["values"], [each["values"][1] for each in records]
+        assert first[3] == rank and first[7:] == [0, 1, 3, False] and records[1]["values"][10]
+        assert [is_message for _, is_message in number] == [kind in ("send", "recv") for kind in kinds]
+        assert len({sequence for sequence, is_message in number[: len(kinds) - (rank > 0)] if not is_message}) == 7
+        splits = [[1, 1, 1], [1, 2, 2], [1, 2, 4]][rank]
+        assert [each["values"][5:7] for each in records if each["values"][4] == "all_to_all"] == [[splits, splits]]
+        if rank:
+            assert records[-1]["values"][2][1] == "pair" and records[-1]["values"][7:10] == [1, 1, 2]
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_chakras_converter_knows_them(tmp_path):
+    need("chakra")
+    node_class = pytest.importorskip("chakra.src.converter.pytorch_node").PyTorchNode
+    succeed(run(tmp_path, 2, """
+        from torch.profiler import ExecutionTraceObserver, profile
+        rank, n = start()
+        observer = ExecutionTraceObserver().register_callback(os.environ["TRACES"] + f"/{rank}.json")
+        with profile(execution_trace_observer=observer):
+            dist.all_reduce(torch.ones(1000))
+            dist.all_reduce(torch.ones(1000, dtype=torch.float16))
+        dist.destroy_process_group()
+    """, TRACES=str(folder(tmp_path))))
+    trace = json.loads((tmp_path / "traces/0.json").read_text())
+    read = [node_class(trace["schema"], node) for node in trace["nodes"]]
+    assert [node.comm_size for node in read if node.is_record_param_comms_op()] == [4000, 2000]
+
+
+def folder(tmp_path):
+    path = tmp_path / "traces"
+    path.mkdir()
+    return path
