@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+import warnings
 
 import pytest
 from capabilities import need
@@ -13,11 +15,13 @@ from ina.lab import run
 from ina.lab.kinds.trace import Trace, replay
 from ina.lab.results import why
 from ina.lab.results.record import load
+from ina.lab.virtual import chakra
 from ina.lab.virtual.timeline import Timeline
 from ina.worlds.virtual import collectives
 
 need("chakra", "cc")
 from chakra.schema.protobuf.et_def_pb2 import (  # noqa: E402
+    ALL_GATHER,
     ALL_REDUCE,
     BROADCAST,
     COMM_COLL_NODE,
@@ -26,6 +30,7 @@ from chakra.schema.protobuf.et_def_pb2 import (  # noqa: E402
     COMP_NODE,
     MEM_LOAD_NODE,
     METADATA_NODE,
+    REDUCE_SCATTER,
     AttributeProto,
     BoolList,
     GlobalMetadata,
@@ -94,7 +99,8 @@ def test_computation_and_barriers_of_chakras_generator(tmp_path, monkeypatch):
     generator.one_comm_coll_node_barrier(8)
     assert replayed("two_comp_nodes_independent").seconds == 10e-6, "a rank has one GPU"
     assert replayed("two_comp_nodes_dependent", compute=2.0).seconds == 20e-6
-    assert replayed("one_metadata_node_all_types").seconds == 0
+    with pytest.raises(ConfigError, match="none of the 2 nodes communicates or takes time"):
+        replayed("one_metadata_node_all_types")
     assert replayed("BARRIER").seconds < 50e-6
 
 
@@ -222,11 +228,12 @@ def test_nodes_without_a_duration_take_what_a_roofline_says(tmp_path, operations
 def test_one_bound_needs_one_key_and_a_measured_duration_none(tmp_path):
     def seconds(name, attributes, **keys):
         (tmp_path / name).mkdir()
-        return replayed(write(tmp_path / name, [[node(1, COMP_NODE, **attributes)]]), **keys).seconds
+        rank = [node(1, COMP_NODE, **attributes), node(2, COMP_NODE, us=1)]
+        return replayed(write(tmp_path / name, [rank]), **keys).seconds - 1e-6
 
     assert seconds("operations", {"num_ops": 10**9}, peak_flops=1e12) == pytest.approx(1e-3)
     assert seconds("bytes", {"tensor_size": 10**9}, memory_bandwidth=1e12) == pytest.approx(1e-3)
-    assert seconds("measured", {"num_ops": 10**9, "tensor_size": 10**9, "us": 7}) == 7e-6
+    assert seconds("measured", {"num_ops": 10**9, "tensor_size": 10**9, "us": 7}) == pytest.approx(7e-6)
     assert seconds("nothing", {"num_ops": 0, "tensor_size": 0}) == 0
 
 
@@ -289,6 +296,40 @@ def endless():
 def test_what_cannot_be_replayed_names_the_node(tmp_path, ranks, message):
     with pytest.raises(ConfigError, match=message):
         replayed(write(tmp_path, ranks))
+
+
+@pytest.mark.parametrize(("ranks", "message"), [
+    ([[], []], r"trace\.\*\.et: none of the 0 nodes communicates or takes time: there is nothing to replay"),
+    ([[node(1, METADATA_NODE), node(2, COMP_NODE, us=0, name="aten::add")], [node(1, COMP_NODE)]],
+     r"none of the 3 nodes communicates or takes time"),
+])
+def test_a_trace_in_which_nothing_happens_is_an_error(tmp_path, ranks, message):
+    """A job that was recorded without its collectives and times would be as quick as it can be."""
+    with pytest.raises(ConfigError, match=message):
+        replayed(write(tmp_path, ranks))
+
+
+@pytest.mark.parametrize(("name", "type_", "doubt"), [
+    ("COMM_COLL_NODE_BROADCAST", ALL_REDUCE, "broadcast"), ("COMM_COLL_NODE_NONE", ALL_REDUCE, "none"),
+    ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", ALL_GATHER, "reduce-scatter"), ("nccl:all_to_all", BROADCAST, "all-to-all"),
+    ("COMM_COLL_NODE_ALL_REDUCE", ALL_REDUCE, ""), ("ncclDevKernel_AllGather_RING_LL", ALL_GATHER, ""),
+    ("layer 3", BROADCAST, ""), ("gloo:_reduce_scatter_base", REDUCE_SCATTER, ""),
+    ("AllReduce of a broadcast layer", ALL_REDUCE, ""),
+])
+def test_a_name_and_a_type_that_disagree_are_told(tmp_path, name, type_, doubt):
+    """Chakra's text converter makes all-reduces of broadcasts, and of nodes without any communication."""
+    nodes = [node(1, COMM_COLL_NODE, name=name, comm_type=type_, comm_size=4096),
+             node(2, COMM_COLL_NODE, (1,), name=name, comm_type=type_, comm_size=4096)]
+    path = write(tmp_path, [nodes, nodes])
+    if not doubt:
+        with warnings.catch_warnings(action="error"):
+            replayed(path)
+        return
+    with pytest.warns(RuntimeWarning, match=re.escape(f"trace.0.et: node 1 ({name!r}) is ")) as told:
+        replayed(path)
+    (text,) = (str(each.message) for each in told)
+    kind = chakra.COLLECTIVES[type_]
+    assert f"is {kind} by its comm_type, but {doubt} by its name: replayed as {kind} (so are 4 nodes in all)" in text
 
 
 def test_what_is_no_trace_says_so(tmp_path):

@@ -168,6 +168,7 @@ def replay(config: Trace, timeline: Timeline | None = None) -> list[Replayed]:
     config = config.resolved()
     traces = chakra.read(config.trace, config.groups, chakra.Roofline(config.peak_flops, config.memory_bandwidth))
     _match(config, traces)
+    _check_something_happens(config, traces)
     place, timeline = virtual_network.place(config), timeline or Timeline()
     with virtual_network.fabric(config, place) as fabric:
         return [Replay(config, fabric, place, traces, timeline).run()]
@@ -350,6 +351,15 @@ class Replay:
                    "ignored attributes": self.traces.ignored},
             **virtual_network.link_figures(self.fabric, max(seconds, 1e-12)),
         )
+
+
+def _check_something_happens(config: Trace, traces: chakra.Traces) -> None:
+    """Checks that some node communicates or takes time. Raises ConfigError: such a trace would end at once, at its best."""
+    nodes = [node for nodes in traces.ranks for node in nodes]
+    if not any(node.duration or node.kind in (chakra.SEND, chakra.RECEIVE)
+               or (node.kind in chakra.COLLECTIVES and len(traces.groups[node.group]) > 1) for node in nodes):
+        raise ConfigError(f"{config.trace}.*.et: none of the {len(nodes)} nodes communicates or takes time: there is nothing to "
+                          "replay. Chakra's converters take times from the profiler's trace, and collectives from its kernels")
 
 
 def _match(config: Trace, traces: chakra.Traces) -> None:

@@ -18,6 +18,8 @@ from __future__ import annotations
 import gzip
 import math
 import operator
+import re
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -33,6 +35,7 @@ HINT = "pip install --no-deps mlc-chakra protobuf (or 'ina[chakra]', with all th
 COMPUTE, NOTHING, SEND, RECEIVE = "compute", "nothing", "send", "receive"
 COLLECTIVES = ("all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter",
                "reduce-scatter", "barrier")  # by CollectiveCommType
+NAMED = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "broadcast", "barrier")  # whose words are in no other's
 US, PS = 1_000_000, 10**12  # ps
 LONGEST = 10**6  # s that the nodes of one rank compute together; the emulator's clock ends at 2^64 ps
 READ = {"is_cpu_op", "num_ops", "tensor_size", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name",
@@ -129,7 +132,29 @@ def read(prefix: str, groups: str = "", roofline: Roofline = UNKNOWN) -> Traces:
     for rank, (path, nodes) in enumerate(zip(paths, ranks, strict=True)):
         for node in nodes:
             _check(path, node, rank, groups_by_name)
+    _warn_of_names(list(zip(paths, ranks, strict=True)))
     return Traces(ranks, groups_by_name, dict(sorted(ignored.items())))
+
+
+def _warn_of_names(ranks: list[tuple[Path, list[Node]]]) -> None:
+    """Warns of collectives whose names are those of another kind, once for each pair of kinds."""
+    doubts: dict[tuple[str, str], list[str]] = {}
+    for path, nodes in ranks:
+        for node in nodes:
+            if node.kind in COLLECTIVES and (said := _kind_of_name(node.name)) and node.kind not in said:
+                doubts.setdefault((node.kind, " or ".join(said)), []).append(f"{path}: node {node.number} ({node.name!r})")
+    for (kind, other), places in doubts.items():
+        warnings.warn(f"ina: {places[0]} is {kind} by its comm_type, but {other} by its name: replayed as {kind} (so are "
+                      f"{len(places)} nodes in all). Chakra's text converter makes all-reduces of what it does not know",
+                      RuntimeWarning, stacklevel=3)
+
+
+def _kind_of_name(name: str) -> list[str]:
+    """Returns the kinds that a collective's name says; none: it says nothing."""
+    plain = re.sub("[^a-z]", "", name.lower())
+    if kinds := [kind for kind in NAMED if kind.replace("-", "") in plain]:
+        return kinds
+    return ["none"] if name.startswith("COMM_COLL_NODE") and name.endswith("_NONE") else []
 
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:
