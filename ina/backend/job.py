@@ -27,6 +27,7 @@ from ina.aggregation.worker.failover import Movable, array_at
 from ina.backend import rendezvous
 from ina.backend.counters import COUNTERS, WORKER
 from ina.backend.locks import Lock
+from ina.backend.roll_call import Disagreement
 from ina.backend.settings import Settings
 from ina.base.native import lib
 from ina.net.ports import Port
@@ -80,7 +81,7 @@ class Job:
             self.client = Client(switch, max(timeout, START_TIMEOUT), token, access=access)
             self.client.join(name, rank)
         except ControlError as error:
-            raise RuntimeError(f"ina: {error}{rendezvous.log_tail(switch)}") from error
+            raise RuntimeError(f"ina: {error}{rendezvous.log_tail(switch)}") from None
 
     def admit(self) -> str:
         """Requests admission, once. Returns "" or why the switch refuses this job (the same on all ranks of the group).
@@ -100,7 +101,7 @@ class Job:
                         self.refusal = str(error)
                         return self.refusal
                     self.failure = f"ina: {error}{rendezvous.log_tail(self._switch)}"
-                    raise RuntimeError(self.failure) from error
+                    raise RuntimeError(self.failure) from None
                 endpoint = self._open(attachment)
                 movable = Movable(endpoint, attachment.slots, attachment.values) if attachment.moves else None
                 self._endpoint = movable or endpoint
@@ -181,7 +182,7 @@ class Job:
             port = open_worker_port(attachment, self.settings.faults, own)
         except (OSError, ValueError) as error:
             self.failure = f"ina: job {self.name!r}: {error}"
-            raise RuntimeError(self.failure) from error
+            raise RuntimeError(self.failure) from None
         self._seat = port if isinstance(port, SharedPort) else None
         try:
             if self.settings.capture:
@@ -196,7 +197,7 @@ class Job:
         except OSError as error:
             port.close()
             self.failure = f"ina: job {self.name!r}: {error}"
-            raise RuntimeError(self.failure) from error
+            raise RuntimeError(self.failure) from None
 
     def submit(
         self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0, reduction: int = protocols.SUM,
@@ -224,7 +225,7 @@ class Job:
                     ticket = endpoint.submit_at(pointer, pointer, tensor.numel(), dtype, tensor, stay=stay, average=average,
                                                 tag=tag, reduction=reduction, route=route)
             except (JobError, OSError) as error:
-                raise RuntimeError(self._end(f"collective #{number} was not begun: {self._reason(error)}")) from error
+                raise RuntimeError(self._end(f"collective #{number} was not begun: {self._reason(error)}")) from None
             self._tag += 1
             if self._tag % LOOK == 0 and not self._warned:
                 self.worker_stats()
@@ -240,11 +241,19 @@ class Job:
             return True
         except JobError as error:
             operation = f"collective #{number} ({description}) of rank {self.rank}"
-            raise RuntimeError(self._end(f"{operation}: {self._reason(error)}")) from error
+            kind = Disagreement if isinstance(error, JobMismatch) else RuntimeError
+            raise kind(self._end(f"{operation}: {self._reason(error)}")) from None  # the message has all of it
         except TimeoutError:
             if seconds > 0:
                 self._check_left()
             return False
+
+    def blame_protocol(self, agreed: str) -> str:
+        """Notes that the ranks agree on the collective ``agreed`` that failed as a Disagreement. Returns the reason."""
+        self.failure = (f"ina: all ranks are in {agreed}, but the result of their first packets, which says so, is not "
+                        f"their sum: the protocol {self.protocol} does not add up. One that makes x of n times x calls "
+                        "ina_tensors_idempotent after ina_tensors_init (docs/guide/new-protocol.md)")
+        return self.failure
 
     def _check_left(self) -> None:
         """Aborts the job if a worker has left that a long operation may be waiting for."""

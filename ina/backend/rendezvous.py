@@ -83,10 +83,10 @@ def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings:
         keys = [f"rank/{i}" for i in range(size)]
         try:
             store.wait(keys, timeout)
-        except RuntimeError as error:  # DistStoreError
+        except RuntimeError:  # DistStoreError
             missing = [i for i in range(size) if not store.check([keys[i]])]
             raise RuntimeError(f"ina: ranks {missing} of {size} did not join the group within "
-                               f"{timeout.total_seconds():g} s") from error
+                               f"{timeout.total_seconds():g} s") from None
         ranks = [json.loads(text) for text in store.multi_get(keys)]
         places = [Place(*r["place"]) for r in ranks]
         name = ranks[0]["switch"]
@@ -144,7 +144,7 @@ def _learn(name: str) -> None:
         finally:
             client.close()
     except ControlError as error:
-        raise RuntimeError(f"ina: INA_SWITCH={name}: {error}") from error
+        raise RuntimeError(f"ina: INA_SWITCH={name}: {error}") from None
     _pids[name], _protocols[name] = about["pid"], about["protocol"]
 
 

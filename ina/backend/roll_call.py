@@ -23,6 +23,10 @@ ANSWER = 1.0  # seconds for the store's answer
 MOST = 64  # collectives, the oldest, that a rank publishes
 
 
+class Disagreement(RuntimeError):
+    """The switch's result says that the ranks are in different collectives."""
+
+
 @dataclass(frozen=True)
 class Call:
     """A collective of this rank. Two of one number agree if ``way`` and ``agreed`` are equal."""
@@ -41,6 +45,7 @@ class RollCall:
         self._next = 0
         self._open: dict[int, Call] = {}
         self._looked = 0.0
+        self.agree = False  # all ranks were in the same collective in spite of what the switch had found
         self._lock = threading.Lock()  # never held while waiting
 
     def begin(self, way: str, agreed: str) -> Call:
@@ -75,8 +80,8 @@ class RollCall:
             self._lock.release()
 
     def differing(self, call: Call) -> str:
-        """Compares like ``look``, once the ranks are known to disagree on ``call`` or one before it; "" if no rank publishes the
-        difference."""
+        """Compares like ``look``, once the switch has found that the ranks disagree on ``call`` or one before it; "" if no rank
+        publishes the difference, or all publish the same (``agree``)."""
         deadline = time.monotonic() + TELLING
         self._open.setdefault(call.number, call)
         while True:
@@ -84,7 +89,8 @@ class RollCall:
             number, calls = self._compare(reports)
             if calls and (len(calls) == self._size or time.monotonic() > deadline):
                 return self._text(number, calls)
-            if time.monotonic() > deadline:
+            self.agree = not calls and all(call.number in reports.get(rank, {}) for rank in range(self._size))
+            if self.agree or time.monotonic() > deadline:
                 return ""
             time.sleep(0.02)
 

@@ -122,9 +122,9 @@ def _file() -> documents.Document:
         return documents.document(path if configured or path.is_file() else None)
     except OSError as error:
         raise ValueError(f"configuration file {path}, which INA_CONFIG names: {error.strerror}" if configured else
-                         f"configuration file {path}: {error.strerror}") from error
+                         f"configuration file {path}: {error.strerror}") from None
     except documents.Unreadable as error:
-        raise ValueError(f"configuration file {error}") from error
+        raise ValueError(f"configuration file {error}") from None
 
 
 @dataclass(frozen=True)

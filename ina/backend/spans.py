@@ -162,7 +162,7 @@ def open_trace(path: str, rank: int) -> None:
         try:
             trace = Trace(Path(path), rank)
         except OSError as error:
-            raise RuntimeError(f"ina: INA_TRACE={path} cannot be written: {error}") from error
+            raise RuntimeError(f"ina: INA_TRACE={path} cannot be written: {error}") from None
         atexit.register(trace.close)
 
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from ina.aggregation.worker import JobMismatch
 from ina.backend import spans
 from ina.backend.coded import CodecError
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.group_state import SLICE, GroupState
 from ina.backend.names import torch_name
+from ina.backend.roll_call import Disagreement
 from ina.backend.spans import span
 from ina.backend.sums import Sum
 
@@ -318,9 +318,11 @@ class SwitchWork(LazyWork):
             self._waiting.clear()  # the job is over, all of its tensors have ended; or it was the last one
             COUNTERS.finished()
             self._group_state.let_go(self)  # so that waiting collectives notice the end, too
-            if isinstance(error.__cause__, JobMismatch) and self._roll_call is not None and self._call is not None:
+            if isinstance(error, Disagreement) and self._roll_call is not None and self._call is not None:
                 if difference := self._roll_call.differing(self._call):
-                    raise RuntimeError(f"{error}: {difference}") from error
+                    raise RuntimeError(f"{error}: {difference}") from None
+                if self._roll_call.agree:
+                    raise RuntimeError(self._job.blame_protocol(self._call.agreed)) from None
             raise
         COUNTERS.finished()
         return True

@@ -99,6 +99,25 @@ except RuntimeError as error: say(disagree=str(error))
 
 
 @pytest.mark.later
+def test_a_protocol_that_forgets_to_say_that_it_does_not_add_up_is_told(tmp_path):
+    """The ranks agree; the switch's maximum of their fingerprints is not the sum that is expected where nothing else is said."""
+    pytest.importorskip("torch")
+    forgetful = lockstep(tmp_path / "forgetful", LARGEST, "1 << INA_MAX")
+    results = run(tmp_path, 2, """
+        rank, n = start()
+        for name in ("first", "again"):
+            try: dist.all_reduce(torch.full((500,), rank + 1).int(), op=dist.ReduceOp.MAX)
+            except RuntimeError as error: say(**{name: str(error)})
+        if rank == 0: dist.all_reduce(torch.zeros(5, dtype=torch.int32), op=dist.ReduceOp.MAX)
+    """, INA_PROTOCOL=forgetful, INA_VALUES="64")
+    for rank in results:
+        for text in (rank.report["first"], rank.report["again"]):
+            assert "do not agree" not in text and "all ranks are in allreduce MAX" in text, text
+            assert "does not add up" in text and "ina_tensors_idempotent" in text and "new-protocol.md" in text
+    assert results[0].code == 1 and results[0].errors.count("Traceback (most recent call last)") == 1, results[0].errors
+
+
+@pytest.mark.later
 def test_a_reduction_of_its_own_is_asked_for_by_name(tmp_path, minima):
     pytest.importorskip("torch")
     for report in succeed(run(tmp_path, 2, COLLECTIVES + "dist.destroy_process_group()", INA_PROTOCOL=minima, INA_VALUES="64")):
