@@ -8,9 +8,9 @@
 
 #include "pool.h"
 
-enum { BATCH = 64 };
+enum { BATCH = 64, LINE = 64 };
 
-struct held { /* in front of the headroom of its frame, which begins as other ports' frames do on their cache lines */
+struct held { /* in a cache line of its own, in front of the headroom of its frame, which begins a cache line, too */
     uint32_t len, wire_len;
     uint32_t next; /* of those that the user has */
 };
@@ -24,6 +24,8 @@ struct link_port {
     uint32_t lent_first, lent_last, lent; /* frames that the user has, the oldest first */
 };
 
+_Static_assert(sizeof(struct held) <= LINE, "struct held");
+
 static struct held *held_at(const struct link_port *p, uint32_t handle)
 {
     return ina_pool_at(&p->frames, handle);
@@ -31,7 +33,7 @@ static struct held *held_at(const struct link_port *p, uint32_t handle)
 
 static uint8_t *frame_of(struct held *h)
 {
-    return (uint8_t *)h + INA_PORT_HEADROOM;
+    return (uint8_t *)h + LINE + INA_PORT_HEADROOM;
 }
 
 /* A copy of a frame, on the link. Where there is no memory for it the frame is dropped, and an error of the port. */
@@ -90,7 +92,7 @@ static void lend(struct link_port *p, uint32_t handle, struct ina_packet *pkt)
     pkt->data = frame_of(h);
     pkt->len = h->len;
     pkt->wire_len = h->wire_len;
-    pkt->headroom = INA_PORT_HEADROOM - (uint32_t)sizeof *h;
+    pkt->headroom = INA_PORT_HEADROOM;
     pkt->tailroom = p->port.max_frame - h->len;
     p->port.stats.rx_bytes += h->len;
 }
@@ -182,7 +184,7 @@ struct ina_port *ina_port_link_wrap(struct ina_port *inner, const struct ina_lin
         return NULL;
     p->port = (struct ina_port){
         .ops = &LINK_OPS, .fd = inner->fd, .bell = inner->bell, .max_frame = inner->max_frame};
-    p->frames.stride = (INA_PORT_HEADROOM + inner->max_frame + 63) & ~63u;
+    p->frames.stride = (LINE + INA_PORT_HEADROOM + inner->max_frame + LINE - 1) & ~(LINE - 1u);
     p->rate_bps = config->rate_bps;
     p->delay_ps = config->delay_ps;
     p->link = ina_link_create(config);

@@ -196,6 +196,20 @@ def test_a_link_without_a_limit_takes_whatever_comes_at_once():
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize("wrapped", ["link", "faults"])
+def test_a_port_with_a_link_or_faults_lends_as_much_headroom_as_without(wrapped):
+    """TNA programs need all of it: a switch drops frames with less as malformed."""
+    sender, receiver = ports.memory_pair(16, 2048)
+    receiver = receiver.with_link(rate=0) if wrapped == "link" else receiver.with_faults(rx=ports.Faults(duplicate=0.5, seed=1))
+    with sender, receiver:
+        sender.send([frame(1, 2048), frame(2, 60)], now=0)
+        pkts = ffi.new("struct ina_packet[16]")
+        n = lib.ina_port_rx(receiver.handle, pkts, 16, 0)
+        assert n >= 2 and all(p.headroom >= lib.INA_PORT_HEADROOM for p in pkts[0:n])
+        lib.ina_port_rx_done(receiver.handle, n)
+
+
+@pytest.mark.fast
 def test_frames_may_be_kept_while_others_arrive():
     """rx_done returns the oldest; the link must not give them back before."""
     sender, receiver = linked_pair(frames=16, rate=0, queue=2 * 1000)
