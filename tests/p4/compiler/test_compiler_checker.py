@@ -92,6 +92,8 @@ def value(run):
         ("bit<1>", "(bit<1>) true", 1),
         ("bool", "(bool) 1w1", True),
         ("int", "17 % 5 * 2 - 7 / 2", 1),
+        ("int", "8w5", 5),
+        ("int", "-8s5", -5),
         ("byte_t", "Code.two", 2),
         ("bit<8>", "Code.two + 1", 3),
         ("Code", "(Code) 8w2", 2),
