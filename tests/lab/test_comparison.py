@@ -2,13 +2,13 @@
 
 import io
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
 from capabilities import need
 from rich.console import Console
+from small_sweep import quiet, trial
 
 from ina import cli
 from ina.base.settings import keys
@@ -18,30 +18,8 @@ from ina.lab.kinds.allreduce import AllReduce, Reduction
 from ina.lab.kinds.training import Run, Training
 from ina.lab.results import compare, record, report, units
 
+__all__ = ["trial"]  # a fixture
 ROOT = Path(__file__).resolve().parent.parent.parent
-SMALL = """
-about = "a trial"
-kind = "allreduce"
-name = "trial"
-workers = 2
-elements = 3000
-values = 32
-
-[sweep]
-jobs = [1, 2]
-loss = [0.0, 0.05]
-"""
-
-
-@pytest.fixture
-def trial(tmp_path):
-    path = tmp_path / "trial.toml"
-    path.write_text(SMALL)
-    return path
-
-
-def quiet() -> Console:
-    return Console(file=open(os.devnull, "w"), width=200)  # noqa: SIM115
 
 
 def a_training(path: Path, name: str, backends=("ina", "gloo"), **keys) -> Path:

@@ -13,7 +13,7 @@ import child
 import numpy as np
 import pytest
 from capabilities import need
-from rich.console import Console
+from small_sweep import SMALL, quiet, trial
 from waiting import until
 
 from ina import cli
@@ -25,30 +25,8 @@ from ina.lab.kinds import allreduce
 from ina.lab.kinds.allreduce import AllReduce
 from ina.lab.results import compare, record
 
+__all__ = ["trial"]  # a fixture
 ROOT = Path(__file__).resolve().parent.parent.parent
-SMALL = """
-about = "a trial"
-kind = "allreduce"
-name = "trial"
-workers = 2
-elements = 3000
-values = 32
-
-[sweep]
-jobs = [1, 2]
-loss = [0.0, 0.05]
-"""
-
-
-@pytest.fixture
-def trial(tmp_path):
-    path = tmp_path / "trial.toml"
-    path.write_text(SMALL)
-    return path
-
-
-def quiet() -> Console:
-    return Console(file=open(os.devnull, "w"), width=200)  # noqa: SIM115
 
 
 # ---- files -------------------------------------------------------------------------------------------------------
