@@ -218,9 +218,9 @@ def test_a_protocol_that_lacks_what_an_experiment_needs_is_refused_where_it_was_
     experiment = tmp_path / "mine.toml"
     experiment.write_text(f"workers = 2\nprotocol = {name!r}\n")
     assert cli.main(["run", "--protocol", name]) == cli.main(["run", str(experiment)]) == 2
-    told, read = capsys.readouterr().err.splitlines()
-    assert told.startswith(f"ina: command line: protocol = {name!r}: ") and message in told
-    assert read.startswith(f"ina: {experiment}:2: protocol = {name!r}: ") and message in read
+    argument, line = capsys.readouterr().err.splitlines()
+    assert argument.startswith(f"ina: command line: protocol = {name!r}: ") and message in argument
+    assert line.startswith(f"ina: {experiment}:2: protocol = {name!r}: ") and message in line
 
 
 def test_a_job_of_a_protocol_without_trees_is_refused_at_several_switches(capsys):

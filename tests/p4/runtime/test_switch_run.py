@@ -125,8 +125,8 @@ def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
             received += right.receive()
         assert received == frames
         client.close()
-    told = switch.process.stderr.read()
-    assert "ports at a0, a1: no queueing discipline (tc)" in told and "ethtool -K IF tx off" in told
+    log = switch.process.stderr.read()
+    assert "ports at a0, a1: no queueing discipline (tc)" in log and "ethtool -K IF tx off" in log
 
 
 @pytest.mark.build
