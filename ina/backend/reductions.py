@@ -172,6 +172,8 @@ class Reductions(Ways):
             misfit = "wrong number of tensors"  # Gloo's message is better
         elif len({tensor.dtype for tensor in [*outputs, *pieces]}) > 1:
             misfit = "tensors of several types"
+        elif any(output.numel() != each[self.rank()].numel() for output, each in zip(outputs, lists, strict=True)):
+            misfit = "sizes that do not fit"
         args = (outputs, lists, options)
         if misfit or self._why_not_tensors([*outputs, *pieces]):
             return self._delegate("reduce_scatter", args, reason or misfit)

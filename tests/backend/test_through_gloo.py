@@ -1,4 +1,4 @@
-"""What goes through Gloo keeps the promises of docs/guide/torch.md, in groups that have the switch and in those that have not."""
+"""Collectives through Gloo keep the promises of docs/guide/torch.md, in groups that have the switch and in those without it."""
 
 from __future__ import annotations
 
@@ -187,3 +187,16 @@ wrong = wrong[:20]
         assert report["reduced"] > 1000 and min(report["moved"]) > 1000
         reasons = {"allreduce: MAX of float64", "reduce: refused by the switch", "reduce: more than 2 ranks"}
         assert reasons <= set(report["reasons"])
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_a_reduce_scatter_into_tensors_of_another_size_is_an_error(tmp_path):
+    agree(tmp_path, 2, """
+for name, group in groups().items():
+    for dtype, op in ((torch.float32, R.SUM), (torch.float64, R.MAX), (torch.int32, R.AVG)):
+        for size in (3, 5):
+            try: dist.reduce_scatter(torch.zeros(size, dtype=dtype), [torch.ones(4, dtype=dtype)] * 2, op=op, group=group)
+            except RuntimeError as error: continue
+            wrong.append(f"{name}: {op} of {dtype}: pieces of 4 into {size}")
+""")
