@@ -325,9 +325,9 @@ def test_a_name_and_a_type_that_disagree_are_told(tmp_path, name, type_, doubt):
         with warnings.catch_warnings(action="error"):
             replayed(path)
         return
-    with pytest.warns(RuntimeWarning, match=re.escape(f"trace.0.et: node 1 ({name!r}) is ")) as told:
+    with pytest.warns(RuntimeWarning, match=re.escape(f"trace.0.et: node 1 ({name!r}) is ")) as caught:
         replayed(path)
-    (text,) = (str(each.message) for each in told)
+    (text,) = (str(each.message) for each in caught)
     kind = chakra.COLLECTIVES[type_]
     assert f"is {kind} by its comm_type, but {doubt} by its name: replayed as {kind} (so are 4 nodes in all)" in text
 

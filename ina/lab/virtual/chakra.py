@@ -141,8 +141,8 @@ def _warn_of_names(ranks: list[tuple[Path, list[Node]]]) -> None:
     doubts: dict[tuple[str, str], list[str]] = {}
     for path, nodes in ranks:
         for node in nodes:
-            if node.kind in COLLECTIVES and (said := _kind_of_name(node.name)) and node.kind not in said:
-                doubts.setdefault((node.kind, " or ".join(said)), []).append(f"{path}: node {node.number} ({node.name!r})")
+            if node.kind in COLLECTIVES and (kinds := _kind_of_name(node.name)) and node.kind not in kinds:
+                doubts.setdefault((node.kind, " or ".join(kinds)), []).append(f"{path}: node {node.number} ({node.name!r})")
     for (kind, other), places in doubts.items():
         warnings.warn(f"ina: {places[0]} is {kind} by its comm_type, but {other} by its name: replayed as {kind} (so are "
                       f"{len(places)} nodes in all). Chakra's text converter makes all-reduces of what it does not know",

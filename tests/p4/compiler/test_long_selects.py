@@ -21,7 +21,7 @@ def program(keys: str, cases: list[str]) -> str:
 
 @pytest.mark.build
 def test_cases_keep_their_order(tmp_path):
-    """Of equal values the first counts, also across masks, ranges and other cases between."""
+    """The first of equal values counts, also across masks, ranges and other cases between."""
     rng = random.Random(1)
     values = [rng.randrange(300) for _ in range(200)]
     one = [*(f"32w{v}" for v in values[:120]), "32w256 &&& 32w0xffffff0f", "0 .. 5", *(f"32w{v}" for v in values[120:]), "32w7"]

@@ -179,7 +179,7 @@ def test_a_residual_is_less_all_that_is_parsed_after_the_call(tmp_path: Path, li
 
 
 def test_a_checksum_with_its_payload_is_updated_by_a_residual(tmp_path: Path) -> None:
-    """What is subtracted, or parsed after the call, is listed anew; the rest is in the old checksum."""
+    """Fields that are subtracted, or parsed after the call, are listed anew; the rest is in the old checksum."""
     calls = "s.subtract({hdr.data.c, hdr.data.a}); s.subtract_all_and_deposit(md.rest); pkt.extract(hdr.more);"
     program = switch(tmp_path, "hdr.data.a = 7; hdr.more.y = 9;", types=TYPES, headers="more_t more;", metadata="bit<16> rest;",
                      parser_locals="Checksum() s;", parser=PARSER.format("pkt.extract(hdr.data);" + calls), egress_parser=NOTHING,

@@ -183,8 +183,8 @@ class Checksum16(ExternObject):
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """What is to be written at the end of parsing: `enabled` once the call was reached, at the byte `start` of the packet, with
-    `odd` as it was then."""
+    """A checksum that is to be written at the end of parsing: `enabled` once the call was reached, at the byte `start` of the
+    packet, with `odd` as it was then."""
 
     enabled: ir.Var
     start: ir.Var
