@@ -98,8 +98,9 @@ class Target(Protocol[H]):
 
     def read_direct_counter(self, table: str, entry: H) -> tuple[int, int]: ...
 
-    def read_register(self, name: str, index: int, half: int = 0) -> int:
-        """Returns a cell; of a register of pairs its first or second value (`half` 0 or 1); of several pipes, the first one's."""
+    def read_register(self, name: str, index: int, half: int | None = None) -> int:
+        """Returns a cell, of several pipes the first one's; `half` 0 or 1: the first or second value of a register of pairs,
+        which has no cells without it (StfError)."""
 
     def write_register(self, name: str, index: int, value: int) -> None: ...
 

@@ -98,9 +98,11 @@ class CompiledTarget:
         """Bytes of the frame check sequence that a counter counts: TNA's does, v1model's does not."""
         return FCS if self.switch.pipes else 0
 
-    def read_register(self, name: str, index: int, half: int = 0) -> int:
+    def read_register(self, name: str, index: int, half: int | None = None) -> int:
         pair = [r["name"] for r in self.switch.program.layout["registers"] if r["name"].rpartition(".")[0] == name]
-        return int(self.switch.register(pair[half] if pair else name, index, pipe=0 if self.switch.pipes else None)[0])
+        if pair and half is None:
+            raise _no_numbers(name)
+        return int(self.switch.register(pair[half or 0] if pair else name, index, pipe=0 if self.switch.pipes else None)[0])
 
     def write_register(self, name: str, index: int, value: int) -> None:
         self.switch.write([Update("MODIFY", RegisterEntry(name, index, value))])
@@ -176,9 +178,9 @@ class InterpreterTarget:
     def _fcs(self) -> int:
         return FCS if self.interpreter.machine.name == "TNA" else 0
 
-    def read_register(self, name: str, index: int, half: int = 0) -> int:
+    def read_register(self, name: str, index: int, half: int | None = None) -> int:
         value = self.interpreter.registers[name][index]
-        if isinstance(value, Record):
+        if isinstance(value, Record) and half is not None:
             return number(list(value.fields.values())[half])
         return number(self._numbers(name)[index])
 
@@ -188,7 +190,7 @@ class InterpreterTarget:
     def _numbers(self, name: str) -> RegisterArray:
         cells = self.interpreter.registers[name]
         if cells and not isinstance(cells[0], int):
-            raise StfError(f"the cells of register {name} are no numbers")
+            raise _no_numbers(name)
         return cells
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
@@ -220,3 +222,7 @@ class InterpreterTarget:
 
     def digests(self) -> list[tuple[str, tuple[int, ...]]]:
         return [(d.name, tuple(map(number, d.values))) for d in self.interpreter.digests]
+
+
+def _no_numbers(register: str) -> StfError:
+    return StfError(f"the cells of register {register} are no numbers; check_register reads their halves, lo and hi")

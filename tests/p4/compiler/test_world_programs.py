@@ -12,7 +12,7 @@ from v1_program import data, source
 from ina.p4.compiler.build import generate
 from ina.p4.compiler.check import elaborate
 from ina.p4.compiler.errors import CompileError
-from ina.p4.compiler.front import preprocess
+from ina.p4.compiler.front import macros
 from ina.p4.compiler.frontend import load
 from ina.p4.compiler.lower import context as lower_context
 from ina.p4.compiler.lower import value_trees
@@ -145,7 +145,7 @@ BOMBS = {
 @pytest.mark.fast
 @pytest.mark.parametrize("case", BOMBS)
 def test_programs_that_explode_are_refused_in_time(tmp_path, monkeypatch, case):
-    monkeypatch.setattr(preprocess, "MAX_EXPANDED", 5_000)
+    monkeypatch.setattr(macros, "MAX_EXPANDED", 5_000)
     monkeypatch.setattr(lower_context, "MAX_STATEMENTS", 5_000)
     monkeypatch.setattr(elaborate, "MOST_OBJECTS", 5_000)
     monkeypatch.setattr(value_trees, "MOST_PLACES", 5_000)

@@ -86,9 +86,9 @@ def client(tls: Path, own: tuple[str, str] | None = ("client.key", "client.crt")
 
 @pytest.mark.build
 def test_clients_with_the_certificates_are_served(tls, address):
-    assert answer(Access(tls).connect(address)) == "1.4.0"
+    assert answer(Access(tls).connect(address)) == "1.5.0"
     for name in ("127.0.0.1", "localhost"):  # as clients that do not know server.name
-        assert answer(grpc.secure_channel(f"{name}:{address.rpartition(':')[2]}", client(tls))) == "1.4.0"
+        assert answer(grpc.secure_channel(f"{name}:{address.rpartition(':')[2]}", client(tls))) == "1.5.0"
     with pytest.raises(EntityError, match="no program"):
         RemoteSwitch(address, access=Access(tls)).entities  # noqa: B018
 
@@ -142,7 +142,7 @@ def test_bfruntime_asks_for_them_too(tls):
 @pytest.mark.build
 def test_a_server_without_certificates_is_asked_for_by_name(tls):
     with Device(device_id=1) as device, Server(device, "127.0.0.1:0", Access(insecure=True)) as server:
-        assert answer(grpc.insecure_channel(server.address)) == "1.4.0"
+        assert answer(grpc.insecure_channel(server.address)) == "1.5.0"
         assert answer(Access(tls).connect(server.address)) == "UNAVAILABLE", "a client with certificates does not do without"
 
 
@@ -151,7 +151,7 @@ def test_a_socket_is_its_users_alone(tmp_path):
     path = tmp_path / "p4runtime"
     with Device(device_id=1) as device, Server(device, f"unix:{path}") as server:
         assert path.stat().st_mode & 0o777 == 0o600
-        assert answer(Access().connect(server.address)) == "1.4.0"
+        assert answer(Access().connect(server.address)) == "1.5.0"
 
 
 @pytest.mark.root
@@ -196,7 +196,7 @@ def test_folders_for_clients_need_no_more_than_what_is_copied(tls, address, tmp_
     (tmp_path / "copy").mkdir()
     for name in folder.FOR_CLIENTS:
         shutil.copy(tls / name, tmp_path / "copy")
-    assert answer(Access(tmp_path / "copy").connect(address)) == "1.4.0"
+    assert answer(Access(tmp_path / "copy").connect(address)) == "1.5.0"
     with pytest.raises(OSError, match=f"{tmp_path}/copy/server.key: .* expected a folder with server.key, server.crt, ca.crt"):
         certificates.of_server(tmp_path / "copy", "127.0.0.1")
 
@@ -213,7 +213,7 @@ def test_certificates_from_elsewhere(tls, tmp_path):
     for name in ("ca.crt", "client.crt", "client.key"):
         shutil.copy(tls / name, place)
     with Device(device_id=1) as device, Server(device, "127.0.0.1:0", Access(place)) as server:
-        assert answer(Access(place).connect(server.address)) == "1.4.0"
+        assert answer(Access(place).connect(server.address)) == "1.5.0"
 
 
 @pytest.mark.build

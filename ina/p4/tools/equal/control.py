@@ -102,7 +102,7 @@ class Recorder:
     def read_direct_counter(self, table: str, entry: Any) -> tuple[int, int]:
         return 0, 0
 
-    def read_register(self, name: str, index: int, half: int = 0) -> int:
+    def read_register(self, name: str, index: int, half: int | None = None) -> int:
         return 0
 
     def digests(self) -> None:
