@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
+
+import child
 
 DEADLINE = 300  # seconds
 
@@ -23,10 +24,10 @@ def package(folder: Path) -> Path:
         shutil.copy(source / "bfruntime_grpc_client/python" / name, target)
     python = os.environ["INA_PTF_PYTHON"]
     find = "import google.rpc.code_pb2 as m, pathlib; print(pathlib.Path(m.__file__).parents[2])"
-    common = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout.strip()
-    subprocess.run([python, "-m", "grpc_tools.protoc", "-I", str(source / "proto"), "-I", common, f"--python_out={target}",
-                    f"--grpc_python_out={target}", f"--descriptor_set_out={folder / 'bfruntime.desc'}", "bfruntime.proto"],
-                   check=True, timeout=DEADLINE)
+    common = child.run([python, "-c", find], DEADLINE, check=True).stdout.strip()
+    child.run([python, "-m", "grpc_tools.protoc", "-I", source / "proto", "-I", common, f"--python_out={target}",
+               f"--grpc_python_out={target}", f"--descriptor_set_out={folder / 'bfruntime.desc'}", "bfruntime.proto"],
+              DEADLINE, check=True)
     stubs = target / "bfruntime_pb2_grpc.py"
     stubs.write_text(stubs.read_text().replace("\nimport bfruntime_pb2", "\nimport bfrt_grpc.bfruntime_pb2"))
     return folder
@@ -36,6 +37,6 @@ def run(script: str, folder: Path, *arguments: str, timeout: float = DEADLINE) -
     """Output of `script`, a Python program that may `import bfrt_grpc.client`. Raises AssertionError with its output."""
     command = [os.environ["INA_PTF_PYTHON"], "-c", script, *arguments]
     environment = os.environ | {"PYTHONPATH": str(folder)}
-    process = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
+    process = child.run(command, timeout, env=environment)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout

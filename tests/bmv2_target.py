@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
+import child
 from bmv2_switch import Bmv2, Bmv2Error
 from capabilities import tool
 
@@ -21,7 +21,7 @@ def compile_sample(source: Path, folder: Path, *flags: str) -> tuple[Path, dict[
     """(BMv2's JSON, P4Info as JSON) by p4c. Raises Bmv2Error with p4c's messages."""
     config, info = folder / f"{source.stem}.json", folder / f"{source.stem}.p4info.json"
     command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", *flags, "--p4runtime-files", str(info), "-o", str(config)]
-    process = subprocess.run([*command, str(source)], capture_output=True, text=True, timeout=120)
+    process = child.run([*command, source])
     if process.returncode or not config.exists():
         raise Bmv2Error(f"p4c: {process.stderr.strip()[-300:]}")
     return config, json.loads(info.read_text())

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 import bfrt_client
+import child
 
 COMMIT = "b5c74a04fa66faa82acab154a4e21c8f76d913f2"
 TREES = {  # git's hashes of the folders of dev_root, in that commit
@@ -91,8 +92,8 @@ class Controller:
         bfrt_client.package(sdk)
         stubs = scratch / "stubs"
         stubs.mkdir()
-        subprocess.run([self._python, "-m", "grpc_tools.protoc", "-I", str(folder / "protos"), f"--python_out={stubs}",
-                        f"--grpc_python_out={stubs}", "switchml.proto"], check=True, timeout=START)
+        child.run([self._python, "-m", "grpc_tools.protoc", "-I", folder / "protos", f"--python_out={stubs}",
+                   f"--grpc_python_out={stubs}", "switchml.proto"], START, check=True)
         ports = scratch / "ports.yaml"
         ports.write_text("ports:\n" + "".join(f'    {n}/0: {{speed: "100G", fec: "{"rs" if n == 2 else "none"}", mac: "{mac}"}}\n'
                                               for n, mac in enumerate(macs, 1)))
@@ -147,6 +148,6 @@ class Controller:
         """Joins a session as `workers` (MAC, address) with packets of a size code; returns the controller's answers."""
         addresses = [f"{mac.replace(':', '')}/{bytes(map(int, ip.split('.'))).hex()}" for mac, ip in workers]
         command = [self._python, "-c", JOIN, str(size), *addresses]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=START, env=self._environment)
+        process = child.run(command, START, env=self._environment)
         assert process.returncode == 0, process.stderr + self._log.read_text(errors="replace")
         return process.stdout.splitlines()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import child
 from capabilities import need
 
 from ina.base import cache, paths
@@ -88,8 +89,8 @@ def _judge(judge: Path, program: Path, folders: list[Path], defines: dict[str, s
         words = compiler.command(str(judge), program, out, defines, folders)
         words[1:1] = ["--bf-rt-schema", str(out / "bf-rt.json"), "--p4runtime-force-std-externs",
                       "--p4runtime-files", str(out / "p4info.txtpb")]
-        process = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                 errors="replace", timeout=DEADLINE)
+        process = child.run(words, DEADLINE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            errors="replace")
         (out / "said.json").write_text(json.dumps({"ok": process.returncode == 0, "said": process.stdout}))
         for path in out.rglob("*"):
             if path.is_file() and path.name not in KEPT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import child
 import pytest
 from capabilities import need
 
@@ -16,7 +17,7 @@ COMMANDS = {"help": "--help", "print": f"explain {paths.p4_dir() / 'ps.p4'}",
 
 def ina(command: str, streams: str, folder) -> subprocess.CompletedProcess[str]:
     line = f'exec "{sys.executable}" -m ina.cli {command.format(folder / "results")} {streams}'
-    return subprocess.run(["sh", "-c", line], cwd=folder, capture_output=True, text=True, timeout=300)
+    return child.run(["sh", "-c", line], cwd=folder)
 
 
 @pytest.mark.build

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+import child
 import numpy as np
 import pytest
 from capabilities import need
@@ -119,7 +120,7 @@ with tempfile.TemporaryDirectory() as folder:
 def test_over_rings_and_memif_every_packet_is_counted_and_verified():
     need("dpdk", "cc", "two processors")
     root = Path(__file__).resolve().parent.parent.parent
-    done = subprocess.run([sys.executable, "-c", OVER_DPDK], cwd=root, capture_output=True, text=True, timeout=800, check=False)
+    done = child.run([sys.executable, "-c", OVER_DPDK], 800, cwd=root)
     packets = 2 * complete.WORKERS * (complete.ELEMENTS // 256)
     jumbo = str(complete.WORKERS * (complete.ELEMENTS // 2048))
     assert done.stdout.splitlines() == [f"{packets} 0", f"{packets} True True", jumbo, "True"], done.stdout + done.stderr
@@ -192,7 +193,7 @@ def test_who_ends_a_benchmark_ends_what_it_started_and_keeps_what_there_is(numbe
         output += (line := process.stdout.readline())
         assert line, output
     process.send_signal(number)
-    output += process.communicate(timeout=600)[0]
+    output += child.output(process, child.TRAINING)[0]
     assert process.returncode == status and "closed" in output, output
     assert list(tmp_path.glob("bench-*/bench.json"))
 

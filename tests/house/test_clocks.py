@@ -23,6 +23,7 @@ KEEP = {"abs", "float", "int", "max", "mean", "median", "min", "round", "sorted"
 MAY_HOLD = re.compile(r"import time\b|from time\b|asyncio|Event\(\)\.wait\(")  # text of files that are read at all
 SHORT = "asserts that little real time has passed: assert the cause (message, counter), inject a clock, or mark it machine, judge"
 SLEEP = "sleeps: wait for what is to happen (waiting.until, an event), or inject a clock"
+IMPATIENT = "waits for a process by itself: child.run, child.output and child.status say what took too long"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -214,6 +215,40 @@ def test_no_verdict_hangs_on_the_speed_of_the_machine():
         if MAY_HOLD.search(text):
             found += findings(text, str(path.relative_to(TESTS)))
     assert not found, "\n".join(found)
+
+
+def impatient(text: str, file: str) -> list[str]:
+    """Waits for a child process that end in an error of subprocess, which make test does not look at again."""
+    found = []
+    for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
+        name = _name(call.func) or ast.unparse(call.func)
+        limited = any(keyword.arg == "timeout" for keyword in call.keywords)
+        if limited and (name.startswith("subprocess.") or name.endswith(".communicate")):
+            found.append(f"{file}:{call.lineno}: {IMPATIENT}")
+    return found
+
+
+def test_whoever_waits_for_a_child_process_says_that_it_took_too_long():
+    """Searches and judges that are commands of their own (random_programs, fuzz, conformance) are no tests."""
+    found = []
+    for path in sorted(TESTS.rglob("*.py")):
+        text, file = path.read_text(), path.relative_to(TESTS)
+        if "timeout" in text and "TookTooLong" not in text and file.parts[0] not in ("random_programs", "fuzz", "conformance"):
+            found += impatient(text, str(file))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text, count",
+    [
+        ("subprocess.run(command, timeout=60)", 1),
+        ("out, _ = self.process.communicate(timeout=LONG)", 1),
+        ("subprocess.Popen(command).communicate(timeout=5)", 1),
+        ("child.run(command, timeout)\nsubprocess.run(command)\nprocess.communicate()\nclient.call(timeout=5)", 0),
+    ],
+)
+def test_a_wait_for_a_child_process_is_found(text, count):
+    assert len(impatient(text, "test_planted.py")) == count
 
 
 def test_hypothesis_sets_no_limits_of_time():

@@ -3,12 +3,12 @@
 import ast
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import capabilities
+import child
 import marks
 import pytest
 from folders import files
@@ -24,7 +24,7 @@ def run_pytest(folder: Path, text: str, *options: str) -> tuple[int, str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("INA_", "PYTEST_"))}
     command = [sys.executable, "-m", "pytest", "-q", "-ra", "-c", ROOT / "pyproject.toml", f"--rootdir={folder}", "-p",
                "conftest", "-p", "no:cacheprovider", *options, folder]
-    done = subprocess.run(command, env={**environment, "PYTHONPATH": str(TESTS)}, capture_output=True, text=True, timeout=120)
+    done = child.run(command, child.TRAINING, env={**environment, "PYTHONPATH": str(TESTS)})
     return done.returncode, done.stdout + done.stderr
 
 

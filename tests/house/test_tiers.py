@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import child
 import pytest
 import second_look
 import tiers
@@ -30,7 +30,7 @@ def run_pytest(folder: Path, text: str, *options: str, **settings: str) -> tuple
     environment |= {"PYTHONPATH": str(TESTS), "TMPDIR": str(folder), **settings}
     command = [sys.executable, "-m", "pytest", "-q", "-ra", "-c", str(ROOT / "pyproject.toml"), f"--rootdir={folder}", "-p",
                "conftest", "-p", "no:cacheprovider", *options, "test_it.py"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    done = child.run(command, child.TRAINING, cwd=folder, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 

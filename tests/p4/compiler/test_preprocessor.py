@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
 
@@ -135,7 +135,7 @@ def beside_cpp(text: str, folder: Path) -> bool:
     """Compares one program; returns whether cpp takes it."""
     path = folder / "program.S"
     path.write_text(text)
-    process = subprocess.run([*CPP, "-I", folder, path], capture_output=True, text=True, timeout=60)
+    process = child.run([*CPP, "-I", folder, path])
     message = ""
     try:
         ours: str | None = preprocess(path, include_dirs=[folder])[0]

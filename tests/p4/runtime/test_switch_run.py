@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import child
 import pytest
 from capabilities import need
 
@@ -188,7 +189,7 @@ def test_an_address_that_cannot_be_had_is_told_in_one_line(options, reason, tmp_
         places = {"taken": server.getsockname()[1], "folder": tmp_path}
         command = [sys.executable, "-m", "ina.cli", "switch", "run", "--no-p4", "--tls", str(tmp_path / "tls"),
                    *(option.format(**places) for option in options)]
-        process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=LONG)
+        process = child.run(command, cwd=ROOT)
     assert process.returncode == 1 and process.stdout == ""
     (line,) = process.stderr.splitlines()
     assert line.startswith(f"ina: {reason.format(**places)}")
@@ -211,5 +212,5 @@ def test_a_message_that_is_none_is_worth_a_line():
             channel.unary_unary("/p4.v1.P4Runtime/Write")(b"\x0a\xff\xff\xff\xff\x0f", timeout=DEADLINE)
         assert error.value.code() is grpc.StatusCode.INTERNAL
         switch.process.send_signal(signal.SIGTERM)
-        _, log = switch.process.communicate(timeout=DEADLINE)
+        _, log = child.output(switch.process)
         assert "Exception deserializing message!" in log and "Traceback" not in log and len(log.splitlines()) == 1, log
