@@ -36,6 +36,7 @@ from ina.p4.runtime import (
 SERVICE = "/p4.v1.P4Runtime/"
 RESTORED = (TableEntry, MulticastGroupEntry, CloneSessionEntry, ProfileMember, ProfileGroup)
 HIGHEST = (1 << 128) - 1  # election id
+ELECTIONS = 8  # at most: others may come and leave meanwhile
 METADATA = 1 << 20  # bytes of error details that are accepted
 
 
@@ -83,13 +84,19 @@ class RemoteSwitch(SwitchTarget, Closing):
         stream = _Stream(self._channel)
         try:
             answer = stream.arbitrate(self.device_id, election)
-            while answer.status.code == CODES["NOT_FOUND"]:  # there is no primary
+            for _ in range(ELECTIONS):
+                if answer.status.code != CODES["NOT_FOUND"]:  # there is a primary
+                    break
                 election = min(_number(answer.election_id) + 1, HIGHEST)
                 answer = stream.arbitrate(self.device_id, election)
         except grpc.RpcError as error:
             raise self._failure(error) from None
         except StopIteration:
             raise EntityError(f"{self.address}: the switch has ended the stream", "UNAVAILABLE") from None
+        if answer.status.code == CODES["NOT_FOUND"]:
+            stream.close()
+            raise EntityError(f"{self.address}: the switch has no primary, but refuses election id {election}, above all that it "
+                              "names", "PERMISSION_DENIED")
         if answer.status.code or election is None:
             stream.close()
             raise EntityError(f"{self.address}: not the primary: the controller with election id {_number(answer.election_id)} "

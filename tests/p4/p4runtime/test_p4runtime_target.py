@@ -18,8 +18,10 @@ from ina.aggregation.worker import Endpoint, WorkerConfig  # noqa: E402
 from ina.base import paths  # noqa: E402
 from ina.net.ports import memory_pair  # noqa: E402
 from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.p4runtime import remote_switch  # noqa: E402
 from ina.p4.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
 from ina.p4.p4runtime.device import Device  # noqa: E402
+from ina.p4.p4runtime.messages import p4  # noqa: E402
 from ina.p4.p4runtime.remote_switch import RemoteSwitch  # noqa: E402
 from ina.p4.p4runtime.service import Server  # noqa: E402
 from ina.p4.rpc.errors import CODES  # noqa: E402
@@ -307,6 +309,22 @@ def test_whoever_has_left_keeps_no_switch(served, highest):
         until(is_back, "the switch")
         primary.write(insert(ENTRY))
         assert primary.alive
+
+
+@pytest.mark.build
+def test_a_switch_that_takes_no_primary_is_an_error(served, monkeypatch):
+    asked = []
+
+    def arbitrate(stream, device_id, election):
+        asked.append(election)
+        nobody = p4.MasterArbitrationUpdate(election_id=p4.Uint128(low=election & (1 << 64) - 1))
+        nobody.status.code = CODES["NOT_FOUND"]
+        return nobody
+
+    monkeypatch.setattr(remote_switch._Stream, "arbitrate", arbitrate)
+    with pytest.raises(EntityError, match="has no primary, but refuses election id"):
+        RemoteSwitch(served[0], election_id=5)
+    assert asked == [*range(5, 14)]
 
 
 @pytest.mark.build
