@@ -63,6 +63,13 @@ def contiguous(argument: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) -
     return argument
 
 
+def flat(argument: Any) -> Any:
+    """Returns ``argument`` with its tensors, which are plain, in one dimension: the same memory."""
+    if isinstance(argument, torch.Tensor):
+        return argument.detach().view(-1) if argument.layout == torch.strided else argument
+    return [flat(item) for item in argument] if isinstance(argument, (list, tuple)) else argument
+
+
 def octets(argument: Any) -> Any:
     """Returns ``argument`` with its tensors, which are plain, as their memory in uint8, with as many rows."""
     if isinstance(argument, torch.Tensor):

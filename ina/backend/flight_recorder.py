@@ -30,7 +30,7 @@ import torch.distributed.distributed_c10d as c10d
 from ina.backend.arguments import inputs_and_outputs, tensors_in
 from ina.backend.locks import Lock
 from ina.backend.names import torch_name
-from ina.backend.questions import Questions
+from ina.backend.questions import Questions, connection
 
 LAST = 2000  # collectives
 LOOK = 0.5  # seconds between looks at the store
@@ -105,7 +105,7 @@ class Recorder:
         """Writes the file when another rank of the first group, whose ``store`` this is, has failed."""
         if self._questions is None:
             self._questions, self._rank, self._size = Questions(store), rank, size
-            threading.Thread(target=self._watch, args=(store.clone(),), name="ina-flight", daemon=True).start()  # type: ignore[attr-defined]
+            threading.Thread(target=self._watch, args=(connection(store),), name="ina-flight", daemon=True).start()
 
     def _watch(self, store: dist.Store) -> None:
         try:

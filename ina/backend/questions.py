@@ -22,6 +22,15 @@ class StoreSilent(RuntimeError):
     """The store has not answered in time."""
 
 
+def connection(store: dist.Store) -> dist.Store:
+    """Returns a connection of its own; the store itself where it has no others: torch 2.7's stores, and stores written in
+    Python."""
+    try:
+        return store.clone()  # type: ignore[attr-defined]  # torch has it, its stubs do not
+    except (AttributeError, RuntimeError):
+        return store
+
+
 class Questions:
     """Questions over a connection of their own, which no other thread's blocking call occupies, one at a time. Methods may be
     called from any thread."""
@@ -40,11 +49,14 @@ class Questions:
         if self._late is not None or not self._busy.acquire(timeout=seconds):
             raise StoreSilent("ina: the group's store does not answer: its process stands still, or its machine is gone")
         answers: queue.SimpleQueue[tuple[bool, object]] = queue.SimpleQueue()
+        turn = iter((True,))  # who takes it lets others ask: the thread, or the asker that a signal handler ends meanwhile
 
         def ask() -> None:
+            if not next(turn, False):
+                return
             try:
                 if self._own is None:
-                    self._own = self._store.clone()  # type: ignore[attr-defined]  # torch has it, its stubs do not
+                    self._own = connection(self._store)
                 answers.put((True, question(self._own)))
             except Exception as error:
                 answers.put((False, error))
@@ -55,7 +67,8 @@ class Questions:
         try:
             threading.Thread(target=ask, name="ina-store", daemon=True).start()
         except BaseException:
-            self._busy.release()
+            if next(turn, False):
+                self._busy.release()
             raise
         try:
             is_answer, value = answers.get(timeout=max(0.0, deadline - time.monotonic()))

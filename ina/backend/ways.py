@@ -20,7 +20,7 @@ from ina.aggregation import protocols
 from ina.aggregation.worker import Route
 from ina.aggregation.worker.config import ETHERNET_OVERHEAD
 from ina.backend import sums
-from ina.backend.arguments import EXTREMA, SUMS, contiguous, dtypes, is_one_of, octets, op_name, tensors_in
+from ina.backend.arguments import EXTREMA, SUMS, contiguous, dtypes, flat, is_one_of, octets, op_name, tensors_in
 from ina.backend.calls import COLLECTIVE, Kind
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
@@ -36,6 +36,8 @@ from ina.codecs.planner import allowed
 
 GLOOS = INTEGERS | {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 MEASURED = "measured to be faster, or tried"
+# Of these the switch asks that numbers of elements fit. Gloo asks for shapes, and reads a scalar's first size, which it has not.
+IN_PIECES = {"allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base", "alltoall"}
 
 
 @all_eager
@@ -182,6 +184,8 @@ class Ways(Membership):
         outputs = tensors_in(args[:1]) if kind.writes else []
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         args = tuple(contiguous(arg, copies if i == 0 and kind.writes else []) for i, arg in enumerate(args))
+        if collective in IN_PIECES:
+            args = tuple(map(flat, args))
         if "reduce" not in collective and self._unknown_to_gloo(tensors_in(args)):  # what is moved has any type
             args = tuple(map(octets, args))
         work = getattr(self._inner, collective)(*args, **(kwargs or {}))

@@ -60,6 +60,42 @@ def test_a_question_ends_and_the_next_one_waits_for_no_answer_that_is_overdue():
 
 
 @pytest.mark.fast
+@pytest.mark.parametrize("error", [AttributeError("no clone"), RuntimeError("pure virtual")])
+def test_a_store_without_more_connections_is_asked_itself(error):
+    """torch 2.7's, and one that is written in Python."""
+    class Plain(Stopped):
+        def clone(self):
+            raise error
+
+    store = Plain()
+    store.released.set()
+    assert Questions(store).ask(lambda asked: asked is store, LONG)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_signal_handler_that_raises_while_a_question_begins_is_heard(monkeypatch, runs):
+    questions, start = Questions(Stopped()), threading.Thread.start
+    began = []
+
+    def interrupted(thread):
+        began.append(thread)
+        if runs:
+            start(thread)
+            thread.join(LONG)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            questions.ask(lambda store: None, LONG)
+    if not runs:
+        start(began[0])  # after all: it asks nothing
+        began[0].join(LONG)
+    assert questions.ask(lambda store: 5, LONG) == 5
+
+
+@pytest.mark.fast
 def test_who_looks_for_other_ranks_collectives_goes_on(monkeypatch):
     monkeypatch.setattr(roll_call, "PATIENCE", 0.0)
     monkeypatch.setattr(roll_call, "ANSWER", 0.05, raising=False)

@@ -200,3 +200,31 @@ for name, group in groups().items():
             except RuntimeError as error: continue
             wrong.append(f"{name}: {op} of {dtype}: pieces of 4 into {size}")
 """)
+
+
+@pytest.mark.build
+@pytest.mark.later
+def test_tensors_of_other_shapes_with_as_many_elements_fit_in_either_way(tmp_path):
+    """Scalars, too: Gloo itself reads their first size, and crashes."""
+    agree(tmp_path, 2, """
+for name, group in groups().items():
+    n = dist.get_world_size()
+    for call in range(4):  # the first go through the switch, later ones perhaps not
+        for dtype in (torch.float32, torch.int32, torch.int64):
+            whole = torch.zeros(n * 6000, dtype=dtype)
+            dist.all_gather_into_tensor(whole, torch.full((60, 100), 3, dtype=dtype), group=group)
+            pieces = [torch.zeros(6000, dtype=dtype) for _ in range(n)]
+            dist.all_gather(pieces, torch.full((60, 100), 3, dtype=dtype), group=group)
+            part = torch.zeros(60, 100, dtype=dtype)
+            dist.reduce_scatter_tensor(part, torch.ones(n * 6000, dtype=dtype), group=group)
+            flat = torch.zeros(6000, dtype=dtype)
+            dist.reduce_scatter(flat, [torch.ones(60, 100, dtype=dtype)] * n, group=group)
+            one = torch.tensor(0, dtype=dtype)
+            dist.reduce_scatter_tensor(one, torch.ones(n, dtype=dtype), op=R.PRODUCT if call else R.SUM, group=group)
+            expected = [3] * (2 * n * 6000) + [n] * 12000 + [1 if call else n]
+            if torch.cat([whole, *pieces, part.view(-1), flat, one.view(-1)]).tolist() != expected:
+                wrong.append(f"{name}, call {call}: {dtype}")
+    try: dist.reduce_scatter_tensor(torch.tensor(0.0), torch.ones(7), group=group)
+    except RuntimeError: continue
+    wrong.append(f"{name}: a scalar of seven")
+""")
