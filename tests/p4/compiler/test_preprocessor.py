@@ -200,6 +200,7 @@ def test_conditions(condition, expected):
     ("# define S(x) #x\nS( a  'b'  \"c\\n\" )", '"a \'b\' \\"c\\\\n\\""'),
     ("#define f(a) a*g\n#define g(a) f(a)\nf(2)(9)", "2*9*g"),
     ("## rule\n# a remark\n#pragma x\n#\ntext", "text"),
+    ("K = 1\n#line 1\n2;", "K = 1 2;"),  # of one line number, but of two lines
     ("#line 41 \"o.p4\"\n__LINE__ __FILE__\n# 7\n__LINE__", '41 "o.p4"\n7'),
     ("@name(\"two\nlines\") a", '@name("two\ue000lines"\n) a'),
     ("#if 0\nit's \"open\n#if\n#else junk\n#endif\n#endif\nx", "x"),

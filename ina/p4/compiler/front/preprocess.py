@@ -120,7 +120,8 @@ class _Preprocessor:
             elif conditions and not conditions[-1].open:
                 reader.skip()
             else:
-                yield from reader.tokens(before)
+                for token in (line := reader.tokens(before)):
+                    yield token if token is not line[0] else token._replace(seam=True)
         if conditions:
             self._fail(conditions[-1].place, "#if without #endif")
         self._depth -= 1
