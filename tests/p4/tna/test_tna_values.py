@@ -191,6 +191,20 @@ def test_a_checksum_with_its_payload_is_updated_by_a_residual(tmp_path: Path) ->
     assert summed(out) in (0, 0xFFFF) and out[12:] == b"\x01\x00\x09" + payload
 
 
+@pytest.mark.parametrize("narrow", [3, 4])
+def test_the_padding_of_flexible_fields_enters_no_sum(tmp_path: Path, narrow: int) -> None:
+    """Neither a hash nor the number of a checksum's bytes, in the compiled program as in the interpreter."""
+    program = switch(tmp_path, "hdr.data.c = md.s; hdr.data.a = h.get(hdr.loose);", metadata="bit<16> s;",
+                     headers="loose_t loose;",
+                     types=f"header loose_t {{ @flexible bit<4> a; bit<8> z; @flexible bit<{narrow}> b; bit<8> y; }}",
+                     ingress_locals="Hash<bit<32>>(HashAlgorithm_t.CRC32) h;", parser_locals="Checksum() s;",
+                     deparser="pkt.emit(hdr.data);", egress_parser=NOTHING,
+                     parser=PARSER.format("pkt.extract(hdr.loose); pkt.extract(hdr.data); "
+                                          "s.add(hdr.loose); s.add({hdr.data.d}); md.s = s.get();"))
+    for text in ("f0ffe012", "3a5c8001"):
+        sent(program, bytes.fromhex(text) + data(d=0x9A))
+
+
 # --- mirrored copies, errors of parsers -----------------------------------------------------------------------------------
 
 

@@ -275,11 +275,11 @@ def _bits(low: Lowering, parts: list[Part]) -> ir.Expr:
     total: ir.Expr = fold.const(0, 32)
     for part in parts:
         size: ir.Expr
-        if isinstance(part, Header) and (fixed_width(part.type) or 1) % 16 == 0:
-            continue
         if isinstance(part, Header):
-            members = [p for member in value_trees.members(part) for p in low.values.parts(member)]
-            size = fold.cond(part.valid, _bits(low, members), fold.const(0, 32))
+            size = _bits(low, [p for member in value_trees.members(part) for p in low.values.parts(member)])
+            if isinstance(size, ir.Const) and size.value % 16 == 0:
+                continue
+            size = fold.cond(part.valid, size, fold.const(0, 32))
         else:
             size = low.values.scalar(part.size) if isinstance(part, Varbit) else fold.const(part.width, 32)
         total = fold.add(total, size)

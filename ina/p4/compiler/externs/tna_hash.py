@@ -157,7 +157,8 @@ def _flat(parts: list[Part]) -> list[ir.Expr]:
 
 
 def _padded(parts: list[Part]) -> list[Part]:
-    bits = sum(p.width if isinstance(p, ir.Expr) else types.fixed_width(p.type) or 0 for p in parts)
+    leaves = (leaf for part in parts for leaf in value_trees.scalars(part))
+    bits = sum(leaf.width for leaf in leaves if isinstance(leaf, ir.Expr))  # without the padding of @flexible fields
     return [fold.const(0, -bits % 8), *parts] if bits % 8 else parts
 
 
