@@ -59,6 +59,7 @@ class RemoteSwitch(SwitchTarget, Closing):
         self.device_id = device_id
         self._stream: _Stream | None = None
         self._election: p4.Uint128 | None = None
+        self._asked = election_id or 0  # also of a switch that is started anew, and remembers none
         self._rollback = True  # False once the server has refused ROLLBACK_ON_ERROR
         self._access = access or Access()
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", METADATA)]
@@ -87,7 +88,7 @@ class RemoteSwitch(SwitchTarget, Closing):
             for _ in range(ELECTIONS):
                 if answer.status.code != CODES["NOT_FOUND"]:  # there is a primary
                     break
-                election = min(_number(answer.election_id) + 1, HIGHEST)
+                election = min(max(self._asked, _number(answer.election_id) + 1), HIGHEST)
                 answer = stream.arbitrate(self.device_id, election)
         except grpc.RpcError as error:
             raise self._failure(error) from None

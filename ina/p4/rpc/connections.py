@@ -150,6 +150,8 @@ def _try_to_bind(address: str) -> None:
     if (unix := _path(address)) is not None:
         if not unix.is_socket():  # gRPC itself replaces one that is left
             places = [(socket.AF_UNIX, str(unix))]
+        elif _answers(unix):
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     elif not address.startswith("unix"):
         host, _, port = address.rpartition(":")
         resolved = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -169,6 +171,18 @@ def _try_to_bind(address: str) -> None:
                     unix.unlink()
     if failures and len(failures) == len(places):
         raise failures[0]
+
+
+def _answers(path: Path) -> bool:
+    """Returns whether somebody serves a Unix socket. gRPC would take its file away from them."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        except OSError:  # it is another user's, or its queue is full: gRPC says what it can do there
+            return False
+        return True
 
 
 def _path(address: str) -> Path | None:

@@ -328,6 +328,22 @@ def test_a_switch_that_takes_no_primary_is_an_error(served, monkeypatch):
 
 
 @pytest.mark.build
+def test_a_switch_that_was_started_anew_is_taken_with_the_same_election_id(served, monkeypatch):
+    asked = []
+
+    def arbitrate(stream, device_id, election):
+        asked.append(election)
+        answer = p4.MasterArbitrationUpdate(election_id=p4.Uint128())
+        answer.status.code = CODES["NOT_FOUND"] if election is None else 0
+        return answer
+
+    with RemoteSwitch(served[0], election_id=7) as primary:
+        monkeypatch.setattr(remote_switch._Stream, "arbitrate", arbitrate)
+        primary._arbitrate(None)
+    assert asked == [None, 7]
+
+
+@pytest.mark.build
 def test_the_controller_runs_a_job_on_a_switch_that_it_reaches_by_p4runtime():
     """The same Controller as in the switch process; sums of two workers through p4/switchml.p4."""
     compiled = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})

@@ -154,6 +154,22 @@ def test_a_socket_is_its_users_alone(tmp_path):
         assert answer(Access().connect(server.address)) == "1.5.0"
 
 
+@pytest.mark.build
+def test_a_socket_that_is_served_is_taken(tmp_path):
+    """gRPC itself would put its own in the place of the file."""
+    path = tmp_path / "p4runtime"
+    with Device(device_id=1) as device, Device(device_id=2) as other:
+        with Server(device, f"unix:{path}") as server:
+            with pytest.raises(OSError, match="Address already in use"), Server(other, f"unix:{path}"):
+                pass
+            assert answer(Access().connect(server.address)) == "1.5.0"
+        with socket.socket(socket.AF_UNIX) as left:
+            path.unlink(missing_ok=True)
+            left.bind(str(path))  # as a server that was killed leaves it
+        with Server(other, f"unix:{path}") as server:
+            assert answer(Access().connect(server.address)) == "1.5.0"
+
+
 @pytest.mark.root
 def test_no_socket_of_a_stranger_is_taken_for_the_switch(tmp_path):
     need("root")
@@ -244,7 +260,7 @@ def test_where_the_folder_is(monkeypatch, tmp_path):
 
 ATTACK = """
 import encodings.idna, encodings.latin_1, json, os, sys
-import grpc
+import grpc, grpc._channel  # which grpc imports when it is first needed
 sys.path.insert(0, {tests!r})
 from p4runtime_client import Client, Failure
 from ina.p4.p4runtime.messages import p4
