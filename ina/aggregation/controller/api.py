@@ -74,10 +74,11 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Failure:
-    """Reason why a job is over, which late workers get ``until`` then (monotonic seconds)."""
+    """Reason why a job is over, which late workers get ``until`` then (monotonic seconds). ``switches``: those of its tree."""
 
     reason: str
     until: float
+    switches: frozenset[str]
 
 
 @dataclass(eq=False)
@@ -607,16 +608,19 @@ class Operations:
     def remember_failure(self, job: str, token: str, reason: str) -> None:
         """Keeps the reason for late workers of the job; without a token for JOINING seconds, and no longer than its
         workers are here where all had come (over), or the switch is not (free_names)."""
-        _remember(self.failures, (job, token), Failure(reason, _until(token)))
+        switches = self.controller.jobs[job].branches if job in self.controller.jobs else ()
+        _remember(self.failures, (job, token), Failure(reason, _until(token), frozenset(switches)))
 
-    def free_names(self) -> None:
-        """Frees the names of jobs without a token that were refused or have failed, unless workers of theirs are here: what was
-        in their way may be over."""
+    def free_names(self, switch: str) -> None:
+        """Frees the names of jobs without a token that were refused, or have failed at a switch that is back, unless workers of
+        theirs are here: what was in their way may be over."""
         busy = {*self.controller.jobs, *(session.job for session in self.sessions)}
-        for job, token in {*self.refusals, *self.failures}:
+        for job, token in [*self.refusals]:
             if not token and job not in busy:
-                self.refusals.pop((job, token), None)
-                self.failures.pop((job, token), None)
+                del self.refusals[job, token]
+        for (job, token), failure in [*self.failures.items()]:
+            if not token and job not in busy and (switch in failure.switches or not failure.switches):
+                del self.failures[job, token]
 
     def members(self, job: str) -> Iterator[Session]:
         """Yields workers of the job that are connected and have not left."""

@@ -63,7 +63,7 @@ class Jobs(Protocol):
 
     def over(self, job: str) -> None: ...
 
-    def free_names(self) -> None: ...
+    def free_names(self, switch: str) -> None: ...
 
     def close_ports(self, job: Job) -> None: ...
 
@@ -211,7 +211,7 @@ class Recovery:
             if jobs or switch in controller.down or switch in controller.unsure:
                 count = controller.repair(switch)
                 log.info("switch %s is here; %d entries were not as they should be", switch, count)
-                self.service.free_names()
+                self.service.free_names(switch)
         except REFUSED as error:
             self._silent[switch] += 1
             if not isinstance(error, TimeoutError) or self._silent[switch] >= SILENCES:

@@ -374,6 +374,25 @@ def test_a_name_is_free_when_the_switch_is_back(watched, network, asking):
 
 
 @pytest.mark.fast
+def test_a_switch_that_a_job_did_not_use_frees_no_name(watched, network):
+    """Else a late worker of the failed run and one of the next run were one job."""
+    first = Someone(watched, 1)
+    for op, arguments in (("join", {"worker": 0}), ("admit", {"workers": 2, "slots": 16, "hosts": ["h1", "h2"]}),
+                          ("attach", {"worker": 0})):
+        assert first.ask(op, job="job", token="", **arguments)["ok"]
+    assert set(watched.controller.jobs["job"].branches) == {"s1"}
+    watched.gone(first, "its process ended")
+    network.targets["s3"].failing = TimeoutError("no answer within 5 s")
+    for _ in range(SILENCES):
+        watched.recovery.tick()
+    assert "s3" in watched.controller.down
+    network.targets["s3"].failing = None
+    watched.recovery.tick()
+    assert "s3" not in watched.controller.down
+    assert "is lost" in Someone(watched, 2).ask("join", job="job", worker=1, token="")["error"]
+
+
+@pytest.mark.fast
 def test_workers_that_are_refused_do_not_fail_the_job(watched, network):
     """Those that have not asked yet get the refusal, with its reason, and not the news that one that was refused has gone."""
     network.targets["s3"].failing = EntityError("connection refused", "UNAVAILABLE")
