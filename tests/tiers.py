@@ -69,6 +69,19 @@ def _reached(since: str) -> set[Path]:
         raise pytest.UsageError(f"--since {since}: {error}") from None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Raises UsageError before xdist starts its workers, which lose it."""
+    config = session.config
+    if hasattr(config, "workerinput"):
+        return
+    for argument in config.args:
+        if not Path(config.invocation_params.dir, argument.partition("::")[0]).exists():
+            raise pytest.UsageError(f"file or directory not found: {argument}")
+    if since := config.getoption("since"):
+        _reached(since)
+
+
 def pytest_configure():
     start = multiprocessing.process.BaseProcess.start
 

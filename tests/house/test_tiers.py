@@ -53,6 +53,15 @@ def test_a_tier_is_chosen(tmp_path, tier, chosen, options):
     assert {line.partition("::test_")[2] for line in output.splitlines() if line.startswith("PASSED")} == chosen, output
 
 
+@pytest.mark.parametrize("options, message", [
+    (("--since", "nonsense"), "--since nonsense: "),
+    (("nowhere.py::test_it",), "file or directory not found: nowhere.py::test_it"),
+])
+def test_what_cannot_be_run_is_said_beside_other_processes(tmp_path, options, message):
+    status, output = run_pytest(tmp_path, MARKED, "--tier", "test", "-n", "1", *options)
+    assert status == pytest.ExitCode.USAGE_ERROR and message in output and "INTERNALERROR" not in output, output
+
+
 def test_all_tests_together_are_the_three_tiers(tmp_path):
     status, output = run_pytest(tmp_path, MARKED)
     assert status == 0 and "7 passed" in output, output
