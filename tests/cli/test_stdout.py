@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -41,3 +42,15 @@ def test_without_streams_errors_keep_their_status(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
     done = ina("explain none.p4", ">&-", tmp_path)
     assert (done.returncode, done.stderr) == (1, "ina: none.p4: No such file or directory\n")
+
+
+@pytest.mark.build
+@pytest.mark.gate
+def test_a_reader_that_has_gone_ends_a_command_without_a_word(tmp_path):
+    """And is no error of the file that --svg names."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe:
+        done = child.run([sys.executable, "-m", "ina.cli", "topo", "show", "fat-tree", "--k", "16"], cwd=tmp_path, stdout=pipe,
+                         stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -122,7 +122,10 @@ class WorkerMachine(Machine):
                 self._wrong = f"{self.name} finished with a wrong sum"
             elif event.overflow != tensor.overflow:
                 self._wrong = f"{self.name} finished with a wrong overflow flag"
-        frames = self.worker.frames_to_send(0)
+        most = 64 + 4 * len(self._slots)
+        frames = self.worker.frames_to_send(0, most)
+        if len(frames) == most:
+            self._wrong = f"{self.name} has sent {most} frames at one time, and has more"
         self._wrong = self._wrong or self._wrong_timer()
         return [(0, frame) for frame in frames]
 

@@ -136,6 +136,12 @@ def test_a_timer_that_does_not_fit_what_is_in_flight_is_a_violation(program, mon
     assert explorer.saturate().violation == violation
 
 
+def test_a_worker_that_sends_without_end_is_a_violation(program, monkeypatch):
+    explorer = job(program, PAIR, elements=7)
+    monkeypatch.setattr(explorer.machines[0].worker, "frames_to_send", lambda now, limit=1000: [bytes(64)] * limit)
+    assert "frames at one time, and has more" in explorer.saturate().violation
+
+
 @pytest.mark.parametrize("topology, elements", [(PAIR, 64), (LEAVES, 7)], ids=["one switch", "tree"])
 def test_no_wrong_sum_when_switches_lose_their_state(program, topology, elements):
     """The job may be stuck then, and has to begin again with another incarnation; but what it gets is right."""
