@@ -22,6 +22,11 @@ def written(folder: Path, name: str, body: str) -> Path:
     return path
 
 
+WARNED = {"two operations in two steps", "two operations in one", "a condition in an action",
+          "a comparison of two fields by size"}
+"""Of the programs that p4c refuses, those that `ina tofino check` only warns of: another compiler may take them."""
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize("name, body, accepted, finding", SHAPES, ids=[s[0] for s in SHAPES])
 def test_what_is_found(tmp_path, name, body, accepted, finding):
@@ -29,7 +34,7 @@ def test_what_is_found(tmp_path, name, body, accepted, finding):
     findings = [f"{f.level}: {f.text}" for f in report.findings]
     assert [finding in f for f in findings] == ([True] if finding else []), findings
     assert all(f.span.line > HEAD.count("\n") for f in report.findings)
-    assert not (accepted and report.errors)
+    assert bool(report.errors) == (not accepted and name not in WARNED)
 
 
 @pytest.mark.hardware
