@@ -75,8 +75,8 @@ def octets(argument: Any) -> Any:
     if isinstance(argument, torch.Tensor):
         rows = len(argument) if argument.dim() else 1
         columns = argument.numel() // max(1, rows)
-        flat = argument.detach().as_strided((rows, columns), (columns, 1))  # one element counts as plain with any stride
-        return flat.view(torch.uint8)
+        plain = argument.detach().as_strided((rows, columns), (columns, 1))  # one element counts as plain with any stride
+        return plain.view(torch.uint8)
     return [octets(item) for item in argument] if isinstance(argument, (list, tuple)) else argument
 
 

@@ -36,7 +36,7 @@ from ina.codecs.planner import allowed
 
 GLOOS = INTEGERS | {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 MEASURED = "measured to be faster, or tried"
-# Of these the switch asks that numbers of elements fit. Gloo asks for shapes, and reads a scalar's first size, which it has not.
+# The switch asks only that numbers of elements fit. Gloo asks for shapes, and reads a scalar's first size, which it has not.
 IN_PIECES = {"allgather", "_allgather_base", "reduce_scatter", "_reduce_scatter_base", "alltoall"}
 
 

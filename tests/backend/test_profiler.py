@@ -12,7 +12,7 @@ from ranks import run, succeed
 @pytest.mark.build
 @pytest.mark.later
 def test_a_profile_may_end_before_what_it_has_seen_begin(tmp_path):
-    """Whatever a thread of the back end does later, it touches nothing of a profiler that has stopped."""
+    """No thread of the back end touches anything of a profiler that has stopped."""
     succeed(run(tmp_path, 2, """
         rank, n = start()
         for turn in range(25):

@@ -178,9 +178,7 @@ def _answers(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
-        except ConnectionRefusedError:
-            return False
-        except OSError:  # it is another user's, or its queue is full: gRPC says what it can do there
+        except OSError:  # nobody's, another user's, or its queue is full: gRPC says what it can do there
             return False
         return True
 

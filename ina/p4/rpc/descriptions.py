@@ -66,7 +66,7 @@ class File:
 
 STATUS = File("google/rpc/status.proto", "google.rpc", ("google/protobuf/any.proto",),
               "Status code=1:int32 message=2:string details=3:.google.protobuf.Any*")
-"""What both interfaces import."""
+"""The file that both interfaces import."""
 
 
 def _numbered(values: list[str]) -> Iterator[tuple[str, int]]:

@@ -21,7 +21,7 @@ PINNED = programs.Collection("bf-p4c", **tomllib.loads(programs.PINS.read_text(e
 TESTS = re.compile(r"p4-tests/p4_16/(?:internal/)?stf/[^/]+\.stf")
 TARGETS = "interpreter", "compiled"
 
-# What is asked for is not ours to do: a pattern of the reason that a switch gives.
+# Requests that are not ours to serve: a pattern of the reason that a switch gives.
 NOT_OURS = (
     ("Tofino [23]|#error Invalid target", "for Tofino 2 or 3"),
     ("Portable Switch Architecture", "for another architecture, PSA"),
@@ -32,7 +32,7 @@ NOT_OURS = (
     ("key '(data.f2|hdr.data.f1)' is unknown", "names a field where the key is a slice of it"),
     ("meta.rand_num: 4294967295 does not fit in 24 bits", "gives a key more bits than it has"),
 )
-# What is sent otherwise: none of it may pass, or its row is to go.
+# Tests that expect other packets than ours: none may pass, or its row is to go.
 DIFFERENT = {
     "hash_dist_sharing": "expects that an assignment in an action has no effect: value3 stays what it was",
     "header_stack_checksum": "expects verify() of a right checksum to be true, where true is wrong in all other tests",

@@ -21,7 +21,7 @@ HIT, ACTION = 0, 1
 MOST_PATHS = 64  # that are told apart at one place; beyond, what tables returned is forgotten
 
 Result = tuple[int, int]
-"""What a table returned: `hit` and the number of its action"""
+"""A table's result: `hit` and the number of its action"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,7 +276,7 @@ def _bits(low: Lowering, parts: list[Part]) -> ir.Expr:
     for part in parts:
         size: ir.Expr
         if isinstance(part, Header):
-            size = _bits(low, [p for member in value_trees.members(part) for p in low.values.parts(member)])
+            size = _bits(low, [*_fields(low, part)])
             if isinstance(size, ir.Const) and size.value % 16 == 0:
                 continue
             size = fold.cond(part.valid, size, fold.const(0, 32))

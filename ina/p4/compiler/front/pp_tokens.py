@@ -94,7 +94,7 @@ class Reader:
 
     def tokens(self, before: str = "") -> list[Token]:
         """Takes the rest of the line; `before` is the white space before its first token."""
-        tokens = []
+        tokens: list[Token] = []
         while True:
             before += self.blank()
             match = TOKEN.match(self.text, self._at)
@@ -103,7 +103,7 @@ class Reader:
             kind, text = match.lastgroup or "", match[0]
             if kind == "string" and (len(text) == 1 or not text.endswith('"') or _open(text)):
                 self._fail(self._at, len(text.split("\n")[0]), "string literal is never closed: expected '\"'")
-            tokens.append(Token(kind, text.replace("\n", LINE_END), before, (self.file, self.line)))
+            tokens.append(Token(kind, text.replace("\n", LINE_END), before, (self.file, self.line), seam=not tokens))
             self._at = match.end()
             self.line += text.count("\n")
             before = ""

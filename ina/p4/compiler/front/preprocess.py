@@ -120,8 +120,7 @@ class _Preprocessor:
             elif conditions and not conditions[-1].open:
                 reader.skip()
             else:
-                for token in (line := reader.tokens(before)):
-                    yield token if token is not line[0] else token._replace(seam=True)
+                yield from reader.tokens(before)
         if conditions:
             self._fail(conditions[-1].place, "#if without #endif")
         self._depth -= 1

@@ -76,10 +76,11 @@ class Parsers:
             return
         self.code.here = transition.span
         keys = self.values.in_order([partial(self._select_key, k) for k in transition.keys])
-        for constant, group in itertools.groupby(transition.cases, lambda case: self._constant(keys, case) is not None):
-            cases = list(group)
-            if constant and len(cases) > MOST_COMPARISONS:
-                self._switch(keys, cases, target)
+        valued = [(self._constant(keys, case), case) for case in transition.cases]
+        for several, group in itertools.groupby(valued, lambda case: case[0] is None):
+            values, cases = zip(*group, strict=True)
+            if not several and len(cases) > MOST_COMPARISONS:
+                self._switch(keys, values, cases, target)
             elif self._comparisons(keys, cases, target):
                 return
         for stmt in self.context.rejected("NoMatch"):
@@ -98,13 +99,11 @@ class Parsers:
             value = value << key.width | one.value
         return value
 
-    def _switch(self, keys: list[ir.Expr], cases: list[ast.SelectCase], target: Target) -> None:
-        """Emits cases for one value each as a search."""
+    def _switch(self, keys: list[ir.Expr], values: Sequence[int], cases: Sequence[ast.SelectCase], target: Target) -> None:
+        """Emits cases for one value each, of all keys together, as a search."""
         subject = self.code.stable(fold.concat([fold.cast(key, key.width) for key in keys]))
         choices: dict[int, list[ir.Stmt]] = {}
-        for case in cases:
-            value = self._constant(keys, case)
-            assert value is not None
+        for value, case in zip(values, cases, strict=True):
             choices.setdefault(value, target(case.target, case.target_name))  # the first case of a value counts
         self.code.here = cases[0].span
         self._search(subject, sorted(choices.items()))
@@ -118,7 +117,7 @@ class Parsers:
         low, high = (self.code.block(partial(self._search, subject, half)) for half in (choices[:middle], choices[middle:]))
         self.code.emit(ir.If(ir.Op("lt", (subject, fold.const(choices[middle][0], subject.width)), 1), low, high))
 
-    def _comparisons(self, keys: list[ir.Expr], cases: list[ast.SelectCase], target: Target) -> bool:
+    def _comparisons(self, keys: list[ir.Expr], cases: Sequence[ast.SelectCase], target: Target) -> bool:
         """Emits cases one after the other; returns True if one of them takes all that is left."""
         for case in cases:
             self.code.here = case.span
