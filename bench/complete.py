@@ -144,7 +144,7 @@ class Rig:
         for worker, (inner, _) in enumerate(ports):
             if inner != ffi.NULL:
                 switch.add_port(worker, inner)
-            controller.attach(job, worker, worker, worker_address(job.number, worker))
+            controller.attach(job, worker, worker)
         return switch, Admitted(job.number, job.life)
 
     def _add_worker(self, worker: int, slots: int) -> None:

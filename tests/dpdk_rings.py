@@ -13,7 +13,7 @@ import numpy as np
 
 from ina.aggregation import protocols
 from ina.aggregation.controller.admission import Controller
-from ina.aggregation.worker import Endpoint, WorkerConfig, worker_address
+from ina.aggregation.worker import Endpoint, WorkerConfig
 from ina.net import dpdk
 from ina.net.ports import Faults, Port, memory_pair
 from ina.p4.compiler.build import compile_program
@@ -35,7 +35,7 @@ def reduce_all(so_path: str, dtype: str, pairs: list[tuple[Port, Port]], faults:
         job = controller.admit("job", WORKERS, SLOTS)
         for i, (inner, _) in enumerate(pairs):
             switch.add_port(i, inner)
-            controller.attach(job, i, i, worker_address(0, i))
+            controller.attach(job, i, i)
         switch.start(yields=0)
         endpoints = []
         for i, (_, outer) in enumerate(pairs):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ina.aggregation import protocols
@@ -74,9 +75,9 @@ class Controller:
               hosts: Sequence[str] = (), check: str = "") -> Job:
         """Reserves resources for job ``name`` at every switch of ``tree``. Raises AdmissionError; then nothing has changed.
 
-        ``hosts``: of the workers in order (default: the tree's, by number). Without a tree the controller's only switch serves
-        the job, and workers may be at any of its ports. ``check``: how its workers make check words (protocols.CHECKS; default:
-        the protocol's).
+        ``hosts``: of the workers in order (default: the tree's, by number), from which their addresses follow. Without a tree the
+        controller's only switch serves the job, and workers may be at any of its ports. ``check``: how its workers make check
+        words (protocols.CHECKS; default: the protocol's).
         """
         self._check(name, workers, slots)
         check = self._check_words(name, check)
@@ -94,8 +95,10 @@ class Controller:
             self._check_children(name, switch, workers)
             job.branches[switch] = Branch(switch, self._reserve(name, switch, slots), seats, seats,
                                           self._server(name, switch))
+            job.hosts = tuple(hosts)
         else:
             self._plant(job, tree, tuple(hosts) or tree.workers)
+        job.addresses = self._addresses(job)
         try:
             entries_by_switch = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
         except ValueError as error:  # of a user's own protocol
@@ -124,10 +127,10 @@ class Controller:
         except AdmissionError as error:
             raise AdmissionError(error.code, f"job {name!r} asks for {slots} slots: {error}") from error
 
-    def attach(self, job: Job, worker: int, port: int | None = None, address: Address | None = None) -> Child:
+    def attach(self, job: Job, worker: int, port: int | None = None) -> Child:
         """Registers a worker of ``job`` at its port. Raises AdmissionError.
 
-        ``port`` of its switch and ``address``: default, where the job has a tree, those of its host.
+        ``port`` of its switch: default, where the job has a tree, that of its host.
         """
         if not 0 <= worker < job.workers:
             raise AdmissionError("invalid", f"job {job.name!r} has workers 0 to {job.workers - 1}; there is no {worker}")
@@ -141,11 +144,11 @@ class Controller:
             if port not in (None, host_port):
                 raise AdmissionError("invalid", f"worker {worker} of job {job.name!r} is at port {port}, but its host {host} is "
                                                 f"at port {host_port} of {branch.switch}")
-            port, address = host_port, address or self._host_address(job, host)
+            port = host_port
         if port is None:
             raise AdmissionError("invalid", f"worker {worker} of job {job.name!r}: expected a port of {branch.switch}")
         seat = branch.seats.index(worker)
-        child = Child(seat, port, address or worker_address(job.number, worker), (worker,))
+        child = Child(seat, port, job.addresses[worker], (worker,))
         self._change_children(job, branch, {**branch.attached, seat: child})
         return child
 
@@ -277,6 +280,8 @@ class Controller:
         """
         try:
             jobs = [job_from_json(data) for data in snapshot["jobs"]]
+            for job in jobs:
+                job.addresses = job.addresses or self._addresses(job)
             last_number, lives = int(snapshot["last_number"]), snapshot["lives"]
             self.lives.restore(lives)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -424,9 +429,11 @@ class Controller:
         node = self._network().by_name[switch]
         return Address(node.mac, node.ip, self.program.udp_port)
 
-    def _host_address(self, job: Job, host: str) -> Address:
-        node = self._network().by_name[host]
-        return Address(node.mac, node.ip, worker_address(job.number, 0).port)
+    def _addresses(self, job: Job) -> tuple[Address, ...]:
+        """Returns the addresses of the job's workers: those of the local world, or their hosts' with the same UDP ports."""
+        local = tuple(worker_address(job.number, worker) for worker in range(job.workers))
+        nodes = [self._network().by_name[host] for host in job.hosts]
+        return tuple(replace(own, mac=node.mac, ip=node.ip) for own, node in zip(local, nodes, strict=True)) if nodes else local
 
     # ---- entries
 

@@ -494,7 +494,7 @@ class Operations:
         may = request.runs and request.port == shm.KIND.name and self.shared is not None and self.shared.takes(
             job, session.principal.uid, session.pid)
         if not self.run_by_workers.setdefault(job.name, may) or self.shared is None:
-            return self.host.open_port(request.port, job.number, request.worker, job.slots, host)
+            return self.host.open_port(request.port, job, request.worker, host)
         if not may:
             raise AdmissionError("mismatch", f"the workers of job {job.name!r} run its switch, in memory that they share; worker "
                                              f"{request.worker} ({session.principal}) cannot, or does not ask for it: set "
@@ -503,7 +503,7 @@ class Operations:
 
     def _attach(self, job: Job, worker: int, plug: Plug) -> None:
         """Attaches at the switches and saves that, or does neither. Raises AdmissionError, OSError."""
-        self.controller.attach(job, worker, plug.number, plug.address)
+        self.controller.attach(job, worker, plug.number)
         try:
             self.recovery.save()
         except BaseException:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ina.aggregation import protocols
+from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.shared_switches import SharedSwitches
 from ina.aggregation.controller.switch_host import Summary
 from ina.aggregation.controller.switch_setup import make_switch
 from ina.aggregation.controller.worker_ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
 from ina.aggregation.entries import ANNOTATION, JobProgram, Sizes, programs, recognise
-from ina.aggregation.worker import SERVER, SWITCH, worker_address
+from ina.aggregation.worker import SERVER, SWITCH
 from ina.base import paths
 from ina.net.ports import Address, Port
 from ina.p4.compiler.build import compile_program
@@ -90,8 +91,8 @@ class EmbeddedSwitch:
     def host_of(self, pid: int, name: str) -> str:
         return ""
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
-        return self._open(kind, worker_address(job, index), frames_for(slots))
+    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
+        return self._open(kind, job.addresses[index], frames_for(job.slots))
 
     def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
         return "s1", self._open(kind, SERVER, SERVER_FRAMES)

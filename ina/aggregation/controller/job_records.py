@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from ina.aggregation.entries import BITMAP, Child, Parent, Place
+from ina.net.ports import Address
 from ina.topology.tree import Tree
 
 
@@ -38,8 +39,8 @@ class Branch:
 @dataclass
 class Job:
     """One admitted job. ``slots`` at each of its switches; ``incarnation`` and ``life``: job_incarnations.py. ``branches``: by
-    switch, the root first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes
-    workers at any port. ``check``: of protocols.CHECKS."""
+    switch, the root first. ``addresses``: of its workers in order, as frames have them. ``hosts``: of its workers in order, empty
+    where the one switch takes workers at any port. ``check``: of protocols.CHECKS."""
 
     name: str
     number: int
@@ -51,6 +52,7 @@ class Job:
     branches: dict[str, Branch]
     tree: Tree | None = None
     hosts: tuple[str, ...] = ()
+    addresses: tuple[Address, ...] = ()
     check: str = "off"
     secret: str = field(default="", repr=False)  # hexadecimal; "": its workers need no key
 

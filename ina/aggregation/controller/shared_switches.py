@@ -20,7 +20,6 @@ from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import Plug, frames_for
 from ina.aggregation.entries import Child, JobProgram
 from ina.aggregation.port_kinds import shm
-from ina.aggregation.worker import worker_address
 from ina.net.ports import Address
 from ina.p4.runtime.entities import insert
 from ina.p4.runtime.loaded_program import Program
@@ -72,11 +71,11 @@ class SharedSwitches:
         self._jobs[job.number] = seats
         seats.worker_of[number] = worker
         offer = shm.KIND.shared_offer(self._loaded.path, worker)
-        return Plug(number, worker_address(job.number, worker), self._address, offer, fds)
+        return Plug(number, job.addresses[worker], self._address, offer, fds)
 
     def _make(self, job: Job) -> Seats:
         place, program = job.place(job.root), self._program
-        children = [Child(i, i, worker_address(job.number, i), (i,)) for i in range(job.workers)]
+        children = [Child(i, i, job.addresses[i], (i,)) for i in range(job.workers)]
         entries = [*program.job(place), *(entry for child in children for entry in program.child(place, child)),
                    program.group(place, children)]
         updates = [*program.setup(), *insert(*entries)]

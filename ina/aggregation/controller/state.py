@@ -88,8 +88,9 @@ def job_from_json(data: dict[str, Any]) -> Job:
     data = dict(data)
     branches = [_branch(branch) for branch in data.pop("branches")]
     tree = data.pop("tree")
+    addresses = tuple(Address(**address) for address in data.pop("addresses", ()))  # older versions save none
     job = Job(**{**data, "hosts": tuple(data["hosts"])}, branches={branch.switch: branch for branch in branches},
-              tree=Tree(tree["root"], tree["parent"], tuple(tree["links"])) if tree else None)
+              tree=Tree(tree["root"], tree["parent"], tuple(tree["links"])) if tree else None, addresses=addresses)
     _check(job)
     return job
 
@@ -109,6 +110,7 @@ def _check(job: Job) -> None:
     expect("strict", job.strict, isinstance(job.strict, bool))
     expect("check", job.check, job.check in protocols.CHECKS)
     expect("secret", "...", isinstance(job.secret, str) and len(bytes.fromhex(job.secret)) == (32 if job.check == "keyed" else 0))
+    expect("addresses", job.addresses, len(job.addresses) in (0, job.workers))
     expect("branches", [], bool(job.branches))
     for branch in job.branches.values():
         for name in ("switch", "slot_base"):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, NotRequired, Protocol, TypedDict
 
+from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.port_kinds import udp
 from ina.net.ports import Address
@@ -110,8 +111,8 @@ class SwitchHost(Protocol):
         Raises ValueError: it is in none.
         """
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
-        """Opens a port for worker ``index`` of job number ``job`` with a window of ``slots``, which is in ``host`` (``host_of``).
+    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
+        """Opens a port for worker ``index`` of the job, which is in ``host`` (``host_of``).
 
         Raises ValueError for an unknown kind or place, OSError.
         """

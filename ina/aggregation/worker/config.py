@@ -25,7 +25,8 @@ DTYPES = {np.dtype(np.int32): lib.INA_INT32, np.dtype(np.float32): lib.INA_FLOAT
 
 
 def worker_address(job: int, worker: int) -> Address:
-    """Returns the address of a worker in the local world: 10.0.0.1 and up, UDP source port 4000 + job."""
+    """Returns the address of a worker in the local world: 10.0.0.1 and up, UDP source port 4000 + job. Admitted jobs know
+    those of their workers (Job.addresses)."""
     return Address(f"00:00:00:00:00:{worker + 1:02x}", f"10.0.0.{worker + 1}", 4000 + job)
 
 

@@ -18,11 +18,12 @@ from ina.aggregation import protocols
 from ina.aggregation.controller.embedded import job_program_of
 from ina.aggregation.controller.forwarding import GUARD, guards, has_guard
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
+from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.reconcile import agree
 from ina.aggregation.controller.switch_host import Summary, plug_in
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED, JobProgram, Sizes
-from ina.aggregation.worker import SERVER, worker_address
+from ina.aggregation.worker import SERVER
 from ina.p4.rpc.connections import CONNECTED, ELECTION_ID, Access
 from ina.p4.runtime.entities import CounterEntry, E, SwitchTarget, Update
 from ina.p4.runtime.entity_error import EntityError
@@ -186,9 +187,9 @@ class SwitchesElsewhere:
                              f"see it: set INA_HOST to one of {', '.join(names[:NAMED])}{', ...' * (len(names) > NAMED)}")
         return name
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
+    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
         """Returns the port of the host; ``kind`` does not matter: workers bind a UDP socket to their host's address."""
-        return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
+        return plug_in(self.topology, host, job.addresses[index].port, self._udp_port)
 
     def close_port(self, number: int, job: int) -> None:
         """No-op: ports of hosts stay."""

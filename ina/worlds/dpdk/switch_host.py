@@ -10,9 +10,9 @@ from typing import Any
 from ina.aggregation import protocols
 from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.aggregation.controller.job_incarnations import PACKET_LIFETIME
+from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.port_kinds import dpdk, requested_kind
-from ina.aggregation.worker import worker_address
 from ina.worlds.dpdk.devices import Devices
 
 
@@ -36,16 +36,16 @@ class DpdkSwitch(EmbeddedSwitch):
         self._ports.update(devices)
         self._owners: dict[tuple[int, int], int] = {}  # (job, port) -> worker
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
+    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
         requested, place = requested_kind(kind)
         if requested is not dpdk.KIND:
-            return super().open_port(kind, job, index, slots, host)
+            return super().open_port(kind, job, index, host)
         number = self._number(place, index)
-        if (other := self._owners.setdefault((job, number), index)) != index:
+        if (other := self._owners.setdefault((job.number, number), index)) != index:
             raise ValueError(f"port {number} is worker {other}'s of this job already: worker {index} needs one of its own "
                              "(INA_PORT=dpdk@N:...)")
         options = {"shards": self._shards} if self._shards > 1 else {}  # of the workers
-        return Plug(number, worker_address(job, index), replace(self._address), dpdk.KIND.offer(options), [])
+        return Plug(number, job.addresses[index], replace(self._address), dpdk.KIND.offer(options), [])
 
     def _number(self, place: str, index: int) -> int:
         numbers = sorted(self._devices)

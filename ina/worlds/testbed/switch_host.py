@@ -18,11 +18,12 @@ from typing import Any
 
 from ina.aggregation.controller.embedded import job_program_of
 from ina.aggregation.controller.forwarding import changed
+from ina.aggregation.controller.job_records import Job
 from ina.aggregation.controller.switch_host import Summary, plug_in
 from ina.aggregation.controller.transaction import REFUSED
 from ina.aggregation.controller.worker_ports import Plug
 from ina.aggregation.entries import PUBLISHED
-from ina.aggregation.worker import SERVER, worker_address
+from ina.aggregation.worker import SERVER
 from ina.worlds.testbed import switch_kinds
 from ina.worlds.testbed.description import Description
 from ina.worlds.testbed.forwarder import PortCounts
@@ -62,9 +63,9 @@ class NetworkSwitch:
                 return host
         raise ValueError(f"process {pid} is in no host of this network ({', '.join(self._description.namespaces)})")
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
+    def open_port(self, kind: str, job: Job, index: int, host: str) -> Plug:
         """Returns the port of the host; ``kind`` does not matter."""
-        return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
+        return plug_in(self.topology, host, job.addresses[index].port, self._udp_port)
 
     def open_server_port(self, kind: str, pid: int, name: str) -> tuple[str, Plug]:
         """Returns the port of the host; ``kind`` does not matter."""

@@ -26,16 +26,15 @@ from ina.aggregation import protocols
 from ina.aggregation.controller.admission import Controller, Job, switch_address
 from ina.aggregation.controller.forwarding import forwarding, guards
 from ina.aggregation.entries import PUBLISHED, pool_of, program_named, recognise
-from ina.aggregation.worker import worker_address
 from ina.aggregation.worker.block import stats_dict
 from ina.aggregation.worker.config import WorkerConfig
 from ina.aggregation.worker.route import Route
 from ina.base.native import CData, ffi, lib
-from ina.net.ports import PS, Address, Faults
+from ina.net.ports import PS, Faults
 from ina.p4.runtime.embedded import Switch
 from ina.p4.runtime.entities import delete
 from ina.p4.runtime.loaded_program import Program
-from ina.topology import Node, Topology, load, routes
+from ina.topology import Topology, load, routes
 from ina.topology.tree import Tree
 from ina.worlds.virtual.collectives import IDEAL, Schedule
 from ina.worlds.virtual.network import Completion, End, Network, Wire
@@ -295,7 +294,7 @@ class Fabric(Network):
         check = self.check_words(options)
         for number, tree in enumerate(trees or [None]):
             label = f"{name}/{number + 1}" if len(trees) > 1 else name
-            jobs.append(self.controller.admit(label, len(hosts), slots, strict, tree, hosts if tree else (), check))
+            jobs.append(self.controller.admit(label, len(hosts), slots, strict, tree, hosts, check))
             machines.append(tuple(self.join(jobs[-1], i, host, slots, values, options) for i, host in enumerate(hosts)))
         return FabricJob(name, tuple(hosts), tuple(machines), tuple(jobs))
 
@@ -307,22 +306,19 @@ class Fabric(Network):
         """Attaches a worker to a job of the controller, at ``host``. Returns its machine."""
         switch = self.topology.switch_of(host)
         port = next(end.port for node, _, end in self.topology.host_links(switch) if node.name == host)
-        node = Node(host)
-        address = Address(node.mac, node.ip, worker_address(job.number, index).port)
-        self.controller.attach(job, index, port, address)
+        self.controller.attach(job, index, port)
         return self.add_worker(self.host(host), self.worker_config(job, index, host, slots, values, **options))
 
     def worker_config(
         self, job: Job, index: int, host: str, slots: int, values: int, **options: Unpack[WorkerOptions]
     ) -> WorkerConfig:
         """Returns the configuration of a worker of ``job`` at ``host``; ``options`` are further fields of WorkerConfig."""
-        switch, node = self.topology.switch_of(host), Node(host)
-        address = Address(node.mac, node.ip, worker_address(job.number, index).port)
+        switch = self.topology.switch_of(host)
         above = switch_address(switch, self.controller.program.udp_port)  # which also relays to a parameter server
         options["check"] = job.check
         return WorkerConfig(
             worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
-            address=address, switch=above, server=above, protocol=self.protocol, key=job.key, **options,
+            address=job.addresses[index], switch=above, server=above, protocol=self.protocol, key=job.key, **options,
         )
 
     def submit_all(

@@ -236,7 +236,7 @@ def _eras(program: Source, topology: Topology, between: Sequence[str], slots: in
 def _config(topology: Topology, job: Job, index: int, slots: int, values: int, first: int) -> WorkerConfig:
     return WorkerConfig(
         worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
-        address=job.attached[index].address, switch=switch_address(topology.switch_of(job.hosts[index])),
+        address=job.addresses[index], switch=switch_address(topology.switch_of(job.hosts[index])),
         rto_min=1.0, rto_max=1.0, timeout=1e5, first_packet=first, check="off",  # walked is what keeps sums right without them
     )
 

@@ -22,8 +22,6 @@ from ina.topology import Node, load
 from ina.worlds.virtual.fabric import Fabric, Source, WorkerOptions
 from ina.worlds.virtual.network import Wire
 
-WORKER_PORT = 4000
-
 
 @dataclass(frozen=True)
 class SharedJob:
@@ -51,7 +49,7 @@ class Shared(Fabric):
         super().__init__(program, replace(load("star", hosts=hosts), buffer=buffer), pool=pool, latency=latency, seed=seed,
                          faults=wire.faults, payload=payload)
         pool = pool_of(protocol, self.switch_at["s1"].program.p4info, pool)
-        self.controller = Controller(self.switch_at["s1"], pool, protocol=protocol, chance=random.Random(seed))
+        self.controller = Controller(self.switch_at["s1"], pool, protocol, self.topology, random.Random(seed))
         self._free = list(self.topology.hosts)
         self._servers: dict[int, CData] = {}  # by job number
 
@@ -74,7 +72,8 @@ class Shared(Fabric):
         if program.needs_server:
             server = Address(hosts[-1].mac, hosts[-1].ip, SERVER.port)
             self.controller.servers["s1"] = Parent(self._port(hosts[-1]), server, switch)
-        job = self.controller.admit(name, workers, slots, check=self.check_words(options))
+        job = self.controller.admit(name, workers, slots, hosts=[host.name for host in hosts[:workers]],
+                                    check=self.check_words(options))
         if server is not None:
             config = ServerConfig(workers=workers, job=job.number, life=job.life, slots=slots, values=values,
                                   multicast=program.multicasts, address=server, switch=switch, key=job.key)
@@ -82,11 +81,10 @@ class Shared(Fabric):
         machines = []
         options["check"] = job.check
         for index, host in enumerate(hosts[:workers]):
-            address = Address(host.mac, host.ip, WORKER_PORT + job.number)
-            self.controller.attach(job, index, self._port(host), address)
+            self.controller.attach(job, index, self._port(host))
             worker = WorkerConfig(
                 worker=index, workers=workers, job=job.number, life=job.life, slots=slots, values=values,
-                address=address, switch=switch, server=switch, protocol=program.name, key=job.key, **options,
+                address=job.addresses[index], switch=switch, server=switch, protocol=program.name, key=job.key, **options,
             )
             machines.append(self.add_worker(self.host(host.name), worker))
         names = tuple(host.name for host in hosts)

@@ -49,9 +49,9 @@ class FakeNetwork:
             raise ValueError(f"process {pid} is in no host")
         return f"h{pid}"
 
-    def open_port(self, kind, job, index, slots, host):
+    def open_port(self, kind, job, index, host):
         self.opened.append(host)
-        return plug_in(self.topology, host, 4000 + job, 0xBEE0)
+        return plug_in(self.topology, host, job.addresses[index].port, 0xBEE0)
 
     def close_port(self, number, job):
         self.opened.pop()

@@ -24,7 +24,7 @@ from ina.aggregation.controller import api as service_module
 from ina.aggregation.controller.client import Client, ControlError, SwitchProcess, start_server
 from ina.aggregation.controller.server import Server
 from ina.aggregation.controller.worker_ports import Plug, frames_for, open_switch_port, open_worker_port
-from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig, worker_address
+from ina.aggregation.worker import SWITCH, Endpoint, Worker, WorkerConfig
 from ina.base import paths
 from ina.net.ports import Address, bound_port
 from ina.topology import load
@@ -52,9 +52,9 @@ class FakeHost(FakeTarget):
     def host_of(self, pid, name):
         return ""
 
-    def open_port(self, kind, job, index, slots, host):
-        number, address = len(self.ports), worker_address(job, index)
-        port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes("switchml", 32), frames_for(slots))
+    def open_port(self, kind, job, index, host):
+        number, address, frames = len(self.ports), job.addresses[index], frames_for(job.slots)
+        port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes("switchml", 32), frames)
         self.ports[number] = port
         return Plug(number, address, SWITCH, offer, fds)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 import pytest
 from fake_target import FakeTarget
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from ina import topology as topologies
 from ina.aggregation.controller.admission import AdmissionError, Controller
+from ina.aggregation.controller.state import StateError
 from ina.aggregation.entries import Parent, recognise
 from ina.aggregation.entries.atp import ATP
 from ina.aggregation.worker import worker_address
@@ -23,6 +26,7 @@ from ina.p4.compiler.p4info.p4info import build as p4info
 from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry
 from ina.p4.runtime.entity_error import EntityError
 from ina.p4.runtime.p4info import P4Info
+from ina.topology.topology import Node
 from ina.topology.tree import Tree, aggregation_tree
 
 pytestmark = pytest.mark.fast
@@ -222,6 +226,33 @@ def test_entries_of_a_job_with_a_parameter_server():
     controller.release("training")
     controller.release("other")
     assert target.entities == {}
+
+
+def test_a_job_knows_the_addresses_of_its_workers():
+    nodes = {"h2": Node("h2", own_ip="192.168.7.9", own_mac="aa:bb:cc:00:00:01")}
+    star = topologies.load("star", hosts=3)
+    network = replace(star, nodes=tuple(nodes.get(node.name, node) for node in star.nodes))
+    controller = Controller(FakeTarget(), slots=64, topology=network)
+    controller.admit("other", 2, 8)
+    local = controller.admit("local", 3, 8)
+    assert local.addresses == tuple(worker_address(1, worker) for worker in range(3))
+    at = Address("00:00:00:00:00:03", "10.0.0.3", 4002), Address("aa:bb:cc:00:00:01", "192.168.7.9", 4002)
+    (tree,) = controller.place("tree", ["h3", "h2"], 8)
+    tree = controller.admit("tree", 2, 8, tree=tree, hosts=["h3", "h2"])
+    lone = controller.admit("lone", 2, 8, hosts=["h3", "h2"])  # without a tree, too
+    assert tree.addresses == at and lone.addresses == tuple(replace(each, port=4003) for each in at)
+    assert controller.attach(tree, 1).address == at[1] and controller.attach(lone, 0, 2).address == lone.addresses[0]
+    snapshot = json.loads(json.dumps(controller.snapshot()))
+    again = Controller(FakeTarget(), slots=64, topology=network)
+    again.restore(snapshot)
+    assert again.jobs == controller.jobs
+    for job in snapshot["jobs"]:
+        del job["addresses"]  # an older version's
+    again.restore(snapshot)
+    assert again.jobs == controller.jobs
+    snapshot["jobs"][0]["addresses"] = [{"mac": "00:00:00:00:00:01", "ip": "10.0.0.1", "port": 4000}]
+    with pytest.raises(StateError, match="addresses of job 'other' is"):
+        again.restore(snapshot)
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,7 +7,7 @@ import pytest
 from capabilities import need
 
 from ina.aggregation.controller.admission import Controller
-from ina.aggregation.worker import Worker, WorkerConfig, worker_address
+from ina.aggregation.worker import Worker, WorkerConfig
 from ina.base.paths import p4_dir
 from ina.p4.compiler.build import compile_program
 from ina.p4.p4runtime.device import Device
@@ -82,7 +82,7 @@ def test_one_control_plane_over_all_shards(program):
         controller = Controller(switch, 512, chance=random.Random(1))
         job = controller.admit("job", workers, slots)
         for i in range(workers):
-            controller.attach(job, i, i, worker_address(0, i))
+            controller.attach(job, i, i)
         machines = [Worker(WorkerConfig(worker=i, workers=workers, life=job.life, slots=slots, values=64,
                                        options={"shards": shards}))
                     for i in range(workers)]

@@ -7,7 +7,6 @@ import random
 
 import ina.worlds.dpdk.switch
 from ina.aggregation.controller.admission import Controller, Job
-from ina.aggregation.worker import worker_address
 from ina.p4.runtime.entities import SwitchTarget
 
 SLOTS = 16
@@ -17,7 +16,7 @@ def admit(target: SwitchTarget) -> Job:
     controller = Controller(target, 512, chance=random.Random(1))
     job = controller.admit("job", 2, SLOTS)
     for i in range(2):
-        controller.attach(job, i, i, worker_address(0, i))
+        controller.attach(job, i, i)
     return job
 
 

@@ -11,6 +11,7 @@ from real_networks import alone
 from switchml_targets import TnaTarget, World, close_targets, open_target
 
 from ina.aggregation import protocols
+from ina.aggregation.controller.admission import Controller
 from ina.aggregation.controller.client import ControlError
 from ina.aggregation.controller.embedded import EmbeddedSwitch
 from ina.base import paths
@@ -141,7 +142,8 @@ def test_ports_of_the_local_world_are_those_of_the_front_panel():
     need("cc")
     switch = EmbeddedSwitch(TOFINO / "switchml.p4", {"VALUES": "32", "SLOTS": "16"})
     try:
-        numbers = [switch.open_port("shm", 0, worker % 32, 4, "").number for worker in range(66)]
+        job = Controller(switch.targets, 16, switch.job_program).admit("job", 32, 4)
+        numbers = [switch.open_port("shm", job, worker % 32, "").number for worker in range(66)]
         assert numbers == [*range(64), 128, 129] and set(numbers) < set(front_panel(2))
         assert switch.describe()["values"] == 32 and switch.describe()["slots"] == 16
     finally:
