@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.aggregation.worker.block import Block
-from ina.aggregation.worker.config import ATP_SWITCH, KEY_BYTES, MAX_SLOTS, SERVER, VALUES, fill_address, worker_address
+from ina.aggregation.worker.config import ATP_SWITCH, KEY_BYTES, MAX_SLOTS, SERVER, VALUES, fill_address
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import Address
 
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """``struct ina_ps_config``; addresses default to those of the local world.
+    """``struct ina_ps_config``; its own and the switch's address default to those of the local world.
 
-    ``direct``: a plain parameter server, to which workers send without a switch's help. Otherwise frames come from the switch,
-    and with ``multicast`` it spreads the results; without, each worker gets a copy of its own.
+    ``direct``: a plain parameter server, to which workers send without a switch's help, from ``worker_addresses``. Otherwise
+    frames come from the switch, and with ``multicast`` it spreads the results; without, each worker gets a copy of its own.
     """
 
     workers: int
@@ -30,7 +30,7 @@ class ServerConfig:
     multicast: bool = True
     address: Address = SERVER
     switch: Address = ATP_SWITCH
-    worker_addresses: tuple[Address, ...] = ()  # direct: of each worker
+    worker_addresses: tuple[Address, ...] = ()  # of each worker, with direct only
     key: bytes = field(default=b"", repr=False)  # the workers', for check words of mode keyed; b"": of another one
 
     def __post_init__(self) -> None:
@@ -48,17 +48,16 @@ class ServerConfig:
             raise ValueError(f"values: {self.values}, expected one of {VALUES}")
         if len(self.key) not in (0, KEY_BYTES):
             raise ValueError(f"key: {len(self.key)} bytes, expected {KEY_BYTES} or none")
-        if self.worker_addresses and len(self.worker_addresses) != self.workers:
-            raise ValueError(f"worker_addresses: {len(self.worker_addresses)}, expected {self.workers}")
+        if len(self.worker_addresses) != (expected := self.workers if self.direct else 0):
+            raise ValueError(f"worker_addresses: {len(self.worker_addresses)}, expected {expected} (direct is {self.direct})")
 
     def to_c(self) -> CData:
         """Returns a new ``struct ina_ps_config *``."""
         c = ffi.new("struct ina_ps_config *")
         fill_address(c.self, self.address)
         fill_address(c.peer, self.switch)
-        for worker in range(self.workers):
-            own = self.worker_addresses[worker] if self.worker_addresses else worker_address(self.job, worker)
-            fill_address(c.worker[worker], own)
+        for worker, address in enumerate(self.worker_addresses):
+            fill_address(c.worker[worker], address)
         c.job, c.life, c.workers, c.slots, c.values = self.job, self.life, self.workers, self.slots, self.values
         c.keyed, c.key = bool(self.key), self.key.ljust(KEY_BYTES, b"\0")
         c.direct, c.multicast = self.direct, self.multicast and not self.direct

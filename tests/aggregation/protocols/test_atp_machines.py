@@ -19,6 +19,8 @@ def worker(index: int, workers: int, **options) -> Worker:
 
 
 def server(workers: int, **options) -> ParameterServer:
+    if options.get("direct"):
+        options["worker_addresses"] = tuple(worker_address(0, i) for i in range(workers))
     return ParameterServer(ServerConfig(workers, life=1, **{"slots": 4, "values": 32} | options))
 
 
@@ -250,7 +252,7 @@ def test_the_congestion_window():
 @pytest.mark.parametrize(
     ("config", "text"),
     [({"workers": 33}, "workers: 33"), ({"slots": 3}, "power of two"), ({"values": 100}, "values: 100"),
-     ({"job": 256}, "job: 256"), ({"worker_addresses": (SERVER,)}, "worker_addresses: 1, expected 2")],
+     ({"job": 256}, "job: 256"), ({"worker_addresses": (SERVER,)}, "worker_addresses: 1, expected 0"), ({"direct": True}, "worker_addresses: 0, expected 2")],
 )
 def test_configuration_is_checked(config, text):
     with pytest.raises(ValueError, match=text):
