@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tna_program import data, pipe, source
 
@@ -20,9 +20,9 @@ from ina.p4.runtime.entities import TableEntry
 
 pytestmark = pytest.mark.build
 # A program is a list of: ("access", register), ("if", then, else), ("table", registers of three actions), ("exit",), ("return",),
-# ("miss", registers, then, else) and ("run", registers, three bodies), which act on a table's result. Each choice is made by its
-# own bit of the packet or its own table, so every combination of choices is a path through the program. The first action is the
-# default one, constant where the result counts.
+# ("miss", registers, then, else) and ("run", registers, three bodies), which act on a table's result, and ("loop", body). Each
+# choice is made by its own bit of the packet or its own table, so every combination of choices is a path through the program. The
+# first action is the default one, constant where the result counts.
 LEAVES = st.one_of(
     st.tuples(st.just("access"), st.integers(0, 1)), st.just(("exit",)), st.just(("return",)), st.just(("nothing",))
 )
@@ -32,6 +32,7 @@ PROGRAMS = st.lists(
         LEAVES,
         lambda inner: st.one_of(
             st.tuples(st.just("if"), st.lists(inner, max_size=3), st.lists(inner, max_size=3)),
+            st.tuples(st.just("loop"), st.lists(inner, max_size=3)),
             st.tuples(st.just("table"), ACTIONS),
             st.tuples(st.just("miss"), ACTIONS, st.lists(inner, max_size=2), st.lists(inner, max_size=2)),
             st.tuples(st.just("run"), ACTIONS, *[st.lists(inner, max_size=2)] * 3),
@@ -53,6 +54,7 @@ class Writer:
         self.choices: list[int] = []  # number of branches of each
         self.tables: list[str] = []
         self.actions: list[str] = []
+        self.loops = itertools.count()
 
     def text(self, program: list[Any]) -> str:
         return " ".join(self._one(node) for node in program)
@@ -66,6 +68,9 @@ class Writer:
             case ("if", then, otherwise):
                 bit = self._choice(2)
                 return f"if (hdr.data.b[{bit}:{bit}] == 1) {{ {self.text(then)} }} else {{ {self.text(otherwise)} }}"
+            case ("loop", body):
+                n = next(self.loops)
+                return f"for (bit<32> i{n} = 0; i{n} < hdr.data.b; i{n} = i{n} + 1) {{ {self.text(body)} }}"
             case ("table", registers):
                 return f"{self._table(registers, self._choice(3), '')}.apply();"
             case ("miss", registers, then, otherwise):
@@ -149,6 +154,23 @@ def count(program: list[Any], kinds: tuple[str, ...]) -> int:
     return inner + sum(node[0] in kinds for node in program)
 
 
+def unrolled(program: list[Any]) -> list[Any]:
+    """The program with a loop's first two rounds instead of the loop: of two accesses to one register, each is in one round."""
+    nodes: list[Any] = []
+    for node in program:
+        match node:
+            case ("loop", body):
+                body = unrolled(body)
+                nodes.append(("if", [*body, ("if", body, [])], []))
+            case ("if", then, otherwise):
+                nodes.append(("if", unrolled(then), unrolled(otherwise)))
+            case ("miss" | "run" as kind, registers, *bodies):
+                nodes.append((kind, registers, *map(unrolled, bodies)))
+            case _:
+                nodes.append(node)
+    return nodes
+
+
 def reaches_twice(program: list[Any], choices: list[int]) -> bool:
     stops = count(program, ("exit", "return"))
     for way in itertools.product(*(range(n) for n in choices)):
@@ -173,10 +195,13 @@ REGISTERS = "".join(
 
 @settings(max_examples=80, deadline=None)
 @given(program=PROGRAMS)
+@example(program=[("loop", [("if", [("access", 0)], [("access", 1)])])])
+@example(program=[("loop", [("access", 0), ("return",)])])
 def test_exactly_the_programs_that_can_reach_a_register_twice_are_refused(program: list[Any]) -> None:
-    writer = Writer()
+    writer, model, straight = Writer(), Writer(), unrolled(program)
     text = writer.text(program)
-    if len(writer.choices) > 6 or count(program, ("exit", "return")) > 4:
+    model.text(straight)
+    if len(model.choices) > 6 or count(straight, ("exit", "return")) > 4:
         return
     declared = REGISTERS + " ".join(writer.actions) + " ".join(writer.tables)
     with tempfile.TemporaryDirectory() as folder:
@@ -189,7 +214,7 @@ def test_exactly_the_programs_that_can_reach_a_register_twice_are_refused(progra
         except CompileError as error:
             assert "is accessed twice in one pass" in str(error)
             refused = True
-    assert refused == reaches_twice(program, writer.choices), text
+    assert refused == reaches_twice(straight, model.choices), text
 
 
 EXCLUSIVE = """
@@ -219,6 +244,39 @@ NONE = "const default_action = none();"
 def test_actions_that_exclude_each_other_may_access_one_register(tmp_path, apply, where, default, refused):
     path = tmp_path / "program.p4"
     path.write_text(source(apply, ingress_locals=EXCLUSIVE % (where, default)))
+    if refused:
+        with pytest.raises(CompileError, match="is accessed twice in one pass"):
+            lower(frontend.load(path))
+        return
+    lower(frontend.load(path))
+
+
+LOOP = "for (bit<32> i = 0; i < %s; i = i + 1) { %s }"
+ONCE = "hdr.data.a = get.execute(1);"
+
+
+@pytest.mark.parametrize(("apply", "refused"), [
+    (LOOP % ("hdr.data.b", ONCE), True),
+    (LOOP % ("2", "if (hdr.data.b == i) { " + ONCE + " }"), True),
+    (LOOP % ("hdr.data.b", "t2.apply();"), True),
+    (LOOP % ("3", "for (bit<8> j in 0 .. 1) { if (hdr.data.d == 1) { break; } } " + ONCE), True),
+    ("for (bit<8> i in 0 .. 3) { " + ONCE + " }", True),
+    ("for (bit<8> i in {8w4, 5}) { " + ONCE + " }", True),
+    (LOOP % ("hdr.data.b", "if (hdr.data.d == 1) { continue; } " + ONCE), True),
+    (LOOP % ("hdr.data.b", ONCE + " break;"), False),
+    (LOOP % ("hdr.data.b", "if (hdr.data.d == 1) { " + ONCE + " exit; }"), False),
+    (LOOP % ("hdr.data.b", "if (hdr.data.d == 1) { break; } " + ONCE + " break;") + ONCE, True),
+    (LOOP % ("hdr.data.b", "hdr.data.d = hdr.data.d + 1;") + ONCE, False),
+    (LOOP % ("1", ONCE), False),
+    ("for (bit<8> i in 3 .. 3) { " + ONCE + " }", False),
+    ("for (bit<8> i in {8w4}) { " + ONCE + " }", False),
+    ("if (t1.apply().miss) { " + LOOP % ("hdr.data.b", "hdr.data.d = hdr.data.d + 1;") + " t2.apply(); }", False),
+    ("if (t1.apply().miss) { " + LOOP % ("hdr.data.b", "t2.apply(); break;") + " }", False),
+    ("if (t1.apply().miss) { " + LOOP % ("hdr.data.b", "t2.apply();") + " }", True),
+])
+def test_a_loop_that_may_go_round_again_accesses_its_registers_again(tmp_path, apply, refused):
+    path = tmp_path / "program.p4"
+    path.write_text(source(apply, ingress_locals=EXCLUSIVE % ("", NONE)))
     if refused:
         with pytest.raises(CompileError, match="is accessed twice in one pass"):
             lower(frontend.load(path))

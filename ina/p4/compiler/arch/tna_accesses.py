@@ -3,7 +3,7 @@
 Every path through a phase is explicit in its statements: two accesses on one path are an error, in branches that exclude each
 other they are not. Of conditions, only results of tables are compared: an action that only a hit can run, and what stands behind
 `if (t.apply().miss)` or in another case of `switch (t.apply().action_run)`, exclude each other. Others are not:
-`if (a) ... if (!a) ...` counts as two paths that both accesses are on.
+`if (a) ... if (!a) ...` counts as two paths that both accesses are on, and a loop may always go round once more.
 """
 
 from __future__ import annotations
@@ -41,19 +41,33 @@ def check_accesses(body: list[ir.Stmt], results: list[TableResult]) -> None:
 
 class _Walk:
     """`places`: of which result a variable is which part; results are named by their `hit`. `waiting`: the paths that jump to a
-    label."""
+    label, `walked`: those that have been followed from there."""
 
     def __init__(self, results: list[TableResult]) -> None:
         self.places = {v: (r.hit, part) for r in results for part, v in ((HIT, r.hit), (ACTION, r.action))}
         self.waiting: dict[str, list[Path]] = {}
+        self.walked: dict[str, list[Path]] = {}
 
     def to_the_end(self, body: list[ir.Stmt], paths: list[Path]) -> list[Path]:
-        """Returns the paths that lead from `paths` to the end of `body`. Parsers, the only place of jumps backward, do not access
-        registers."""
+        """Returns the paths that lead from `paths` to the end of `body`, also round the loops in it."""
+        ends = self._straight(body, paths)
+        labels = [(at, stmt.label) for at, stmt in enumerate(body) if isinstance(stmt, ir.Label)]
+        while (back := next(((at, label) for at, label in labels if label in self.waiting), None)) is not None:
+            at, label = back
+            walked = self.walked[label]
+            following = [path for path in self.waiting.pop(label) if not any(_covers(old, path) for old in walked)]
+            if following:
+                walked += following
+                ends = _joined([*ends, *self._straight(body[at + 1 :], following)])
+        return ends
+
+    def _straight(self, body: list[ir.Stmt], paths: list[Path]) -> list[Path]:
+        """Returns the paths that lead to the end of `body`; those that jump backward in it wait."""
         for stmt in body:
             match stmt:
                 case ir.Label():
                     paths = _joined([*self.waiting.pop(stmt.label, ()), *paths])
+                    self.walked.setdefault(stmt.label, []).extend(paths)
                 case ir.Goto():
                     self.waiting[stmt.label] = _joined([*self.waiting.get(stmt.label, ()), *paths])
                     paths = []
@@ -149,6 +163,12 @@ def _joined(paths: Iterable[Path]) -> list[Path]:
     if len(joined) <= MOST_PATHS:
         return joined
     return [Path({register: span for path in joined for register, span in path.seen.items()}, {})]
+
+
+def _covers(old: Path, new: Path) -> bool:
+    """Returns True if what may follow `new` may follow `old`, too, where as many accesses were made and no more results known."""
+    known = old.results.items()
+    return new.seen.keys() <= old.seen.keys() and all(k in new.results and new.results[k] <= v for k, v in known)
 
 
 def _both(a: Path, b: Path) -> Path:

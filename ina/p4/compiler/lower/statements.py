@@ -144,18 +144,19 @@ class Statements:
         top, again, end = self.code.label("loop"), self.code.label("continue"), self.code.label("break")
         self.code.emit(ir.Label(top))
         self.code.emit(ir.If(fold.lnot(self.expressions.scalar(node.condition)), [ir.Goto(end)]))
-        self._repeated(node, end, again)
+        rounds = self._repeated(node, end, again)
         self.code.emit(ir.Label(again))
         for update in node.update:
             self.statement(update)
         self.code.emit(
-            ir.Goto(top),
+            *([ir.Goto(top)] if rounds != 1 else ()),
             ir.Label(end),
         )
 
-    def _repeated(self, node: ast.ForC | ast.ForIn, end: str, again: str) -> None:
-        outer = self.context.around
-        self.context.around = loops.within(outer, loops.known_rounds(node, self.context.limit), self.context.limit)
+    def _repeated(self, node: ast.ForC | ast.ForIn, end: str, again: str) -> int | None:
+        """Lowers a loop's body. Returns its rounds, None if they are not known."""
+        outer, rounds = self.context.around, loops.known_rounds(node, self.context.limit)
+        self.context.around = loops.within(outer, rounds, self.context.limit)
         if self.context.around is None:
             self.context.count_round()
         self.context.loops.append((end, again))
@@ -164,6 +165,7 @@ class Statements:
         self.context.repeating -= 1
         self.context.loops.pop()
         self.context.around = outer
+        return rounds
 
     def _for_in(self, node: ast.ForIn) -> None:
         target = self.context.scope[node.target] = self.context.storage.place(node.target.type, node.target.name)
@@ -194,12 +196,12 @@ class Statements:
             ir.Label(top),
         )
         self.values.assign(target, counter, node)
-        self._repeated(node, end, again)
+        rounds = self._repeated(node, end, again)
         self.code.emit(
             ir.Label(again),
             ir.If(fold.eq(counter, high), [ir.Goto(end)]),  # before the increment: `high` may be the type's maximum
             ir.Assign(counter, fold.add(counter, fold.const(1, counter.width, counter.signed))),
-            ir.Goto(top),
+            *([ir.Goto(top)] if rounds != 1 else ()),
             ir.Label(end),
         )
 
