@@ -205,6 +205,26 @@ def test_the_padding_of_flexible_fields_enters_no_sum(tmp_path: Path, narrow: in
         sent(program, bytes.fromhex(text) + data(d=0x9A))
 
 
+FLEXIBLE = "header loose_t {{ {}bit<8> t; @flexible bit<9> x; @flexible bit<2> y; bit<8> z; @flexible bit<4> w; }}"
+
+
+@pytest.mark.parametrize("lanes", ["", " ".join(f"bit<32> v{i};" for i in range(16))], ids=["short", "with lanes"])
+@pytest.mark.parametrize("change", ["", "hdr.loose.y = 2;", "hdr.other = hdr.loose; hdr.loose.setInvalid();",
+                                    "hdr.loose.setInvalid(); hdr.loose.setValid();"])
+def test_the_padding_of_flexible_fields_leaves_as_zeros(tmp_path: Path, change: str, lanes: str) -> None:
+    """Whatever it was when the header was extracted: it belongs to no field."""
+    program = switch(tmp_path, change, types=FLEXIBLE.format(lanes), headers="loose_t loose; loose_t other;",
+                     parser=PARSER.format("pkt.extract(hdr.loose); pkt.extract(hdr.data);"), egress_parser="""
+                     state start { pkt.extract(intr); pkt.extract(hdr.loose); pkt.extract(hdr.data); transition accept; }""",
+                     egress="hdr.data.d = 1;")
+    front = b"\xa5" * (64 if lanes else 0)
+    y = 2 if "y = 2" in change else 3
+    for filling in (0, 0b11111):
+        loose = b"\x01" + (0x155 << 7 | 3 << 5 | filling).to_bytes(2, "big") + bytes([7, 0x90 | filling & 15])
+        left = b"\x01" + (0x155 << 7 | y << 5).to_bytes(2, "big") + bytes([7, 0x90])
+        assert sent(program, front + loose + data(5) + b"rest") == front + left + data(5, d=1) + b"rest"
+
+
 # --- mirrored copies, errors of parsers -----------------------------------------------------------------------------------
 
 

@@ -325,7 +325,8 @@ class Storage:
         runs = self._runs(t)
         bulk = any(len(run) >= BULK_FIELDS and shape for run, shape in runs)
         width = types.fixed_width(t)
-        if not (bulk or in_packet) or width is None or width % 8:
+        # Padding has no place of its own, and leaves as zeros: such a header is written anew.
+        if not (bulk or in_packet) or t.padding() or width is None or width % 8:
             return Header(
                 t, {f.name: self.place(f.type, f"{name}_{f.name}", where=span(f)) for f in t.fields.values()}, valid
             )
@@ -334,10 +335,9 @@ class Storage:
         region.own_buffer = not in_packet
         self.regions.append(region)
         fields: dict[str, Value] = {}
-        padding = t.padding()
         offset = 0
         for run, shape in runs:
-            if shape and shape[0] in MACHINE_WIDTHS and offset % 8 == 0 and not padding:
+            if shape and shape[0] in MACHINE_WIDTHS and offset % 8 == 0:
                 names = tuple(f.name for f in run)
                 array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1], region, offset, names)
                 fields |= {f.name: ir.Elem(array, i) for i, f in enumerate(run)}
@@ -348,11 +348,10 @@ class Storage:
                 if inner is None:  # a struct inside a header: its scalars in wire order
                     place = self.place(f.type, f"{name}_{f.name}", where=span(f))
                     fields[f.name], offset = self._wire_struct(place, region, offset)
-                    offset += padding.get(f.name, 0)
                     continue
                 array = ir.Array(f"{name}_{f.name}", inner[0], 1, inner[1], region, offset, (f.name,))
                 fields[f.name] = ir.Elem(array, 0)
-                offset += inner[0] + padding.get(f.name, 0)
+                offset += inner[0]
         return Header(t, fields, valid, region)
 
     def _wire_struct(self, place: Value, region: ir.Region, offset: int) -> tuple[Value, int]:
