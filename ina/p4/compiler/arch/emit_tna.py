@@ -116,6 +116,15 @@ def _changeable_hash(w: Writer, stmt: ops.ChangeableHash) -> None:
         w.line(f"{w.name(stmt.target)} = ({c_type(dynamic.width)})ina_dynamic_hash({words}, bytes);")
 
 
+@TNA.of(ops.Complement)
+def _complement(w: Writer, stmt: ops.Complement) -> None:
+    total, *frame = (w.c(a) for a in stmt.args)
+    if frame:
+        start, end = frame
+        total = f"ina_csum_add({total}, data + {start}, {end} - {start})"
+    w.line(f"{w.name(stmt.target)} = (uint16_t)ina_csum_fold({total});")
+
+
 @TNA.of(ops.Math)
 def _math(w: Writer, stmt: ops.Math) -> None:
     target, unit = stmt.target, stmt.unit

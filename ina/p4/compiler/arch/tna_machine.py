@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.instances import calls_in
+from ina.p4.compiler.reference.hashes import folded
 from ina.p4.compiler.reference.machine import Machine, Semantics
 from ina.p4.compiler.reference.packet import PacketIn
-from ina.p4.compiler.reference.places import Arguments, Place
+from ina.p4.compiler.reference.places import Arguments, Place, followed
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import Entry, Table
 from ina.p4.compiler.reference.values import Value
@@ -31,9 +32,34 @@ class Nothing(Unset):
 
 
 @dataclass
+class WordSum:
+    """The state of a Checksum object: the sums of the 16-bit words that were added and subtracted, whether any were subtracted,
+    and the number of bytes in both."""
+
+    added: int = 0
+    subtracted: int = 0
+    less: bool = False
+    octets: int = 0
+
+    def value(self) -> int:
+        """Returns the ones' complement sum of what was added and of the complement of what was subtracted."""
+        return folded(self.added + (~folded(self.subtracted) & 0xFFFF if self.less else 0))
+
+
+@dataclass
+class Residual:
+    """A call of `subtract_all_and_deposit`: its object and target, the byte of the packet, and 1 if the object's list had an odd
+    number of bytes."""
+
+    owner: Instance
+    place: Place
+    start: int
+    odd: int
+
+
+@dataclass
 class Phase:
-    """The state of the packet in the current phase. `sums`: the sum and the number of bytes of Checksum objects; `deposits`: of
-    their `subtract_all_and_deposit` calls the target, the byte of the packet, and 1 if the sum had an odd number of bytes."""
+    """The state of the packet in the current phase. `deposits`: in the order of the calls."""
 
     egress: bool
     octets: int
@@ -43,8 +69,8 @@ class Phase:
     mirror: bytes | None = None
     resubmit: bytes | None = None
     digest: tuple[int, tuple[Value, ...]] | None = None
-    sums: dict[Instance, tuple[int, int]] = field(default_factory=dict)
-    deposits: list[tuple[Instance, Place, int, int]] = field(default_factory=list)
+    sums: dict[Instance, WordSum] = field(default_factory=dict)
+    deposits: list[Residual] = field(default_factory=list)
     counters: dict[Instance, int] = field(default_factory=dict)
     entries: dict[Instance, Entry | None] = field(default_factory=dict)
 
@@ -63,6 +89,11 @@ class TnaMachine(Machine):
             deparser = list(pipeline.args.values())[2]
             calls = [c for c in calls_in(deparser.decl.body) if c.kind == "method" and c.method == "pack"]
             self.digest_numbers |= {c: i for i, c in enumerate(calls, 1)}
+
+    def copied_out(self, variables: dict[ast.Node, Value], param: ast.Node, place: Place) -> None:
+        """Lets the residuals in a parameter of a parser go to where its argument is: they are deposited later."""
+        for residual in self.phase.deposits:
+            residual.place = followed(residual.place, variables, param, place)
 
     def table_applied(self, table: Table, entry: Entry | None) -> None:
         for instance in table.attached:

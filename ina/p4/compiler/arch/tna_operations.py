@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ina.p4.compiler import ir
 from ina.p4.compiler.checked_program import Instance
@@ -101,6 +102,15 @@ class ChangeableHash(ir.Operation):
     """A hash that the control plane may change. `args`: the result of the program's own hash, then the fields."""
 
     dynamic: ir.DynamicHash
+
+
+@dataclass(eq=False, slots=True)
+class Complement(ir.Operation):
+    """The complement of a ones' complement sum of 16-bit words. `args`: a sum without carries, 64 bits; then, if they are there,
+    the bytes of the frame that are added to it: from the first to before the second."""
+
+    lasting: ClassVar[bool] = False
+    propagates: ClassVar[bool] = True
 
 
 @dataclass(eq=False, slots=True)

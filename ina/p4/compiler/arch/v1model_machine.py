@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.reference.machine import Digest, Machine, Semantics
+from ina.p4.compiler.reference.places import Place
 from ina.p4.compiler.reference.tables import Entry, Table
-from ina.p4.compiler.reference.values import Record, default_record
+from ina.p4.compiler.reference.values import Record, Value, default_record
 from ina.p4.compiler.types import Type
 
 DROP_PORT = 511
@@ -55,6 +57,9 @@ class V1Machine(Machine):
         """Returns the types of headers, metadata and standard metadata, which are parameters of the parser."""
         headers, metadata, standard = (p.type for p in parser.decl.params[1:4])
         return headers, metadata, standard
+
+    def copied_out(self, variables: dict[ast.Node, Value], param: ast.Node, place: Place) -> None:
+        """Does nothing: only TNA has what is written later."""
 
     def table_applied(self, table: Table, entry: Entry | None) -> None:
         """Runs direct counters and meters on every hit, whether or not the action calls them (v1model.p4)."""

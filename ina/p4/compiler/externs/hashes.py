@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ina.p4.compiler import ast, fold, ir, operations, types
-from ina.p4.compiler.arch.tna_machine import TnaMachine
+from ina.p4.compiler.arch import tna_operations
+from ina.p4.compiler.arch.tna_machine import Residual, TnaMachine, WordSum
 from ina.p4.compiler.arch.v1model_machine import V1Machine
 from ina.p4.compiler.check.const import wrap
 from ina.p4.compiler.checked_program import Instance
@@ -14,12 +16,13 @@ from ina.p4.compiler.externs.extern import ExternFunction, ExternObject
 from ina.p4.compiler.lower import value_trees
 from ina.p4.compiler.lower.context import shape_of, unsupported
 from ina.p4.compiler.lower.lowering import Lowering
-from ina.p4.compiler.lower.value_trees import Header, Value, Varbit
+from ina.p4.compiler.lower.value_trees import Choice, Header, SliceOf, Value, Varbit
 from ina.p4.compiler.operations import Crc
 from ina.p4.compiler.reference.expressions import evaluate_as
-from ina.p4.compiler.reference.hashes import ALGORITHMS, MASK64, csum16, folded, to_bytes
+from ina.p4.compiler.reference.hashes import ALGORITHMS, MASK64, csum16, sum_of_words, to_bytes
 from ina.p4.compiler.reference.machine import Frame, Machine
 from ina.p4.compiler.reference.places import Arguments
+from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.values import Record
 from ina.p4.compiler.types import fixed_width, underlying
 
@@ -182,49 +185,66 @@ class Checksum16(ExternObject):
 
 
 @dataclass(frozen=True, slots=True)
-class Deposit:
-    """A checksum that is to be written at the end of parsing: `enabled` once the call was reached, at the byte `start` of the
-    packet, with `odd` as it was then."""
+class Sum:
+    """The variables of a Checksum object: the sums of the 16-bit words that were added and subtracted, whether any were
+    subtracted, and whether the list has an odd number of bytes yet."""
 
-    enabled: ir.Var
-    start: ir.Var
-    odd: ir.Var
-    total: ir.Var
+    added: ir.Var = field(default_factory=lambda: ir.Var("added", 64))
+    subtracted: ir.Var = field(default_factory=lambda: ir.Var("subtracted", 64))
+    less: ir.Var = field(default_factory=lambda: ir.Var("less", 1))
+    odd: ir.Var = field(default_factory=lambda: ir.Var("odd", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """A place that gets a residual at the end of parsing, by the last call that names it. `source`: 1 + the number of that call's
+    object in `sums`, 0 before any call; `start`: the byte of the packet at the call; `odd`: that of the object then."""
+
     target: Value
-    call: ast.Node
+    call: ast.Call
+    sums: list[Sum] = field(default_factory=list)
+    source: ir.Var = field(default_factory=lambda: ir.Var("deposit", 32))
+    start: ir.Var = field(default_factory=lambda: ir.Var("start", 32))
+    odd: ir.Var = field(default_factory=lambda: ir.Var("odd_before", 1))
 
 
 @dataclass(slots=True)
 class Sums:
-    """TNA's Checksum objects in a phase. `variables`: the sum of 16-bit words, and whether it has an odd number of bytes yet."""
+    """TNA's Checksum objects in a phase, and the deposits of their residuals by place."""
 
-    variables: dict[Instance, tuple[ir.Var, ir.Var]] = field(default_factory=dict)
-    deposits: list[Deposit] = field(default_factory=list)
+    variables: dict[Instance, Sum] = field(default_factory=dict)
+    deposits: dict[object, Deposit] = field(default_factory=dict)
 
 
 class Checksum(ExternObject):
-    """A ones' complement sum: subtracting is adding the complement. What a parser adds and subtracts counts as one list: behind
-    an odd number of bytes, the next one is the low half of its word (p4c's back end for Tofino, parde/extract_parser.cpp)."""
+    """A ones' complement sum, less what is subtracted: the complement of the sum of that. What a parser adds and subtracts counts
+    as one list: behind an odd number of bytes, the next one is the low half of its word (p4c's back end for Tofino,
+    parde/extract_parser.cpp)."""
 
     names = ("Checksum",)
 
     def lower(self, low: Lowering, call: ast.Call, instance: Instance) -> ir.Expr | None:
         sums, args = low.state(Sums), call.named()
-        total, odd = sums.variables.setdefault(instance, (ir.Var("sum", 32), ir.Var("odd", 1)))
+        total = sums.variables.setdefault(instance, Sum())
         match call.method:
             case "add":
-                added = ir.Op("not", (self._next(low, call, odd),), 16)
-                low.emit(ir.Assign(total, fold.add(total, fold.cast(added, 32))))
+                low.emit(ir.Assign(total.added, fold.add(total.added, self._next(low, call, total.odd))))
             case "subtract":
-                low.emit(ir.Assign(total, fold.add(total, fold.cast(self._next(low, call, odd), 32))))
+                low.emit(
+                    ir.Assign(total.subtracted, fold.add(total.subtracted, self._next(low, call, total.odd))),
+                    ir.Assign(total.less, fold.TRUE),
+                )
             case "get":
-                return _folded_sum(low, total)
+                return _value(low, total.added, total.subtracted, total.less)
             case "verify":  # true: wrong
-                return fold.lnot(fold.eq(_folded_sum(low, total), fold.const(0xFFFF, 16)))
+                return ir.Op("ne", (_value(low, total.added, total.subtracted, total.less), fold.const(0xFFFF, 16)), 1)
             case "subtract_all_and_deposit":
-                enabled, start, odd_before = ir.Var("deposit", 1), ir.Var("start", 32), ir.Var("odd_before", 1)
-                low.emit(ir.Assign(enabled, fold.TRUE), ir.Assign(start, low.context.cursor), ir.Assign(odd_before, odd))
-                sums.deposits.append(Deposit(enabled, start, odd_before, total, low.result(call, 0), call))
+                if fixed_width(call.params[0].type) != 16:
+                    raise unsupported(call, f"a residual of type {call.params[0].type}", "it has 16 bits")
+                target = low.result(call, 0)
+                if low.values.keys(target) & low.context.copies:
+                    raise unsupported(call, "a residual in an argument that overlaps another one or is chosen at run time")
+                _deposit_at_end(low, target, total, call)
             case "update":
                 result = hashed(low, "csum16", call.given(0))
                 if "zeros_as_ones" in args:
@@ -234,28 +254,34 @@ class Checksum(ExternObject):
         return None
 
     def _next(self, low: Lowering, call: ast.Call, odd: ir.Var) -> ir.Expr:
-        """Returns the checksum of the next fields of the object's list, and counts their bytes."""
+        """Returns the sum of the next fields of the object's list, and counts their bytes."""
         parts = low.values.parts(low.value(call.given(0)))
-        checksum = _turned(low, hash_of(low, "csum16", parts), odd)
+        added = _turned(low, ir.Op("not", (hash_of(low, "csum16", parts),), 16), odd)
         octets_odd = fold.slice_bits(fold.add(_bits(low, parts), fold.const(7, 32)), 3, 3)
         if not isinstance(octets_odd, ir.Const) or octets_odd.value:
             low.emit(ir.Assign(odd, ir.Op("xor", (odd, octets_odd), 1)))
-        return checksum
+        return fold.cast(added, 64)
 
     def interpret(self, machine: TnaMachine, instance: Instance, call: ast.Call, args: Arguments, frame: Frame) -> int | None:
-        sums = machine.phase.sums
-        total, octets = sums.get(instance, (0, 0))
+        total = machine.phase.sums.setdefault(instance, WordSum())
         match call.method:
             case "add" | "subtract":
                 data = to_bytes(args.value(0), args.type(0))
-                checksum = csum16(bytes(octets % 2) + data)
-                sums[instance] = total + (~checksum & 0xFFFF if call.method == "add" else checksum), octets + len(data)
+                words = sum_of_words(bytes(total.octets % 2) + data)
+                total.octets += len(data)
+                if call.method == "add":
+                    total.added += words
+                else:
+                    total.subtracted, total.less = total.subtracted + words, True
             case "get":
-                return folded(total)
+                return total.value()
             case "verify":
-                return folded(total) != 0xFFFF
+                return total.value() != 0xFFFF
             case "subtract_all_and_deposit":
-                machine.phase.deposits.append((instance, args.place(0), machine.phase.packet.cursor // 8, octets % 2))
+                if fixed_width(call.params[0].type) != 16:
+                    raise InterpreterError(call, f"a residual of type {call.params[0].type}: it has 16 bits")
+                at = machine.phase.packet.cursor // 8
+                machine.phase.deposits.append(Residual(instance, args.place(0), at, total.octets % 2))
             case "update":
                 checksum = csum16(to_bytes(args.value(0), args.type(0)))
                 return 0xFFFF if checksum == 0 and args.number("zeros_as_ones", 0) else checksum
@@ -286,31 +312,75 @@ def _bits(low: Lowering, parts: list[Part]) -> ir.Expr:
     return total
 
 
-def _folded_sum(low: Lowering, total: ir.Expr) -> ir.Expr:
-    once = fold.add(fold.cast(fold.slice_bits(total, 15, 0), 32), fold.cast(fold.slice_bits(total, 31, 16), 32))
-    once = low.code.stable(once)
-    carried = fold.add(once, fold.cast(fold.slice_bits(once, 31, 16), 32))
-    return low.code.stable(fold.cast(carried, 16))
+def _value(low: Lowering, added: ir.Expr, subtracted: ir.Expr, less: ir.Expr) -> ir.Expr:
+    """Returns the ones' complement sum of what was added and, if anything was subtracted, of the complement of that sum."""
+    complement, result = low.code.temp(16, name="complement"), low.code.temp(16, name="sum")
+    low.emit(tna_operations.Complement(targets=[complement], args=[subtracted]))
+    total = fold.add(added, fold.cast(fold.cond(less, complement, fold.const(0, 16)), 64))
+    low.emit(tna_operations.Complement(targets=[result], args=[total]))
+    return ir.Op("not", (result,), 16)
+
+
+def _deposit_at_end(low: Lowering, place: Value, total: Sum, call: ast.Call) -> None:
+    """Notes that a place gets the residual of a sum; of a place that is chosen at run time, the one that is chosen now."""
+    deposits = low.state(Sums).deposits
+    for condition, target in _places(place):
+        deposit = deposits.setdefault(_key(target), Deposit(target, call))
+        if total not in deposit.sums:
+            deposit.sums.append(total)
+        number = fold.const(deposit.sums.index(total) + 1, 32)
+        note: list[ir.Stmt] = [
+            ir.Assign(deposit.source, number),
+            ir.Assign(deposit.start, low.context.cursor),
+            ir.Assign(deposit.odd, total.odd),
+        ]
+        low.emit(ir.If(condition, note))
+
+
+def _places(place: Value) -> Iterator[tuple[ir.Expr, Value]]:
+    """Yields the places that a place may be, each with the condition that it is this one."""
+    match place:
+        case SliceOf():
+            yield from ((condition, SliceOf(base, place.hi, place.lo)) for condition, base in _places(place.base))
+        case Choice():
+            for i, item in enumerate(place.items):
+                chosen = fold.eq(place.index, fold.const(i, place.index.width))
+                yield from ((fold.land(chosen, condition), target) for condition, target in _places(item))
+        case _:
+            yield fold.TRUE, place
+
+
+def _key(place: Value) -> object:
+    """Returns a key that is equal for the same place."""
+    return (_key(place.base), place.hi, place.lo) if isinstance(place, SliceOf) else ir.key(value_trees.variable(place))
 
 
 def deposit_residuals(low: Lowering) -> None:
     """Deposits, at the end of parsing, the sums that `subtract_all_and_deposit` asked for."""
     sums = low.state(Sums)
-    for deposit in sums.deposits:
+    for deposit in sums.deposits.values():
 
         def body(deposit: Deposit = deposit) -> None:
-            end = low.context.cursor
-            behind, rest = (low.code.temp(16, name=name) for name in ("behind", "rest"))
-            for result, at in ((behind, deposit.start), (rest, end)):
-                low.emit(operations.Hash("csum16", [], True, targets=[result], args=[at]))
-            apart = fold.slice_bits(ir.Op("sub", (end, deposit.start), 32), 0, 0)
-            parsed = fold.add(fold.cast(behind, 32), fold.cast(ir.Op("not", (_turned(low, rest, apart),), 16), 32))
-            subtracted = _turned(low, _folded_sum(low, parsed), deposit.odd)
-            total = fold.add(deposit.total, fold.cast(subtracted, 32))
-            low.assign(deposit.target, _folded_sum(low, total), deposit.call)
+            complement = low.code.temp(16, name="parsed")
+            low.emit(tna_operations.Complement(targets=[complement], args=[fold.const(0, 64), deposit.start, low.context.cursor]))
+            parsed = fold.cast(_turned(low, ir.Op("not", (complement,), 16), deposit.odd), 64)
+            added = _of_source(deposit, [total.added for total in deposit.sums])
+            subtracted = fold.add(_of_source(deposit, [total.subtracted for total in deposit.sums]), parsed)
+            low.assign(deposit.target, _value(low, added, subtracted, fold.TRUE), deposit.call)
 
-        low.emit(ir.If(deposit.enabled, low.code.block(body)))
+        low.emit(ir.If(fold.lnot(fold.eq(deposit.source, fold.const(0, 32))), low.code.block(body)))
+    if sums.deposits:  # the sums are those of the packet as it came
+        for region in low.context.storage.regions:
+            region.in_place = False
     sums.deposits.clear()
+
+
+def _of_source(deposit: Deposit, variables: list[ir.Var]) -> ir.Expr:
+    """Returns the variable of the object whose residual is deposited, of the `variables` of all that may be."""
+    chosen: ir.Expr = variables[0]
+    for number, variable in enumerate(variables[1:], 2):
+        chosen = fold.cond(fold.eq(deposit.source, fold.const(number, 32)), variable, chosen)
+    return chosen
 
 
 def digest(machine: Machine, algorithm: str, args: Arguments, key: int, payload: bytes = b"") -> int:
@@ -329,9 +399,10 @@ def _owner_invalid(field: ast.Expr, frame: Frame) -> bool:
 def deposit(machine: TnaMachine) -> None:
     """Writes the checksums that `subtract_all_and_deposit` asked for, less the bytes that were parsed after the call."""
     packet = machine.phase.packet
-    for instance, place, start, odd in machine.phase.deposits:
-        parsed = packet.data[start : packet.cursor // 8]
-        place.set(folded(machine.phase.sums.get(instance, (0, 0))[0] + csum16(bytes(odd) + parsed)))
+    for residual in machine.phase.deposits:
+        parsed = sum_of_words(bytes(residual.odd) + packet.data[residual.start : packet.cursor // 8])
+        total = machine.phase.sums[residual.owner]
+        residual.place.set(WordSum(total.added, total.subtracted + parsed, True).value())
 
 
 # --- random numbers ---------------------------------------------------------------------------------------------------

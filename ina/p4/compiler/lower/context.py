@@ -120,9 +120,10 @@ class Context:
 
     `scope`: what declarations stand for. `around`: rounds of the loops around the current statement, None: they are counted at
     run time. `repeating`: loops of the C text around it. `cursor`: the parser's place in the frame. `created`: headers that can
-    become valid without being extracted. `sliced`: low bits that the program uses of a call's result. `this`: the object whose
-    abstract method is being lowered. `validity`: flags of fields that equal nothing while they are invalid (TNA's deparsers).
-    `results`: those of each application of a table. `call` lowers any call (lower/calls.py sets it).
+    become valid without being extracted. `copies`: keys of parameters that are copied out when a call ends. `sliced`: low bits
+    that the program uses of a call's result. `this`: the object whose abstract method is being lowered. `validity`: flags of
+    fields that equal nothing while they are invalid (TNA's deparsers). `results`: those of each application of a table. `call`
+    lowers any call (lower/calls.py sets it).
     """
 
     call: Callable[[ast.Call], Lowered]
@@ -142,6 +143,7 @@ class Context:
         self.cursor, self.out_length = ir.Var("cursor", 32), ir.Var("out_length", 32)
         self.parser_error: Value = ir.Var("parser_error", 32)
         self.created: set[Header] = set()
+        self.copies: set[object] = set()
         self.sliced: dict[ast.Expr, int] = {}
         self.this: Instance | None = None
         self.validity: dict[Value, ir.Var] = {}

@@ -137,6 +137,7 @@ class Inliner:
                 bindings[param] = value
             elif isinstance(value, CopiedIn):
                 bindings[param] = value.copied
+                self.context.copies |= self.values.keys(value.copied)
                 frame.copy_out.append(partial(self.values.assign, value.place, value.copied, node))
             elif param.direction in ("out", "inout"):
                 # A header of a union is assigned when the call ends, and only then are the others invalid (§8.20).
@@ -170,6 +171,7 @@ class Inliner:
                 self.values.reset(value, node)
             return value
         place = self.context.storage.place(param.type, param.name)
+        self.context.copies |= self.values.keys(place)
         if param.direction == "inout":
             self.values.assign(place, value, node)
         else:

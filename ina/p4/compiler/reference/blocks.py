@@ -44,6 +44,7 @@ def invoke(
     finally:
         for place, param in results:
             place.set(callee.vars[param])
+            caller.machine.copied_out(callee.vars, param, place)
 
 
 # --- parsers ----------------------------------------------------------------------------------------------------------

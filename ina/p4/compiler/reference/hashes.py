@@ -39,10 +39,15 @@ def folded(total: int) -> int:
     return total
 
 
-def csum16(data: bytes) -> int:
-    """Computes the Internet checksum (RFC 1071); an odd last byte is the high half of its word."""
+def sum_of_words(data: bytes) -> int:
+    """Returns the sum of the 16-bit words, without a carry; an odd last byte is the high half of its word."""
     data += bytes(len(data) % 2)
-    return ~folded(sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))) & 0xFFFF
+    return sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
+
+
+def csum16(data: bytes) -> int:
+    """Computes the Internet checksum (RFC 1071)."""
+    return ~folded(sum_of_words(data)) & 0xFFFF
 
 
 def xor16(data: bytes) -> int:

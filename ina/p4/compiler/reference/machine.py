@@ -12,7 +12,7 @@ from ina.p4.compiler import ast
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.reference.hashes import SplitMix64
 from ina.p4.compiler.reference.loop_budget import LoopBudget
-from ina.p4.compiler.reference.places import Argument, Arguments
+from ina.p4.compiler.reference.places import Argument, Arguments, Place
 from ina.p4.compiler.reference.signals import InterpreterError
 from ina.p4.compiler.reference.tables import BoundAction, Entry, Table, ValueSet
 from ina.p4.compiler.reference.values import Handle, Value
@@ -136,6 +136,10 @@ class Machine(ABC):
     def value_set(self, instance: Instance | None, decl: ast.ValueSetDecl) -> ValueSet:
         """Returns the value set that a parser, or all of the program, has."""
         return self.value_sets.get((instance, decl)) or self.value_sets[None, decl]
+
+    @abstractmethod
+    def copied_out(self, variables: dict[ast.Node, Value], param: ast.Node, place: Place) -> None:
+        """Notes that a parameter, which is in `variables`, has been copied out to its argument's place."""
 
     @abstractmethod
     def table_applied(self, table: Table, entry: Entry | None) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Iterator
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ina.p4.compiler import ast
 from ina.p4.compiler.check.const import wrap
-from ina.p4.compiler.reference.values import Record, Storage, Value, default_value, number, store_part
+from ina.p4.compiler.reference.values import Items, Record, Storage, Value, default_value, number, store_part
 from ina.p4.compiler.types import Type
 
 K = TypeVar("K")
@@ -71,6 +72,35 @@ class Nowhere(Place):
 
     def set(self, value: Value) -> None:
         return
+
+
+def followed(target: Place, variables: dict[ast.Node, Value], param: ast.Node, place: Place) -> Place:
+    """Returns the same part of `place` that `target` is of the parameter `param` among `variables`, which was copied there;
+    `target` itself if it is no part of it."""
+    if isinstance(target, SliceLocation):
+        return SliceLocation(followed(target.base, variables, param, place), target.type, target.hi, target.lo)
+    if not isinstance(target, Location):
+        return target
+    if target.container is variables:
+        return place if target.key is param else target
+    container = _counterpart(variables[param], place.get(), target.container)
+    return target if container is None else Location(container, target.key)
+
+
+def _counterpart(old: Value, new: Value, container: object) -> Storage[Any] | None:
+    """Returns the storage in `new` where `container` is in `old`, which has the same shape; None: it is not in it."""
+    for a, b in _aggregates(old, new):
+        if (a.fields if isinstance(a, Record) else a.items) is container:
+            return b.fields if isinstance(b, Record) else b.items
+    return None
+
+
+def _aggregates(a: Value, b: Value) -> Iterator[tuple[Record | Items, Record | Items]]:
+    """Yields the aggregates in two values of one shape, side by side."""
+    if isinstance(a, Record | Items) and isinstance(b, Record | Items):
+        yield a, b
+        for parts in zip(a.parts(), b.parts(), strict=True):
+            yield from _aggregates(*parts)
 
 
 Argument: TypeAlias = Value | Place
