@@ -204,7 +204,7 @@ def accesses_per_pass(items: list[Item]) -> dict[Instance, list[Access]]:
     for item, following in itertools.zip_longest(items, items[1:]):
         if isinstance(item, Unit):
             if not (isinstance(following, Branch) and following.follows and following.after is item):
-                add(most, either([by_register(effect) for effect in item.effects]))
+                add(most, either([by_register(item.effects[i]) for i in item.runs if i < len(item.effects)]))
             continue
         ways = [accesses_per_pass(way) for way in item.ways]
         if item.follows and item.after is not None:

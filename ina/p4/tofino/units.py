@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from ina.p4.compiler import ast, types
 from ina.p4.compiler.checked_program import CheckedProgram, Instance
 from ina.p4.compiler.errors import CompileError, Span
-from ina.p4.compiler.instances import decided
+from ina.p4.compiler.instances import decided, walk
+from ina.p4.compiler.loops import LOOP_LIMIT, known_rounds
 from ina.p4.tofino.fields import VALID, Ref, Scope, calls, leaves, parts
 
 
@@ -97,6 +98,7 @@ class Unit:
     keys: list[Ref]
     effects: list[Effect]
     owner: Instance  # the control
+    runs: set[int]  # those of `effects` that may be run, by number
     table: ast.TableDecl | None = None
     copy: bool = False  # a plain copy, a constant, or a condition, which a compiler may inline
     local: bool = False  # writes a variable that is declared here and invisible elsewhere
@@ -198,7 +200,10 @@ class _Walk:
         elif isinstance(s, ast.Switch):
             yield from self._switch(s)
         elif isinstance(s, (ast.ForC, ast.ForIn)):
-            yield from self.statement(s.body)
+            items = list(self.statement(s.body))
+            for effect in (effect for unit in flat(items) for effect in unit.effects) if _repeats(s) else ():
+                effect.accesses *= 2
+            yield from items
         elif isinstance(s, ast.CallStatement) and s.call.kind == "control_apply":
             yield from self._control(s.call)
         elif isinstance(s, ast.CallStatement) and s.call.kind == "table_apply":
@@ -206,7 +211,7 @@ class _Walk:
         elif isinstance(s, ast.CallStatement) and s.call.kind in ("action", "function"):
             effect = Effect()
             _Effects(self.scope, effect).call(s.call)
-            yield Unit(f"{s.call.decl.name}()", s.span, [], [effect], owner=self.scope.instance)
+            yield Unit(f"{s.call.decl.name}()", s.span, [], [effect], owner=self.scope.instance, runs={0})
         elif isinstance(s, (ast.Assign, ast.CallStatement, ast.VarDecl)):
             yield from self._plain(s)
 
@@ -220,7 +225,8 @@ class _Walk:
             value.const is not None or self.scope.path(value) is not None
             or _computed(value) or _is_condition(value))
         if effect.writes or effect.accesses or effect.objects:
-            yield Unit(_text(s), s.span, [], [effect], owner=self.scope.instance, copy=plain, local=isinstance(s, ast.VarDecl))
+            local = isinstance(s, ast.VarDecl)
+            yield Unit(_text(s), s.span, [], [effect], owner=self.scope.instance, runs={0}, copy=plain, local=local)
 
     def _if(self, s: ast.If) -> Iterator[Item]:
         outcome = decided(s.condition, self.scope.instance)
@@ -269,7 +275,8 @@ class _Walk:
             _Effects(inner, effect).block(reference.decl.body)
             effects.append(effect)
         owner = self.scope.instance
-        return Unit(owner.cp_names.get(table.name, table.name), table.span, keys, effects, owner, table)
+        runs = set.union(*_runs(table))
+        return Unit(owner.cp_names.get(table.name, table.name), table.span, keys, effects, owner, runs, table)
 
 
 class _Effects:
@@ -382,14 +389,29 @@ def _number(table: ast.TableDecl, action: ast.ActionRef) -> int:
     return next((i for i, ref in enumerate(table.actions) if ref.decl is action.decl), len(table.actions))
 
 
-def _after_hit(condition: ast.Expr, table: ast.TableDecl) -> list[set[int]]:
-    """Returns the actions that a condition on `hit` or `miss` may follow if it is true, and if it is false."""
+def _repeats(loop: ast.ForC | ast.ForIn) -> bool:
+    """Returns True if a loop goes round more than once for some packet; one that is left early may not."""
+    left = any(isinstance(node, ast.Break | ast.Exit | ast.Return) for node in walk(loop.body))
+    return not left and known_rounds(loop, LOOP_LIMIT) not in (0, 1)
+
+
+def _runs(table: ast.TableDecl) -> list[set[int]]:
+    """Returns the actions that a hit may run, and a miss; a table without a key has no entries that could be hit."""
     numbers = range(len(table.actions))
     hits = {i for i in numbers if table.actions[i].annotation("defaultonly") is None}
     misses = {i for i in numbers if table.actions[i].annotation("tableonly") is None} | {_number(table, table.default_action)}
     if table.const_default:
         misses = {_number(table, table.default_action)}
-    ways = [hits, misses]
+    if "implementation" in table.properties:
+        hits |= misses  # a group without members runs the default action
+    elif not table.keys or table.const_entries and table.entries:
+        hits = {_number(table, entry.action) for entry in table.entries}
+    return [hits, misses]
+
+
+def _after_hit(condition: ast.Expr, table: ast.TableDecl) -> list[set[int]]:
+    """Returns the actions that a condition on `hit` or `miss` may follow if it is true, and if it is false."""
+    ways = _runs(table)
     while isinstance(condition, ast.Unary) and condition.op == "!":
         ways.reverse()
         condition = condition.operand
@@ -400,12 +422,12 @@ def _after_hit(condition: ast.Expr, table: ast.TableDecl) -> list[set[int]]:
 
 def _after_actions(s: ast.Switch, table: ast.TableDecl) -> list[set[int]]:
     """Returns the actions that each case of a `switch` on `action_run` follows, and those that none does."""
-    rest = set(range(len(table.actions))) | {_number(table, table.default_action)}
+    rest = set.union(*_runs(table))
     named = {_number(table, case.action) for case in s.cases if case.action is not None}
     follows: list[set[int]] = []
     labels: set[int] = set()
     for case in s.cases:
-        labels |= rest - named if case.action is None else {_number(table, case.action)}
+        labels |= rest - named if case.action is None else rest & {_number(table, case.action)}
         if case.body is not None:
             follows.append(labels)
             labels = set()

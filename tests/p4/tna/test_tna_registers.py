@@ -284,6 +284,33 @@ def test_a_loop_that_may_go_round_again_accesses_its_registers_again(tmp_path, a
     lower(frontend.load(path))
 
 
+WITHOUT = """actions = { none; %s store; load; } %s"""
+BOTH, STORES = "t1.apply(); hdr.data.a = get.execute(1);", "const default_action = store();"
+MANY = "const entries = { " + " ".join(f"{i}: %s();" for i in range(200)) + " }"
+
+
+@pytest.mark.parametrize(("apply", "table", "refused"), [
+    (BOTH, WITHOUT % ("", NONE), False),  # without a key, only the default action can run
+    (BOTH, WITHOUT % ("", STORES), True),
+    (BOTH, WITHOUT % ("", "default_action = none();"), True),
+    (BOTH, "actions = { none; @tableonly store; @tableonly load; } default_action = none();", False),
+    ("if (t1.apply().hit) { hdr.data.a = get.execute(1); }", WITHOUT % ("", "default_action = store();"), False),
+    ("if (t1.apply().miss) { hdr.data.a = get.execute(1); }", WITHOUT % ("", "default_action = store();"), True),
+    ("switch (t1.apply().action_run) { none: { t2.apply(); } default: { } }", WITHOUT % ("", "default_action = store();"), False),
+    (BOTH, "key = { hdr.data.d: exact; }" + WITHOUT % ("", NONE + MANY.replace("%s", "none")), False),
+    (BOTH, "key = { hdr.data.d: exact; }" + WITHOUT % ("", NONE + MANY.replace("%s", "store", 1).replace("%s", "none")), True),
+])
+def test_actions_that_a_table_cannot_run_access_nothing(tmp_path, apply, table, refused):
+    path = tmp_path / "program.p4"
+    declared = EXCLUSIVE.replace("table t1 {", "table t0 {")
+    path.write_text(source(apply, ingress_locals=declared % ("", NONE) + f" table t1 {{ {table} }}"))
+    if refused:
+        with pytest.raises(CompileError, match="is accessed twice in one pass"):
+            lower(frontend.load(path))
+        return
+    lower(frontend.load(path))
+
+
 def test_what_one_action_stores_the_other_one_loads(tmp_path):
     tested = pipe(tmp_path, MISS, ingress_locals=EXCLUSIVE % ("", NONE))
     tested.add(TableEntry("t1", {"hdr.data.d": 1}, "store"), TableEntry("t2", {"hdr.data.e": 2}, "load"))

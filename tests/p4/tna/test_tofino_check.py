@@ -181,6 +181,44 @@ def test_actions_that_exclude_each_other_access_once(checked, apply, default, ti
     assert [len(accesses) for accesses in ingress(report).most.values()] == [times]
 
 
+KEY = "key = { hdr.data.a: exact; } "
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("table", "apply", "times"), [
+    ("const default_action = none();", "t.apply(); add.execute(2);", 1),  # without a key, only the default action can run
+    ("default_action = none();", "t.apply(); add.execute(2);", 2),
+    ("default_action = count();", "if (t.apply().hit) { add.execute(2); }", 1),
+    ("default_action = count();", "if (t.apply().miss) { add.execute(2); }", 2),
+    ("const default_action = none();", "switch (t.apply().action_run) { count: { add.execute(2); } default: { } }", 0),
+    (KEY + "const default_action = none(); const entries = { 1: none(); }", "t.apply(); add.execute(2);", 1),
+    (KEY + "const default_action = none(); const entries = { 1: count(); }", "t.apply(); add.execute(2);", 2),
+])
+def test_actions_that_a_table_cannot_run_access_nothing(checked, table, apply, times):
+    report = checked(f"""
+    Register<bit<32>, bit<8>>(16) r;
+    RegisterAction<bit<32>, bit<8>, bit<32>>(r) add = {{ void apply(inout bit<32> v) {{ v = v + 1; }} }};
+    action none() {{ }} action count() {{ add.execute(1); }}
+    table t {{ actions = {{ none; count; }} {table} }}
+    apply {{ {apply} }}""")
+    assert sum(len(accesses) for accesses in ingress(report).most.values()) == times
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(("loop", "times"), [
+    ("for (bit<32> i = 0; i < 3; i = i + 1) { add.execute(1); }", 2),
+    ("for (bit<32> i = 0; i < hdr.data.a; i = i + 1) { if (i == 2) { add.execute(1); } }", 2),
+    ("for (bit<8> i in 0 .. 3) { add.execute(1); break; }", 1),
+    ("for (bit<8> i in 3 .. 3) { add.execute(1); }", 1),
+])
+def test_a_loop_that_goes_round_again_accesses_again(checked, loop, times):
+    report = checked(f"""
+    Register<bit<32>, bit<8>>(16) r;
+    RegisterAction<bit<32>, bit<8>, bit<32>>(r) add = {{ void apply(inout bit<32> v) {{ v = v + 1; }} }};
+    apply {{ {loop} }}""")
+    assert [len(accesses) for accesses in ingress(report).most.values()] == [times]
+
+
 BODY = """
     Register<{cell}, bit<8>>(16) r;
     RegisterAction<{cell}, bit<8>, bit<32>>(r) act = {{ void apply(inout {cell} v, out bit<32> o) {{ {body} }} }};

@@ -140,10 +140,16 @@ def _accessed(path: Path, access: Access) -> Path:
 
 
 def _possible(table: ir.Table) -> frozenset[Result]:
-    """Returns what a look-up may return. A chained table's entries are comparisons that follow and set the result."""
+    """Returns what a look-up may return. A chained table's entries are comparisons that follow and set the result; without a key
+    there are no entries."""
     every = range(len(table.actions))
     misses = {table.default_action} if table.const_default else {i for i in every if not _only(table, i, "tableonly")}
-    hits = {i for i in every if not _only(table, i, "defaultonly")} if not table.chained else set()
+    if table.chained or not table.keys and table.profile is None:
+        hits = set()
+    elif table.const_entries:
+        hits = {entry.action for entry in table.entries}
+    else:
+        hits = {i for i in every if not _only(table, i, "defaultonly")}
     if table.profile is not None:  # a group without members runs the default action
         hits |= misses
     return frozenset([*((0, i) for i in misses), *((1, i) for i in hits)])
